@@ -1,0 +1,22 @@
+//! `ray-relay`: one TCP port into every paused Ray task.
+//!
+//! The modules, in the order in which a connection meets them:
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`config`] | defaults < file < environment < flags, every problem reported at once |
+//! | [`telemetry`] | logs and metrics |
+//! | [`head`] | HTTP to a Ray head: the State API and everything else behind port 8265, with Ray's own token |
+//! | [`registry`] | polls the heads and keeps one immutable [`registry::Snapshot`] of all paused workers |
+//! | [`listener`] | the one port: accepts, recognises the protocol of the first bytes, replays them |
+//! | [`session`] | live sessions, the permit to reach one worker, and the splice between client and worker |
+//! | [`dap`] | the Debug Adapter Protocol: the relay's own part of a session, and what must be rewritten |
+//! | [`http`] | the relay's API under `/relay/`, and the Ray dashboard under everything else |
+//! | [`app`] | composition: binds, starts, drains |
+//! | [`cli`] | the commands |
+//! | [`demo`] | a small real Ray cluster with tasks that stop at breakpoints |
+#![forbid(unsafe_code)]
+
+pub mod config;
+pub mod head;
+pub mod registry;

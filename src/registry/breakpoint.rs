@@ -1,0 +1,297 @@
+//! One place where a debugger can attach: a Ray worker process that waits at `breakpoint()`.
+//!
+//! Built by [`super::state`] from the rows of Ray's State API; read by the list, the event
+//! stream, the dashboard rewriting and the DAP side. Values are immutable: a change makes a
+//! new one in a new [`super::Snapshot`].
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use serde::{Serialize, Serializer};
+
+/// Crockford's base 32 in lower case: no i, l, o or u, so an id survives being read aloud.
+const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+
+/// Short stable name of one worker's debugger: eight characters, derived from the name of the
+/// cluster and Ray's worker id alone, so every replica of the relay gives the same one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BreakpointId(u64);
+
+impl BreakpointId {
+    /// Characters of an id.
+    pub const LEN: usize = 8;
+
+    /// The id of the worker `worker_id` (hex, as Ray prints it) of `cluster`.
+    pub fn derive(cluster: &str, worker_id: &str) -> Self {
+        // FNV-1a, 64 bits folded to 40: stable across releases, unlike std's hasher. It keeps
+        // nothing secret; an id is a name, never a permission.
+        let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+        for byte in cluster.bytes().chain([0]).chain(worker_id.bytes()) {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+        Self((hash ^ (hash >> 40)) & 0xff_ffff_ffff)
+    }
+
+    /// The 40 bits behind the text, for deriving further names from an id.
+    pub fn bits(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for BreakpointId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = [0u8; Self::LEN];
+        for (i, slot) in text.iter_mut().enumerate() {
+            *slot = ALPHABET[(self.0 >> (35 - 5 * i)) as usize & 31];
+        }
+        f.pad(std::str::from_utf8(&text).unwrap_or_default())
+    }
+}
+
+impl fmt::Debug for BreakpointId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The text is not eight characters of the id alphabet.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("a breakpoint id is {} characters of 0-9 and a-z without i, l, o, u", BreakpointId::LEN)]
+pub struct BadBreakpointId;
+
+impl FromStr for BreakpointId {
+    type Err = BadBreakpointId;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.len() != Self::LEN {
+            return Err(BadBreakpointId);
+        }
+        let mut bits = 0u64;
+        for byte in text.bytes() {
+            let digit = ALPHABET
+                .iter()
+                .position(|a| *a == byte.to_ascii_lowercase())
+                .ok_or(BadBreakpointId)?;
+            bits = bits << 5 | digit as u64;
+        }
+        Ok(Self(bits))
+    }
+}
+
+impl Serialize for BreakpointId {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+/// Which of Ray's two debuggers waits there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// The Ray Distributed Debugger: a debugpy adapter on a port of the node.
+    Debugpy,
+}
+
+/// Why the worker stopped, as far as Ray lets us know without attaching.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// A `breakpoint()` in the code.
+    Breakpoint,
+    /// An exception under `RAY_DEBUG_POST_MORTEM=1`.
+    PostMortem,
+    /// The head does not say (`/worker/traceback` is refused, or has not been asked yet).
+    Unknown,
+}
+
+/// Who has a debugger attached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Holder {
+    /// The session that holds the breakpoint, as in `/relay/v1/sessions`.
+    pub session: u64,
+    /// What the client calls itself (`clientName` or `clientID` of `initialize`), cleaned for display.
+    pub client: String,
+    /// Address that the client came from.
+    pub peer: SocketAddr,
+    /// When it attached.
+    #[serde(serialize_with = "unix_seconds")]
+    pub since: SystemTime,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} from {}", self.client, self.peer)
+    }
+}
+
+/// Life of a breakpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    /// Waits for a debugger.
+    Paused,
+    /// A session of this relay holds it.
+    Attached(Holder),
+    /// Was let go: the task runs on.
+    Released {
+        /// When the relay saw it.
+        at: SystemTime,
+    },
+    /// The worker process is gone.
+    Died {
+        /// When the relay saw it.
+        at: SystemTime,
+        /// Ray's `exit_type` and `exit_detail`, or what became of the node, as one sentence.
+        why: Arc<str>,
+    },
+}
+
+impl State {
+    /// The word in the API and the list.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Paused => "paused",
+            Self::Attached(_) => "attached",
+            Self::Released { .. } => "released",
+            Self::Died { .. } => "died",
+        }
+    }
+}
+
+/// A line of source.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Location {
+    /// File as py-spy prints it (a short name, not always a whole path).
+    pub file: String,
+    /// 1-based line.
+    pub line: u32,
+    /// Function.
+    pub function: String,
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
+}
+
+/// What Ray knows of the code that the worker runs. Looked up once for each worker that newly
+/// pauses (tasks, actors or jobs of the State API), so every field may be missing for a second.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Names {
+    /// Readable name: `square`, `Counter.add`, `Serve app1:Echo`, `driver: python train.py`.
+    pub name: Option<String>,
+    /// Job, e.g. `01000000`.
+    pub job_id: Option<String>,
+    /// Submission id of the job, where it was submitted through the job API.
+    pub submission_id: Option<String>,
+    /// Task, where the worker runs one (a Serve replica and a driver do not).
+    pub task_id: Option<String>,
+    /// Actor.
+    pub actor_id: Option<String>,
+    /// The actor's own name, where the program gave one.
+    pub actor_name: Option<String>,
+    /// Ray namespace of the actor.
+    pub namespace: Option<String>,
+    /// Rank or index within its group, where it can be derived.
+    pub rank: Option<u32>,
+    /// The code runs from an unpacked `working_dir` (a `gcs://` or remote package), so the
+    /// worker's current directory stands for the folder that the user submitted.
+    pub unpacked_working_dir: bool,
+}
+
+/// One worker with a debugger port, and what is known of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Breakpoint {
+    /// Short stable id.
+    pub id: BreakpointId,
+    /// Which debugger.
+    pub kind: Kind,
+    /// Name of the cluster in the configuration.
+    pub cluster: Arc<str>,
+    /// Ray's node id (hex).
+    pub node_id: String,
+    /// The node's address as the registry reported it. Never sent to a client as an address to dial.
+    pub node_ip: IpAddr,
+    /// Ray's worker id (hex).
+    pub worker_id: String,
+    /// Process id on that node.
+    pub pid: u32,
+    /// Port of the debugger on the node: the upstream of sessions.
+    pub port: u16,
+    /// Threads that wait for a client, by Ray's last word.
+    pub paused_threads: u32,
+    /// What runs there.
+    pub names: Names,
+    /// Why it stopped.
+    pub reason: Reason,
+    /// Where it stopped, where the head tells.
+    pub location: Option<Location>,
+    /// When the relay first saw this stop.
+    pub first_seen: SystemTime,
+    /// Counts the stops of this worker that the relay has told apart, from 1. A worker that is
+    /// reused, or stops again, keeps its id and gets the next number.
+    pub stop: u64,
+    /// Life.
+    pub state: State,
+}
+
+impl Breakpoint {
+    /// The task, actor method, replica or driver, or `worker 1f2e3d4c` until that is known.
+    pub fn name(&self) -> String {
+        match &self.names.name {
+            Some(name) => name.clone(),
+            None => format!("worker {}", self.worker_id.get(..8).unwrap_or(&self.worker_id)),
+        }
+    }
+
+    /// What a person picks it by: name, rank, pid and node, e.g. `Trainer.step rank 3 · pid 4711 @ 10.0.0.7`.
+    pub fn title(&self) -> String {
+        let mut title = self.name();
+        if let Some(actor) = &self.names.actor_name {
+            title += &format!(" [{actor}]");
+        }
+        if let Some(rank) = self.names.rank {
+            title += &format!(" rank {rank}");
+        }
+        if self.reason == Reason::PostMortem {
+            title += " (post-mortem)";
+        }
+        title + &format!(" · pid {} @ {}", self.pid, self.node_ip)
+    }
+
+    /// Where the debugger listens, from the registry alone.
+    pub(crate) fn upstream(&self) -> SocketAddr {
+        SocketAddr::new(self.node_ip, self.port)
+    }
+
+    /// Its session, while one holds it.
+    pub fn holder(&self) -> Option<&Holder> {
+        match &self.state {
+            State::Attached(holder) => Some(holder),
+            _ => None,
+        }
+    }
+
+    /// A debugger could attach now.
+    pub fn is_paused(&self) -> bool {
+        matches!(self.state, State::Paused)
+    }
+
+    /// How long it has been waiting (or had been, once it has ended) at `now`.
+    pub fn waiting(&self, now: SystemTime) -> Duration {
+        let end = match &self.state {
+            State::Released { at } | State::Died { at, .. } => *at,
+            State::Paused | State::Attached(_) => now,
+        };
+        end.duration_since(self.first_seen).unwrap_or_default()
+    }
+}
+
+/// Seconds since 1970 with milliseconds, the form of every time in the relay's JSON.
+pub(crate) fn unix_seconds<S: Serializer>(time: &SystemTime, to: S) -> Result<S::Ok, S::Error> {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    to.serialize_f64(since.as_millis() as f64 / 1000.0)
+}
