@@ -43,12 +43,18 @@ pub async fn start(config: Config) -> Result<Running, Error> {
     let config = Arc::new(config);
     let shutdown = Shutdown::default();
     let metrics = Arc::new(Metrics::new());
-    let registry = Registry::new(&config.clusters, &config.registry).map_err(|why| Error::Setup(why.to_string()))?;
+    let registry = Registry::new(&config.clusters, &config.registry)
+        .map_err(|why| Error::Setup(why.to_string()))?;
     let listener = listener::bind(config.listen.address)?;
-    let address =
-        listener.local_addr().map_err(|source| BindError { address: config.listen.address, source })?;
+    let address = listener.local_addr().map_err(|source| BindError {
+        address: config.listen.address,
+        source,
+    })?;
     let extra = match &config.advertise {
-        Advertise::Ports(ports) => ports.clone().map(|port| Ok((port, bind_port(address.ip(), port)?))).collect(),
+        Advertise::Ports(ports) => ports
+            .clone()
+            .map(|port| Ok((port, bind_port(address.ip(), port)?)))
+            .collect(),
         Advertise::Single | Advertise::Host(_) => Ok(Vec::new()),
     };
     let extra: Vec<_> = extra.map_err(Error::Bind)?;
@@ -62,11 +68,23 @@ pub async fn start(config: Config) -> Result<Running, Error> {
         shutdown: shutdown.clone(),
     });
     let permits = Arc::new(Semaphore::new(context.config.listen.max_connections));
-    shutdown.tasks.spawn(async move { registry.run(shutdown.drain.clone()).await });
+    shutdown
+        .tasks
+        .spawn(async move { registry.run(shutdown.drain.clone()).await });
     let tasks = &context.shutdown.tasks;
-    tasks.spawn(listener::run(listener, context.clone(), permits.clone(), None));
+    tasks.spawn(listener::run(
+        listener,
+        context.clone(),
+        permits.clone(),
+        None,
+    ));
     for (port, listener) in extra {
-        tasks.spawn(listener::run(listener, context.clone(), permits.clone(), Some(port)));
+        tasks.spawn(listener::run(
+            listener,
+            context.clone(),
+            permits.clone(),
+            Some(port),
+        ));
     }
     Ok(Running { context, address })
 }
@@ -92,8 +110,17 @@ impl Running {
         let shutdown = &self.context.shutdown;
         shutdown.drain.cancel();
         shutdown.tasks.close();
-        if timeout(self.context.config.listen.drain_timeout, shutdown.tasks.wait()).await.is_err() {
-            warn!(sessions = self.context.sessions.len(), "ending the sessions that are left");
+        if timeout(
+            self.context.config.listen.drain_timeout,
+            shutdown.tasks.wait(),
+        )
+        .await
+        .is_err()
+        {
+            warn!(
+                sessions = self.context.sessions.len(),
+                "ending the sessions that are left"
+            );
         }
         self.abort().await;
     }
@@ -117,14 +144,24 @@ pub async fn run(config: Config) -> Result<(), Error> {
     let relay = start(config).await?;
     let config = &relay.context.config;
     for cluster in &config.clusters {
-        info!(cluster = cluster.name, head = cluster.ray_address, "watching");
+        info!(
+            cluster = cluster.name,
+            head = cluster.ray_address,
+            "watching"
+        );
     }
     if !relay.address.ip().is_loopback() {
-        warn!("nobody is authenticated, and {} can be reached from other machines: whoever connects runs code in the cluster", relay.address);
+        warn!(
+            "nobody is authenticated, and {} can be reached from other machines: whoever connects runs code in the cluster",
+            relay.address
+        );
     }
     info!(address = %relay.address, "listening");
     signals.next().await;
-    info!(sessions = relay.context.sessions.len(), "draining; a second signal ends everything at once");
+    info!(
+        sessions = relay.context.sessions.len(),
+        "draining; a second signal ends everything at once"
+    );
     tokio::select! {
         () = relay.drain() => {}
         () = signals.next() => relay.abort().await,

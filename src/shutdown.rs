@@ -28,7 +28,10 @@ impl Signals {
     /// # Errors
     /// Where the system refuses a signal handler.
     pub fn new() -> std::io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
     }
 
     /// The next one. Cancel safe.

@@ -19,7 +19,9 @@ pub const DEAD_AFTER: Duration = Duration::from_secs(30);
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// Refused, unreachable, reset.
-    #[error("its debugger does not accept connections ({0}); the worker may just have ended, see `ray-relay list`")]
+    #[error(
+        "its debugger does not accept connections ({0}); the worker may just have ended, see `ray-relay list`"
+    )]
     Refused(io::ErrorKind),
     /// Nothing came in time.
     #[error("its debugger did not answer within {} s; the node may be gone or overloaded, try again", .0.as_secs_f32())]
@@ -51,11 +53,18 @@ pub async fn connect(
         }
     });
     // A task that neither returns nor panics was aborted with the runtime.
-    greeted.await.unwrap_or(Err(ConnectError::Refused(io::ErrorKind::Interrupted)))
+    greeted
+        .await
+        .unwrap_or(Err(ConnectError::Refused(io::ErrorKind::Interrupted)))
 }
 
-async fn greet(address: SocketAddr, max_frame: usize) -> Result<Conversation<TcpStream>, ConnectError> {
-    let stream = TcpStream::connect(address).await.map_err(|error| ConnectError::Refused(error.kind()))?;
+async fn greet(
+    address: SocketAddr,
+    max_frame: usize,
+) -> Result<Conversation<TcpStream>, ConnectError> {
+    let stream = TcpStream::connect(address)
+        .await
+        .map_err(|error| ConnectError::Refused(error.kind()))?;
     tune(&stream, Duration::from_secs(10)).map_err(|error| ConnectError::Refused(error.kind()))?;
     let mut worker = Conversation::new(stream, max_frame);
     worker.read().await.map_err(ConnectError::Strange)?;
@@ -71,7 +80,12 @@ pub fn tune(stream: &TcpStream, idle: Duration) -> io::Result<()> {
     let socket = SockRef::from(stream);
     socket.set_tcp_nodelay(true)?;
     let probe = (idle / 4).max(Duration::from_secs(1));
-    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(idle).with_interval(probe).with_retries(4))?;
+    socket.set_tcp_keepalive(
+        &TcpKeepalive::new()
+            .with_time(idle)
+            .with_interval(probe)
+            .with_retries(4),
+    )?;
     #[cfg(target_os = "linux")]
     socket.set_tcp_user_timeout(Some(DEAD_AFTER.max(idle * 2)))?;
     Ok(())

@@ -30,6 +30,8 @@ fn keep_ray_breakpoint(arguments: &mut Map<String, Value>) {
     }
     let rule = json!({"path": RAY_HELPER, "include": true});
     match arguments.get_mut("rules") {
+        // A subprocess inherits the rules of its parent's session.
+        Some(Value::Array(rules)) if rules.contains(&rule) => {}
         Some(Value::Array(rules)) => rules.insert(0, rule),
         _ => {
             arguments.insert("rules".into(), json!([rule]));
@@ -37,9 +39,19 @@ fn keep_ray_breakpoint(arguments: &mut Map<String, Value>) {
     }
 }
 
-fn map_working_dir(arguments: &mut Map<String, Value>, breakpoint: &Breakpoint, local_root: Option<&str>) {
-    let mapped = arguments.get("pathMappings").and_then(Value::as_array).is_some_and(|m| !m.is_empty());
-    let workspace = arguments.get("workspaceFolder").and_then(Value::as_str).filter(|folder| !folder.is_empty());
+fn map_working_dir(
+    arguments: &mut Map<String, Value>,
+    breakpoint: &Breakpoint,
+    local_root: Option<&str>,
+) {
+    let mapped = arguments
+        .get("pathMappings")
+        .and_then(Value::as_array)
+        .is_some_and(|m| !m.is_empty());
+    let workspace = arguments
+        .get("workspaceFolder")
+        .and_then(Value::as_str)
+        .filter(|folder| !folder.is_empty());
     let root = match (local_root, workspace) {
         // Said on purpose, so it holds whatever the registry knows of the job.
         (Some(root), _) => root,
@@ -66,15 +78,24 @@ impl Dialled {
     /// tells its debugger nothing (it used a setting such as `debugServer`).
     pub fn read(arguments: &Value, fallback: u16) -> Self {
         let of = |from: &Value| {
-            let port = from.get("port").filter(|p| p.is_number() || p.is_string())?.clone();
+            let port = from
+                .get("port")
+                .filter(|p| p.is_number() || p.is_string())?
+                .clone();
             let host = from.get("host").filter(|h| h.is_string()).cloned();
-            Some(Self { host: host.unwrap_or_else(|| "127.0.0.1".into()), port })
+            Some(Self {
+                host: host.unwrap_or_else(|| "127.0.0.1".into()),
+                port,
+            })
         };
         arguments
             .get("connect")
             .and_then(of)
             .or_else(|| of(arguments))
-            .unwrap_or_else(|| Self { host: "127.0.0.1".into(), port: fallback.into() })
+            .unwrap_or_else(|| Self {
+                host: "127.0.0.1".into(),
+                port: fallback.into(),
+            })
     }
 
     /// The host as text, where it is text.
@@ -90,16 +111,29 @@ pub fn child_configuration(parent: &Value, breakpoint: &Breakpoint, dialled: &Di
         _ => Map::new(),
     };
     // What belongs to the parent alone: VS Code's own marks, and tasks that would run again for each child.
-    for key in ["__sessionId", "__configurationTarget", "preLaunchTask", "postDebugTask", "restart", "subProcessId"] {
+    for key in [
+        "__sessionId",
+        "__configurationTarget",
+        "preLaunchTask",
+        "postDebugTask",
+        "restart",
+        "subProcessId",
+    ] {
         child.shift_remove(key);
     }
     // ray-debugger.nvim reads the top level only, VS Code `connect`, and debugpy refuses both together.
     if child.contains_key("connect") || !child.contains_key("port") {
         child.shift_remove("host");
         child.shift_remove("port");
-        child.insert("connect".into(), json!({"host": dialled.host, "port": dialled.port}));
+        child.insert(
+            "connect".into(),
+            json!({"host": dialled.host, "port": dialled.port}),
+        );
     }
-    child.insert("name".into(), super::message::clean(&breakpoint.title(), 120).into());
+    child.insert(
+        "name".into(),
+        super::message::clean(&breakpoint.title(), 120).into(),
+    );
     child.insert("request".into(), "attach".into());
     let mut relay = json!({"breakpoint": breakpoint.id});
     if let Some(root) = parent.pointer("/rayRelay/localRoot") {

@@ -46,7 +46,16 @@ pub(super) struct Announcer {
 impl Announcer {
     pub(super) fn new(attach: Request, dialled: Dialled, children: Children, wish: Wish) -> Self {
         let announced = HashMap::new();
-        Self { attach, dialled, children, wish, announced, seq: 0, held_back: 0, trouble: None }
+        Self {
+            attach,
+            dialled,
+            children,
+            wish,
+            announced,
+            seq: 0,
+            held_back: 0,
+            trouble: None,
+        }
     }
 
     /// What to send now, and when to look again even if nothing changes.
@@ -64,11 +73,13 @@ impl Announcer {
         let live: HashMap<_, _> = snapshot.live.iter().map(|b| (b.id, b.stop)).collect();
         self.announced.retain(|id, stop| live.get(id) == Some(stop));
         let (mut again, mut held_back) = (None::<Duration>, 0);
-        for breakpoint in snapshot.paused().filter(|b| fits(&self.wish, b)) {
-            if self.announced.contains_key(&breakpoint.id) {
+        for breakpoint in snapshot.paused() {
+            if !fits(&self.wish, breakpoint) || self.announced.contains_key(&breakpoint.id) {
                 continue;
             }
-            let age = now.duration_since(breakpoint.first_seen).unwrap_or_default();
+            let age = now
+                .duration_since(breakpoint.first_seen)
+                .unwrap_or_default();
             if breakpoint.names.name.is_none() && age < NAME_PATIENCE {
                 let left = NAME_PATIENCE - age;
                 again = Some(again.map_or(left, |sooner| sooner.min(left)));
@@ -92,7 +103,8 @@ impl Announcer {
 
     fn child(&mut self, breakpoint: &Breakpoint) -> Value {
         self.seq += 1;
-        let mut configuration = child_configuration(&self.attach.arguments, breakpoint, &self.dialled);
+        let mut configuration =
+            child_configuration(&self.attach.arguments, breakpoint, &self.dialled);
         if self.children == Children::StartDebugging {
             let arguments = json!({"request": "attach", "configuration": configuration});
             return json!({"seq": self.seq, "type": "request", "command": "startDebugging", "arguments": arguments});
@@ -106,7 +118,11 @@ impl Announcer {
 }
 
 /// Runs the session to its end.
-pub(super) async fn run<S>(context: &Context, mut client: Conversation<S>, mut announcer: Announcer) -> Ending
+pub(super) async fn run<S>(
+    context: &Context,
+    mut client: Conversation<S>,
+    mut announcer: Announcer,
+) -> Ending
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -116,7 +132,9 @@ where
             ending
         }
         Err(Over::Malformed(why)) => {
-            let _ = client.send(&notice(&format!("this session ends, because {why}"), true)).await;
+            let _ = client
+                .send(&notice(&format!("this session ends, because {why}"), true))
+                .await;
             let _ = client.send(&event("terminated", Value::Null)).await;
             hang_up(client).await;
             Ending::Malformed
@@ -128,7 +146,11 @@ where
     }
 }
 
-async fn relate<S>(context: &Context, client: &mut Conversation<S>, announcer: &mut Announcer) -> Result<Ending, Over>
+async fn relate<S>(
+    context: &Context,
+    client: &mut Conversation<S>,
+    announcer: &mut Announcer,
+) -> Result<Ending, Over>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -149,7 +171,8 @@ where
                     "configurationDone" if !configured => {
                         configured = true;
                         client.send(&announcer.attach.success(Value::Null)).await?;
-                        client.send(&notice(&greeting(&snapshots.borrow()), false)).await?;
+                        let greeting = greeting(&snapshots.borrow());
+                        client.send(&notice(&greeting, false)).await?;
                     }
                     _ => continue,
                 }
@@ -204,3 +227,6 @@ fn answer(request: &Request) -> Value {
         )),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -20,7 +20,9 @@ pub enum FrameError {
     #[error("the header of a debug adapter message has no valid Content-Length")]
     BadHeader,
     /// More than the limit.
-    #[error("a debug adapter message of {length} bytes is more than the {limit} bytes that are taken here")]
+    #[error(
+        "a debug adapter message of {length} bytes is more than the {limit} bytes that are taken here"
+    )]
     TooLarge {
         /// Announced body length in bytes.
         length: u64,
@@ -40,19 +42,34 @@ pub enum FrameError {
 pub fn header(bytes: &[u8], limit: usize) -> Result<Option<(usize, usize)>, FrameError> {
     let window = &bytes[..bytes.len().min(MAX_HEADER)];
     let Some(end) = window.windows(4).position(|w| w == b"\r\n\r\n") else {
-        return if window.len() == MAX_HEADER { Err(FrameError::HeaderTooLong) } else { Ok(None) };
+        return if window.len() == MAX_HEADER {
+            Err(FrameError::HeaderTooLong)
+        } else {
+            Ok(None)
+        };
     };
     let mut length = None;
     for line in window[..end].split(|b| *b == b'\n') {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        let colon = line.iter().position(|b| *b == b':').ok_or(FrameError::BadHeader)?;
+        let colon = line
+            .iter()
+            .position(|b| *b == b':')
+            .ok_or(FrameError::BadHeader)?;
         if line[..colon].eq_ignore_ascii_case(b"content-length") {
             let digits = line[colon + 1..].trim_ascii();
             // Two lengths are how messages are smuggled past whoever reads the other one.
-            if length.is_some() || digits.is_empty() || digits.len() > 18 || !digits.iter().all(u8::is_ascii_digit) {
+            if length.is_some()
+                || digits.is_empty()
+                || digits.len() > 18
+                || !digits.iter().all(u8::is_ascii_digit)
+            {
                 return Err(FrameError::BadHeader);
             }
-            length = Some(digits.iter().fold(0u64, |n, d| n * 10 + u64::from(d - b'0')));
+            length = Some(
+                digits
+                    .iter()
+                    .fold(0u64, |n, d| n * 10 + u64::from(d - b'0')),
+            );
         }
     }
     let length = length.ok_or(FrameError::BadHeader)?;
@@ -98,7 +115,10 @@ pub struct Frames {
 impl Frames {
     /// For bodies of at most `limit` bytes.
     pub fn new(limit: usize) -> Self {
-        Self { bytes: BytesMut::new(), limit }
+        Self {
+            bytes: BytesMut::new(),
+            limit,
+        }
     }
 
     /// Where the next bytes are to be read into.
@@ -112,7 +132,9 @@ impl Frames {
     /// # Errors
     /// As [`header`].
     pub fn next_body(&mut self) -> Result<Option<BytesMut>, FrameError> {
-        let Some((head, body)) = header(&self.bytes, self.limit)? else { return Ok(None) };
+        let Some((head, body)) = header(&self.bytes, self.limit)? else {
+            return Ok(None);
+        };
         if self.bytes.len() < head + body {
             return Ok(None);
         }
@@ -134,16 +156,42 @@ mod tests {
 
     #[test]
     fn headers_are_read_as_the_specification_says_and_nothing_else_is() {
-        assert_eq!(header(b"Content-Length: 5\r\n\r\nhello", 10), Ok(Some((21, 5))));
-        assert_eq!(header(b"content-length:5\r\nX: y\r\n\r\n", 10), Ok(Some((26, 5))));
+        assert_eq!(
+            header(b"Content-Length: 5\r\n\r\nhello", 10),
+            Ok(Some((21, 5)))
+        );
+        assert_eq!(
+            header(b"content-length:5\r\nX: y\r\n\r\n", 10),
+            Ok(Some((26, 5)))
+        );
         assert_eq!(header(b"Content-Length: 5\r\n", 10), Ok(None));
-        for bad in ["Content-Length: -1\r\n\r\n", "Content-Length: 5 5\r\n\r\n", "Content-Length:\r\n\r\n", "X: 5\r\n\r\n",
-            "Content-Length: 5\r\nContent-Length: 6\r\n\r\n", "GET / HTTP/1.1\r\n\r\n", "Content-Length: 0x5\r\n\r\n", "\r\n\r\n"]
-        {
-            assert_eq!(header(bad.as_bytes(), 10), Err(FrameError::BadHeader), "{bad:?}");
+        for bad in [
+            "Content-Length: -1\r\n\r\n",
+            "Content-Length: 5 5\r\n\r\n",
+            "Content-Length:\r\n\r\n",
+            "X: 5\r\n\r\n",
+            "Content-Length: 5\r\nContent-Length: 6\r\n\r\n",
+            "GET / HTTP/1.1\r\n\r\n",
+            "Content-Length: 0x5\r\n\r\n",
+            "\r\n\r\n",
+        ] {
+            assert_eq!(
+                header(bad.as_bytes(), 10),
+                Err(FrameError::BadHeader),
+                "{bad:?}"
+            );
         }
-        assert_eq!(header(b"Content-Length: 11\r\n\r\n", 10), Err(FrameError::TooLarge { length: 11, limit: 10 }));
-        assert_eq!(header(&[b'x'; MAX_HEADER], 10), Err(FrameError::HeaderTooLong));
+        assert_eq!(
+            header(b"Content-Length: 11\r\n\r\n", 10),
+            Err(FrameError::TooLarge {
+                length: 11,
+                limit: 10
+            })
+        );
+        assert_eq!(
+            header(&[b'x'; MAX_HEADER], 10),
+            Err(FrameError::HeaderTooLong)
+        );
     }
 
     proptest! {

@@ -31,7 +31,10 @@ pub struct Conversation<S> {
 impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<S> {
     /// Over `stream`, with messages of at most `max_frame` bytes.
     pub fn new(stream: S, max_frame: usize) -> Self {
-        Self { stream, frames: Frames::new(max_frame) }
+        Self {
+            stream,
+            frames: Frames::new(max_frame),
+        }
     }
 
     /// The next message. Cancel safe: what was read stays here.

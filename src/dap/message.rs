@@ -24,8 +24,15 @@ impl Request {
         }
         let seq = message.get("seq").filter(|seq| seq.is_number())?.clone();
         let command = message.get("command")?.as_str()?.to_owned();
-        let arguments = message.get_mut("arguments").map(Value::take).unwrap_or(Value::Null);
-        Some(Self { seq, command, arguments })
+        let arguments = message
+            .get_mut("arguments")
+            .map(Value::take)
+            .unwrap_or(Value::Null);
+        Some(Self {
+            seq,
+            command,
+            arguments,
+        })
     }
 
     /// A good answer; `body` null means none.
@@ -62,16 +69,24 @@ pub fn event(name: &str, body: Value) -> Value {
 /// A line in the client's debug console, marked as the relay's. `important` makes VS Code show it prominently.
 pub fn notice(text: &str, important: bool) -> Value {
     let category = if important { "important" } else { "console" };
-    event("output", json!({"category": category, "output": format!("ray-relay: {text}\n")}))
+    event(
+        "output",
+        json!({"category": category, "output": format!("ray-relay: {text}\n")}),
+    )
 }
 
 /// `text` from a client or the cluster made fit for a person's screen: one line, no control or invisible direction
 /// characters, at most `limit` characters.
 pub fn clean(text: &str, limit: usize) -> String {
     let invisible = |c: char| {
-        c.is_control() || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+        c.is_control()
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
     };
-    let mut cleaned: String = text.chars().filter(|c| !invisible(*c)).take(limit + 1).collect();
+    let mut cleaned: String = text
+        .chars()
+        .filter(|c| !invisible(*c))
+        .take(limit + 1)
+        .collect();
     if cleaned.chars().count() > limit {
         cleaned = cleaned.chars().take(limit.saturating_sub(1)).collect();
         cleaned.push('…');
@@ -86,7 +101,8 @@ mod tests {
 
     #[test]
     fn requests_are_read_and_answered_with_their_own_seq() {
-        let mut message = json!({"seq": 7, "type": "request", "command": "attach", "arguments": {"a": 1}});
+        let mut message =
+            json!({"seq": 7, "type": "request", "command": "attach", "arguments": {"a": 1}});
         let request = Request::read(&mut message).unwrap();
         assert_eq!(request.arguments, json!({"a": 1}));
         assert_eq!(request.success(Value::Null)["request_seq"], 7);
@@ -94,8 +110,14 @@ mod tests {
         assert_eq!(failure["message"], "no {such} thing");
         assert_eq!(failure["body"]["error"]["format"], "no (such) thing");
         assert_eq!(failure["body"]["error"]["showUser"], true);
-        assert_eq!(Request::read(&mut json!({"seq": 1, "type": "event", "event": "x"})), None);
-        assert_eq!(Request::read(&mut json!({"seq": "1", "type": "request", "command": "x"})), None);
+        assert_eq!(
+            Request::read(&mut json!({"seq": 1, "type": "event", "event": "x"})),
+            None
+        );
+        assert_eq!(
+            Request::read(&mut json!({"seq": "1", "type": "request", "command": "x"})),
+            None
+        );
     }
 
     #[test]

@@ -49,10 +49,18 @@ struct Client {
 
 impl Client {
     fn read(arguments: &Value) -> Self {
-        let text = |key: &str| arguments.get(key).and_then(Value::as_str).filter(|s| !s.trim().is_empty());
+        let text = |key: &str| {
+            arguments
+                .get(key)
+                .and_then(Value::as_str)
+                .filter(|s| !s.trim().is_empty())
+        };
         let id = text("clientID");
-        let name = text("clientName").or(id).map_or_else(|| "a debugger".to_owned(), |name| clean(name, 40));
-        let children = if arguments.get("supportsStartDebuggingRequest") == Some(&Value::Bool(true)) {
+        let name = text("clientName")
+            .or(id)
+            .map_or_else(|| "a debugger".to_owned(), |name| clean(name, 40));
+        let children = if arguments.get("supportsStartDebuggingRequest") == Some(&Value::Bool(true))
+        {
             Children::StartDebugging
         } else if id == Some("vscode") {
             // Versions before `startDebugging` (1.77): the Python extension takes debugpy's own event.
@@ -73,15 +81,21 @@ struct Opened {
 }
 
 /// Serves one connection that speaks DAP; `advertised` is the breakpoint whose own port it came in by.
-pub async fn serve<S>(context: &Context, session: Session, stream: S, advertised: Option<BreakpointId>)
-where
+pub async fn serve<S>(
+    context: &Context,
+    session: Session,
+    stream: S,
+    advertised: Option<BreakpointId>,
+) where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let started = Instant::now();
     let ending = converse(context, &session, stream, advertised, started).await;
     let (up, down) = session.bytes();
     let protocol = session.protocol().word();
-    context.metrics.session_ended(session.protocol(), ending, up, down);
+    context
+        .metrics
+        .session_ended(session.protocol(), ending, up, down);
     info!(
         session = session.id(), peer = %session.peer(), protocol, ending = ending.word(),
         seconds = started.elapsed().as_secs_f32(), bytes_up = up, bytes_down = down, "session ended"
@@ -108,7 +122,12 @@ where
         }
         Ok(Err(Over::Malformed(why))) => {
             debug!(%why, "not a debug adapter message");
-            let _ = client.send(&notice(&format!("this connection is closed, because {why}"), true)).await;
+            let _ = client
+                .send(&notice(
+                    &format!("this connection is closed, because {why}"),
+                    true,
+                ))
+                .await;
             hang_up(client).await;
             return Ending::Malformed;
         }
@@ -118,7 +137,8 @@ where
         }
         Err(_) => {
             let patience = context.config.listen.handshake_timeout.as_secs();
-            let text = format!("this connection is closed, because no `attach` came within {patience} s");
+            let text =
+                format!("this connection is closed, because no `attach` came within {patience} s");
             let _ = client.send(&notice(&text, true)).await;
             hang_up(client).await;
             return Ending::Refused;
@@ -139,7 +159,9 @@ where
     let mut known: Option<(Client, Value)> = None;
     loop {
         let message = client.read().await?;
-        let Some(request) = Request::read(&mut message.clone()) else { continue };
+        let Some(request) = Request::read(&mut message.clone()) else {
+            continue;
+        };
         match (request.command.as_str(), &known) {
             ("initialize", None) => {
                 let who = Client::read(&request.arguments);
@@ -149,9 +171,16 @@ where
                 known = Some((who, message));
             }
             ("attach", Some(_)) => {
-                let Some((who, initialize)) = known.take() else { continue };
+                let Some((who, initialize)) = known.take() else {
+                    continue;
+                };
                 let dialled = Dialled::read(&request.arguments, context.port);
-                return Ok(Some(Opened { client: who, initialize, attach: request, dialled }));
+                return Ok(Some(Opened {
+                    client: who,
+                    initialize,
+                    attach: request,
+                    dialled,
+                }));
             }
             ("disconnect", _) => {
                 client.send(&request.success(Value::Null)).await?;
@@ -163,8 +192,15 @@ where
                 return Ok(None);
             }
             (command, state) => {
-                let next = if state.is_none() { "initialize" } else { "attach" };
-                let sentence = format!("`{}` came too early: `{next}` has to come first", clean(command, 40));
+                let next = if state.is_none() {
+                    "initialize"
+                } else {
+                    "attach"
+                };
+                let sentence = format!(
+                    "`{}` came too early: `{next}` has to come first",
+                    clean(command, 40)
+                );
                 client.send(&request.failure(&sentence)).await?;
             }
         }
@@ -184,7 +220,13 @@ where
     let chosen = read_wish(&opened.attach.arguments).and_then(|wish| {
         let hint = advertised.map_or_else(|| hint(context, &opened.dialled), Hint::Breakpoint);
         let snapshot = context.registry.snapshot();
-        let choice = choose(&wish, hint, opened.client.children, &snapshot, SystemTime::now())?;
+        let choice = choose(
+            &wish,
+            hint,
+            opened.client.children,
+            &snapshot,
+            SystemTime::now(),
+        )?;
         Ok((wish, choice))
     });
     let (wish, choice) = match chosen {
@@ -196,23 +238,34 @@ where
             Ok(permit) => attached(context, session, client, opened, wish, permit).await,
             Err(refusal) => refused(client, &opened.attach, &refusal).await,
         },
-        Choice::Subprocess(breakpoint) => match Permit::subprocess(&context.registry, breakpoint.id) {
-            Some(permit) => attached(context, session, client, opened, wish, permit).await,
-            None => {
-                let refusal = Refusal::Nothing("the session that this subprocess belongs to has ended".into());
-                refused(client, &opened.attach, &refusal).await
+        Choice::Subprocess(breakpoint) => {
+            match Permit::subprocess(&context.registry, breakpoint.id) {
+                Some(permit) => attached(context, session, client, opened, wish, permit).await,
+                None => {
+                    let refusal = Refusal::Nothing(
+                        "the session that this subprocess belongs to has ended".into(),
+                    );
+                    refused(client, &opened.attach, &refusal).await
+                }
             }
-        },
+        }
         Choice::Cluster => {
             session.set_state(Protocol::Cluster, "attached");
-            let announcer = cluster::Announcer::new(opened.attach, opened.dialled, opened.client.children, wish);
+            let announcer = cluster::Announcer::new(
+                opened.attach,
+                opened.dialled,
+                opened.client.children,
+                wish,
+            );
             cluster::run(context, client, announcer).await
         }
         Choice::Next => {
             session.set_state(Protocol::Dap, "waiting");
             let try_hold = |id| hold(context, session, &opened.client, id);
             match waiting::for_next(context, client, &opened.attach, &wish, try_hold).await {
-                Ok((client, permit)) => attached(context, session, client, opened, wish, permit).await,
+                Ok((client, permit)) => {
+                    attached(context, session, client, opened, wish, permit).await
+                }
                 Err(ending) => ending,
             }
         }
@@ -244,21 +297,36 @@ where
     worker::run(context, session, client, opening, permit).await
 }
 
-fn hold(context: &Context, session: &Session, client: &Client, id: BreakpointId) -> Result<Permit, Refusal> {
+fn hold(
+    context: &Context,
+    session: &Session,
+    client: &Client,
+    id: BreakpointId,
+) -> Result<Permit, Refusal> {
     let now = SystemTime::now();
-    let holder = Holder { session: session.id(), client: client.name.clone(), peer: session.peer(), since: now };
+    let holder = Holder {
+        session: session.id(),
+        client: client.name.clone(),
+        peer: session.peer(),
+        since: now,
+    };
     Permit::hold(&context.registry, id, holder).map_err(|why| match why {
         ClaimError::Held(holder) => match context.registry.snapshot().find(id) {
             Some(breakpoint) => Refusal::held(breakpoint, &holder, now),
             None => Refusal::Nothing(format!("{id} is being debugged by {holder}")),
         },
         ClaimError::Ended(breakpoint) => Refusal::ended(&breakpoint, now),
-        ClaimError::Unknown => Refusal::unknown(&format!("has the id {id}"), &context.registry.snapshot()),
+        ClaimError::Unknown => {
+            Refusal::unknown(&format!("has the id {id}"), &context.registry.snapshot())
+        }
     })
 }
 
 fn hint(context: &Context, dialled: &Dialled) -> Hint {
-    match dialled.host_text().map(|host| context.advertised.resolve(host)) {
+    match dialled
+        .host_text()
+        .map(|host| context.advertised.resolve(host))
+    {
         Some(Resolved::Breakpoint(id)) => Hint::Breakpoint(id),
         Some(Resolved::Unknown) => Hint::Stale,
         Some(Resolved::Plain) | None => Hint::None,
@@ -303,7 +371,9 @@ where
 
 /// Body of a good answer to a request that sets breakpoints: VS Code stops configuring without the array.
 fn breakpoints_answer(arguments: &Value) -> Value {
-    let asked = ["breakpoints", "filters"].iter().find_map(|key| arguments.get(key)?.as_array());
+    let asked = ["breakpoints", "filters"]
+        .iter()
+        .find_map(|key| arguments.get(key)?.as_array());
     let set: Vec<_> = asked
         .into_iter()
         .flatten()

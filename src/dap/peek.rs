@@ -92,7 +92,11 @@ fn walk<'a>(cursor: &mut Cursor<'a>, depth: Depth) -> Result<Peek<'a>, Stop> {
     known(kind, command, event).ok_or(Stop::Unclear)
 }
 
-fn known<'a>(kind: Option<&[u8]>, command: Option<&'a [u8]>, event: Option<&'a [u8]>) -> Option<Peek<'a>> {
+fn known<'a>(
+    kind: Option<&[u8]>,
+    command: Option<&'a [u8]>,
+    event: Option<&'a [u8]>,
+) -> Option<Peek<'a>> {
     Some(match kind? {
         b"request" => Peek::Known(MessageType::Request, command?),
         b"response" => Peek::Known(MessageType::Response, command?),
@@ -118,7 +122,11 @@ impl<'a> Cursor<'a> {
     }
 
     fn expect(&mut self, wanted: u8) -> Result<(), Stop> {
-        if self.after_space()? == wanted { Ok(()) } else { Err(Stop::Unclear) }
+        if self.after_space()? == wanted {
+            Ok(())
+        } else {
+            Err(Stop::Unclear)
+        }
     }
 
     /// `,` or `}` after a member: whether the object is over.
@@ -193,13 +201,26 @@ mod tests {
     #[test]
     fn messages_of_real_clients_are_known_from_their_first_bytes() {
         let debugpy = r#"{"seq": 12, "type": "event", "event": "stopped", "body": {"reason": "br"#;
-        assert_eq!(peek(debugpy.as_bytes(), 400, Depth::Deciding), Peek::Known(MessageType::Event, b"stopped"));
+        assert_eq!(
+            peek(debugpy.as_bytes(), 400, Depth::Deciding),
+            Peek::Known(MessageType::Event, b"stopped")
+        );
         let reply = r#"{"seq": 8, "type": "response", "request_seq": 2, "success": true, "command": "attach"}"#;
-        assert_eq!(whole(reply, Depth::Deciding), Peek::Known(MessageType::Response, b"attach"));
+        assert_eq!(
+            whole(reply, Depth::Deciding),
+            Peek::Known(MessageType::Response, b"attach")
+        );
         let vscode = r#"{"command":"disconnect","arguments":{"restart":false,"x":["}",{}]},"type":"request","seq":9}"#;
-        assert_eq!(whole(vscode, Depth::Whole), Peek::Known(MessageType::Request, b"disconnect"));
-        let neovim = r#"{"arguments": {"a\"}": "\\"}, "seq": -1.5e3, "type": "request", "command": "next"}"#;
-        assert_eq!(whole(neovim, Depth::Whole), Peek::Known(MessageType::Request, b"next"));
+        assert_eq!(
+            whole(vscode, Depth::Whole),
+            Peek::Known(MessageType::Request, b"disconnect")
+        );
+        let neovim =
+            r#"{"arguments": {"a\"}": "\\"}, "seq": -1.5e3, "type": "request", "command": "next"}"#;
+        assert_eq!(
+            whole(neovim, Depth::Whole),
+            Peek::Known(MessageType::Request, b"next")
+        );
     }
 
     #[test]

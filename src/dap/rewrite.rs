@@ -14,7 +14,10 @@ use crate::registry::BreakpointId;
 pub fn captures_from_worker(kind: MessageType, name: &[u8]) -> bool {
     match kind {
         MessageType::Event => {
-            matches!(name, b"terminated" | b"debugpySockets" | b"debugpyWaitingForServer" | b"debugpyAttach")
+            matches!(
+                name,
+                b"terminated" | b"debugpySockets" | b"debugpyWaitingForServer" | b"debugpyAttach"
+            )
         }
         MessageType::Request => name == b"startDebugging",
         MessageType::Response => name == b"attach" || name == b"setExceptionBreakpoints",
@@ -26,7 +29,14 @@ pub fn captures_from_client(kind: MessageType, name: &[u8]) -> bool {
     kind == MessageType::Request
         && matches!(
             name,
-            b"attach" | b"launch" | b"initialize" | b"restart" | b"terminate" | b"disconnect" | b"setExceptionBreakpoints" | b"configurationDone"
+            b"attach"
+                | b"launch"
+                | b"initialize"
+                | b"restart"
+                | b"terminate"
+                | b"disconnect"
+                | b"setExceptionBreakpoints"
+                | b"configurationDone"
         )
 }
 
@@ -36,13 +46,18 @@ pub fn route_child(message: &mut Value, dialled: &Dialled, id: BreakpointId) {
         true => message.pointer_mut("/arguments/configuration"),
         false => message.get_mut("body"),
     };
-    let Some(Value::Object(configuration)) = configuration else { return };
+    let Some(Value::Object(configuration)) = configuration else {
+        return;
+    };
     if configuration.contains_key("host") || configuration.contains_key("port") {
         configuration.insert("host".into(), dialled.host.clone());
         configuration.insert("port".into(), dialled.port.clone());
         configuration.shift_remove("connect");
     } else {
-        configuration.insert("connect".into(), json!({"host": dialled.host, "port": dialled.port}));
+        configuration.insert(
+            "connect".into(),
+            json!({"host": dialled.host, "port": dialled.port}),
+        );
     }
     configuration.insert("rayRelay".into(), json!({"breakpoint": id}));
 }
@@ -69,7 +84,10 @@ mod tests {
     use super::*;
 
     fn dialled() -> Dialled {
-        Dialled { host: "LocalHost".into(), port: "5678".into() }
+        Dialled {
+            host: "LocalHost".into(),
+            port: "5678".into(),
+        }
     }
 
     #[test]
@@ -79,7 +97,10 @@ mod tests {
             "configuration": {"name": "Subprocess 7", "subProcessId": 7, "connect": {"host": "10.88.0.11", "port": 41000}}}});
         route_child(&mut reverse, &dialled(), id);
         let configuration = &reverse["arguments"]["configuration"];
-        assert_eq!(configuration["connect"], json!({"host": "LocalHost", "port": "5678"}));
+        assert_eq!(
+            configuration["connect"],
+            json!({"host": "LocalHost", "port": "5678"})
+        );
         assert_eq!(configuration["rayRelay"], json!({"breakpoint": id}));
         assert_eq!(configuration["subProcessId"], 7);
 

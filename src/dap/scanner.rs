@@ -42,7 +42,11 @@ enum At {
     /// In a body that passes, with so many bytes to come.
     Passing(usize),
     /// In a frame of (header, body) bytes that is kept, to be decided or captured.
-    Kept { head: usize, body: usize, captured: bool },
+    Kept {
+        head: usize,
+        body: usize,
+        captured: bool,
+    },
 }
 
 /// State between chunks.
@@ -56,7 +60,11 @@ pub struct Scanner {
 impl Scanner {
     /// At the start of a frame.
     pub fn new(rules: Rules) -> Self {
-        Self { rules, at: At::Start, kept: Vec::new() }
+        Self {
+            rules,
+            at: At::Start,
+            kept: Vec::new(),
+        }
     }
 
     /// No frame is half forwarded: something else may be sent now.
@@ -72,12 +80,20 @@ impl Scanner {
         match self.at {
             At::Passing(left) => {
                 let now = left.min(chunk.len());
-                self.at = if now == left { At::Start } else { At::Passing(left - now) };
+                self.at = if now == left {
+                    At::Start
+                } else {
+                    At::Passing(left - now)
+                };
                 Ok(Step::Forward(now))
             }
             At::Start if self.kept.is_empty() => self.start(chunk),
             At::Start => self.finish_header(chunk),
-            At::Kept { head, body, captured } => self.keep_on(chunk, head, body, captured),
+            At::Kept {
+                head,
+                body,
+                captured,
+            } => self.keep_on(chunk, head, body, captured),
         }
     }
 
@@ -105,22 +121,40 @@ impl Scanner {
             self.kept.push(*byte);
             if self.kept.ends_with(b"\r\n\r\n") || self.kept.len() == MAX_HEADER {
                 if let Some((head, body)) = header(&self.kept, self.rules.max_passed)? {
-                    self.at = At::Kept { head, body, captured: false };
-                    return if body == 0 { self.judge(i + 1, head, body) } else { Ok(Step::Keep(i + 1)) };
+                    self.at = At::Kept {
+                        head,
+                        body,
+                        captured: false,
+                    };
+                    return if body == 0 {
+                        self.judge(i + 1, head, body)
+                    } else {
+                        Ok(Step::Keep(i + 1))
+                    };
                 }
             }
         }
         Ok(Step::Keep(chunk.len()))
     }
 
-    fn keep_on(&mut self, chunk: &[u8], head: usize, body: usize, captured: bool) -> Result<Step, FrameError> {
+    fn keep_on(
+        &mut self,
+        chunk: &[u8],
+        head: usize,
+        body: usize,
+        captured: bool,
+    ) -> Result<Step, FrameError> {
         let wanted = match self.rules.depth {
             Depth::Deciding if !captured => head + body.min(WINDOW),
             _ => head + body,
         };
         let now = chunk.len().min(wanted.saturating_sub(self.kept.len()));
         self.kept.extend_from_slice(&chunk[..now]);
-        if captured { Ok(self.complete(now, head, body)) } else { self.judge(now, head, body) }
+        if captured {
+            Ok(self.complete(now, head, body))
+        } else {
+            self.judge(now, head, body)
+        }
     }
 
     /// Decides on the kept bytes, of which `now` are new.
@@ -128,21 +162,43 @@ impl Scanner {
         match self.decide(&self.kept[head..], body)? {
             None => Ok(Step::Keep(now)),
             Some(true) => {
-                self.at = At::Kept { head, body, captured: true };
+                self.at = At::Kept {
+                    head,
+                    body,
+                    captured: true,
+                };
                 Ok(self.complete(now, head, body))
             }
             Some(false) => {
                 let left = head + body - self.kept.len();
-                self.at = if left == 0 { At::Start } else { At::Passing(left) };
+                self.at = if left == 0 {
+                    At::Start
+                } else {
+                    At::Passing(left)
+                };
                 Ok(Step::Release(now, std::mem::take(&mut self.kept)))
             }
         }
     }
 
-    fn keep(&mut self, bytes: &[u8], head: usize, body: usize, captured: bool) -> Result<Step, FrameError> {
+    fn keep(
+        &mut self,
+        bytes: &[u8],
+        head: usize,
+        body: usize,
+        captured: bool,
+    ) -> Result<Step, FrameError> {
         self.kept.extend_from_slice(bytes);
-        self.at = At::Kept { head, body, captured };
-        Ok(if captured { self.complete(bytes.len(), head, body) } else { Step::Keep(bytes.len()) })
+        self.at = At::Kept {
+            head,
+            body,
+            captured,
+        };
+        Ok(if captured {
+            self.complete(bytes.len(), head, body)
+        } else {
+            Step::Keep(bytes.len())
+        })
     }
 
     fn complete(&mut self, now: usize, head: usize, body: usize) -> Step {
@@ -164,13 +220,19 @@ impl Scanner {
             Peek::More => {
                 // The whole is needed for a decision, so it counts as captured for the limit.
                 if self.rules.depth == Depth::Whole && body > self.rules.max_captured {
-                    return Err(FrameError::TooLarge { length: body as u64, limit: self.rules.max_captured });
+                    return Err(FrameError::TooLarge {
+                        length: body as u64,
+                        limit: self.rules.max_captured,
+                    });
                 }
                 return Ok(None);
             }
         };
         if captured && body > self.rules.max_captured {
-            return Err(FrameError::TooLarge { length: body as u64, limit: self.rules.max_captured });
+            return Err(FrameError::TooLarge {
+                length: body as u64,
+                limit: self.rules.max_captured,
+            });
         }
         Ok(Some(captured))
     }
@@ -186,7 +248,12 @@ mod tests {
     use super::*;
 
     fn rules(depth: Depth) -> Rules {
-        Rules { depth, captures: |_, name| name == b"take", max_captured: 2000, max_passed: 100_000 }
+        Rules {
+            depth,
+            captures: |_, name| name == b"take",
+            max_captured: 2000,
+            max_passed: 100_000,
+        }
     }
 
     /// Feeds `chunks`; gives what was forwarded and what was captured.
@@ -231,18 +298,32 @@ mod tests {
     fn a_frame_in_one_chunk_is_forwarded_from_the_chunk() {
         let mut wire = Vec::new();
         put_frame(&mut wire, &message("pass", 10, false));
-        assert_eq!(Scanner::new(rules(Depth::Deciding)).step(&wire), Ok(Step::Forward(wire.len())));
+        assert_eq!(
+            Scanner::new(rules(Depth::Deciding)).step(&wire),
+            Ok(Step::Forward(wire.len()))
+        );
     }
 
     #[test]
     fn a_name_behind_a_large_body_is_captured_rather_than_guessed() {
         let mut wire = Vec::new();
         put_frame(&mut wire, &message("pass", 1500, true));
-        let (forwarded, captured) = run(Depth::Deciding, &[&wire]).unwrap();
+        let (early, late) = wire.split_at(700);
+        let (forwarded, captured) = run(Depth::Deciding, &[early, late]).unwrap();
         assert!(forwarded.is_empty());
         assert_eq!(captured.len(), 1);
+        let (forwarded, _) = run(Depth::Deciding, &[&wire]).unwrap();
+        assert_eq!(
+            forwarded, wire,
+            "what is there already is looked at before anything is kept"
+        );
+        wire.clear();
         put_frame(&mut wire, &message("pass", 3000, true));
-        assert!(matches!(run(Depth::Deciding, &[&wire]), Err(FrameError::TooLarge { limit: 2000, .. })));
+        let (early, late) = wire.split_at(700);
+        assert!(matches!(
+            run(Depth::Deciding, &[early, late]),
+            Err(FrameError::TooLarge { limit: 2000, .. })
+        ));
     }
 
     #[test]

@@ -13,7 +13,16 @@ use super::message::clean;
 use crate::registry::{Breakpoint, BreakpointId, Holder, Snapshot, State};
 
 /// The keys of `rayRelay`, for the error that names the nearest one.
-const KEYS: [&str; 8] = ["breakpoint", "task", "worker", "next", "all", "cluster", "localRoot", "token"];
+const KEYS: [&str; 8] = [
+    "breakpoint",
+    "task",
+    "worker",
+    "next",
+    "all",
+    "cluster",
+    "localRoot",
+    "token",
+];
 
 /// `rayRelay` of the attach arguments, and what else selects.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -78,14 +87,16 @@ pub enum Refusal {
     #[error("{0}")]
     BadWish(String),
     /// The breakpoint is held.
-    #[error("{name} is being debugged by {holder} since {ago}; it is free again when that session ends")]
+    #[error(
+        "{name} is being debugged by {holder}, for {held} now; it is free again when that session ends"
+    )]
     Held {
         /// Title of the breakpoint.
         name: String,
         /// Who.
         holder: String,
         /// For how long, readable.
-        ago: String,
+        held: String,
     },
     /// The breakpoint ended.
     #[error("{name} no longer waits: {what}; see what does with `ray-relay list`")]
@@ -104,7 +115,11 @@ impl Refusal {
     /// For a breakpoint that `holder` has.
     pub fn held(breakpoint: &Breakpoint, holder: &Holder, now: SystemTime) -> Self {
         let held = now.duration_since(holder.since).unwrap_or_default();
-        Self::Held { name: breakpoint.title(), holder: holder.to_string(), ago: ago(held) }
+        Self::Held {
+            name: breakpoint.title(),
+            holder: holder.to_string(),
+            held: span(held),
+        }
     }
 
     /// For a breakpoint that is over.
@@ -114,8 +129,14 @@ impl Refusal {
             State::Released { at } => (*at, "the task was let go and runs on".to_owned()),
             State::Paused | State::Attached(_) => (now, "it has just ended".to_owned()),
         };
-        let what = format!("{what} ({})", ago(now.duration_since(at).unwrap_or_default()));
-        Self::Ended { name: breakpoint.title(), what }
+        let what = format!(
+            "{what} ({} ago)",
+            span(now.duration_since(at).unwrap_or_default())
+        );
+        Self::Ended {
+            name: breakpoint.title(),
+            what,
+        }
     }
 
     /// For an id that nothing is known of.
@@ -124,19 +145,23 @@ impl Refusal {
     }
 }
 
-/// `12 s ago`, `3 min ago`, `2 h ago`.
-fn ago(time: std::time::Duration) -> String {
+/// `12 s`, `3 min`, `2 h`.
+fn span(time: std::time::Duration) -> String {
     match time.as_secs() {
-        s @ 0..=99 => format!("{s} s ago"),
-        s @ 100..=5999 => format!("{} min ago", s / 60),
-        s => format!("{} h ago", s / 3600),
+        s @ 0..=99 => format!("{s} s"),
+        s @ 100..=5999 => format!("{} min", s / 60),
+        s => format!("{} h", s / 3600),
     }
 }
 
 /// What waits, as the end of a sentence.
 fn inventory(snapshot: &Snapshot) -> String {
     const SHOWN: usize = 5;
-    let waiting: Vec<_> = snapshot.paused().take(SHOWN).map(|b| format!("{} ({})", b.id, b.title())).collect();
+    let waiting: Vec<_> = snapshot
+        .paused()
+        .take(SHOWN)
+        .map(|b| format!("{} ({})", b.id, b.title()))
+        .collect();
     let more = snapshot.paused().count().saturating_sub(SHOWN);
     let trouble = snapshot.clusters.iter().find_map(|c| c.trouble.as_deref());
     match (waiting.is_empty(), more, trouble) {
@@ -152,22 +177,38 @@ fn inventory(snapshot: &Snapshot) -> String {
 /// # Errors
 /// [`Refusal::BadWish`]: an unknown key, a value of the wrong kind.
 pub fn read_wish(arguments: &Value) -> Result<Wish, Refusal> {
-    let mut wish = Wish { subprocess: arguments.get("subProcessId").is_some_and(|v| !v.is_null()), ..Wish::default() };
+    let mut wish = Wish {
+        subprocess: arguments.get("subProcessId").is_some_and(|v| !v.is_null()),
+        ..Wish::default()
+    };
     let keys: &Map<String, Value> = match arguments.get("rayRelay") {
         None | Some(Value::Null) => return Ok(wish),
         Some(Value::Object(keys)) => keys,
-        Some(_) => return Err(Refusal::BadWish("`rayRelay` in the attach arguments must be an object, for example {\"next\": true}".into())),
+        Some(_) => return Err(Refusal::BadWish(
+            "`rayRelay` in the attach arguments must be an object, for example {\"next\": true}"
+                .into(),
+        )),
     };
     for (key, value) in keys {
         if value.is_null() {
             continue;
         }
         let text = || {
-            value.as_str().filter(|s| !s.is_empty()).map(str::to_owned).ok_or_else(|| {
-                Refusal::BadWish(format!("`rayRelay.{key}` must be a string that is not empty"))
-            })
+            value
+                .as_str()
+                .filter(|s| !s.is_empty())
+                .map(str::to_owned)
+                .ok_or_else(|| {
+                    Refusal::BadWish(format!(
+                        "`rayRelay.{key}` must be a string that is not empty"
+                    ))
+                })
         };
-        let flag = || value.as_bool().ok_or_else(|| Refusal::BadWish(format!("`rayRelay.{key}` must be true or false")));
+        let flag = || {
+            value
+                .as_bool()
+                .ok_or_else(|| Refusal::BadWish(format!("`rayRelay.{key}` must be true or false")))
+        };
         match key.as_str() {
             "breakpoint" => {
                 let text = text()?;
@@ -189,7 +230,9 @@ pub fn read_wish(arguments: &Value) -> Result<Wish, Refusal> {
             "localRoot" => wish.local_root = Some(text()?),
             "token" => {} // no authentication yet; never forwarded either
             other => {
-                let nearest = KEYS.iter().max_by(|a, b| strsim::jaro(a, other).total_cmp(&strsim::jaro(b, other)));
+                let nearest = KEYS
+                    .iter()
+                    .max_by(|a, b| strsim::jaro(a, other).total_cmp(&strsim::jaro(b, other)));
                 return Err(Refusal::BadWish(format!(
                     "`rayRelay.{}` is not known; did you mean `{}`? known are {}",
                     clean(other, 30),
@@ -206,18 +249,27 @@ pub fn read_wish(arguments: &Value) -> Result<Wish, Refusal> {
 pub fn fits(wish: &Wish, breakpoint: &Breakpoint) -> bool {
     let names = &breakpoint.names;
     wish.breakpoint.is_none_or(|id| id == breakpoint.id)
-        && wish.worker.as_ref().is_none_or(|worker| breakpoint.worker_id.starts_with(worker.as_str()))
-        && wish.cluster.as_ref().is_none_or(|cluster| **cluster == *breakpoint.cluster)
+        && wish
+            .worker
+            .as_ref()
+            .is_none_or(|worker| breakpoint.worker_id.starts_with(worker.as_str()))
+        && wish
+            .cluster
+            .as_ref()
+            .is_none_or(|cluster| **cluster == *breakpoint.cluster)
         && wish.task.as_ref().is_none_or(|task| {
             let known = [&names.name, &names.task_id, &names.actor_name];
-            known.into_iter().flatten().any(|name| matches(task, name)) || matches(task, &breakpoint.title())
+            known.into_iter().flatten().any(|name| matches(task, name))
+                || matches(task, &breakpoint.title())
         })
 }
 
 /// Whether `text` matches `pattern`, in which `*` stands for anything.
 fn matches(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
-    let Some(mut rest) = text.strip_prefix(parts.next().unwrap_or_default()) else { return false };
+    let Some(mut rest) = text.strip_prefix(parts.next().unwrap_or_default()) else {
+        return false;
+    };
     let mut last = None;
     for part in parts {
         if let Some(middle) = last.replace(part) {
@@ -248,7 +300,11 @@ pub fn choose(
         && !snapshot.clusters.iter().any(|c| *c.name == **cluster)
     {
         let known: Vec<_> = snapshot.clusters.iter().map(|c| &*c.name).collect();
-        return Err(Refusal::BadWish(format!("no cluster is called \"{}\"; known are {}", clean(cluster, 40), known.join(", "))));
+        return Err(Refusal::BadWish(format!(
+            "no cluster is called \"{}\"; known are {}",
+            clean(cluster, 40),
+            known.join(", ")
+        )));
     }
     if wish.subprocess {
         return subprocess(wish, hint, snapshot);
@@ -269,7 +325,14 @@ pub fn choose(
     }
     match hint {
         Hint::Breakpoint(id) => {
-            return named(&Wish { breakpoint: Some(id), ..wish.clone() }, snapshot, now);
+            return named(
+                &Wish {
+                    breakpoint: Some(id),
+                    ..wish.clone()
+                },
+                snapshot,
+                now,
+            );
         }
         Hint::Stale => {
             return Err(Refusal::Nothing(format!(
@@ -310,10 +373,16 @@ fn named(wish: &Wish, snapshot: &Snapshot, now: SystemTime) -> Result<Choice, Re
 
 fn subprocess(wish: &Wish, hint: Hint, snapshot: &Snapshot) -> Result<Choice, Refusal> {
     let wish = match (wish.breakpoint, hint) {
-        (None, Hint::Breakpoint(id)) => Wish { breakpoint: Some(id), ..wish.clone() },
+        (None, Hint::Breakpoint(id)) => Wish {
+            breakpoint: Some(id),
+            ..wish.clone()
+        },
         _ => wish.clone(),
     };
-    let mut held = snapshot.live.iter().filter(|b| b.holder().is_some() && fits(&wish, b));
+    let mut held = snapshot
+        .live
+        .iter()
+        .filter(|b| b.holder().is_some() && fits(&wish, b));
     match (held.next(), held.next()) {
         (Some(only), None) => Ok(Choice::Subprocess(only.clone())),
         (Some(_), Some(_)) => Err(Refusal::Nothing(
@@ -324,7 +393,12 @@ fn subprocess(wish: &Wish, hint: Hint, snapshot: &Snapshot) -> Result<Choice, Re
 }
 
 fn none_waits(wish: &Wish, snapshot: &Snapshot, now: SystemTime) -> Refusal {
-    if let Some((held, holder)) = snapshot.live.iter().filter(|b| fits(wish, b)).find_map(|b| b.holder().map(|h| (b, h))) {
+    if let Some((held, holder)) = snapshot
+        .live
+        .iter()
+        .filter(|b| fits(wish, b))
+        .find_map(|b| b.holder().map(|h| (b, h)))
+    {
         return Refusal::held(held, holder, now);
     }
     let trouble = snapshot.clusters.iter().find_map(|c| c.trouble.as_deref());
@@ -333,3 +407,6 @@ fn none_waits(wish: &Wish, snapshot: &Snapshot, now: SystemTime) -> Refusal {
         None => "nothing waits at a breakpoint now; start the job and attach again, or set \"rayRelay\": {\"next\": true} to wait for the next one".into(),
     })
 }
+
+#[cfg(test)]
+mod tests;

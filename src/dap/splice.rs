@@ -101,8 +101,20 @@ where
     W: AsyncRead + AsyncWrite + Unpin,
 {
     /// Between `client` and `worker`; the bytes were read from each before and come first.
-    pub fn new(client: C, from_client: Vec<u8>, up: Rules, worker: W, from_worker: Vec<u8>, down: Rules) -> Self {
-        Self { client, worker, down: Lane::new(down, from_worker), up: Lane::new(up, from_client) }
+    pub fn new(
+        client: C,
+        from_client: Vec<u8>,
+        up: Rules,
+        worker: W,
+        from_worker: Vec<u8>,
+        down: Rules,
+    ) -> Self {
+        Self {
+            client,
+            worker,
+            down: Lane::new(down, from_worker),
+            up: Lane::new(up, from_client),
+        }
     }
 
     /// Bytes received so far: (from the client, from the worker).
@@ -151,7 +163,9 @@ where
                 return Poll::Ready(());
             }
             match self.poll_next(cx) {
-                Poll::Ready(SpliceEvent::Failed(..) | SpliceEvent::Malformed(..)) => Poll::Ready(()),
+                Poll::Ready(SpliceEvent::Failed(..) | SpliceEvent::Malformed(..)) => {
+                    Poll::Ready(())
+                }
                 _ if self.drained(to) => Poll::Ready(()),
                 Poll::Ready(_) => {
                     cx.waker().wake_by_ref();
@@ -178,10 +192,16 @@ where
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<SpliceEvent> {
         SCRATCH_BUFFER.with_borrow_mut(|scratch| {
             // The small direction first: a person's "step" does not wait behind output.
-            if let Poll::Ready(turn) = self.up.poll(cx, &mut self.client, &mut self.worker, scratch) {
+            if let Poll::Ready(turn) = self
+                .up
+                .poll(cx, &mut self.client, &mut self.worker, scratch)
+            {
                 return Poll::Ready(turn.event(Side::Client, Side::Worker));
             }
-            if let Poll::Ready(turn) = self.down.poll(cx, &mut self.worker, &mut self.client, scratch) {
+            if let Poll::Ready(turn) =
+                self.down
+                    .poll(cx, &mut self.worker, &mut self.client, scratch)
+            {
                 return Poll::Ready(turn.event(Side::Worker, Side::Client));
             }
             Poll::Pending
@@ -215,7 +235,13 @@ impl Lane {
         }
     }
 
-    fn poll<R, T>(&mut self, cx: &mut Context<'_>, from: &mut R, to: &mut T, scratch: &mut [u8]) -> Poll<Turn>
+    fn poll<R, T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut R,
+        to: &mut T,
+        scratch: &mut [u8],
+    ) -> Poll<Turn>
     where
         R: AsyncRead + Unpin,
         T: AsyncWrite + Unpin,
@@ -276,7 +302,12 @@ impl Lane {
     }
 
     /// Forwards what passes of `chunk`; stops behind a captured frame and keeps the rest for later.
-    fn scan<T: AsyncWrite + Unpin>(&mut self, cx: &mut Context<'_>, chunk: &[u8], to: &mut T) -> Option<Turn> {
+    fn scan<T: AsyncWrite + Unpin>(
+        &mut self,
+        cx: &mut Context<'_>,
+        chunk: &[u8],
+        to: &mut T,
+    ) -> Option<Turn> {
         let (mut start, mut at) = (0, 0);
         while at < chunk.len() {
             if at > start && !self.inserts.is_empty() && self.scanner.between_frames() {
@@ -332,7 +363,11 @@ impl Lane {
         }
     }
 
-    fn poll_drain<T: AsyncWrite + Unpin>(&mut self, cx: &mut Context<'_>, to: &mut T) -> Poll<io::Result<()>> {
+    fn poll_drain<T: AsyncWrite + Unpin>(
+        &mut self,
+        cx: &mut Context<'_>,
+        to: &mut T,
+    ) -> Poll<io::Result<()>> {
         while self.sent < self.pending.len() {
             match ready!(Pin::new(&mut *to).poll_write(cx, &self.pending[self.sent..])) {
                 Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
@@ -347,3 +382,6 @@ impl Lane {
         Pin::new(to).poll_flush(cx)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -18,7 +18,10 @@ pub(crate) fn paused(name: &str, n: u8) -> Breakpoint {
         pid: 100 + u32::from(n),
         port: 40_000,
         paused_threads: 1,
-        names: Names { name: Some(name.to_owned()), ..Names::default() },
+        names: Names {
+            name: Some(name.to_owned()),
+            ..Names::default()
+        },
         reason: Reason::Breakpoint,
         location: None,
         first_seen: SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 + u64::from(n)),

@@ -34,7 +34,11 @@ where
 {
     let mut snapshots = context.registry.watch();
     let before: HashSet<_> = stops(&snapshots.borrow_and_update()).collect();
-    let what = wish.task.as_deref().map(|task| format!(" in \"{}\"", super::clean(task, 60))).unwrap_or_default();
+    let what = wish
+        .task
+        .as_deref()
+        .map(|task| format!(" in \"{}\"", super::clean(task, 60)))
+        .unwrap_or_default();
     let waits = notice(&format!("waiting for the next breakpoint{what}"), false);
     client.send(&waits).await.map_err(|_| Ending::ClientLeft)?;
     let deadline = Instant::now() + PATIENCE;

@@ -88,9 +88,18 @@ where
         max_passed: usize::MAX / 2,
     };
     let splice = Splice::new(client, from_client, up, worker, from_worker, down);
-    Relaying { context, session, opening, permit, splice, leaving: false, terminated: false, filters_set: false }
-        .run()
-        .await
+    Relaying {
+        context,
+        session,
+        opening,
+        permit,
+        splice,
+        leaving: false,
+        terminated: false,
+        filters_set: false,
+    }
+    .run()
+    .await
 }
 
 /// Connects, and says to the worker's debugger what the client has said to the relay.
@@ -100,8 +109,13 @@ async fn open(
     opening: &Opening,
 ) -> Result<Conversation<TcpStream>, ConnectError> {
     let dap = &context.config.dap;
-    let mut worker =
-        upstream::connect(permit, dap.connect_timeout, dap.max_handshake_frame, &context.shutdown.tasks).await?;
+    let mut worker = upstream::connect(
+        permit,
+        dap.connect_timeout,
+        dap.max_handshake_frame,
+        &context.shutdown.tasks,
+    )
+    .await?;
     let seq = opening.initialize.get("seq").cloned().unwrap_or_default();
     let replay = async {
         worker.send(&opening.initialize).await?;
@@ -112,7 +126,11 @@ async fn open(
                 break;
             }
         }
-        let arguments = for_worker(&opening.attach.arguments, permit.breakpoint(), opening.local_root.as_deref());
+        let arguments = for_worker(
+            &opening.attach.arguments,
+            permit.breakpoint(),
+            opening.local_root.as_deref(),
+        );
         let attach = json!({
             "seq": opening.attach.seq, "type": "request", "command": "attach", "arguments": arguments,
         });
@@ -204,13 +222,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     async fn on_event(&mut self, event: SpliceEvent) -> ControlFlow<Ending, Option<Ending>> {
         match event {
             SpliceEvent::Captured(Side::Client, body) => return self.on_client(&body),
-            SpliceEvent::Captured(Side::Worker, body) => self.on_worker(body).await,
+            SpliceEvent::Captured(Side::Worker, body) => {
+                self.on_worker(body).await;
+                if self.terminated {
+                    // The adapter stays as long as its client does, and clients answer with a goodbye of their own.
+                    let by_wish = self.leaving;
+                    return ControlFlow::Continue(Some(if by_wish { Ending::ClientLeft } else { Ending::WorkerGone }));
+                }
+            }
             SpliceEvent::Eof(Side::Client) => {
                 self.leaving = true;
                 self.splice.close(Side::Worker);
                 return ControlFlow::Continue(Some(Ending::ClientLeft));
             }
-            SpliceEvent::Eof(Side::Worker) => return ControlFlow::Continue(Some(self.on_worker_gone().await)),
+            SpliceEvent::Eof(Side::Worker) => {
+                return ControlFlow::Continue(Some(self.on_worker_gone().await));
+            }
             SpliceEvent::Failed(Side::Worker, error) => {
                 debug!(%error, "the connection to the worker failed");
                 return ControlFlow::Continue(Some(self.on_worker_gone().await));
@@ -237,15 +264,25 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         let mut message = match parse(body) {
             Ok(message) => message,
             Err(error) => {
-                self.tell(&notice(&format!("this session ends, because {error}"), true));
+                self.tell(&notice(
+                    &format!("this session ends, because {error}"),
+                    true,
+                ));
                 self.tell(&event("terminated", Value::Null));
                 return ControlFlow::Break(Ending::Malformed);
             }
         };
-        match message.get("command").and_then(Value::as_str).filter(|_| message["type"] == "request") {
+        match message
+            .get("command")
+            .and_then(Value::as_str)
+            .filter(|_| message["type"] == "request")
+        {
             Some("attach" | "launch" | "initialize" | "restart") => {
                 if let Some(request) = Request::read(&mut message) {
-                    let sentence = format!("`{}` is not possible in a session that is attached already", request.command);
+                    let sentence = format!(
+                        "`{}` is not possible in a session that is attached already",
+                        request.command
+                    );
                     self.tell(&request.failure(&sentence));
                 }
                 return ControlFlow::Continue(None);
@@ -265,7 +302,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                     && !self.context.config.dap.allow_terminate
                 {
                     message["arguments"]["terminateDebuggee"] = false.into();
-                    self.tell(&notice("the task runs on: this relay does not let clients end a worker process", false));
+                    self.tell(&notice(
+                        "the task runs on: this relay does not let clients end a worker process",
+                        false,
+                    ));
                 }
             }
             Some("setExceptionBreakpoints") => {
@@ -287,8 +327,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         ControlFlow::Continue(None)
     }
 
+    /// As the registry knows by now: the reason may have become known after the breakpoint was claimed.
     fn post_mortem(&self) -> bool {
-        self.permit.breakpoint().reason == Reason::PostMortem
+        let snapshot = self.context.registry.snapshot();
+        snapshot
+            .find(self.permit.breakpoint().id)
+            .is_some_and(|b| b.reason == Reason::PostMortem)
     }
 
     async fn on_worker(&mut self, body: Vec<u8>) {
@@ -296,8 +340,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
             // Python and serde_json differ about NaN and lone surrogates; the client may well understand it.
             return self.pass_to_client(&body);
         };
-        let name = |key: &str| message.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-        match (name("type").as_str(), name("event").as_str(), name("command").as_str()) {
+        let name = |key: &str| {
+            message
+                .get(key)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
+        match (
+            name("type").as_str(),
+            name("event").as_str(),
+            name("command").as_str(),
+        ) {
             ("event", "terminated", _) => {
                 self.terminated = true;
                 if !self.leaving && self.permit.holds() {
@@ -308,11 +362,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
             ("event", "debugpySockets", _) => rewrite::hide_sockets(&mut message),
             ("event", "debugpyWaitingForServer", _) => return,
             ("event", "debugpyAttach", _) | ("request", _, "startDebugging") => {
-                rewrite::route_child(&mut message, &self.opening.dialled, self.permit.breakpoint().id);
+                rewrite::route_child(
+                    &mut message,
+                    &self.opening.dialled,
+                    self.permit.breakpoint().id,
+                );
             }
             ("response", _, "attach") => match message["success"] == true {
                 true => self.session.set_state(Protocol::Dap, "attached"),
-                false if message["message"].as_str().is_some_and(|m| m.contains("already being debugged")) => {
+                false
+                    if message["message"]
+                        .as_str()
+                        .is_some_and(|m| m.contains("already being debugged")) =>
+                {
                     message = self.opening.attach.failure(&format!(
                         "{} is being debugged by somebody who reached it without this relay; it is free again when that session ends",
                         self.permit.breakpoint().title()
@@ -320,7 +382,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 }
                 false => {}
             },
-            ("response", _, "setExceptionBreakpoints") if message["request_seq"] == OWN_SEQ => return,
+            ("response", _, "setExceptionBreakpoints") if message["request_seq"] == OWN_SEQ => {
+                return;
+            }
             _ => return self.pass_to_client(&body),
         }
         self.tell(&message);
@@ -341,7 +405,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         }
         self.splice.close(Side::Client);
         self.splice.close(Side::Worker);
-        if by_wish { Ending::ClientLeft } else { Ending::WorkerGone }
+        if by_wish {
+            Ending::ClientLeft
+        } else {
+            Ending::WorkerGone
+        }
     }
 
     fn tell_reason(&mut self, why: Option<&Arc<str>>) {
@@ -354,7 +422,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     fn tell_death(&mut self, why: Option<&Arc<str>>) {
         match why {
             Some(_) => self.tell_reason(why),
-            None => self.tell(&notice("the worker's debugger closed the connection; the head does not say why", true)),
+            None => self.tell(&notice(
+                "the worker's debugger closed the connection; the head does not say why",
+                true,
+            )),
         }
         if !self.terminated {
             self.terminated = true;

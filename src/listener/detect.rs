@@ -62,8 +62,13 @@ pub fn detect(first: &[u8]) -> Option<Detection> {
         return None;
     }
     // 0xff is telnet's "interpret as command": PuTTY and telnet may open with it.
-    let text = byte == 0xff || byte >= 0x20 && byte != 0x7f || matches!(byte, b'\r' | b'\n' | b'\t');
-    Some(if text { Detection::Terminal } else { Detection::Unknown })
+    let text =
+        byte == 0xff || byte >= 0x20 && byte != 0x7f || matches!(byte, b'\r' | b'\n' | b'\t');
+    Some(if text {
+        Detection::Terminal
+    } else {
+        Detection::Unknown
+    })
 }
 
 #[cfg(test)]
@@ -90,7 +95,11 @@ mod tests {
                 if length >= needed {
                     assert_eq!(answer, Some(expected), "{:?}", &bytes[..length]);
                 } else {
-                    assert!(answer.is_none() || expected == Detection::Terminal, "{:?}", &bytes[..length]);
+                    assert!(
+                        answer.is_none() || expected == Detection::Terminal,
+                        "{:?}",
+                        &bytes[..length]
+                    );
                 }
             }
         }

@@ -25,7 +25,8 @@ const TERMINAL_ANSWER: &[u8] = b"ray-relay: terminal sessions are not enabled in
     Here you can: attach a debugger (VS Code: `ray-relay launch-config vscode`), run `ray-relay list`,\r\n\
     or open the Ray dashboard at this address with http://.\r\n";
 
-const UNKNOWN_ANSWER: &[u8] = b"ray-relay: these bytes are neither HTTP nor the debug adapter protocol.\r\n";
+const UNKNOWN_ANSWER: &[u8] =
+    b"ray-relay: these bytes are neither HTTP nor the debug adapter protocol.\r\n";
 
 /// What came first, and all of it.
 struct First {
@@ -34,8 +35,12 @@ struct First {
 }
 
 /// Serves one connection to its end.
-pub(super) async fn serve<S>(context: Arc<Context>, mut stream: S, peer: SocketAddr, advertised: Option<u16>)
-where
+pub(super) async fn serve<S>(
+    context: Arc<Context>,
+    mut stream: S,
+    peer: SocketAddr,
+    advertised: Option<u16>,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let listen = &context.config.listen;
@@ -72,16 +77,21 @@ where
 
 /// Reads until the protocol is known; a peer that has not shown one by `silent_at` is a person at a
 /// terminal. `None`: it closed without a word.
-async fn read_first<S: AsyncRead + Unpin>(stream: &mut S, silent_at: Instant) -> io::Result<Option<First>> {
+async fn read_first<S: AsyncRead + Unpin>(
+    stream: &mut S,
+    silent_at: Instant,
+) -> io::Result<Option<First>> {
     let mut bytes = BytesMut::with_capacity(ENOUGH);
     loop {
-        match timeout_at(silent_at, stream.read_buf(&mut bytes)).await {
-            Err(_) => return Ok(Some(First { detection: Detection::Terminal, bytes })),
-            Ok(read) if read? == 0 => {
-                let detection = detect(&bytes).unwrap_or(Detection::Unknown);
-                return Ok((!bytes.is_empty()).then_some(First { detection, bytes }));
-            }
-            Ok(_) => {}
+        let Ok(read) = timeout_at(silent_at, stream.read_buf(&mut bytes)).await else {
+            return Ok(Some(First {
+                detection: Detection::Terminal,
+                bytes,
+            }));
+        };
+        if read? == 0 {
+            let detection = detect(&bytes).unwrap_or(Detection::Unknown);
+            return Ok((!bytes.is_empty()).then_some(First { detection, bytes }));
         }
         if let Some(detection) = detect(&bytes) {
             return Ok(Some(First { detection, bytes }));
@@ -113,7 +123,10 @@ mod tests {
     async fn silence_is_a_person_after_the_deadline_and_not_before() {
         let (mut near, _far) = duplex(64);
         let started = Instant::now();
-        let first = read_first(&mut near, started + Duration::from_secs(2)).await.unwrap().unwrap();
+        let first = read_first(&mut near, started + Duration::from_secs(2))
+            .await
+            .unwrap()
+            .unwrap();
         assert_eq!(first.detection, Detection::Terminal);
         assert_eq!(started.elapsed(), Duration::from_secs(2));
     }
@@ -128,7 +141,10 @@ mod tests {
             }
             far
         });
-        let first = read_first(&mut near, Instant::now() + Duration::from_secs(2)).await.unwrap().unwrap();
+        let first = read_first(&mut near, Instant::now() + Duration::from_secs(2))
+            .await
+            .unwrap()
+            .unwrap();
         assert_eq!(first.detection, Detection::Dap);
         assert_eq!(&first.bytes[..], b"Content-");
         writer.await.unwrap();

@@ -35,9 +35,15 @@ pub struct BindError {
 
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::AddrInUse => "; something else listens there already: stop it, or choose another with --listen",
-        io::ErrorKind::AddrNotAvailable => "; this machine has no such address: choose another with --listen",
-        io::ErrorKind::PermissionDenied => "; ports below 1024 need privileges: choose another with --listen",
+        io::ErrorKind::AddrInUse => {
+            "; something else listens there already: stop it, or choose another with --listen"
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            "; this machine has no such address: choose another with --listen"
+        }
+        io::ErrorKind::PermissionDenied => {
+            "; ports below 1024 need privileges: choose another with --listen"
+        }
         _ => "",
     }
 }
@@ -48,7 +54,11 @@ fn hint(error: &io::Error) -> &'static str {
 /// [`BindError`] with the next step.
 pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
     let attempt = || {
-        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        let socket = if address.is_ipv4() {
+            TcpSocket::new_v4()?
+        } else {
+            TcpSocket::new_v6()?
+        };
         // A relay that is restarted takes its port over from connections that are still closing.
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
@@ -61,11 +71,18 @@ pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
 ///
 /// `permits` bounds the connections of all listeners together; `advertised` is set for a listener
 /// that stands for one breakpoint (`advertise = "ports"`), by its port.
-pub async fn run(listener: TcpListener, context: Arc<Context>, permits: Arc<Semaphore>, advertised: Option<u16>) {
+pub async fn run(
+    listener: TcpListener,
+    context: Arc<Context>,
+    permits: Arc<Semaphore>,
+    advertised: Option<u16>,
+) {
     let drain = context.shutdown.drain.clone();
     let accept = async {
         loop {
-            let Ok(permit) = permits.clone().acquire_owned().await else { return };
+            let Ok(permit) = permits.clone().acquire_owned().await else {
+                return;
+            };
             let (stream, peer) = accept(&listener, &context).await;
             let serving = context.clone();
             // Owned by the tracker; ends by its own deadlines and by `abort`.
@@ -111,7 +128,12 @@ fn of_one_connection(error: &io::Error) -> bool {
     )
 }
 
-async fn serve(context: Arc<Context>, stream: TcpStream, peer: SocketAddr, advertised: Option<u16>) {
+async fn serve(
+    context: Arc<Context>,
+    stream: TcpStream,
+    peer: SocketAddr,
+    advertised: Option<u16>,
+) {
     if let Err(error) = tune(&stream, context.config.listen.keepalive) {
         debug!(%error, %peer, "connection was gone before it was served");
         return;

@@ -27,7 +27,9 @@ impl Permit {
     /// # Errors
     /// As [`Registry::claim`].
     pub fn hold(registry: &Registry, id: BreakpointId, holder: Holder) -> Result<Self, ClaimError> {
-        registry.claim(id, holder).map(|claim| Self(Grant::Holder(claim)))
+        registry
+            .claim(id, holder)
+            .map(|claim| Self(Grant::Holder(claim)))
     }
 
     /// For a subprocess of the worker `id`, which has to be held by a session now.

@@ -98,10 +98,18 @@ impl SessionTable {
             since: SystemTime::now(),
             bytes_up: AtomicU64::new(0),
             bytes_down: AtomicU64::new(0),
-            told: Mutex::new(Told { protocol: Protocol::Dap, state: "handshake", client: None, breakpoint: None }),
+            told: Mutex::new(Told {
+                protocol: Protocol::Dap,
+                state: "handshake",
+                client: None,
+                breakpoint: None,
+            }),
         });
         self.live.insert(entry.id, entry.clone());
-        Session { table: self.clone(), entry }
+        Session {
+            table: self.clone(),
+            entry,
+        }
     }
 
     /// How many there are.
@@ -179,16 +187,29 @@ impl Session {
 
     /// As last set.
     pub fn bytes(&self) -> (u64, u64) {
-        (self.entry.bytes_up.load(Ordering::Relaxed), self.entry.bytes_down.load(Ordering::Relaxed))
+        (
+            self.entry.bytes_up.load(Ordering::Relaxed),
+            self.entry.bytes_down.load(Ordering::Relaxed),
+        )
     }
 
     /// What it was when asked.
     pub fn protocol(&self) -> Protocol {
-        self.entry.told.lock().unwrap_or_else(PoisonError::into_inner).protocol
+        self.entry
+            .told
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .protocol
     }
 
     fn tell(&self, change: impl FnOnce(&mut Told)) {
-        change(&mut self.entry.told.lock().unwrap_or_else(PoisonError::into_inner));
+        change(
+            &mut self
+                .entry
+                .told
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
     }
 }
 
