@@ -17,6 +17,9 @@
 //! | [`demo`] | a small real Ray cluster with tasks that stop at breakpoints |
 #![forbid(unsafe_code)]
 
+pub mod app;
+pub mod cli;
 pub mod config;
 pub mod head;
 pub mod registry;
+pub mod telemetry;
