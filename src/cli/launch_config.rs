@@ -149,7 +149,8 @@ PyCharm 2025.3 or later (older ones speak another protocol, and cannot attach to
                         is at the same place on the nodes; for a job with a working_dir, the
                         worker's current directory (os.getcwd() in the task)
 
-Then press Debug. {which}",
+Then press Debug.
+{which}",
         label(breakpoint)
     )
 }
