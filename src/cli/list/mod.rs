@@ -2,6 +2,7 @@
 
 mod row;
 mod table;
+mod view;
 mod watch;
 
 use std::io::{self, Write};

@@ -55,9 +55,9 @@ fn narrow_terminals_lose_columns() {
     assert_eq!(
         page(&list(), Some(45)),
         "\
-ID        TASK               WAITING  HOLDER
-3k9x7a2q  train_step rank 3  2m 14s   -
-m4n8p2r6  Trainer.fit [数…   3s       Visual…
+ID        TASK          WAITING  HOLDER
+3k9x7a2q  train_step …  2m 14s   -
+m4n8p2r6  Trainer.fit…  3s       Visual Stud…
 "
     );
     assert_eq!(

@@ -1,11 +1,9 @@
 //! `list --watch`: follows the relay's event stream.
 //!
-//! On a terminal the table is drawn again in place, at most once a second, and the cursor comes
-//! back however it ends. In a pipe each change is a line. When the relay goes away the stream is
-//! opened again with growing pauses, and standard error says so.
+//! Keeps the list as of the last event and hands each change to [`super::view`]. When the relay
+//! goes away the stream is opened again with growing pauses, and the user is told.
 
-use std::io::{self, Write};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -13,12 +11,10 @@ use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
-use super::page;
-use super::row::{List, Row, waited};
+use super::view::View;
 use crate::cli::Error;
 use crate::cli::relay_client::{RelayClient, RelayError};
 use crate::cli::sse::{self, Parser};
-use crate::cli::terminal::{self, Keep, fit};
 
 /// A stream that is silent for longer is opened again: the connection may be half open. A relay
 /// sends a comment line well within it.
@@ -30,11 +26,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from
 pub(super) async fn run(client: &RelayClient, as_json: bool, ended: bool) -> Result<(), Error> {
     let mut interrupted = signal(SignalKind::interrupt())?;
     let mut terminated = signal(SignalKind::terminate())?;
-    let mut view = match (as_json, terminal::size()) {
-        (true, _) => View::Json,
-        (false, None) => View::Lines,
-        (false, Some(_)) => View::Screen(Screen::open()?),
-    };
+    let mut view = View::open(as_json)?;
     // Dropping the future at a signal is safe: it holds a connection and the screen, whose drop
     // restores the cursor.
     tokio::select! {
@@ -71,7 +63,7 @@ async fn follow(client: &RelayClient, view: &mut View, ended: bool) -> Result<()
                     stream = None;
                 }
             },
-            _ = tick.tick() => view.draw(&state)?,
+            _ = tick.tick() => if view.is_due(state.waits()) { view.draw(state.aged().as_ref())? },
         }
     }
 }
@@ -170,6 +162,25 @@ impl State {
         view.change(&event.name, row)
     }
 
+    /// The list with the ages of this moment; `None` before the first snapshot.
+    fn aged(&self) -> Option<Value> {
+        self.list.get("snapshot")?;
+        let mut aged = Self {
+            list: self.list.clone(),
+            at: self.at,
+            ended: self.ended,
+        };
+        aged.age();
+        Some(aged.list)
+    }
+
+    /// There are ages that grow.
+    fn waits(&self) -> bool {
+        self.list["breakpoints"]
+            .as_array()
+            .is_some_and(|rows| !rows.is_empty())
+    }
+
     fn replace(&mut self, row: &Value) {
         let ended = self.ended;
         let Some(rows) = self.list["breakpoints"].as_array_mut() else {
@@ -208,203 +219,4 @@ impl State {
 
 fn is_ended(row: &Value) -> bool {
     matches!(row["state"].as_str(), Some("released" | "died"))
-}
-
-/// How changes are shown.
-enum View {
-    /// One object a line.
-    Json,
-    /// One line for each change.
-    Lines,
-    /// A table that is drawn again.
-    Screen(Screen),
-}
-
-impl View {
-    fn snapshot(&mut self, list: &Value, before: Option<&Value>) -> Result<(), Error> {
-        let mut out = io::stdout().lock();
-        match self {
-            Self::Json => {
-                let mut object = json!({ "event": "snapshot" });
-                for (key, value) in list
-                    .as_object()
-                    .into_iter()
-                    .flatten()
-                    .filter(|(key, _)| *key != "snapshot")
-                {
-                    object[key] = value.clone();
-                }
-                writeln!(out, "{object}")?;
-                out.flush()?;
-            }
-            Self::Lines => {
-                let list = List::read(list);
-                for trouble in list.troubles() {
-                    writeln!(out, "{} ! {trouble}", clock())?;
-                }
-                // After a reconnection only what is new since then is worth a line.
-                let known = before.map(List::read).unwrap_or_default();
-                for row in list
-                    .rows
-                    .iter()
-                    .filter(|row| known.rows.iter().all(|old| old.id != row.id))
-                {
-                    let word = if row.state.is_empty() {
-                        "paused"
-                    } else {
-                        &row.state
-                    };
-                    write_line(&mut out, word, row)?;
-                }
-                out.flush()?;
-            }
-            Self::Screen(screen) => screen.changed = true,
-        }
-        Ok(())
-    }
-
-    fn change(&mut self, name: &str, row: &Value) -> Result<(), Error> {
-        let mut out = io::stdout().lock();
-        match self {
-            Self::Json => writeln!(out, "{}", json!({ "event": name, "breakpoint": row }))?,
-            Self::Lines => write_line(&mut out, &terminal::clean(name), &Row::read(row))?,
-            Self::Screen(screen) => screen.changed = true,
-        }
-        Ok(out.flush()?)
-    }
-
-    fn draw(&mut self, state: &State) -> Result<(), Error> {
-        let Self::Screen(screen) = self else {
-            return Ok(());
-        };
-        let waits = state.list["breakpoints"]
-            .as_array()
-            .is_some_and(|rows| !rows.is_empty());
-        // Without rows no clock runs, and without the first snapshot there is nothing to show.
-        if state.list.get("snapshot").is_some() && (screen.changed || waits) {
-            let mut aged = State {
-                list: state.list.clone(),
-                at: state.at,
-                ended: state.ended,
-            };
-            aged.age();
-            screen.draw(&aged.list)?;
-        }
-        Ok(())
-    }
-
-    /// Tells about the connection, where it does not disturb the output.
-    fn say(&mut self, sentence: &str) -> Result<(), Error> {
-        match self {
-            Self::Screen(screen) => Ok(screen.say(sentence)?),
-            Self::Json | Self::Lines => {
-                // Standard error may be gone; the output is what counts.
-                let _ = writeln!(io::stderr(), "ray-relay: {sentence}");
-                Ok(())
-            }
-        }
-    }
-}
-
-fn write_line(out: &mut impl Write, word: &str, row: &Row) -> io::Result<()> {
-    let location = if row.location == "-" {
-        String::new()
-    } else {
-        format!(" at {}", row.location)
-    };
-    let holder = if row.holder == "-" {
-        String::new()
-    } else {
-        format!(", {}", row.holder)
-    };
-    writeln!(
-        out,
-        "{} {word:<8} {}  {}{location} on {}, waiting {}{holder}",
-        clock(),
-        row.id,
-        row.task,
-        row.node,
-        waited(row.waiting)
-    )
-}
-
-/// Time of day in UTC.
-fn clock() -> String {
-    let seconds = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_secs();
-    format!(
-        "{:02}:{:02}:{:02}Z",
-        seconds / 3600 % 24,
-        seconds / 60 % 60,
-        seconds % 60
-    )
-}
-
-/// The part of the terminal that is drawn again. Restores the cursor when dropped.
-struct Screen {
-    /// Lines of the last drawing, the cursor is below them.
-    drawn: usize,
-    changed: bool,
-}
-
-impl Screen {
-    fn open() -> io::Result<Self> {
-        // The cursor would flicker over the table.
-        write!(io::stdout(), "\u{1b}[?25l")?;
-        Ok(Self {
-            drawn: 0,
-            changed: false,
-        })
-    }
-
-    fn draw(&mut self, list: &Value) -> io::Result<()> {
-        let (columns, lines) = terminal::size().unwrap_or((80, 24));
-        let text = page(list, Some(columns));
-        let mut shown: Vec<&str> = text.lines().collect();
-        // What has scrolled out of the terminal cannot be drawn over.
-        let room = lines.saturating_sub(1).max(1);
-        let more;
-        if shown.len() > room {
-            let hidden = shown.len() - room + 1;
-            shown.truncate(room - 1);
-            more = format!("… and {hidden} more: make the terminal higher, or `ray-relay list`");
-            shown.push(&more);
-        }
-        let mut out = io::stdout().lock();
-        self.erase(&mut out)?;
-        for line in &shown {
-            writeln!(out, "{}", fit(line, columns, Keep::Start))?;
-        }
-        out.flush()?;
-        self.drawn = shown.len();
-        self.changed = false;
-        Ok(())
-    }
-
-    /// Leaves `sentence` above the table.
-    fn say(&mut self, sentence: &str) -> io::Result<()> {
-        let mut out = io::stdout().lock();
-        self.erase(&mut out)?;
-        writeln!(out, "{} {sentence}", clock())?;
-        out.flush()?;
-        self.drawn = 0;
-        self.changed = true;
-        Ok(())
-    }
-
-    fn erase(&self, out: &mut impl Write) -> io::Result<()> {
-        match self.drawn {
-            0 => Ok(()),
-            lines => write!(out, "\u{1b}[{lines}A\r\u{1b}[J"),
-        }
-    }
-}
-
-impl Drop for Screen {
-    fn drop(&mut self) {
-        // A terminal that is gone needs no cursor.
-        let _ = write!(io::stdout(), "\u{1b}[?25h").and_then(|()| io::stdout().flush());
-    }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::*;
 use crate::config::raw::SECTIONS;
 use crate::config::sources::variable;
+use crate::config::{Advertise, LogFormat};
 
 const EXAMPLE: &str = include_str!("../../../config/example.toml");
 
