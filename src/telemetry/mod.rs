@@ -1,0 +1,3 @@
+//! What the relay tells about itself: logs.
+
+pub mod logging;
