@@ -19,4 +19,5 @@
 
 pub mod config;
 pub mod head;
+pub mod http;
 pub mod registry;
