@@ -21,3 +21,4 @@ pub mod config;
 pub mod head;
 pub mod http;
 pub mod registry;
+pub mod telemetry;

@@ -1,0 +1,5 @@
+//! What the relay tells about itself: metrics (and logs).
+
+pub mod metrics;
+
+pub use metrics::Metrics;
