@@ -13,7 +13,7 @@ use crate::listener::{self, BindError};
 use crate::registry::Registry;
 use crate::session::{Context, SessionTable};
 use crate::shutdown::{Shutdown, Signals};
-use crate::telemetry::metrics::Metrics;
+use crate::telemetry::Metrics;
 
 /// Why the relay did not start.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +42,7 @@ pub struct Running {
 pub async fn start(config: Config) -> Result<Running, Error> {
     let config = Arc::new(config);
     let shutdown = Shutdown::default();
-    let metrics = Arc::new(Metrics::new());
+    let metrics = Metrics::new().map_err(|why| Error::Setup(why.to_string()))?;
     let registry = Registry::new(&config.clusters, &config.registry)
         .map_err(|why| Error::Setup(why.to_string()))?;
     let listener = listener::bind(config.listen.address)?;
@@ -58,10 +58,21 @@ pub async fn start(config: Config) -> Result<Running, Error> {
         Advertise::Single | Advertise::Host(_) => Ok(Vec::new()),
     };
     let extra: Vec<_> = extra.map_err(Error::Bind)?;
+    registry.observe(metrics.clone());
+    let sessions = Arc::new(SessionTable::new(metrics.clone()));
+    let advertised = Arc::new(advertise::Table::new(config.advertise.clone()));
+    let http = HttpContext::new(
+        config.clone(),
+        registry.clone(),
+        metrics.clone(),
+        sessions.clone(),
+        advertised.clone(),
+    );
     let context = Arc::new(Context {
         registry: registry.clone(),
-        sessions: Arc::new(SessionTable::default()),
-        advertised: Arc::new(advertise::Table::new(&config.advertise)),
+        sessions,
+        advertised,
+        http,
         port: address.port(),
         config,
         metrics,
@@ -168,17 +179,4 @@ pub async fn run(config: Config) -> Result<(), Error> {
     }
     info!("ended");
     Ok(())
-}
-
-impl Context {
-    /// What the HTTP side works with.
-    pub(crate) fn http(&self) -> Arc<HttpContext> {
-        Arc::new(HttpContext {
-            config: self.config.clone(),
-            registry: self.registry.clone(),
-            metrics: self.metrics.clone(),
-            sessions: self.sessions.clone(),
-            advertised: self.advertised.clone(),
-        })
-    }
 }

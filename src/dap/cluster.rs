@@ -18,7 +18,8 @@ use super::message::{Request, clean, event, notice};
 use super::selection::{Children, Wish, fits};
 use super::{breakpoints_answer, hang_up};
 use crate::registry::{Breakpoint, BreakpointId, Snapshot};
-use crate::session::{Context, Ending};
+use crate::session::{Context};
+use crate::telemetry::metrics::{Outcome};
 
 /// Children at once: each is a session in somebody's window.
 const MAX_CHILDREN: usize = 32;
@@ -122,7 +123,7 @@ pub(super) async fn run<S>(
     context: &Context,
     mut client: Conversation<S>,
     mut announcer: Announcer,
-) -> Ending
+) -> Outcome
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -137,11 +138,11 @@ where
                 .await;
             let _ = client.send(&event("terminated", Value::Null)).await;
             hang_up(client).await;
-            Ending::Malformed
+            Outcome::Failed
         }
         Err(over) => {
             debug!(%over, "cluster session over");
-            Ending::ClientLeft
+            Outcome::Client
         }
     }
 }
@@ -150,7 +151,7 @@ async fn relate<S>(
     context: &Context,
     client: &mut Conversation<S>,
     announcer: &mut Announcer,
-) -> Result<Ending, Over>
+) -> Result<Outcome, Over>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -167,7 +168,7 @@ where
                 let Some(request) = Request::read(&mut message) else { continue };
                 client.send(&answer(&request)).await?;
                 match request.command.as_str() {
-                    "disconnect" | "terminate" => return Ok(Ending::ClientLeft),
+                    "disconnect" | "terminate" => return Ok(Outcome::Client),
                     "configurationDone" if !configured => {
                         configured = true;
                         client.send(&announcer.attach.success(Value::Null)).await?;
@@ -179,7 +180,7 @@ where
             }
             changed = snapshots.changed() => {
                 if changed.is_err() {
-                    return Ok(Ending::Shutdown);
+                    return Ok(Outcome::Drained);
                 }
             }
             () = tokio::time::sleep_until(again), if look_again.is_some() => {
@@ -191,7 +192,7 @@ where
             () = shutdown.drain.cancelled() => {
                 client.send(&notice("the relay is being shut down", true)).await?;
                 client.send(&event("terminated", Value::Null)).await?;
-                return Ok(Ending::Shutdown);
+                return Ok(Outcome::Drained);
             }
         }
         if configured {

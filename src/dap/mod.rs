@@ -34,7 +34,8 @@ use self::message::{Request, clean, notice};
 use self::selection::{Children, Choice, Hint, Refusal, Wish, choose, read_wish};
 use crate::http::advertise::Resolved;
 use crate::registry::{BreakpointId, ClaimError, Holder};
-use crate::session::{Context, Ending, Permit, Protocol, Session};
+use crate::session::{Context, Permit, Session};
+use crate::telemetry::metrics::{Outcome, SessionProtocol};
 
 /// How long a refused client may take to read the answer and close.
 const REFUSAL_LINGER: Duration = Duration::from_secs(2);
@@ -92,12 +93,13 @@ pub async fn serve<S>(
     let started = Instant::now();
     let ending = converse(context, &session, stream, advertised, started).await;
     let (up, down) = session.bytes();
-    let protocol = session.protocol().word();
-    context
-        .metrics
-        .session_ended(session.protocol(), ending, up, down);
+    let protocol = session.protocol();
+    context.metrics.session_ended(protocol, ending);
+    if ending == Outcome::Refused {
+        context.metrics.refused(RefusalKind::Client);
+    }
     info!(
-        session = session.id(), peer = %session.peer(), protocol, ending = ending.word(),
+        session = session.id(), peer = %session.peer(), protocol, outcome = ending.label(),
         seconds = started.elapsed().as_secs_f32(), bytes_up = up, bytes_down = down, "session ended"
     );
 }
@@ -108,7 +110,7 @@ async fn converse<S>(
     stream: S,
     advertised: Option<BreakpointId>,
     started: Instant,
-) -> Ending
+) -> Outcome
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -118,7 +120,7 @@ where
         Ok(Ok(Some(opened))) => opened,
         Ok(Ok(None)) => {
             hang_up(client).await;
-            return Ending::ClientLeft;
+            return Outcome::Client;
         }
         Ok(Err(Over::Malformed(why))) => {
             debug!(%why, "not a debug adapter message");
@@ -129,11 +131,11 @@ where
                 ))
                 .await;
             hang_up(client).await;
-            return Ending::Malformed;
+            return Outcome::Failed;
         }
         Ok(Err(over)) => {
             debug!(%over, "client left before attach");
-            return Ending::ClientLeft;
+            return Outcome::Client;
         }
         Err(_) => {
             let patience = context.config.listen.handshake_timeout.as_secs();
@@ -141,7 +143,7 @@ where
                 format!("this connection is closed, because no `attach` came within {patience} s");
             let _ = client.send(&notice(&text, true)).await;
             hang_up(client).await;
-            return Ending::Refused;
+            return Outcome::Refused;
         }
     };
     route(context, session, client, opened, advertised).await
@@ -213,7 +215,7 @@ async fn route<S>(
     client: Conversation<S>,
     opened: Opened,
     advertised: Option<BreakpointId>,
-) -> Ending
+) -> Outcome
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -250,7 +252,7 @@ where
             }
         }
         Choice::Cluster => {
-            session.set_state(Protocol::Cluster, "attached");
+            session.set_state(SessionProtocol::Cluster, "attached");
             let announcer = cluster::Announcer::new(
                 opened.attach,
                 opened.dialled,
@@ -260,7 +262,7 @@ where
             cluster::run(context, client, announcer).await
         }
         Choice::Next => {
-            session.set_state(Protocol::Dap, "waiting");
+            session.set_state(SessionProtocol::Dap, "waiting");
             let try_hold = |id| hold(context, session, &opened.client, id);
             match waiting::for_next(context, client, &opened.attach, &wish, try_hold).await {
                 Ok((client, permit)) => {
@@ -279,7 +281,7 @@ async fn attached<S>(
     opened: Opened,
     wish: Wish,
     permit: Permit,
-) -> Ending
+) -> Outcome
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -333,13 +335,13 @@ fn hint(context: &Context, dialled: &Dialled) -> Hint {
     }
 }
 
-async fn refused<S>(client: Conversation<S>, request: &Request, refusal: &Refusal) -> Ending
+async fn refused<S>(client: Conversation<S>, request: &Request, refusal: &Refusal) -> Outcome
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     debug!(%refusal, "refused");
     refuse(client, request, &refusal.to_string()).await;
-    Ending::Refused
+    Outcome::Refused
 }
 
 /// Answers `request` with `sentence`, then closes.

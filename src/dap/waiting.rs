@@ -13,7 +13,8 @@ use super::message::{Request, notice};
 use super::selection::{Refusal, Wish, fits};
 use super::{hang_up, refuse};
 use crate::registry::{BreakpointId, Snapshot};
-use crate::session::{Context, Ending, Permit};
+use crate::session::{Context, Permit};
+use crate::telemetry::metrics::{Outcome};
 
 /// How long a client may wait; a forgotten window does not hold a connection for good.
 const PATIENCE: Duration = Duration::from_secs(12 * 3600);
@@ -28,7 +29,7 @@ pub(super) async fn for_next<S>(
     attach: &Request,
     wish: &Wish,
     try_hold: impl Fn(BreakpointId) -> Result<Permit, Refusal>,
-) -> Result<(Conversation<S>, Permit), Ending>
+) -> Result<(Conversation<S>, Permit), Outcome>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -40,12 +41,12 @@ where
         .map(|task| format!(" in \"{}\"", super::clean(task, 60)))
         .unwrap_or_default();
     let waits = notice(&format!("waiting for the next breakpoint{what}"), false);
-    client.send(&waits).await.map_err(|_| Ending::ClientLeft)?;
+    client.send(&waits).await.map_err(|_| Outcome::Client)?;
     let deadline = Instant::now() + PATIENCE;
     loop {
         tokio::select! {
             message = client.read() => {
-                let mut message = message.map_err(|_| Ending::ClientLeft)?;
+                let mut message = message.map_err(|_| Outcome::Client)?;
                 let Some(request) = Request::read(&mut message) else { continue };
                 let leaving = matches!(request.command.as_str(), "disconnect" | "terminate");
                 let answer = match request.command.as_str() {
@@ -54,15 +55,15 @@ where
                     "threads" => request.success(serde_json::json!({"threads": []})),
                     _ => request.failure("this session still waits for a task to stop at a breakpoint"),
                 };
-                client.send(&answer).await.map_err(|_| Ending::ClientLeft)?;
+                client.send(&answer).await.map_err(|_| Outcome::Client)?;
                 if leaving {
                     hang_up(client).await;
-                    return Err(Ending::ClientLeft);
+                    return Err(Outcome::Client);
                 }
             }
             changed = snapshots.changed() => {
                 if changed.is_err() {
-                    return Err(Ending::Shutdown);
+                    return Err(Outcome::Drained);
                 }
                 let snapshot = snapshots.borrow_and_update().clone();
                 let new = snapshot.paused().filter(|b| !before.contains(&(b.id, b.stop)) && fits(wish, b));
@@ -73,11 +74,11 @@ where
             }
             () = context.shutdown.drain.cancelled() => {
                 refuse(client, attach, "the relay is being shut down").await;
-                return Err(Ending::Shutdown);
+                return Err(Outcome::Drained);
             }
             () = tokio::time::sleep_until(deadline) => {
                 refuse(client, attach, "nothing stopped at a breakpoint for 12 hours; attach again to go on waiting").await;
-                return Err(Ending::Refused);
+                return Err(Outcome::Refused);
             }
         }
     }

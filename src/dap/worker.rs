@@ -20,7 +20,8 @@ use super::rewrite;
 use super::scanner::Rules;
 use super::splice::{Side, Splice, SpliceEvent};
 use crate::registry::Reason;
-use crate::session::{Context, Ending, Permit, Protocol, Session};
+use crate::session::{Context, Permit, Session};
+use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::upstream::{self, ConnectError};
 
 /// How long the head is asked why a worker died before the client is told that it did.
@@ -51,13 +52,13 @@ pub(super) async fn run<S>(
     client: Conversation<S>,
     opening: Opening,
     permit: Permit,
-) -> Ending
+) -> Outcome
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let breakpoint = permit.breakpoint().clone();
     session.set_breakpoint(breakpoint.clone());
-    session.set_state(Protocol::Dap, "connecting");
+    session.set_state(SessionProtocol::Dap, "connecting");
     let worker = match open(context, &permit, &opening).await {
         Ok(worker) => worker,
         Err(why) => {
@@ -68,7 +69,7 @@ where
                 None => format!("cannot attach to {}: {why}", breakpoint.title()),
             };
             refuse(client, &opening.attach, &sentence).await;
-            return Ending::Refused;
+            return Outcome::Refused;
         }
     };
     let dap = &context.config.dap;
@@ -158,9 +159,9 @@ struct Relaying<'a, S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
-    async fn run(mut self) -> Ending {
+    async fn run(mut self) -> Outcome {
         let shutdown = &self.context.shutdown;
-        let mut ending = Ending::ClientLeft;
+        let mut ending = Outcome::Client;
         let mut told_of_drain = false;
         let mut linger: Option<Instant> = None;
         loop {
@@ -192,7 +193,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                     self.tell_death(Some(&why));
                     self.splice.close(Side::Client);
                     self.splice.close(Side::Worker);
-                    ending = Ending::WorkerGone;
+                    ending = Outcome::Died;
                     linger = Some(Instant::now() + LINGER);
                 }
                 () = shutdown.drain.cancelled(), if !told_of_drain => {
@@ -203,7 +204,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 () = shutdown.abort.cancelled(), if linger.is_none() => {
                     self.tell(&notice("the relay was shut down; the task runs on", true));
                     self.tell(&event("terminated", Value::Null));
-                    ending = Ending::Shutdown;
+                    ending = Outcome::Drained;
                     break;
                 }
                 () = tokio::time::sleep_until(until), if linger.is_some() => break,
@@ -219,7 +220,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     }
 
     /// `Continue(Some)`: the session is ending, and has [`LINGER`] to do so.
-    async fn on_event(&mut self, event: SpliceEvent) -> ControlFlow<Ending, Option<Ending>> {
+    async fn on_event(&mut self, event: SpliceEvent) -> ControlFlow<Outcome, Option<Outcome>> {
         match event {
             SpliceEvent::Captured(Side::Client, body) => return self.on_client(&body),
             SpliceEvent::Captured(Side::Worker, body) => {
@@ -227,13 +228,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 if self.terminated {
                     // The adapter stays as long as its client does, and clients answer with a goodbye of their own.
                     let by_wish = self.leaving;
-                    return ControlFlow::Continue(Some(if by_wish { Ending::ClientLeft } else { Ending::WorkerGone }));
+                    return ControlFlow::Continue(Some(if by_wish { Outcome::Client } else { Outcome::Died }));
                 }
             }
             SpliceEvent::Eof(Side::Client) => {
                 self.leaving = true;
                 self.splice.close(Side::Worker);
-                return ControlFlow::Continue(Some(Ending::ClientLeft));
+                return ControlFlow::Continue(Some(Outcome::Client));
             }
             SpliceEvent::Eof(Side::Worker) => {
                 return ControlFlow::Continue(Some(self.on_worker_gone().await));
@@ -244,23 +245,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
             }
             SpliceEvent::Failed(Side::Client, error) => {
                 debug!(%error, "the connection to the client failed");
-                return ControlFlow::Break(Ending::ClientLeft);
+                return ControlFlow::Break(Outcome::Client);
             }
             SpliceEvent::Malformed(Side::Client, error) => {
                 self.tell(&notice(&format!("this session ends, because the client sent something that is not understood: {error}"), true));
                 self.tell(&super::message::event("terminated", Value::Null));
-                return ControlFlow::Break(Ending::Malformed);
+                return ControlFlow::Break(Outcome::Failed);
             }
             SpliceEvent::Malformed(Side::Worker, error) => {
                 self.tell(&notice(&format!("this session ends, because the worker's debugger sent something that is not understood: {error}"), true));
                 self.tell(&super::message::event("terminated", Value::Null));
-                return ControlFlow::Break(Ending::Malformed);
+                return ControlFlow::Break(Outcome::Failed);
             }
         }
         ControlFlow::Continue(None)
     }
 
-    fn on_client(&mut self, body: &[u8]) -> ControlFlow<Ending, Option<Ending>> {
+    fn on_client(&mut self, body: &[u8]) -> ControlFlow<Outcome, Option<Outcome>> {
         let mut message = match parse(body) {
             Ok(message) => message,
             Err(error) => {
@@ -269,7 +270,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                     true,
                 ));
                 self.tell(&event("terminated", Value::Null));
-                return ControlFlow::Break(Ending::Malformed);
+                return ControlFlow::Break(Outcome::Failed);
             }
         };
         match message
@@ -369,7 +370,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 );
             }
             ("response", _, "attach") => match message["success"] == true {
-                true => self.session.set_state(Protocol::Dap, "attached"),
+                true => self.session.set_state(SessionProtocol::Dap, "attached"),
                 false
                     if message["message"]
                         .as_str()
@@ -397,7 +398,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     }
 
     /// The worker's debugger closed or failed.
-    async fn on_worker_gone(&mut self) -> Ending {
+    async fn on_worker_gone(&mut self) -> Outcome {
         let by_wish = self.leaving;
         if !by_wish && !self.terminated {
             let why = self.permit.ask_why_died(WHY_PATIENCE).await;
@@ -406,9 +407,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         self.splice.close(Side::Client);
         self.splice.close(Side::Worker);
         if by_wish {
-            Ending::ClientLeft
+            Outcome::Client
         } else {
-            Ending::WorkerGone
+            Outcome::Died
         }
     }
 

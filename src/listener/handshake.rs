@@ -13,6 +13,7 @@ use tracing::debug;
 use super::detect::{Detection, ENOUGH, detect};
 use super::prefixed::Prefixed;
 use crate::session::Context;
+use crate::telemetry::metrics::{Protocol, RefusalKind};
 use crate::{dap, http};
 
 /// How long a refused connection may take to read the answer and close.
@@ -54,13 +55,13 @@ pub(super) async fn serve<S>(
             return;
         }
     };
-    context.metrics.connection_detected(first.detection);
+    context.metrics.connection(protocol(first.detection));
     let replayed = Prefixed::new(first.bytes.freeze(), stream);
     match first.detection {
         Detection::Http => {
             let drain = context.shutdown.drain.clone();
             tokio::select! {
-                () = http::serve_connection(replayed, peer, context.http(), drain) => {}
+                () = http::serve_connection(replayed, peer, context.http.clone(), drain) => {}
                 () = context.shutdown.abort.cancelled() => {}
             }
         }
@@ -69,10 +70,25 @@ pub(super) async fn serve<S>(
             let breakpoint = advertised.and_then(|port| context.advertised.breakpoint_at(port));
             dap::serve(&context, session, replayed, breakpoint).await;
         }
-        Detection::Tls => refuse(replayed, TLS_ALERT).await,
-        Detection::Terminal => refuse(replayed, TERMINAL_ANSWER).await,
-        Detection::Unknown => refuse(replayed, UNKNOWN_ANSWER).await,
+        Detection::Tls => unsupported(&context, replayed, TLS_ALERT).await,
+        Detection::Terminal => unsupported(&context, replayed, TERMINAL_ANSWER).await,
+        Detection::Unknown => unsupported(&context, replayed, UNKNOWN_ANSWER).await,
     }
+}
+
+fn protocol(detection: Detection) -> Protocol {
+    match detection {
+        Detection::Http => Protocol::Http,
+        Detection::Dap => Protocol::Dap,
+        Detection::Tls => Protocol::Tls,
+        Detection::Terminal => Protocol::Terminal,
+        Detection::Unknown => Protocol::Unknown,
+    }
+}
+
+async fn unsupported<S: AsyncRead + AsyncWrite + Unpin>(context: &Context, stream: S, answer: &[u8]) {
+    context.metrics.refused(RefusalKind::Unsupported);
+    refuse(stream, answer).await;
 }
 
 /// Reads until the protocol is known; a peer that has not shown one by `silent_at` is a person at a

@@ -103,7 +103,7 @@ async fn accept(listener: &TcpListener, context: &Context) -> (TcpStream, Socket
         match listener.accept().await {
             Ok(accepted) => return accepted,
             Err(error) => {
-                context.metrics.accept_failed();
+                context.metrics.accept_error();
                 if of_one_connection(&error) {
                     debug!(%error, "a connection ended before it was accepted");
                 } else {

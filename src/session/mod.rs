@@ -6,13 +6,13 @@ pub mod table;
 use std::sync::Arc;
 
 pub use permit::Permit;
-pub use table::{Ending, Protocol, Session, SessionTable};
+pub use table::{Session, SessionTable};
 
 use crate::config::Config;
-use crate::http::advertise;
+use crate::http::{HttpContext, advertise};
 use crate::registry::Registry;
 use crate::shutdown::Shutdown;
-use crate::telemetry::metrics::Metrics;
+use crate::telemetry::Metrics;
 
 /// What every session works with.
 pub struct Context {
@@ -26,6 +26,8 @@ pub struct Context {
     pub metrics: Arc<Metrics>,
     /// Addresses under which breakpoints were advertised.
     pub advertised: Arc<advertise::Table>,
+    /// The HTTP side.
+    pub http: Arc<HttpContext>,
     /// Port that the relay listens on.
     pub port: u16,
     /// The end.

@@ -9,59 +9,15 @@ use dashmap::DashMap;
 
 use crate::http::{SessionList, SessionRow};
 use crate::registry::Breakpoint;
-
-/// What a session is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Protocol {
-    /// A debugger and one worker.
-    Dap,
-    /// A debugger and the relay itself, which announces workers.
-    Cluster,
-}
-
-impl Protocol {
-    /// The word in the API.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Dap => "dap",
-            Self::Cluster => "cluster",
-        }
-    }
-}
-
-/// How a session ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
-    /// The client left, in whatever way.
-    ClientLeft,
-    /// The worker, its node or its driver is gone.
-    WorkerGone,
-    /// It was answered with a sentence and closed.
-    Refused,
-    /// One side did not speak the protocol.
-    Malformed,
-    /// The relay ended.
-    Shutdown,
-}
-
-impl Ending {
-    /// The label in logs and metrics.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::ClientLeft => "client_left",
-            Self::WorkerGone => "worker_gone",
-            Self::Refused => "refused",
-            Self::Malformed => "malformed",
-            Self::Shutdown => "shutdown",
-        }
-    }
-}
+use crate::telemetry::Metrics;
+use crate::telemetry::metrics::{Direction, OpenGuard, SessionProtocol};
 
 /// All live sessions.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct SessionTable {
     live: DashMap<u64, Arc<Entry>>,
     last: AtomicU64,
+    metrics: Arc<Metrics>,
 }
 
 #[derive(Debug)]
@@ -76,7 +32,9 @@ struct Entry {
 
 #[derive(Debug)]
 struct Told {
-    protocol: Protocol,
+    /// Counts it among the open ones of its protocol.
+    open: OpenGuard,
+    protocol: SessionProtocol,
     state: &'static str,
     client: Option<String>,
     breakpoint: Option<Arc<Breakpoint>>,
@@ -90,6 +48,11 @@ pub struct Session {
 }
 
 impl SessionTable {
+    /// None yet; they are counted in `metrics`.
+    pub fn new(metrics: Arc<Metrics>) -> Self {
+        Self { live: DashMap::new(), last: AtomicU64::new(0), metrics }
+    }
+
     /// Enters a new session of a client at `peer`.
     pub fn open(self: &Arc<Self>, peer: SocketAddr) -> Session {
         let entry = Arc::new(Entry {
@@ -99,11 +62,8 @@ impl SessionTable {
             bytes_up: AtomicU64::new(0),
             bytes_down: AtomicU64::new(0),
             told: Mutex::new(Told {
-                protocol: Protocol::Dap,
-                state: "handshake",
-                client: None,
-                breakpoint: None,
-            }),
+open: self.metrics.session_open(SessionProtocol::Dap),
+protocol: SessionProtocol::Dap, state: "handshake", client: None, breakpoint: None }),
         });
         self.live.insert(entry.id, entry.clone());
         Session {
@@ -136,7 +96,7 @@ impl Entry {
         let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         SessionRow {
             id: self.id,
-            protocol: told.protocol.word(),
+            protocol: told.protocol.label(),
             state: told.state,
             peer: self.peer,
             client: told.client.clone(),
@@ -167,9 +127,13 @@ impl Session {
     }
 
     /// What it does now, a word for people: `waiting`, `connecting`, `attached` …
-    pub fn set_state(&self, protocol: Protocol, state: &'static str) {
+    pub fn set_state(&self, protocol: SessionProtocol, state: &'static str) {
+        let metrics = &self.table.metrics;
         self.tell(|told| {
-            told.protocol = protocol;
+            if told.protocol != protocol {
+                told.protocol = protocol;
+                told.open = metrics.session_open(protocol);
+            }
             told.state = state;
         });
     }
@@ -181,8 +145,13 @@ impl Session {
 
     /// Bytes received so far from the client and from the worker.
     pub fn set_bytes(&self, (up, down): (u64, u64)) {
-        self.entry.bytes_up.store(up, Ordering::Relaxed);
-        self.entry.bytes_down.store(down, Ordering::Relaxed);
+        let counted = (
+            self.entry.bytes_up.swap(up, Ordering::Relaxed),
+            self.entry.bytes_down.swap(down, Ordering::Relaxed),
+        );
+        let metrics = &self.table.metrics;
+        metrics.session_bytes(Direction::Up, up.saturating_sub(counted.0));
+        metrics.session_bytes(Direction::Down, down.saturating_sub(counted.1));
     }
 
     /// As last set.
@@ -194,7 +163,7 @@ impl Session {
     }
 
     /// What it was when asked.
-    pub fn protocol(&self) -> Protocol {
+    pub fn protocol(&self) -> SessionProtocol {
         self.entry
             .told
             .lock()
