@@ -1,7 +1,6 @@
 //! One HTTP connection: deadlines, draining, and the tasks of its WebSockets.
 
 use std::convert::Infallible;
-use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -157,20 +156,18 @@ impl Drop for Busy {
     }
 }
 
-fn handle(
+async fn handle(
     ctx: Arc<HttpContext>,
     connection: Connection,
     request: Request<Incoming>,
-) -> impl Future<Output = Response<Body>> + Send {
-    async move {
-        let head_only = request.method() == Method::HEAD;
-        let (route, response) = answer(&ctx, &connection, request).await;
-        ctx.metrics.http_request(route, response.status().as_u16());
-        if head_only {
-            without_body(response)
-        } else {
-            response
-        }
+) -> Response<Body> {
+    let head_only = request.method() == Method::HEAD;
+    let (route, response) = answer(&ctx, &connection, request).await;
+    ctx.metrics.http_request(route, response.status().as_u16());
+    if head_only {
+        without_body(response)
+    } else {
+        response
     }
 }
 
