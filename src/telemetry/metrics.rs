@@ -175,19 +175,6 @@ pub struct Metrics {
     http_requests: IntCounterVec,
 }
 
-impl PollObserver for Metrics {
-    fn polled(&self, cluster: &str, outcome: PollOutcome, latency: Duration) {
-        let outcome = match outcome {
-            PollOutcome::Ok => HeadOutcome::Ok,
-            PollOutcome::Unreachable => HeadOutcome::Unreachable,
-            PollOutcome::TimedOut => HeadOutcome::Timeout,
-            PollOutcome::Unauthorized | PollOutcome::Refused => HeadOutcome::Refused,
-            PollOutcome::Malformed => HeadOutcome::Invalid,
-        };
-        self.head_request(cluster, outcome, latency);
-    }
-}
-
 impl Metrics {
     /// Families with no values yet, in a registry of their own.
     ///
