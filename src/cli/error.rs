@@ -43,7 +43,8 @@ impl Error {
     /// The next step, where the sentence does not name it.
     fn hint(&self) -> Option<String> {
         match self {
-            Self::Config(_) => Some("every key is explained in config/example.toml; `ray-relay check-config` checks without starting".to_owned()),
+            // An empty line before it: it belongs to all problems, not to the last one.
+            Self::Config(_) => Some("\n  every key is explained in config/example.toml; `ray-relay check-config` checks without starting".to_owned()),
             Self::Relay(error) => error.hint(),
             Self::ConfigReported | Self::App(_) | Self::Logging(_) | Self::Output(_) => None,
         }
