@@ -43,8 +43,7 @@ impl Error {
     /// The next step, where the sentence does not name it.
     fn hint(&self) -> Option<String> {
         match self {
-            // An empty line before it: it belongs to all problems, not to the last one.
-            Self::Config(_) => Some("\n  every key is explained in config/example.toml; `ray-relay check-config` checks without starting".to_owned()),
+            Self::Config(_) => Some("every key is explained in config/example.toml; `ray-relay check-config` checks without starting".to_owned()),
             Self::Relay(error) => error.hint(),
             Self::ConfigReported | Self::App(_) | Self::Logging(_) | Self::Output(_) => None,
         }
@@ -60,9 +59,15 @@ pub fn report(error: &Error) -> ExitCode {
         }
         Error::ConfigReported => {}
         error => {
+            // An empty line where the hint belongs to all problems, not to the last one.
+            let gap = if matches!(error, Error::Config(_)) {
+                "\n\n  "
+            } else {
+                "\n  "
+            };
             let hint = error
                 .hint()
-                .map_or(String::new(), |hint| format!("\n  {hint}"));
+                .map_or(String::new(), |hint| format!("{gap}{hint}"));
             // Nobody is left to tell where standard error is gone too.
             let _ = writeln!(io::stderr(), "{} {error}{hint}", prefix());
         }

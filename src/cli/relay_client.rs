@@ -161,8 +161,7 @@ impl RelayClient {
             .await)
     }
 
-    /// What a break of the connection is called.
-    pub(super) fn unreachable(&self, cause: impl Into<String>) -> RelayError {
+    fn unreachable(&self, cause: impl Into<String>) -> RelayError {
         RelayError::Unreachable {
             relay: self.relay.to_string(),
             cause: cause.into(),

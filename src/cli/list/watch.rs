@@ -55,27 +55,27 @@ async fn follow(client: &RelayClient, view: &mut View, ended: bool) -> Result<()
             continue;
         };
         tokio::select! {
-            // `next` keeps what it has read in the stream, so losing the race to the tick loses nothing.
-            events = open.next() => match events {
-                Ok(events) => {
-                    for event in events {
-                        state.apply(&event, view)?;
+                    // `next` keeps what it has read in the stream, so losing the race to the tick loses nothing.
+                    events = open.next() => match events {
+                        Ok(events) => {
+                            for event in events {
+                                state.apply(&event, view)?;
+                            }
+                        }
+                        Err(cause) => {
+        view.say(&format!("The relay went away ({cause}); trying again until it is back."))?;
+        stream = None;
+                        }
+                    },
+                    list = &mut refreshed => {
+                        refreshed = Box::pin(refresh(client, ended));
+                        // A relay that is away is told by the stream; `--json` passes the stream on, no more.
+                        if let Ok(list) = list && view.shows_clusters() {
+                            state.refresh(list, view)?;
+                        }
                     }
+                    _ = tick.tick() => if view.is_due(state.waits()) { view.draw(state.aged().as_ref())? },
                 }
-                Err(cause) => {
-                    view.say(&format!("{} Trying again until it is back.", sentence(&client.unreachable(cause))))?;
-                    stream = None;
-                }
-            },
-            list = &mut refreshed => {
-                refreshed = Box::pin(refresh(client, ended));
-                // A relay that is away is told by the stream; `--json` passes the stream on, no more.
-                if let Ok(list) = list && view.shows_clusters() {
-                    state.refresh(list, view)?;
-                }
-            }
-            _ = tick.tick() => if view.is_due(state.waits()) { view.draw(state.aged().as_ref())? },
-        }
     }
 }
 
@@ -101,14 +101,6 @@ async fn reopen(client: &RelayClient, view: &mut View) -> Result<Stream, Error> 
             Err(error) => return Err(error.into()),
         }
     }
-}
-
-fn sentence(error: &RelayError) -> String {
-    let mut text = error.to_string();
-    if let Some(first) = text.get_mut(..1) {
-        first.make_ascii_uppercase();
-    }
-    text + "."
 }
 
 /// An open event stream.
