@@ -17,6 +17,8 @@
 //! | [`demo`] | a small real Ray cluster with tasks that stop at breakpoints |
 #![forbid(unsafe_code)]
 
+pub mod app;
 pub mod config;
+pub mod demo;
 pub mod head;
 pub mod registry;
