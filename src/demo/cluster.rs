@@ -190,10 +190,12 @@ impl Cluster {
         for node in nodes.iter() {
             if !cfg!(target_os = "linux") {
                 // Without /proc the groups are all there is to go by.
-                if let Some(group) =
-                    i32::try_from(node.child.id()).ok().and_then(rustix::process::Pid::from_raw)
+                if let Some(group) = i32::try_from(node.child.id())
+                    .ok()
+                    .and_then(rustix::process::Pid::from_raw)
                 {
-                    let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+                    let _ =
+                        rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
                 }
             }
         }
@@ -263,7 +265,12 @@ impl Cluster {
         ip: Ipv4Addr,
         resources: &[&str],
     ) -> Result<(), ClusterError> {
-        let dashboard_port = self.dashboard.rsplit(':').next().unwrap_or_default().to_owned();
+        let dashboard_port = self
+            .dashboard
+            .rsplit(':')
+            .next()
+            .unwrap_or_default()
+            .to_owned();
         let mut args = vec![
             "--head".to_owned(),
             format!("--port={}", self.gcs.port()),
@@ -316,7 +323,10 @@ impl Cluster {
             .arg(format!("--dashboard-agent-listen-port={}", free_port()?))
             // Any free port: with several nodes on one machine Ray's fixed ranges would collide.
             .args(["--min-worker-port=0", "--max-worker-port=0"])
-            .arg(format!("--resources={}", serde_json::Value::Object(resources)))
+            .arg(format!(
+                "--resources={}",
+                serde_json::Value::Object(resources)
+            ))
             .envs(self.environment.iter().map(|(k, v)| (k, v)))
             .current_dir(&self.dir)
             .stdin(Stdio::null())

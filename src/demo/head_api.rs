@@ -73,17 +73,26 @@ impl HeadApi {
         }
     }
 
+    /// Rows of Ray's State API, e.g. of `workers?detail=1`.
+    ///
+    /// # Errors
+    /// [`ApiError`].
+    pub async fn rows(&self, query: &str) -> Result<Vec<Value>, ApiError> {
+        let path = format!("/api/v0/{query}");
+        let mut answer = self.ask(Method::GET, &path, "", Bytes::new()).await?;
+        match answer.pointer_mut("/data/result/result").map(Value::take) {
+            Some(Value::Array(rows)) => Ok(rows),
+            _ => Ok(Vec::new()),
+        }
+    }
+
     /// Number of nodes that the head calls alive.
     ///
     /// # Errors
     /// [`ApiError`].
     pub async fn nodes_alive(&self) -> Result<usize, ApiError> {
-        let answer = self
-            .ask(Method::GET, "/api/v0/nodes?detail=1&limit=1000", "", Bytes::new())
-            .await?;
-        let rows = answer.pointer("/data/result/result").and_then(Value::as_array);
-        let alive = |row: &&Value| row.get("state").and_then(Value::as_str) == Some("ALIVE");
-        Ok(rows.map_or(0, |rows| rows.iter().filter(alive).count()))
+        let rows = self.rows("nodes?detail=1&limit=1000").await?;
+        Ok(rows.iter().filter(|row| row["state"] == "ALIVE").count())
     }
 
     /// Starts `entrypoint` as a job; returns its submission id.
@@ -201,7 +210,10 @@ impl HeadApi {
         };
         match tokio::time::timeout(DEADLINE, exchange).await {
             Ok(result) => result,
-            Err(_) => Err(unanswered(format!("nothing within {} s", DEADLINE.as_secs()))),
+            Err(_) => Err(unanswered(format!(
+                "nothing within {} s",
+                DEADLINE.as_secs()
+            ))),
         }
     }
 }

@@ -55,7 +55,8 @@ fn table() -> HashMap<i32, Row> {
     entries
         .filter_map(|entry| {
             let pid: i32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
-            let stat = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat"));
+            let stat =
+                std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat"));
             Some((pid, parse_stat(&stat.ok()?)?))
         })
         .collect()
@@ -226,7 +227,9 @@ mod tests {
             let _ = child.try_wait();
         });
         assert_eq!(left, Vec::<i32>::new());
-        let marked = table().into_keys().filter(|pid| environment_has(*pid, &mark));
+        let marked = table()
+            .into_keys()
+            .filter(|pid| environment_has(*pid, &mark));
         assert_eq!(marked.count(), 0);
     }
 }

@@ -44,7 +44,9 @@ pub enum VenvError {
         oldest: &'static str,
     },
     /// None of those found fits.
-    #[error("Ray {ray} does not run on {found}; install {wanted} and have it on PATH (it may stand beside the other one, as python3.X)")]
+    #[error(
+        "Ray {ray} does not run on {found}; install {wanted} and have it on PATH (it may stand beside the other one, as python3.X)"
+    )]
     UnsupportedPython {
         /// Ray version asked for.
         ray: String,
@@ -54,7 +56,9 @@ pub enum VenvError {
         wanted: String,
     },
     /// Debian and Ubuntu leave it out.
-    #[error("{python} cannot make virtual environments; on Debian or Ubuntu run `apt install python3-venv`. It said: {said}")]
+    #[error(
+        "{python} cannot make virtual environments; on Debian or Ubuntu run `apt install python3-venv`. It said: {said}"
+    )]
     NoVenvModule {
         /// The interpreter.
         python: PathBuf,
@@ -62,13 +66,17 @@ pub enum VenvError {
         said: String,
     },
     /// pip could not reach the package index.
-    #[error("pip cannot reach the package index; check the network, or set PIP_INDEX_URL to a mirror that can be reached. It said: {said}")]
+    #[error(
+        "pip cannot reach the package index; check the network, or set PIP_INDEX_URL to a mirror that can be reached. It said: {said}"
+    )]
     NoNetwork {
         /// pip's last lines.
         said: String,
     },
     /// The index has no such Ray for this Python and machine.
-    #[error("there is no Ray {ray} for Python {python} on this machine; choose another with --ray-version, or put another Python (3.10 to 3.12 fit most) first on PATH. pip said: {said}")]
+    #[error(
+        "there is no Ray {ray} for Python {python} on this machine; choose another with --ray-version, or put another Python (3.10 to 3.12 fit most) first on PATH. pip said: {said}"
+    )]
     NoRelease {
         /// Ray version asked for.
         ray: String,
@@ -78,7 +86,9 @@ pub enum VenvError {
         said: String,
     },
     /// Anything else that pip or venv died of.
-    #[error("`{command}` failed; mend what it complains about, or delete the directory and try again. It said: {said}")]
+    #[error(
+        "`{command}` failed; mend what it complains about, or delete the directory and try again. It said: {said}"
+    )]
     Command {
         /// What was run.
         command: String,
@@ -222,10 +232,7 @@ pub async fn prepare(
     };
     let wanted = requirements.join("\n") + "\n";
     if finished(&venv, &wanted) {
-        progress.say(format_args!(
-            "Ray {ray} is ready in {}",
-            venv.dir.display()
-        ));
+        progress.say(format_args!("Ray {ray} is ready in {}", venv.dir.display()));
         return Ok(venv);
     }
     if let Some(parent) = dir.parent() {
@@ -465,7 +472,8 @@ mod tests {
             path: "python3".into(),
             version: (3, 11),
         };
-        let offline = "Failed to establish a new connection\nNo matching distribution found for ray";
+        let offline =
+            "Failed to establish a new connection\nNo matching distribution found for ray";
         assert!(matches!(
             why_pip_failed(offline.into(), "2.60.0", &python),
             VenvError::NoNetwork { .. }

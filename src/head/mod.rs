@@ -16,7 +16,9 @@ pub type RequestBody = BoxBody<Bytes, BodyError>;
 #[derive(Debug, thiserror::Error)]
 pub enum HeadError {
     /// No connection.
-    #[error("cannot reach the Ray head at {address}: {cause}; is Ray up, and is this its dashboard address?")]
+    #[error(
+        "cannot reach the Ray head at {address}: {cause}; is Ray up, and is this its dashboard address?"
+    )]
     Unreachable {
         /// Configured address.
         address: String,
@@ -41,7 +43,10 @@ impl HeadClient {
     ///
     /// # Errors
     /// [`HeadError`] where no answer came within the request deadline for its first byte.
-    pub async fn send(&self, _request: Request<RequestBody>) -> Result<Response<Incoming>, HeadError> {
+    pub async fn send(
+        &self,
+        _request: Request<RequestBody>,
+    ) -> Result<Response<Incoming>, HeadError> {
         unimplemented!()
     }
 }
