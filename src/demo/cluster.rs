@@ -27,6 +27,9 @@ const UP_DEADLINE: Duration = Duration::from_secs(180);
 const OBJECT_STORE: u32 = 80 * 1024 * 1024;
 /// `ray start --block` would drain its node for 30 s after TERM. Nothing here is worth that.
 const GRACE: Duration = Duration::from_secs(2);
+/// From this version a worker has the `--temp-dir` that it is given. Older ones share the head's,
+/// where two that start together choose the same names for their sockets.
+const OWN_TEMP_DIR: (u32, u32) = (2, 60);
 /// Marks the environment of every process of one cluster.
 const MARK: &str = "RAY_RELAY_DEMO_CLUSTER";
 /// Ports that the system does not hand out by itself on Linux (from 32768) or macOS (from 49152).
@@ -100,7 +103,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts the head, then the workers together, and waits until the head calls all alive.
+    /// Starts the head, then the workers, and waits until the head calls all alive.
     /// Dropping the future ends what was started.
     ///
     /// # Errors
@@ -130,7 +133,10 @@ impl Cluster {
         cluster.start_head(&plan, *head_ip, &resources)?;
         let api = cluster.api();
         cluster.wait(&api, 1, &mut step).await?;
-        for (name, ip) in names.iter().zip(worker_ips) {
+        for (started, (name, ip)) in names.iter().zip(worker_ips).enumerate() {
+            if major_minor(plan.ray) < OWN_TEMP_DIR {
+                cluster.wait(&api, 1 + started, &mut step).await?;
+            }
             cluster.start_worker(&plan, name, *ip)?;
         }
         cluster.wait(&api, 1 + worker_ips.len(), &mut step).await?;
@@ -278,8 +284,6 @@ impl Cluster {
             "--dashboard-host=127.0.0.1".to_owned(),
             format!("--dashboard-port={dashboard_port}"),
             format!("--ray-client-server-port={}", free_port()?),
-            // Its sockets live below: a path of 107 bytes is the system's limit.
-            format!("--temp-dir={}", self.dir.join("ray").display()),
         ];
         if ip != Ipv4Addr::LOCALHOST {
             // Ray takes 127.0.0.1 as "the machine's outward address".
@@ -321,6 +325,8 @@ impl Cluster {
             .args(args)
             .arg(format!("--object-store-memory={OBJECT_STORE}"))
             .arg(format!("--dashboard-agent-listen-port={}", free_port()?))
+            // Its sockets live below: a path of 107 bytes is the system's limit.
+            .arg(format!("--temp-dir={}", self.dir.join(name).display()))
             // Any free port: with several nodes on one machine Ray's fixed ranges would collide.
             .args(["--min-worker-port=0", "--max-worker-port=0"])
             .arg(format!(
