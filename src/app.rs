@@ -23,7 +23,9 @@ impl Running {
         unimplemented!()
     }
     /// Ends it.
-    pub async fn drain(self) {}
+    pub async fn drain(&self) {}
+    /// Ends it now.
+    pub async fn abort(&self) {}
 }
 
 /// Starts the relay.
