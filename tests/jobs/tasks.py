@@ -1,11 +1,9 @@
 """Three tasks on different nodes, each at a breakpoint. RESULT [[node, x squared], ...]."""
-import json
-import os
-
+import harness
 import ray
 
 
-@ray.remote(num_cpus=0)
+@ray.remote
 def square(node, x):
     y = x * x
     breakpoint()
@@ -13,12 +11,9 @@ def square(node, x):
     return [node, y]
 
 
-ray.init(address=os.environ["RAY_ADDRESS"])
-workers = int(os.environ["WORKERS"])
-nodes = ["head"] + ["w%d" % (i + 1) for i in range(workers)]
-refs = [
-    square.options(resources={nodes[i % len(nodes)]: 0.001}).remote(nodes[i % len(nodes)], i + 2)
-    for i in range(3)
-]
-print("READY", flush=True)
-print("RESULT " + json.dumps(ray.get(refs)), flush=True)
+harness.connect()
+nodes = harness.nodes()
+places = [nodes[i % len(nodes)] for i in range(3)]
+refs = [square.options(**harness.on(node)).remote(node, i + 2) for i, node in enumerate(places)]
+harness.ready()
+harness.result(ray.get(refs))

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use ray_relay::demo::venv::Venv;
+use ray_relay::demo::venv::{Venv, major_minor};
 use serde_json::Value;
 
 use super::{eventually, ray, say, skip};
@@ -29,6 +29,7 @@ pub(crate) const HEAD_IP: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 10);
 pub(crate) struct Cluster {
     prefix: String,
     state: PathBuf,
+    version: String,
     venv: Venv,
     workers: usize,
     hold: Child,
@@ -127,6 +128,7 @@ impl Cluster {
         Some(Self {
             prefix,
             state,
+            version: version.to_owned(),
             venv,
             workers,
             hold,
@@ -190,12 +192,18 @@ impl Cluster {
             .arg("-u")
             .arg(ray::job(script))
             .env("WORKERS", self.workers.to_string())
+            // Up to 2.38 the debugger is pdb without it.
+            .envs(self.needs_ray_debug().then_some(("RAY_DEBUG", "1")))
             .envs(env.iter().copied())
             .stdout(file.try_clone().unwrap())
             .stderr(file)
             .spawn()
             .unwrap();
         Driver { child, log }
+    }
+
+    fn needs_ray_debug(&self) -> bool {
+        major_minor(&self.version) <= (2, 38)
     }
 
     /// GET `url` from inside `node`: status and body, or why there was no connection.
