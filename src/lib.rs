@@ -18,7 +18,15 @@
 #![forbid(unsafe_code)]
 
 pub mod app;
+pub mod cli;
 pub mod config;
+pub mod dap;
 pub mod demo;
 pub mod head;
+pub mod http;
+pub mod listener;
 pub mod registry;
+pub mod session;
+pub mod shutdown;
+pub mod telemetry;
+pub mod upstream;
