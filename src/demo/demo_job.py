@@ -36,7 +36,7 @@ class Counter:
 
 
 def on(node):
-    return NodeAffinitySchedulingStrategy(node_id=node["NodeID"], soft=True)
+    return NodeAffinitySchedulingStrategy(node_id=node["NodeID"], soft=False)
 
 
 def main():

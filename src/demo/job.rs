@@ -67,7 +67,7 @@ impl Job {
         let zip = stored_zip(FILE, SOURCE.as_bytes());
         // Ray takes the name for a hash of the content, and an old package for a new one's equal.
         let name = format!("_ray_pkg_{:08x}{:08x}.zip", crc32(&zip), zip.len());
-        api.upload_package(&name, zip.into()).await?;
+        api.upload_package(&name, zip).await?;
         let environment = json!({"working_dir": format!("gcs://{name}")});
         api.submit(&format!("python -u {FILE}"), environment).await
     }

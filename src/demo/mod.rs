@@ -15,7 +15,7 @@ mod stop;
 pub mod venv;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use self::cluster::{Cluster, ClusterError, Plan};
@@ -166,7 +166,7 @@ async fn show(args: &Args, progress: &Progress, held: &mut Held) -> Result<(), E
             let relay =
                 start_relay(args, cluster.dashboard(), cluster.token_file(), progress).await?;
             let relay = held.relay.insert(relay);
-            let job = write_job(folder, relay)?;
+            let job = write_job(&folder, relay)?;
             let id = job.submit_here(&api).await.map_err(Error::Submit)?;
             (Some((job, api, id)), relay)
         }
@@ -179,7 +179,7 @@ async fn show(args: &Args, progress: &Progress, held: &mut Held) -> Result<(), E
                 // Through the relay's own port: it knows the way, and Ray's token.
                 let api = HeadApi::new(format!("http://{}", relay.local_addr()), None);
                 let folder = cluster::make_short_dir()?;
-                let job = write_job(held.folder.insert(folder).join("project"), relay)?;
+                let job = write_job(&held.folder.insert(folder).join("project"), relay)?;
                 let id = job.submit_packaged(&api).await.map_err(Error::Submit)?;
                 held.job = Some((api.clone(), id.clone()));
                 (Some((job, api, id)), relay)
@@ -285,8 +285,8 @@ async fn start_relay(
     Ok(relay)
 }
 
-fn write_job(folder: PathBuf, relay: &Running) -> Result<Job, Error> {
-    Job::write(&folder, relay.local_addr()).map_err(|source| Error::System {
+fn write_job(folder: &Path, relay: &Running) -> Result<Job, Error> {
+    Job::write(folder, relay.local_addr()).map_err(|source| Error::System {
         what: "write the sample job",
         source,
     })
@@ -353,7 +353,7 @@ async fn follow(api: &HeadApi, id: &str, progress: &Progress) {
         if let Ok(output) = api.job_output(id).await {
             let whole = output.rfind('\n').map_or(0, |end| end + 1);
             for line in output.get(shown..whole).unwrap_or_default().lines() {
-                progress.say(format_args!("job | {line}"));
+                progress.say(format_args!("job | {}", without_colours(line)));
             }
             shown = shown.max(whole);
         }
@@ -368,6 +368,18 @@ async fn follow(api: &HeadApi, id: &str, progress: &Progress) {
         }
         tokio::time::sleep(FOLLOW).await;
     }
+}
+
+/// Ray colours its output for a terminal that this may not be.
+fn without_colours(line: &str) -> String {
+    let mut pieces = line.split("\x1b[");
+    let mut plain = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        // The sequence ends with its first letter.
+        let end = piece.find(|c: char| c.is_ascii_alphabetic());
+        plain += end.map_or("", |end| &piece[end + 1..]);
+    }
+    plain
 }
 
 /// Undoes everything; the second signal shortens each step. Returns what would not die.
@@ -404,4 +416,16 @@ async fn clean_up(held: Held, stop: &Stop, progress: &Progress) -> Vec<i32> {
         step.done("nothing is left running");
     }
     left
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_are_taken_out() {
+        let line = "\x1b[36m(task pid=1)\x1b[0m done \x1b[1m\x1b[32mwell\x1b[22m";
+        assert_eq!(without_colours(line), "(task pid=1) done well");
+        assert_eq!(without_colours("plain [36m"), "plain [36m");
+    }
 }

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Listens from [`Stop::listen`] until dropped.
 #[derive(Debug)]
-pub struct Stop {
+pub(super) struct Stop {
     asked: CancellationToken,
     hurry: Arc<AtomicBool>,
     hurried: CancellationToken,
@@ -22,7 +22,7 @@ impl Stop {
     ///
     /// # Errors
     /// What the system says to a signal handler.
-    pub fn listen() -> io::Result<Self> {
+    pub(super) fn listen() -> io::Result<Self> {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         let mut hangup = signal(SignalKind::hangup())?;
@@ -53,17 +53,17 @@ impl Stop {
     }
 
     /// Resolves at the first signal. Cancel safe.
-    pub async fn asked(&self) {
+    pub(super) async fn asked(&self) {
         self.asked.cancelled().await;
     }
 
     /// Resolves at the second signal. Cancel safe.
-    pub async fn hurried(&self) {
+    pub(super) async fn hurried(&self) {
         self.hurried.cancelled().await;
     }
 
     /// Set at the second signal.
-    pub fn hurry(&self) -> Arc<AtomicBool> {
+    pub(super) fn hurry(&self) -> Arc<AtomicBool> {
         self.hurry.clone()
     }
 }

@@ -343,7 +343,8 @@ async fn install(
         .args(["-m", "pip", "install", "--disable-pip-version-check"])
         .args(["--no-input", "--progress-bar", "off"])
         .args(requirements);
-    let telling = |line: &str| line.starts_with("Downloading") || line.starts_with("Installing");
+    // Of some fifty packages, those whose download takes time.
+    let telling = |line: &str| line.ends_with(" MB)") || line.starts_with("Installing");
     match run(command, INSTALL_DEADLINE, &mut step, telling).await {
         Ok(()) => {
             step.done("installed");
