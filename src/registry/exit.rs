@@ -7,10 +7,10 @@ use crate::head::clean;
 
 /// From `exit_type` and `exit_detail` of a dead worker's row.
 pub(super) fn of_worker(row: &WorkerRow) -> Arc<str> {
-    let detail = clean(&row.exit_detail);
+    let detail = clean(without_guesses(&row.exit_detail));
     let what = match row.exit_type.as_str() {
         _ if is_out_of_memory(row) => "the worker was killed because the node ran out of memory",
-        "SYSTEM_ERROR" => "the worker process crashed or was killed",
+        "SYSTEM_ERROR" => "the worker process crashed or was killed from outside",
         "INTENDED_SYSTEM_EXIT" => "Ray ended the worker",
         "USER_ERROR" => "the worker ended because of an error in the program",
         "INTENDED_USER_EXIT" if detail.contains("job has finished") => {
@@ -43,6 +43,17 @@ fn is_out_of_memory(row: &WorkerRow) -> bool {
     row.exit_type == "NODE_OUT_OF_MEMORY"
         || detail.contains("running low on memory")
         || detail.contains("memory pressure")
+}
+
+/// Ray's list of what might have been the cause is longer than what it knows.
+fn without_guesses(detail: &str) -> &str {
+    [
+        "Some common causes include",
+        "There are some potential root causes",
+    ]
+    .iter()
+    .find_map(|guesses| detail.find(guesses))
+    .map_or(detail, |at| &detail[..at])
 }
 
 fn joined(what: &str, detail: &str) -> Arc<str> {
