@@ -63,3 +63,63 @@ fn joined(what: &str, detail: &str) -> Arc<str> {
         format!("{what}: {detail}").into()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn why(exit_type: &str, exit_detail: &str) -> String {
+        let row = serde_json::json!({
+            "worker_id": "w", "is_alive": false, "exit_type": exit_type, "exit_detail": exit_detail,
+        });
+        of_worker(&serde_json::from_value(row).unwrap()).to_string()
+    }
+
+    #[test]
+    fn an_out_of_memory_kill_reads_as_one() {
+        let monitor = "Task was killed due to the node running low on memory.";
+        for (exit_type, detail) in [
+            ("NODE_OUT_OF_MEMORY", ""),
+            ("NODE_OUT_OF_MEMORY", monitor),
+            ("USER_ERROR", monitor),
+        ] {
+            assert!(
+                why(exit_type, detail)
+                    .starts_with("the worker was killed because the node ran out of memory")
+            );
+        }
+    }
+
+    #[test]
+    fn a_guess_is_not_a_cause() {
+        let detail = "Worker unexpectedly exits with a connection error code 2. End of file. Some common causes \
+            include: (1) the process was killed by the OOM killer due to high memory usage, (2) ray stop --force was called";
+        assert_eq!(
+            why("SYSTEM_ERROR", detail),
+            "the worker process crashed or was killed from outside: Worker unexpectedly exits with a connection error code 2. End of file."
+        );
+    }
+
+    #[test]
+    fn unknown_and_missing_words_still_make_a_sentence() {
+        assert_eq!(why("", ""), "the worker is gone");
+        assert_eq!(
+            why("SOMETHING_NEW", "x"),
+            "the worker ended with SOMETHING_NEW: x"
+        );
+    }
+
+    #[test]
+    fn a_lost_node_is_named_by_its_address() {
+        let row = |message: &str| -> NodeRow {
+            let row = serde_json::json!({"node_id": "n1", "node_ip": "10.0.0.7", "state": "DEAD", "state_message": message});
+            serde_json::from_value(row).unwrap()
+        };
+        assert_eq!(&*of_node(&row("")), "node 10.0.0.7 was lost");
+        assert_eq!(
+            &*of_node(&row("health check failed")),
+            "node 10.0.0.7 was lost (health check failed)"
+        );
+    }
+}

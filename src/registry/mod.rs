@@ -12,6 +12,8 @@ mod rows;
 mod shared;
 pub mod snapshot;
 mod state;
+#[cfg(test)]
+mod tests;
 mod traceback;
 mod wish;
 

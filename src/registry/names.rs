@@ -237,3 +237,124 @@ fn shortened(name: &str) -> String {
         Some(_) => name.chars().take(MAX_NAME - 1).chain(['…']).collect(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn task(name: &str, environment: &str) -> TaskRow {
+        serde_json::from_value(serde_json::json!({
+            "task_id": "t1", "name": name, "state": "RUNNING", "job_id": "01000000", "actor_id": null,
+            "worker_id": "w", "runtime_env_info": {"serialized_runtime_env": environment},
+        }))
+        .unwrap()
+    }
+
+    fn actor(class_name: &str, name: &str, repr_name: &str) -> ActorRow {
+        serde_json::from_value(serde_json::json!({
+            "actor_id": "a1", "class_name": class_name, "name": name, "repr_name": repr_name,
+            "job_id": "01000000", "ray_namespace": "train", "state": "ALIVE", "pid": 7,
+        }))
+        .unwrap()
+    }
+
+    fn name_of(tasks: &[&str]) -> String {
+        let rows: Vec<_> = tasks.iter().map(|name| task(name, "{}")).collect();
+        of_tasks(&rows).unwrap().names.name.unwrap()
+    }
+
+    #[test]
+    fn concurrent_tasks_are_joined_once_each() {
+        assert_eq!(name_of(&["Pool.a", "Pool.a"]), "Pool.a");
+        assert_eq!(name_of(&["Pool.a", "Pool.b", "Pool.a"]), "Pool.a, Pool.b");
+        assert_eq!(name_of(&["a", "b", "c", "d"]), "a, b, c, …");
+    }
+
+    #[test]
+    fn names_are_cut_and_cleaned() {
+        let name = name_of(&[&"x".repeat(500)]);
+        assert_eq!(
+            (name.chars().count(), name.ends_with('…')),
+            (MAX_NAME, true)
+        );
+        assert_eq!(name_of(&["a\u{1b}[31m\nb"]), "a [31m b");
+    }
+
+    #[test]
+    fn working_dirs_are_unpacked_when_they_are_uris() {
+        let unpacked = |environment| {
+            of_tasks(&[task("f", environment)])
+                .unwrap()
+                .names
+                .unpacked_working_dir
+        };
+        assert!(unpacked(r#"{"working_dir": "gcs://_ray_pkg_1f2e.zip"}"#));
+        assert!(unpacked(r#"{"working_dir": "https://host/code.zip"}"#));
+        assert!(!unpacked(r#"{"working_dir": "/srv/code"}"#));
+        assert!(!unpacked(r#"{"env_vars": {}}"#) && !unpacked("not json") && !unpacked(""));
+    }
+
+    #[test]
+    fn ranks_come_from_names() {
+        for (text, rank) in [
+            ("train_rank=3", Some(3)),
+            ("rank 12 of 16", Some(12)),
+            ("Rank:0", Some(0)),
+            ("world_rank_5", Some(5)),
+            ("frank 3", None),
+            ("rank", None),
+            ("ranks=4", None),
+            ("rank=20240101", None),
+        ] {
+            assert_eq!(rank_in(text), rank, "{text}");
+        }
+        for (text, index) in [
+            ("worker-3", Some(3)),
+            ("worker_12", Some(12)),
+            ("worker3", None),
+            ("-3", None),
+            ("w-20240101", None),
+        ] {
+            assert_eq!(trailing_index(text), index, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_actor_adds_its_given_name_and_rank() {
+        let mut names = of_tasks(&[task("Trainer.step", "{}")]).unwrap().names;
+        add_actor(&mut names, &actor("Trainer", "worker-7", ""));
+        assert_eq!(
+            (names.actor_name.as_deref(), names.rank),
+            (Some("worker-7"), Some(7))
+        );
+        assert_eq!(names.namespace.as_deref(), Some("train"));
+        add_actor(&mut names, &actor("Trainer", "", "Trainer(rank=2)"));
+        assert_eq!((names.actor_name, names.rank), (None, Some(2)));
+    }
+
+    #[test]
+    fn a_serve_replica_is_named_by_its_deployment() {
+        let found = of_actor(&actor(
+            "ServeReplica:app1:Echo",
+            "SERVE_REPLICA::app1#Echo#oqmuf2kx",
+            "",
+        ));
+        assert_eq!(found.names.name.as_deref(), Some("Serve app1:Echo"));
+        assert_eq!(
+            (found.names.actor_name, found.certainty),
+            (None, Certainty::Settled)
+        );
+        assert_eq!(
+            of_actor(&actor("Counter", "", "")).certainty,
+            Certainty::Provisional
+        );
+    }
+
+    #[test]
+    fn a_driver_without_its_job_is_named_by_the_job_id() {
+        let found = of_driver("05000000", None);
+        assert_eq!(found.names.name.as_deref(), Some("driver of job 05000000"));
+        assert_eq!(found.certainty, Certainty::Provisional);
+    }
+}

@@ -228,7 +228,7 @@ impl State {
         };
         let state = &mut self.clusters[cluster];
         if matches!(state.nodes.get(&row.node_id), Some(Node::Dead { .. }))
-            || state.gone.get(&row.worker_id).is_some_and(|at| *at >= sent)
+            || state.gone.get(&row.worker_id).is_some_and(|at| *at > sent)
         {
             return;
         }
