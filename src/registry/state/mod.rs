@@ -7,6 +7,8 @@
 //! worker on a DEAD node is never live.
 
 mod answers;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;

@@ -262,7 +262,10 @@ async fn many_that_vanish_at_once_cost_one_question() {
         .filter(|b| b.state.word() == "died")
         .count();
     assert_eq!((died, snapshot.ended.len()), (20, 40));
-    assert!(head.asked("/api/v0/workers?detail=1&limit=10000&filter_keys=worker_id").is_empty());
+    assert!(
+        head.asked("/api/v0/workers?detail=1&limit=10000&filter_keys=worker_id")
+            .is_empty()
+    );
 }
 
 #[tokio::test(start_paused = true)]
