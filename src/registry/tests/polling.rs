@@ -104,6 +104,35 @@ async fn many_new_workers_are_named_by_one_question() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn many_new_workers_without_tasks_cost_few_questions() {
+    let head = FakeHead::start().await;
+    head.with(|w| {
+        for i in 0..50 {
+            let mut replica = worker(&format!("w{i}"), 1);
+            replica["pid"] = (100 + i).into();
+            w.workers.push(replica);
+            w.actors.push(
+                json!({"actor_id": format!("a{i}"), "class_name": "ServeReplica:app:Echo",
+                "state": "ALIVE", "pid": 100 + i, "node_id": NODE}),
+            );
+        }
+        for i in 50..100 {
+            w.workers.push(worker(&format!("w{i}"), 1));
+        }
+    });
+    let (registry, _guard) = watch(&head, &settings());
+    let named = |s: &Arc<crate::registry::Snapshot>| {
+        s.live.iter().filter(|b| b.names.name.is_some()).count()
+    };
+    until(&registry, |s| named(s) == 50).await;
+    tokio::time::sleep(SECOND).await;
+    head.with(|w| w.tasks = (50..100).map(|i| task(&format!("w{i}"), "late")).collect());
+    until(&registry, |s| named(s) == 100).await;
+    let asked = head.asked("/api/v0/tasks").len() + head.asked("/api/v0/actors").len();
+    assert!(asked <= 10, "{asked}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_schedule_does_not_drift_with_latency() {
     let head = FakeHead::start().await;
     head.with(|w| w.latency = Duration::from_millis(300));
