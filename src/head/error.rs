@@ -52,7 +52,7 @@ pub enum HeadError {
     },
     /// Another status than 200.
     #[error(
-        "the Ray head at {address} answered {status}: {words}; is this the dashboard of a Ray 2.9 or later?"
+        "the Ray head at {address} answered {status}: {words}; {step}", step = next_step(*.status)
     )]
     Status {
         /// Configured address.
@@ -90,6 +90,17 @@ pub enum HeadError {
         /// What is wrong with it.
         cause: String,
     },
+}
+
+/// What to do about a status.
+fn next_step(status: u16) -> &'static str {
+    match status {
+        404 => "is this the dashboard of a Ray 2.9 or later?",
+        429 => {
+            "it has too much to do; raise `poll_interval`, or look for other clients of its State API"
+        }
+        _ => "see dashboard.log on the head node",
+    }
 }
 
 /// Why a client for a head could not be made.

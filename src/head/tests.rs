@@ -62,6 +62,9 @@ async fn answer(
             .body(text.to_owned())
             .unwrap()
     };
+    if !request.headers().contains_key("user-agent") {
+        return respond(500, "KeyError: 'User-Agent'");
+    }
     match (token, sent) {
         (Some(_), None) => return respond(401, "Unauthorized: Missing authentication token"),
         (Some(token), Some(sent)) if sent != format!("Bearer {token}") => {
@@ -84,7 +87,11 @@ async fn answer(
         return answer;
     }
     match path {
-        "/bad" => respond(500, r#"{"result": false, "msg": "Trace\u001b[31m\nback"}"#),
+        "/bad" => respond(500, r#"{"result": false, "msg": "no\u001b[31m\nway"}"#),
+        "/traceback" => respond(
+            500,
+            r#"{"result": false, "msg": "Traceback (most recent call last):\n  File \"x.py\", line 1: x\nValueError: too many\n"}"#,
+        ),
         "/text" => respond(200, "<html>"),
         "/gated" => respond(403, "Profiling is disabled"),
         "/slow" => std::future::pending().await,
@@ -140,7 +147,12 @@ async fn each_refusal_names_the_next_step() {
     let (address, _) = head(None).await;
     let client = client_of(&format!("http://{address}"), no_token());
     let bad = error(&client, "/bad").await.to_string();
-    assert!(bad.contains("answered 500: Trace [31m back;"), "{bad}");
+    assert!(bad.contains("answered 500: no [31m way;"), "{bad}");
+    let bad = error(&client, "/traceback").await.to_string();
+    assert!(
+        bad.contains("answered 500: ValueError: too many; see dashboard.log"),
+        "{bad}"
+    );
     assert!(matches!(
         error(&client, "/text").await,
         HeadError::NotJson { .. }

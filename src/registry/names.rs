@@ -1,6 +1,8 @@
 //! What a paused worker runs, from rows of tasks, actors and jobs. Pure; the questions are asked
 //! by [`super::lookup`].
 
+use std::borrow::Cow;
+
 use super::breakpoint::{Location, Names, Reason};
 use super::rows::{ActorRow, JobRow, RuntimeEnv, TaskRow};
 use super::traceback;
@@ -8,6 +10,9 @@ use crate::head::clean;
 
 /// Longest readable name, in characters.
 const MAX_NAME: usize = 60;
+
+/// How Serve's classes of replicas begin: `ServeReplica:app1:Echo`.
+const REPLICA: &str = "ServeReplica:";
 
 /// Names of concurrent tasks that are listed before an ellipsis.
 const MAX_TASKS: usize = 3;
@@ -38,7 +43,7 @@ pub(super) enum Certainty {
 pub(super) fn of_tasks(rows: &[TaskRow]) -> Option<Found> {
     let running = || rows.iter().filter(|row| row.state == "RUNNING");
     let first = running().next()?;
-    let mut distinct: Vec<&str> = Vec::new();
+    let mut distinct = Vec::new();
     for name in running().map(task_name) {
         if !distinct.contains(&name) {
             distinct.push(name);
@@ -91,12 +96,16 @@ fn post_mortem(row: &TaskRow) -> Option<(Reason, Option<Location>)> {
 /// Adds what only the actor's own row knows.
 pub(super) fn add_actor(names: &mut Names, actor: &ActorRow) {
     names.actor_id = known(&actor.actor_id);
+    names.unpacked_working_dir |= unpacks_serialized(&actor.serialized_runtime_env);
+    if actor.class_name.starts_with(REPLICA) {
+        // `SERVE_REPLICA::app1#Echo#oqmuf2kx` is Serve's own name for it, not the program's.
+        return;
+    }
     names.actor_name = known(&actor.name).map(|name| shortened(&name));
     names.namespace = names
         .actor_name
         .as_ref()
         .and_then(|_| known(&actor.ray_namespace));
-    names.unpacked_working_dir |= unpacks_serialized(&actor.serialized_runtime_env);
     names.rank = rank_in(&actor.name)
         .or_else(|| trailing_index(&actor.name))
         .or_else(|| rank_in(&actor.repr_name))
@@ -105,7 +114,7 @@ pub(super) fn add_actor(names: &mut Names, actor: &ActorRow) {
 
 /// From an actor alone: a Serve replica has no task row while it handles a request.
 pub(super) fn of_actor(actor: &ActorRow) -> Found {
-    let replica = actor.class_name.strip_prefix("ServeReplica:");
+    let replica = actor.class_name.strip_prefix(REPLICA);
     let name = match replica {
         Some(deployment) => format!("Serve {deployment}"),
         None => actor.class_name.clone(),
@@ -116,12 +125,6 @@ pub(super) fn of_actor(actor: &ActorRow) -> Found {
         ..Names::default()
     };
     add_actor(&mut names, actor);
-    if replica.is_some() {
-        // `SERVE_REPLICA::app1#Echo#oqmuf2kx` is Serve's own name for it, not the program's.
-        names.actor_name = None;
-        names.namespace = None;
-        names.rank = None;
-    }
     let certainty = if replica.is_some() {
         Certainty::Settled
     } else {
@@ -173,11 +176,21 @@ fn command(entrypoint: &str) -> String {
     format!("{program} {arguments}").trim().to_owned()
 }
 
-fn task_name(row: &TaskRow) -> &str {
-    if row.name.is_empty() {
+fn task_name(row: &TaskRow) -> Cow<'_, str> {
+    let name = if row.name.is_empty() {
         &row.func_or_class_name
     } else {
         &row.name
+    };
+    match name.strip_prefix(REPLICA) {
+        // `ServeReplica:app1:Echo.handle_request`: a replica has a task row in Ray 2.9.
+        Some(replica) => {
+            let deployment = replica
+                .rsplit_once('.')
+                .map_or(replica, |(deployment, _)| deployment);
+            format!("Serve {deployment}").into()
+        }
+        None => Cow::Borrowed(name),
     }
 }
 
@@ -348,6 +361,26 @@ mod tests {
         assert_eq!(
             of_actor(&actor("Counter", "", "")).certainty,
             Certainty::Provisional
+        );
+    }
+
+    #[test]
+    fn a_serve_replica_with_a_task_is_named_alike() {
+        let mut names = of_tasks(&[task("ServeReplica:app1:Echo.handle_request", "{}")])
+            .unwrap()
+            .names;
+        add_actor(
+            &mut names,
+            &actor(
+                "ServeReplica:app1:Echo",
+                "SERVE_REPLICA::app1#Echo#DjCmR-3",
+                "",
+            ),
+        );
+        assert_eq!(names.name.as_deref(), Some("Serve app1:Echo"));
+        assert_eq!(
+            (names.actor_name, names.namespace, names.rank),
+            (None, None, None)
         );
     }
 

@@ -182,7 +182,7 @@ impl Bench {
         match self.state.claim(Self::id(w), self.next_claim, holder, now) {
             Ok((_, breakpoint)) => {
                 assert!(known && breakpoint.holder().is_some());
-                assert!(self.claims.get(&w).is_none());
+                assert!(!self.claims.contains_key(&w));
                 self.claims.insert(w, self.next_claim);
                 self.next_claim += 1;
             }

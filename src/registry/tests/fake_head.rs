@@ -126,6 +126,14 @@ impl FakeHead {
 
     async fn answer<B>(&self, request: Request<B>) -> Result<Response<Full<Bytes>>, Infallible> {
         let path = request.uri().path_and_query().unwrap().as_str().to_owned();
+        if !request.headers().contains_key("user-agent") {
+            // As Ray 2.9's dashboard does.
+            let trouble = "500 Internal Server Error\n\nServer got itself in trouble";
+            return Ok(Response::builder()
+                .status(500)
+                .body(Full::new(trouble.into()))
+                .unwrap());
+        }
         let (status, text, latency, hold) = self.with(|world| {
             world.asked.push((Instant::now(), path.clone()));
             let (status, text) = world.answer(&path);
