@@ -21,6 +21,16 @@ pub enum HeadError {
         /// The system's words.
         cause: String,
     },
+    /// Connected over https, but the certificate does not prove that this is the head.
+    #[error(
+        "the Ray head at {address} shows a certificate that cannot be trusted ({cause}): add its authority to the system's, or name it in SSL_CERT_FILE"
+    )]
+    Certificate {
+        /// Configured address.
+        address: String,
+        /// The verifier's words.
+        cause: String,
+    },
     /// No answer within the deadline.
     #[error(
         "the Ray head at {address} gave no answer within {seconds:.1} s; is it overloaded, or is something in between that swallows packets?",

@@ -300,9 +300,12 @@ impl HeadClient {
     }
 
     fn unreachable(&self, error: &hyper_util::client::legacy::Error) -> HeadError {
-        HeadError::Unreachable {
-            address: self.inner.address.clone(),
-            cause: error::innermost(error),
+        let (address, cause) = (self.inner.address.clone(), error::innermost(error));
+        // rustls' error reaches this place inside of an io::Error, as text only.
+        if cause.starts_with("invalid peer certificate") {
+            HeadError::Certificate { address, cause }
+        } else {
+            HeadError::Unreachable { address, cause }
         }
     }
 
