@@ -15,13 +15,13 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, broadcast::Receiver};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::config;
-use crate::registry::{Breakpoint, Holder, Registry, Snapshot};
+use crate::registry::{Breakpoint, Change, Event, Holder, Registry, Snapshot, State};
 
 pub(super) const NODE: &str = "aaaa";
 
@@ -297,5 +297,30 @@ pub(super) fn holder(session: u64) -> Holder {
         client: "test".to_owned(),
         peer: ([127, 0, 0, 1], 1).into(),
         since: std::time::SystemTime::now(),
+    }
+}
+
+pub(super) const SECOND: Duration = Duration::from_secs(1);
+
+/// The next event of a kind; a minute without one fails the test.
+pub(super) async fn next(events: &mut Receiver<Event>, change: Change) -> Event {
+    let found = async {
+        loop {
+            let event = events.recv().await.unwrap();
+            if event.change == change {
+                return event;
+            }
+        }
+    };
+    tokio::time::timeout(60 * SECOND, found)
+        .await
+        .unwrap_or_else(|_| panic!("no {change:?} within a minute"))
+}
+
+/// Why a breakpoint died.
+pub(super) fn why(event: &Event) -> String {
+    match &event.breakpoint.state {
+        State::Died { why, .. } => why.to_string(),
+        other => panic!("{other:?}"),
     }
 }
