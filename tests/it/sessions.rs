@@ -1,8 +1,9 @@
 //! From the client's namespace through the relay's one port into paused tasks, as editors do it.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::dap_client::{DapClient, Editor, PATIENCE};
 use crate::support::eventually;
@@ -14,6 +15,18 @@ use crate::support::relay::Relay;
 const BREAKPOINT: u32 = 9;
 const RETURN: u32 = 11;
 
+/// Waits until the relay lists `count` paused workers with names, asked from the client.
+fn wait_listed(cluster: &Cluster, relay: &Relay, count: usize) {
+    let url = format!("{}/relay/v1/breakpoints", relay.url());
+    eventually("the relay's list", Duration::from_secs(60), || {
+        let (_, body) = cluster.get("client", &url, PATIENCE).ok()?;
+        let answer: Value = serde_json::from_slice(&body).ok()?;
+        let paused = answer["breakpoints"].as_array()?.iter();
+        let paused = paused.filter(|b| b["state"] == "paused" && b["task_id"].is_string());
+        (paused.count() == count).then_some(())
+    });
+}
+
 /// A VS Code with nothing but host and port: one child session for each of three paused tasks.
 async fn vs_code_gets_a_session_for_each_task(version: &str) {
     let Some(cluster) = Cluster::shared(version) else {
@@ -21,7 +34,7 @@ async fn vs_code_gets_a_session_for_each_task(version: &str) {
     };
     let relay = Relay::beside(&cluster, &[]);
     let mut driver = cluster.start_driver("tasks.py", &[]);
-    cluster.wait_paused(3);
+    wait_listed(&cluster, &relay, 3);
     let address = relay.address();
     let host = address.ip().to_string();
     let file = ray::job("tasks.py");
@@ -92,12 +105,12 @@ async fn a_state_api_client_attaches_to_what_it_is_told() {
     };
     let relay = Relay::beside(&cluster, &[]);
     let mut driver = cluster.start_driver("actor.py", &[]);
-    cluster.wait_paused(1);
+    wait_listed(&cluster, &relay, 1);
     let url = format!("{}/api/v0/workers?detail=1&limit=10000", relay.url());
     let row = eventually("the worker's row", PATIENCE, || {
         let (status, body) = cluster.get("client", &url, PATIENCE).unwrap();
         assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
-        let answer: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        let answer: Value = serde_json::from_slice(&body).unwrap();
         let rows = answer["data"]["result"]["result"].as_array().unwrap();
         rows.iter()
             .find(|row| row["is_alive"] == true && row["num_paused_threads"] == 1)
