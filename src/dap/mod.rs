@@ -386,3 +386,6 @@ fn breakpoints_answer(arguments: &Value) -> Value {
         .collect();
     json!({ "breakpoints": set })
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,6 +12,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod isolation;
+mod kinds;
 mod loopback;
 mod sessions;
 mod support;
