@@ -17,6 +17,15 @@
 //! | [`demo`] | a small real Ray cluster with tasks that stop at breakpoints |
 #![forbid(unsafe_code)]
 
+pub mod app;
+pub mod cli;
 pub mod config;
+pub mod dap;
 pub mod head;
+pub mod http;
+pub mod listener;
 pub mod registry;
+pub mod session;
+pub mod shutdown;
+pub mod telemetry;
+pub mod upstream;

@@ -1,129 +1,19 @@
 //! Configuration: what the relay runs with, resolved and checked.
+//!
+//! Defaults < file < `RAY_RELAY_*` environment < flags. [`resolve()`] looks at all of them, and
+//! reports every problem at once; it is called by `ray-relay serve` and `ray-relay check-config`.
+//! `config/example.toml` lists every key with its default.
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::time::Duration;
+mod address;
+mod model;
+mod problem;
+mod raw;
+mod resolve;
+mod setting;
+mod sources;
+pub mod units;
 
-/// Everything, resolved. Built by `resolve` from defaults, file, environment and flags.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Config {
-    /// The one port.
-    pub listen: Listen,
-    /// At least one; the first is the default cluster.
-    pub clusters: Vec<Cluster>,
-    /// Polling.
-    pub registry: Registry,
-    /// Debug sessions.
-    pub dap: Dap,
-    /// API and dashboard.
-    pub http: Http,
-    /// How breakpoints are told apart in rewritten dashboard answers.
-    pub advertise: Advertise,
-    /// Logs.
-    pub log: Log,
-}
-
-/// `[listen]`
-#[derive(Debug, Clone, PartialEq)]
-pub struct Listen {
-    /// `address`, default `127.0.0.1:5678`.
-    pub address: SocketAddr,
-    /// `insecure_no_auth`: allow a non-loopback address although nobody is authenticated.
-    pub insecure_no_auth: bool,
-    /// `max_connections`, default 1024: more wait in the kernel's queue.
-    pub max_connections: usize,
-    /// `handshake_timeout`, default 10 s: from accept to the first relayed byte or HTTP request.
-    pub handshake_timeout: Duration,
-    /// `silence`, default 2 s: a connection that says nothing for so long is a terminal.
-    pub silence: Duration,
-    /// `keepalive`, default 15 s: first probe of an idle client; four more at a quarter of it each.
-    pub keepalive: Duration,
-    /// `drain_timeout`, default 30 s: how long SIGTERM waits for sessions.
-    pub drain_timeout: Duration,
-}
-
-/// `[[cluster]]`
-#[derive(Debug, Clone, PartialEq)]
-pub struct Cluster {
-    /// `name`, default `default`: lower-case letters, digits and `-`.
-    pub name: String,
-    /// `ray_address`, default `http://127.0.0.1:8265`: the head's dashboard, `http` or `https`, a path prefix allowed.
-    pub ray_address: String,
-    /// `token_file`: Ray's own token. Absent: for the first cluster RAY_AUTH_TOKEN,
-    /// RAY_AUTH_TOKEN_PATH or ~/.ray/auth_token, as Ray itself looks; none for the others.
-    pub token_file: Option<PathBuf>,
-}
-
-/// `[registry]`
-#[derive(Debug, Clone, PartialEq)]
-pub struct Registry {
-    /// `poll_interval`, default 1 s (100 ms to 1 min).
-    pub poll_interval: Duration,
-    /// `request_timeout`, default 5 s, of one request to the head.
-    pub request_timeout: Duration,
-    /// `backoff_max`, default 30 s: longest pause between polls of a head that does not answer.
-    pub backoff_max: Duration,
-    /// `node_interval`, default 10 s: how often the nodes are checked while anything is paused or attached.
-    pub node_interval: Duration,
-    /// `stale_after`, default 10 s: a snapshot older than this makes /relay/readyz fail.
-    pub stale_after: Duration,
-    /// `locations`, default true: ask /worker/traceback once for each newly paused worker.
-    pub locations: bool,
-    /// `keep_ended`, default 10 min: how long ended breakpoints are remembered.
-    pub keep_ended: Duration,
-}
-
-/// `[dap]`
-#[derive(Debug, Clone, PartialEq)]
-pub struct Dap {
-    /// `connect_timeout`, default 5 s: TCP connect and first answer of a worker's debugger.
-    pub connect_timeout: Duration,
-    /// `max_frame`, default 64 MiB: largest single message in either direction after attach.
-    pub max_frame: usize,
-    /// `max_handshake_frame`, default 1 MiB: largest message until attach.
-    pub max_handshake_frame: usize,
-    /// `allow_terminate`, default false: whether clients may kill the worker process.
-    pub allow_terminate: bool,
-}
-
-/// `[http]`
-#[derive(Debug, Clone, PartialEq)]
-pub struct Http {
-    /// `header_timeout`, default 30 s: from the first byte of a request to the end of its headers, and of an idle kept-alive connection.
-    pub header_timeout: Duration,
-    /// `max_rewrite`, default 64 MiB: largest dashboard answer that is held to rewrite addresses in it.
-    pub max_rewrite: usize,
-    /// `max_event_streams`, default 64.
-    pub max_event_streams: usize,
-    /// `allowed_hosts`, default []: names besides IP addresses and localhost under which browsers and clients may reach this relay.
-    pub allowed_hosts: Vec<String>,
-}
-
-/// `[advertise]`
-#[derive(Debug, Clone, PartialEq)]
-pub enum Advertise {
-    /// `mode = "single"` (default): one host and port, the host spelled differently for each breakpoint.
-    Single,
-    /// `mode = "ports"`, `ports = "5700-5731"`: a port for each breakpoint, on the listen address.
-    Ports(std::ops::RangeInclusive<u16>),
-    /// `mode = "host"`, `host = "{id}.debug.example.com"`.
-    Host(String),
-}
-
-/// `[log]`
-#[derive(Debug, Clone, PartialEq)]
-pub struct Log {
-    /// `level`, default `info`: a tracing filter such as `info` or `ray_relay::dap=debug,info`.
-    pub filter: String,
-    /// `format`, default `text`.
-    pub format: LogFormat,
-}
-
-/// Form of a log line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LogFormat {
-    /// For people; coloured on a terminal only.
-    Text,
-    /// One JSON object a line.
-    Json,
-}
+pub use model::{Advertise, Cluster, Config, Dap, Http, Listen, Log, LogFormat, Registry};
+pub use problem::{Problem, Problems};
+pub use resolve::{Resolved, Setting, resolve};
+pub use sources::{Flags, Sources};

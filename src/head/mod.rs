@@ -1,10 +1,34 @@
 //! HTTP to one Ray head (port 8265): the State API for the registry, everything else for the
 //! dashboard proxy. Holds Ray's own token; no client's credential ever passes through here.
 
+mod body;
+mod error;
+#[cfg(test)]
+mod tests;
+mod token;
+
+use std::sync::Arc;
+use std::time::Duration;
+
 use bytes::Bytes;
 use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use hyper::{Request, Response};
+use hyper::header::{AUTHORIZATION, HOST, HeaderValue};
+use hyper::http::uri::{Authority, Scheme};
+use hyper::{Request, Response, StatusCode, Uri, Version};
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use serde::de::DeserializeOwned;
+
+use crate::config;
+use body::Watched;
+use token::{Environment, TokenSource};
+
+pub(crate) use error::clean;
+pub use error::{HeadConfigError, HeadError};
 
 /// Error of a streamed request body.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
@@ -12,27 +36,110 @@ pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 /// A request body towards the head.
 pub type RequestBody = BoxBody<Bytes, BodyError>;
 
-/// Why a head gave no usable answer. `Display` is a sentence with the next step.
-#[derive(Debug, thiserror::Error)]
-pub enum HeadError {
-    /// No connection.
-    #[error("cannot reach the Ray head at {address}: {cause}; is Ray up, and is this its dashboard address?")]
-    Unreachable {
-        /// Configured address.
-        address: String,
-        /// The system's words.
-        cause: String,
-    },
-}
+/// Largest answer that is held as a whole. 10,000 tasks with details are 25 MB (Ray 2.60).
+const MAX_ANSWER: usize = 64 * 1024 * 1024;
+
+/// From here on parsing is worth a thread of its own.
+const PARSE_ELSEWHERE: usize = 1024 * 1024;
+
+/// How long a proxied request may wait for the head of its answer after the last byte of its own
+/// body went out. Generous: Ray's profiling requests answer only when the profile is done.
+const PROXY_PATIENCE: Duration = Duration::from_secs(120);
+
+/// Ray's web server (aiohttp) drops idle connections after 75 s; leaving first avoids the race.
+const IDLE: Duration = Duration::from_secs(30);
 
 /// A client for one head. Cheap to clone; connections are pooled.
-#[derive(Clone)]
-pub struct HeadClient;
+#[derive(Clone, Debug)]
+pub struct HeadClient {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    http: Client<HttpsConnector<HttpConnector>, RequestBody>,
+    scheme: Scheme,
+    authority: Authority,
+    host: HeaderValue,
+    /// Path of `ray_address` without its last slash; often empty.
+    prefix: String,
+    address: String,
+    token: TokenSource,
+    timeout: Duration,
+}
 
 impl HeadClient {
-    /// The configured address, for messages: scheme, host and port, never a credential.
+    /// A client for the head of `cluster`. `timeout` bounds connecting, and each whole request
+    /// of [`Self::get_json`]. Only the `default` cluster takes its token from the environment.
+    ///
+    /// # Errors
+    /// [`HeadConfigError`] when the address is no URL or cannot be verified over https.
+    pub fn new(
+        cluster: &config::Cluster,
+        timeout: Duration,
+        default: bool,
+    ) -> Result<Self, HeadConfigError> {
+        let environment = default.then(Environment::of_process);
+        Self::with_token(
+            cluster,
+            timeout,
+            TokenSource::new(cluster.token_file.clone(), environment),
+        )
+    }
+
+    fn with_token(
+        cluster: &config::Cluster,
+        timeout: Duration,
+        token: TokenSource,
+    ) -> Result<Self, HeadConfigError> {
+        let bad = || HeadConfigError::Address {
+            cluster: cluster.name.clone(),
+            found: without_userinfo(&cluster.ray_address),
+        };
+        let uri: Uri = cluster.ray_address.parse().map_err(|_| bad())?;
+        let scheme = uri.scheme().cloned().ok_or_else(bad)?;
+        let authority = uri.authority().cloned().ok_or_else(bad)?;
+        let secure = scheme == Scheme::HTTPS;
+        if !(secure || scheme == Scheme::HTTP) || authority.as_str().contains('@') {
+            return Err(bad());
+        }
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_connect_timeout(Some(timeout));
+        tcp.set_nodelay(true);
+        tcp.set_keepalive(Some(Duration::from_secs(15)));
+        let tls = tls(secure).map_err(|cause| HeadConfigError::Roots {
+            cluster: cluster.name.clone(),
+            cause,
+        })?;
+        let connector = hyper_rustls::HttpsConnectorBuilder::new()
+            .with_tls_config(tls)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(tcp);
+        let http = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE)
+            .pool_max_idle_per_host(16)
+            .build(connector);
+        let prefix = uri.path().trim_end_matches('/').to_owned();
+        Ok(Self {
+            inner: Arc::new(Inner {
+                http,
+                host: HeaderValue::from_str(authority.as_str()).map_err(|_| bad())?,
+                address: format!("{scheme}://{authority}{prefix}"),
+                scheme,
+                authority,
+                prefix,
+                token,
+                timeout,
+            }),
+        })
+    }
+
+    /// The configured address, for messages: scheme, host, port and path, never a credential.
     pub fn address(&self) -> &str {
-        unimplemented!()
+        &self.inner.address
     }
 
     /// Sends `request` (its URI holds path and query only) to the head and returns the answer's
@@ -40,8 +147,219 @@ impl HeadClient {
     /// token; removes nothing. Upgrades work (`hyper::upgrade::on` of the response).
     ///
     /// # Errors
-    /// [`HeadError`] where no answer came within the request deadline for its first byte.
-    pub async fn send(&self, _request: Request<RequestBody>) -> Result<Response<Incoming>, HeadError> {
-        unimplemented!()
+    /// [`HeadError`] where no answer came: 120 s without one after the request's last byte.
+    pub async fn send(
+        &self,
+        request: Request<RequestBody>,
+    ) -> Result<Response<Incoming>, HeadError> {
+        let (parts, body) = request.into_parts();
+        let (body, progress) = Watched::new(body);
+        let request = self
+            .address_to_head(Request::from_parts(parts, body.boxed()))
+            .await?;
+        let answer = self.inner.http.request(request);
+        tokio::select! {
+            biased;
+            answer = answer => answer.map_err(|error| self.unreachable(&error)),
+            // An upload may take as long as it moves; only standing still counts.
+            () = progress.stalled(PROXY_PATIENCE) => {
+                Err(HeadError::TimedOut { address: self.inner.address.clone(), after: PROXY_PATIENCE })
+            }
+        }
+    }
+
+    /// GETs `path_and_query` and parses the JSON of a 200. After a 401 or 403 a token file is
+    /// read again and the request repeated once.
+    ///
+    /// # Errors
+    /// [`HeadError`]; also when the whole takes longer than the request timeout.
+    pub async fn get_json<T>(&self, path_and_query: &str) -> Result<T, HeadError>
+    where
+        T: DeserializeOwned + Send + 'static,
+    {
+        let body = self.get(path_and_query).await?;
+        let parsed = if body.len() < PARSE_ELSEWHERE {
+            serde_json::from_slice(&body).map_err(|error| error.to_string())
+        } else {
+            let parse = move || serde_json::from_slice(&body).map_err(|error| error.to_string());
+            tokio::task::spawn_blocking(parse)
+                .await
+                .unwrap_or_else(|error| Err(error.to_string()))
+        };
+        parsed.map_err(|cause| HeadError::NotJson {
+            address: self.inner.address.clone(),
+            cause: clean(&cause),
+        })
+    }
+
+    /// GETs `path_and_query` and returns the text of a 200.
+    ///
+    /// # Errors
+    /// As [`Self::get_json`].
+    pub async fn get_text(&self, path_and_query: &str) -> Result<String, HeadError> {
+        let body = self.get(path_and_query).await?;
+        Ok(String::from_utf8_lossy(&body).into_owned())
+    }
+
+    async fn get(&self, path_and_query: &str) -> Result<Bytes, HeadError> {
+        let whole = async {
+            match self.get_once(path_and_query).await {
+                Err(HeadError::TokenMissing { .. } | HeadError::TokenRefused { .. })
+                    if self.inner.token.distrust() =>
+                {
+                    self.get_once(path_and_query).await
+                }
+                answer => answer,
+            }
+        };
+        let after = self.inner.timeout;
+        tokio::time::timeout(after, whole)
+            .await
+            .unwrap_or_else(|_| {
+                Err(HeadError::TimedOut {
+                    address: self.inner.address.clone(),
+                    after,
+                })
+            })
+    }
+
+    async fn get_once(&self, path_and_query: &str) -> Result<Bytes, HeadError> {
+        let empty = Empty::new().map_err(|never| match never {}).boxed();
+        let request = Request::get(path_and_query)
+            .body(empty)
+            .map_err(|error| self.bad_request(&error.to_string()))?;
+        let request = self.address_to_head(request).await?;
+        let with_token = request.headers().contains_key(AUTHORIZATION);
+        let answer = self
+            .inner
+            .http
+            .request(request)
+            .await
+            .map_err(|error| self.unreachable(&error))?;
+        let status = answer.status();
+        let body = Limited::new(answer.into_body(), MAX_ANSWER)
+            .collect()
+            .await
+            .map_err(|error| self.broken_body(error.as_ref()))?
+            .to_bytes();
+        if status == StatusCode::OK {
+            Ok(body)
+        } else {
+            Err(self.refusal(status, &body, with_token))
+        }
+    }
+
+    /// Fills in where the request goes and Ray's token.
+    async fn address_to_head(
+        &self,
+        mut request: Request<RequestBody>,
+    ) -> Result<Request<RequestBody>, HeadError> {
+        let wanted = request
+            .uri()
+            .path_and_query()
+            .map_or("/", |path| path.as_str());
+        let uri = Uri::builder()
+            .scheme(self.inner.scheme.clone())
+            .authority(self.inner.authority.clone())
+            .path_and_query(format!("{}{wanted}", self.inner.prefix))
+            .build()
+            .map_err(|error| self.bad_request(&error.to_string()))?;
+        *request.uri_mut() = uri;
+        *request.version_mut() = Version::HTTP_11;
+        let headers = request.headers_mut();
+        headers.insert(HOST, self.inner.host.clone());
+        if let Some(token) = self.inner.token.header().await {
+            headers.insert(AUTHORIZATION, token);
+        }
+        Ok(request)
+    }
+
+    fn refusal(&self, status: StatusCode, body: &[u8], with_token: bool) -> HeadError {
+        let address = self.inner.address.clone();
+        let words = words_of(body);
+        // 403 has other uses (`/worker/traceback` without profiling), told apart by Ray's words.
+        let about_token = status == StatusCode::UNAUTHORIZED
+            || (status == StatusCode::FORBIDDEN && words.contains("authentication token"));
+        match (about_token, with_token) {
+            (true, true) => HeadError::TokenRefused {
+                address,
+                source_name: self.inner.token.name(),
+            },
+            (true, false) => HeadError::TokenMissing { address },
+            (false, _) => HeadError::Status {
+                address,
+                status: status.as_u16(),
+                words,
+            },
+        }
+    }
+
+    fn unreachable(&self, error: &hyper_util::client::legacy::Error) -> HeadError {
+        HeadError::Unreachable {
+            address: self.inner.address.clone(),
+            cause: error::innermost(error),
+        }
+    }
+
+    fn broken_body(&self, error: &(dyn std::error::Error + Send + Sync + 'static)) -> HeadError {
+        let address = self.inner.address.clone();
+        if error.is::<LengthLimitError>() {
+            HeadError::TooLarge {
+                address,
+                limit: MAX_ANSWER,
+            }
+        } else {
+            HeadError::Unreachable {
+                address,
+                cause: error::innermost(error),
+            }
+        }
+    }
+
+    fn bad_request(&self, cause: &str) -> HeadError {
+        HeadError::BadRequest {
+            address: self.inner.address.clone(),
+            cause: clean(cause),
+        }
+    }
+}
+
+/// Ray's own message where it is JSON, else the text.
+fn words_of(body: &[u8]) -> String {
+    #[derive(serde::Deserialize)]
+    struct Message {
+        msg: String,
+    }
+    match serde_json::from_slice::<Message>(body) {
+        Ok(message) => clean(&message.msg),
+        Err(_) => clean(&String::from_utf8_lossy(&body[..body.len().min(4096)])),
+    }
+}
+
+fn tls(secure: bool) -> Result<rustls::ClientConfig, String> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    if secure {
+        use hyper_rustls::ConfigBuilderExt;
+        let builder = builder
+            .with_native_roots()
+            .map_err(|error| error.to_string())?;
+        return Ok(builder.with_no_client_auth());
+    }
+    // An http head must not need certificate authorities: minimal images have none.
+    Ok(builder
+        .with_root_certificates(rustls::RootCertStore::empty())
+        .with_no_client_auth())
+}
+
+/// What may be shown of an address that somebody put a password into.
+fn without_userinfo(address: &str) -> String {
+    match (address.find("://"), address.rfind('@')) {
+        (Some(scheme), Some(at)) if at > scheme => {
+            format!("{}://…@{}", &address[..scheme], &address[at + 1..])
+        }
+        _ => address.to_owned(),
     }
 }

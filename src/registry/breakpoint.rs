@@ -59,7 +59,10 @@ impl fmt::Debug for BreakpointId {
 
 /// The text is not eight characters of the id alphabet.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("a breakpoint id is {} characters of 0-9 and a-z without i, l, o, u", BreakpointId::LEN)]
+#[error(
+    "a breakpoint id is {} characters of 0-9 and a-z without i, l, o, u",
+    BreakpointId::LEN
+)]
 pub struct BadBreakpointId;
 
 impl FromStr for BreakpointId {
@@ -243,7 +246,10 @@ impl Breakpoint {
     pub fn name(&self) -> String {
         match &self.names.name {
             Some(name) => name.clone(),
-            None => format!("worker {}", self.worker_id.get(..8).unwrap_or(&self.worker_id)),
+            None => format!(
+                "worker {}",
+                self.worker_id.get(..8).unwrap_or(&self.worker_id)
+            ),
         }
     }
 
@@ -292,6 +298,8 @@ impl Breakpoint {
 
 /// Seconds since 1970 with milliseconds, the form of every time in the relay's JSON.
 pub(crate) fn unix_seconds<S: Serializer>(time: &SystemTime, to: S) -> Result<S::Ok, S::Error> {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let since = time
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
     to.serialize_f64(since.as_millis() as f64 / 1000.0)
 }

@@ -1,17 +1,36 @@
 //! The registry: what is paused where, polled from the heads, shared as immutable snapshots.
 
 pub mod breakpoint;
+mod claim;
+mod exit;
+mod lookup;
+mod names;
+mod observe;
+mod poller;
+mod query;
+mod rows;
+mod shared;
 pub mod snapshot;
+mod state;
+mod traceback;
+mod wish;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::{broadcast, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::config;
+use crate::head::{HeadClient, HeadConfigError};
+use poller::Poller;
+use shared::{ClusterHandle, Shared};
 
 pub use breakpoint::{
     BadBreakpointId, Breakpoint, BreakpointId, Holder, Kind, Location, Names, Reason, State,
 };
+pub use claim::Claim;
+pub use observe::{PollObserver, PollOutcome};
 pub use snapshot::{ClusterStatus, Snapshot};
 
 /// What happened to a breakpoint, in the order in which snapshots changed.
@@ -51,28 +70,99 @@ pub enum ClaimError {
     Unknown,
 }
 
+/// Why a registry could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum RegistryError {
+    /// No cluster is configured.
+    #[error("no Ray cluster is configured: give --ray-address or a [[cluster]] section")]
+    NoCluster,
+    /// One of the clusters cannot be asked.
+    #[error(transparent)]
+    Head(#[from] HeadConfigError),
+}
+
 /// The shared registry. Cheap to clone.
 #[derive(Clone)]
 pub struct Registry {
-    inner: Arc<Inner>,
+    shared: Arc<Shared>,
 }
 
-struct Inner;
-
 impl Registry {
-    /// The list now.
-    pub fn snapshot(&self) -> Arc<Snapshot> {
-        unimplemented!()
+    /// A registry of `clusters`, the first being the default. Knows nothing until [`Self::run`].
+    ///
+    /// # Errors
+    /// [`RegistryError`] for an address that is no URL.
+    pub fn new(
+        clusters: &[config::Cluster],
+        settings: &config::Registry,
+    ) -> Result<Self, RegistryError> {
+        if clusters.is_empty() {
+            return Err(RegistryError::NoCluster);
+        }
+        let heads = clusters.iter().enumerate().map(|(index, cluster)| {
+            let head = HeadClient::new(cluster, settings.request_timeout, index == 0)?;
+            Ok(ClusterHandle::new(&cluster.name, Some(head)))
+        });
+        let heads = heads.collect::<Result<_, RegistryError>>()?;
+        Ok(Self {
+            shared: Arc::new(Shared::new(settings.clone(), heads)),
+        })
     }
 
-    /// Wakes at every new snapshot.
+    /// A registry that polls nothing and holds what [`Self::insert`] puts in: for embedding, and
+    /// for tests of everything that reads a registry.
+    pub fn offline(clusters: &[&str], settings: &config::Registry) -> Self {
+        let clusters = clusters
+            .iter()
+            .map(|name| ClusterHandle::new(name, None))
+            .collect();
+        Self {
+            shared: Arc::new(Shared::new(settings.clone(), clusters)),
+        }
+    }
+
+    /// Polls all clusters until `shutdown`. Owns every task of the registry: when it returns or is
+    /// dropped, nothing of it runs any more.
+    pub async fn run(&self, shutdown: CancellationToken) {
+        let mut tasks = JoinSet::new();
+        for (index, cluster) in self.shared.clusters.iter().enumerate() {
+            let Some(head) = cluster.head.clone() else {
+                continue;
+            };
+            let shared = Arc::clone(&self.shared);
+            tasks.spawn(async move {
+                tokio::join!(
+                    Poller::new(&shared, index, &head).run(),
+                    lookup::run(&shared, index, &head),
+                );
+            });
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            // Neither loop ends by itself; a panic in one is a defect, and is not hidden.
+            Some(ended) = tasks.join_next() => {
+                if let Err(error) = ended {
+                    tracing::error!(%error, "the registry stopped polling; restart the relay and report this");
+                }
+                shutdown.cancelled().await;
+            }
+        }
+        tasks.shutdown().await;
+    }
+
+    /// The list now.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.shared.snapshot()
+    }
+
+    /// Wakes at every new snapshot; not when only the age of the list has changed.
     pub fn watch(&self) -> watch::Receiver<Arc<Snapshot>> {
-        unimplemented!()
+        self.shared.watch()
     }
 
     /// Every change, from now on. A receiver that lags loses the oldest (`RecvError::Lagged`).
     pub fn events(&self) -> broadcast::Receiver<Event> {
-        unimplemented!()
+        self.shared.events()
     }
 
     /// Takes the breakpoint `id` for a session. Dropping the claim gives it back and has the
@@ -80,36 +170,64 @@ impl Registry {
     ///
     /// # Errors
     /// [`ClaimError`], each with what the refused client is to be told.
-    pub fn claim(&self, _id: BreakpointId, _holder: Holder) -> Result<Claim, ClaimError> {
-        unimplemented!()
+    pub fn claim(&self, id: BreakpointId, holder: Holder) -> Result<Claim, ClaimError> {
+        let open = self
+            .shared
+            .open_claim(|state, number, now| state.claim(id, number, holder, now))?;
+        Ok(Claim::new(Arc::clone(&self.shared), open))
+    }
+
+    /// The client for the head of the cluster `name`, sharing connections and token.
+    pub fn head(&self, name: &str) -> Option<HeadClient> {
+        let cluster = self
+            .shared
+            .clusters
+            .iter()
+            .find(|cluster| &*cluster.name == name)?;
+        cluster.head.clone()
+    }
+
+    /// Names of the clusters in the order of the configuration; the first is the default.
+    pub fn clusters(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.shared.clusters.iter().map(|cluster| &cluster.name)
+    }
+
+    /// Has `observer` told about every poll. The first one stays; call it before [`Self::run`].
+    pub fn observe(&self, observer: Arc<dyn PollObserver>) {
+        if self.shared.observer.set(observer).is_err() {
+            tracing::debug!("the registry has an observer already");
+        }
+    }
+
+    /// Has every cluster polled now instead of at its next turn.
+    pub fn poll_now(&self) {
+        for cluster in &self.shared.clusters {
+            cluster.poll_now.notify_one();
+        }
+    }
+
+    /// Puts a live breakpoint in as it is, for sources other than a head's State API. One that the
+    /// polls of a head do not confirm is taken out again. Ignored when its cluster is not known.
+    pub fn insert(&self, breakpoint: Breakpoint) {
+        let clusters = &self.shared.clusters;
+        if let Some(index) = clusters
+            .iter()
+            .position(|cluster| cluster.name == breakpoint.cluster)
+        {
+            self.shared
+                .change(|state, now| (state.insert(index, breakpoint, now), ()));
+        }
+    }
+
+    /// Takes the live breakpoint `id` out: died with the reason `why`, else released.
+    pub fn end(&self, id: BreakpointId, why: Option<&str>) {
+        self.shared
+            .change(|state, now| (state.end(id, why.map(Arc::from), now), ()));
     }
 }
 
-/// Exclusive hold of one breakpoint by one session.
-pub struct Claim {
-    breakpoint: Arc<Breakpoint>,
-}
-
-impl Claim {
-    /// The breakpoint as it was when it was claimed.
-    pub fn breakpoint(&self) -> &Arc<Breakpoint> {
-        &self.breakpoint
-    }
-
-    /// Where its debugger listens.
-    pub(crate) fn upstream(&self) -> SocketAddr {
-        self.breakpoint.upstream()
-    }
-
-    /// Resolves when the registry learns that the worker or its node is gone, with the reason.
-    /// Cancel safe.
-    pub async fn died(&mut self) -> Arc<str> {
-        unimplemented!()
-    }
-
-    /// Asks the head now whether the worker is gone, for at most `patience`: called when the
-    /// debugger said that the process ended. `None`: the head knows of no death.
-    pub async fn ask_why_died(&mut self, _patience: Duration) -> Option<Arc<str>> {
-        unimplemented!()
+impl std::fmt::Debug for Registry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Registry").finish_non_exhaustive()
     }
 }

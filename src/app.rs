@@ -1,0 +1,182 @@
+//! Composition: builds the parts, binds, starts, and ends them in order.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tracing::{info, warn};
+
+use crate::config::{Advertise, Config};
+use crate::http::{HttpContext, advertise};
+use crate::listener::{self, BindError};
+use crate::registry::Registry;
+use crate::session::{Context, SessionTable};
+use crate::shutdown::{Shutdown, Signals};
+use crate::telemetry::Metrics;
+
+/// Why the relay did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The port is not to be had.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// A part could not be built from the configuration.
+    #[error("{0}")]
+    Setup(String),
+    /// The system refuses a signal handler.
+    #[error("cannot wait for signals: {0}")]
+    Signal(std::io::Error),
+}
+
+/// A relay that runs. It ends by [`Running::drain`]; dropping it leaves its tasks to the runtime.
+pub struct Running {
+    context: Arc<Context>,
+    address: SocketAddr,
+}
+
+/// Builds and starts a relay.
+///
+/// # Errors
+/// [`Error::Bind`], [`Error::Setup`].
+pub async fn start(config: Config) -> Result<Running, Error> {
+    let config = Arc::new(config);
+    let shutdown = Shutdown::default();
+    let metrics = Metrics::new().map_err(|why| Error::Setup(why.to_string()))?;
+    let registry = Registry::new(&config.clusters, &config.registry)
+        .map_err(|why| Error::Setup(why.to_string()))?;
+    let listener = listener::bind(config.listen.address)?;
+    let address = listener.local_addr().map_err(|source| BindError {
+        address: config.listen.address,
+        source,
+    })?;
+    let extra = match &config.advertise {
+        Advertise::Ports(ports) => ports
+            .clone()
+            .map(|port| Ok((port, bind_port(address.ip(), port)?)))
+            .collect(),
+        Advertise::Single | Advertise::Host(_) => Ok(Vec::new()),
+    };
+    let extra: Vec<_> = extra.map_err(Error::Bind)?;
+    registry.observe(metrics.clone());
+    let sessions = Arc::new(SessionTable::new(metrics.clone()));
+    let advertised = Arc::new(advertise::Table::new(config.advertise.clone()));
+    let http = HttpContext::new(
+        config.clone(),
+        registry.clone(),
+        metrics.clone(),
+        sessions.clone(),
+        advertised.clone(),
+    );
+    let context = Arc::new(Context {
+        registry: registry.clone(),
+        sessions,
+        advertised,
+        http,
+        port: address.port(),
+        config,
+        metrics,
+        shutdown: shutdown.clone(),
+    });
+    let permits = Arc::new(Semaphore::new(context.config.listen.max_connections));
+    shutdown
+        .tasks
+        .spawn(async move { registry.run(shutdown.drain.clone()).await });
+    let tasks = &context.shutdown.tasks;
+    tasks.spawn(listener::run(
+        listener,
+        context.clone(),
+        permits.clone(),
+        None,
+    ));
+    for (port, listener) in extra {
+        tasks.spawn(listener::run(
+            listener,
+            context.clone(),
+            permits.clone(),
+            Some(port),
+        ));
+    }
+    Ok(Running { context, address })
+}
+
+fn bind_port(ip: IpAddr, port: u16) -> Result<tokio::net::TcpListener, BindError> {
+    listener::bind(SocketAddr::new(ip, port))
+}
+
+impl Running {
+    /// Where it listens, the port known also where 0 was asked for.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its list of breakpoints.
+    pub fn registry(&self) -> &Registry {
+        &self.context.registry
+    }
+
+    /// Stops accepting, tells the sessions, and waits for them for `listen.drain_timeout`; then ends what is left.
+    /// Cancelling it cuts the wait short; call [`Running::abort`] then.
+    pub async fn drain(&self) {
+        let shutdown = &self.context.shutdown;
+        shutdown.drain.cancel();
+        shutdown.tasks.close();
+        if timeout(
+            self.context.config.listen.drain_timeout,
+            shutdown.tasks.wait(),
+        )
+        .await
+        .is_err()
+        {
+            warn!(
+                sessions = self.context.sessions.len(),
+                "ending the sessions that are left"
+            );
+        }
+        self.abort().await;
+    }
+
+    /// Ends everything now; the sessions have a moment to tell their clients.
+    pub async fn abort(&self) {
+        let shutdown = &self.context.shutdown;
+        shutdown.drain.cancel();
+        shutdown.abort.cancel();
+        shutdown.tasks.close();
+        let _ = timeout(std::time::Duration::from_secs(2), shutdown.tasks.wait()).await;
+    }
+}
+
+/// Runs a relay until SIGTERM or Ctrl-C, drains, and aborts at the second one.
+///
+/// # Errors
+/// [`Error`].
+pub async fn run(config: Config) -> Result<(), Error> {
+    let mut signals = Signals::new().map_err(Error::Signal)?;
+    let relay = start(config).await?;
+    let config = &relay.context.config;
+    for cluster in &config.clusters {
+        info!(
+            cluster = cluster.name,
+            head = cluster.ray_address,
+            "watching"
+        );
+    }
+    if !relay.address.ip().is_loopback() {
+        warn!(
+            "nobody is authenticated, and {} can be reached from other machines: whoever connects runs code in the cluster",
+            relay.address
+        );
+    }
+    info!(address = %relay.address, "listening");
+    signals.next().await;
+    info!(
+        sessions = relay.context.sessions.len(),
+        "draining; a second signal ends everything at once"
+    );
+    tokio::select! {
+        () = relay.drain() => {}
+        () = signals.next() => relay.abort().await,
+    }
+    info!("ended");
+    Ok(())
+}

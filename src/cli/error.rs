@@ -1,0 +1,96 @@
+//! How a command fails: the sentence, the hint and the exit code.
+
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+
+use super::relay_client::RelayError;
+use crate::config::Problems;
+use crate::telemetry::logging::{LoggingError, colours};
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] Problems),
+    /// The problems were printed as JSON already.
+    #[error("the configuration is wrong")]
+    ConfigReported,
+    /// The relay could not be asked.
+    #[error(transparent)]
+    Relay(#[from] RelayError),
+    /// The relay could not run.
+    #[error(transparent)]
+    App(#[from] crate::app::Error),
+    /// Nothing could be logged.
+    #[error(transparent)]
+    Logging(#[from] LoggingError),
+    /// Standard output is gone.
+    #[error("cannot write to standard output: {0}")]
+    Output(#[from] io::Error),
+}
+
+impl Error {
+    /// 1, or the code of `sysexits.h` that fits.
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Config(_) | Self::ConfigReported => 78,
+            Self::Relay(error) if error.is_unreachable() => 69,
+            Self::Relay(_) | Self::App(_) | Self::Logging(_) | Self::Output(_) => 1,
+        }
+    }
+
+    /// The next step, where the sentence does not name it.
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Config(_) => Some("every key is explained in config/example.toml; `ray-relay check-config` checks without starting".to_owned()),
+            Self::Relay(error) => error.hint(),
+            Self::ConfigReported | Self::App(_) | Self::Logging(_) | Self::Output(_) => None,
+        }
+    }
+}
+
+/// Prints `error` and its hint to standard error, and gives the exit code.
+pub fn report(error: &Error) -> ExitCode {
+    match error {
+        // The reader of a pipe went away: it has what it wanted (`ray-relay list | head -1`).
+        Error::Output(cause) if cause.kind() == io::ErrorKind::BrokenPipe => {
+            return ExitCode::SUCCESS;
+        }
+        Error::ConfigReported => {}
+        error => {
+            let hint = error
+                .hint()
+                .map_or(String::new(), |hint| format!("\n  {hint}"));
+            // Nobody is left to tell where standard error is gone too.
+            let _ = writeln!(io::stderr(), "{} {error}{hint}", prefix());
+        }
+    }
+    ExitCode::from(error.exit_code())
+}
+
+/// Prints what clap has to say: help and version to standard output, mistakes to standard error.
+pub fn answer(answer: &clap::Error) -> ExitCode {
+    if !answer.use_stderr()
+        || answer.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    {
+        let _ = answer.print();
+        return ExitCode::from(u8::try_from(answer.exit_code()).unwrap_or(2));
+    }
+    let text = answer.render().to_string();
+    let _ = write!(
+        io::stderr(),
+        "{} {}",
+        prefix(),
+        text.strip_prefix("error: ").unwrap_or(&text)
+    );
+    ExitCode::from(2)
+}
+
+fn prefix() -> &'static str {
+    if colours(io::stderr().is_terminal()) {
+        "\u{1b}[1;31mray-relay:\u{1b}[0m"
+    } else {
+        "ray-relay:"
+    }
+}

@@ -1,0 +1,340 @@
+//! `ray-relay launch-config`: a debug configuration for an editor, ready to paste.
+//!
+//! Each text is in the editor's own format and comments; nothing is asked of the relay. What each
+//! editor makes of it is described where the text is made, with the version that it was read from.
+
+use std::io::{self, Write};
+
+use clap::ValueEnum;
+use serde_json::json;
+
+use super::{Error, LaunchConfigArgs, RelayUrl};
+use crate::registry::BreakpointId;
+
+pub(super) const AFTER_HELP: &str = "\
+Examples:
+  ray-relay launch-config vscode > .vscode/launch.json
+  ray-relay launch-config nvim --relay http://127.0.0.1:7000
+  ray-relay launch-config zed --breakpoint 3k9x7a2q > .zed/debug.json
+
+Without --breakpoint the editor gets every paused task, now and later, each as a debug session of
+its own where the editor can do that (VS Code, Cursor, code-server, Neovim, Zed, Emacs, Helix),
+and the one that has waited longest where it cannot.
+
+Host and port are those of --relay. Attach arguments for any other client: a `rayRelay` block with
+{\"breakpoint\": ID}, {\"task\": NAME}, {\"worker\": ID}, {\"next\": true} or {\"all\": true}.";
+
+/// Editors for which a configuration can be printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Editor {
+    /// VS Code, Cursor, Windsurf, code-server: .vscode/launch.json
+    Vscode,
+    /// Neovim with nvim-dap: Lua
+    Nvim,
+    /// PyCharm 2025.3 and later: what to enter under "Attach to DAP"
+    Pycharm,
+    /// Zed: .zed/debug.json
+    Zed,
+    /// Emacs with dape: Emacs Lisp
+    Emacs,
+    /// Helix: languages.toml
+    Helix,
+}
+
+pub(super) fn run(args: &LaunchConfigArgs) -> Result<(), Error> {
+    let text = configuration(args.editor, &args.relay.relay, args.breakpoint);
+    io::stdout().write_all(text.as_bytes())?;
+    Ok(())
+}
+
+fn configuration(editor: Editor, relay: &RelayUrl, breakpoint: Option<BreakpointId>) -> String {
+    match editor {
+        Editor::Vscode => vscode(relay, breakpoint),
+        Editor::Nvim => nvim(relay, breakpoint),
+        Editor::Pycharm => pycharm(relay, breakpoint),
+        Editor::Zed => zed(relay, breakpoint),
+        Editor::Emacs => emacs(relay, breakpoint),
+        Editor::Helix => helix(relay, breakpoint),
+    }
+}
+
+fn label(breakpoint: Option<BreakpointId>) -> String {
+    breakpoint.map_or("Ray: every paused task".to_owned(), |id| {
+        format!("Ray: breakpoint {id}")
+    })
+}
+
+/// VS Code reads launch.json as JSON with comments, and passes keys that it does not know on to
+/// the debugger (seen with the Python Debugger extension 2026.7).
+fn vscode(relay: &RelayUrl, breakpoint: Option<BreakpointId>) -> String {
+    let selection = match breakpoint {
+        Some(id) => format!(
+            "            // Ids change with each worker: see `ray-relay list`.\n            \"rayRelay\": {{ \"breakpoint\": \"{id}\" }}"
+        ),
+        None => "            // Every paused task, also those that pause later, each as a session of its own.\n            \
+             // For the next one alone: { \"next\": true }; by name: { \"task\": \"train_step\" }.\n            \
+             \"rayRelay\": { \"all\": true }"
+            .to_owned(),
+    };
+    let (name, host, port) = (label(breakpoint), relay.host(), relay.port());
+    format!(
+        r#"{{
+    // .vscode/launch.json; needs the extension "Python Debugger" (ms-python.debugpy).
+    // In an existing file, add the block in "configurations" to yours. Then press F5.
+    "version": "0.2.0",
+    "configurations": [
+        {{
+            "name": "{name}",
+            "type": "debugpy",
+            "request": "attach",
+            "connect": {{ "host": "{host}", "port": {port} }},
+{selection}
+        }}
+    ]
+}}
+"#
+    )
+}
+
+/// nvim-dap passes every key of a configuration on to the adapter, and starts sessions that the
+/// adapter asks for (nvim-dap 0.9, `:help dap-adapter`, `dap-configuration`).
+fn nvim(relay: &RelayUrl, breakpoint: Option<BreakpointId>) -> String {
+    let selection = breakpoint.map_or("all = true".to_owned(), |id| format!("breakpoint = '{id}'"));
+    let (name, host, port) = (label(breakpoint), relay.host(), relay.port());
+    format!(
+        "\
+-- Neovim with nvim-dap: after require('dap') in your configuration. Then :DapNew, or :DapContinue
+-- in a Python buffer, started in the folder that holds your source files.
+local dap = require('dap')
+dap.adapters.ray_relay = {{
+  type = 'server',
+  host = '{host}',
+  port = {port},
+  options = {{ source_filetype = 'python' }},
+}}
+dap.configurations.python = dap.configurations.python or {{}}
+table.insert(dap.configurations.python, {{
+  type = 'ray_relay',
+  request = 'attach',
+  name = '{name}',
+  rayRelay = {{ {selection}, localRoot = vim.fn.getcwd() }},
+}})
+"
+    )
+}
+
+/// The fields are those of JetBrains' page "Run/debug configuration: Attach to DAP" (2025.3 to
+/// 2026.2). It has no field for further attach arguments.
+fn pycharm(relay: &RelayUrl, breakpoint: Option<BreakpointId>) -> String {
+    let which = match breakpoint {
+        Some(id) => format!(
+            "PyCharm cannot pass the id {id} on: it has no field for further attach arguments. With\n\
+             advertise.mode = \"ports\" each breakpoint has a port of its own, which can be entered as\n\
+             the remote address; the dashboard's answers (`ray list workers --detail`) show it.\n"
+        ),
+        None => "It attaches to the only paused task, or to the one that has waited longest.\n"
+            .to_owned(),
+    };
+    let address = address(relay);
+    format!(
+        "\
+PyCharm 2025.3 or later (older ones speak another protocol, and cannot attach to a Ray task):
+
+  Run | Edit Configurations | + | Attach to DAP
+
+  Name                  {}
+  Remote address        {address}
+  Local project path    the folder with your source files
+  Remote project path   the same folder where the task runs: that folder itself where the code
+                        is at the same place on the nodes; for a job with a working_dir, the
+                        worker's current directory (os.getcwd() in the task)
+
+Then press Debug.
+{which}",
+        label(breakpoint)
+    )
+}
+
+/// Zed's `Debugpy` adapter connects to `connect` since November 2025 (zed-industries/zed #41690);
+/// it dials 127.0.0.1 whatever the host is (#42727).
+fn zed(relay: &RelayUrl, breakpoint: Option<BreakpointId>) -> String {
+    let mut selection = match breakpoint {
+        Some(id) => json!({ "breakpoint": id.to_string() }),
+        None => json!({ "all": true }),
+    };
+    selection["localRoot"] = json!("$ZED_WORKTREE_ROOT");
+    let note = match relay.host() {
+        "127.0.0.1" => "",
+        _ => "// Zed dials 127.0.0.1 whatever the host is, so forward the port to this machine.\n",
+    };
+    let (name, host, port) = (label(breakpoint), relay.host(), relay.port());
+    format!(
+        r#"// .zed/debug.json; Zed of November 2025 or later. Then run "debugger: start" (F4).
+{note}[
+  {{
+    "label": "{name}",
+    "adapter": "Debugpy",
+    "request": "attach",
+    "connect": {{ "host": "{host}", "port": {port} }},
+    "rayRelay": {selection}
+  }}
+]
+"#
+    )
+}
+
+/// dape connects to `host` and `port` where a configuration has no `command`, evaluates functions
+/// such as `dape-cwd`, and sends the keywords (dape 0.26).
+fn emacs(relay: &RelayUrl, breakpoint: Option<BreakpointId>) -> String {
+    let selection = breakpoint.map_or(":all t".to_owned(), |id| format!(":breakpoint \"{id}\""));
+    let (host, port) = (relay.host(), relay.port());
+    format!(
+        "\
+;; Emacs with dape: in your init file. Then M-x dape RET ray-relay RET.
+(with-eval-after-load 'dape
+  (add-to-list 'dape-configs
+               '(ray-relay
+                 modes (python-mode python-ts-mode)
+                 host \"{host}\"
+                 port {port}
+                 :type \"python\"
+                 :request \"attach\"
+                 :rayRelay ({selection} :localRoot dape-cwd))))
+"
+    )
+}
+
+/// Helix takes an IP address alone in `:debug-remote`, and strings, lists and booleans alone as
+/// arguments of a template (Helix 25.07), so no `rayRelay` block can be given.
+fn helix(relay: &RelayUrl, breakpoint: Option<BreakpointId>) -> String {
+    let note = match breakpoint {
+        Some(id) => format!(
+            "# Helix cannot pass the id {id} on: it takes no nested arguments. It gets every paused task.\n"
+        ),
+        None => String::new(),
+    };
+    let address = match relay.host() {
+        "localhost" => format!("127.0.0.1:{}", relay.port()),
+        _ => address(relay),
+    };
+    format!(
+        r#"# Helix: ~/.config/helix/languages.toml, or .helix/languages.toml of a project. Then
+#   :debug-remote {address} ray-relay
+# in a Python buffer; the address has to be an IP address.
+{note}[[language]]
+name = "python"
+
+[language.debugger]
+name = "debugpy"
+transport = "tcp"
+command = "python3"
+args = ["-m", "debugpy.adapter"]
+
+[[language.debugger.templates]]
+name = "ray-relay"
+request = "attach"
+completion = []
+args = {{ justMyCode = true }}
+"#
+    )
+}
+
+/// `HOST:PORT`, IPv6 in brackets.
+fn address(relay: &RelayUrl) -> String {
+    match relay.host() {
+        host if host.contains(':') => format!("[{host}]:{}", relay.port()),
+        host => format!("{host}:{}", relay.port()),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    fn relay() -> RelayUrl {
+        "http://127.0.0.1:7000".parse().unwrap()
+    }
+
+    /// JSON without the whole-line comments.
+    fn json(text: &str) -> Value {
+        let lines: Vec<&str> = text
+            .lines()
+            .filter(|line| !line.trim_start().starts_with("//"))
+            .collect();
+        serde_json::from_str(&lines.join("\n")).unwrap()
+    }
+
+    #[test]
+    fn vscode_gets_a_launch_json() {
+        let id = BreakpointId::derive("default", "w");
+        let all = json(&vscode(&relay(), None));
+        let one = json(&vscode(&relay(), Some(id)));
+        let configuration = &all["configurations"][0];
+        assert_eq!(configuration["type"], "debugpy");
+        assert_eq!(configuration["request"], "attach");
+        assert_eq!(
+            configuration["connect"],
+            json!({"host": "127.0.0.1", "port": 7000})
+        );
+        assert_eq!(configuration["rayRelay"], json!({"all": true}));
+        assert_eq!(
+            one["configurations"][0]["rayRelay"],
+            json!({"breakpoint": id.to_string()})
+        );
+    }
+
+    #[test]
+    fn zed_gets_a_debug_json() {
+        let scenario = &json(&zed(&relay(), None))[0];
+        assert_eq!(scenario["adapter"], "Debugpy");
+        assert_eq!(scenario["connect"]["port"], 7000);
+        assert_eq!(scenario["rayRelay"]["all"], true);
+    }
+
+    #[test]
+    fn helix_gets_toml() {
+        let table: toml::Table = helix(&relay(), None).parse().unwrap();
+        let debugger = &table["language"][0]["debugger"];
+        assert_eq!(debugger["templates"][0]["request"].as_str(), Some("attach"));
+        assert!(helix(&relay(), None).contains(":debug-remote 127.0.0.1:7000 ray-relay"));
+    }
+
+    #[test]
+    fn every_editor_gets_host_and_port_and_says_what_to_do() {
+        let id = BreakpointId::derive("default", "w");
+        for editor in Editor::value_variants() {
+            for breakpoint in [None, Some(id)] {
+                let text = configuration(*editor, &relay(), breakpoint);
+                assert!(
+                    text.contains("127.0.0.1") && text.contains("7000"),
+                    "{text}"
+                );
+                assert_eq!(
+                    text.contains(&id.to_string()),
+                    breakpoint.is_some(),
+                    "{text}"
+                );
+                assert!(text.contains("Then"), "{text}");
+                assert!(
+                    text.lines().all(|line| line.chars().count() <= 100),
+                    "{text}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn brackets_balance_in_lua_and_lisp() {
+        for text in [nvim(&relay(), None), emacs(&relay(), None)] {
+            for (open, close) in [('(', ')'), ('{', '}'), ('[', ']')] {
+                assert_eq!(
+                    text.matches(open).count(),
+                    text.matches(close).count(),
+                    "{text}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! `ray-relay list`: what waits at a breakpoint, once or as it changes.
+
+mod row;
+mod table;
+mod view;
+mod watch;
+
+use std::io::{self, Write};
+
+use serde_json::Value;
+
+use super::relay_client::RelayClient;
+use super::terminal;
+use super::{Error, ListArgs};
+
+pub(super) const AFTER_HELP: &str = "\
+Examples:
+  ray-relay list
+  ray-relay list --watch
+      redraws on a terminal; in a pipe, one line for each change
+  ray-relay list --json | jq -r '.breakpoints[] | select(.state == \"paused\") | .id'
+  ray-relay list --watch --json
+      one object a line: {\"event\": \"snapshot\", ...}, then {\"event\": \"appeared\", \"breakpoint\": {...}}
+
+HOLDER is who has a debugger attached; - means that yours can. A debugger attaches to one of them
+with {\"rayRelay\": {\"breakpoint\": ID}}: `ray-relay launch-config --breakpoint ID` prints that.
+
+Exit codes: 0 done, 69 the relay cannot be reached.";
+
+pub(super) async fn run(args: ListArgs) -> Result<(), Error> {
+    let client = RelayClient::new(args.relay.relay)?;
+    if args.watch {
+        return watch::run(&client, args.json, args.ended).await;
+    }
+    let list = client.breakpoints(args.ended).await?;
+    let mut out = io::stdout().lock();
+    if args.json {
+        writeln!(out, "{list:#}")?;
+    } else {
+        let columns = terminal::size().map(|(columns, _)| columns);
+        out.write_all(page(&list, columns).as_bytes())?;
+    }
+    Ok(())
+}
+
+/// Troubles, then the table or what to do where there is nothing to show.
+fn page(list: &Value, columns: Option<usize>) -> String {
+    let list = row::List::read(list);
+    let mut text = String::new();
+    for trouble in list.troubles() {
+        text += &format!("! {trouble}\n");
+    }
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    if list.rows.is_empty() {
+        text += EMPTY;
+    } else {
+        text += &table::render(&list.rows, list.clusters.len() > 1, columns);
+    }
+    text
+}
+
+const EMPTY: &str = "\
+No task waits at a breakpoint.
+Put breakpoint() into a Ray task or actor and run it: it appears here within a second or two.
+`ray-relay list --watch` shows it as soon as it stops; `ray-relay launch-config` attaches an editor.
+";
+
+#[cfg(test)]
+mod tests;

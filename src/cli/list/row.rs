@@ -1,0 +1,167 @@
+//! The relay's JSON as the list shows it.
+//!
+//! Everything is read with forgiveness (a relay of another version may leave keys out or add
+//! some) and cleaned for a terminal here, once: later code prints these texts as they are.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::cli::terminal::clean;
+
+/// A snapshot older than this is worth a word.
+const OLD: f64 = 5.0;
+
+/// `/relay/v1/breakpoints`
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct List {
+    pub(super) rows: Vec<Row>,
+    pub(super) clusters: Vec<Cluster>,
+    age: Option<f64>,
+}
+
+/// One Ray cluster.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Cluster {
+    name: String,
+    age: Option<f64>,
+    trouble: Option<String>,
+}
+
+/// One breakpoint.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Row {
+    pub(super) id: String,
+    pub(super) cluster: String,
+    /// Name with actor, rank and the mark of a post-mortem.
+    pub(super) task: String,
+    /// `train.py:26`, or `-`.
+    pub(super) location: String,
+    pub(super) node: String,
+    pub(super) waiting: Duration,
+    /// `VS Code from 10.0.0.9:5000`, how it ended, or `-`.
+    pub(super) holder: String,
+    /// `paused`, `attached`, `released` or `died`.
+    pub(super) state: String,
+}
+
+impl List {
+    pub(super) fn read(list: &Value) -> Self {
+        let items = |key: &str| list[key].as_array().map(Vec::as_slice).unwrap_or_default();
+        Self {
+            rows: items("breakpoints").iter().map(Row::read).collect(),
+            clusters: items("clusters")
+                .iter()
+                .map(|cluster| Cluster {
+                    name: text(&cluster["name"]).unwrap_or_default(),
+                    age: cluster["snapshot_age_seconds"].as_f64(),
+                    trouble: text(&cluster["trouble"]),
+                })
+                .collect(),
+            age: list["snapshot_age_seconds"].as_f64(),
+        }
+    }
+
+    /// Sentences on what makes this list incomplete or old.
+    pub(super) fn troubles(&self) -> Vec<String> {
+        let mut troubles: Vec<String> = Vec::new();
+        for cluster in &self.clusters {
+            let age = cluster
+                .age
+                .filter(|age| *age > OLD)
+                .map(|age| waited(seconds(age)));
+            troubles.extend(match (&cluster.trouble, age) {
+                (Some(trouble), Some(age)) => Some(format!(
+                    "cluster {}: {trouble} (list of {age} ago)",
+                    cluster.name
+                )),
+                (Some(trouble), None) => Some(format!("cluster {}: {trouble}", cluster.name)),
+                (None, Some(age)) => {
+                    Some(format!("cluster {}: this list is {age} old", cluster.name))
+                }
+                (None, None) => None,
+            });
+        }
+        if troubles.is_empty()
+            && let Some(age) = self.age.filter(|age| *age > OLD)
+        {
+            troubles.push(format!("this list is {} old", waited(seconds(age))));
+        }
+        troubles
+    }
+}
+
+impl Row {
+    pub(super) fn read(row: &Value) -> Self {
+        let state = text(&row["state"]).unwrap_or_default();
+        let mut task = text(&row["name"])
+            .or_else(|| {
+                text(&row["worker_id"])
+                    .map(|id| format!("worker {}", id.chars().take(8).collect::<String>()))
+            })
+            .unwrap_or_else(|| "-".to_owned());
+        if let Some(actor) = text(&row["actor_name"]) {
+            task += &format!(" [{actor}]");
+        }
+        if let Some(rank) = row["rank"].as_u64() {
+            task += &format!(" rank {rank}");
+        }
+        if row["reason"] == "post_mortem" {
+            task += " (post-mortem)";
+        }
+        let location = match (
+            text(&row["location"]["file"]),
+            row["location"]["line"].as_u64(),
+        ) {
+            (Some(file), Some(line)) => format!("{file}:{line}"),
+            (Some(file), None) => file,
+            (None, _) => "-".to_owned(),
+        };
+        let holder = match (text(&row["holder"]["client"]), text(&row["holder"]["peer"])) {
+            (Some(client), Some(peer)) => format!("{client} from {peer}"),
+            (Some(someone), None) | (None, Some(someone)) => someone,
+            (None, None) if state == "paused" || state.is_empty() => "-".to_owned(),
+            (None, None) => match text(&row["why"]) {
+                Some(why) => format!("{state}: {why}"),
+                None => state.clone(),
+            },
+        };
+        Self {
+            id: text(&row["id"]).unwrap_or_else(|| "-".to_owned()),
+            cluster: text(&row["cluster"]).unwrap_or_default(),
+            task,
+            location,
+            node: text(&row["node_ip"]).unwrap_or_else(|| "-".to_owned()),
+            waiting: seconds(row["waiting_seconds"].as_f64().unwrap_or_default()),
+            holder,
+            state,
+        }
+    }
+}
+
+fn text(value: &Value) -> Option<String> {
+    value
+        .as_str()
+        .filter(|text| !text.is_empty())
+        .map(|text| clean(text).into_owned())
+}
+
+fn seconds(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default()
+}
+
+/// `14s`, `2m 14s`, `3h 02m`, `2d 4h`.
+pub(super) fn waited(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match (
+        seconds / 86_400,
+        seconds / 3600 % 24,
+        seconds / 60 % 60,
+        seconds % 60,
+    ) {
+        (0, 0, 0, s) => format!("{s}s"),
+        (0, 0, m, s) => format!("{m}m {s:02}s"),
+        (0, h, m, _) => format!("{h}h {m:02}m"),
+        (d, h, _, _) => format!("{d}d {h}h"),
+    }
+}

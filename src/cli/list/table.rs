@@ -1,0 +1,160 @@
+//! Rows as a table that fits the terminal.
+//!
+//! Pure. Columns are as wide as what is in them; where that is too much, the widest ones shrink
+//! first, then whole columns go, the least telling ones first. In a pipe nothing is cut.
+
+use super::row::{Row, waited};
+use crate::cli::terminal::{Keep, fit, width};
+
+/// Between two columns.
+const GAP: usize = 2;
+
+/// One column.
+struct Column {
+    title: &'static str,
+    /// Narrower than this says nothing; `None`: never shrinks.
+    least: Option<usize>,
+    keep: Keep,
+    /// Order in which columns go where the terminal is too narrow; `None`: stays.
+    goes: Option<u8>,
+    cell: fn(&Row) -> String,
+}
+
+const COLUMNS: [Column; 7] = [
+    Column {
+        title: "ID",
+        least: None,
+        keep: Keep::Start,
+        goes: None,
+        cell: |row| row.id.clone(),
+    },
+    Column {
+        title: "CLUSTER",
+        least: Some(5),
+        keep: Keep::Start,
+        goes: Some(3),
+        cell: |row| row.cluster.clone(),
+    },
+    Column {
+        title: "TASK",
+        least: Some(8),
+        keep: Keep::Start,
+        goes: None,
+        cell: |row| row.task.clone(),
+    },
+    Column {
+        title: "WHERE",
+        least: Some(8),
+        keep: Keep::End,
+        goes: Some(0),
+        cell: |row| row.location.clone(),
+    },
+    Column {
+        title: "NODE",
+        // Half an address names nobody; that of IPv6 is told by its end.
+        least: Some(15),
+        keep: Keep::End,
+        goes: Some(1),
+        cell: |row| row.node.clone(),
+    },
+    Column {
+        title: "WAITING",
+        least: None,
+        keep: Keep::Start,
+        goes: Some(4),
+        cell: |row| waited(row.waiting),
+    },
+    Column {
+        title: "HOLDER",
+        least: Some(6),
+        keep: Keep::Start,
+        goes: Some(2),
+        cell: |row| row.holder.clone(),
+    },
+];
+
+/// The table, each line ended by a line feed. `columns`: width of the terminal; `None`: a pipe.
+pub(super) fn render(rows: &[Row], several_clusters: bool, columns: Option<usize>) -> String {
+    let mut shown: Vec<&Column> = COLUMNS
+        .iter()
+        .filter(|column| several_clusters || column.title != "CLUSTER")
+        .collect();
+    let natural = |column: &Column| {
+        let cells = rows.iter().map(|row| width(&(column.cell)(row)));
+        cells.chain([width(column.title)]).max().unwrap_or_default()
+    };
+    let mut widths: Vec<usize> = shown.iter().map(|column| natural(column)).collect();
+    if let Some(room) = columns {
+        while least_total(&shown, &widths) > room {
+            let Some(goes) = (0..shown.len())
+                .filter(|i| shown[*i].goes.is_some())
+                .min_by_key(|i| shown[*i].goes)
+            else {
+                break;
+            };
+            shown.remove(goes);
+            widths.remove(goes);
+        }
+        shrink(&shown, &mut widths, room);
+    }
+    let mut text = String::new();
+    line(&mut text, &shown, &widths, columns, |column| {
+        column.title.to_owned()
+    });
+    for row in rows {
+        line(&mut text, &shown, &widths, columns, |column| {
+            (column.cell)(row)
+        });
+    }
+    text
+}
+
+fn gaps(widths: &[usize]) -> usize {
+    GAP * widths.len().saturating_sub(1)
+}
+
+/// What the columns need when all have shrunk as far as they go.
+fn least_total(shown: &[&Column], widths: &[usize]) -> usize {
+    let columns = shown.iter().zip(widths);
+    columns
+        .map(|(column, width)| column.least.map_or(*width, |least| least.min(*width)))
+        .sum::<usize>()
+        + gaps(widths)
+}
+
+fn shrink(shown: &[&Column], widths: &mut [usize], room: usize) {
+    while widths.iter().sum::<usize>() + gaps(widths) > room {
+        let widest = (0..widths.len())
+            .filter(|i| shown[*i].least.is_some_and(|least| widths[*i] > least))
+            .max_by_key(|i| widths[*i]);
+        match widest {
+            Some(widest) => widths[widest] -= 1,
+            None => break,
+        }
+    }
+}
+
+fn line(
+    text: &mut String,
+    shown: &[&Column],
+    widths: &[usize],
+    columns: Option<usize>,
+    cell: impl Fn(&Column) -> String,
+) {
+    let mut line = String::new();
+    let mut pending = 0;
+    for (column, room) in shown.iter().zip(widths) {
+        let cell = cell(column);
+        let cell = fit(&cell, *room, column.keep);
+        line.extend(std::iter::repeat_n(' ', pending));
+        line += &cell;
+        // Padding waits for the next column, so that no line ends in blanks.
+        pending = room.saturating_sub(width(&cell)) + GAP;
+    }
+    // Only a terminal narrower than an id and a name still has something to cut here.
+    match columns {
+        Some(columns) => *text += &fit(&line, columns, Keep::Start),
+        None => *text += &line,
+    }
+    text.push('\n');
+}

@@ -1,0 +1,178 @@
+//! Tables at several widths, and lists of every shape.
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::page;
+use super::row::{List, Row, waited};
+use crate::cli::terminal::width;
+
+fn list() -> Value {
+    json!({
+        "breakpoints": [
+            {"id": "3k9x7a2q", "state": "paused", "holder": null, "cluster": "default", "node_ip": "10.0.0.7",
+             "worker_id": "0123456789abcdef", "name": "train_step", "rank": 3, "reason": "breakpoint",
+             "location": {"file": "src/model/train.py", "line": 26, "function": "f"}, "waiting_seconds": 134.9},
+            {"id": "m4n8p2r6", "state": "attached",
+             "holder": {"session": 1, "client": "Visual Studio Code", "peer": "10.1.2.3:50000", "since": 1.5},
+             "cluster": "default", "node_ip": "10.0.0.12", "worker_id": "ff", "name": "Trainer.fit",
+             "actor_name": "数据", "reason": "post_mortem", "location": null, "waiting_seconds": 3.2},
+        ],
+        "snapshot_age_seconds": 0.4,
+        "clusters": [{"name": "default", "ray_version": "2.60.0", "snapshot_age_seconds": 0.4, "trouble": null}],
+    })
+}
+
+#[test]
+fn in_a_pipe_nothing_is_cut() {
+    assert_eq!(
+        page(&list(), None),
+        "\
+ID        TASK                              WHERE                  NODE       WAITING  HOLDER
+3k9x7a2q  train_step rank 3                 src/model/train.py:26  10.0.0.7   2m 14s   -
+m4n8p2r6  Trainer.fit [数据] (post-mortem)  -                      10.0.0.12  3s       Visual Studio Code from 10.1.2.3:50000
+"
+    );
+}
+
+#[test]
+fn the_widest_columns_shrink_first() {
+    assert_eq!(
+        page(&list(), Some(80)),
+        "\
+ID        TASK              WHERE            NODE       WAITING  HOLDER
+3k9x7a2q  train_step rank…  …el/train.py:26  10.0.0.7   2m 14s   -
+m4n8p2r6  Trainer.fit [数…  -                10.0.0.12  3s       Visual Studio …
+"
+    );
+}
+
+#[test]
+fn narrow_terminals_lose_columns() {
+    assert_eq!(
+        page(&list(), Some(45)),
+        "\
+ID        TASK          WAITING  HOLDER
+3k9x7a2q  train_step …  2m 14s   -
+m4n8p2r6  Trainer.fit…  3s       Visual Stud…
+"
+    );
+    assert_eq!(
+        page(&list(), Some(30)),
+        "\
+ID        TASK         WAITING
+3k9x7a2q  train_step…  2m 14s
+m4n8p2r6  Trainer.fi…  3s
+"
+    );
+    assert_eq!(
+        page(&list(), Some(20)),
+        "\
+ID        TASK
+3k9x7a2q  train_ste…
+m4n8p2r6  Trainer.f…
+"
+    );
+}
+
+#[test]
+fn several_clusters_have_a_column() {
+    let mut list = list();
+    list["clusters"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({"name": "gpu", "trouble": null}));
+    assert!(
+        page(&list, None)
+            .lines()
+            .next()
+            .unwrap()
+            .contains("CLUSTER")
+    );
+}
+
+#[test]
+fn an_empty_list_says_what_to_do() {
+    let text = page(&json!({"breakpoints": [], "clusters": []}), Some(80));
+    assert!(text.starts_with("No task waits at a breakpoint."), "{text}");
+    assert!(text.contains("breakpoint()"), "{text}");
+}
+
+#[test]
+fn what_makes_the_list_unreliable_stands_above_it() {
+    let mut list = list();
+    list["clusters"][0]["trouble"] =
+        json!("cannot reach the Ray head at http://head:8265: refused");
+    list["clusters"][0]["snapshot_age_seconds"] = json!(95.0);
+    let text = page(&list, Some(80));
+    assert!(
+        text.starts_with("! cluster default: cannot reach the Ray head at http://head:8265: refused (list of 1m 35s ago)\n\nID"),
+        "{text}"
+    );
+    list["clusters"][0]["trouble"] = Value::Null;
+    assert!(page(&list, None).starts_with("! cluster default: this list is 1m 35s old\n"));
+    list["clusters"] = json!([]);
+    list["snapshot_age_seconds"] = json!(7.0);
+    assert!(page(&list, None).starts_with("! this list is 7s old\n"));
+}
+
+#[test]
+fn names_from_the_cluster_cannot_move_the_cursor() {
+    let mut list = list();
+    list["breakpoints"][0]["name"] = json!("evil\u{1b}[2J\nname\u{202e}");
+    list["breakpoints"][0]["location"]["file"] = json!("a\tb.py");
+    list["clusters"][0]["trouble"] = json!("bad\u{7}");
+    let text = page(&list, None);
+    assert!(
+        text.contains("evil�[2J�name�") && text.contains("a�b.py:26") && text.contains("bad�"),
+        "{text}"
+    );
+    assert!(text.chars().all(|c| c == '\n' || !c.is_control()));
+}
+
+#[test]
+fn ended_ones_say_how() {
+    let row = json!({"id": "x", "state": "died", "why": "the node ran out of memory", "waiting_seconds": 1});
+    assert_eq!(Row::read(&row).holder, "died: the node ran out of memory");
+    assert_eq!(Row::read(&json!({"state": "released"})).holder, "released");
+}
+
+#[test]
+fn waiting_times_are_short() {
+    for (seconds, text) in [
+        (0, "0s"),
+        (59, "59s"),
+        (134, "2m 14s"),
+        (3_725, "1h 02m"),
+        (187_200, "2d 4h"),
+    ] {
+        assert_eq!(waited(Duration::from_secs(seconds)), text);
+    }
+}
+
+#[test]
+fn a_list_of_another_shape_is_no_panic() {
+    for value in [
+        json!(null),
+        json!({"breakpoints": [1, null, {}, {"location": 5, "holder": "x"}], "clusters": {}}),
+    ] {
+        assert!(!page(&value, Some(40)).is_empty());
+        let _ = List::read(&value).troubles();
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_table_fits_every_width(columns in 1usize..200, name in ".{0,60}", client in ".{0,30}", file in ".{0,60}") {
+        let mut list = list();
+        list["breakpoints"][0]["name"] = json!(name);
+        list["breakpoints"][1]["holder"]["client"] = json!(client);
+        list["breakpoints"][0]["location"]["file"] = json!(file);
+        for line in page(&list, Some(columns)).lines() {
+            prop_assert!(width(line) <= columns, "{line:?}");
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! What `list --watch` shows: a table drawn again in place, a line for each change, or JSON.
+//!
+//! On a terminal the table is drawn at most once a second (by [`super::watch`]'s clock), and the
+//! cursor comes back however it ends. In a pipe each change is a line.
+
+use std::io::{self, Write};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use super::page;
+use super::row::{List, Row, waited};
+use crate::cli::Error;
+use crate::cli::terminal::{self, Keep, fit};
+
+/// How changes are shown.
+pub(super) enum View {
+    /// One object a line.
+    Json,
+    /// One line for each change.
+    Lines,
+    /// A table that is drawn again.
+    Screen(Screen),
+}
+
+impl View {
+    /// The one that fits standard output.
+    pub(super) fn open(as_json: bool) -> io::Result<Self> {
+        Ok(match (as_json, terminal::size()) {
+            (true, _) => Self::Json,
+            (false, None) => Self::Lines,
+            (false, Some(_)) => Self::Screen(Screen::open()?),
+        })
+    }
+
+    pub(super) fn snapshot(&mut self, list: &Value, before: Option<&Value>) -> Result<(), Error> {
+        let mut out = io::stdout().lock();
+        match self {
+            Self::Json => {
+                let mut object = json!({ "event": "snapshot" });
+                for (key, value) in list
+                    .as_object()
+                    .into_iter()
+                    .flatten()
+                    .filter(|(key, _)| *key != "snapshot")
+                {
+                    object[key] = value.clone();
+                }
+                writeln!(out, "{object}")?;
+                out.flush()?;
+            }
+            Self::Lines => {
+                let list = List::read(list);
+                for trouble in list.troubles() {
+                    writeln!(out, "{} ! {trouble}", clock())?;
+                }
+                // After a reconnection only what is new since then is worth a line.
+                let known = before.map(List::read).unwrap_or_default();
+                for row in list
+                    .rows
+                    .iter()
+                    .filter(|row| known.rows.iter().all(|old| old.id != row.id))
+                {
+                    let word = if row.state.is_empty() {
+                        "paused"
+                    } else {
+                        &row.state
+                    };
+                    write_line(&mut out, word, row)?;
+                }
+                out.flush()?;
+            }
+            Self::Screen(screen) => screen.changed = true,
+        }
+        Ok(())
+    }
+
+    pub(super) fn change(&mut self, name: &str, row: &Value) -> Result<(), Error> {
+        let mut out = io::stdout().lock();
+        match self {
+            Self::Json => writeln!(out, "{}", json!({ "event": name, "breakpoint": row }))?,
+            Self::Lines => write_line(&mut out, &terminal::clean(name), &Row::read(row))?,
+            Self::Screen(screen) => screen.changed = true,
+        }
+        Ok(out.flush()?)
+    }
+
+    /// A drawing is due: something changed, or there are ages that grow.
+    pub(super) fn is_due(&self, waits: bool) -> bool {
+        matches!(self, Self::Screen(screen) if screen.changed || waits)
+    }
+
+    /// Draws `list`, where there is one and anything to draw on.
+    pub(super) fn draw(&mut self, list: Option<&Value>) -> Result<(), Error> {
+        match (self, list) {
+            (Self::Screen(screen), Some(list)) => Ok(screen.draw(list)?),
+            _ => Ok(()),
+        }
+    }
+
+    /// Tells about the connection, where it does not disturb the output.
+    pub(super) fn say(&mut self, sentence: &str) -> Result<(), Error> {
+        match self {
+            Self::Screen(screen) => Ok(screen.say(sentence)?),
+            Self::Json | Self::Lines => {
+                // Standard error may be gone; the output is what counts.
+                let _ = writeln!(io::stderr(), "ray-relay: {sentence}");
+                Ok(())
+            }
+        }
+    }
+}
+
+fn write_line(out: &mut impl Write, word: &str, row: &Row) -> io::Result<()> {
+    let location = if row.location == "-" {
+        String::new()
+    } else {
+        format!(" at {}", row.location)
+    };
+    let holder = if row.holder == "-" {
+        String::new()
+    } else {
+        format!(", {}", row.holder)
+    };
+    writeln!(
+        out,
+        "{} {word:<8} {}  {}{location} on {}, waiting {}{holder}",
+        clock(),
+        row.id,
+        row.task,
+        row.node,
+        waited(row.waiting)
+    )
+}
+
+/// Time of day in UTC.
+fn clock() -> String {
+    let seconds = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs();
+    format!(
+        "{:02}:{:02}:{:02}Z",
+        seconds / 3600 % 24,
+        seconds / 60 % 60,
+        seconds % 60
+    )
+}
+
+/// The part of the terminal that is drawn again. Restores the cursor when dropped.
+pub(super) struct Screen {
+    /// Lines of the last drawing, the cursor is below them.
+    drawn: usize,
+    changed: bool,
+}
+
+impl Screen {
+    fn open() -> io::Result<Self> {
+        // The cursor would flicker over the table.
+        write!(io::stdout(), "\u{1b}[?25l")?;
+        Ok(Self {
+            drawn: 0,
+            changed: false,
+        })
+    }
+
+    fn draw(&mut self, list: &Value) -> io::Result<()> {
+        let (columns, lines) = terminal::size().unwrap_or((80, 24));
+        let text = page(list, Some(columns));
+        let mut shown: Vec<&str> = text.lines().collect();
+        // What has scrolled out of the terminal cannot be drawn over.
+        let room = lines.saturating_sub(1).max(1);
+        let more;
+        if shown.len() > room {
+            let hidden = shown.len() - room + 1;
+            shown.truncate(room - 1);
+            more = format!("… and {hidden} more: make the terminal higher, or `ray-relay list`");
+            shown.push(&more);
+        }
+        let mut out = io::stdout().lock();
+        self.erase(&mut out)?;
+        for line in &shown {
+            writeln!(out, "{}", fit(line, columns, Keep::Start))?;
+        }
+        out.flush()?;
+        self.drawn = shown.len();
+        self.changed = false;
+        Ok(())
+    }
+
+    /// Leaves `sentence` above the table.
+    fn say(&mut self, sentence: &str) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        self.erase(&mut out)?;
+        writeln!(out, "{} {sentence}", clock())?;
+        out.flush()?;
+        self.drawn = 0;
+        self.changed = true;
+        Ok(())
+    }
+
+    fn erase(&self, out: &mut impl Write) -> io::Result<()> {
+        match self.drawn {
+            0 => Ok(()),
+            lines => write!(out, "\u{1b}[{lines}A\r\u{1b}[J"),
+        }
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        // A terminal that is gone needs no cursor.
+        let _ = write!(io::stdout(), "\u{1b}[?25h").and_then(|()| io::stdout().flush());
+    }
+}

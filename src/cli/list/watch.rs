@@ -1,0 +1,222 @@
+//! `list --watch`: follows the relay's event stream.
+//!
+//! Keeps the list as of the last event and hands each change to [`super::view`]. When the relay
+//! goes away the stream is opened again with growing pauses, and the user is told.
+
+use std::time::{Duration, Instant};
+
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use serde_json::{Value, json};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+
+use super::view::View;
+use crate::cli::Error;
+use crate::cli::relay_client::{RelayClient, RelayError};
+use crate::cli::sse::{self, Parser};
+
+/// A stream that is silent for longer is opened again: the connection may be half open. A relay
+/// sends a comment line well within it.
+const LONGEST_SILENCE: Duration = Duration::from_secs(90);
+/// First and longest pause before the stream is opened again.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(8));
+
+/// Follows the stream until Ctrl-C or SIGTERM. The first connection has to succeed.
+pub(super) async fn run(client: &RelayClient, as_json: bool, ended: bool) -> Result<(), Error> {
+    let mut interrupted = signal(SignalKind::interrupt())?;
+    let mut terminated = signal(SignalKind::terminate())?;
+    let mut view = View::open(as_json)?;
+    // Dropping the future at a signal is safe: it holds a connection and the screen, whose drop
+    // restores the cursor.
+    tokio::select! {
+        result = follow(client, &mut view, ended) => result,
+        _ = interrupted.recv() => Ok(()),
+        _ = terminated.recv() => Ok(()),
+    }
+}
+
+async fn follow(client: &RelayClient, view: &mut View, ended: bool) -> Result<(), Error> {
+    let mut stream = Some(Stream::open(client).await?);
+    let mut state = State {
+        list: json!({ "breakpoints": [] }),
+        at: Instant::now(),
+        ended,
+    };
+    let mut tick = interval(Duration::from_secs(1));
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let Some(open) = &mut stream else {
+            stream = Some(reopen(client, view).await?);
+            continue;
+        };
+        tokio::select! {
+            // `next` keeps what it has read in the stream, so losing the race to the tick loses nothing.
+            events = open.next() => match events {
+                Ok(events) => {
+                    for event in events {
+                        state.apply(&event, view)?;
+                    }
+                }
+                Err(cause) => {
+                    view.say(&format!("{} Trying again until it is back.", sentence(&client.unreachable(cause))))?;
+                    stream = None;
+                }
+            },
+            _ = tick.tick() => if view.is_due(state.waits()) { view.draw(state.aged().as_ref())? },
+        }
+    }
+}
+
+async fn reopen(client: &RelayClient, view: &mut View) -> Result<Stream, Error> {
+    let (mut pause, longest) = PAUSES;
+    loop {
+        // Many watchers of one relay are not to come back in the same instant.
+        sleep(pause.mul_f64(rand::random_range(0.75..1.25))).await;
+        pause = longest.min(pause * 2);
+        match Stream::open(client).await {
+            Ok(stream) => {
+                view.say("The relay is back.")?;
+                return Ok(stream);
+            }
+            Err(error) if error.is_unreachable() => {}
+            // A relay that is starting behind a proxy gives 502 or 503 for a while.
+            Err(RelayError::Refused { .. } | RelayError::NotARelay { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn sentence(error: &RelayError) -> String {
+    let mut text = error.to_string();
+    if let Some(first) = text.get_mut(..1) {
+        first.make_ascii_uppercase();
+    }
+    text + "."
+}
+
+/// An open event stream.
+struct Stream {
+    body: Incoming,
+    parser: Parser,
+}
+
+impl Stream {
+    async fn open(client: &RelayClient) -> Result<Self, RelayError> {
+        Ok(Self {
+            body: client.events().await?.into_body(),
+            parser: Parser::default(),
+        })
+    }
+
+    /// The next events, perhaps none. Cancel safe: a frame is parsed as soon as it is there.
+    async fn next(&mut self) -> Result<Vec<sse::Event>, String> {
+        let frame = match timeout(LONGEST_SILENCE, self.body.frame()).await {
+            Ok(Some(Ok(frame))) => frame,
+            Ok(Some(Err(_))) => return Err("the connection broke".to_owned()),
+            Ok(None) => return Err("it ended the event stream".to_owned()),
+            Err(_) => return Err("the event stream is silent".to_owned()),
+        };
+        match frame.into_data() {
+            Ok(data) => self.parser.feed(&data).map_err(|error| error.to_string()),
+            Err(_trailers) => Ok(Vec::new()),
+        }
+    }
+}
+
+/// The list as of the last event.
+struct State {
+    list: Value,
+    /// When `list` was right: ages in it have grown by what has passed since.
+    at: Instant,
+    /// Ended ones stay.
+    ended: bool,
+}
+
+impl State {
+    fn apply(&mut self, event: &sse::Event, view: &mut View) -> Result<(), Error> {
+        // A relay of a later version may send what this one does not know.
+        let Ok(data) = serde_json::from_str::<Value>(&event.data) else {
+            return Ok(());
+        };
+        if event.name == "snapshot" {
+            let first = self.list.get("snapshot").is_none();
+            self.age();
+            let before = std::mem::replace(&mut self.list, data);
+            self.list["snapshot"] = json!(true);
+            if !self.ended {
+                self.retain_live();
+            }
+            return view.snapshot(&self.list, if first { None } else { Some(&before) });
+        }
+        let row = if data["breakpoint"].is_object() {
+            &data["breakpoint"]
+        } else {
+            &data
+        };
+        if !row["id"].is_string() {
+            return Ok(());
+        }
+        self.age();
+        self.replace(row);
+        view.change(&event.name, row)
+    }
+
+    /// The list with the ages of this moment; `None` before the first snapshot.
+    fn aged(&self) -> Option<Value> {
+        self.list.get("snapshot")?;
+        let mut aged = Self {
+            list: self.list.clone(),
+            at: self.at,
+            ended: self.ended,
+        };
+        aged.age();
+        Some(aged.list)
+    }
+
+    /// There are ages that grow.
+    fn waits(&self) -> bool {
+        self.list["breakpoints"]
+            .as_array()
+            .is_some_and(|rows| !rows.is_empty())
+    }
+
+    fn replace(&mut self, row: &Value) {
+        let ended = self.ended;
+        let Some(rows) = self.list["breakpoints"].as_array_mut() else {
+            return;
+        };
+        let gone = is_ended(row) && !ended;
+        match rows.iter().position(|known| known["id"] == row["id"]) {
+            Some(at) if gone => _ = rows.remove(at),
+            Some(at) => rows[at] = row.clone(),
+            None if gone => {}
+            None => rows.push(row.clone()),
+        }
+    }
+
+    fn retain_live(&mut self) {
+        if let Some(rows) = self.list["breakpoints"].as_array_mut() {
+            rows.retain(|row| !is_ended(row));
+        }
+    }
+
+    /// Lets the ages in the list grow by what has passed since they were right.
+    fn age(&mut self) {
+        let passed = self.at.elapsed().as_secs_f64();
+        self.at = Instant::now();
+        for row in self.list["breakpoints"]
+            .as_array_mut()
+            .into_iter()
+            .flatten()
+        {
+            if let Some(waiting) = row["waiting_seconds"].as_f64().filter(|_| !is_ended(row)) {
+                row["waiting_seconds"] = json!(waiting + passed);
+            }
+        }
+    }
+}
+
+fn is_ended(row: &Value) -> bool {
+    matches!(row["state"].as_str(), Some("released" | "died"))
+}

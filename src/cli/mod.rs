@@ -1,0 +1,235 @@
+//! The command line: types that clap fills, and one file for each command.
+//!
+//! `main` parses into [`Cli`], calls [`run`], and turns an [`Error`] into text and an exit code
+//! with [`report`]. Commands write their result to standard output and everything else to
+//! standard error, so that `| jq` and `> file` always work.
+
+mod check_config;
+mod completions;
+mod error;
+mod launch_config;
+mod list;
+mod relay_client;
+mod relay_url;
+mod serve;
+mod sse;
+mod terminal;
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub use error::{Error, answer, report};
+pub use launch_config::Editor;
+pub use relay_url::RelayUrl;
+
+use crate::config::Flags;
+
+const AFTER_HELP: &str = "\
+Start:
+  On the head of a Ray cluster, or anywhere that reaches port 8265 and the nodes:
+    ray-relay serve --ray-address http://127.0.0.1:8265
+  On a laptop, where the relay runs in Kubernetes:
+    kubectl port-forward svc/ray-relay 5678
+  Then see what waits at a breakpoint, and attach your editor to it:
+    ray-relay list
+    ray-relay launch-config vscode
+
+Environment:
+  RAY_RELAY_CONFIG              configuration file of serve and check-config
+  RAY_RELAY_RAY_ADDRESS         Ray heads, separated by commas, each URL or NAME=URL
+  RAY_RELAY_<SECTION>_<KEY>     any other key of the configuration, e.g. RAY_RELAY_LISTEN_ADDRESS
+  RAY_RELAY_URL                 the relay that list and launch-config talk to
+  RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH
+                                Ray's own token, as Ray itself looks for it
+  NO_COLOR                      no colours
+
+Exit codes:
+  0  done        1  failed        2  wrong usage
+  69 the relay cannot be reached  78 the configuration is wrong";
+
+/// One port into every paused Ray task.
+///
+/// A Ray task that stops at breakpoint() waits for a debugger on an address that only the cluster
+/// can reach. ray-relay runs inside the cluster, keeps a live list of every paused task, and lets
+/// any debugger attach to them through one stable port.
+#[derive(Debug, Parser)]
+#[command(name = "ray-relay", version, after_help = AFTER_HELP, arg_required_else_help = true)]
+#[command(
+    subcommand_required = true,
+    infer_subcommands = false,
+    max_term_width = 100
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the relay
+    #[command(after_help = serve::AFTER_HELP)]
+    Serve(ConfigArgs),
+    /// Check a configuration: every problem at once, or what it comes to
+    #[command(after_help = check_config::AFTER_HELP)]
+    CheckConfig(CheckConfigArgs),
+    /// List the tasks that wait at a breakpoint
+    #[command(after_help = list::AFTER_HELP)]
+    List(ListArgs),
+    /// Print a ready debug configuration for an editor
+    #[command(after_help = launch_config::AFTER_HELP)]
+    LaunchConfig(LaunchConfigArgs),
+    /// Print a completion script for a shell
+    #[command(after_help = completions::AFTER_HELP)]
+    Completions(CompletionsArgs),
+}
+
+/// Where the configuration comes from: file < environment < these flags.
+#[derive(Debug, Args, Default)]
+pub struct ConfigArgs {
+    /// TOML file to read; without it the defaults apply [env: RAY_RELAY_CONFIG]
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub config: Option<PathBuf>,
+    /// Dashboard of a Ray head, port 8265 unless given; once for each cluster
+    /// [env: RAY_RELAY_RAY_ADDRESS] [default: http://127.0.0.1:8265]
+    #[arg(long, value_name = "URL|NAME=URL", value_hint = clap::ValueHint::Url)]
+    pub ray_address: Vec<String>,
+    /// The one port [env: RAY_RELAY_LISTEN_ADDRESS] [default: 127.0.0.1:5678]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub listen: Option<String>,
+    /// Allow an address that other machines can reach, although nobody is authenticated: whoever
+    /// reaches the port can run code in every paused task
+    #[arg(long)]
+    pub insecure_no_auth: bool,
+    /// How breakpoints are told apart in the dashboard's answers
+    /// [env: RAY_RELAY_ADVERTISE_MODE] [default: single]
+    #[arg(long, value_name = "MODE", value_enum)]
+    pub advertise: Option<AdvertiseMode>,
+    /// Level or filter, such as debug or ray_relay::dap=debug,info
+    /// [env: RAY_RELAY_LOG_LEVEL] [default: info]
+    #[arg(long, value_name = "FILTER")]
+    pub log_level: Option<String>,
+    /// Form of log lines [env: RAY_RELAY_LOG_FORMAT] [default: text]
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    pub log_format: Option<LogFormat>,
+}
+
+impl From<ConfigArgs> for Flags {
+    fn from(args: ConfigArgs) -> Self {
+        let word = |value: &dyn Fn() -> Option<clap::builder::PossibleValue>| {
+            value().map(|value| value.get_name().to_owned())
+        };
+        Self {
+            advertise: word(&|| args.advertise.and_then(|mode| mode.to_possible_value())),
+            log_format: word(&|| {
+                args.log_format
+                    .and_then(|format| format.to_possible_value())
+            }),
+            config: args.config,
+            ray_address: args.ray_address,
+            listen: args.listen,
+            insecure_no_auth: args.insecure_no_auth,
+            log_level: args.log_level,
+        }
+    }
+}
+
+/// Values of `--advertise`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum AdvertiseMode {
+    /// One host and port; the host is spelled differently for each breakpoint
+    Single,
+    /// A port of advertise.ports for each breakpoint
+    Ports,
+    /// A host name from advertise.host for each breakpoint (needs wildcard DNS)
+    Host,
+}
+
+/// Values of `--log-format`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people
+    Text,
+    /// One JSON object a line
+    Json,
+}
+
+/// `check-config`
+#[derive(Debug, Args)]
+pub struct CheckConfigArgs {
+    /// The same flags as `serve`.
+    #[command(flatten)]
+    pub config: ConfigArgs,
+    /// Print JSON: {"settings": [...]} or {"problems": [...]}
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Which relay a client command talks to.
+#[derive(Debug, Args)]
+pub struct RelayArgs {
+    /// The relay to ask
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "RAY_RELAY_URL",
+        hide_env_values = true
+    )]
+    #[arg(default_value = "http://127.0.0.1:5678", value_hint = clap::ValueHint::Url)]
+    pub relay: RelayUrl,
+}
+
+/// `list`
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// Stay, and show changes as they happen; ends with Ctrl-C
+    #[arg(long, short)]
+    pub watch: bool,
+    /// Print JSON: the relay's answer, with --watch one object a line
+    #[arg(long)]
+    pub json: bool,
+    /// Also show breakpoints that ended a short while ago
+    #[arg(long)]
+    pub ended: bool,
+    /// The relay.
+    #[command(flatten)]
+    pub relay: RelayArgs,
+}
+
+/// `launch-config`
+#[derive(Debug, Args)]
+pub struct LaunchConfigArgs {
+    /// The editor
+    #[arg(value_enum, default_value_t = Editor::Vscode)]
+    pub editor: Editor,
+    /// Attach to this breakpoint alone, by its id in `ray-relay list`
+    #[arg(long, value_name = "ID")]
+    pub breakpoint: Option<crate::registry::BreakpointId>,
+    /// The relay.
+    #[command(flatten)]
+    pub relay: RelayArgs,
+}
+
+/// `completions`
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
+}
+
+/// Runs one command to its end.
+///
+/// # Errors
+/// [`Error`], for [`report`].
+pub async fn run(cli: Cli) -> Result<(), Error> {
+    match cli.command {
+        Command::Serve(args) => serve::run(args).await,
+        Command::CheckConfig(args) => check_config::run(args),
+        Command::List(args) => list::run(args).await,
+        Command::LaunchConfig(args) => launch_config::run(&args),
+        Command::Completions(args) => completions::run(&args),
+    }
+}

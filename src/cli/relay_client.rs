@@ -1,0 +1,295 @@
+//! HTTP to a relay, for `ray-relay list`.
+//!
+//! Every wait has a deadline and every answer a largest size. What comes back is not trusted to
+//! be a relay's: port 5678 and 8265 are easily mixed up, and the words of an error say so.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Incoming;
+use hyper::header::{ACCEPT, CONTENT_TYPE};
+use hyper::{Request, Response, StatusCode};
+use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use rustls::ClientConfig;
+use serde_json::Value;
+use tokio::time::timeout;
+
+use super::relay_url::RelayUrl;
+use super::terminal::clean;
+
+/// To the end of TCP and TLS handshakes, of each address tried.
+const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
+/// To the first byte of an answer, and again to its end.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
+/// Largest list that is read.
+const LARGEST_ANSWER: usize = 64 << 20;
+
+/// Why a relay gave no usable answer.
+#[derive(Debug, thiserror::Error)]
+pub enum RelayError {
+    /// No connection, or it broke, or nothing came within the deadline.
+    #[error("cannot reach a relay at {relay}: {cause}")]
+    Unreachable {
+        /// Its address.
+        relay: String,
+        /// The system's words.
+        cause: String,
+    },
+    /// This machine has no certificates to check `https` with.
+    #[error("cannot check the certificate of {relay}: {cause}")]
+    NoRoots {
+        /// Its address.
+        relay: String,
+        /// The system's words.
+        cause: String,
+    },
+    /// Port 8265.
+    #[error("{relay} is a Ray dashboard, not a relay")]
+    Dashboard {
+        /// Its address.
+        relay: String,
+    },
+    /// Something else that speaks HTTP.
+    #[error("{relay} does not answer like a relay: {found}")]
+    NotARelay {
+        /// Its address.
+        relay: String,
+        /// What came instead.
+        found: String,
+    },
+    /// The relay's own refusal.
+    #[error("the relay at {relay} answers {status}: {message}")]
+    Refused {
+        /// Its address.
+        relay: String,
+        /// HTTP status.
+        status: StatusCode,
+        /// Its words, cleaned.
+        message: String,
+    },
+}
+
+impl RelayError {
+    /// Nobody was there.
+    pub(super) fn is_unreachable(&self) -> bool {
+        matches!(self, Self::Unreachable { .. })
+    }
+
+    /// The next step.
+    pub(super) fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::Unreachable { .. } => {
+                "start one with `ray-relay serve`, or forward its port with \
+                 `kubectl port-forward svc/ray-relay 5678`, or name it with --relay URL"
+                    .to_owned()
+            }
+            Self::NoRoots { .. } => {
+                "install the ca-certificates package, or use http://".to_owned()
+            }
+            Self::Dashboard { relay } => {
+                format!(
+                    "start a relay for it with `ray-relay serve --ray-address {relay}`, and name that one with --relay URL"
+                )
+            }
+            Self::NotARelay { .. } => {
+                "name a relay with --relay URL; its own port is 5678 unless configured otherwise"
+                    .to_owned()
+            }
+            Self::Refused { .. } => return None,
+        })
+    }
+}
+
+/// A client for one relay.
+pub(super) struct RelayClient {
+    http: Client<HttpsConnector<HttpConnector>, Empty<Bytes>>,
+    relay: RelayUrl,
+}
+
+impl RelayClient {
+    pub(super) fn new(relay: RelayUrl) -> Result<Self, RelayError> {
+        let mut connector = HttpConnector::new();
+        connector.enforce_http(false);
+        connector.set_connect_timeout(Some(CONNECT_DEADLINE));
+        connector.set_keepalive(Some(Duration::from_secs(15)));
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(tls(&relay)?)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(connector);
+        Ok(Self {
+            http: Client::builder(TokioExecutor::new()).build(connector),
+            relay,
+        })
+    }
+
+    /// The list, as the relay sent it.
+    pub(super) async fn breakpoints(&self, ended: bool) -> Result<Value, RelayError> {
+        let path = if ended {
+            "/relay/v1/breakpoints?ended=true"
+        } else {
+            "/relay/v1/breakpoints"
+        };
+        let response = self.get(path, "application/json").await?;
+        let status = response.status();
+        let body = self.body(response).await?;
+        match serde_json::from_slice::<Value>(&body) {
+            Ok(list) if status.is_success() && list["breakpoints"].is_array() => Ok(list),
+            answer => Err(self.not_the_list(status, answer.ok(), &body).await),
+        }
+    }
+
+    /// The event stream; its body has no end.
+    pub(super) async fn events(&self) -> Result<Response<Incoming>, RelayError> {
+        let response = self.get("/relay/v1/events", "text/event-stream").await?;
+        let status = response.status();
+        let is_stream = response
+            .headers()
+            .get(CONTENT_TYPE)
+            .and_then(|kind| kind.to_str().ok())
+            .is_some_and(|kind| kind.starts_with("text/event-stream"));
+        if status.is_success() && is_stream {
+            return Ok(response);
+        }
+        let body = self.body(response).await?;
+        Err(self
+            .not_the_list(status, serde_json::from_slice(&body).ok(), &body)
+            .await)
+    }
+
+    /// What a break of the connection is called.
+    pub(super) fn unreachable(&self, cause: impl Into<String>) -> RelayError {
+        RelayError::Unreachable {
+            relay: self.relay.to_string(),
+            cause: cause.into(),
+        }
+    }
+
+    async fn get(&self, path: &str, accept: &str) -> Result<Response<Incoming>, RelayError> {
+        let not_a_uri = || self.unreachable("its address is no URL");
+        let request = Request::get(self.relay.uri(path).ok_or_else(not_a_uri)?)
+            .header(ACCEPT, accept)
+            .body(Empty::new())
+            .map_err(|_| not_a_uri())?;
+        match timeout(
+            CONNECT_DEADLINE + ANSWER_DEADLINE,
+            self.http.request(request),
+        )
+        .await
+        {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(error)) if speaks_something_else(&error) => Err(RelayError::NotARelay {
+                relay: self.relay.to_string(),
+                found: "it does not speak HTTP".to_owned(),
+            }),
+            Ok(Err(error)) => Err(self.unreachable(innermost(&error))),
+            Err(_) => Err(self.unreachable("it accepts connections but does not answer")),
+        }
+    }
+
+    async fn body(&self, response: Response<Incoming>) -> Result<Bytes, RelayError> {
+        let body = Limited::new(response.into_body(), LARGEST_ANSWER);
+        match timeout(ANSWER_DEADLINE, body.collect()).await {
+            Ok(Ok(body)) => Ok(body.to_bytes()),
+            Ok(Err(error)) => Err(self.unreachable(format!("its answer broke off ({error})"))),
+            Err(_) => Err(self.unreachable("its answer does not end")),
+        }
+    }
+
+    /// Finds out what answered instead of a relay.
+    async fn not_the_list(
+        &self,
+        status: StatusCode,
+        json: Option<Value>,
+        body: &[u8],
+    ) -> RelayError {
+        let relay = self.relay.to_string();
+        let words = |value: &Value| {
+            ["error", "message", "detail"].iter().find_map(|key| {
+                let value = &value[*key];
+                value
+                    .as_str()
+                    .or_else(|| value["message"].as_str())
+                    .map(|text| clean(text).into_owned())
+            })
+        };
+        if let Some(message) = json.as_ref().and_then(words)
+            && !status.is_success()
+        {
+            return RelayError::Refused {
+                relay,
+                status,
+                message,
+            };
+        }
+        // With token authentication a dashboard refuses every path with these words.
+        if body.starts_with(b"Unauthorized: Missing authentication token")
+            || self.is_dashboard().await
+        {
+            return RelayError::Dashboard { relay };
+        }
+        RelayError::NotARelay {
+            relay,
+            found: format!("it gave {status} without a list of breakpoints"),
+        }
+    }
+
+    /// A relay passes `/api/version` on too, but it also knows `/relay/`.
+    async fn is_dashboard(&self) -> bool {
+        let Ok(response) = self.get("/api/version", "application/json").await else {
+            return false;
+        };
+        let Ok(body) = self.body(response).await else {
+            return false;
+        };
+        serde_json::from_slice::<Value>(&body)
+            .is_ok_and(|version| version["ray_version"].is_string())
+    }
+}
+
+fn tls(relay: &RelayUrl) -> Result<ClientConfig, RelayError> {
+    let no_roots = |cause: String| RelayError::NoRoots {
+        relay: relay.to_string(),
+        cause,
+    };
+    let builder =
+        ClientConfig::builder_with_provider(rustls::crypto::ring::default_provider().into())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| no_roots(error.to_string()))?;
+    // Reading the system's certificates takes milliseconds, and fails in an image without any.
+    if relay.to_string().starts_with("https:") {
+        let builder = builder
+            .with_native_roots()
+            .map_err(|error| no_roots(error.to_string()))?;
+        return Ok(builder.with_no_client_auth());
+    }
+    Ok(builder
+        .with_root_certificates(rustls::RootCertStore::empty())
+        .with_no_client_auth())
+}
+
+fn speaks_something_else(error: &hyper_util::client::legacy::Error) -> bool {
+    let mut cause: Option<&dyn std::error::Error> = Some(error);
+    while let Some(error) = cause {
+        if error
+            .downcast_ref::<hyper::Error>()
+            .is_some_and(hyper::Error::is_parse)
+        {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    clean(&cause.to_string()).into_owned()
+}

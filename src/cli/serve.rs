@@ -1,0 +1,27 @@
+//! `ray-relay serve`: the relay itself.
+
+use super::{ConfigArgs, Error};
+use crate::config::{self, Sources};
+use crate::telemetry::logging;
+
+pub(super) const AFTER_HELP: &str = "\
+Examples:
+  ray-relay serve
+      the Ray head on this machine, on 127.0.0.1:5678
+  ray-relay serve --ray-address http://raycluster-head-svc:8265
+      from inside Kubernetes; then `kubectl port-forward svc/ray-relay 5678` on a laptop
+  ray-relay serve --ray-address train=http://10.0.0.2 --ray-address serve=http://10.0.0.3
+      two clusters; the first one's dashboard is at /, the second's at /relay/clusters/serve/
+
+Every flag is also a key of the configuration file and a variable RAY_RELAY_<SECTION>_<KEY>;
+`ray-relay check-config` shows what they come to. SIGTERM lets sessions end for
+listen.drain_timeout, a second one aborts.
+
+Next: `ray-relay list` shows what waits, `ray-relay launch-config` attaches an editor.";
+
+pub(super) async fn run(args: ConfigArgs) -> Result<(), Error> {
+    let resolved = config::resolve(&Sources::from_process(args.into()))?;
+    logging::init(&resolved.config.log)?;
+    crate::app::run(resolved.config).await?;
+    Ok(())
+}

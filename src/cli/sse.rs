@@ -1,0 +1,158 @@
+//! Server-sent events, read piece by piece.
+//!
+//! Pure: [`Parser::feed`] takes bytes as they come off the wire, cut anywhere, and gives the
+//! events that are complete. Follows the event stream section of the WHATWG HTML standard.
+
+/// Largest event that is kept.
+const LARGEST_EVENT: usize = 64 << 20;
+
+/// One event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Event {
+    /// `event:`; `message` where the stream names none.
+    pub(super) name: String,
+    /// `data:` lines, joined by line feeds.
+    pub(super) data: String,
+}
+
+/// The stream holds an event of more than 64 MiB.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("an event is larger than 64 MiB")]
+pub(super) struct TooLarge;
+
+/// What is left over from the bytes so far.
+#[derive(Debug, Default)]
+pub(super) struct Parser {
+    line: Vec<u8>,
+    name: String,
+    data: String,
+    has_data: bool,
+    /// The last byte was a carriage return, so a line feed that follows belongs to it.
+    after_return: bool,
+    /// A line has been read, so a byte order mark can no longer come.
+    begun: bool,
+}
+
+impl Parser {
+    /// Takes the next bytes and gives the events that they complete.
+    pub(super) fn feed(&mut self, bytes: &[u8]) -> Result<Vec<Event>, TooLarge> {
+        let mut events = Vec::new();
+        for &byte in bytes {
+            let follows_return = std::mem::replace(&mut self.after_return, byte == b'\r');
+            match byte {
+                b'\n' if follows_return => {}
+                b'\n' | b'\r' => events.extend(self.end_line()),
+                _ if self.line.len() + self.data.len() >= LARGEST_EVENT => return Err(TooLarge),
+                _ => self.line.push(byte),
+            }
+        }
+        Ok(events)
+    }
+
+    fn end_line(&mut self) -> Option<Event> {
+        let line = std::mem::take(&mut self.line);
+        let line = match line.strip_prefix(b"\xef\xbb\xbf") {
+            Some(rest) if !self.begun => rest,
+            _ => line.as_slice(),
+        };
+        self.begun = true;
+        if line.is_empty() {
+            return self.dispatch();
+        }
+        let (field, value) = match line.iter().position(|byte| *byte == b':') {
+            Some(colon) => (&line[..colon], &line[colon + 1..]),
+            None => (line, &b""[..]),
+        };
+        let value = String::from_utf8_lossy(value.strip_prefix(b" ").unwrap_or(value));
+        match field {
+            b"event" => self.name = value.into_owned(),
+            b"data" => {
+                if std::mem::replace(&mut self.has_data, true) {
+                    self.data.push('\n');
+                }
+                self.data += &value;
+            }
+            // Comments (an empty field), `id` and `retry` are of no use here.
+            _ => {}
+        }
+        None
+    }
+
+    fn dispatch(&mut self) -> Option<Event> {
+        let name = std::mem::take(&mut self.name);
+        let data = std::mem::take(&mut self.data);
+        std::mem::take(&mut self.has_data).then(|| Event {
+            name: if name.is_empty() {
+                "message".to_owned()
+            } else {
+                name
+            },
+            data,
+        })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const STREAM: &str = "\u{feff}: hello\n\nevent: snapshot\ndata: {\"a\":\ndata: 1}\n\nid: 7\r\nevent: appeared\r\ndata: {\"näme\":\"x: y\"}\r\n\r\nretry: 5\n\nevent: lonely\n\ndata\n\ndata:no space\r\r";
+
+    fn event(name: &str, data: &str) -> Event {
+        Event {
+            name: name.to_owned(),
+            data: data.to_owned(),
+        }
+    }
+
+    fn expected() -> Vec<Event> {
+        vec![
+            event("snapshot", "{\"a\":\n1}"),
+            event("appeared", "{\"näme\":\"x: y\"}"),
+            event("message", ""),
+            event("message", "no space"),
+        ]
+    }
+
+    #[test]
+    fn a_cut_anywhere_makes_no_difference() {
+        let bytes = STREAM.as_bytes();
+        for cut in 0..=bytes.len() {
+            let mut parser = Parser::default();
+            let mut events = parser.feed(&bytes[..cut]).unwrap();
+            events.extend(parser.feed(&bytes[cut..]).unwrap());
+            assert_eq!(events, expected(), "cut at {cut}");
+        }
+        let mut parser = Parser::default();
+        let one_by_one: Vec<Event> = bytes
+            .chunks(1)
+            .flat_map(|byte| parser.feed(byte).unwrap())
+            .collect();
+        assert_eq!(one_by_one, expected());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_cut_anywhere_give_the_same_events(
+            bytes in proptest::collection::vec(prop_oneof![Just(b'\n'), Just(b'\r'), Just(b':'), Just(b' '), Just(b'd'), any::<u8>()], 0..200),
+            words in proptest::collection::vec(prop_oneof![Just("data: x\n"), Just("event: e\r\n"), Just("\n"), Just(":c\n")], 0..20),
+            cuts in proptest::collection::vec(0usize..300, 0..6),
+        ) {
+            let mut stream = words.concat().into_bytes();
+            stream.extend(bytes);
+            let whole = Parser::default().feed(&stream).unwrap();
+            let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(stream.len())).collect();
+            cuts.sort_unstable();
+            let mut parser = Parser::default();
+            let mut pieces = Vec::new();
+            let mut from = 0;
+            for cut in cuts.into_iter().chain([stream.len()]) {
+                pieces.extend(parser.feed(&stream[from..cut]).unwrap());
+                from = cut;
+            }
+            prop_assert_eq!(pieces, whole);
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What has to fit together.
+
+use super::Resolver;
+use crate::config::model::{Advertise, Config};
+use crate::config::units::{format_duration, format_size};
+
+impl Resolver {
+    /// What no single value can be blamed for.
+    pub(super) fn cross_checks(&mut self, config: &Config) {
+        let listen = &config.listen;
+        if !listen.address.ip().is_loopback() && !listen.insecure_no_auth {
+            self.problem(
+                "listen.address",
+                &format!("{}, which other machines can reach", listen.address),
+                "a loopback address, such as 127.0.0.1:5678",
+                "whoever reaches this port can run code in every paused task, and the relay does not authenticate anybody yet; \
+                 keep 127.0.0.1 and use `kubectl port-forward svc/ray-relay 5678`, or give --insecure-no-auth on a network that is closed to others",
+            );
+        }
+        if listen.silence >= listen.handshake_timeout {
+            self.problem(
+                "listen.silence",
+                &format_duration(listen.silence),
+                &format!(
+                    "less than listen.handshake_timeout ({})",
+                    format_duration(listen.handshake_timeout)
+                ),
+                "a connection that says nothing would be closed before it is taken for a terminal",
+            );
+        }
+        let registry = &config.registry;
+        for (key, value) in [
+            ("registry.backoff_max", registry.backoff_max),
+            ("registry.stale_after", registry.stale_after),
+        ] {
+            if value < registry.poll_interval {
+                self.problem(
+                    key,
+                    &format_duration(value),
+                    &format!(
+                        "at least registry.poll_interval ({})",
+                        format_duration(registry.poll_interval)
+                    ),
+                    "lengthen it, or poll more often",
+                );
+            }
+        }
+        if config.dap.max_handshake_frame > config.dap.max_frame {
+            self.problem(
+                "dap.max_handshake_frame",
+                &format_size(config.dap.max_handshake_frame),
+                &format!(
+                    "at most dap.max_frame ({})",
+                    format_size(config.dap.max_frame)
+                ),
+                "the messages before attach are the small ones",
+            );
+        }
+        if let Advertise::Ports(ports) = &config.advertise
+            && ports.contains(&listen.address.port())
+        {
+            self.problem(
+                "advertise.ports",
+                &format!("{}-{}", ports.start(), ports.end()),
+                &format!(
+                    "a range without the port of listen.address ({})",
+                    listen.address.port()
+                ),
+                "choose another range",
+            );
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Where a configuration comes from: the file, the environment and the flags of one command.
+//!
+//! Collected by the CLI and handed to [`super::resolve()`]; tests build it by hand, so nothing
+//! here reads the process's own environment except [`Sources::from_process`].
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use super::problem::{Problem, nearest, shown};
+use super::raw::{Entry, RawValue, SECTIONS};
+
+/// Prefix of every variable of the relay.
+pub(super) const PREFIX: &str = "RAY_RELAY_";
+/// Variable with the clusters: `URL` or `NAME=URL`, separated by commas.
+pub(super) const CLUSTERS_VARIABLE: &str = "RAY_RELAY_RAY_ADDRESS";
+/// Variable with the path of the file.
+pub(super) const FILE_VARIABLE: &str = "RAY_RELAY_CONFIG";
+/// Known variables that hold no key of the configuration: the file itself, and what the client
+/// commands (`list`, `launch-config`) read.
+const OTHER_VARIABLES: [&str; 3] = [FILE_VARIABLE, CLUSTERS_VARIABLE, "RAY_RELAY_URL"];
+
+/// Values of the flags of `serve` and `check-config`, as typed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Flags {
+    /// `--config`
+    pub config: Option<PathBuf>,
+    /// `--ray-address`, each `URL` or `NAME=URL`.
+    pub ray_address: Vec<String>,
+    /// `--listen`
+    pub listen: Option<String>,
+    /// `--insecure-no-auth`
+    pub insecure_no_auth: bool,
+    /// `--advertise`
+    pub advertise: Option<String>,
+    /// `--log-level`
+    pub log_level: Option<String>,
+    /// `--log-format`
+    pub log_format: Option<String>,
+}
+
+/// Everything that [`super::resolve()`] reads.
+#[derive(Debug, Clone, Default)]
+pub struct Sources {
+    /// Environment; names outside `RAY_RELAY_` are ignored.
+    pub environment: Vec<(OsString, OsString)>,
+    /// Command line.
+    pub flags: Flags,
+}
+
+impl Sources {
+    /// This process's environment with `flags`.
+    pub fn from_process(flags: Flags) -> Self {
+        Self {
+            environment: std::env::vars_os().collect(),
+            flags,
+        }
+    }
+}
+
+/// What the environment says.
+#[derive(Debug, Default)]
+pub(super) struct RawEnvironment {
+    /// `RAY_RELAY_CONFIG`.
+    pub(super) file: Option<PathBuf>,
+    /// `(section, key)` with the value.
+    pub(super) entries: Vec<(&'static str, &'static str, Entry)>,
+    /// `RAY_RELAY_RAY_ADDRESS`, split.
+    pub(super) clusters: Option<Vec<String>>,
+}
+
+/// The variable of a key.
+pub(super) fn variable(section: &str, key: &str) -> String {
+    format!(
+        "{PREFIX}{}_{}",
+        section.to_ascii_uppercase(),
+        key.to_ascii_uppercase()
+    )
+}
+
+pub(super) fn parse_environment(
+    environment: &[(OsString, OsString)],
+    problems: &mut Vec<Problem>,
+) -> RawEnvironment {
+    let mut raw = RawEnvironment::default();
+    let mut ours: Vec<(&str, &OsString)> = environment
+        .iter()
+        .filter_map(|(name, value)| Some((name.to_str()?, value)))
+        .filter(|(name, value)| name.starts_with(PREFIX) && !value.is_empty())
+        .collect();
+    ours.sort_unstable();
+    for (name, value) in ours {
+        if name == FILE_VARIABLE {
+            raw.file = Some(PathBuf::from(value));
+            continue;
+        }
+        let Some(value) = value.to_str() else {
+            problems.push(problem(name, "bytes that are not UTF-8", "text", None));
+            continue;
+        };
+        if name == CLUSTERS_VARIABLE {
+            raw.clusters = Some(
+                value
+                    .split(',')
+                    .map(|item| item.trim().to_owned())
+                    .collect(),
+            );
+        } else if let Some((section, key)) = known(name) {
+            let entry = Entry {
+                label: name.to_owned(),
+                place: "the environment".to_owned(),
+                value: RawValue::Word(value.to_owned()),
+            };
+            raw.entries.push((section, key, entry));
+        } else if !OTHER_VARIABLES.contains(&name) && !is_service_variable(name, value) {
+            problems.push(unknown(name));
+        }
+    }
+    raw
+}
+
+fn keys() -> impl Iterator<Item = (&'static str, &'static str)> {
+    SECTIONS
+        .iter()
+        .flat_map(|(section, keys)| keys.iter().map(move |key| (*section, *key)))
+}
+
+fn known(name: &str) -> Option<(&'static str, &'static str)> {
+    keys().find(|(section, key)| variable(section, key) == name)
+}
+
+/// A variable that Kubernetes injects into every pod of a namespace with a Service whose name
+/// begins with `ray-relay`: `RAY_RELAY_SERVICE_HOST`, `RAY_RELAY_SERVICE_PORT_DAP`,
+/// `RAY_RELAY_PORT=tcp://10.0.0.1:5678`, `RAY_RELAY_PORT_5678_TCP_ADDR`, and for a Service
+/// `ray-relay-metrics` the same with `METRICS_` in between.
+fn is_service_variable(name: &str, value: &str) -> bool {
+    let words: Vec<&str> = name.split('_').collect();
+    let pairs = words.windows(2);
+    if pairs
+        .clone()
+        .any(|pair| pair == ["SERVICE", "HOST"] || pair == ["SERVICE", "PORT"])
+    {
+        return true;
+    }
+    let is_port = |word: &str| word.parse::<u16>().is_ok();
+    let is_protocol = |word: &str| matches!(word, "TCP" | "UDP" | "SCTP");
+    if words
+        .windows(3)
+        .any(|w| w[0] == "PORT" && is_port(w[1]) && is_protocol(w[2]))
+    {
+        return true;
+    }
+    // The value decides: RAY_RELAY_PORT=5679 is somebody's attempt to set the port.
+    words.last() == Some(&"PORT")
+        && ["tcp://", "udp://", "sctp://"]
+            .iter()
+            .any(|scheme| value.starts_with(scheme))
+}
+
+fn unknown(name: &str) -> Problem {
+    let candidates: Vec<String> = keys()
+        .map(|(section, key)| variable(section, key))
+        .chain(OTHER_VARIABLES.map(str::to_owned))
+        .collect();
+    // Compared without the prefix, which all share and which would make everything look alike.
+    let near = nearest(
+        name.trim_start_matches(PREFIX),
+        candidates
+            .iter()
+            .map(|candidate| candidate.trim_start_matches(PREFIX)),
+    );
+    let hint = match near {
+        Some(near) => format!("did you mean {PREFIX}{near}?"),
+        None => "keys are RAY_RELAY_<SECTION>_<KEY>, as in RAY_RELAY_LISTEN_ADDRESS".to_owned(),
+    };
+    problem(
+        name,
+        "a variable that is not known",
+        "a variable named after a key of the configuration",
+        Some(hint),
+    )
+}
+
+fn problem(name: &str, found: &str, expected: &str, hint: Option<String>) -> Problem {
+    Problem {
+        key: shown(name),
+        place: "the environment".to_owned(),
+        found: found.to_owned(),
+        expected: expected.to_owned(),
+        hint,
+    }
+}

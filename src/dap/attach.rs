@@ -1,0 +1,147 @@
+//! What the attach arguments become on their way to the worker's debugger.
+//!
+//! Pure. Source of each rule: Ray 2.60 with debugpy 1.8.22 and VS Code's Python Debugger extension 2026.7, each seen.
+
+use serde_json::{Map, Value, json};
+
+use crate::registry::Breakpoint;
+
+/// File in which Ray suspends the thread. Under `justMyCode` debugpy treats it as library code and the
+/// breakpoint never stops; this rule in front of the client's own makes it count as the user's.
+const RAY_HELPER: &str = "**/ray/util/debugpy.py";
+
+/// The arguments for the worker, from the client's own. `host`, `port` and `connect` are left alone: debugpy echoes
+/// them to the sessions it starts for subprocesses, and never dials them. `rayRelay` stays here.
+pub fn for_worker(arguments: &Value, breakpoint: &Breakpoint, local_root: Option<&str>) -> Value {
+    let mut upstream = match arguments {
+        Value::Object(keys) => keys.clone(),
+        _ => Map::new(),
+    };
+    upstream.shift_remove("rayRelay");
+    keep_ray_breakpoint(&mut upstream);
+    map_working_dir(&mut upstream, breakpoint, local_root);
+    Value::Object(upstream)
+}
+
+fn keep_ray_breakpoint(arguments: &mut Map<String, Value>) {
+    // Absent means true to debugpy.
+    if arguments.get("justMyCode") == Some(&Value::Bool(false)) {
+        return;
+    }
+    let rule = json!({"path": RAY_HELPER, "include": true});
+    match arguments.get_mut("rules") {
+        // A subprocess inherits the rules of its parent's session.
+        Some(Value::Array(rules)) if rules.contains(&rule) => {}
+        Some(Value::Array(rules)) => rules.insert(0, rule),
+        _ => {
+            arguments.insert("rules".into(), json!([rule]));
+        }
+    }
+}
+
+fn map_working_dir(
+    arguments: &mut Map<String, Value>,
+    breakpoint: &Breakpoint,
+    local_root: Option<&str>,
+) {
+    let mapped = arguments
+        .get("pathMappings")
+        .and_then(Value::as_array)
+        .is_some_and(|m| !m.is_empty());
+    let workspace = arguments
+        .get("workspaceFolder")
+        .and_then(Value::as_str)
+        .filter(|folder| !folder.is_empty());
+    let root = match (local_root, workspace) {
+        // Said on purpose, so it holds whatever the registry knows of the job.
+        (Some(root), _) => root,
+        (None, Some(folder)) if breakpoint.names.unpacked_working_dir => folder,
+        _ => return,
+    };
+    if !mapped {
+        let mapping = json!([{"localRoot": root, "remoteRoot": "."}]);
+        arguments.insert("pathMappings".into(), mapping);
+    }
+}
+
+/// The address that the client dialled, in the two forms in which clients give it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Dialled {
+    /// Host as the client wrote it.
+    pub host: Value,
+    /// Port as the client wrote it: a number or a string.
+    pub port: Value,
+}
+
+impl Dialled {
+    /// From `connect` or the top level of attach arguments. `fallback` is the relay's own port, for a client that
+    /// tells its debugger nothing (it used a setting such as `debugServer`).
+    pub fn read(arguments: &Value, fallback: u16) -> Self {
+        let of = |from: &Value| {
+            let port = from
+                .get("port")
+                .filter(|p| p.is_number() || p.is_string())?
+                .clone();
+            let host = from.get("host").filter(|h| h.is_string()).cloned();
+            Some(Self {
+                host: host.unwrap_or_else(|| "127.0.0.1".into()),
+                port,
+            })
+        };
+        arguments
+            .get("connect")
+            .and_then(of)
+            .or_else(|| of(arguments))
+            .unwrap_or_else(|| Self {
+                host: "127.0.0.1".into(),
+                port: fallback.into(),
+            })
+    }
+
+    /// The host as text, where it is text.
+    pub fn host_text(&self) -> Option<&str> {
+        self.host.as_str()
+    }
+}
+
+/// Configuration of a child session for `breakpoint`, from the parent's own attach arguments.
+pub fn child_configuration(parent: &Value, breakpoint: &Breakpoint, dialled: &Dialled) -> Value {
+    let mut child = match parent {
+        Value::Object(keys) => keys.clone(),
+        _ => Map::new(),
+    };
+    // What belongs to the parent alone: VS Code's own marks, and tasks that would run again for each child.
+    for key in [
+        "__sessionId",
+        "__configurationTarget",
+        "preLaunchTask",
+        "postDebugTask",
+        "restart",
+        "subProcessId",
+    ] {
+        child.shift_remove(key);
+    }
+    // ray-debugger.nvim reads the top level only, VS Code `connect`, and debugpy refuses both together.
+    if child.contains_key("connect") || !child.contains_key("port") {
+        child.shift_remove("host");
+        child.shift_remove("port");
+        child.insert(
+            "connect".into(),
+            json!({"host": dialled.host, "port": dialled.port}),
+        );
+    }
+    child.insert(
+        "name".into(),
+        super::message::clean(&breakpoint.title(), 120).into(),
+    );
+    child.insert("request".into(), "attach".into());
+    let mut relay = json!({"breakpoint": breakpoint.id});
+    if let Some(root) = parent.pointer("/rayRelay/localRoot") {
+        relay["localRoot"] = root.clone();
+    }
+    child.insert("rayRelay".into(), relay);
+    Value::Object(child)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,132 @@
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+
+use super::super::testing::paused;
+use super::*;
+use crate::registry::ClusterStatus;
+
+fn snapshot(live: Vec<Breakpoint>) -> Snapshot {
+    let status = ClusterStatus {
+        name: "default".into(),
+        ray_version: None,
+        polled: None,
+        trouble: None,
+    };
+    Snapshot {
+        live: live.into_iter().map(Arc::new).collect(),
+        ended: Vec::new(),
+        clusters: vec![status],
+    }
+}
+
+fn announcer(children: Children) -> Announcer {
+    let arguments =
+        json!({"name": "Ray", "connect": {"host": "127.0.0.1", "port": 5678}, "justMyCode": true});
+    let dialled = Dialled::read(&arguments, 1);
+    let attach = Request {
+        seq: 2.into(),
+        command: "attach".into(),
+        arguments,
+    };
+    Announcer::new(attach, dialled, children, Wish::default())
+}
+
+fn later() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(2_000_000)
+}
+
+#[test]
+fn each_stop_is_announced_once_and_the_next_stop_of_the_same_worker_again() {
+    let mut announcer = announcer(Children::StartDebugging);
+    let first = paused("square", 1);
+    let (messages, _) = announcer.announce(&snapshot(vec![first.clone()]), later());
+    assert_eq!(messages.len(), 1);
+    assert_eq!(messages[0]["command"], "startDebugging");
+    let configuration = &messages[0]["arguments"]["configuration"];
+    assert_eq!(configuration["name"], first.title());
+    assert_eq!(configuration["rayRelay"], json!({"breakpoint": first.id}));
+    assert!(
+        announcer
+            .announce(&snapshot(vec![first.clone()]), later())
+            .0
+            .is_empty()
+    );
+    let again = Breakpoint { stop: 2, ..first };
+    assert_eq!(
+        announcer.announce(&snapshot(vec![again]), later()).0.len(),
+        1
+    );
+}
+
+#[test]
+fn a_worker_waits_for_its_name_but_not_for_ever() {
+    let mut announcer = announcer(Children::StartDebugging);
+    let mut nameless = paused("square", 1);
+    nameless.names.name = None;
+    let seen = nameless.first_seen;
+    let list = snapshot(vec![nameless]);
+    let (messages, again) = announcer.announce(&list, seen + Duration::from_millis(500));
+    assert!(messages.is_empty());
+    assert_eq!(again, Some(Duration::from_secs(1)));
+    assert_eq!(announcer.announce(&list, seen + NAME_PATIENCE).0.len(), 1);
+}
+
+#[test]
+fn children_are_bounded_and_the_rest_follow_as_others_end() {
+    let mut announcer = announcer(Children::StartDebugging);
+    let mut many: Vec<_> = (0..40).map(|n| paused("square", n)).collect();
+    let (messages, _) = announcer.announce(&snapshot(many.clone()), later());
+    assert_eq!(
+        messages.iter().filter(|m| m["type"] == "request").count(),
+        MAX_CHILDREN
+    );
+    assert!(
+        messages.last().unwrap()["body"]["output"]
+            .as_str()
+            .unwrap()
+            .contains("8 more wait")
+    );
+    many.drain(..5);
+    assert_eq!(announcer.announce(&snapshot(many), later()).0.len(), 5);
+}
+
+#[test]
+fn older_clients_get_debugpys_own_event_with_a_type() {
+    let (messages, _) =
+        announcer(Children::DebugpyAttach).announce(&snapshot(vec![paused("square", 1)]), later());
+    assert_eq!(messages[0]["event"], "debugpyAttach");
+    assert_eq!(messages[0]["body"]["type"], "debugpy");
+    assert_eq!(messages[0]["body"]["connect"]["port"], 5678);
+}
+
+#[test]
+fn every_request_that_sets_breakpoints_gets_its_array() {
+    for command in [
+        "setBreakpoints",
+        "setFunctionBreakpoints",
+        "setExceptionBreakpoints",
+        "setDataBreakpoints",
+    ] {
+        let arguments = json!({"breakpoints": [{"line": 3}, {"line": 9}]});
+        let request = Request {
+            seq: 1.into(),
+            command: command.into(),
+            arguments,
+        };
+        assert_eq!(
+            answer(&request)["body"]["breakpoints"]
+                .as_array()
+                .unwrap()
+                .len(),
+            2,
+            "{command}"
+        );
+    }
+    let evaluate = Request {
+        seq: 1.into(),
+        command: "evaluate".into(),
+        arguments: Value::Null,
+    };
+    assert_eq!(answer(&evaluate)["success"], false);
+}

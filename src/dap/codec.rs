@@ -1,0 +1,228 @@
+//! The base protocol of DAP: `Content-Length: N`, a blank line, N bytes of JSON.
+//!
+//! Pure. [`Frames`] takes bytes as they come and gives whole bodies, for the part of a session in which the
+//! relay speaks itself; [`header`] serves [`super::splice`] as well, which forwards bodies unread.
+//! Source: Debug Adapter Protocol specification, "Base Protocol".
+
+use bytes::{Buf, BytesMut};
+use serde_json::Value;
+
+/// Longest header block, blank line included. The specification knows one header of some 30 bytes.
+pub const MAX_HEADER: usize = 512;
+
+/// The bytes are not a DAP frame, or one that is not taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// No blank line within [`MAX_HEADER`] bytes.
+    #[error("the header of a debug adapter message is longer than {MAX_HEADER} bytes")]
+    HeaderTooLong,
+    /// A header block without exactly one readable `Content-Length`.
+    #[error("the header of a debug adapter message has no valid Content-Length")]
+    BadHeader,
+    /// More than the limit.
+    #[error(
+        "a debug adapter message of {length} bytes is more than the {limit} bytes that are taken here"
+    )]
+    TooLarge {
+        /// Announced body length in bytes.
+        length: u64,
+        /// Limit in bytes.
+        limit: usize,
+    },
+    /// The body is not a JSON object.
+    #[error("a debug adapter message is not a JSON object")]
+    NotJson,
+}
+
+/// A header block at the start of `bytes`: its own length and the length of the body, both in
+/// bytes; `None` while it is incomplete.
+///
+/// # Errors
+/// Every [`FrameError`] but `NotJson`.
+pub fn header(bytes: &[u8], limit: usize) -> Result<Option<(usize, usize)>, FrameError> {
+    let window = &bytes[..bytes.len().min(MAX_HEADER)];
+    let Some(end) = window.windows(4).position(|w| w == b"\r\n\r\n") else {
+        return if window.len() == MAX_HEADER {
+            Err(FrameError::HeaderTooLong)
+        } else {
+            Ok(None)
+        };
+    };
+    let mut length = None;
+    for line in window[..end].split(|b| *b == b'\n') {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let colon = line
+            .iter()
+            .position(|b| *b == b':')
+            .ok_or(FrameError::BadHeader)?;
+        if line[..colon].eq_ignore_ascii_case(b"content-length") {
+            let digits = line[colon + 1..].trim_ascii();
+            // Two lengths are how messages are smuggled past whoever reads the other one.
+            if length.is_some()
+                || digits.is_empty()
+                || digits.len() > 18
+                || !digits.iter().all(u8::is_ascii_digit)
+            {
+                return Err(FrameError::BadHeader);
+            }
+            length = Some(
+                digits
+                    .iter()
+                    .fold(0u64, |n, d| n * 10 + u64::from(d - b'0')),
+            );
+        }
+    }
+    let length = length.ok_or(FrameError::BadHeader)?;
+    match usize::try_from(length) {
+        Ok(body) if body <= limit => Ok(Some((end + 4, body))),
+        _ => Err(FrameError::TooLarge { length, limit }),
+    }
+}
+
+/// `body` with its header in front, appended to `to`.
+pub fn put_frame(to: &mut Vec<u8>, body: &[u8]) {
+    to.extend_from_slice(b"Content-Length: ");
+    to.extend_from_slice(body.len().to_string().as_bytes());
+    to.extend_from_slice(b"\r\n\r\n");
+    to.extend_from_slice(body);
+}
+
+/// One message as a frame.
+pub fn frame(message: &Value) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    put_frame(&mut bytes, message.to_string().as_bytes());
+    bytes
+}
+
+/// `body` as a JSON object.
+///
+/// # Errors
+/// [`FrameError::NotJson`].
+pub fn parse(body: &[u8]) -> Result<Value, FrameError> {
+    match serde_json::from_slice(body) {
+        Ok(value @ Value::Object(_)) => Ok(value),
+        _ => Err(FrameError::NotJson),
+    }
+}
+
+/// Cuts a stream of bytes into bodies.
+#[derive(Debug)]
+pub struct Frames {
+    bytes: BytesMut,
+    limit: usize,
+}
+
+impl Frames {
+    /// For bodies of at most `limit` bytes.
+    pub fn new(limit: usize) -> Self {
+        Self {
+            bytes: BytesMut::new(),
+            limit,
+        }
+    }
+
+    /// Where the next bytes are to be read into.
+    pub fn buffer(&mut self) -> &mut BytesMut {
+        &mut self.bytes
+    }
+
+    /// The next whole body, or `None` while it is incomplete. What has been buffered is at most
+    /// one header, `limit` and what one read brought beyond.
+    ///
+    /// # Errors
+    /// As [`header`].
+    pub fn next_body(&mut self) -> Result<Option<BytesMut>, FrameError> {
+        let Some((head, body)) = header(&self.bytes, self.limit)? else {
+            return Ok(None);
+        };
+        if self.bytes.len() < head + body {
+            return Ok(None);
+        }
+        self.bytes.advance(head);
+        Ok(Some(self.bytes.split_to(body)))
+    }
+
+    /// What has been read beyond the last body: it belongs to whoever reads the stream next.
+    pub fn into_rest(self) -> BytesMut {
+        self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn headers_are_read_as_the_specification_says_and_nothing_else_is() {
+        assert_eq!(
+            header(b"Content-Length: 5\r\n\r\nhello", 10),
+            Ok(Some((21, 5)))
+        );
+        assert_eq!(
+            header(b"content-length:5\r\nX: y\r\n\r\n", 10),
+            Ok(Some((26, 5)))
+        );
+        assert_eq!(header(b"Content-Length: 5\r\n", 10), Ok(None));
+        for bad in [
+            "Content-Length: -1\r\n\r\n",
+            "Content-Length: 5 5\r\n\r\n",
+            "Content-Length:\r\n\r\n",
+            "X: 5\r\n\r\n",
+            "Content-Length: 5\r\nContent-Length: 6\r\n\r\n",
+            "GET / HTTP/1.1\r\n\r\n",
+            "Content-Length: 0x5\r\n\r\n",
+            "\r\n\r\n",
+        ] {
+            assert_eq!(
+                header(bad.as_bytes(), 10),
+                Err(FrameError::BadHeader),
+                "{bad:?}"
+            );
+        }
+        assert_eq!(
+            header(b"Content-Length: 11\r\n\r\n", 10),
+            Err(FrameError::TooLarge {
+                length: 11,
+                limit: 10
+            })
+        );
+        assert_eq!(
+            header(&[b'x'; MAX_HEADER], 10),
+            Err(FrameError::HeaderTooLong)
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn bodies_come_out_whole_wherever_the_stream_is_cut(
+            bodies in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..50), 1..6),
+            cuts in proptest::collection::vec(1usize..40, 1..40),
+        ) {
+            let mut wire = Vec::new();
+            for body in &bodies {
+                put_frame(&mut wire, body);
+            }
+            let mut frames = Frames::new(50);
+            let mut out = Vec::new();
+            let mut cuts = cuts.into_iter().cycle();
+            let mut rest = wire.as_slice();
+            while !rest.is_empty() {
+                let (now, later) = rest.split_at(cuts.next().unwrap_or(1).min(rest.len()));
+                frames.buffer().extend_from_slice(now);
+                while let Some(body) = frames.next_body().expect("frames are good") {
+                    out.push(body.to_vec());
+                }
+                rest = later;
+            }
+            prop_assert_eq!(out, bodies);
+            prop_assert!(frames.into_rest().is_empty());
+        }
+
+        #[test]
+        fn any_bytes_are_taken_or_refused_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..700)) {
+            let _ = header(&bytes, 100);
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! The part of a session in which the relay itself talks to the client, message by message.
+
+use std::io;
+
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use super::codec::{FrameError, Frames, frame, parse};
+
+/// Why the conversation is over.
+#[derive(Debug, thiserror::Error)]
+pub enum Over {
+    /// The client closed.
+    #[error("the client closed the connection")]
+    Closed,
+    /// The connection broke.
+    #[error("the connection to the client broke: {0}")]
+    Broken(#[from] io::Error),
+    /// What came is not DAP.
+    #[error("{0}")]
+    Malformed(#[from] FrameError),
+}
+
+/// A peer that speaks DAP, and what has been read of it.
+#[derive(Debug)]
+pub struct Conversation<S> {
+    stream: S,
+    frames: Frames,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<S> {
+    /// Over `stream`, with messages of at most `max_frame` bytes.
+    pub fn new(stream: S, max_frame: usize) -> Self {
+        Self {
+            stream,
+            frames: Frames::new(max_frame),
+        }
+    }
+
+    /// The next message. Cancel safe: what was read stays here.
+    ///
+    /// # Errors
+    /// [`Over`].
+    pub async fn read(&mut self) -> Result<Value, Over> {
+        loop {
+            if let Some(body) = self.frames.next_body()? {
+                return Ok(parse(&body)?);
+            }
+            if self.stream.read_buf(self.frames.buffer()).await? == 0 {
+                return Err(Over::Closed);
+            }
+        }
+    }
+
+    /// Sends one message. Not cancel safe: a message that is cut ends the conversation.
+    ///
+    /// # Errors
+    /// [`Over::Broken`].
+    pub async fn send(&mut self, message: &Value) -> Result<(), Over> {
+        self.stream.write_all(&frame(message)).await?;
+        Ok(self.stream.flush().await?)
+    }
+
+    /// The stream, and what was read of it beyond the last message.
+    pub fn into_parts(self) -> (S, Vec<u8>) {
+        (self.stream, self.frames.into_rest().to_vec())
+    }
+}

@@ -1,0 +1,128 @@
+//! The few messages that the relay writes itself.
+//!
+//! Sequence numbers towards a client need not be continuous (VS Code and nvim-dap ignore them), so messages
+//! put between a worker's own carry 0; `request_seq` is always the client's own.
+
+use serde_json::{Value, json};
+
+/// A request of a client, as far as the relay has to understand it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Request {
+    /// `seq`, echoed as `request_seq`. Any JSON number.
+    pub seq: Value,
+    /// `command`.
+    pub command: String,
+    /// `arguments`, or null.
+    pub arguments: Value,
+}
+
+impl Request {
+    /// The request in `message`; `None` where it is a response, an event or not well formed.
+    pub fn read(message: &mut Value) -> Option<Self> {
+        if message.get("type")?.as_str()? != "request" {
+            return None;
+        }
+        let seq = message.get("seq").filter(|seq| seq.is_number())?.clone();
+        let command = message.get("command")?.as_str()?.to_owned();
+        let arguments = message
+            .get_mut("arguments")
+            .map(Value::take)
+            .unwrap_or(Value::Null);
+        Some(Self {
+            seq,
+            command,
+            arguments,
+        })
+    }
+
+    /// A good answer; `body` null means none.
+    pub fn success(&self, body: Value) -> Value {
+        let mut answer = json!({
+            "seq": 0, "type": "response", "request_seq": self.seq, "success": true, "command": self.command,
+        });
+        if !body.is_null() {
+            answer["body"] = body;
+        }
+        answer
+    }
+
+    /// An answer that VS Code shows in a dialog and Neovim as a message.
+    pub fn failure(&self, sentence: &str) -> Value {
+        json!({
+            "seq": 0, "type": "response", "request_seq": self.seq, "success": false, "command": self.command,
+            "message": sentence,
+            // In `format`, braces would be placeholders.
+            "body": {"error": {"id": 5678, "format": sentence.replace('{', "(").replace('}', ")"), "showUser": true}},
+        })
+    }
+}
+
+/// An event; `body` null means none.
+pub fn event(name: &str, body: Value) -> Value {
+    let mut event = json!({"seq": 0, "type": "event", "event": name});
+    if !body.is_null() {
+        event["body"] = body;
+    }
+    event
+}
+
+/// A line in the client's debug console, marked as the relay's. `important` makes VS Code show it prominently.
+pub fn notice(text: &str, important: bool) -> Value {
+    let category = if important { "important" } else { "console" };
+    event(
+        "output",
+        json!({"category": category, "output": format!("ray-relay: {text}\n")}),
+    )
+}
+
+/// `text` from a client or the cluster made fit for a person's screen: one line, no control or invisible direction
+/// characters, at most `limit` characters.
+pub fn clean(text: &str, limit: usize) -> String {
+    let invisible = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+    };
+    let mut cleaned: String = text
+        .chars()
+        .filter(|c| !invisible(*c))
+        .take(limit + 1)
+        .collect();
+    if cleaned.chars().count() > limit {
+        cleaned = cleaned.chars().take(limit.saturating_sub(1)).collect();
+        cleaned.push('…');
+    }
+    cleaned
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_read_and_answered_with_their_own_seq() {
+        let mut message =
+            json!({"seq": 7, "type": "request", "command": "attach", "arguments": {"a": 1}});
+        let request = Request::read(&mut message).unwrap();
+        assert_eq!(request.arguments, json!({"a": 1}));
+        assert_eq!(request.success(Value::Null)["request_seq"], 7);
+        let failure = request.failure("no {such} thing");
+        assert_eq!(failure["message"], "no {such} thing");
+        assert_eq!(failure["body"]["error"]["format"], "no (such) thing");
+        assert_eq!(failure["body"]["error"]["showUser"], true);
+        assert_eq!(
+            Request::read(&mut json!({"seq": 1, "type": "event", "event": "x"})),
+            None
+        );
+        assert_eq!(
+            Request::read(&mut json!({"seq": "1", "type": "request", "command": "x"})),
+            None
+        );
+    }
+
+    #[test]
+    fn names_from_elsewhere_cannot_write_on_the_screen() {
+        assert_eq!(clean("a\x1b[31mb\r\nc\u{202e}d", 20), "a[31mbcd");
+        assert_eq!(clean("abcdef", 4), "abc…");
+    }
+}

@@ -1,0 +1,388 @@
+//! The Debug Adapter Protocol: how a debugger client gets to a paused worker.
+//!
+//! [`serve`] answers `initialize` itself, reads `attach`, picks a worker ([`selection`]), and then either runs a session
+//! with that worker ([`worker`]) or the cluster session, which announces every worker that pauses ([`cluster`]).
+//! A refusal is always an answer, because VS Code shows nothing at all for a bare close.
+//! Source: Debug Adapter Protocol specification 1.71; debugpy 1.8; VS Code 1.139.
+
+pub mod attach;
+pub mod capabilities;
+mod cluster;
+pub mod codec;
+pub mod conversation;
+pub mod message;
+pub mod peek;
+pub mod rewrite;
+pub mod scanner;
+pub mod selection;
+pub mod splice;
+#[cfg(test)]
+pub(crate) mod testing;
+mod waiting;
+mod worker;
+
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::{Instant, timeout, timeout_at};
+use tracing::{debug, info};
+
+use self::attach::Dialled;
+use self::conversation::{Conversation, Over};
+use self::message::{Request, clean, notice};
+use self::selection::{Children, Choice, Hint, Refusal, Wish, choose, read_wish};
+use crate::http::advertise::Resolved;
+use crate::registry::{BreakpointId, ClaimError, Holder};
+use crate::session::{Context, Permit, Session};
+use crate::telemetry::metrics::{Outcome, SessionProtocol};
+
+/// How long a refused client may take to read the answer and close.
+const REFUSAL_LINGER: Duration = Duration::from_secs(2);
+
+/// Who the client is, by its `initialize`.
+#[derive(Debug, Clone, PartialEq)]
+struct Client {
+    /// For people.
+    name: String,
+    children: Children,
+}
+
+impl Client {
+    fn read(arguments: &Value) -> Self {
+        let text = |key: &str| {
+            arguments
+                .get(key)
+                .and_then(Value::as_str)
+                .filter(|s| !s.trim().is_empty())
+        };
+        let id = text("clientID");
+        let name = text("clientName")
+            .or(id)
+            .map_or_else(|| "a debugger".to_owned(), |name| clean(name, 40));
+        let children = if arguments.get("supportsStartDebuggingRequest") == Some(&Value::Bool(true))
+        {
+            Children::StartDebugging
+        } else if id == Some("vscode") {
+            // Versions before `startDebugging` (1.77): the Python extension takes debugpy's own event.
+            Children::DebugpyAttach
+        } else {
+            Children::None
+        };
+        Self { name, children }
+    }
+}
+
+/// What a client has said when it is known what it wants.
+struct Opened {
+    client: Client,
+    initialize: Value,
+    attach: Request,
+    dialled: Dialled,
+}
+
+/// Serves one connection that speaks DAP; `advertised` is the breakpoint whose own port it came in by.
+pub async fn serve<S>(
+    context: &Context,
+    session: Session,
+    stream: S,
+    advertised: Option<BreakpointId>,
+) where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let started = Instant::now();
+    let ending = converse(context, &session, stream, advertised, started).await;
+    let (up, down) = session.bytes();
+    let protocol = session.protocol();
+    context.metrics.session_ended(protocol, ending);
+    if ending == Outcome::Refused {
+        context.metrics.refused(RefusalKind::Client);
+    }
+    info!(
+        session = session.id(), peer = %session.peer(), protocol, outcome = ending.label(),
+        seconds = started.elapsed().as_secs_f32(), bytes_up = up, bytes_down = down, "session ended"
+    );
+}
+
+async fn converse<S>(
+    context: &Context,
+    session: &Session,
+    stream: S,
+    advertised: Option<BreakpointId>,
+    started: Instant,
+) -> Outcome
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut client = Conversation::new(stream, context.config.dap.max_handshake_frame);
+    let deadline = started + context.config.listen.handshake_timeout;
+    let opened = match timeout_at(deadline, open(context, session, &mut client)).await {
+        Ok(Ok(Some(opened))) => opened,
+        Ok(Ok(None)) => {
+            hang_up(client).await;
+            return Outcome::Client;
+        }
+        Ok(Err(Over::Malformed(why))) => {
+            debug!(%why, "not a debug adapter message");
+            let _ = client
+                .send(&notice(
+                    &format!("this connection is closed, because {why}"),
+                    true,
+                ))
+                .await;
+            hang_up(client).await;
+            return Outcome::Failed;
+        }
+        Ok(Err(over)) => {
+            debug!(%over, "client left before attach");
+            return Outcome::Client;
+        }
+        Err(_) => {
+            let patience = context.config.listen.handshake_timeout.as_secs();
+            let text =
+                format!("this connection is closed, because no `attach` came within {patience} s");
+            let _ = client.send(&notice(&text, true)).await;
+            hang_up(client).await;
+            return Outcome::Refused;
+        }
+    };
+    route(context, session, client, opened, advertised).await
+}
+
+/// Answers until the client has said `attach`; `None`: it has said goodbye or was refused for good.
+async fn open<S>(
+    context: &Context,
+    session: &Session,
+    client: &mut Conversation<S>,
+) -> Result<Option<Opened>, Over>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut known: Option<(Client, Value)> = None;
+    loop {
+        let message = client.read().await?;
+        let Some(request) = Request::read(&mut message.clone()) else {
+            continue;
+        };
+        match (request.command.as_str(), &known) {
+            ("initialize", None) => {
+                let who = Client::read(&request.arguments);
+                session.set_client(who.name.clone());
+                let body = capabilities::debugpy(context.config.dap.allow_terminate);
+                client.send(&request.success(body)).await?;
+                known = Some((who, message));
+            }
+            ("attach", Some(_)) => {
+                let Some((who, initialize)) = known.take() else {
+                    continue;
+                };
+                let dialled = Dialled::read(&request.arguments, context.port);
+                return Ok(Some(Opened {
+                    client: who,
+                    initialize,
+                    attach: request,
+                    dialled,
+                }));
+            }
+            ("disconnect", _) => {
+                client.send(&request.success(Value::Null)).await?;
+                return Ok(None);
+            }
+            ("launch", _) => {
+                let sentence = "ray-relay attaches to tasks that Ray has paused and starts nothing: use \"request\": \"attach\" (ray-relay launch-config prints a configuration)";
+                client.send(&request.failure(sentence)).await?;
+                return Ok(None);
+            }
+            (command, state) => {
+                let next = if state.is_none() {
+                    "initialize"
+                } else {
+                    "attach"
+                };
+                let sentence = format!(
+                    "`{}` came too early: `{next}` has to come first",
+                    clean(command, 40)
+                );
+                client.send(&request.failure(&sentence)).await?;
+            }
+        }
+    }
+}
+
+async fn route<S>(
+    context: &Context,
+    session: &Session,
+    client: Conversation<S>,
+    opened: Opened,
+    advertised: Option<BreakpointId>,
+) -> Outcome
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let chosen = read_wish(&opened.attach.arguments).and_then(|wish| {
+        let hint = advertised.map_or_else(|| hint(context, &opened.dialled), Hint::Breakpoint);
+        let snapshot = context.registry.snapshot();
+        let choice = choose(
+            &wish,
+            hint,
+            opened.client.children,
+            &snapshot,
+            SystemTime::now(),
+        )?;
+        Ok((wish, choice))
+    });
+    let (wish, choice) = match chosen {
+        Ok(chosen) => chosen,
+        Err(refusal) => return refused(client, &opened.attach, &refusal).await,
+    };
+    match choice {
+        Choice::Worker(breakpoint) => match hold(context, session, &opened.client, breakpoint.id) {
+            Ok(permit) => attached(context, session, client, opened, wish, permit).await,
+            Err(refusal) => refused(client, &opened.attach, &refusal).await,
+        },
+        Choice::Subprocess(breakpoint) => {
+            match Permit::subprocess(&context.registry, breakpoint.id) {
+                Some(permit) => attached(context, session, client, opened, wish, permit).await,
+                None => {
+                    let refusal = Refusal::Nothing(
+                        "the session that this subprocess belongs to has ended".into(),
+                    );
+                    refused(client, &opened.attach, &refusal).await
+                }
+            }
+        }
+        Choice::Cluster => {
+            session.set_state(SessionProtocol::Cluster, "attached");
+            let announcer = cluster::Announcer::new(
+                opened.attach,
+                opened.dialled,
+                opened.client.children,
+                wish,
+            );
+            cluster::run(context, client, announcer).await
+        }
+        Choice::Next => {
+            session.set_state(SessionProtocol::Dap, "waiting");
+            let try_hold = |id| hold(context, session, &opened.client, id);
+            match waiting::for_next(context, client, &opened.attach, &wish, try_hold).await {
+                Ok((client, permit)) => {
+                    attached(context, session, client, opened, wish, permit).await
+                }
+                Err(ending) => ending,
+            }
+        }
+    }
+}
+
+async fn attached<S>(
+    context: &Context,
+    session: &Session,
+    client: Conversation<S>,
+    opened: Opened,
+    wish: Wish,
+    permit: Permit,
+) -> Outcome
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let breakpoint = permit.breakpoint();
+    info!(
+        session = session.id(), peer = %session.peer(), client = opened.client.name, breakpoint = %breakpoint.id,
+        cluster = %breakpoint.cluster, name = breakpoint.name(), subprocess = !permit.holds(), "session attaches"
+    );
+    let opening = worker::Opening {
+        initialize: opened.initialize,
+        attach: opened.attach,
+        local_root: wish.local_root,
+        dialled: opened.dialled,
+    };
+    worker::run(context, session, client, opening, permit).await
+}
+
+fn hold(
+    context: &Context,
+    session: &Session,
+    client: &Client,
+    id: BreakpointId,
+) -> Result<Permit, Refusal> {
+    let now = SystemTime::now();
+    let holder = Holder {
+        session: session.id(),
+        client: client.name.clone(),
+        peer: session.peer(),
+        since: now,
+    };
+    Permit::hold(&context.registry, id, holder).map_err(|why| match why {
+        ClaimError::Held(holder) => match context.registry.snapshot().find(id) {
+            Some(breakpoint) => Refusal::held(breakpoint, &holder, now),
+            None => Refusal::Nothing(format!("{id} is being debugged by {holder}")),
+        },
+        ClaimError::Ended(breakpoint) => Refusal::ended(&breakpoint, now),
+        ClaimError::Unknown => {
+            Refusal::unknown(&format!("has the id {id}"), &context.registry.snapshot())
+        }
+    })
+}
+
+fn hint(context: &Context, dialled: &Dialled) -> Hint {
+    match dialled
+        .host_text()
+        .map(|host| context.advertised.resolve(host))
+    {
+        Some(Resolved::Breakpoint(id)) => Hint::Breakpoint(id),
+        Some(Resolved::Unknown) => Hint::Stale,
+        Some(Resolved::Plain) | None => Hint::None,
+    }
+}
+
+async fn refused<S>(client: Conversation<S>, request: &Request, refusal: &Refusal) -> Outcome
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    debug!(%refusal, "refused");
+    refuse(client, request, &refusal.to_string()).await;
+    Outcome::Refused
+}
+
+/// Answers `request` with `sentence`, then closes.
+async fn refuse<S>(mut client: Conversation<S>, request: &Request, sentence: &str)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let told = async { client.send(&request.failure(sentence)).await };
+    if let Ok(Ok(())) = timeout(REFUSAL_LINGER, told).await {
+        hang_up(client).await;
+    }
+}
+
+/// Closes so that what was sent last arrives: a socket that is closed with unread bytes in it resets, and the
+/// reset can overtake the answer.
+async fn hang_up<S>(client: Conversation<S>)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let (mut stream, _) = client.into_parts();
+    let _ = timeout(REFUSAL_LINGER, async {
+        stream.shutdown().await?;
+        let mut sink = [0; 1024];
+        while stream.read(&mut sink).await? > 0 {}
+        std::io::Result::Ok(())
+    })
+    .await;
+}
+
+/// Body of a good answer to a request that sets breakpoints: VS Code stops configuring without the array.
+fn breakpoints_answer(arguments: &Value) -> Value {
+    let asked = ["breakpoints", "filters"]
+        .iter()
+        .find_map(|key| arguments.get(key)?.as_array());
+    let set: Vec<_> = asked
+        .into_iter()
+        .flatten()
+        .map(|one| match one.get("line") {
+            Some(line) => json!({"verified": true, "line": line}),
+            None => json!({"verified": true}),
+        })
+        .collect();
+    json!({ "breakpoints": set })
+}

@@ -1,0 +1,126 @@
+//! What is changed in messages that pass between a worker's debugger and its client.
+//!
+//! Pure. The events named here carry addresses inside the cluster, which the client cannot and must not dial; child
+//! sessions that debugpy asks for are sent back to the relay, with the breakpoint they belong to. Source:
+//! debugpy 1.8.0 to 1.8.22 on the wire.
+
+use serde_json::{Value, json};
+
+use super::attach::Dialled;
+use super::peek::MessageType;
+use crate::registry::BreakpointId;
+
+/// Messages of a worker's debugger that [`super::worker`] has to see.
+pub fn captures_from_worker(kind: MessageType, name: &[u8]) -> bool {
+    match kind {
+        MessageType::Event => {
+            matches!(
+                name,
+                b"terminated" | b"debugpySockets" | b"debugpyWaitingForServer" | b"debugpyAttach"
+            )
+        }
+        MessageType::Request => name == b"startDebugging",
+        MessageType::Response => name == b"attach" || name == b"setExceptionBreakpoints",
+    }
+}
+
+/// Messages of a client that [`super::worker`] has to see.
+pub fn captures_from_client(kind: MessageType, name: &[u8]) -> bool {
+    kind == MessageType::Request
+        && matches!(
+            name,
+            b"attach"
+                | b"launch"
+                | b"initialize"
+                | b"restart"
+                | b"terminate"
+                | b"disconnect"
+                | b"setExceptionBreakpoints"
+                | b"configurationDone"
+        )
+}
+
+/// A child session that debugpy asks for (`startDebugging`, or the event `debugpyAttach`), routed back to the relay.
+pub fn route_child(message: &mut Value, dialled: &Dialled, id: BreakpointId) {
+    let configuration = match message.pointer("/arguments/configuration").is_some() {
+        true => message.pointer_mut("/arguments/configuration"),
+        false => message.get_mut("body"),
+    };
+    let Some(Value::Object(configuration)) = configuration else {
+        return;
+    };
+    if configuration.contains_key("host") || configuration.contains_key("port") {
+        configuration.insert("host".into(), dialled.host.clone());
+        configuration.insert("port".into(), dialled.port.clone());
+        configuration.shift_remove("connect");
+    } else {
+        configuration.insert(
+            "connect".into(),
+            json!({"host": dialled.host, "port": dialled.port}),
+        );
+    }
+    configuration.insert("rayRelay".into(), json!({"breakpoint": id}));
+}
+
+/// `debugpySockets` without the cluster's sockets: the extension only wants to know which ports not to forward by itself.
+pub fn hide_sockets(message: &mut Value) {
+    message["body"] = json!({"sockets": []});
+}
+
+/// Adds the filter without which a post-mortem stop is not reported and attaching lets the task fail.
+pub fn break_on_uncaught(arguments: &mut Value) {
+    if !arguments.is_object() {
+        *arguments = json!({});
+    }
+    match arguments.get_mut("filters") {
+        Some(Value::Array(filters)) if filters.iter().any(|f| f == "uncaught") => {}
+        Some(Value::Array(filters)) => filters.push("uncaught".into()),
+        _ => arguments["filters"] = json!(["uncaught"]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dialled() -> Dialled {
+        Dialled {
+            host: "LocalHost".into(),
+            port: "5678".into(),
+        }
+    }
+
+    #[test]
+    fn children_of_debugpy_come_back_to_the_relay_in_the_clients_own_words() {
+        let id = BreakpointId::derive("default", "ab");
+        let mut reverse = json!({"type": "request", "command": "startDebugging", "arguments": {"request": "attach",
+            "configuration": {"name": "Subprocess 7", "subProcessId": 7, "connect": {"host": "10.88.0.11", "port": 41000}}}});
+        route_child(&mut reverse, &dialled(), id);
+        let configuration = &reverse["arguments"]["configuration"];
+        assert_eq!(
+            configuration["connect"],
+            json!({"host": "LocalHost", "port": "5678"})
+        );
+        assert_eq!(configuration["rayRelay"], json!({"breakpoint": id}));
+        assert_eq!(configuration["subProcessId"], 7);
+
+        let mut event = json!({"type": "event", "event": "debugpyAttach",
+            "body": {"name": "Subprocess 7", "host": "10.88.0.11", "port": 41000, "subProcessId": 7}});
+        route_child(&mut event, &dialled(), id);
+        assert_eq!(event["body"]["host"], "LocalHost");
+        assert_eq!(event["body"]["port"], "5678");
+        assert!(event["body"].get("connect").is_none());
+        assert!(!event.to_string().contains("10.88"));
+    }
+
+    #[test]
+    fn the_post_mortem_filter_is_added_once() {
+        let mut none = Value::Null;
+        break_on_uncaught(&mut none);
+        assert_eq!(none, json!({"filters": ["uncaught"]}));
+        let mut raised = json!({"filters": ["raised"]});
+        break_on_uncaught(&mut raised);
+        break_on_uncaught(&mut raised);
+        assert_eq!(raised, json!({"filters": ["raised", "uncaught"]}));
+    }
+}

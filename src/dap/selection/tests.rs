@@ -1,0 +1,238 @@
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::*;
+use crate::dap::testing::paused;
+use crate::registry::ClusterStatus;
+
+fn snapshot(live: Vec<Breakpoint>) -> Snapshot {
+    let status = ClusterStatus {
+        name: "default".into(),
+        ray_version: None,
+        polled: None,
+        trouble: None,
+    };
+    Snapshot {
+        live: live.into_iter().map(Arc::new).collect(),
+        ended: Vec::new(),
+        clusters: vec![status],
+    }
+}
+
+fn now() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_100)
+}
+
+fn held(name: &str, n: u8) -> Breakpoint {
+    let holder = Holder {
+        session: 7,
+        client: "Visual Studio Code".into(),
+        peer: ([10, 0, 0, 9], 1234).into(),
+        since: now() - Duration::from_secs(65),
+    };
+    Breakpoint {
+        state: State::Attached(holder),
+        ..paused(name, n)
+    }
+}
+
+fn pick(arguments: Value, children: Children, snapshot: &Snapshot) -> Result<Choice, String> {
+    let wish = read_wish(&arguments).map_err(|refusal| refusal.to_string())?;
+    choose(&wish, Hint::None, children, snapshot, now()).map_err(|refusal| refusal.to_string())
+}
+
+fn worker(choice: Result<Choice, String>) -> String {
+    match choice {
+        Ok(Choice::Worker(breakpoint)) => breakpoint.name(),
+        other => format!("{other:?}"),
+    }
+}
+
+#[test]
+fn without_a_wish_one_paused_worker_is_taken_and_several_depend_on_the_client() {
+    let one = snapshot(vec![paused("square", 1)]);
+    let two = snapshot(vec![paused("square", 1), paused("cube", 2)]);
+    let none = snapshot(vec![]);
+    for children in [
+        Children::StartDebugging,
+        Children::DebugpyAttach,
+        Children::None,
+    ] {
+        assert_eq!(worker(pick(json!({}), children, &one)), "square");
+    }
+    assert_eq!(
+        pick(json!({}), Children::StartDebugging, &two),
+        Ok(Choice::Cluster)
+    );
+    assert_eq!(
+        pick(json!({}), Children::DebugpyAttach, &two),
+        Ok(Choice::Cluster)
+    );
+    assert_eq!(
+        worker(pick(json!({}), Children::None, &two)),
+        "square",
+        "the one that has waited longest"
+    );
+    assert_eq!(
+        pick(json!({}), Children::StartDebugging, &none),
+        Ok(Choice::Cluster)
+    );
+    let refusal = pick(json!({}), Children::None, &none).unwrap_err();
+    assert!(
+        refusal.contains("nothing waits at a breakpoint now") && refusal.contains("\"next\": true"),
+        "{refusal}"
+    );
+}
+
+#[test]
+fn the_relays_block_selects_by_id_task_worker_cluster_next_and_all() {
+    let (first, second) = (paused("square", 1), paused("Counter.add", 2));
+    let two = snapshot(vec![first.clone(), second.clone()]);
+    let by = |wish: Value| {
+        worker(pick(
+            json!({ "rayRelay": wish }),
+            Children::StartDebugging,
+            &two,
+        ))
+    };
+    assert_eq!(by(json!({"breakpoint": second.id})), "Counter.add");
+    assert_eq!(by(json!({"task": "Counter.add"})), "Counter.add");
+    assert_eq!(by(json!({"task": "Count*"})), "Counter.add");
+    assert_eq!(by(json!({"task": "*.a*d"})), "Counter.add");
+    assert_eq!(by(json!({"worker": second.worker_id[..8]})), "Counter.add");
+    assert_eq!(
+        by(json!({"worker": second.worker_id.to_uppercase()})),
+        "Counter.add"
+    );
+    assert_eq!(
+        by(json!({"cluster": "default", "task": "square"})),
+        "square"
+    );
+    assert_eq!(by(json!({"breakpoint": null, "task": "square"})), "square");
+    let choice = |wish: Value| {
+        pick(
+            json!({ "rayRelay": wish }),
+            Children::StartDebugging,
+            &snapshot(vec![first.clone()]),
+        )
+    };
+    assert_eq!(choice(json!({"next": true})), Ok(Choice::Next));
+    assert_eq!(choice(json!({"all": true})), Ok(Choice::Cluster));
+    assert!(
+        pick(json!({"rayRelay": {"all": true}}), Children::None, &two)
+            .unwrap_err()
+            .contains("\"next\": true")
+    );
+}
+
+#[test]
+fn what_cannot_be_had_is_refused_with_a_sentence_that_helps() {
+    let held = held("square", 1);
+    let list = snapshot(vec![held.clone(), paused("cube", 2)]);
+    let refusal = |wish: Value| {
+        pick(json!({ "rayRelay": wish }), Children::StartDebugging, &list).unwrap_err()
+    };
+    let text = refusal(json!({"breakpoint": held.id}));
+    assert!(text.contains("square · pid 101 @ 10.88.0.1 is being debugged by Visual Studio Code from 10.0.0.9:1234, for 65 s now"), "{text}");
+    let text = refusal(json!({"task": "squar"}));
+    assert!(
+        text.contains("\"squar\"") && text.contains("cube"),
+        "{text}"
+    );
+    assert!(refusal(json!({"brakpoint": "x"})).contains("did you mean `breakpoint`"));
+    assert!(refusal(json!({"breakpoint": "nonsense!"})).contains("ray-relay list"));
+    assert!(refusal(json!({"worker": "zz"})).contains("first six"));
+    assert!(refusal(json!({"next": "yes"})).contains("true or false"));
+    assert!(refusal(json!({"cluster": "prod"})).contains("known are default"));
+    assert!(
+        pick(json!({"rayRelay": "next"}), Children::None, &list)
+            .unwrap_err()
+            .contains("must be an object")
+    );
+}
+
+#[test]
+fn an_ended_breakpoint_says_how_it_ended() {
+    let why = "the worker was killed because the node ran out of memory";
+    let died = Breakpoint {
+        state: State::Died {
+            at: now() - Duration::from_secs(30),
+            why: why.into(),
+        },
+        ..paused("square", 1)
+    };
+    let mut list = snapshot(vec![]);
+    list.ended.push(Arc::new(died.clone()));
+    let text = pick(
+        json!({"rayRelay": {"breakpoint": died.id}}),
+        Children::None,
+        &list,
+    )
+    .unwrap_err();
+    assert!(text.contains(why) && text.contains("30 s ago"), "{text}");
+}
+
+#[test]
+fn an_echoed_address_selects_unless_the_block_says_otherwise() {
+    let (first, second) = (paused("square", 1), paused("cube", 2));
+    let list = snapshot(vec![first.clone(), second.clone()]);
+    let with = |wish: &Wish, hint| choose(wish, hint, Children::StartDebugging, &list, now());
+    let plain = Wish::default();
+    assert_eq!(
+        with(&plain, Hint::Breakpoint(second.id)),
+        Ok(Choice::Worker(Arc::new(second.clone())))
+    );
+    let wish = Wish {
+        breakpoint: Some(first.id),
+        ..Wish::default()
+    };
+    assert_eq!(
+        with(&wish, Hint::Breakpoint(second.id)),
+        Ok(Choice::Worker(Arc::new(first)))
+    );
+    assert!(
+        with(&plain, Hint::Stale)
+            .unwrap_err()
+            .to_string()
+            .contains("gone")
+    );
+}
+
+#[test]
+fn a_subprocess_joins_the_worker_that_is_being_debugged_and_no_other() {
+    let (held_one, free) = (held("square", 1), paused("cube", 2));
+    let list = snapshot(vec![held_one.clone(), free.clone()]);
+    let arguments = |id: BreakpointId| json!({"subProcessId": 9, "rayRelay": {"breakpoint": id}});
+    assert_eq!(
+        pick(arguments(held_one.id), Children::None, &list),
+        Ok(Choice::Subprocess(Arc::new(held_one.clone())))
+    );
+    assert!(
+        pick(arguments(free.id), Children::None, &list)
+            .unwrap_err()
+            .contains("has ended")
+    );
+    let two = snapshot(vec![held_one, held("cube", 2)]);
+    assert!(
+        pick(json!({"subProcessId": 9}), Children::None, &two)
+            .unwrap_err()
+            .contains("several workers")
+    );
+}
+
+proptest::proptest! {
+    #[test]
+    fn a_pattern_matches_what_it_was_made_from(parts in proptest::collection::vec("[a-c]{0,3}", 1..5), fill in "[a-c]{0,3}") {
+        let pattern = parts.join("*");
+        let text = parts.join(&fill);
+        proptest::prop_assert!(matches(&pattern, &text), "{} {}", pattern, text);
+    }
+
+    #[test]
+    fn any_block_is_read_or_refused_without_panic(key in "[a-zA-Z]{0,10}", value in ".{0,20}") {
+        let _ = read_wish(&json!({"rayRelay": {(key): value}}));
+    }
+}

@@ -1,0 +1,213 @@
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::time::timeout;
+
+use super::super::codec::{Frames, frame, parse};
+use super::super::peek::Depth;
+use super::*;
+
+fn rules(depth: Depth) -> Rules {
+    Rules {
+        depth,
+        captures: |_, name| name == b"take",
+        max_captured: 1 << 20,
+        max_passed: 1 << 26,
+    }
+}
+
+/// (client's end, worker's end, splice)
+fn spliced(
+    buffer: usize,
+) -> (
+    DuplexStream,
+    DuplexStream,
+    Splice<DuplexStream, DuplexStream>,
+) {
+    let (client, near) = duplex(buffer);
+    let (far, worker) = duplex(buffer);
+    let splice = Splice::new(
+        near,
+        Vec::new(),
+        rules(Depth::Whole),
+        far,
+        Vec::new(),
+        rules(Depth::Deciding),
+    );
+    (client, worker, splice)
+}
+
+fn message(name: &str, number: usize, filler: usize) -> Value {
+    json!({"seq": number, "type": "event", "event": name, "body": "x".repeat(filler)})
+}
+
+async fn read_all(stream: &mut DuplexStream) -> Vec<Value> {
+    let mut frames = Frames::new(1 << 26);
+    let mut all = Vec::new();
+    while stream.read_buf(frames.buffer()).await.unwrap() > 0 {
+        while let Some(body) = frames.next_body().unwrap() {
+            all.push(parse(&body).unwrap());
+        }
+    }
+    assert!(frames.into_rest().is_empty(), "no half frame is delivered");
+    all
+}
+
+#[tokio::test]
+async fn captured_messages_are_replaced_in_their_place_however_small_the_pipe() {
+    for buffer in [7, 100, 1 << 16] {
+        let (mut client, mut worker, mut splice) = spliced(buffer);
+        let sender = tokio::spawn(async move {
+            for number in 0..60 {
+                let name = if number % 3 == 0 { "take" } else { "pass" };
+                worker
+                    .write_all(&frame(&message(name, number, number * 37)))
+                    .await
+                    .unwrap();
+            }
+            worker.shutdown().await.unwrap();
+            worker
+        });
+        let receiver = tokio::spawn(async move { read_all(&mut client).await });
+        loop {
+            match splice.next().await {
+                SpliceEvent::Captured(Side::Worker, body) => {
+                    let mut taken = parse(&body).unwrap();
+                    taken["event"] = "given".into();
+                    splice.insert(Side::Client, &frame(&taken));
+                }
+                SpliceEvent::Eof(Side::Worker) => {
+                    splice.close(Side::Client);
+                    splice.flush(Side::Client).await;
+                    break;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        // The half that is closed is written out by polling on; the client never speaks.
+        let _ = timeout(Duration::from_millis(50), splice.next()).await;
+        let got = receiver.await.unwrap();
+        let numbers: Vec<_> = got.iter().map(|m| m["seq"].as_u64().unwrap()).collect();
+        assert_eq!(numbers, (0..60).collect::<Vec<_>>(), "buffer {buffer}");
+        assert!(got.iter().all(|m| m["event"]
+            == if m["seq"].as_u64().unwrap() % 3 == 0 {
+                "given"
+            } else {
+                "pass"
+            }));
+        drop(sender.await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn a_message_of_the_relays_own_never_lands_inside_anothers_frame() {
+    let (mut client, mut worker, mut splice) = spliced(1 << 16);
+    let big = frame(&message("pass", 1, 5000));
+    worker.write_all(&big[..3000]).await.unwrap();
+    assert!(
+        timeout(Duration::from_millis(20), splice.next())
+            .await
+            .is_err()
+    );
+    splice.insert(Side::Client, &frame(&message("own", 2, 0)));
+    assert!(
+        timeout(Duration::from_millis(20), splice.next())
+            .await
+            .is_err()
+    );
+    worker.write_all(&big[3000..]).await.unwrap();
+    worker
+        .write_all(&frame(&message("pass", 3, 10)))
+        .await
+        .unwrap();
+    drop(worker);
+    assert!(matches!(
+        splice.next().await,
+        SpliceEvent::Eof(Side::Worker)
+    ));
+    splice.close(Side::Client);
+    let _ = timeout(Duration::from_millis(20), splice.next()).await;
+    let seqs: Vec<_> = read_all(&mut client)
+        .await
+        .iter()
+        .map(|m| m["seq"].as_u64().unwrap())
+        .collect();
+    assert_eq!(seqs, [1, 2, 3]);
+}
+
+#[tokio::test]
+async fn half_close_of_the_client_still_lets_the_worker_answer() {
+    let (mut client, mut worker, mut splice) = spliced(1 << 16);
+    client
+        .write_all(&frame(&message("pass", 1, 10)))
+        .await
+        .unwrap();
+    client.shutdown().await.unwrap();
+    assert!(matches!(
+        splice.next().await,
+        SpliceEvent::Eof(Side::Client)
+    ));
+    splice.close(Side::Worker);
+    worker
+        .write_all(&frame(&message("pass", 2, 10)))
+        .await
+        .unwrap();
+    worker.shutdown().await.unwrap();
+    assert!(matches!(
+        splice.next().await,
+        SpliceEvent::Eof(Side::Worker)
+    ));
+    splice.close(Side::Client);
+    let _ = timeout(Duration::from_millis(20), splice.next()).await;
+    assert!(splice.finished());
+    assert_eq!(read_all(&mut worker).await[0]["seq"], 1);
+    assert_eq!(read_all(&mut client).await[0]["seq"], 2);
+}
+
+#[tokio::test]
+async fn what_is_not_dap_is_named_and_the_side_with_it() {
+    let (mut client, _worker, mut splice) = spliced(1 << 16);
+    client.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+    assert!(matches!(
+        splice.next().await,
+        SpliceEvent::Malformed(Side::Client, FrameError::BadHeader)
+    ));
+}
+
+#[tokio::test]
+async fn an_idle_direction_holds_no_buffer() {
+    let (mut client, mut worker, mut splice) = spliced(64);
+    let sender = tokio::spawn(async move {
+        for number in 0..50 {
+            worker
+                .write_all(&frame(&message(
+                    if number == 25 { "take" } else { "pass" },
+                    number,
+                    3000,
+                )))
+                .await
+                .unwrap();
+        }
+        worker
+    });
+    let mut sink = vec![0; 200_000];
+    let mut got = 0;
+    loop {
+        tokio::select! {
+            event = splice.next() => assert!(matches!(event, SpliceEvent::Captured(..))),
+            n = client.read(&mut sink) => got += n.unwrap(),
+            () = tokio::time::sleep(Duration::from_millis(100)) => break,
+        }
+    }
+    assert!(got > 49 * 3000);
+    drop(sender.await.unwrap());
+    assert_eq!(
+        splice.down.pending.capacity()
+            + splice.down.unscanned.capacity()
+            + splice.down.inserts.capacity(),
+        0
+    );
+}

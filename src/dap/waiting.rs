@@ -1,0 +1,89 @@
+//! `"next": true`: a client that waits for the next worker to pause.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
+
+use super::breakpoints_answer;
+use super::conversation::Conversation;
+use super::message::{Request, notice};
+use super::selection::{Refusal, Wish, fits};
+use super::{hang_up, refuse};
+use crate::registry::{BreakpointId, Snapshot};
+use crate::session::{Context, Permit};
+use crate::telemetry::metrics::{Outcome};
+
+/// How long a client may wait; a forgotten window does not hold a connection for good.
+const PATIENCE: Duration = Duration::from_secs(12 * 3600);
+
+/// Waits for a stop that is not in the list yet and fits `wish`, and takes it with `try_hold`.
+///
+/// # Errors
+/// How the session ended instead: the client left, or the relay ends.
+pub(super) async fn for_next<S>(
+    context: &Context,
+    mut client: Conversation<S>,
+    attach: &Request,
+    wish: &Wish,
+    try_hold: impl Fn(BreakpointId) -> Result<Permit, Refusal>,
+) -> Result<(Conversation<S>, Permit), Outcome>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut snapshots = context.registry.watch();
+    let before: HashSet<_> = stops(&snapshots.borrow_and_update()).collect();
+    let what = wish
+        .task
+        .as_deref()
+        .map(|task| format!(" in \"{}\"", super::clean(task, 60)))
+        .unwrap_or_default();
+    let waits = notice(&format!("waiting for the next breakpoint{what}"), false);
+    client.send(&waits).await.map_err(|_| Outcome::Client)?;
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        tokio::select! {
+            message = client.read() => {
+                let mut message = message.map_err(|_| Outcome::Client)?;
+                let Some(request) = Request::read(&mut message) else { continue };
+                let leaving = matches!(request.command.as_str(), "disconnect" | "terminate");
+                let answer = match request.command.as_str() {
+                    _ if leaving => request.success(Value::Null),
+                    command if command.starts_with("set") => request.success(breakpoints_answer(&request.arguments)),
+                    "threads" => request.success(serde_json::json!({"threads": []})),
+                    _ => request.failure("this session still waits for a task to stop at a breakpoint"),
+                };
+                client.send(&answer).await.map_err(|_| Outcome::Client)?;
+                if leaving {
+                    hang_up(client).await;
+                    return Err(Outcome::Client);
+                }
+            }
+            changed = snapshots.changed() => {
+                if changed.is_err() {
+                    return Err(Outcome::Drained);
+                }
+                let snapshot = snapshots.borrow_and_update().clone();
+                let new = snapshot.paused().filter(|b| !before.contains(&(b.id, b.stop)) && fits(wish, b));
+                // Somebody else may be quicker; then it is the one after.
+                if let Some(permit) = new.into_iter().find_map(|b| try_hold(b.id).ok()) {
+                    return Ok((client, permit));
+                }
+            }
+            () = context.shutdown.drain.cancelled() => {
+                refuse(client, attach, "the relay is being shut down").await;
+                return Err(Outcome::Drained);
+            }
+            () = tokio::time::sleep_until(deadline) => {
+                refuse(client, attach, "nothing stopped at a breakpoint for 12 hours; attach again to go on waiting").await;
+                return Err(Outcome::Refused);
+            }
+        }
+    }
+}
+
+fn stops(snapshot: &Snapshot) -> impl Iterator<Item = (BreakpointId, u64)> {
+    snapshot.paused().map(|b| (b.id, b.stop))
+}

@@ -1,0 +1,152 @@
+//! Why a head gave no usable answer.
+//!
+//! Each `Display` is one sentence with the next step. What comes from the head is cut and
+//! cleaned; no token is ever part of it.
+
+use std::time::Duration;
+
+/// Longest piece of a head's own words in a message, in characters.
+const MAX_WORDS: usize = 200;
+
+/// Why a head gave no usable answer. `Display` is a sentence with the next step.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum HeadError {
+    /// No connection, or it broke before an answer.
+    #[error(
+        "cannot reach the Ray head at {address}: {cause}; is Ray up, and is this its dashboard address?"
+    )]
+    Unreachable {
+        /// Configured address.
+        address: String,
+        /// The system's words.
+        cause: String,
+    },
+    /// No answer within the deadline.
+    #[error(
+        "the Ray head at {address} gave no answer within {seconds:.1} s; is it overloaded, or is something in between that swallows packets?",
+        seconds = .after.as_secs_f64()
+    )]
+    TimedOut {
+        /// Configured address.
+        address: String,
+        /// The deadline.
+        after: Duration,
+    },
+    /// 401: the head wants a token and none was sent.
+    #[error(
+        "the Ray head at {address} wants Ray's authentication token: set RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH or `token_file` of this cluster"
+    )]
+    TokenMissing {
+        /// Configured address.
+        address: String,
+    },
+    /// 401 or 403 although a token was sent.
+    #[error(
+        "the Ray head at {address} refuses the token from {source_name}: put the cluster's current token there"
+    )]
+    TokenRefused {
+        /// Configured address.
+        address: String,
+        /// Where the token came from.
+        source_name: String,
+    },
+    /// Another status than 200.
+    #[error(
+        "the Ray head at {address} answered {status}: {words}; is this the dashboard of a Ray 2.9 or later?"
+    )]
+    Status {
+        /// Configured address.
+        address: String,
+        /// HTTP status.
+        status: u16,
+        /// Ray's message, cut and cleaned.
+        words: String,
+    },
+    /// Something else than the expected JSON.
+    #[error(
+        "the Ray head at {address} answered with something else than Ray's JSON ({cause}); is this its dashboard address?"
+    )]
+    NotJson {
+        /// Configured address.
+        address: String,
+        /// The parser's words.
+        cause: String,
+    },
+    /// More than the relay is ready to hold.
+    #[error(
+        "the Ray head at {address} answered with more than {limit} bytes; is this its dashboard address?"
+    )]
+    TooLarge {
+        /// Configured address.
+        address: String,
+        /// The bound.
+        limit: usize,
+    },
+    /// The request cannot be sent as it is.
+    #[error("the request cannot be sent to the Ray head at {address}: {cause}")]
+    BadRequest {
+        /// Configured address.
+        address: String,
+        /// What is wrong with it.
+        cause: String,
+    },
+}
+
+/// Why a client for a head could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum HeadConfigError {
+    /// Not an `http` or `https` URL with a host.
+    #[error(
+        "`ray_address` of cluster {cluster} is {found:?}: give the dashboard's URL, such as http://127.0.0.1:8265"
+    )]
+    Address {
+        /// Cluster.
+        cluster: String,
+        /// What is configured.
+        found: String,
+    },
+    /// An `https` head cannot be verified without certificate authorities.
+    #[error(
+        "`ray_address` of cluster {cluster} is https, but no certificate authorities could be loaded ({cause}): install ca-certificates or set SSL_CERT_FILE"
+    )]
+    Roots {
+        /// Cluster.
+        cluster: String,
+        /// The system's words.
+        cause: String,
+    },
+}
+
+/// The head's words made fit for a terminal and a log: no control characters, no line breaks,
+/// at most 200 characters.
+pub(crate) fn clean(words: &str) -> String {
+    let mut cleaned = String::new();
+    for word in words.split(|c: char| c.is_whitespace() || c.is_control()) {
+        if word.is_empty() {
+            continue;
+        }
+        if !cleaned.is_empty() {
+            cleaned.push(' ');
+        }
+        cleaned.push_str(word);
+        if cleaned.len() > 4 * MAX_WORDS {
+            break;
+        }
+    }
+    match cleaned.char_indices().nth(MAX_WORDS) {
+        Some((end, _)) => {
+            cleaned.truncate(end);
+            cleaned + "…"
+        }
+        None => cleaned,
+    }
+}
+
+/// The innermost cause of `error`: hyper's own layers say only "client error (Connect)".
+pub(super) fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut cause = error;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    clean(&cause.to_string())
+}

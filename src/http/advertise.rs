@@ -1,0 +1,312 @@
+//! Which address names which breakpoint, by the configured [`Advertise`] mode.
+//!
+//! Filled by the dashboard rewriting, read back by the DAP side when an attach request echoes
+//! the address. Invariants: an address stays with its breakpoint while that lives and is not
+//! given to another for [`HOLD`] after; everything is bounded; where no address is left, the
+//! breakpoint goes without one (the plain address) instead of taking over another's.
+
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::spelling;
+use crate::config::Advertise;
+use crate::registry::{BreakpointId, Snapshot};
+
+/// How long an address stays reserved after its breakpoint was seen to have ended.
+pub const HOLD: Duration = Duration::from_secs(600);
+
+/// Hosts under which clients reach the relay; the one not used for longest is forgotten.
+const MAX_HOSTS: usize = 64;
+
+/// Breakpoints with a spelling, for each host.
+const MAX_IDS: usize = 16_384;
+
+/// Once full, how often at most the ended ones are looked for.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
+/// The place of the id in `advertise.host`.
+const PLACE: &str = "{id}";
+
+/// The address by which a client reached the relay.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reached {
+    /// Canonical host without brackets: an IP address as the standard library prints it, or a
+    /// name in lower case.
+    pub host: String,
+    /// Port; 80 where the client named none.
+    pub port: u16,
+}
+
+/// What a host in an attach request stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resolved {
+    /// The relay, and no breakpoint in particular.
+    Plain,
+    /// This breakpoint (which may have ended meanwhile).
+    Breakpoint(BreakpointId),
+    /// The form of an address for one breakpoint, but nobody was given it, or long ago.
+    Unknown,
+}
+
+/// The advertised addresses of this process.
+#[derive(Debug)]
+pub struct Table {
+    mode: Advertise,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By canonical host.
+    hosts: HashMap<String, Slots>,
+    /// Of `ports` mode.
+    ports: Slots,
+}
+
+#[derive(Debug, Default)]
+struct Slots {
+    by_id: HashMap<BreakpointId, u32>,
+    by_slot: HashMap<u32, Slot>,
+    used: Option<Instant>,
+    swept: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    id: BreakpointId,
+    /// When it was first seen to be over.
+    ended: Option<Instant>,
+}
+
+impl Table {
+    /// An empty table for the configured mode.
+    pub fn new(mode: Advertise) -> Self {
+        Self {
+            mode,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Tells what is alive now, so that addresses of ended breakpoints can be reused in time.
+    /// To be called with the snapshot whose breakpoints are about to be advertised under `host`.
+    pub fn observe(&self, host: &str, snapshot: &Snapshot) {
+        let now = Instant::now();
+        let mut state = self.state();
+        let slots = match self.mode {
+            Advertise::Single => state.hosts.get_mut(host),
+            Advertise::Ports(_) => Some(&mut state.ports),
+            Advertise::Host(_) => None,
+        };
+        if let Some(slots) = slots {
+            let live: HashSet<BreakpointId> = snapshot.live.iter().map(|b| b.id).collect();
+            for slot in slots.by_slot.values_mut() {
+                match live.contains(&slot.id) {
+                    true => slot.ended = None,
+                    false => _ = slot.ended.get_or_insert(now),
+                }
+            }
+        }
+    }
+
+    /// The host and port to give to a client that reached the relay at `reached`: those of the
+    /// breakpoint `id`, or the plain address without one, or where there is none to spare.
+    pub fn address(&self, reached: &Reached, id: Option<BreakpointId>) -> (String, u16) {
+        let Some(id) = id else {
+            return (reached.host.clone(), reached.port);
+        };
+        let port = self.advertise_port(id).unwrap_or(reached.port);
+        (self.advertise(&reached.host, id), port)
+    }
+
+    /// The host that names `id` to a client that knows the relay as `host` (canonical). Without
+    /// brackets. In `ports` mode, and where no spelling is free, `host` itself.
+    pub fn advertise(&self, host: &str, id: BreakpointId) -> String {
+        match &self.mode {
+            Advertise::Ports(_) => host.to_owned(),
+            Advertise::Host(template) => template.replace(PLACE, &id.to_string()),
+            Advertise::Single => {
+                let spellings = spelling::capacity(host);
+                // Slot 0 is the plain spelling.
+                match self.slots(host).assign(id, 1..=spellings - 1) {
+                    Some(slot) => spelling::spell(host, slot),
+                    None => host.to_owned(),
+                }
+            }
+        }
+    }
+
+    /// What `dialed`, the host of an attach request, stands for.
+    pub fn resolve(&self, dialed: &str) -> Resolved {
+        match &self.mode {
+            Advertise::Ports(_) => Resolved::Plain,
+            Advertise::Host(template) => match id_in(template, dialed) {
+                None => Resolved::Plain,
+                Some(text) => text.parse().map_or(Resolved::Unknown, Resolved::Breakpoint),
+            },
+            Advertise::Single => {
+                let (host, slot) = spelling::read(dialed);
+                if slot == 0 {
+                    return Resolved::Plain;
+                }
+                let state = self.state();
+                let id = state.hosts.get(&host).and_then(|slots| slots.by_slot.get(&slot));
+                id.map_or(Resolved::Unknown, |slot| Resolved::Breakpoint(slot.id))
+            }
+        }
+    }
+
+    /// The port of its own that names `id`, in `ports` mode and while one is free.
+    pub fn advertise_port(&self, id: BreakpointId) -> Option<u16> {
+        let Advertise::Ports(range) = &self.mode else { return None };
+        let range = u32::from(*range.start())..=u32::from(*range.end());
+        self.state().ports.assign(id, range).and_then(|port| port.try_into().ok())
+    }
+
+    /// The breakpoint that `port` was given to, in `ports` mode.
+    pub fn breakpoint_at(&self, port: u16) -> Option<BreakpointId> {
+        self.state().ports.by_slot.get(&u32::from(port)).map(|slot| slot.id)
+    }
+
+    /// `host` is a name that the `host` mode gives out, or the domain below which they all are.
+    pub fn covers(&self, host: &str) -> bool {
+        let Advertise::Host(template) = &self.mode else { return false };
+        let domain = template.strip_prefix(PLACE).and_then(|rest| rest.strip_prefix('.'));
+        domain.is_some_and(|domain| domain.eq_ignore_ascii_case(host))
+            || id_in(template, host).is_some_and(|id| id.parse::<BreakpointId>().is_ok())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing below panics half-way through a change, so a poisoned table is still whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn slots(&self, host: &str) -> SlotsGuard<'_> {
+        let mut state = self.state();
+        if !state.hosts.contains_key(host) && state.hosts.len() >= MAX_HOSTS {
+            let oldest = state.hosts.iter().min_by_key(|(_, slots)| slots.used);
+            if let Some(oldest) = oldest.map(|(host, _)| host.clone()) {
+                state.hosts.remove(&oldest);
+            }
+        }
+        SlotsGuard {
+            state,
+            host: host.to_owned(),
+        }
+    }
+}
+
+/// The slots of one host under the table's lock.
+struct SlotsGuard<'a> {
+    state: MutexGuard<'a, State>,
+    host: String,
+}
+
+impl SlotsGuard<'_> {
+    fn assign(mut self, id: BreakpointId, range: RangeInclusive<u32>) -> Option<u32> {
+        let slots = self.state.hosts.entry(std::mem::take(&mut self.host)).or_default();
+        slots.assign(id, range)
+    }
+}
+
+impl Slots {
+    /// The slot of `id` out of `range`: the one it has, or else the first free one from where
+    /// its bits point, so that replicas mostly agree.
+    fn assign(&mut self, id: BreakpointId, range: RangeInclusive<u32>) -> Option<u32> {
+        let now = Instant::now();
+        self.used = Some(now);
+        if let Some(slot) = self.by_id.get(&id) {
+            let slot = *slot;
+            if let Some(taken) = self.by_slot.get_mut(&slot) {
+                taken.ended = None;
+            }
+            return Some(slot);
+        }
+        let count = (range.end() + 1).checked_sub(*range.start()).filter(|count| *count > 0)?;
+        if self.by_id.len() >= MAX_IDS.min(count as usize) && !self.sweep(now) {
+            return None;
+        }
+        let first = (id.bits() % u64::from(count)) as u32;
+        let slot = (0..count)
+            .map(|step| range.start() + (first + step) % count)
+            .find(|slot| !self.by_slot.contains_key(slot))?;
+        self.by_id.insert(id, slot);
+        self.by_slot.insert(slot, Slot { id, ended: None });
+        Some(slot)
+    }
+
+    /// Frees what ended more than [`HOLD`] ago; whether there was any.
+    fn sweep(&mut self, now: Instant) -> bool {
+        if self.swept.is_some_and(|at| now.duration_since(at) < SWEEP_EVERY) {
+            return false;
+        }
+        self.swept = Some(now);
+        let before = self.by_slot.len();
+        self.by_slot
+            .retain(|_, slot| slot.ended.is_none_or(|at| now.duration_since(at) < HOLD));
+        self.by_id.retain(|_, slot| self.by_slot.contains_key(slot));
+        self.by_slot.len() < before
+    }
+}
+
+/// What stands in the place of the id where `host` has the form of `template`.
+fn id_in(template: &str, host: &str) -> Option<String> {
+    let template = template.to_ascii_lowercase();
+    let (before, after) = template.split_once(PLACE)?;
+    let host = host.trim_end_matches('.').to_ascii_lowercase();
+    let id = host.strip_prefix(before)?.strip_suffix(after)?;
+    (!id.is_empty() && !id.contains('.')).then(|| id.to_owned())
+}
+
+impl Reached {
+    /// `host[:port]` as in a `Host` header; `None` where it is no such thing. IP addresses may be
+    /// spelled in any way that a resolver takes.
+    pub fn parse(authority: &str) -> Option<Self> {
+        Self::with_default(authority, 80)
+    }
+
+    /// The same, with the port that stands for none.
+    pub(crate) fn with_default(authority: &str, default: u16) -> Option<Self> {
+        let (host, port) = split_port(authority)?;
+        let port = match port {
+            None | Some("") => default,
+            Some(port) if port.bytes().all(|b| b.is_ascii_digit()) => port.parse().ok()?,
+            Some(_) => return None,
+        };
+        let bracketed = host.starts_with('[');
+        let (host, _) = spelling::read(host);
+        let ip = host.parse::<IpAddr>().ok();
+        if bracketed != matches!(ip, Some(IpAddr::V6(_))) || (ip.is_none() && !spelling::is_name(&host)) {
+            return None;
+        }
+        let host = host.strip_suffix('.').map_or(host.clone(), str::to_owned);
+        Some(Self { host, port })
+    }
+
+    /// The host is an IP address.
+    pub fn is_ip(&self) -> bool {
+        self.host.parse::<IpAddr>().is_ok()
+    }
+}
+
+fn split_port(authority: &str) -> Option<(&str, Option<&str>)> {
+    if authority.starts_with('[') {
+        let (host, rest) = authority.split_at(authority.find(']')? + 1);
+        return match rest.strip_prefix(':') {
+            Some(port) => Some((host, Some(port))),
+            None => rest.is_empty().then_some((host, None)),
+        };
+    }
+    match authority.split_once(':') {
+        Some((host, port)) => Some((host, Some(port))),
+        None => Some((authority, None)),
+    }
+}
+
+#[cfg(test)]
+#[path = "advertise/tests.rs"]
+mod tests;

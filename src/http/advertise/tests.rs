@@ -1,0 +1,151 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use crate::registry::{Breakpoint, Kind, Names, Reason, State as Life};
+
+fn id(n: u32) -> BreakpointId {
+    BreakpointId::derive("default", &format!("{n:056x}"))
+}
+
+fn living(ids: impl IntoIterator<Item = BreakpointId>) -> Snapshot {
+    let live = ids.into_iter().map(|id| {
+        Arc::new(Breakpoint {
+            id,
+            kind: Kind::Debugpy,
+            cluster: "default".into(),
+            node_id: String::new(),
+            node_ip: [10, 0, 0, 1].into(),
+            worker_id: String::new(),
+            pid: 1,
+            port: 1,
+            paused_threads: 1,
+            names: Names::default(),
+            reason: Reason::Breakpoint,
+            location: None,
+            first_seen: SystemTime::UNIX_EPOCH,
+            stop: 1,
+            state: Life::Paused,
+        })
+    });
+    Snapshot {
+        live: live.collect(),
+        ..Snapshot::default()
+    }
+}
+
+#[test]
+fn a_spelling_comes_back_as_its_breakpoint() {
+    let table = Table::new(Advertise::Single);
+    for host in ["127.0.0.1", "localhost", "::1"] {
+        let (a, b) = (table.advertise(host, id(1)), table.advertise(host, id(2)));
+        assert_ne!(a, b);
+        assert_eq!(table.advertise(host, id(1)), a, "stable");
+        assert_eq!(table.resolve(&a), Resolved::Breakpoint(id(1)));
+        assert_eq!(table.resolve(&b), Resolved::Breakpoint(id(2)));
+        assert_eq!(table.resolve(host), Resolved::Plain);
+    }
+    assert_eq!(table.resolve("LOCALHOST"), Resolved::Unknown);
+    assert_eq!(table.resolve("another.host"), Resolved::Plain);
+    assert_eq!(table.resolve("0x7f.0.0x0.01"), Resolved::Unknown);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_address_is_reused_ten_minutes_after_its_end_and_not_before() {
+    // Three letters: eight spellings, of which seven name breakpoints.
+    let table = Table::new(Advertise::Single);
+    let given: Vec<String> = (0..7).map(|n| table.advertise("abc", id(n))).collect();
+    assert_eq!(table.advertise("abc", id(7)), "abc", "nothing left: the plain address");
+    table.observe("abc", &living((1..7).map(id)));
+    tokio::time::advance(HOLD - Duration::from_secs(1)).await;
+    assert_eq!(table.advertise("abc", id(7)), "abc");
+    assert_eq!(table.resolve(&given[0]), Resolved::Breakpoint(id(0)));
+    tokio::time::advance(Duration::from_secs(2)).await;
+    assert_eq!(table.advertise("abc", id(7)), given[0]);
+    assert_eq!(table.resolve(&given[0]), Resolved::Breakpoint(id(7)));
+    for n in 1..7u32 {
+        assert_eq!(table.advertise("abc", id(n)), given[n as usize], "the living keep theirs");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_comes_back_keeps_its_address() {
+    let table = Table::new(Advertise::Single);
+    let given = table.advertise("127.0.0.1", id(1));
+    table.observe("127.0.0.1", &living([]));
+    tokio::time::advance(HOLD / 2).await;
+    table.observe("127.0.0.1", &living([id(1)]));
+    tokio::time::advance(HOLD).await;
+    assert_eq!(table.resolve(&given), Resolved::Breakpoint(id(1)));
+}
+
+#[test]
+fn ports_are_stable_and_run_out() {
+    let table = Table::new(Advertise::Ports(5700..=5702));
+    let ports: Vec<u16> = (0..3).map(|n| table.advertise_port(id(n)).unwrap()).collect();
+    for (n, port) in ports.iter().enumerate() {
+        assert!((5700..=5702).contains(port));
+        assert_eq!(table.breakpoint_at(*port), Some(id(n as u32)));
+        assert_eq!(table.advertise_port(id(n as u32)), Some(*port));
+    }
+    assert_eq!(table.advertise_port(id(3)), None);
+    let reached = Reached::parse("relay:5678").unwrap();
+    assert_eq!(table.address(&reached, Some(id(3))), ("relay".to_owned(), 5678));
+    assert_eq!(table.address(&reached, Some(id(1))), ("relay".to_owned(), ports[1]));
+    assert_eq!(table.resolve("127.0.0.1"), Resolved::Plain);
+}
+
+#[test]
+fn names_from_a_template() {
+    let table = Table::new(Advertise::Host("{id}.debug.example.com".to_owned()));
+    let reached = Reached::parse("relay.example.com").unwrap();
+    let (host, port) = table.address(&reached, Some(id(1)));
+    assert_eq!((host.as_str(), port), (format!("{}.debug.example.com", id(1)).as_str(), 80));
+    assert_eq!(table.resolve(&host.to_uppercase()), Resolved::Breakpoint(id(1)));
+    assert_eq!(table.resolve("uuuuuuuu.debug.example.com"), Resolved::Unknown);
+    assert_eq!(table.resolve("127.0.0.1"), Resolved::Plain);
+    assert!(table.covers(&host) && table.covers("debug.example.com"));
+    assert!(!table.covers("example.com") && !table.covers("evil.debug.example.com"));
+}
+
+#[test]
+fn hosts_are_bounded() {
+    let table = Table::new(Advertise::Single);
+    for n in 0..200u8 {
+        table.advertise(&format!("10.0.0.{n}"), id(1));
+    }
+    assert_eq!(table.state().hosts.len(), MAX_HOSTS);
+    let kept = table.advertise("10.0.0.199", id(1));
+    assert_eq!(table.resolve(&kept), Resolved::Breakpoint(id(1)));
+}
+
+#[test]
+fn ids_are_bounded() {
+    let table = Table::new(Advertise::Single);
+    let mut texts = HashSet::new();
+    for n in 0..MAX_IDS as u32 {
+        assert!(texts.insert(table.advertise("127.0.0.1", id(n))));
+    }
+    assert_eq!(table.advertise("127.0.0.1", id(u32::MAX)), "127.0.0.1");
+}
+
+#[test]
+fn hosts_as_clients_write_them() {
+    for (text, host, port) in [
+        ("127.0.0.1:5678", "127.0.0.1", 5678),
+        ("localhost", "localhost", 80),
+        ("LocalHost.:1", "localhost", 1),
+        ("0x7f.0.0x0.01:5678", "127.0.0.1", 5678),
+        ("[::1]:5678", "::1", 5678),
+        ("[0:0:0:0:0:0:0:01]", "::1", 80),
+        ("relay_1.example.com:", "relay_1.example.com", 80),
+    ] {
+        let reached = Reached::parse(text).unwrap();
+        assert_eq!((reached.host.as_str(), reached.port), (host, port), "{text}");
+    }
+    for text in ["", ":1", "a b", "a:70000", "a:+1", "::1", "[::1", "[a]", "[::1]x", "u@h", "a:1:2", "[127.0.0.1]"] {
+        assert_eq!(Reached::parse(text), None, "{text}");
+    }
+}

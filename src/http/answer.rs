@@ -1,0 +1,95 @@
+//! Answers that the relay gives itself.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Empty, Full};
+use hyper::body::{Frame, SizeHint};
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use hyper::{Response, StatusCode};
+use serde::Serialize;
+
+use crate::head::BodyError;
+
+/// Body of every answer.
+pub(crate) type Body = UnsyncBoxBody<Bytes, BodyError>;
+
+/// A whole body.
+pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// No body.
+pub(crate) fn empty() -> Body {
+    Empty::new().map_err(|never| match never {}).boxed_unsync()
+}
+
+/// `body`, which keeps `guard` until it has been sent or dropped.
+pub(crate) fn held<G: Send + Unpin + 'static>(body: Body, guard: G) -> Body {
+    Held { body, _guard: guard }.boxed_unsync()
+}
+
+struct Held<G> {
+    body: Body,
+    _guard: G,
+}
+
+impl<G: Unpin> hyper::body::Body for Held<G> {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Bytes of the relay's own, with what every one of its answers carries.
+pub(crate) fn own(status: StatusCode, kind: &'static str, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// JSON on one line, ended as a terminal likes it.
+pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Response<Body> {
+    let mut text = serde_json::to_vec(value).unwrap_or_default();
+    text.push(b'\n');
+    own(status, "application/json", full(text))
+}
+
+/// `{"error": sentence}`.
+pub(crate) fn error(status: StatusCode, sentence: impl std::fmt::Display) -> Response<Body> {
+    json(status, &serde_json::json!({ "error": sentence.to_string() }))
+}
+
+/// The sentence alone, as Ray's own errors are, because Ray's tools print the body.
+pub(crate) fn text(status: StatusCode, sentence: impl std::fmt::Display) -> Response<Body> {
+    own(status, "text/plain; charset=utf-8", full(format!("{sentence}\n")))
+}
+
+/// 405 with what is allowed instead.
+pub(crate) fn read_only() -> Response<Body> {
+    let mut response = error(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "the relay's API only takes GET and HEAD requests",
+    );
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+    response
+}

@@ -1,0 +1,182 @@
+//! The relay's own read-only API: breakpoints, sessions, health and metrics.
+//!
+//! Pure functions of a snapshot, called by [`super::connection`]. A node's address is shown for
+//! reading; the debugger's port never is.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use hyper::{Response, StatusCode};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::SessionRow;
+use super::answer::{self, Body};
+use crate::registry::breakpoint::unix_seconds;
+use crate::registry::{Breakpoint, BreakpointId, Holder, Kind, Location, Reason, Snapshot, State};
+use crate::telemetry::Metrics;
+
+/// One breakpoint as clients see it: in the list and in events.
+#[derive(Debug, Serialize)]
+pub(crate) struct Row<'a> {
+    id: BreakpointId,
+    kind: Kind,
+    state: &'static str,
+    holder: Option<&'a Holder>,
+    cluster: &'a str,
+    node_id: &'a str,
+    node_ip: std::net::IpAddr,
+    worker_id: &'a str,
+    pid: u32,
+    job_id: Option<&'a str>,
+    task_id: Option<&'a str>,
+    name: String,
+    title: String,
+    actor_id: Option<&'a str>,
+    actor_name: Option<&'a str>,
+    rank: Option<u32>,
+    reason: Reason,
+    location: Option<&'a Location>,
+    stop: u64,
+    #[serde(serialize_with = "unix_seconds")]
+    first_seen: SystemTime,
+    waiting_seconds: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<&'a str>,
+}
+
+impl<'a> Row<'a> {
+    /// `breakpoint` at `now`.
+    pub(crate) fn new(breakpoint: &'a Breakpoint, now: SystemTime) -> Self {
+        let names = &breakpoint.names;
+        Self {
+            id: breakpoint.id,
+            kind: breakpoint.kind,
+            state: breakpoint.state.word(),
+            holder: breakpoint.holder(),
+            cluster: &breakpoint.cluster,
+            node_id: &breakpoint.node_id,
+            node_ip: breakpoint.node_ip,
+            worker_id: &breakpoint.worker_id,
+            pid: breakpoint.pid,
+            job_id: names.job_id.as_deref(),
+            task_id: names.task_id.as_deref(),
+            name: breakpoint.name(),
+            title: breakpoint.title(),
+            actor_id: names.actor_id.as_deref(),
+            actor_name: names.actor_name.as_deref(),
+            rank: names.rank,
+            reason: breakpoint.reason,
+            location: breakpoint.location.as_ref(),
+            stop: breakpoint.stop,
+            first_seen: breakpoint.first_seen,
+            waiting_seconds: seconds(breakpoint.waiting(now)),
+            why: match &breakpoint.state {
+                State::Died { why, .. } => Some(why),
+                State::Paused | State::Attached(_) | State::Released { .. } => None,
+            },
+        }
+    }
+}
+
+/// Seconds with milliseconds.
+fn seconds(duration: Duration) -> f64 {
+    duration.as_millis() as f64 / 1000.0
+}
+
+/// The whole list as JSON, the ended ones behind the live ones where wanted.
+pub(crate) fn list(snapshot: &Snapshot, ended: bool) -> Value {
+    let (now, instant) = (SystemTime::now(), Instant::now());
+    let ended = snapshot.ended.iter().filter(|_| ended);
+    let rows: Vec<Row<'_>> = snapshot
+        .live
+        .iter()
+        .chain(ended)
+        .map(|breakpoint| Row::new(breakpoint, now))
+        .collect();
+    let clusters: Vec<Value> = snapshot
+        .clusters
+        .iter()
+        .map(|cluster| {
+            let age = cluster.polled.map(|at| seconds(instant.saturating_duration_since(at)));
+            json!({
+                "name": *cluster.name,
+                "ray_version": cluster.ray_version,
+                "snapshot_age_seconds": age,
+                "trouble": cluster.trouble,
+            })
+        })
+        .collect();
+    json!({
+        "breakpoints": rows,
+        "snapshot_age_seconds": snapshot.age(instant).map(seconds),
+        "clusters": clusters,
+    })
+}
+
+/// `GET /relay/v1/breakpoints`, `?ended=1` with those that ended a short while ago.
+pub(crate) fn breakpoints(snapshot: &Snapshot, query: Option<&str>) -> Response<Body> {
+    let mut ended = false;
+    for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+        ended = match pair {
+            "ended=1" | "ended=true" => true,
+            "ended=0" | "ended=false" => false,
+            _ => {
+                let sentence = "the only parameter of /relay/v1/breakpoints is ended=1, which includes those that ended a short while ago";
+                return answer::error(StatusCode::BAD_REQUEST, sentence);
+            }
+        };
+    }
+    answer::json(StatusCode::OK, &list(snapshot, ended))
+}
+
+/// `GET /relay/v1/sessions`.
+pub(crate) fn sessions(rows: &[SessionRow]) -> Response<Body> {
+    answer::json(StatusCode::OK, &json!({ "sessions": rows }))
+}
+
+/// `GET /relay/healthz`: the process runs.
+pub(crate) fn healthz() -> Response<Body> {
+    answer::json(StatusCode::OK, &json!({ "status": "ok" }))
+}
+
+/// `GET /relay/readyz`: every cluster's list is there and not older than `stale_after`.
+pub(crate) fn readyz(snapshot: &Snapshot, stale_after: Duration) -> Response<Body> {
+    let now = Instant::now();
+    let mut reasons: Vec<String> = snapshot
+        .clusters
+        .iter()
+        .filter_map(|cluster| {
+            let because = match &cluster.trouble {
+                Some(trouble) => format!(": {trouble}"),
+                None => String::new(),
+            };
+            let name = &cluster.name;
+            let Some(polled) = cluster.polled else {
+                return Some(format!("cluster {name} has not answered yet{because}"));
+            };
+            let age = now.saturating_duration_since(polled);
+            (age > stale_after).then(|| {
+                let age = age.as_secs_f64();
+                format!("cluster {name} last answered {age:.1} s ago{because}")
+            })
+        })
+        .collect();
+    if snapshot.clusters.is_empty() {
+        reasons.push("no cluster has been asked yet".to_owned());
+    }
+    if reasons.is_empty() {
+        return answer::json(StatusCode::OK, &json!({ "status": "ok" }));
+    }
+    let body = json!({ "error": reasons.join("; "), "reasons": reasons });
+    answer::json(StatusCode::SERVICE_UNAVAILABLE, &body)
+}
+
+/// `GET /relay/metrics`.
+pub(crate) fn metrics(metrics: &Metrics, snapshot: &Snapshot) -> Response<Body> {
+    let text = metrics.render(snapshot);
+    answer::own(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", answer::full(text))
+}
+
+#[cfg(test)]
+#[path = "api/tests.rs"]
+mod tests;

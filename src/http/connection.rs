@@ -1,0 +1,233 @@
+//! One HTTP connection: deadlines, draining, and the tasks of its WebSockets.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::header::CONTENT_LENGTH;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::answer::{self, Body};
+use super::route::{EXISTS, Route};
+use super::{HttpContext, api, dashboard, events, guard};
+use crate::telemetry::metrics::{self, RefusalKind};
+
+/// Largest head of a request, and read buffer of a connection.
+const MAX_HEAD: usize = 64 * 1024;
+
+/// Requests at a time on one HTTP/2 connection. A dashboard page opens some dozens.
+const MAX_STREAMS: u32 = 128;
+
+/// How long a connection that was idle for too long may take to say goodbye.
+const GOODBYE: Duration = Duration::from_secs(5);
+
+/// Probe of an HTTP/2 connection on which something is going on, so that a client that is gone
+/// does not hold a log stream open for ever.
+const PROBE: Duration = Duration::from_secs(30);
+
+/// What the handlers know of the connection that a request came on.
+#[derive(Clone)]
+pub(crate) struct Connection {
+    /// The client.
+    pub(crate) peer: SocketAddr,
+    /// Owns what outlives a request: upgraded connections.
+    pub(crate) tasks: TaskTracker,
+    /// Fires when the relay drains, and when the connection is given up.
+    pub(crate) closing: CancellationToken,
+}
+
+/// Serves HTTP/1.1 or HTTP/2 on `stream` until the client leaves, or falls silent between requests
+/// for `http.header_timeout`, or `shutdown` fires and what is in progress is done or
+/// `listen.drain_timeout` has passed. WebSockets on this connection end before this returns, or
+/// when it is dropped.
+pub async fn serve_connection<S>(stream: S, peer: SocketAddr, ctx: Arc<HttpContext>, shutdown: CancellationToken)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let header_timeout = ctx.config.http.header_timeout;
+    let drain_timeout = ctx.config.listen.drain_timeout;
+    let connection = Connection {
+        peer,
+        tasks: TaskTracker::new(),
+        closing: shutdown.child_token(),
+    };
+    let _give_up = connection.closing.clone().drop_guard();
+    let (active, activity) = watch::channel(0usize);
+    let active = Arc::new(active);
+
+    let builder = builder(header_timeout);
+    let service = service_fn(|request| {
+        let busy = Busy::new(&active);
+        let handled = handle(Arc::clone(&ctx), connection.clone(), request);
+        async move {
+            let response = Box::pin(handled).await;
+            Ok::<_, Infallible>(response.map(|body| answer::held(body, busy)))
+        }
+    });
+    let mut served = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
+    let mut idle = pin!(idle_for(activity, header_timeout));
+    let mut deadline: Option<Instant> = None;
+    loop {
+        let expired = async {
+            match deadline {
+                Some(at) => sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            ended = served.as_mut() => {
+                if let Err(error) = ended {
+                    // Clients that vanish or talk nonsense are everyday life.
+                    tracing::debug!(%peer, error = %chain(&*error), "http connection ended");
+                }
+                break;
+            }
+            () = shutdown.cancelled(), if deadline.is_none() => {
+                served.as_mut().graceful_shutdown();
+                deadline = Some(Instant::now() + drain_timeout);
+            }
+            () = idle.as_mut(), if deadline.is_none() => {
+                served.as_mut().graceful_shutdown();
+                deadline = Some(Instant::now() + GOODBYE);
+            }
+            () = expired => break,
+        }
+    }
+    connection.tasks.close();
+    connection.tasks.wait().await;
+}
+
+fn builder(header_timeout: Duration) -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(header_timeout)
+        .max_buf_size(MAX_HEAD);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_header_list_size(MAX_HEAD as u32)
+        .keep_alive_interval(PROBE)
+        .keep_alive_timeout(PROBE);
+    builder
+}
+
+/// Resolves once no request has been in progress for `quiet`, from the start on.
+async fn idle_for(mut activity: watch::Receiver<usize>, quiet: Duration) {
+    loop {
+        let busy = *activity.borrow_and_update() > 0;
+        tokio::select! {
+            () = sleep(quiet), if !busy => return,
+            changed = activity.changed() => if changed.is_err() { return },
+        }
+    }
+}
+
+/// A request in progress, until the last byte of its answer is gone.
+struct Busy(Arc<watch::Sender<usize>>);
+
+impl Busy {
+    fn new(active: &Arc<watch::Sender<usize>>) -> Self {
+        active.send_modify(|count| *count += 1);
+        Self(Arc::clone(active))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
+}
+
+fn handle(
+    ctx: Arc<HttpContext>,
+    connection: Connection,
+    request: Request<Incoming>,
+) -> impl Future<Output = Response<Body>> + Send {
+    async move {
+        let head_only = request.method() == Method::HEAD;
+        let (route, response) = answer(&ctx, &connection, request).await;
+        ctx.metrics.http_request(route, response.status().as_u16());
+        if head_only { without_body(response) } else { response }
+    }
+}
+
+async fn answer(
+    ctx: &Arc<HttpContext>,
+    connection: &Connection,
+    request: Request<Incoming>,
+) -> (metrics::Route, Response<Body>) {
+    let (parts, body) = request.into_parts();
+    let reached = match guard::check(&parts, &ctx.config, &ctx.advertised) {
+        Ok(reached) => reached,
+        Err(refusal) => {
+            tracing::debug!(peer = %connection.peer, %refusal, "request refused");
+            ctx.metrics.refused(RefusalKind::Forbidden);
+            let refused = answer::error(refusal.status(), &refusal);
+            return (metrics::Route::Refused, refused);
+        }
+    };
+    let path = parts.uri.path().to_owned();
+    let route = Route::of(&path);
+    let own = !matches!(route, Route::Dashboard | Route::Cluster(..));
+    if own && !matches!(parts.method, Method::GET | Method::HEAD) {
+        return (route.label(), answer::read_only());
+    }
+    let head_only = parts.method == Method::HEAD;
+    let response = match route {
+        Route::Breakpoints => api::breakpoints(&ctx.registry.snapshot(), parts.uri.query()),
+        Route::Sessions => api::sessions(&ctx.sessions.rows()),
+        Route::Events => events::subscribe(ctx, &connection.closing, head_only),
+        Route::Healthz => api::healthz(),
+        Route::Readyz => api::readyz(&ctx.registry.snapshot(), ctx.config.registry.stale_after),
+        Route::Metrics => api::metrics(&ctx.metrics, &ctx.registry.snapshot()),
+        Route::Unknown => answer::error(
+            StatusCode::NOT_FOUND,
+            format!("there is no {path} here; what exists is {EXISTS}"),
+        ),
+        Route::Cluster(name, rest) => {
+            let request = Request::from_parts(parts, body);
+            Box::pin(dashboard::named(ctx, connection, reached, (name, rest), request)).await
+        }
+        Route::Dashboard => {
+            let request = Request::from_parts(parts, body);
+            Box::pin(dashboard::default(ctx, connection, reached, request)).await
+        }
+    };
+    (route.label(), response)
+}
+
+/// The answer to HEAD: the length that GET would have, and no body (HTTP/2 needs that done here).
+fn without_body(mut response: Response<Body>) -> Response<Body> {
+    let length = hyper::body::Body::size_hint(response.body()).exact();
+    if let Some(length) = length.filter(|length| *length > 0) {
+        response.headers_mut().entry(CONTENT_LENGTH).or_insert(length.into());
+    }
+    *response.body_mut() = answer::empty();
+    response
+}
+
+/// An error with its causes.
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        text += &format!(": {next}");
+        cause = next.source();
+    }
+    text
+}

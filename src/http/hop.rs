@@ -1,0 +1,160 @@
+//! Headers that end at the relay: those of one connection, and credentials.
+
+use hyper::header::{
+    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, ETAG, EXPECT, HOST, HeaderMap, HeaderName,
+    HeaderValue, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, RANGE,
+    SET_COOKIE, TE, TRANSFER_ENCODING, UPGRADE,
+};
+
+/// Ray's cookie: holds Ray's own token (set by `POST /api/authenticate`, Ray 2.52 and later).
+const RAY_COOKIE: &str = "ray-authentication-token";
+
+/// Of one connection only (RFC 9110, 7.6.1), besides those that `Connection` names.
+const HOP_BY_HOP: [HeaderName; 9] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+    TE,
+    TRANSFER_ENCODING,
+    UPGRADE,
+    HeaderName::from_static("http2-settings"),
+];
+
+/// The members of all `name` headers, which are lists separated by commas.
+pub(crate) fn listed<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
+    headers
+        .get_all(name)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+        .filter(|member| !member.is_empty())
+}
+
+fn strip_hop_by_hop(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = listed(headers, &CONNECTION)
+        .filter_map(|name| name.parse().ok())
+        // What frames or addresses the message is not the sender's to drop on the way.
+        .filter(|name| *name != HOST && *name != CONTENT_LENGTH)
+        .collect();
+    for name in named.iter().chain(&HOP_BY_HOP) {
+        headers.remove(name);
+    }
+}
+
+/// Makes a client's headers fit for the head: no credential, nothing of the client's connection.
+pub(crate) fn strip_request(headers: &mut HeaderMap) {
+    strip_hop_by_hop(headers);
+    for name in [HOST, AUTHORIZATION, EXPECT, HeaderName::from_static("x-ray-authorization")] {
+        headers.remove(name);
+    }
+    let cookies: Vec<HeaderValue> = headers.get_all(COOKIE).iter().filter_map(without_ray_cookie).collect();
+    headers.remove(COOKIE);
+    for cookie in cookies {
+        headers.append(COOKIE, cookie);
+    }
+}
+
+/// So that the answer comes whole and as plain text.
+pub(crate) fn ask_for_plain(headers: &mut HeaderMap) {
+    for name in [ACCEPT_ENCODING, RANGE, IF_RANGE, IF_MATCH, IF_NONE_MATCH, IF_MODIFIED_SINCE] {
+        headers.remove(name);
+    }
+}
+
+/// Makes the head's headers fit for a client: no credential, nothing of the head's connection.
+pub(crate) fn strip_answer(headers: &mut HeaderMap) {
+    strip_hop_by_hop(headers);
+    headers.remove("alt-svc");
+    let cookies: Vec<HeaderValue> = headers
+        .get_all(SET_COOKIE)
+        .iter()
+        .filter(|value| !sets_ray_cookie(value.as_bytes()))
+        .cloned()
+        .collect();
+    headers.remove(SET_COOKIE);
+    for cookie in cookies {
+        headers.append(SET_COOKIE, cookie);
+    }
+}
+
+/// What no longer holds once the body has been changed, or might have been.
+pub(crate) fn forget_body(headers: &mut HeaderMap) {
+    for name in [CONTENT_LENGTH, ETAG] {
+        headers.remove(name);
+    }
+    for name in ["content-md5", "digest", "content-digest", "repr-digest", "accept-ranges"] {
+        headers.remove(name);
+    }
+}
+
+/// `None` where nothing is left.
+fn without_ray_cookie(value: &HeaderValue) -> Option<HeaderValue> {
+    let kept: Vec<&[u8]> = value
+        .as_bytes()
+        .split(|b| *b == b';')
+        .map(<[u8]>::trim_ascii)
+        .filter(|pair| !pair.is_empty() && !sets_ray_cookie(pair))
+        .collect();
+    HeaderValue::from_bytes(&kept.join(&b"; "[..])).ok().filter(|value| !value.is_empty())
+}
+
+fn sets_ray_cookie(pair: &[u8]) -> bool {
+    let name = pair.split(|b| matches!(b, b'=' | b';')).next().unwrap_or_default();
+    // Cookie names are case-sensitive, but nobody else's cookie is called like that either.
+    name.trim_ascii().eq_ignore_ascii_case(RAY_COOKIE.as_bytes())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut map = HeaderMap::new();
+        for (name, value) in pairs {
+            map.append(*name, HeaderValue::from_static(value));
+        }
+        map
+    }
+
+    #[test]
+    fn what_connection_names_ends_here() {
+        let mut map = headers(&[
+            ("connection", "keep-alive, X-Once"),
+            ("connection", "close,content-length"),
+            ("x-once", "1"),
+            ("keep-alive", "timeout=5"),
+            ("te", "trailers"),
+            ("transfer-encoding", "chunked"),
+            ("content-length", "3"),
+            ("x-stays", "1"),
+        ]);
+        strip_request(&mut map);
+        assert_eq!(map, headers(&[("content-length", "3"), ("x-stays", "1")]));
+    }
+
+    #[test]
+    fn credentials_do_not_go_upstream() {
+        let mut map = headers(&[
+            ("authorization", "Bearer relay"),
+            ("x-ray-authorization", "Bearer relay"),
+            ("cookie", "a=1; ray-authentication-token=secret; b=2"),
+            ("cookie", "ray-authentication-token=secret"),
+        ]);
+        strip_request(&mut map);
+        assert_eq!(map, headers(&[("cookie", "a=1; b=2")]));
+    }
+
+    #[test]
+    fn rays_token_does_not_come_back() {
+        let mut map = headers(&[
+            ("set-cookie", "ray-authentication-token=secret; HttpOnly"),
+            ("set-cookie", "theme=dark"),
+        ]);
+        strip_answer(&mut map);
+        assert_eq!(map, headers(&[("set-cookie", "theme=dark")]));
+    }
+}

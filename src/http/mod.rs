@@ -1,0 +1,118 @@
+//! HTTP on the relay's port: its own API below `/relay/`, the Ray dashboard everywhere else.
+//!
+//! Called by the listener with each connection that speaks HTTP/1.1 or HTTP/2 (prior knowledge).
+//! A request meets, in this order: [`guard`] (is it for this relay, and not from somebody else's web
+//! page?), [`route`](mod@route), and then [`api`], [`events`], or [`dashboard`], which rewrites
+//! ([`rewrite`], [`advertise`]) or becomes a WebSocket ([`websocket`]).
+//!
+//! Invariants: no client's credential goes upstream and none of Ray's comes back; no address of a
+//! debugger leaves; nothing but the answers that are rewritten is ever held as a whole.
+
+pub mod advertise;
+mod answer;
+mod api;
+mod connection;
+mod dashboard;
+mod events;
+pub mod guard;
+mod hop;
+mod rewrite;
+mod route;
+pub mod spelling;
+mod websocket;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use serde::Serialize;
+use tokio::sync::Semaphore;
+
+pub use connection::serve_connection;
+
+use crate::config::Config;
+use crate::head::HeadClient;
+use crate::registry::breakpoint::unix_seconds;
+use crate::registry::{BreakpointId, Registry};
+use crate::telemetry::Metrics;
+
+/// One live session, as `/relay/v1/sessions` shows it.
+#[derive(Debug, Clone, Serialize)]
+pub struct SessionRow {
+    /// Counts the sessions of this process.
+    pub id: u64,
+    /// `dap`, `dap_cluster` or `websocket`.
+    pub protocol: &'static str,
+    /// A word for how far it got.
+    pub state: &'static str,
+    /// Where the client connected from.
+    pub peer: SocketAddr,
+    /// What the client calls itself, cleaned for display.
+    pub client: Option<String>,
+    /// The breakpoint it holds.
+    pub breakpoint: Option<BreakpointId>,
+    /// Readable name of that breakpoint.
+    pub name: Option<String>,
+    /// Cluster of that breakpoint.
+    pub cluster: Option<String>,
+    /// When it began, in seconds since 1970.
+    #[serde(serialize_with = "unix_seconds")]
+    pub since: SystemTime,
+    /// Bytes from the client.
+    pub bytes_up: u64,
+    /// Bytes to the client.
+    pub bytes_down: u64,
+}
+
+/// Where the live sessions are known.
+pub trait SessionList: Send + Sync {
+    /// All of them, the oldest first.
+    fn rows(&self) -> Vec<SessionRow>;
+}
+
+/// The head of one cluster.
+#[derive(Clone)]
+pub struct Head {
+    /// Name of the cluster in the configuration.
+    pub cluster: Arc<str>,
+    /// Its client.
+    pub client: HeadClient,
+}
+
+/// What every request may need. One for the process.
+pub struct HttpContext {
+    config: Arc<Config>,
+    registry: Registry,
+    /// The first is the default cluster's.
+    heads: Vec<Head>,
+    metrics: Arc<Metrics>,
+    sessions: Arc<dyn SessionList>,
+    advertised: Arc<advertise::Table>,
+    event_streams: Arc<Semaphore>,
+}
+
+impl HttpContext {
+    /// `heads` in the order of the configuration: the first is the default cluster's.
+    pub fn new(
+        config: Arc<Config>,
+        registry: Registry,
+        heads: Vec<Head>,
+        metrics: Arc<Metrics>,
+        sessions: Arc<dyn SessionList>,
+        advertised: Arc<advertise::Table>,
+    ) -> Arc<Self> {
+        let event_streams = Arc::new(Semaphore::new(config.http.max_event_streams));
+        Arc::new(Self {
+            config,
+            registry,
+            heads,
+            metrics,
+            sessions,
+            advertised,
+            event_streams,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,224 @@
+//! Workers answers of Ray's State API, with the debuggers' addresses replaced.
+//!
+//! Pure, called by [`super::dashboard`]. Walks the JSON text and replaces only the spans of two
+//! values in rows that carry a debugger's port, `ip` and `debugger_port`. All else stays as it
+//! was to the byte: order of keys, white space, numbers beyond 64 bits or with odd exponents, and
+//! the `NaN` that Python writes. A text that cannot be walked is refused, never let through.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+/// Nesting beyond which a text is refused. Ray's is 6 deep.
+const MAX_DEPTH: usize = 64;
+
+/// The answer is not JSON, so addresses in it cannot be told apart.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("the Ray head's list of workers is not valid JSON at byte {at}, so its addresses could not be replaced; ask for it again, and report it with the version of Ray if it stays so")]
+pub struct NotJson {
+    at: usize,
+}
+
+/// The text with `address(worker_id)` in place of every debugger's address. `None` where there
+/// was nothing to replace. Rows without a port (`null`, or 0) stay untouched; the port keeps its
+/// JSON type.
+///
+/// # Errors
+/// [`NotJson`] for a text that is no JSON.
+pub fn rewrite(
+    text: &[u8],
+    address: &mut dyn FnMut(Option<&str>) -> (String, u16),
+) -> Result<Option<Vec<u8>>, NotJson> {
+    let mut walker = Walker {
+        text,
+        at: 0,
+        edits: Vec::new(),
+        address,
+    };
+    walker.value(0)?;
+    walker.blank();
+    if walker.at != text.len() {
+        return Err(walker.bad());
+    }
+    if walker.edits.is_empty() {
+        return Ok(None);
+    }
+    let mut edits = walker.edits;
+    // Rows nest (in theory), so their edits come in the order in which the rows end.
+    edits.sort_by_key(|(span, _)| span.start);
+    let mut out = Vec::with_capacity(text.len() + 16 * edits.len());
+    let mut copied = 0;
+    for (span, new) in edits {
+        out.extend_from_slice(&text[copied..span.start]);
+        out.extend_from_slice(new.as_bytes());
+        copied = span.end;
+    }
+    out.extend_from_slice(&text[copied..]);
+    Ok(Some(out))
+}
+
+struct Walker<'a> {
+    text: &'a [u8],
+    at: usize,
+    edits: Vec<(Range<usize>, String)>,
+    address: &'a mut dyn FnMut(Option<&str>) -> (String, u16),
+}
+
+/// What one object says. A key that comes twice counts each time: whichever a client takes, it
+/// is replaced.
+#[derive(Default)]
+struct Row {
+    ips: Vec<Range<usize>>,
+    ports: Vec<Range<usize>>,
+    worker_id: Option<Range<usize>>,
+}
+
+impl Walker<'_> {
+    fn bad(&self) -> NotJson {
+        NotJson { at: self.at }
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.text.get(self.at).copied()
+    }
+
+    fn blank(&mut self) {
+        while matches!(self.peek(), Some(b' ' | b'\t' | b'\r' | b'\n')) {
+            self.at += 1;
+        }
+    }
+
+    fn take(&mut self, byte: u8) -> Result<(), NotJson> {
+        if self.peek() != Some(byte) {
+            return Err(self.bad());
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    /// One value with the blanks before it; its span.
+    fn value(&mut self, depth: usize) -> Result<Range<usize>, NotJson> {
+        self.blank();
+        let start = self.at;
+        match self.peek() {
+            Some(b'{') if depth < MAX_DEPTH => self.object(depth)?,
+            Some(b'[') if depth < MAX_DEPTH => self.array(depth)?,
+            Some(b'"') => self.string()?,
+            _ => self.scalar()?,
+        }
+        Ok(start..self.at)
+    }
+
+    fn array(&mut self, depth: usize) -> Result<(), NotJson> {
+        self.take(b'[')?;
+        self.blank();
+        if self.peek() == Some(b']') {
+            self.at += 1;
+            return Ok(());
+        }
+        loop {
+            self.value(depth + 1)?;
+            self.blank();
+            if self.peek() == Some(b']') {
+                self.at += 1;
+                return Ok(());
+            }
+            self.take(b',')?;
+        }
+    }
+
+    fn object(&mut self, depth: usize) -> Result<(), NotJson> {
+        self.take(b'{')?;
+        self.blank();
+        if self.peek() == Some(b'}') {
+            self.at += 1;
+            return Ok(());
+        }
+        let mut row = Row::default();
+        loop {
+            self.blank();
+            let key = self.at;
+            self.string()?;
+            let key = key..self.at;
+            self.blank();
+            self.take(b':')?;
+            let value = self.value(depth + 1)?;
+            match plain(self.text, &key).as_deref() {
+                Some("ip") => row.ips.push(value),
+                Some("debugger_port") => row.ports.push(value),
+                Some("worker_id") => row.worker_id = Some(value),
+                _ => {}
+            }
+            self.blank();
+            if self.peek() == Some(b'}') {
+                self.at += 1;
+                return self.replace(row);
+            }
+            self.take(b',')?;
+        }
+    }
+
+    fn replace(&mut self, row: Row) -> Result<(), NotJson> {
+        if row.ports.iter().all(|port| self.is_no_port(port)) {
+            return Ok(());
+        }
+        let values = row.ips.iter().chain(&row.ports);
+        if let Some(span) = values.into_iter().find(|span| matches!(self.text[span.start], b'{' | b'[')) {
+            // An address in a shape that no Ray has: better no answer than one with it in.
+            return Err(NotJson { at: span.start });
+        }
+        let worker_id = row.worker_id.and_then(|span| plain(self.text, &span));
+        let (ip, port) = (self.address)(worker_id.as_deref());
+        for span in row.ips {
+            self.edits.push((span, format!("\"{ip}\"")));
+        }
+        for span in row.ports {
+            let quoted = self.text[span.start] == b'"';
+            let port = if quoted { format!("\"{port}\"") } else { port.to_string() };
+            self.edits.push((span, port));
+        }
+        Ok(())
+    }
+
+    fn is_no_port(&self, span: &Range<usize>) -> bool {
+        matches!(&self.text[span.clone()], b"null" | b"0" | b"\"\"" | b"\"0\"")
+    }
+
+    fn string(&mut self) -> Result<(), NotJson> {
+        self.take(b'"')?;
+        loop {
+            match self.peek() {
+                Some(b'"') => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                // A backslash and whatever it escapes; of \u the digits are plain characters.
+                Some(b'\\') if self.at + 1 < self.text.len() => self.at += 2,
+                Some(b'\\') | None => return Err(self.bad()),
+                Some(_) => self.at += 1,
+            }
+        }
+    }
+
+    /// A number or a word. Which ones are valid is between Ray and its client.
+    fn scalar(&mut self) -> Result<(), NotJson> {
+        let start = self.at;
+        while matches!(self.peek(), Some(b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'+' | b'-' | b'.')) {
+            self.at += 1;
+        }
+        if self.at == start { Err(self.bad()) } else { Ok(()) }
+    }
+}
+
+/// The text of the string at `span`; `None` for another value.
+fn plain<'t>(text: &'t [u8], span: &Range<usize>) -> Option<Cow<'t, str>> {
+    let quoted = &text[span.clone()];
+    let inner = quoted.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
+    if inner.contains(&b'\\') {
+        return serde_json::from_slice::<String>(quoted).ok().map(Into::into);
+    }
+    std::str::from_utf8(inner).ok().map(Into::into)
+}
+
+#[cfg(test)]
+#[path = "rewrite/tests.rs"]
+mod tests;

@@ -1,0 +1,144 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use proptest::prelude::*;
+
+fn run(text: &str) -> Result<Option<String>, NotJson> {
+    let mut port = 5678;
+    rewrite(text.as_bytes(), &mut |id| {
+        port += 1;
+        (format!("relay-{}", id.unwrap_or("none")), port)
+    })
+    .map(|out| out.map(|bytes| String::from_utf8(bytes).unwrap()))
+}
+
+/// Rows of Ray 2.60 and, in another order of keys, of Ray 2.9.
+const ROWS: &str = r#"{"result": true, "data": {"result": {"total": 3, "result": [
+ {"worker_id": "77ab", "is_alive": true, "ip": "10.88.0.10", "pid": 495, "worker_launch_time_ms": 18446744073709551615, "debugger_port": 38645, "num_paused_threads": 1},
+ {"debugger_port": "47501", "x": 1.10e+2, "y": NaN, "ip" : "fd88::11", "worker_id": "79e5"},
+ {"worker_id": "0500ff", "ip": "10.88.0.11", "debugger_port": null, "num_paused_threads": null}
+], "partial_failure_warning": "", "warnings": null}}}"#;
+
+#[test]
+fn only_the_two_values_change() {
+    let expected = ROWS
+        .replace(r#""ip": "10.88.0.10""#, r#""ip": "relay-77ab""#)
+        .replace("38645", "5679")
+        .replace("fd88::11", "relay-79e5")
+        .replace("47501", "5680");
+    assert_eq!(run(ROWS).unwrap().unwrap(), expected);
+}
+
+#[test]
+fn nothing_to_do() {
+    for text in [
+        "{}",
+        " [ ] ",
+        "null",
+        r#"{"debugger_port": null, "ip": "10.0.0.1"}"#,
+        r#"{"debugger_port": 0, "ip": "10.0.0.1"}"#,
+        r#"{"ip": "10.0.0.1", "note": "\"debugger_port\": 1"}"#,
+    ] {
+        assert_eq!(run(text), Ok(None), "{text}");
+    }
+}
+
+#[test]
+fn hidden_and_repeated_keys() {
+    assert_eq!(
+        run(r#"{"debugger\u005fport": 4711, "i\u0070": "10.0.0.1", "ip": null}"#).unwrap().unwrap(),
+        r#"{"debugger\u005fport": 5679, "i\u0070": "relay-none", "ip": "relay-none"}"#
+    );
+    assert_eq!(
+        run(r#"{"debugger_port": null, "ip": "a", "debugger_port": 4711}"#).unwrap().unwrap(),
+        r#"{"debugger_port": 5679, "ip": "relay-none", "debugger_port": 5679}"#
+    );
+}
+
+#[test]
+fn rows_inside_rows() {
+    let text = r#"{"ip":"a","in":{"ip":"b","debugger_port":1},"debugger_port":2}"#;
+    let expected = r#"{"ip":"relay-none","in":{"ip":"relay-none","debugger_port":5679},"debugger_port":5680}"#;
+    assert_eq!(run(text).unwrap().unwrap(), expected);
+}
+
+#[test]
+fn what_cannot_be_walked_is_refused() {
+    for text in [
+        "",
+        "{",
+        "[1,]",
+        "[1 2]",
+        r#"{"a" 1}"#,
+        r#"{"a":"#,
+        r#""abc"#,
+        r#""abc\"#,
+        r#"{"debugger_port":1,"ip":"a"} x"#,
+        r#"{"debugger_port":{"port":1},"ip":"a"}"#,
+        r#"{"debugger_port":1,"ip":["a"]}"#,
+        "<html>",
+    ] {
+        assert!(run(text).is_err(), "{text}");
+    }
+    assert!(run(&"[".repeat(100_000)).is_err());
+}
+
+fn value() -> impl Strategy<Value = serde_json::Value> {
+    use serde_json::Value;
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<u64>().prop_map(Value::from),
+        any::<i32>().prop_map(|n| Value::from(f64::from(n) / 8.0)),
+        "\\PC{0,12}".prop_map(Value::from),
+        "[\"\\\\/{}\\[\\],: \n]{0,8}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(6, 64, 6, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
+            prop::collection::vec(("ip|debugger_port|worker_id|\\PC{0,6}", inner), 0..6)
+                .prop_map(|pairs| Value::Object(pairs.into_iter().collect())),
+        ]
+    })
+}
+
+/// The same rewriting, on the parsed value.
+fn expected(value: &mut serde_json::Value) {
+    match value {
+        serde_json::Value::Array(values) => values.iter_mut().for_each(expected),
+        serde_json::Value::Object(row) => {
+            let port = row.get("debugger_port").cloned();
+            if port.is_some_and(|port| !port.is_null() && port != 0u64 && port != "" && port != "0") {
+                let string = row["debugger_port"].is_string();
+                row["debugger_port"] = if string { "7".into() } else { 7.into() };
+                row.entry("ip").and_modify(|ip| *ip = "relay".into());
+            }
+            row.values_mut().for_each(expected);
+        }
+        _ => {}
+    }
+}
+
+proptest! {
+    #[test]
+    fn agrees_with_a_parser(mut value in value(), pretty in any::<bool>()) {
+        let text = if pretty { serde_json::to_string_pretty(&value) } else { serde_json::to_string(&value) }.unwrap();
+        match rewrite(text.as_bytes(), &mut |_| ("relay".into(), 7)) {
+            // Addresses that are lists or objects are refused; everything else is understood.
+            Err(NotJson { at }) => {
+                let start = text.as_bytes()[at];
+                prop_assert!(b"[{".contains(&start), "{}", at);
+            }
+            Ok(new) => {
+                let new = new.map_or(text.clone(), |bytes| String::from_utf8(bytes).unwrap());
+                expected(&mut value);
+                prop_assert_eq!(serde_json::from_str::<serde_json::Value>(&new).unwrap(), value);
+            }
+        }
+    }
+
+    #[test]
+    fn never_panics(text in "[\\[\\]{}\",:\\\\a0 ]{0,64}") {
+        let _ = run(&text);
+    }
+}

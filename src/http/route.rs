@@ -1,0 +1,147 @@
+//! What a path stands for. Pure.
+
+use crate::telemetry::metrics;
+
+/// Everything that can be asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Route<'a> {
+    /// The list of breakpoints.
+    Breakpoints,
+    /// The live sessions.
+    Sessions,
+    /// The event stream.
+    Events,
+    /// Does the process run?
+    Healthz,
+    /// Is the list fresh?
+    Readyz,
+    /// Prometheus.
+    Metrics,
+    /// The dashboard of a named cluster: its name and the path there, which may be empty.
+    Cluster(&'a str, &'a str),
+    /// The dashboard of the default cluster.
+    Dashboard,
+    /// Nothing, although below `/relay`.
+    Unknown,
+}
+
+/// Where the other clusters' dashboards are.
+pub(crate) const CLUSTERS: &str = "/relay/clusters/";
+
+/// What exists below `/relay`, for those who ask for something else.
+pub(crate) const EXISTS: &str = "/relay/v1/breakpoints, /relay/v1/sessions, /relay/v1/events, /relay/healthz, \
+                                 /relay/readyz, /relay/metrics and /relay/clusters/NAME/";
+
+impl<'a> Route<'a> {
+    /// What `path` stands for.
+    pub(crate) fn of(path: &'a str) -> Self {
+        match path {
+            "/relay/v1/breakpoints" => Self::Breakpoints,
+            "/relay/v1/sessions" => Self::Sessions,
+            "/relay/v1/events" => Self::Events,
+            "/relay/healthz" => Self::Healthz,
+            "/relay/readyz" => Self::Readyz,
+            "/relay/metrics" => Self::Metrics,
+            "/relay" => Self::Unknown,
+            _ if path.starts_with("/relay/") => match path.strip_prefix(CLUSTERS) {
+                Some("") | None => Self::Unknown,
+                Some(rest) => {
+                    let (name, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+                    Self::Cluster(name, path)
+                }
+            },
+            _ => Self::Dashboard,
+        }
+    }
+
+    /// The label in metrics.
+    pub(crate) fn label(self) -> metrics::Route {
+        match self {
+            Self::Breakpoints => metrics::Route::Breakpoints,
+            Self::Sessions => metrics::Route::Sessions,
+            Self::Events => metrics::Route::Events,
+            Self::Healthz | Self::Readyz => metrics::Route::Health,
+            Self::Metrics => metrics::Route::Metrics,
+            Self::Cluster(..) => metrics::Route::Cluster,
+            Self::Dashboard => metrics::Route::Dashboard,
+            Self::Unknown => metrics::Route::Unknown,
+        }
+    }
+}
+
+/// The answer to `path` (of a head) lists workers with their debuggers' addresses. Of all that
+/// Ray 2.9 to 2.60 serves on port 8265, that is one path. The head's web server also takes it with
+/// escapes, doubled slashes and dots, so those count as well.
+pub(crate) fn lists_workers(path: &str) -> bool {
+    let path = unescaped(path);
+    let mut segments: Vec<&[u8]> = Vec::new();
+    for segment in path.split(|b| *b == b'/') {
+        match segment {
+            b"" | b"." => {}
+            b".." => _ = segments.pop(),
+            _ => segments.push(segment),
+        }
+    }
+    segments == [&b"api"[..], b"v0", b"workers"]
+}
+
+/// Decodes `%XX`, again and again: what is escaped twice is no path of Ray's, but harmless to match.
+fn unescaped(path: &str) -> Vec<u8> {
+    let mut bytes = path.as_bytes().to_vec();
+    loop {
+        let mut out = Vec::with_capacity(bytes.len());
+        let mut at = 0;
+        while at < bytes.len() {
+            let escape = bytes.get(at + 1..at + 3).and_then(|hex| std::str::from_utf8(hex).ok());
+            match escape.filter(|_| bytes[at] == b'%').and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+                Some(byte) => {
+                    out.push(byte);
+                    at += 3;
+                }
+                None => {
+                    out.push(bytes[at]);
+                    at += 1;
+                }
+            }
+        }
+        if out.len() == bytes.len() {
+            return out;
+        }
+        bytes = out;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths() {
+        assert_eq!(Route::of("/"), Route::Dashboard);
+        assert_eq!(Route::of("/relayed"), Route::Dashboard);
+        assert_eq!(Route::of("/relay"), Route::Unknown);
+        assert_eq!(Route::of("/relay/"), Route::Unknown);
+        assert_eq!(Route::of("/relay/v1/breakpoints"), Route::Breakpoints);
+        assert_eq!(Route::of("/relay/clusters/"), Route::Unknown);
+        assert_eq!(Route::of("/relay/clusters/b"), Route::Cluster("b", ""));
+        assert_eq!(Route::of("/relay/clusters/b/api/v0"), Route::Cluster("b", "/api/v0"));
+    }
+
+    #[test]
+    fn every_way_to_the_workers() {
+        for path in [
+            "/api/v0/workers",
+            "/api/v0/workers/",
+            "//api/v0//workers",
+            "/api/v0/%77orkers",
+            "/api%2Fv0/workers",
+            "/x/../api/./v0/workers",
+            "/api/v0/%2577orkers",
+        ] {
+            assert!(lists_workers(path), "{path}");
+        }
+        for path in ["/", "/api/v0/workers/1", "/api/v0/tasks", "/api/v0/workers%zz", "/api/v0/workers%"] {
+            assert!(!lists_workers(path), "{path}");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Which protocol the first bytes of a connection speak.
+//!
+//! Pure: called by [`super::handshake`] with what has arrived so far. The answer is a hint and never
+//! an authority: whatever is chosen, that protocol's own parser has the last word, and what
+//! nothing recognises is refused.
+
+/// What a connection speaks, by its first bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Detection {
+    /// An HTTP/1 request line or the HTTP/2 preface.
+    Http,
+    /// The base protocol of the Debug Adapter Protocol: a `Content-…:` header.
+    Dap,
+    /// A TLS ClientHello (record type 22, major version 3; RFC 8446 section 5.1).
+    Tls,
+    /// A line of text, or a telnet negotiation: a person.
+    Terminal,
+    /// Nothing that anybody here speaks.
+    Unknown,
+}
+
+/// Most bytes that are ever needed for an answer.
+pub const ENOUGH: usize = 16;
+
+const DAP: &[u8] = b"content-";
+
+/// The methods of RFC 9110 and PATCH, each with the space that must follow, and the start of the HTTP/2 preface.
+const HTTP: [&[u8]; 10] = [
+    b"GET ",
+    b"HEAD ",
+    b"POST ",
+    b"PUT ",
+    b"DELETE ",
+    b"OPTIONS ",
+    b"PATCH ",
+    b"CONNECT ",
+    b"TRACE ",
+    b"PRI * HTTP/2.0",
+];
+
+/// The protocol of a connection that begins with `first`; `None` while more bytes are needed.
+pub fn detect(first: &[u8]) -> Option<Detection> {
+    let byte = *first.first()?;
+    if byte == 0x16 {
+        return first.get(1).map(|major| match major {
+            3 => Detection::Tls,
+            _ => Detection::Unknown,
+        });
+    }
+    let seen = &first[..first.len().min(DAP.len())];
+    if seen.eq_ignore_ascii_case(&DAP[..seen.len()]) {
+        return (seen.len() == DAP.len()).then_some(Detection::Dap);
+    }
+    let mut undecided = false;
+    for start in HTTP {
+        if first.starts_with(start) {
+            return Some(Detection::Http);
+        }
+        undecided |= start.starts_with(first);
+    }
+    if undecided {
+        return None;
+    }
+    // 0xff is telnet's "interpret as command": PuTTY and telnet may open with it.
+    let text =
+        byte == 0xff || byte >= 0x20 && byte != 0x7f || matches!(byte, b'\r' | b'\n' | b'\t');
+    Some(if text {
+        Detection::Terminal
+    } else {
+        Detection::Unknown
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn each_protocol_is_recognised_and_never_before_its_mark_is_complete() {
+        let cases: [(&[u8], usize, Detection); 8] = [
+            (b"Content-Length: 10\r\n", 8, Detection::Dap),
+            (b"content-length:10\r\n", 8, Detection::Dap),
+            (b"GET / HTTP/1.1\r\n", 4, Detection::Http),
+            (b"OPTIONS * HTTP/1.1\r\n", 8, Detection::Http),
+            (b"PRI * HTTP/2.0\r\n\r\nSM", 14, Detection::Http),
+            (b"\x16\x03\x01\x02\x00\x01", 2, Detection::Tls),
+            (b"hello\n", 2, Detection::Terminal),
+            (b"PUSH\n", 3, Detection::Terminal),
+        ];
+        for (bytes, needed, expected) in cases {
+            for length in 0..bytes.len() {
+                let answer = detect(&bytes[..length]);
+                if length >= needed {
+                    assert_eq!(answer, Some(expected), "{:?}", &bytes[..length]);
+                } else {
+                    assert!(
+                        answer.is_none() || expected == Detection::Terminal,
+                        "{:?}",
+                        &bytes[..length]
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn silence_is_no_answer_and_binary_is_unknown() {
+        assert_eq!(detect(b""), None);
+        assert_eq!(detect(b"\x00"), Some(Detection::Unknown));
+        assert_eq!(detect(b"\x16\x16"), Some(Detection::Unknown));
+        assert_eq!(detect(b"\xff\xfb\x1f"), Some(Detection::Terminal));
+        assert_eq!(detect(b"\r\n"), Some(Detection::Terminal));
+    }
+
+    proptest! {
+        #[test]
+        fn an_answer_never_changes_with_more_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+            let mut known = None;
+            for length in 0..=bytes.len() {
+                let answer = detect(&bytes[..length]);
+                if known.is_some() {
+                    prop_assert_eq!(answer, known);
+                }
+                known = answer;
+            }
+            if bytes.len() >= ENOUGH {
+                prop_assert!(known.is_some());
+            }
+        }
+    }
+}

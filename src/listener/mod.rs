@@ -1,0 +1,143 @@
+//! The one port: accepts connections, and gives each a task, a deadline and a permit of its own.
+
+pub mod detect;
+mod handshake;
+pub mod prefixed;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::sleep;
+use tracing::{debug, warn};
+
+use crate::session::Context;
+use crate::upstream::tune;
+
+/// Connections that the kernel holds while all permits are taken.
+const BACKLOG: u32 = 1024;
+
+/// Pause after an accept error that is not the fault of one connection (no descriptors left, say).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+
+/// The address cannot be listened on.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address}: {source}{}", hint(.source))]
+pub struct BindError {
+    /// What was asked for.
+    pub address: SocketAddr,
+    /// The system's answer.
+    pub source: io::Error,
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "; something else listens there already: stop it, or choose another with --listen"
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            "; this machine has no such address: choose another with --listen"
+        }
+        io::ErrorKind::PermissionDenied => {
+            "; ports below 1024 need privileges: choose another with --listen"
+        }
+        _ => "",
+    }
+}
+
+/// Binds `address`.
+///
+/// # Errors
+/// [`BindError`] with the next step.
+pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
+    let attempt = || {
+        let socket = if address.is_ipv4() {
+            TcpSocket::new_v4()?
+        } else {
+            TcpSocket::new_v6()?
+        };
+        // A relay that is restarted takes its port over from connections that are still closing.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(BACKLOG)
+    };
+    attempt().map_err(|source| BindError { address, source })
+}
+
+/// Accepts on `listener` until the relay drains. Accept errors never end it.
+///
+/// `permits` bounds the connections of all listeners together; `advertised` is set for a listener
+/// that stands for one breakpoint (`advertise = "ports"`), by its port.
+pub async fn run(
+    listener: TcpListener,
+    context: Arc<Context>,
+    permits: Arc<Semaphore>,
+    advertised: Option<u16>,
+) {
+    let drain = context.shutdown.drain.clone();
+    let accept = async {
+        loop {
+            let Ok(permit) = permits.clone().acquire_owned().await else {
+                return;
+            };
+            let (stream, peer) = accept(&listener, &context).await;
+            let serving = context.clone();
+            // Owned by the tracker; ends by its own deadlines and by `abort`.
+            context.shutdown.tasks.spawn(async move {
+                serve(serving, stream, peer, advertised).await;
+                drop(permit);
+            });
+        }
+    };
+    tokio::select! {
+        () = drain.cancelled() => {}
+        () = accept => {}
+    }
+}
+
+async fn accept(listener: &TcpListener, context: &Context) -> (TcpStream, SocketAddr) {
+    loop {
+        match listener.accept().await {
+            Ok(accepted) => return accepted,
+            Err(error) => {
+                context.metrics.accept_error();
+                if of_one_connection(&error) {
+                    debug!(%error, "a connection ended before it was accepted");
+                } else {
+                    warn!(%error, "cannot accept connections at the moment; trying again");
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+}
+
+/// Whether the error is about the connection that was to be accepted (accept(2): errors of the
+/// new socket are passed on), so that the next may be fine at once.
+fn of_one_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::Interrupted
+            | io::ErrorKind::TimedOut
+    )
+}
+
+async fn serve(
+    context: Arc<Context>,
+    stream: TcpStream,
+    peer: SocketAddr,
+    advertised: Option<u16>,
+) {
+    if let Err(error) = tune(&stream, context.config.listen.keepalive) {
+        debug!(%error, %peer, "connection was gone before it was served");
+        return;
+    }
+    let _open = context.metrics.connection_open();
+    handshake::serve(context, stream, peer, advertised).await;
+}

@@ -1,0 +1,128 @@
+//! A session's exclusive hold of one breakpoint.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::breakpoint::Breakpoint;
+use super::query;
+use super::shared::{OpenClaim, Shared};
+use super::state::Cluster;
+
+/// First and longest pause between questions whether a worker is gone.
+const ASK_AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+
+/// Exclusive hold of one breakpoint by one session. Dropping it gives the breakpoint back and
+/// has the cluster polled at once.
+pub struct Claim {
+    breakpoint: Arc<Breakpoint>,
+    shared: Arc<Shared>,
+    cluster: Cluster,
+    number: u64,
+    died: watch::Receiver<Option<Arc<str>>>,
+}
+
+impl Claim {
+    pub(super) fn new(shared: Arc<Shared>, open: OpenClaim) -> Self {
+        let OpenClaim {
+            number,
+            cluster,
+            breakpoint,
+            died,
+        } = open;
+        Self {
+            breakpoint,
+            shared,
+            cluster,
+            number,
+            died,
+        }
+    }
+
+    /// The breakpoint as it was when it was claimed.
+    pub fn breakpoint(&self) -> &Arc<Breakpoint> {
+        &self.breakpoint
+    }
+
+    /// Where its debugger listens.
+    pub(crate) fn upstream(&self) -> SocketAddr {
+        self.breakpoint.upstream()
+    }
+
+    /// Resolves when the registry learns that the worker or its node is gone, with the reason.
+    /// Cancel safe.
+    pub async fn died(&mut self) -> Arc<str> {
+        let told = self
+            .died
+            .wait_for(Option::is_some)
+            .await
+            .map(|why| why.clone());
+        match told {
+            Ok(Some(why)) => why,
+            // The sender lives as long as the claim; without it there is nothing to wait for.
+            Ok(None) | Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// Asks the head now whether the worker is gone, for at most `patience`: called when the
+    /// debugger said that the process ended. `None`: the head knows of no death.
+    pub async fn ask_why_died(&mut self, patience: Duration) -> Option<Arc<str>> {
+        let until = Instant::now() + patience;
+        let ask = ask(
+            Arc::clone(&self.shared),
+            self.cluster,
+            Arc::clone(&self.breakpoint),
+        );
+        tokio::select! {
+            why = self.died() => Some(why),
+            why = ask => Some(why),
+            () = tokio::time::sleep_until(until) => None,
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let Breakpoint { id, worker_id, .. } = &*self.breakpoint;
+        self.shared
+            .close_claim(self.cluster, *id, worker_id, self.number);
+    }
+}
+
+impl std::fmt::Debug for Claim {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Claim")
+            .field("breakpoint", &self.breakpoint.id)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Asks until the head says that the worker is dead: up to 0.1 s pass between the end of a
+/// process and the row that says so (Ray 2.60).
+async fn ask(shared: Arc<Shared>, cluster: Cluster, breakpoint: Arc<Breakpoint>) -> Arc<str> {
+    let Some(head) = shared.clusters[cluster].head.clone() else {
+        return std::future::pending().await;
+    };
+    let (mut pause, longest) = ASK_AGAIN;
+    loop {
+        let rows = match query::worker(&head, &breakpoint.worker_id).await {
+            Ok(list) => list.into_rows(),
+            Err(error) => {
+                tracing::debug!(%error, breakpoint = %breakpoint.id, "cannot ask why a worker ended");
+                Vec::new()
+            }
+        };
+        if let Some(row) = rows
+            .iter()
+            .find(|row| row.worker_id == breakpoint.worker_id)
+            && let Some(why) = shared.change(|state, now| state.apply_death(cluster, row, now))
+        {
+            return why;
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(longest);
+    }
+}

@@ -1,0 +1,239 @@
+//! What a paused worker runs, from rows of tasks, actors and jobs. Pure; the questions are asked
+//! by [`super::lookup`].
+
+use super::breakpoint::{Location, Names, Reason};
+use super::rows::{ActorRow, JobRow, RuntimeEnv, TaskRow};
+use super::traceback;
+use crate::head::clean;
+
+/// Longest readable name, in characters.
+const MAX_NAME: usize = 60;
+
+/// Names of concurrent tasks that are listed before an ellipsis.
+const MAX_TASKS: usize = 3;
+
+/// What a lookup found out about one worker.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) names: Names,
+    /// Set where the rows prove it.
+    pub(super) stop: Option<(Reason, Option<Location>)>,
+    pub(super) certainty: Certainty,
+}
+
+/// Whether asking again could say more.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Certainty {
+    /// A stand-in until the task's row is there: the class of an actor, the number of a job.
+    #[default]
+    Provisional,
+    /// Right unless the row is a second old: Ray's workers report their tasks once a second, so
+    /// a worker that has just been reused can still show its last task.
+    Likely,
+    /// Nothing more to learn.
+    Settled,
+}
+
+/// From the running tasks of one worker; several in a threaded or async actor.
+pub(super) fn of_tasks(rows: &[TaskRow]) -> Option<Found> {
+    let running = || rows.iter().filter(|row| row.state == "RUNNING");
+    let first = running().next()?;
+    let mut distinct: Vec<&str> = Vec::new();
+    for name in running().map(task_name) {
+        if !distinct.contains(&name) {
+            distinct.push(name);
+        }
+    }
+    let mut name = distinct[..distinct.len().min(MAX_TASKS)].join(", ");
+    if distinct.len() > MAX_TASKS {
+        name += ", …";
+    }
+    let environment = first
+        .runtime_env_info
+        .as_ref()
+        .map(|info| &*info.serialized_runtime_env);
+    let names = Names {
+        rank: rank_in(&name),
+        name: Some(shortened(&name)),
+        job_id: known(&first.job_id),
+        task_id: known(&first.task_id),
+        actor_id: known(&first.actor_id),
+        unpacked_working_dir: environment.is_some_and(unpacks_serialized),
+        ..Names::default()
+    };
+    let stop = running().find_map(post_mortem);
+    let certainty = if stop.is_some() {
+        Certainty::Settled
+    } else {
+        Certainty::Likely
+    };
+    Some(Found {
+        names,
+        stop,
+        certainty,
+    })
+}
+
+/// A task that still runs although its function has raised waits in a post-mortem. Ray records the
+/// exception with the task (`profiling_data`, all versions), so this needs no `/worker/traceback`.
+fn post_mortem(row: &TaskRow) -> Option<(Reason, Option<Location>)> {
+    let events = &row.profiling_data.as_ref()?.events;
+    let raised = events.iter().find_map(|event| {
+        let extra = event
+            .extra_data
+            .as_ref()
+            .filter(|_| event.event_name == "task:execute")?;
+        Some(&*extra.traceback).filter(|traceback| !traceback.is_empty())
+    })?;
+    Some((Reason::PostMortem, traceback::of_exception(raised)))
+}
+
+/// Adds what only the actor's own row knows.
+pub(super) fn add_actor(names: &mut Names, actor: &ActorRow) {
+    names.actor_id = known(&actor.actor_id);
+    names.actor_name = known(&actor.name).map(|name| shortened(&name));
+    names.namespace = names
+        .actor_name
+        .as_ref()
+        .and_then(|_| known(&actor.ray_namespace));
+    names.unpacked_working_dir |= unpacks_serialized(&actor.serialized_runtime_env);
+    names.rank = rank_in(&actor.name)
+        .or_else(|| trailing_index(&actor.name))
+        .or_else(|| rank_in(&actor.repr_name))
+        .or(names.rank);
+}
+
+/// From an actor alone: a Serve replica has no task row while it handles a request.
+pub(super) fn of_actor(actor: &ActorRow) -> Found {
+    let replica = actor.class_name.strip_prefix("ServeReplica:");
+    let name = match replica {
+        Some(deployment) => format!("Serve {deployment}"),
+        None => actor.class_name.clone(),
+    };
+    let mut names = Names {
+        name: Some(shortened(&name)),
+        job_id: known(&actor.job_id),
+        ..Names::default()
+    };
+    add_actor(&mut names, actor);
+    if replica.is_some() {
+        // `SERVE_REPLICA::app1#Echo#oqmuf2kx` is Serve's own name for it, not the program's.
+        names.actor_name = None;
+        names.namespace = None;
+        names.rank = None;
+    }
+    let certainty = if replica.is_some() {
+        Certainty::Settled
+    } else {
+        Certainty::Provisional
+    };
+    Found {
+        names,
+        stop: None,
+        certainty,
+    }
+}
+
+/// The job of a driver, whose worker id is the job id followed by `ff…`.
+pub(super) fn job_of_driver(worker_id: &str) -> Option<&str> {
+    worker_id.get(..8)
+}
+
+/// From a driver's job, or from its id alone where the head does not list the job (yet).
+pub(super) fn of_driver(job_id: &str, job: Option<&JobRow>) -> Found {
+    let name = match job.map(|job| command(&job.entrypoint)) {
+        Some(command) if !command.is_empty() => format!("driver: {command}"),
+        _ => format!("driver of job {job_id}"),
+    };
+    let environment = job.and_then(|job| job.runtime_env.as_ref());
+    let names = Names {
+        name: Some(shortened(&name)),
+        job_id: known(job_id),
+        submission_id: job.and_then(|job| known(&job.submission_id)),
+        unpacked_working_dir: environment.is_some_and(unpacks),
+        ..Names::default()
+    };
+    let certainty = if job.is_some() {
+        Certainty::Settled
+    } else {
+        Certainty::Provisional
+    };
+    Found {
+        names,
+        stop: None,
+        certainty,
+    }
+}
+
+/// `/opt/venv/bin/python3.11 train.py` as `python3.11 train.py`.
+fn command(entrypoint: &str) -> String {
+    let entrypoint = clean(entrypoint);
+    let (program, arguments) = entrypoint.split_once(' ').unwrap_or((&entrypoint, ""));
+    let program = program.rsplit('/').next().unwrap_or(program);
+    format!("{program} {arguments}").trim().to_owned()
+}
+
+fn task_name(row: &TaskRow) -> &str {
+    if row.name.is_empty() {
+        &row.func_or_class_name
+    } else {
+        &row.name
+    }
+}
+
+/// A `working_dir` given as a URI is unpacked on the node; the worker runs inside of it.
+fn unpacks(environment: &RuntimeEnv) -> bool {
+    environment.working_dir.contains("://")
+}
+
+fn unpacks_serialized(environment: &str) -> bool {
+    serde_json::from_str(environment).is_ok_and(|environment| unpacks(&environment))
+}
+
+/// The number of `rank=3`, `rank 3`, `rank_3`, `Rank:3` anywhere in `text`.
+fn rank_in(text: &str) -> Option<u32> {
+    let lower = text.to_ascii_lowercase();
+    lower.match_indices("rank").find_map(|(at, word)| {
+        // `frank 3` is a name.
+        let before = lower[..at].chars().next_back();
+        if before.is_some_and(char::is_alphanumeric) {
+            return None;
+        }
+        let rest = lower[at + word.len()..].trim_start_matches([' ', '=', ':', '_', '-', '#']);
+        number(
+            &rest[..rest
+                .find(|c: char| !c.is_ascii_digit())
+                .unwrap_or(rest.len())],
+        )
+    })
+}
+
+/// The number at the end of `worker-3`, `worker_3`, `worker 3`.
+fn trailing_index(name: &str) -> Option<u32> {
+    let digits = name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+    let (stem, index) = name.split_at(name.len() - digits);
+    number(index).filter(|_| stem.len() > 1 && stem.ends_with(['-', '_', ' ', ':', '#', '/']))
+}
+
+/// More than five digits are a date or an id, not an index.
+fn number(digits: &str) -> Option<u32> {
+    if digits.len() > 5 {
+        None
+    } else {
+        digits.parse().ok()
+    }
+}
+
+/// Actor ids of tasks that belong to none are null, empty, or all `f`.
+fn known(id: &str) -> Option<String> {
+    let nothing = id.is_empty() || id.bytes().all(|byte| byte == b'f');
+    if nothing { None } else { Some(clean(id)) }
+}
+
+fn shortened(name: &str) -> String {
+    let name = clean(name);
+    match name.char_indices().nth(MAX_NAME) {
+        None => name,
+        Some(_) => name.chars().take(MAX_NAME - 1).chain(['…']).collect(),
+    }
+}

@@ -1,0 +1,309 @@
+//! Rows of Ray's State API, Ray 2.9 to 2.60: only the columns that the relay reads.
+//!
+//! Every column may be missing, null or, for numbers, a numeric string: versions differ, and a
+//! row that says less must not cost the rest of the list. Times are milliseconds since 1970;
+//! `worker_launch_time_ms` of a driver is `u64::MAX`, so times are not read at all.
+
+use std::net::IpAddr;
+
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
+
+/// `{"result": bool, "msg": str, "data": {"result": {…, "result": [row]}}}`
+#[derive(Debug, Deserialize)]
+#[serde(bound(deserialize = "T: Deserialize<'de>"))]
+pub(super) struct Envelope<T> {
+    #[serde(default)]
+    pub(super) result: bool,
+    #[serde(default, deserialize_with = "text")]
+    pub(super) msg: String,
+    #[serde(default)]
+    data: Data<T>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(bound(deserialize = "T: Deserialize<'de>"))]
+struct Data<T> {
+    #[serde(default)]
+    result: Option<List<T>>,
+}
+
+impl<T> Default for Data<T> {
+    fn default() -> Self {
+        Self { result: None }
+    }
+}
+
+/// What one State API query found.
+#[derive(Debug, Deserialize)]
+#[serde(bound(deserialize = "T: Deserialize<'de>"))]
+pub(super) struct List<T> {
+    /// Rows before any limit.
+    #[serde(default, deserialize_with = "number")]
+    pub(super) total: Option<u64>,
+    /// Rows that the filters of the dashboard still saw.
+    #[serde(default, deserialize_with = "number")]
+    pub(super) num_after_truncation: Option<u64>,
+    /// The rows; one that cannot be read is `None`.
+    #[serde(default, rename = "result")]
+    rows: Vec<Lenient<T>>,
+}
+
+/// A row, or `None` where it is not even an object of the right shape.
+#[derive(Debug, Deserialize)]
+#[serde(untagged, bound(deserialize = "T: Deserialize<'de>"))]
+enum Lenient<T> {
+    Row(T),
+    Other(IgnoredAny),
+}
+
+impl<T> List<T> {
+    /// Ray looked at `num_after_truncation` rows of `total` only, so absence proves nothing.
+    pub(super) fn truncated(&self) -> bool {
+        match (self.total, self.num_after_truncation) {
+            (Some(total), Some(seen)) => seen < total && seen >= LIMIT,
+            _ => false,
+        }
+    }
+
+    /// The rows that could be read.
+    pub(super) fn into_rows(self) -> Vec<T> {
+        let readable = |row| match row {
+            Lenient::Row(row) => Some(row),
+            Lenient::Other(_) => None,
+        };
+        self.rows.into_iter().filter_map(readable).collect()
+    }
+}
+
+impl<T> Envelope<T> {
+    /// The list, or Ray's message.
+    pub(super) fn into_list(self) -> Result<List<T>, String> {
+        match self.data.result {
+            Some(list) if self.result => Ok(list),
+            _ => Err(self.msg),
+        }
+    }
+}
+
+/// Largest `limit` that the State API takes (`RAY_MAX_LIMIT_FROM_API_SERVER`), and the number of
+/// rows to which the GCS itself cuts a table before filters that it does not know.
+pub(super) const LIMIT: u64 = 10_000;
+
+/// `/api/v0/workers?detail=1`
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct WorkerRow {
+    #[serde(default, deserialize_with = "text")]
+    pub(super) worker_id: String,
+    /// Absent counts as alive: only Ray's explicit word makes a worker dead.
+    #[serde(default = "yes", deserialize_with = "truth")]
+    pub(super) is_alive: bool,
+    #[serde(default, deserialize_with = "text")]
+    pub(super) worker_type: String,
+    #[serde(default, deserialize_with = "text")]
+    pub(super) exit_type: String,
+    #[serde(default, deserialize_with = "text")]
+    pub(super) exit_detail: String,
+    #[serde(default, deserialize_with = "text")]
+    pub(super) node_id: String,
+    #[serde(default, deserialize_with = "text")]
+    pub(super) ip: String,
+    #[serde(default, deserialize_with = "number")]
+    pub(super) pid: Option<u64>,
+    #[serde(default, deserialize_with = "number")]
+    pub(super) debugger_port: Option<u64>,
+    #[serde(default, deserialize_with = "number")]
+    pub(super) num_paused_threads: Option<u64>,
+}
+
+impl WorkerRow {
+    /// Where its debugger listens, when it is alive and has one.
+    pub(super) fn debugger(&self) -> Option<(IpAddr, u16)> {
+        let port = self.debugger_port.and_then(|port| u16::try_from(port).ok());
+        let port = port.filter(|port| *port != 0 && self.is_alive)?;
+        // Ray writes IPv6 bare; brackets are tolerated.
+        let ip = self
+            .ip
+            .trim_start_matches('[')
+            .trim_end_matches(']')
+            .parse()
+            .ok()?;
+        Some((ip, port))
+    }
+
+    /// Threads that wait for a client.
+    pub(super) fn paused_threads(&self) -> u32 {
+        self.num_paused_threads
+            .map_or(0, |count| u32::try_from(count).unwrap_or(u32::MAX))
+    }
+
+    pub(super) fn is_driver(&self) -> bool {
+        self.worker_type.eq_ignore_ascii_case("DRIVER")
+    }
+}
+
+/// `/api/v0/nodes?detail=1`
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct NodeRow {
+    #[serde(default, deserialize_with = "text")]
+    pub(super) node_id: String,
+    #[serde(default, deserialize_with = "text")]
+    pub(super) node_ip: String,
+    #[serde(default, deserialize_with = "text")]
+    pub(super) state: String,
+    #[serde(default, deserialize_with = "text")]
+    pub(super) state_message: String,
+}
+
+/// `/api/v0/tasks?detail=1`
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct TaskRow {
+    #[serde(default, deserialize_with = "text")]
+    pub(super) task_id: String,
+    #[serde(default, deserialize_with = "text")]
+    pub(super) name: String,
+    #[serde(default, deserialize_with = "text")]
+    pub(super) func_or_class_name: String,
+    #[serde(default, deserialize_with = "text")]
+    pub(super) state: String,
+    #[serde(default, deserialize_with = "text")]
+    pub(super) job_id: String,
+    #[serde(default, deserialize_with = "text")]
+    pub(super) actor_id: String,
+    #[serde(default, deserialize_with = "text")]
+    pub(super) worker_id: String,
+    #[serde(default, deserialize_with = "lenient")]
+    pub(super) runtime_env_info: Option<RuntimeEnvInfo>,
+    #[serde(default, deserialize_with = "lenient")]
+    pub(super) profiling_data: Option<ProfilingData>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(super) struct RuntimeEnvInfo {
+    #[serde(default, deserialize_with = "text")]
+    pub(super) serialized_runtime_env: String,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(super) struct ProfilingData {
+    #[serde(default)]
+    pub(super) events: Vec<ProfilingEvent>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct ProfilingEvent {
+    #[serde(default, deserialize_with = "text")]
+    pub(super) event_name: String,
+    #[serde(default, deserialize_with = "lenient")]
+    pub(super) extra_data: Option<ExtraData>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(super) struct ExtraData {
+    /// Of an exception that left the user's function.
+    #[serde(default, deserialize_with = "text")]
+    pub(super) traceback: String,
+}
+
+/// `/api/v0/actors?detail=1`
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct ActorRow {
+    #[serde(default, deserialize_with = "text")]
+    pub(super) actor_id: String,
+    #[serde(default, deserialize_with = "text")]
+    pub(super) class_name: String,
+    #[serde(default, deserialize_with = "text")]
+    pub(super) state: String,
+    #[serde(default, deserialize_with = "text")]
+    pub(super) job_id: String,
+    #[serde(default, deserialize_with = "text")]
+    pub(super) name: String,
+    #[serde(default, deserialize_with = "text")]
+    pub(super) node_id: String,
+    #[serde(default, deserialize_with = "number")]
+    pub(super) pid: Option<u64>,
+    #[serde(default, deserialize_with = "text")]
+    pub(super) ray_namespace: String,
+    #[serde(default, deserialize_with = "text")]
+    pub(super) repr_name: String,
+    #[serde(default, deserialize_with = "text")]
+    pub(super) serialized_runtime_env: String,
+}
+
+/// `/api/jobs/`
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct JobRow {
+    #[serde(default, deserialize_with = "text")]
+    pub(super) job_id: String,
+    #[serde(default, deserialize_with = "text")]
+    pub(super) submission_id: String,
+    #[serde(default, deserialize_with = "text")]
+    pub(super) status: String,
+    #[serde(default, deserialize_with = "text")]
+    pub(super) entrypoint: String,
+    #[serde(default, deserialize_with = "lenient")]
+    pub(super) runtime_env: Option<RuntimeEnv>,
+}
+
+/// The part of a runtime environment that matters for finding source files.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(super) struct RuntimeEnv {
+    #[serde(default, deserialize_with = "text")]
+    pub(super) working_dir: String,
+}
+
+/// `/api/version`
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Version {
+    #[serde(default, deserialize_with = "text")]
+    pub(super) ray_version: String,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// A number, a numeric string, or nothing. Negative and fractional ones are nothing.
+fn number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Value {
+        Number(u64),
+        Text(String),
+        Other(IgnoredAny),
+    }
+    Ok(match Value::deserialize(from)? {
+        Value::Number(number) => Some(number),
+        Value::Text(text) => text.trim().parse().ok(),
+        Value::Other(_) => None,
+    })
+}
+
+/// A string; null and everything else is empty.
+fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    Ok(lenient(from)?.unwrap_or_default())
+}
+
+/// A boolean or a word; null is true, as absence is.
+fn truth<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Value {
+        Truth(bool),
+        Text(String),
+        Other(IgnoredAny),
+    }
+    Ok(match Value::deserialize(from)? {
+        Value::Truth(truth) => truth,
+        Value::Text(text) => !text.eq_ignore_ascii_case("false"),
+        Value::Other(_) => true,
+    })
+}
+
+/// What can be read as `T`, else nothing.
+fn lenient<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
+    Ok(match Lenient::<T>::deserialize(from)? {
+        Lenient::Row(value) => Some(value),
+        Lenient::Other(_) => None,
+    })
+}

@@ -1,0 +1,35 @@
+//! Live sessions, and the permit without which no worker is reached.
+
+pub mod permit;
+pub mod table;
+
+use std::sync::Arc;
+
+pub use permit::Permit;
+pub use table::{Session, SessionTable};
+
+use crate::config::Config;
+use crate::http::{HttpContext, advertise};
+use crate::registry::Registry;
+use crate::shutdown::Shutdown;
+use crate::telemetry::Metrics;
+
+/// What every session works with.
+pub struct Context {
+    /// Resolved configuration.
+    pub config: Arc<Config>,
+    /// Breakpoints.
+    pub registry: Registry,
+    /// Live sessions.
+    pub sessions: Arc<SessionTable>,
+    /// Metrics.
+    pub metrics: Arc<Metrics>,
+    /// Addresses under which breakpoints were advertised.
+    pub advertised: Arc<advertise::Table>,
+    /// The HTTP side.
+    pub http: Arc<HttpContext>,
+    /// Port that the relay listens on.
+    pub port: u16,
+    /// The end.
+    pub shutdown: Shutdown,
+}

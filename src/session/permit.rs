@@ -1,0 +1,76 @@
+//! Leave to reach the debugger of exactly one worker.
+//!
+//! [`crate::upstream::connect`] takes nothing else, and the address in it comes from the registry: nothing that a
+//! client sends is ever dialled.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::registry::{Breakpoint, BreakpointId, Claim, ClaimError, Holder, Registry};
+
+/// Leave to open connections to one worker's debugger.
+#[derive(Debug)]
+pub struct Permit(Grant);
+
+#[derive(Debug)]
+enum Grant {
+    /// The session that holds the breakpoint.
+    Holder(Claim),
+    /// A further connection, for a subprocess of a worker that a session holds.
+    Subprocess(Arc<Breakpoint>),
+}
+
+impl Permit {
+    /// Takes the breakpoint `id` for `holder`.
+    ///
+    /// # Errors
+    /// As [`Registry::claim`].
+    pub fn hold(registry: &Registry, id: BreakpointId, holder: Holder) -> Result<Self, ClaimError> {
+        registry
+            .claim(id, holder)
+            .map(|claim| Self(Grant::Holder(claim)))
+    }
+
+    /// For a subprocess of the worker `id`, which has to be held by a session now.
+    pub fn subprocess(registry: &Registry, id: BreakpointId) -> Option<Self> {
+        let snapshot = registry.snapshot();
+        let breakpoint = snapshot.find(id).filter(|b| b.holder().is_some())?;
+        Some(Self(Grant::Subprocess(breakpoint.clone())))
+    }
+
+    /// The worker.
+    pub fn breakpoint(&self) -> &Arc<Breakpoint> {
+        match &self.0 {
+            Grant::Holder(claim) => claim.breakpoint(),
+            Grant::Subprocess(breakpoint) => breakpoint,
+        }
+    }
+
+    /// Whether this is the session that holds the breakpoint.
+    pub fn holds(&self) -> bool {
+        matches!(self.0, Grant::Holder(_))
+    }
+
+    /// Where the worker's debugger listens, as the registry reported it.
+    pub(crate) fn upstream(&self) -> SocketAddr {
+        self.breakpoint().upstream()
+    }
+
+    /// Resolves with the reason when the registry learns that the worker is gone; for a subprocess never
+    /// (its connection ends with the worker's). Cancel safe.
+    pub async fn died(&mut self) -> Arc<str> {
+        match &mut self.0 {
+            Grant::Holder(claim) => claim.died().await,
+            Grant::Subprocess(_) => std::future::pending().await,
+        }
+    }
+
+    /// Asks the head for the reason of a death, for at most `patience`.
+    pub async fn ask_why_died(&mut self, patience: Duration) -> Option<Arc<str>> {
+        match &mut self.0 {
+            Grant::Holder(claim) => claim.ask_why_died(patience).await,
+            Grant::Subprocess(_) => None,
+        }
+    }
+}

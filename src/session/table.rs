@@ -1,0 +1,189 @@
+//! The live sessions: one entry each, removed when its owner drops it, whatever the end was.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use dashmap::DashMap;
+
+use crate::http::{SessionList, SessionRow};
+use crate::registry::Breakpoint;
+use crate::telemetry::Metrics;
+use crate::telemetry::metrics::{Direction, OpenGuard, SessionProtocol};
+
+/// All live sessions.
+#[derive(Debug)]
+pub struct SessionTable {
+    live: DashMap<u64, Arc<Entry>>,
+    last: AtomicU64,
+    metrics: Arc<Metrics>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    id: u64,
+    peer: SocketAddr,
+    since: SystemTime,
+    bytes_up: AtomicU64,
+    bytes_down: AtomicU64,
+    told: Mutex<Told>,
+}
+
+#[derive(Debug)]
+struct Told {
+    /// Counts it among the open ones of its protocol.
+    open: OpenGuard,
+    protocol: SessionProtocol,
+    state: &'static str,
+    client: Option<String>,
+    breakpoint: Option<Arc<Breakpoint>>,
+}
+
+/// One live session; dropping it takes it off the table.
+#[derive(Debug)]
+pub struct Session {
+    table: Arc<SessionTable>,
+    entry: Arc<Entry>,
+}
+
+impl SessionTable {
+    /// None yet; they are counted in `metrics`.
+    pub fn new(metrics: Arc<Metrics>) -> Self {
+        Self { live: DashMap::new(), last: AtomicU64::new(0), metrics }
+    }
+
+    /// Enters a new session of a client at `peer`.
+    pub fn open(self: &Arc<Self>, peer: SocketAddr) -> Session {
+        let entry = Arc::new(Entry {
+            id: self.last.fetch_add(1, Ordering::Relaxed) + 1,
+            peer,
+            since: SystemTime::now(),
+            bytes_up: AtomicU64::new(0),
+            bytes_down: AtomicU64::new(0),
+            told: Mutex::new(Told {
+open: self.metrics.session_open(SessionProtocol::Dap),
+protocol: SessionProtocol::Dap, state: "handshake", client: None, breakpoint: None }),
+        });
+        self.live.insert(entry.id, entry.clone());
+        Session {
+            table: self.clone(),
+            entry,
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.live.len()
+    }
+
+    /// There are none.
+    pub fn is_empty(&self) -> bool {
+        self.live.is_empty()
+    }
+}
+
+impl SessionList for SessionTable {
+    fn rows(&self) -> Vec<SessionRow> {
+        let mut rows: Vec<_> = self.live.iter().map(|entry| entry.row()).collect();
+        rows.sort_by_key(|row| row.id);
+        rows
+    }
+}
+
+impl Entry {
+    fn row(&self) -> SessionRow {
+        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        SessionRow {
+            id: self.id,
+            protocol: told.protocol.label(),
+            state: told.state,
+            peer: self.peer,
+            client: told.client.clone(),
+            breakpoint: told.breakpoint.as_ref().map(|b| b.id),
+            name: told.breakpoint.as_ref().map(|b| b.name()),
+            cluster: told.breakpoint.as_ref().map(|b| b.cluster.to_string()),
+            since: self.since,
+            bytes_up: self.bytes_up.load(Ordering::Relaxed),
+            bytes_down: self.bytes_down.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Session {
+    /// Number of the session, from 1.
+    pub fn id(&self) -> u64 {
+        self.entry.id
+    }
+
+    /// Address of the client.
+    pub fn peer(&self) -> SocketAddr {
+        self.entry.peer
+    }
+
+    /// What the client calls itself.
+    pub fn set_client(&self, client: String) {
+        self.tell(|told| told.client = Some(client));
+    }
+
+    /// What it does now, a word for people: `waiting`, `connecting`, `attached` …
+    pub fn set_state(&self, protocol: SessionProtocol, state: &'static str) {
+        let metrics = &self.table.metrics;
+        self.tell(|told| {
+            if told.protocol != protocol {
+                told.protocol = protocol;
+                told.open = metrics.session_open(protocol);
+            }
+            told.state = state;
+        });
+    }
+
+    /// The worker that it reaches.
+    pub fn set_breakpoint(&self, breakpoint: Arc<Breakpoint>) {
+        self.tell(|told| told.breakpoint = Some(breakpoint));
+    }
+
+    /// Bytes received so far from the client and from the worker.
+    pub fn set_bytes(&self, (up, down): (u64, u64)) {
+        let counted = (
+            self.entry.bytes_up.swap(up, Ordering::Relaxed),
+            self.entry.bytes_down.swap(down, Ordering::Relaxed),
+        );
+        let metrics = &self.table.metrics;
+        metrics.session_bytes(Direction::Up, up.saturating_sub(counted.0));
+        metrics.session_bytes(Direction::Down, down.saturating_sub(counted.1));
+    }
+
+    /// As last set.
+    pub fn bytes(&self) -> (u64, u64) {
+        (
+            self.entry.bytes_up.load(Ordering::Relaxed),
+            self.entry.bytes_down.load(Ordering::Relaxed),
+        )
+    }
+
+    /// What it was when asked.
+    pub fn protocol(&self) -> SessionProtocol {
+        self.entry
+            .told
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .protocol
+    }
+
+    fn tell(&self, change: impl FnOnce(&mut Told)) {
+        change(
+            &mut self
+                .entry
+                .told
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.table.live.remove(&self.entry.id);
+    }
+}

@@ -1,0 +1,409 @@
+//! Prometheus families, all prefixed `ray_relay_`.
+//!
+//! One [`Metrics`] is built by the composition root and passed to whoever records; there is no
+//! global. Invariant: labels are the closed enums below or names of configured clusters, so
+//! the number of series does not depend on what clients send.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use prometheus::core::Collector;
+use prometheus::{
+    Gauge, GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    TextEncoder,
+};
+
+use crate::registry::{PollObserver, PollOutcome, Snapshot};
+
+/// Declares a closed set of label values.
+macro_rules! labels {
+    ($(#[$doc:meta])* $name:ident { $($(#[$value_doc:meta])* $value:ident = $text:literal,)+ }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum $name {
+            $($(#[$value_doc])* $value,)+
+        }
+
+        impl $name {
+            /// The value of the label.
+            pub fn label(self) -> &'static str {
+                match self {
+                    $(Self::$value => $text,)+
+                }
+            }
+        }
+    };
+}
+
+labels! {
+    /// What the first bytes of a connection were.
+    Protocol {
+        /// Relay's API or dashboard.
+        Http = "http",
+        /// Debugger client.
+        Dap = "dap",
+        /// TLS ClientHello.
+        Tls = "tls",
+        /// A person with `nc`.
+        Terminal = "terminal",
+        /// Anything else, or nothing.
+        Unknown = "unknown",
+    }
+}
+
+labels! {
+    /// Why a connection, session or request was refused.
+    RefusalKind {
+        /// The client broke its protocol, or was too slow or too large.
+        Client = "client",
+        /// Not allowed: unknown host, another origin, a missing permission.
+        Forbidden = "forbidden",
+        /// No such breakpoint, cluster or path.
+        NotFound = "not_found",
+        /// Somebody else holds the breakpoint.
+        Held = "held",
+        /// A limit of the relay is reached.
+        Limited = "limited",
+        /// The worker, or its debugger, did not answer as it should.
+        Upstream = "upstream",
+        /// The list of breakpoints is missing or stale.
+        Registry = "registry",
+        /// The protocol is not served (yet).
+        Unsupported = "unsupported",
+        /// A defect of the relay.
+        Internal = "internal",
+    }
+}
+
+labels! {
+    /// Kinds of session.
+    SessionProtocol {
+        /// A debugger on one worker.
+        Dap = "dap",
+        /// The parent session that opens one for every paused worker.
+        Cluster = "dap_cluster",
+        /// A WebSocket through the dashboard proxy.
+        WebSocket = "websocket",
+    }
+}
+
+labels! {
+    /// How a session ended.
+    Outcome {
+        /// The client ended it.
+        Client = "client",
+        /// The other side ended it.
+        Upstream = "upstream",
+        /// The worker process or its node died.
+        Died = "died",
+        /// The relay was shut down.
+        Drained = "drained",
+        /// It never came to be.
+        Refused = "refused",
+        /// A protocol error, a limit or a broken connection.
+        Failed = "failed",
+    }
+}
+
+labels! {
+    /// Which way bytes went.
+    Direction {
+        /// From the client to the worker or head.
+        Up = "up",
+        /// To the client.
+        Down = "down",
+    }
+}
+
+labels! {
+    /// How a request to a head ended.
+    HeadOutcome {
+        /// Any answer below 400.
+        Ok = "ok",
+        /// 4xx.
+        Refused = "refused",
+        /// 5xx.
+        Error = "error",
+        /// No connection.
+        Unreachable = "unreachable",
+        /// No answer in time.
+        Timeout = "timeout",
+        /// An answer that made no sense.
+        Invalid = "invalid",
+    }
+}
+
+labels! {
+    /// What an HTTP request was for.
+    Route {
+        /// `/relay/v1/breakpoints`.
+        Breakpoints = "breakpoints",
+        /// `/relay/v1/sessions`.
+        Sessions = "sessions",
+        /// `/relay/v1/events`.
+        Events = "events",
+        /// `/relay/healthz` and `/relay/readyz`.
+        Health = "health",
+        /// `/relay/metrics`.
+        Metrics = "metrics",
+        /// The dashboard of the default cluster.
+        Dashboard = "dashboard",
+        /// `/relay/clusters/NAME/`.
+        Cluster = "cluster",
+        /// Another path below `/relay/`.
+        Unknown = "unknown",
+        /// Refused before the path was looked at.
+        Refused = "refused",
+    }
+}
+
+/// All families.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    connections: IntCounterVec,
+    connections_open: IntGauge,
+    accept_errors: IntCounter,
+    refusals: IntCounterVec,
+    sessions: IntCounterVec,
+    sessions_open: IntGaugeVec,
+    session_bytes: IntCounterVec,
+    breakpoints: IntGaugeVec,
+    snapshot_age: GaugeVec,
+    head_requests: IntCounterVec,
+    head_seconds: HistogramVec,
+    http_requests: IntCounterVec,
+}
+
+impl PollObserver for Metrics {
+    fn polled(&self, cluster: &str, outcome: PollOutcome, latency: Duration) {
+        let outcome = match outcome {
+            PollOutcome::Ok => HeadOutcome::Ok,
+            PollOutcome::Unreachable => HeadOutcome::Unreachable,
+            PollOutcome::TimedOut => HeadOutcome::Timeout,
+            PollOutcome::Unauthorized | PollOutcome::Refused => HeadOutcome::Refused,
+            PollOutcome::Malformed => HeadOutcome::Invalid,
+        };
+        self.head_request(cluster, outcome, latency);
+    }
+}
+
+impl Metrics {
+    /// Families with no values yet, in a registry of their own.
+    ///
+    /// # Errors
+    /// Only if two families had the same name, which the tests rule out.
+    pub fn new() -> Result<Arc<Self>, prometheus::Error> {
+        let registry = Registry::new();
+        let r = &registry;
+        let metrics = Self {
+            connections: register(r, IntCounterVec::new(
+                Opts::new("ray_relay_connections_total", "Accepted connections by the protocol of their first bytes."),
+                &["protocol"],
+            )?)?,
+            connections_open: register(r, IntGauge::new(
+                "ray_relay_connections_open",
+                "Connections open now.",
+            )?)?,
+            accept_errors: register(r, IntCounter::new(
+                "ray_relay_accept_errors_total",
+                "Errors of accept(2). Rising: the process is probably out of file descriptors.",
+            )?)?,
+            refusals: register(r, IntCounterVec::new(
+                Opts::new("ray_relay_refusals_total", "Connections, sessions and requests refused, by kind."),
+                &["kind"],
+            )?)?,
+            sessions: register(r, IntCounterVec::new(
+                Opts::new("ray_relay_sessions_total", "Ended sessions, by protocol and by what ended them."),
+                &["protocol", "outcome"],
+            )?)?,
+            sessions_open: register(r, IntGaugeVec::new(
+                Opts::new("ray_relay_sessions_open", "Sessions open now, by protocol."),
+                &["protocol"],
+            )?)?,
+            session_bytes: register(r, IntCounterVec::new(
+                Opts::new("ray_relay_session_bytes_total", "Bytes relayed in sessions: up to workers and heads, down to clients."),
+                &["direction"],
+            )?)?,
+            breakpoints: register(r, IntGaugeVec::new(
+                Opts::new("ray_relay_breakpoints", "Breakpoints that are paused or attached now, by cluster."),
+                &["cluster", "state"],
+            )?)?,
+            snapshot_age: register(r, GaugeVec::new(
+                Opts::new(
+                    "ray_relay_snapshot_age_seconds",
+                    "Age of the last good answer of a cluster's head. Missing until there was one; rising: the head does not answer.",
+                ),
+                &["cluster"],
+            )?)?,
+            head_requests: register(r, IntCounterVec::new(
+                Opts::new("ray_relay_head_requests_total", "Requests to the heads, polls and proxied ones, by outcome."),
+                &["cluster", "outcome"],
+            )?)?,
+            // From a quiet head (2 ms) to one that lists 10,000 tasks (5 s) or does not answer (30 s).
+            head_seconds: register(r, HistogramVec::new(
+                HistogramOpts::new("ray_relay_head_request_seconds", "Time until the head of the answer of a Ray head.")
+                    .buckets(vec![0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0]),
+                &["cluster"],
+            )?)?,
+            http_requests: register(r, IntCounterVec::new(
+                Opts::new("ray_relay_http_requests_total", "HTTP requests, by what they were for and the class of the answer."),
+                &["route", "class"],
+            )?)?,
+            registry: registry.clone(),
+        };
+        let build = register(r, IntGaugeVec::new(
+            Opts::new("ray_relay_build_info", "Always 1; the version is in the label."),
+            &["version"],
+        )?)?;
+        build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        let start = register(r, Gauge::new(
+            "ray_relay_start_time_seconds",
+            "When this process started, in seconds since 1970.",
+        )?)?;
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        start.set(now.as_secs_f64());
+        Ok(Arc::new(metrics))
+    }
+
+    /// A connection was recognised.
+    pub fn connection(&self, protocol: Protocol) {
+        self.connections.with_label_values(&[protocol.label()]).inc();
+    }
+
+    /// A connection was accepted; it counts as open until the guard is dropped.
+    pub fn connection_open(&self) -> OpenGuard {
+        OpenGuard::new(self.connections_open.clone())
+    }
+
+    /// `accept` failed.
+    pub fn accept_error(&self) {
+        self.accept_errors.inc();
+    }
+
+    /// Something was refused.
+    pub fn refused(&self, kind: RefusalKind) {
+        self.refusals.with_label_values(&[kind.label()]).inc();
+    }
+
+    /// A session began; it counts as open until the guard is dropped.
+    pub fn session_open(&self, protocol: SessionProtocol) -> OpenGuard {
+        OpenGuard::new(self.sessions_open.with_label_values(&[protocol.label()]))
+    }
+
+    /// A session ended.
+    pub fn session_ended(&self, protocol: SessionProtocol, outcome: Outcome) {
+        self.sessions.with_label_values(&[protocol.label(), outcome.label()]).inc();
+    }
+
+    /// Bytes were relayed in a session.
+    pub fn session_bytes(&self, direction: Direction, bytes: u64) {
+        self.session_bytes.with_label_values(&[direction.label()]).inc_by(bytes);
+    }
+
+    /// A head answered (or not) after `took`. `cluster` is a name from the configuration.
+    pub fn head_request(&self, cluster: &str, outcome: HeadOutcome, took: Duration) {
+        self.head_requests.with_label_values(&[cluster, outcome.label()]).inc();
+        self.head_seconds.with_label_values(&[cluster]).observe(took.as_secs_f64());
+    }
+
+    /// An HTTP request was answered with `status`.
+    pub fn http_request(&self, route: Route, status: u16) {
+        let class = match status {
+            100..=199 => "1xx",
+            200..=299 => "2xx",
+            300..=399 => "3xx",
+            400..=499 => "4xx",
+            _ => "5xx",
+        };
+        self.http_requests.with_label_values(&[route.label(), class]).inc();
+    }
+
+    /// All families in Prometheus' text format, the registry's as of `snapshot`.
+    pub fn render(&self, snapshot: &Snapshot) -> String {
+        let now = Instant::now();
+        for cluster in &snapshot.clusters {
+            let name: &str = &cluster.name;
+            for state in ["paused", "attached"] {
+                let count = snapshot
+                    .live
+                    .iter()
+                    .filter(|b| *b.cluster == *name && b.state.word() == state)
+                    .count();
+                self.breakpoints
+                    .with_label_values(&[name, state])
+                    .set(i64::try_from(count).unwrap_or(i64::MAX));
+            }
+            if let Some(polled) = cluster.polled {
+                let age = now.saturating_duration_since(polled).as_secs_f64();
+                self.snapshot_age.with_label_values(&[name]).set(age);
+            }
+        }
+        let mut text = String::new();
+        // Fails only for a family without a name or a help text.
+        _ = TextEncoder::new().encode_utf8(&self.registry.gather(), &mut text);
+        text
+    }
+}
+
+fn register<C: Collector + Clone + 'static>(registry: &Registry, family: C) -> Result<C, prometheus::Error> {
+    registry.register(Box::new(family.clone()))?;
+    Ok(family)
+}
+
+/// Counts one open thing until it is dropped.
+#[derive(Debug)]
+#[must_use = "the gauge falls when this is dropped"]
+pub struct OpenGuard(IntGauge);
+
+impl OpenGuard {
+    fn new(gauge: IntGauge) -> Self {
+        gauge.inc();
+        Self(gauge)
+    }
+}
+
+impl Drop for OpenGuard {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::registry::ClusterStatus;
+
+    #[test]
+    fn families_appear_with_their_values() {
+        let metrics = Metrics::new().unwrap();
+        metrics.connection(Protocol::Dap);
+        metrics.http_request(Route::Dashboard, 204);
+        metrics.head_request("default", HeadOutcome::Ok, Duration::from_millis(3));
+        let open = metrics.session_open(SessionProtocol::Dap);
+        let snapshot = Snapshot {
+            clusters: vec![ClusterStatus {
+                name: "default".into(),
+                ray_version: None,
+                polled: Some(Instant::now()),
+                trouble: None,
+            }],
+            ..Snapshot::default()
+        };
+        let text = metrics.render(&snapshot);
+        for line in [
+            r#"ray_relay_connections_total{protocol="dap"} 1"#,
+            r#"ray_relay_http_requests_total{class="2xx",route="dashboard"} 1"#,
+            r#"ray_relay_head_requests_total{cluster="default",outcome="ok"} 1"#,
+            r#"ray_relay_sessions_open{protocol="dap"} 1"#,
+            r#"ray_relay_breakpoints{cluster="default",state="paused"} 0"#,
+            r#"ray_relay_snapshot_age_seconds{cluster="default"}"#,
+            concat!("ray_relay_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
+        ] {
+            assert!(text.contains(line), "{line} in {text}");
+        }
+        drop(open);
+        assert!(metrics.render(&snapshot).contains(r#"ray_relay_sessions_open{protocol="dap"} 0"#));
+    }
+}

@@ -1,0 +1,6 @@
+//! What the relay tells about itself: logs and metrics.
+
+pub mod logging;
+pub mod metrics;
+
+pub use metrics::Metrics;

@@ -1,0 +1,121 @@
+//! A relay of a few canned answers, a pseudo-terminal, and the binary.
+#![allow(clippy::unwrap_used, unreachable_pub)]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Output, Stdio};
+use std::thread::JoinHandle;
+
+use serde_json::{Value, json};
+
+/// The binary, without what the environment of the tests might say.
+pub fn ray_relay(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ray-relay"));
+    command.args(args).env_clear().stdin(Stdio::null());
+    command
+}
+
+pub fn run(args: &[&str]) -> Output {
+    ray_relay(args).output().unwrap()
+}
+
+pub fn out(output: &Output) -> &str {
+    std::str::from_utf8(&output.stdout).unwrap()
+}
+
+pub fn err(output: &Output) -> &str {
+    std::str::from_utf8(&output.stderr).unwrap()
+}
+
+/// Serves one connection after another: the bytes of `answers`, each for one request whose first
+/// line is returned.
+pub fn serve(answers: Vec<Vec<u8>>) -> (String, JoinHandle<Vec<String>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let served = std::thread::spawn(move || {
+        answers
+            .into_iter()
+            .map(|answer| answer_one(&listener.accept().unwrap().0, &answer))
+            .collect()
+    });
+    (url, served)
+}
+
+pub fn answer_one(mut stream: &TcpStream, answer: &[u8]) -> String {
+    let mut lines = BufReader::new(stream.try_clone().unwrap())
+        .lines()
+        .map(Result::unwrap);
+    let first = lines.next().unwrap_or_default();
+    for _header in lines.take_while(|line| !line.is_empty()) {}
+    // A client that left early is no failure of the server.
+    let _ = stream.write_all(answer);
+    first
+}
+
+pub fn http(status: &str, kind: &str, body: &str) -> Vec<u8> {
+    format!("HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len()).into_bytes()
+}
+
+pub fn row(id: &str, name: &str) -> Value {
+    json!({
+        "id": id, "kind": "debugpy", "state": "paused", "holder": null, "cluster": "default",
+        "node_ip": "10.0.0.7", "worker_id": "0123456789abcdef", "pid": 4711, "name": name,
+        "reason": "breakpoint", "location": {"file": "train.py", "line": 26, "function": "f"},
+        "first_seen": 1.5, "waiting_seconds": 134.2, "stop": 1,
+    })
+}
+
+pub fn list() -> Value {
+    json!({
+        "breakpoints": [row("3k9x7a2q", "train_step_with_a_rather_long_name")],
+        "snapshot_age_seconds": 0.2,
+        "clusters": [{"name": "default", "ray_version": "2.60.0", "snapshot_age_seconds": 0.2, "trouble": null}],
+    })
+}
+
+/// A pseudo-terminal of `columns`; the child's end and ours.
+pub fn terminal(columns: u16) -> (std::fs::File, std::fs::File) {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&ours).unwrap();
+    unlockpt(&ours).unwrap();
+    let size = rustix::termios::Winsize {
+        ws_row: 24,
+        ws_col: columns,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    rustix::termios::tcsetwinsize(&ours, size).unwrap();
+    let path = ptsname(&ours, Vec::new()).unwrap();
+    let theirs = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(path.to_str().unwrap())
+        .unwrap();
+    (theirs, ours.into())
+}
+
+pub const STREAM: &[u8] =
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
+
+pub fn event(name: &str, data: &Value) -> Vec<u8> {
+    format!("event: {name}\ndata: {data}\n\n").into_bytes()
+}
+
+pub fn stream(events: &[Vec<u8>]) -> Vec<u8> {
+    [STREAM, &events.concat()].concat()
+}
+
+pub fn read_until(from: &mut std::fs::File, seen: &mut String, wanted: &str) {
+    let mut buffer = [0; 1024];
+    while !seen.contains(wanted) {
+        let read = from.read(&mut buffer).unwrap();
+        assert!(read > 0, "{seen:?}");
+        seen.push_str(std::str::from_utf8(&buffer[..read]).unwrap_or("?"));
+    }
+}
+
+pub fn interrupt(child: &std::process::Child) {
+    let pid = rustix::process::Pid::from_child(child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+}
