@@ -98,7 +98,8 @@ ray-relay: the configuration has 3 problems
 
   listen.adress   ({path} line 2)
     found     a key that is not known
-    expected  in [listen]: address, insecure_no_auth, max_connections, handshake_timeout, silence, keepalive, drain_timeout
+    expected  in [listen]: address, insecure_no_auth, max_connections, handshake_timeout, silence,
+              keepalive, drain_timeout
     hint      did you mean `address`?
 
   listen.silence   ({path} line 3)
@@ -108,7 +109,8 @@ ray-relay: the configuration has 3 problems
 
   --log-level   (the command line)
     found     loud
-    expected  a level (off, error, warn, info, debug, trace) or a filter such as \"ray_relay::dap=debug,info\"
+    expected  a level (off, error, warn, info, debug, trace) or a filter such as
+              \"ray_relay::dap=debug,info\"
     hint      for everything of one module write loud=trace
 "
         );
@@ -392,7 +394,8 @@ fn watching_in_a_pipe_prints_changes_and_outlives_the_relay() {
         .read_to_string(&mut text)
         .unwrap();
     assert!(
-        text.contains("ended the event stream") && text.contains("The relay is back."),
+        text.contains("The relay went away (it ended the event stream)")
+            && text.contains("The relay is back."),
         "{text}"
     );
 }

@@ -59,9 +59,15 @@ pub fn report(error: &Error) -> ExitCode {
         }
         Error::ConfigReported => {}
         error => {
+            // An empty line where the hint belongs to all problems, not to the last one.
+            let gap = if matches!(error, Error::Config(_)) {
+                "\n\n  "
+            } else {
+                "\n  "
+            };
             let hint = error
                 .hint()
-                .map_or(String::new(), |hint| format!("\n  {hint}"));
+                .map_or(String::new(), |hint| format!("{gap}{hint}"));
             // Nobody is left to tell where standard error is gone too.
             let _ = writeln!(io::stderr(), "{} {error}{hint}", prefix());
         }

@@ -151,7 +151,7 @@ PyCharm 2025.3 or later (older ones speak another protocol, and cannot attach to
 
 Then press Debug.
 {which}",
-        label(breakpoint)
+        breakpoint.map_or("Ray".to_owned(), |id| format!("Ray {id}"))
     )
 }
 

@@ -39,9 +39,9 @@ pub enum RelayError {
         /// The system's words.
         cause: String,
     },
-    /// This machine has no certificates to check `https` with.
-    #[error("cannot check the certificate of {relay}: {cause}")]
-    NoRoots {
+    /// The certificate is not trusted, or there is nothing to check it with.
+    #[error("cannot trust {relay}: {cause}")]
+    Untrusted {
         /// Its address.
         relay: String,
         /// The system's words.
@@ -87,8 +87,10 @@ impl RelayError {
                  `kubectl port-forward svc/ray-relay 5678`, or name it with --relay URL"
                     .to_owned()
             }
-            Self::NoRoots { .. } => {
-                "install the ca-certificates package, or use http://".to_owned()
+            Self::Untrusted { .. } => {
+                "name the file of the CA that signed it in SSL_CERT_FILE, or install \
+                 the ca-certificates package"
+                    .to_owned()
             }
             Self::Dashboard { relay } => {
                 format!(
@@ -161,8 +163,7 @@ impl RelayClient {
             .await)
     }
 
-    /// What a break of the connection is called.
-    pub(super) fn unreachable(&self, cause: impl Into<String>) -> RelayError {
+    fn unreachable(&self, cause: impl Into<String>) -> RelayError {
         RelayError::Unreachable {
             relay: self.relay.to_string(),
             cause: cause.into(),
@@ -185,6 +186,10 @@ impl RelayClient {
             Ok(Err(error)) if speaks_something_else(&error) => Err(RelayError::NotARelay {
                 relay: self.relay.to_string(),
                 found: "it does not speak HTTP".to_owned(),
+            }),
+            Ok(Err(error)) if is_about_certificates(&error) => Err(RelayError::Untrusted {
+                relay: self.relay.to_string(),
+                cause: innermost(&error),
             }),
             Ok(Err(error)) => Err(self.unreachable(innermost(&error))),
             Err(_) => Err(self.unreachable("it accepts connections but does not answer")),
@@ -252,7 +257,7 @@ impl RelayClient {
 }
 
 fn tls(relay: &RelayUrl) -> Result<ClientConfig, RelayError> {
-    let no_roots = |cause: String| RelayError::NoRoots {
+    let no_roots = |cause: String| RelayError::Untrusted {
         relay: relay.to_string(),
         cause,
     };
@@ -282,6 +287,26 @@ fn speaks_something_else(error: &hyper_util::client::legacy::Error) -> bool {
             return true;
         }
         cause = error.source();
+    }
+    false
+}
+
+fn is_about_certificates(error: &hyper_util::client::legacy::Error) -> bool {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if matches!(
+            error.downcast_ref(),
+            Some(rustls::Error::InvalidCertificate(_))
+        ) {
+            return true;
+        }
+        cause = match error.downcast_ref::<std::io::Error>() {
+            // The `source` of an I/O error leaves out the error that it holds.
+            Some(error) => error
+                .get_ref()
+                .map(|held| held as &(dyn std::error::Error + 'static)),
+            None => error.source(),
+        };
     }
     false
 }

@@ -39,14 +39,34 @@ impl fmt::Display for Problems {
         }
         for problem in &self.problems {
             write!(f, "\n\n  {}   ({})", problem.key, problem.place)?;
-            write!(f, "\n    found     {}", problem.found)?;
-            write!(f, "\n    expected  {}", problem.expected)?;
+            write!(f, "\n    found     {}", wrapped(&problem.found))?;
+            write!(f, "\n    expected  {}", wrapped(&problem.expected))?;
             if let Some(hint) = &problem.hint {
-                write!(f, "\n    hint      {hint}")?;
+                write!(f, "\n    hint      {}", wrapped(hint))?;
             }
         }
         Ok(())
     }
+}
+
+/// `text` broken into lines that are indented like the first.
+fn wrapped(text: &str) -> String {
+    /// With the indent, 100 columns.
+    const LONGEST: usize = 86;
+    let (mut wrapped, mut column) = (String::new(), 0);
+    for word in text.split(' ') {
+        let width = word.chars().count();
+        if column > 0 && column + 1 + width > LONGEST {
+            wrapped += "\n              ";
+            column = 0;
+        } else if column > 0 {
+            wrapped.push(' ');
+            column += 1;
+        }
+        wrapped += word;
+        column += width;
+    }
+    wrapped
 }
 
 /// The known name nearest to `name`, where it is near enough to be what was meant.

@@ -19,6 +19,9 @@ pub(super) const FILE_VARIABLE: &str = "RAY_RELAY_CONFIG";
 /// commands (`list`, `launch-config`) read.
 const OTHER_VARIABLES: [&str; 3] = [FILE_VARIABLE, CLUSTERS_VARIABLE, "RAY_RELAY_URL"];
 
+/// Beginnings of variables by which the demo and the tests know their own processes.
+const MARKS: [&str; 2] = ["RAY_RELAY_DEMO_", "RAY_RELAY_TEST_"];
+
 /// Values of the flags of `serve` and `check-config`, as typed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Flags {
@@ -111,7 +114,10 @@ pub(super) fn parse_environment(
                 value: RawValue::Word(value.to_owned()),
             };
             raw.entries.push((section, key, entry));
-        } else if !OTHER_VARIABLES.contains(&name) && !is_service_variable(name, value) {
+        } else if !OTHER_VARIABLES.contains(&name)
+            && !MARKS.iter().any(|mark| name.starts_with(mark))
+            && !is_service_variable(name, value)
+        {
             problems.push(unknown(name));
         }
     }

@@ -18,8 +18,8 @@ use super::message::{Request, clean, event, notice};
 use super::selection::{Children, Wish, fits};
 use super::{breakpoints_answer, hang_up};
 use crate::registry::{Breakpoint, BreakpointId, Snapshot};
-use crate::session::{Context};
-use crate::telemetry::metrics::{Outcome};
+use crate::session::Context;
+use crate::telemetry::metrics::Outcome;
 
 /// Children at once: each is a session in somebody's window.
 const MAX_CHILDREN: usize = 32;

@@ -35,7 +35,7 @@ use self::selection::{Children, Choice, Hint, Refusal, Wish, choose, read_wish};
 use crate::http::advertise::Resolved;
 use crate::registry::{BreakpointId, ClaimError, Holder};
 use crate::session::{Context, Permit, Session};
-use crate::telemetry::metrics::{Outcome, SessionProtocol};
+use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 
 /// How long a refused client may take to read the answer and close.
 const REFUSAL_LINGER: Duration = Duration::from_secs(2);
@@ -99,7 +99,7 @@ pub async fn serve<S>(
         context.metrics.refused(RefusalKind::Client);
     }
     info!(
-        session = session.id(), peer = %session.peer(), protocol, outcome = ending.label(),
+        session = session.id(), peer = %session.peer(), protocol = protocol.label(), outcome = ending.label(),
         seconds = started.elapsed().as_secs_f32(), bytes_up = up, bytes_down = down, "session ended"
     );
 }
@@ -386,3 +386,6 @@ fn breakpoints_answer(arguments: &Value) -> Value {
         .collect();
     json!({ "breakpoints": set })
 }
+
+#[cfg(test)]
+mod tests;

@@ -242,7 +242,7 @@ mod tests {
         #[test]
         fn what_is_known_agrees_with_a_json_parser(text in "[{}\\[\\]\",:\\\\a ]{0,40}", name in "[a-z]{1,8}", event in any::<bool>()) {
             let (kind, key) = if event { ("event", "event") } else { ("request", "command") };
-            let message = json!({"seq": 1, "x": text.clone(), "type": kind, (text): {"y": [1, null]}, (key): name.clone(), "z": 1.5}).to_string();
+            let message = json!({"seq": 1, "x": text, "type": kind, (text): {"y": [1, null]}, (key): name, "z": 1.5}).to_string();
             if let Peek::Known(_, found) = whole(&message, Depth::Whole) {
                 prop_assert_eq!(found, name.as_bytes());
             }

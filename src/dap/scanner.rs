@@ -119,19 +119,18 @@ impl Scanner {
     fn finish_header(&mut self, chunk: &[u8]) -> Result<Step, FrameError> {
         for (i, byte) in chunk.iter().enumerate() {
             self.kept.push(*byte);
-            if self.kept.ends_with(b"\r\n\r\n") || self.kept.len() == MAX_HEADER {
-                if let Some((head, body)) = header(&self.kept, self.rules.max_passed)? {
-                    self.at = At::Kept {
-                        head,
-                        body,
-                        captured: false,
-                    };
-                    return if body == 0 {
-                        self.judge(i + 1, head, body)
-                    } else {
-                        Ok(Step::Keep(i + 1))
-                    };
-                }
+            let complete = self.kept.ends_with(b"\r\n\r\n") || self.kept.len() == MAX_HEADER;
+            if complete && let Some((head, body)) = header(&self.kept, self.rules.max_passed)? {
+                self.at = At::Kept {
+                    head,
+                    body,
+                    captured: false,
+                };
+                return if body == 0 {
+                    self.judge(i + 1, head, body)
+                } else {
+                    Ok(Step::Keep(i + 1))
+                };
             }
         }
         Ok(Step::Keep(chunk.len()))

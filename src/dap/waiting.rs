@@ -14,7 +14,7 @@ use super::selection::{Refusal, Wish, fits};
 use super::{hang_up, refuse};
 use crate::registry::{BreakpointId, Snapshot};
 use crate::session::{Context, Permit};
-use crate::telemetry::metrics::{Outcome};
+use crate::telemetry::metrics::Outcome;
 
 /// How long a client may wait; a forgotten window does not hold a connection for good.
 const PATIENCE: Duration = Duration::from_secs(12 * 3600);

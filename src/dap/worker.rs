@@ -228,7 +228,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 if self.terminated {
                     // The adapter stays as long as its client does, and clients answer with a goodbye of their own.
                     let by_wish = self.leaving;
-                    return ControlFlow::Continue(Some(if by_wish { Outcome::Client } else { Outcome::Died }));
+                    return ControlFlow::Continue(Some(if by_wish {
+                        Outcome::Client
+                    } else {
+                        Outcome::Died
+                    }));
                 }
             }
             SpliceEvent::Eof(Side::Client) => {

@@ -154,7 +154,10 @@ impl Table {
                     return Resolved::Plain;
                 }
                 let state = self.state();
-                let id = state.hosts.get(&host).and_then(|slots| slots.by_slot.get(&slot));
+                let id = state
+                    .hosts
+                    .get(&host)
+                    .and_then(|slots| slots.by_slot.get(&slot));
                 id.map_or(Resolved::Unknown, |slot| Resolved::Breakpoint(slot.id))
             }
         }
@@ -162,20 +165,33 @@ impl Table {
 
     /// The port of its own that names `id`, in `ports` mode and while one is free.
     pub fn advertise_port(&self, id: BreakpointId) -> Option<u16> {
-        let Advertise::Ports(range) = &self.mode else { return None };
+        let Advertise::Ports(range) = &self.mode else {
+            return None;
+        };
         let range = u32::from(*range.start())..=u32::from(*range.end());
-        self.state().ports.assign(id, range).and_then(|port| port.try_into().ok())
+        self.state()
+            .ports
+            .assign(id, range)
+            .and_then(|port| port.try_into().ok())
     }
 
     /// The breakpoint that `port` was given to, in `ports` mode.
     pub fn breakpoint_at(&self, port: u16) -> Option<BreakpointId> {
-        self.state().ports.by_slot.get(&u32::from(port)).map(|slot| slot.id)
+        self.state()
+            .ports
+            .by_slot
+            .get(&u32::from(port))
+            .map(|slot| slot.id)
     }
 
     /// `host` is a name that the `host` mode gives out, or the domain below which they all are.
     pub fn covers(&self, host: &str) -> bool {
-        let Advertise::Host(template) = &self.mode else { return false };
-        let domain = template.strip_prefix(PLACE).and_then(|rest| rest.strip_prefix('.'));
+        let Advertise::Host(template) = &self.mode else {
+            return false;
+        };
+        let domain = template
+            .strip_prefix(PLACE)
+            .and_then(|rest| rest.strip_prefix('.'));
         domain.is_some_and(|domain| domain.eq_ignore_ascii_case(host))
             || id_in(template, host).is_some_and(|id| id.parse::<BreakpointId>().is_ok())
     }
@@ -208,7 +224,11 @@ struct SlotsGuard<'a> {
 
 impl SlotsGuard<'_> {
     fn assign(mut self, id: BreakpointId, range: RangeInclusive<u32>) -> Option<u32> {
-        let slots = self.state.hosts.entry(std::mem::take(&mut self.host)).or_default();
+        let slots = self
+            .state
+            .hosts
+            .entry(std::mem::take(&mut self.host))
+            .or_default();
         slots.assign(id, range)
     }
 }
@@ -226,7 +246,9 @@ impl Slots {
             }
             return Some(slot);
         }
-        let count = (range.end() + 1).checked_sub(*range.start()).filter(|count| *count > 0)?;
+        let count = (range.end() + 1)
+            .checked_sub(*range.start())
+            .filter(|count| *count > 0)?;
         if self.by_id.len() >= MAX_IDS.min(count as usize) && !self.sweep(now) {
             return None;
         }
@@ -241,7 +263,10 @@ impl Slots {
 
     /// Frees what ended more than [`HOLD`] ago; whether there was any.
     fn sweep(&mut self, now: Instant) -> bool {
-        if self.swept.is_some_and(|at| now.duration_since(at) < SWEEP_EVERY) {
+        if self
+            .swept
+            .is_some_and(|at| now.duration_since(at) < SWEEP_EVERY)
+        {
             return false;
         }
         self.swept = Some(now);
@@ -280,7 +305,9 @@ impl Reached {
         let bracketed = host.starts_with('[');
         let (host, _) = spelling::read(host);
         let ip = host.parse::<IpAddr>().ok();
-        if bracketed != matches!(ip, Some(IpAddr::V6(_))) || (ip.is_none() && !spelling::is_name(&host)) {
+        if bracketed != matches!(ip, Some(IpAddr::V6(_)))
+            || (ip.is_none() && !spelling::is_name(&host))
+        {
             return None;
         }
         let host = host.strip_suffix('.').map_or(host.clone(), str::to_owned);

@@ -18,7 +18,9 @@ pub(crate) type Body = UnsyncBoxBody<Bytes, BodyError>;
 
 /// A whole body.
 pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
-    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+    Full::new(bytes.into())
+        .map_err(|never| match never {})
+        .boxed_unsync()
 }
 
 /// No body.
@@ -28,7 +30,11 @@ pub(crate) fn empty() -> Body {
 
 /// `body`, which keeps `guard` until it has been sent or dropped.
 pub(crate) fn held<G: Send + Unpin + 'static>(body: Body, guard: G) -> Body {
-    Held { body, _guard: guard }.boxed_unsync()
+    Held {
+        body,
+        _guard: guard,
+    }
+    .boxed_unsync()
 }
 
 struct Held<G> {
@@ -76,12 +82,19 @@ pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Response<Body>
 
 /// `{"error": sentence}`.
 pub(crate) fn error(status: StatusCode, sentence: impl std::fmt::Display) -> Response<Body> {
-    json(status, &serde_json::json!({ "error": sentence.to_string() }))
+    json(
+        status,
+        &serde_json::json!({ "error": sentence.to_string() }),
+    )
 }
 
 /// The sentence alone, as Ray's own errors are, because Ray's tools print the body.
 pub(crate) fn text(status: StatusCode, sentence: impl std::fmt::Display) -> Response<Body> {
-    own(status, "text/plain; charset=utf-8", full(format!("{sentence}\n")))
+    own(
+        status,
+        "text/plain; charset=utf-8",
+        full(format!("{sentence}\n")),
+    )
 }
 
 /// 405 with what is allowed instead.
@@ -90,6 +103,8 @@ pub(crate) fn read_only() -> Response<Body> {
         StatusCode::METHOD_NOT_ALLOWED,
         "the relay's API only takes GET and HEAD requests",
     );
-    response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+    response
+        .headers_mut()
+        .insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
     response
 }

@@ -97,7 +97,9 @@ pub(crate) fn list(snapshot: &Snapshot, ended: bool) -> Value {
         .clusters
         .iter()
         .map(|cluster| {
-            let age = cluster.polled.map(|at| seconds(instant.saturating_duration_since(at)));
+            let age = cluster
+                .polled
+                .map(|at| seconds(instant.saturating_duration_since(at)));
             json!({
                 "name": *cluster.name,
                 "ray_version": cluster.ray_version,
@@ -116,7 +118,11 @@ pub(crate) fn list(snapshot: &Snapshot, ended: bool) -> Value {
 /// `GET /relay/v1/breakpoints`, `?ended=1` with those that ended a short while ago.
 pub(crate) fn breakpoints(snapshot: &Snapshot, query: Option<&str>) -> Response<Body> {
     let mut ended = false;
-    for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+    for pair in query
+        .unwrap_or_default()
+        .split('&')
+        .filter(|pair| !pair.is_empty())
+    {
         ended = match pair {
             "ended=1" | "ended=true" => true,
             "ended=0" | "ended=false" => false,
@@ -174,7 +180,11 @@ pub(crate) fn readyz(snapshot: &Snapshot, stale_after: Duration) -> Response<Bod
 /// `GET /relay/metrics`.
 pub(crate) fn metrics(metrics: &Metrics, snapshot: &Snapshot) -> Response<Body> {
     let text = metrics.render(snapshot);
-    answer::own(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", answer::full(text))
+    answer::own(
+        StatusCode::OK,
+        "text/plain; version=0.0.4; charset=utf-8",
+        answer::full(text),
+    )
 }
 
 #[cfg(test)]

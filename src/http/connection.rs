@@ -1,7 +1,6 @@
 //! One HTTP connection: deadlines, draining, and the tasks of its WebSockets.
 
 use std::convert::Infallible;
-use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -52,8 +51,12 @@ pub(crate) struct Connection {
 /// for `http.header_timeout`, or `shutdown` fires and what is in progress is done or
 /// `listen.drain_timeout` has passed. WebSockets on this connection end before this returns, or
 /// when it is dropped.
-pub async fn serve_connection<S>(stream: S, peer: SocketAddr, ctx: Arc<HttpContext>, shutdown: CancellationToken)
-where
+pub async fn serve_connection<S>(
+    stream: S,
+    peer: SocketAddr,
+    ctx: Arc<HttpContext>,
+    shutdown: CancellationToken,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let header_timeout = ctx.config.http.header_timeout;
@@ -153,16 +156,18 @@ impl Drop for Busy {
     }
 }
 
-fn handle(
+async fn handle(
     ctx: Arc<HttpContext>,
     connection: Connection,
     request: Request<Incoming>,
-) -> impl Future<Output = Response<Body>> + Send {
-    async move {
-        let head_only = request.method() == Method::HEAD;
-        let (route, response) = answer(&ctx, &connection, request).await;
-        ctx.metrics.http_request(route, response.status().as_u16());
-        if head_only { without_body(response) } else { response }
+) -> Response<Body> {
+    let head_only = request.method() == Method::HEAD;
+    let (route, response) = answer(&ctx, &connection, request).await;
+    ctx.metrics.http_request(route, response.status().as_u16());
+    if head_only {
+        without_body(response)
+    } else {
+        response
     }
 }
 
@@ -201,7 +206,14 @@ async fn answer(
         ),
         Route::Cluster(name, rest) => {
             let request = Request::from_parts(parts, body);
-            Box::pin(dashboard::named(ctx, connection, reached, (name, rest), request)).await
+            Box::pin(dashboard::named(
+                ctx,
+                connection,
+                reached,
+                (name, rest),
+                request,
+            ))
+            .await
         }
         Route::Dashboard => {
             let request = Request::from_parts(parts, body);
@@ -215,7 +227,10 @@ async fn answer(
 fn without_body(mut response: Response<Body>) -> Response<Body> {
     let length = hyper::body::Body::size_hint(response.body()).exact();
     if let Some(length) = length.filter(|length| *length > 0) {
-        response.headers_mut().entry(CONTENT_LENGTH).or_insert(length.into());
+        response
+            .headers_mut()
+            .entry(CONTENT_LENGTH)
+            .or_insert(length.into());
     }
     *response.body_mut() = answer::empty();
     response

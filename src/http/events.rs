@@ -28,7 +28,11 @@ use crate::telemetry::metrics::RefusalKind;
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// Answers with a new stream, or 503 where there are too many.
-pub(crate) fn subscribe(ctx: &HttpContext, closing: &CancellationToken, head_only: bool) -> Response<Body> {
+pub(crate) fn subscribe(
+    ctx: &HttpContext,
+    closing: &CancellationToken,
+    head_only: bool,
+) -> Response<Body> {
     const KIND: &str = "text/event-stream";
     if head_only {
         return answer::own(StatusCode::OK, KIND, answer::empty());

@@ -69,7 +69,10 @@ fn authority(request: &Parts) -> Result<String, Refusal> {
     let mut hosts = request.headers.get_all(HOST).iter();
     let host = match (hosts.next(), hosts.next()) {
         (_, Some(_)) => return Err(Refusal::NoHost),
-        (host, None) => host.map(|h| h.to_str()).transpose().map_err(|_| Refusal::BadHost)?,
+        (host, None) => host
+            .map(|h| h.to_str())
+            .transpose()
+            .map_err(|_| Refusal::BadHost)?,
     };
     match (request.uri.authority(), host) {
         (Some(authority), Some(host)) if !authority.as_str().eq_ignore_ascii_case(host) => {
@@ -87,7 +90,11 @@ fn known(reached: &Reached, config: &Config, advertised: &Table) -> bool {
         || reached.is_ip()
         || host == "localhost"
         || host.ends_with(".localhost")
-        || config.http.allowed_hosts.iter().any(|allowed| allowed.eq_ignore_ascii_case(host))
+        || config
+            .http
+            .allowed_hosts
+            .iter()
+            .any(|allowed| allowed.eq_ignore_ascii_case(host))
         || advertised.covers(host)
 }
 

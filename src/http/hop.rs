@@ -1,9 +1,9 @@
 //! Headers that end at the relay: those of one connection, and credentials.
 
 use hyper::header::{
-    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, ETAG, EXPECT, HOST, HeaderMap, HeaderName,
-    HeaderValue, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, RANGE,
-    SET_COOKIE, TE, TRANSFER_ENCODING, UPGRADE,
+    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, ETAG, EXPECT, HOST,
+    HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
+    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, RANGE, SET_COOKIE, TE, TRANSFER_ENCODING, UPGRADE,
 };
 
 /// Ray's cookie: holds Ray's own token (set by `POST /api/authenticate`, Ray 2.52 and later).
@@ -23,7 +23,10 @@ const HOP_BY_HOP: [HeaderName; 9] = [
 ];
 
 /// The members of all `name` headers, which are lists separated by commas.
-pub(crate) fn listed<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
+pub(crate) fn listed<'a>(
+    headers: &'a HeaderMap,
+    name: &HeaderName,
+) -> impl Iterator<Item = &'a str> {
     headers
         .get_all(name)
         .iter()
@@ -47,10 +50,19 @@ fn strip_hop_by_hop(headers: &mut HeaderMap) {
 /// Makes a client's headers fit for the head: no credential, nothing of the client's connection.
 pub(crate) fn strip_request(headers: &mut HeaderMap) {
     strip_hop_by_hop(headers);
-    for name in [HOST, AUTHORIZATION, EXPECT, HeaderName::from_static("x-ray-authorization")] {
+    for name in [
+        HOST,
+        AUTHORIZATION,
+        EXPECT,
+        HeaderName::from_static("x-ray-authorization"),
+    ] {
         headers.remove(name);
     }
-    let cookies: Vec<HeaderValue> = headers.get_all(COOKIE).iter().filter_map(without_ray_cookie).collect();
+    let cookies: Vec<HeaderValue> = headers
+        .get_all(COOKIE)
+        .iter()
+        .filter_map(without_ray_cookie)
+        .collect();
     headers.remove(COOKIE);
     for cookie in cookies {
         headers.append(COOKIE, cookie);
@@ -59,7 +71,14 @@ pub(crate) fn strip_request(headers: &mut HeaderMap) {
 
 /// So that the answer comes whole and as plain text.
 pub(crate) fn ask_for_plain(headers: &mut HeaderMap) {
-    for name in [ACCEPT_ENCODING, RANGE, IF_RANGE, IF_MATCH, IF_NONE_MATCH, IF_MODIFIED_SINCE] {
+    for name in [
+        ACCEPT_ENCODING,
+        RANGE,
+        IF_RANGE,
+        IF_MATCH,
+        IF_NONE_MATCH,
+        IF_MODIFIED_SINCE,
+    ] {
         headers.remove(name);
     }
 }
@@ -85,7 +104,13 @@ pub(crate) fn forget_body(headers: &mut HeaderMap) {
     for name in [CONTENT_LENGTH, ETAG] {
         headers.remove(name);
     }
-    for name in ["content-md5", "digest", "content-digest", "repr-digest", "accept-ranges"] {
+    for name in [
+        "content-md5",
+        "digest",
+        "content-digest",
+        "repr-digest",
+        "accept-ranges",
+    ] {
         headers.remove(name);
     }
 }
@@ -98,13 +123,19 @@ fn without_ray_cookie(value: &HeaderValue) -> Option<HeaderValue> {
         .map(<[u8]>::trim_ascii)
         .filter(|pair| !pair.is_empty() && !sets_ray_cookie(pair))
         .collect();
-    HeaderValue::from_bytes(&kept.join(&b"; "[..])).ok().filter(|value| !value.is_empty())
+    HeaderValue::from_bytes(&kept.join(&b"; "[..]))
+        .ok()
+        .filter(|value| !value.is_empty())
 }
 
 fn sets_ray_cookie(pair: &[u8]) -> bool {
-    let name = pair.split(|b| matches!(b, b'=' | b';')).next().unwrap_or_default();
+    let name = pair
+        .split(|b| matches!(b, b'=' | b';'))
+        .next()
+        .unwrap_or_default();
     // Cookie names are case-sensitive, but nobody else's cookie is called like that either.
-    name.trim_ascii().eq_ignore_ascii_case(RAY_COOKIE.as_bytes())
+    name.trim_ascii()
+        .eq_ignore_ascii_case(RAY_COOKIE.as_bytes())
 }
 
 #[cfg(test)]

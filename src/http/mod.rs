@@ -31,7 +31,6 @@ use tokio::sync::Semaphore;
 pub use connection::serve_connection;
 
 use crate::config::Config;
-use crate::head::HeadClient;
 use crate::registry::breakpoint::unix_seconds;
 use crate::registry::{BreakpointId, Registry};
 use crate::telemetry::Metrics;
@@ -70,21 +69,10 @@ pub trait SessionList: Send + Sync {
     fn rows(&self) -> Vec<SessionRow>;
 }
 
-/// The head of one cluster.
-#[derive(Clone)]
-pub struct Head {
-    /// Name of the cluster in the configuration.
-    pub cluster: Arc<str>,
-    /// Its client.
-    pub client: HeadClient,
-}
-
 /// What every request may need. One for the process.
 pub struct HttpContext {
     config: Arc<Config>,
     registry: Registry,
-    /// The first is the default cluster's.
-    heads: Vec<Head>,
     metrics: Arc<Metrics>,
     sessions: Arc<dyn SessionList>,
     advertised: Arc<advertise::Table>,
@@ -92,11 +80,10 @@ pub struct HttpContext {
 }
 
 impl HttpContext {
-    /// `heads` in the order of the configuration: the first is the default cluster's.
+    /// The clusters and their heads are the registry's.
     pub fn new(
         config: Arc<Config>,
         registry: Registry,
-        heads: Vec<Head>,
         metrics: Arc<Metrics>,
         sessions: Arc<dyn SessionList>,
         advertised: Arc<advertise::Table>,
@@ -105,7 +92,6 @@ impl HttpContext {
         Arc::new(Self {
             config,
             registry,
-            heads,
             metrics,
             sessions,
             advertised,

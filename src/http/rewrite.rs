@@ -13,8 +13,10 @@ const MAX_DEPTH: usize = 64;
 
 /// The answer is not JSON, so addresses in it cannot be told apart.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("the Ray head's list of workers is not valid JSON at byte {at}, so its addresses could not be replaced; ask for it again, and report it with the version of Ray if it stays so")]
-pub struct NotJson {
+#[error(
+    "the Ray head's list of workers is not valid JSON at byte {at}, so its addresses could not be replaced; ask for it again, and report it with the version of Ray if it stays so"
+)]
+pub(crate) struct NotJson {
     at: usize,
 }
 
@@ -24,7 +26,7 @@ pub struct NotJson {
 ///
 /// # Errors
 /// [`NotJson`] for a text that is no JSON.
-pub fn rewrite(
+pub(crate) fn rewrite(
     text: &[u8],
     address: &mut dyn FnMut(Option<&str>) -> (String, u16),
 ) -> Result<Option<Vec<u8>>, NotJson> {
@@ -162,7 +164,10 @@ impl Walker<'_> {
             return Ok(());
         }
         let values = row.ips.iter().chain(&row.ports);
-        if let Some(span) = values.into_iter().find(|span| matches!(self.text[span.start], b'{' | b'[')) {
+        if let Some(span) = values
+            .into_iter()
+            .find(|span| matches!(self.text[span.start], b'{' | b'['))
+        {
             // An address in a shape that no Ray has: better no answer than one with it in.
             return Err(NotJson { at: span.start });
         }
@@ -173,14 +178,21 @@ impl Walker<'_> {
         }
         for span in row.ports {
             let quoted = self.text[span.start] == b'"';
-            let port = if quoted { format!("\"{port}\"") } else { port.to_string() };
+            let port = if quoted {
+                format!("\"{port}\"")
+            } else {
+                port.to_string()
+            };
             self.edits.push((span, port));
         }
         Ok(())
     }
 
     fn is_no_port(&self, span: &Range<usize>) -> bool {
-        matches!(&self.text[span.clone()], b"null" | b"0" | b"\"\"" | b"\"0\"")
+        matches!(
+            &self.text[span.clone()],
+            b"null" | b"0" | b"\"\"" | b"\"0\""
+        )
     }
 
     fn string(&mut self) -> Result<(), NotJson> {
@@ -202,10 +214,17 @@ impl Walker<'_> {
     /// A number or a word. Which ones are valid is between Ray and its client.
     fn scalar(&mut self) -> Result<(), NotJson> {
         let start = self.at;
-        while matches!(self.peek(), Some(b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'+' | b'-' | b'.')) {
+        while matches!(
+            self.peek(),
+            Some(b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'+' | b'-' | b'.')
+        ) {
             self.at += 1;
         }
-        if self.at == start { Err(self.bad()) } else { Ok(()) }
+        if self.at == start {
+            Err(self.bad())
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -214,7 +233,9 @@ fn plain<'t>(text: &'t [u8], span: &Range<usize>) -> Option<Cow<'t, str>> {
     let quoted = &text[span.clone()];
     let inner = quoted.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
     if inner.contains(&b'\\') {
-        return serde_json::from_slice::<String>(quoted).ok().map(Into::into);
+        return serde_json::from_slice::<String>(quoted)
+            .ok()
+            .map(Into::into);
     }
     std::str::from_utf8(inner).ok().map(Into::into)
 }

@@ -92,8 +92,13 @@ fn unescaped(path: &str) -> Vec<u8> {
         let mut out = Vec::with_capacity(bytes.len());
         let mut at = 0;
         while at < bytes.len() {
-            let escape = bytes.get(at + 1..at + 3).and_then(|hex| std::str::from_utf8(hex).ok());
-            match escape.filter(|_| bytes[at] == b'%').and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+            let escape = bytes
+                .get(at + 1..at + 3)
+                .and_then(|hex| std::str::from_utf8(hex).ok());
+            match escape
+                .filter(|_| bytes[at] == b'%')
+                .and_then(|hex| u8::from_str_radix(hex, 16).ok())
+            {
                 Some(byte) => {
                     out.push(byte);
                     at += 3;
@@ -124,7 +129,10 @@ mod tests {
         assert_eq!(Route::of("/relay/v1/breakpoints"), Route::Breakpoints);
         assert_eq!(Route::of("/relay/clusters/"), Route::Unknown);
         assert_eq!(Route::of("/relay/clusters/b"), Route::Cluster("b", ""));
-        assert_eq!(Route::of("/relay/clusters/b/api/v0"), Route::Cluster("b", "/api/v0"));
+        assert_eq!(
+            Route::of("/relay/clusters/b/api/v0"),
+            Route::Cluster("b", "/api/v0")
+        );
     }
 
     #[test]
@@ -140,7 +148,13 @@ mod tests {
         ] {
             assert!(lists_workers(path), "{path}");
         }
-        for path in ["/", "/api/v0/workers/1", "/api/v0/tasks", "/api/v0/workers%zz", "/api/v0/workers%"] {
+        for path in [
+            "/",
+            "/api/v0/workers/1",
+            "/api/v0/tasks",
+            "/api/v0/workers%zz",
+            "/api/v0/workers%",
+        ] {
             assert!(!lists_workers(path), "{path}");
         }
     }

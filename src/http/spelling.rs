@@ -45,7 +45,10 @@ pub fn spell(host: &str, slot: u32) -> String {
 /// The canonical host behind `dialed` (brackets allowed), and the slot that its spelling names;
 /// 0 where it names none. Texts that are no host at all come back as they are, with slot 0.
 pub fn read(dialed: &str) -> (String, u32) {
-    let text = dialed.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(dialed);
+    let text = dialed
+        .strip_prefix('[')
+        .and_then(|t| t.strip_suffix(']'))
+        .unwrap_or(dialed);
     if let Some(ip) = parse_ipv4(text) {
         return (ip.to_string(), read_v4(text));
     }
@@ -125,7 +128,10 @@ fn read_v4(text: &str) -> u32 {
     if octets.len() != 4 {
         return 0;
     }
-    octets.into_iter().try_fold(0u32, |slot, octet| Some(slot << 4 | choice_v4(octet)?)).unwrap_or(0)
+    octets
+        .into_iter()
+        .try_fold(0u32, |slot, octet| Some(slot << 4 | choice_v4(octet)?))
+        .unwrap_or(0)
 }
 
 fn choice_v4(text: &str) -> Option<u32> {
@@ -165,12 +171,18 @@ fn read_v6(text: &str, ip: Ipv6Addr) -> u32 {
     if groups.len() != 8 || text.contains("::") || text.contains('.') {
         return 0;
     }
-    let slot = groups.iter().zip(ip.segments()).fold(0u64, |slot, (text, group)| {
-        let digits = 5 - choices(group) as usize;
-        slot * u64::from(choices(group)) + (text.len() - digits) as u64
-    });
+    let slot = groups
+        .iter()
+        .zip(ip.segments())
+        .fold(0u64, |slot, (text, group)| {
+            let digits = 5 - choices(group) as usize;
+            slot * u64::from(choices(group)) + (text.len() - digits) as u64
+        });
     // Beyond the cap lie spellings that `spell` never gives.
-    u32::try_from(slot).ok().filter(|slot| *slot < MAX_SLOTS).unwrap_or(0)
+    u32::try_from(slot)
+        .ok()
+        .filter(|slot| *slot < MAX_SLOTS)
+        .unwrap_or(0)
 }
 
 fn spell_name(host: &str, slot: u32) -> String {
@@ -181,7 +193,11 @@ fn spell_name(host: &str, slot: u32) -> String {
                 return c;
             }
             seen += 1;
-            if seen <= 16 && slot >> (seen - 1) & 1 == 1 { c.to_ascii_uppercase() } else { c }
+            if seen <= 16 && slot >> (seen - 1) & 1 == 1 {
+                c.to_ascii_uppercase()
+            } else {
+                c
+            }
         })
         .collect()
 }
@@ -197,7 +213,9 @@ pub(crate) fn is_name(host: &str) -> bool {
         && labels.split('.').all(|label| {
             !label.is_empty()
                 && label.len() <= 63
-                && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+                && label
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
         })
 }
 
@@ -256,7 +274,14 @@ mod tests {
 
     #[test]
     fn plain_spellings_name_no_slot() {
-        for plain in ["127.0.0.1", "0.0.0.0", "::1", "fd88::11", "localhost", "::ffff:10.0.0.1"] {
+        for plain in [
+            "127.0.0.1",
+            "0.0.0.0",
+            "::1",
+            "fd88::11",
+            "localhost",
+            "::ffff:10.0.0.1",
+        ] {
             assert_eq!(read(plain).1, 0, "{plain}");
             assert_eq!(spell(plain, 0), plain);
         }
@@ -289,7 +314,17 @@ mod tests {
         ] {
             assert_eq!(parse_ipv4(text), ip.parse().ok(), "{text}");
         }
-        for text in ["", "256.0.0.1", "1.2.3.4.5", "08", "1.2.3.", "0x", "+1", "1.2.3.256", "a"] {
+        for text in [
+            "",
+            "256.0.0.1",
+            "1.2.3.4.5",
+            "08",
+            "1.2.3.",
+            "0x",
+            "+1",
+            "1.2.3.256",
+            "a",
+        ] {
             assert_eq!(parse_ipv4(text), None, "{text}");
         }
     }

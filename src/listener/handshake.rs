@@ -86,7 +86,11 @@ fn protocol(detection: Detection) -> Protocol {
     }
 }
 
-async fn unsupported<S: AsyncRead + AsyncWrite + Unpin>(context: &Context, stream: S, answer: &[u8]) {
+async fn unsupported<S: AsyncRead + AsyncWrite + Unpin>(
+    context: &Context,
+    stream: S,
+    answer: &[u8],
+) {
     context.metrics.refused(RefusalKind::Unsupported);
     refuse(stream, answer).await;
 }

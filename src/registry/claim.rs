@@ -1,6 +1,5 @@
 //! A session's exclusive hold of one breakpoint.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,11 +44,6 @@ impl Claim {
     /// The breakpoint as it was when it was claimed.
     pub fn breakpoint(&self) -> &Arc<Breakpoint> {
         &self.breakpoint
-    }
-
-    /// Where its debugger listens.
-    pub(crate) fn upstream(&self) -> SocketAddr {
-        self.breakpoint.upstream()
     }
 
     /// Resolves when the registry learns that the worker or its node is gone, with the reason.

@@ -50,7 +50,11 @@ pub struct Session {
 impl SessionTable {
     /// None yet; they are counted in `metrics`.
     pub fn new(metrics: Arc<Metrics>) -> Self {
-        Self { live: DashMap::new(), last: AtomicU64::new(0), metrics }
+        Self {
+            live: DashMap::new(),
+            last: AtomicU64::new(0),
+            metrics,
+        }
     }
 
     /// Enters a new session of a client at `peer`.
@@ -62,8 +66,12 @@ impl SessionTable {
             bytes_up: AtomicU64::new(0),
             bytes_down: AtomicU64::new(0),
             told: Mutex::new(Told {
-open: self.metrics.session_open(SessionProtocol::Dap),
-protocol: SessionProtocol::Dap, state: "handshake", client: None, breakpoint: None }),
+                open: self.metrics.session_open(SessionProtocol::Dap),
+                protocol: SessionProtocol::Dap,
+                state: "handshake",
+                client: None,
+                breakpoint: None,
+            }),
         });
         self.live.insert(entry.id, entry.clone());
         Session {

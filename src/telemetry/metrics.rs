@@ -9,8 +9,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use prometheus::core::Collector;
 use prometheus::{
-    Gauge, GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
-    TextEncoder,
+    Gauge, GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
+    Opts, Registry, TextEncoder,
 };
 
 use crate::registry::{PollObserver, PollOutcome, Snapshot};
@@ -120,9 +120,9 @@ labels! {
     HeadOutcome {
         /// Any answer below 400.
         Ok = "ok",
-        /// 4xx.
+        /// 4xx of a proxied request; Ray's token missing or wrong.
         Refused = "refused",
-        /// 5xx.
+        /// 5xx of a proxied request; an error answer to a poll.
         Error = "error",
         /// No connection.
         Unreachable = "unreachable",
@@ -175,19 +175,6 @@ pub struct Metrics {
     http_requests: IntCounterVec,
 }
 
-impl PollObserver for Metrics {
-    fn polled(&self, cluster: &str, outcome: PollOutcome, latency: Duration) {
-        let outcome = match outcome {
-            PollOutcome::Ok => HeadOutcome::Ok,
-            PollOutcome::Unreachable => HeadOutcome::Unreachable,
-            PollOutcome::TimedOut => HeadOutcome::Timeout,
-            PollOutcome::Unauthorized | PollOutcome::Refused => HeadOutcome::Refused,
-            PollOutcome::Malformed => HeadOutcome::Invalid,
-        };
-        self.head_request(cluster, outcome, latency);
-    }
-}
-
 impl Metrics {
     /// Families with no values yet, in a registry of their own.
     ///
@@ -197,78 +184,150 @@ impl Metrics {
         let registry = Registry::new();
         let r = &registry;
         let metrics = Self {
-            connections: register(r, IntCounterVec::new(
-                Opts::new("ray_relay_connections_total", "Accepted connections by the protocol of their first bytes."),
-                &["protocol"],
-            )?)?,
-            connections_open: register(r, IntGauge::new(
-                "ray_relay_connections_open",
-                "Connections open now.",
-            )?)?,
-            accept_errors: register(r, IntCounter::new(
-                "ray_relay_accept_errors_total",
-                "Errors of accept(2). Rising: the process is probably out of file descriptors.",
-            )?)?,
-            refusals: register(r, IntCounterVec::new(
-                Opts::new("ray_relay_refusals_total", "Connections, sessions and requests refused, by kind."),
-                &["kind"],
-            )?)?,
-            sessions: register(r, IntCounterVec::new(
-                Opts::new("ray_relay_sessions_total", "Ended sessions, by protocol and by what ended them."),
-                &["protocol", "outcome"],
-            )?)?,
-            sessions_open: register(r, IntGaugeVec::new(
-                Opts::new("ray_relay_sessions_open", "Sessions open now, by protocol."),
-                &["protocol"],
-            )?)?,
-            session_bytes: register(r, IntCounterVec::new(
-                Opts::new("ray_relay_session_bytes_total", "Bytes relayed in sessions: up to workers and heads, down to clients."),
-                &["direction"],
-            )?)?,
-            breakpoints: register(r, IntGaugeVec::new(
-                Opts::new("ray_relay_breakpoints", "Breakpoints that are paused or attached now, by cluster."),
-                &["cluster", "state"],
-            )?)?,
-            snapshot_age: register(r, GaugeVec::new(
-                Opts::new(
-                    "ray_relay_snapshot_age_seconds",
-                    "Age of the last good answer of a cluster's head. Missing until there was one; rising: the head does not answer.",
-                ),
-                &["cluster"],
-            )?)?,
-            head_requests: register(r, IntCounterVec::new(
-                Opts::new("ray_relay_head_requests_total", "Requests to the heads, polls and proxied ones, by outcome."),
-                &["cluster", "outcome"],
-            )?)?,
+            connections: register(
+                r,
+                IntCounterVec::new(
+                    Opts::new(
+                        "ray_relay_connections_total",
+                        "Accepted connections by the protocol of their first bytes.",
+                    ),
+                    &["protocol"],
+                )?,
+            )?,
+            connections_open: register(
+                r,
+                IntGauge::new("ray_relay_connections_open", "Connections open now.")?,
+            )?,
+            accept_errors: register(
+                r,
+                IntCounter::new(
+                    "ray_relay_accept_errors_total",
+                    "Errors of accept(2). Rising: the process is probably out of file descriptors.",
+                )?,
+            )?,
+            refusals: register(
+                r,
+                IntCounterVec::new(
+                    Opts::new(
+                        "ray_relay_refusals_total",
+                        "Connections, sessions and requests refused, by kind.",
+                    ),
+                    &["kind"],
+                )?,
+            )?,
+            sessions: register(
+                r,
+                IntCounterVec::new(
+                    Opts::new(
+                        "ray_relay_sessions_total",
+                        "Ended sessions, by protocol and by what ended them.",
+                    ),
+                    &["protocol", "outcome"],
+                )?,
+            )?,
+            sessions_open: register(
+                r,
+                IntGaugeVec::new(
+                    Opts::new("ray_relay_sessions_open", "Sessions open now, by protocol."),
+                    &["protocol"],
+                )?,
+            )?,
+            session_bytes: register(
+                r,
+                IntCounterVec::new(
+                    Opts::new(
+                        "ray_relay_session_bytes_total",
+                        "Bytes relayed in sessions: up to workers and heads, down to clients.",
+                    ),
+                    &["direction"],
+                )?,
+            )?,
+            breakpoints: register(
+                r,
+                IntGaugeVec::new(
+                    Opts::new(
+                        "ray_relay_breakpoints",
+                        "Breakpoints that are paused or attached now, by cluster.",
+                    ),
+                    &["cluster", "state"],
+                )?,
+            )?,
+            snapshot_age: register(
+                r,
+                GaugeVec::new(
+                    Opts::new(
+                        "ray_relay_snapshot_age_seconds",
+                        "Age of the last good answer of a cluster's head. Missing until there was one; rising: the head does not answer.",
+                    ),
+                    &["cluster"],
+                )?,
+            )?,
+            head_requests: register(
+                r,
+                IntCounterVec::new(
+                    Opts::new(
+                        "ray_relay_head_requests_total",
+                        "Requests to the heads, polls and proxied ones, by outcome.",
+                    ),
+                    &["cluster", "outcome"],
+                )?,
+            )?,
             // From a quiet head (2 ms) to one that lists 10,000 tasks (5 s) or does not answer (30 s).
-            head_seconds: register(r, HistogramVec::new(
-                HistogramOpts::new("ray_relay_head_request_seconds", "Time until the head of the answer of a Ray head.")
-                    .buckets(vec![0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0]),
-                &["cluster"],
-            )?)?,
-            http_requests: register(r, IntCounterVec::new(
-                Opts::new("ray_relay_http_requests_total", "HTTP requests, by what they were for and the class of the answer."),
-                &["route", "class"],
-            )?)?,
+            head_seconds: register(
+                r,
+                HistogramVec::new(
+                    HistogramOpts::new(
+                        "ray_relay_head_request_seconds",
+                        "Time until the head of the answer of a Ray head.",
+                    )
+                    .buckets(vec![
+                        0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
+                    ]),
+                    &["cluster"],
+                )?,
+            )?,
+            http_requests: register(
+                r,
+                IntCounterVec::new(
+                    Opts::new(
+                        "ray_relay_http_requests_total",
+                        "HTTP requests, by what they were for and the class of the answer.",
+                    ),
+                    &["route", "class"],
+                )?,
+            )?,
             registry: registry.clone(),
         };
-        let build = register(r, IntGaugeVec::new(
-            Opts::new("ray_relay_build_info", "Always 1; the version is in the label."),
-            &["version"],
-        )?)?;
+        let build = register(
+            r,
+            IntGaugeVec::new(
+                Opts::new(
+                    "ray_relay_build_info",
+                    "Always 1; the version is in the label.",
+                ),
+                &["version"],
+            )?,
+        )?;
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
-        let start = register(r, Gauge::new(
-            "ray_relay_start_time_seconds",
-            "When this process started, in seconds since 1970.",
-        )?)?;
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let start = register(
+            r,
+            Gauge::new(
+                "ray_relay_start_time_seconds",
+                "When this process started, in seconds since 1970.",
+            )?,
+        )?;
+        let now = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
         start.set(now.as_secs_f64());
         Ok(Arc::new(metrics))
     }
 
     /// A connection was recognised.
     pub fn connection(&self, protocol: Protocol) {
-        self.connections.with_label_values(&[protocol.label()]).inc();
+        self.connections
+            .with_label_values(&[protocol.label()])
+            .inc();
     }
 
     /// A connection was accepted; it counts as open until the guard is dropped.
@@ -293,18 +352,26 @@ impl Metrics {
 
     /// A session ended.
     pub fn session_ended(&self, protocol: SessionProtocol, outcome: Outcome) {
-        self.sessions.with_label_values(&[protocol.label(), outcome.label()]).inc();
+        self.sessions
+            .with_label_values(&[protocol.label(), outcome.label()])
+            .inc();
     }
 
     /// Bytes were relayed in a session.
     pub fn session_bytes(&self, direction: Direction, bytes: u64) {
-        self.session_bytes.with_label_values(&[direction.label()]).inc_by(bytes);
+        self.session_bytes
+            .with_label_values(&[direction.label()])
+            .inc_by(bytes);
     }
 
     /// A head answered (or not) after `took`. `cluster` is a name from the configuration.
     pub fn head_request(&self, cluster: &str, outcome: HeadOutcome, took: Duration) {
-        self.head_requests.with_label_values(&[cluster, outcome.label()]).inc();
-        self.head_seconds.with_label_values(&[cluster]).observe(took.as_secs_f64());
+        self.head_requests
+            .with_label_values(&[cluster, outcome.label()])
+            .inc();
+        self.head_seconds
+            .with_label_values(&[cluster])
+            .observe(took.as_secs_f64());
     }
 
     /// An HTTP request was answered with `status`.
@@ -316,7 +383,9 @@ impl Metrics {
             400..=499 => "4xx",
             _ => "5xx",
         };
-        self.http_requests.with_label_values(&[route.label(), class]).inc();
+        self.http_requests
+            .with_label_values(&[route.label(), class])
+            .inc();
     }
 
     /// All families in Prometheus' text format, the registry's as of `snapshot`.
@@ -346,7 +415,24 @@ impl Metrics {
     }
 }
 
-fn register<C: Collector + Clone + 'static>(registry: &Registry, family: C) -> Result<C, prometheus::Error> {
+impl PollObserver for Metrics {
+    fn polled(&self, cluster: &str, outcome: PollOutcome, latency: Duration) {
+        let outcome = match outcome {
+            PollOutcome::Ok => HeadOutcome::Ok,
+            PollOutcome::Unreachable => HeadOutcome::Unreachable,
+            PollOutcome::TimedOut => HeadOutcome::Timeout,
+            PollOutcome::Unauthorized => HeadOutcome::Refused,
+            PollOutcome::Refused => HeadOutcome::Error,
+            PollOutcome::Malformed => HeadOutcome::Invalid,
+        };
+        self.head_request(cluster, outcome, latency);
+    }
+}
+
+fn register<C: Collector + Clone + 'static>(
+    registry: &Registry,
+    family: C,
+) -> Result<C, prometheus::Error> {
     registry.register(Box::new(family.clone()))?;
     Ok(family)
 }
@@ -399,11 +485,19 @@ mod tests {
             r#"ray_relay_sessions_open{protocol="dap"} 1"#,
             r#"ray_relay_breakpoints{cluster="default",state="paused"} 0"#,
             r#"ray_relay_snapshot_age_seconds{cluster="default"}"#,
-            concat!("ray_relay_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
+            concat!(
+                "ray_relay_build_info{version=\"",
+                env!("CARGO_PKG_VERSION"),
+                "\"} 1"
+            ),
         ] {
             assert!(text.contains(line), "{line} in {text}");
         }
         drop(open);
-        assert!(metrics.render(&snapshot).contains(r#"ray_relay_sessions_open{protocol="dap"} 0"#));
+        assert!(
+            metrics
+                .render(&snapshot)
+                .contains(r#"ray_relay_sessions_open{protocol="dap"} 0"#)
+        );
     }
 }

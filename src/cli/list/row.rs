@@ -62,6 +62,24 @@ impl List {
         }
     }
 
+    /// Sentences on heads that stopped answering since `before`, or answer again.
+    pub(super) fn changes(&self, before: &Self) -> Vec<String> {
+        let earlier = |name: &str| {
+            let cluster = before.clusters.iter().find(|cluster| cluster.name == name);
+            cluster.and_then(|cluster| cluster.trouble.as_ref())
+        };
+        let changed = self.clusters.iter().filter_map(|cluster| {
+            let Cluster { name, trouble, .. } = cluster;
+            match (earlier(name), trouble) {
+                (None, Some(trouble)) => Some(format!("cluster {name}: {trouble}")),
+                (Some(_), None) => Some(format!("cluster {name}: its head answers again")),
+                // Another wording of the same trouble is no news.
+                (Some(_), Some(_)) | (None, None) => None,
+            }
+        });
+        changed.collect()
+    }
+
     /// Sentences on what makes this list incomplete or old.
     pub(super) fn troubles(&self) -> Vec<String> {
         let mut troubles: Vec<String> = Vec::new();

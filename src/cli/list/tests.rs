@@ -120,6 +120,23 @@ fn what_makes_the_list_unreliable_stands_above_it() {
 }
 
 #[test]
+fn a_head_that_goes_and_comes_is_told_once() {
+    let well = List::read(&list());
+    let mut ill = list();
+    ill["clusters"][0]["trouble"] = json!("cannot reach the Ray head");
+    let ill = List::read(&ill);
+    assert_eq!(
+        ill.changes(&well),
+        ["cluster default: cannot reach the Ray head"]
+    );
+    assert_eq!(
+        well.changes(&ill),
+        ["cluster default: its head answers again"]
+    );
+    assert!(ill.changes(&ill).is_empty() && well.changes(&well).is_empty());
+}
+
+#[test]
 fn names_from_the_cluster_cannot_move_the_cursor() {
     let mut list = list();
     list["breakpoints"][0]["name"] = json!("evil\u{1b}[2J\nname\u{202e}");

@@ -85,6 +85,27 @@ impl View {
         Ok(out.flush()?)
     }
 
+    /// Whether it has a place for what becomes of the heads.
+    pub(super) fn shows_clusters(&self) -> bool {
+        !matches!(self, Self::Json)
+    }
+
+    /// Tells where a head stopped answering, or answers again.
+    pub(super) fn clusters(&mut self, before: &Value, now: &Value) -> Result<(), Error> {
+        match self {
+            Self::Json => {}
+            Self::Screen(screen) => screen.changed = true,
+            Self::Lines => {
+                let mut out = io::stdout().lock();
+                for sentence in List::read(now).changes(&List::read(before)) {
+                    writeln!(out, "{} ! {sentence}", clock())?;
+                }
+                out.flush()?;
+            }
+        }
+        Ok(())
+    }
+
     /// A drawing is due: something changed, or there are ages that grow.
     pub(super) fn is_due(&self, waits: bool) -> bool {
         matches!(self, Self::Screen(screen) if screen.changed || waits)

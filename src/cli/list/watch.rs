@@ -19,6 +19,9 @@ use crate::cli::sse::{self, Parser};
 /// A stream that is silent for longer is opened again: the connection may be half open. A relay
 /// sends a comment line well within it.
 const LONGEST_SILENCE: Duration = Duration::from_secs(90);
+/// How often the whole list is asked for besides: the stream tells what becomes of breakpoints, not
+/// that a head does not answer.
+const REFRESH: Duration = Duration::from_secs(5);
 /// First and longest pause before the stream is opened again.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(8));
 
@@ -43,6 +46,7 @@ async fn follow(client: &RelayClient, view: &mut View, ended: bool) -> Result<()
         at: Instant::now(),
         ended,
     };
+    let mut refreshed = Box::pin(refresh(client, ended));
     let mut tick = interval(Duration::from_secs(1));
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -51,21 +55,33 @@ async fn follow(client: &RelayClient, view: &mut View, ended: bool) -> Result<()
             continue;
         };
         tokio::select! {
-            // `next` keeps what it has read in the stream, so losing the race to the tick loses nothing.
-            events = open.next() => match events {
-                Ok(events) => {
-                    for event in events {
-                        state.apply(&event, view)?;
+                    // `next` keeps what it has read in the stream, so losing the race to the tick loses nothing.
+                    events = open.next() => match events {
+                        Ok(events) => {
+                            for event in events {
+                                state.apply(&event, view)?;
+                            }
+                        }
+                        Err(cause) => {
+        view.say(&format!("The relay went away ({cause}); trying again until it is back."))?;
+        stream = None;
+                        }
+                    },
+                    list = &mut refreshed => {
+                        refreshed = Box::pin(refresh(client, ended));
+                        // A relay that is away is told by the stream; `--json` passes the stream on, no more.
+                        if let Ok(list) = list && view.shows_clusters() {
+                            state.refresh(list, view)?;
+                        }
                     }
+                    _ = tick.tick() => if view.is_due(state.waits()) { view.draw(state.aged().as_ref())? },
                 }
-                Err(cause) => {
-                    view.say(&format!("{} Trying again until it is back.", sentence(&client.unreachable(cause))))?;
-                    stream = None;
-                }
-            },
-            _ = tick.tick() => if view.is_due(state.waits()) { view.draw(state.aged().as_ref())? },
-        }
     }
+}
+
+async fn refresh(client: &RelayClient, ended: bool) -> Result<Value, RelayError> {
+    sleep(REFRESH).await;
+    client.breakpoints(ended).await
 }
 
 async fn reopen(client: &RelayClient, view: &mut View) -> Result<Stream, Error> {
@@ -85,14 +101,6 @@ async fn reopen(client: &RelayClient, view: &mut View) -> Result<Stream, Error> 
             Err(error) => return Err(error.into()),
         }
     }
-}
-
-fn sentence(error: &RelayError) -> String {
-    let mut text = error.to_string();
-    if let Some(first) = text.get_mut(..1) {
-        first.make_ascii_uppercase();
-    }
-    text + "."
 }
 
 /// An open event stream.
@@ -134,6 +142,14 @@ struct State {
 }
 
 impl State {
+    /// Takes over a list that was asked for.
+    fn refresh(&mut self, mut list: Value, view: &mut View) -> Result<(), Error> {
+        list["snapshot"] = json!(true);
+        self.at = Instant::now();
+        let before = std::mem::replace(&mut self.list, list);
+        view.clusters(&before, &self.list)
+    }
+
     fn apply(&mut self, event: &sse::Event, view: &mut View) -> Result<(), Error> {
         // A relay of a later version may send what this one does not know.
         let Ok(data) = serde_json::from_str::<Value>(&event.data) else {

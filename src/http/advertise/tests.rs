@@ -2,9 +2,8 @@
 
 use super::*;
 use std::sync::Arc;
-use std::time::SystemTime;
 
-use crate::registry::{Breakpoint, Kind, Names, Reason, State as Life};
+use crate::http::tests::breakpoint;
 
 fn id(n: u32) -> BreakpointId {
     BreakpointId::derive("default", &format!("{n:056x}"))
@@ -12,23 +11,9 @@ fn id(n: u32) -> BreakpointId {
 
 fn living(ids: impl IntoIterator<Item = BreakpointId>) -> Snapshot {
     let live = ids.into_iter().map(|id| {
-        Arc::new(Breakpoint {
-            id,
-            kind: Kind::Debugpy,
-            cluster: "default".into(),
-            node_id: String::new(),
-            node_ip: [10, 0, 0, 1].into(),
-            worker_id: String::new(),
-            pid: 1,
-            port: 1,
-            paused_threads: 1,
-            names: Names::default(),
-            reason: Reason::Breakpoint,
-            location: None,
-            first_seen: SystemTime::UNIX_EPOCH,
-            stop: 1,
-            state: Life::Paused,
-        })
+        let mut breakpoint = breakpoint("");
+        breakpoint.id = id;
+        Arc::new(breakpoint)
     });
     Snapshot {
         live: live.collect(),
@@ -57,7 +42,11 @@ async fn an_address_is_reused_ten_minutes_after_its_end_and_not_before() {
     // Three letters: eight spellings, of which seven name breakpoints.
     let table = Table::new(Advertise::Single);
     let given: Vec<String> = (0..7).map(|n| table.advertise("abc", id(n))).collect();
-    assert_eq!(table.advertise("abc", id(7)), "abc", "nothing left: the plain address");
+    assert_eq!(
+        table.advertise("abc", id(7)),
+        "abc",
+        "nothing left: the plain address"
+    );
     table.observe("abc", &living((1..7).map(id)));
     tokio::time::advance(HOLD - Duration::from_secs(1)).await;
     assert_eq!(table.advertise("abc", id(7)), "abc");
@@ -66,7 +55,11 @@ async fn an_address_is_reused_ten_minutes_after_its_end_and_not_before() {
     assert_eq!(table.advertise("abc", id(7)), given[0]);
     assert_eq!(table.resolve(&given[0]), Resolved::Breakpoint(id(7)));
     for n in 1..7u32 {
-        assert_eq!(table.advertise("abc", id(n)), given[n as usize], "the living keep theirs");
+        assert_eq!(
+            table.advertise("abc", id(n)),
+            given[n as usize],
+            "the living keep theirs"
+        );
     }
 }
 
@@ -84,7 +77,9 @@ async fn one_that_comes_back_keeps_its_address() {
 #[test]
 fn ports_are_stable_and_run_out() {
     let table = Table::new(Advertise::Ports(5700..=5702));
-    let ports: Vec<u16> = (0..3).map(|n| table.advertise_port(id(n)).unwrap()).collect();
+    let ports: Vec<u16> = (0..3)
+        .map(|n| table.advertise_port(id(n)).unwrap())
+        .collect();
     for (n, port) in ports.iter().enumerate() {
         assert!((5700..=5702).contains(port));
         assert_eq!(table.breakpoint_at(*port), Some(id(n as u32)));
@@ -92,8 +87,14 @@ fn ports_are_stable_and_run_out() {
     }
     assert_eq!(table.advertise_port(id(3)), None);
     let reached = Reached::parse("relay:5678").unwrap();
-    assert_eq!(table.address(&reached, Some(id(3))), ("relay".to_owned(), 5678));
-    assert_eq!(table.address(&reached, Some(id(1))), ("relay".to_owned(), ports[1]));
+    assert_eq!(
+        table.address(&reached, Some(id(3))),
+        ("relay".to_owned(), 5678)
+    );
+    assert_eq!(
+        table.address(&reached, Some(id(1))),
+        ("relay".to_owned(), ports[1])
+    );
     assert_eq!(table.resolve("127.0.0.1"), Resolved::Plain);
 }
 
@@ -102,9 +103,18 @@ fn names_from_a_template() {
     let table = Table::new(Advertise::Host("{id}.debug.example.com".to_owned()));
     let reached = Reached::parse("relay.example.com").unwrap();
     let (host, port) = table.address(&reached, Some(id(1)));
-    assert_eq!((host.as_str(), port), (format!("{}.debug.example.com", id(1)).as_str(), 80));
-    assert_eq!(table.resolve(&host.to_uppercase()), Resolved::Breakpoint(id(1)));
-    assert_eq!(table.resolve("uuuuuuuu.debug.example.com"), Resolved::Unknown);
+    assert_eq!(
+        (host.as_str(), port),
+        (format!("{}.debug.example.com", id(1)).as_str(), 80)
+    );
+    assert_eq!(
+        table.resolve(&host.to_uppercase()),
+        Resolved::Breakpoint(id(1))
+    );
+    assert_eq!(
+        table.resolve("uuuuuuuu.debug.example.com"),
+        Resolved::Unknown
+    );
     assert_eq!(table.resolve("127.0.0.1"), Resolved::Plain);
     assert!(table.covers(&host) && table.covers("debug.example.com"));
     assert!(!table.covers("example.com") && !table.covers("evil.debug.example.com"));
@@ -143,9 +153,26 @@ fn hosts_as_clients_write_them() {
         ("relay_1.example.com:", "relay_1.example.com", 80),
     ] {
         let reached = Reached::parse(text).unwrap();
-        assert_eq!((reached.host.as_str(), reached.port), (host, port), "{text}");
+        assert_eq!(
+            (reached.host.as_str(), reached.port),
+            (host, port),
+            "{text}"
+        );
     }
-    for text in ["", ":1", "a b", "a:70000", "a:+1", "::1", "[::1", "[a]", "[::1]x", "u@h", "a:1:2", "[127.0.0.1]"] {
+    for text in [
+        "",
+        ":1",
+        "a b",
+        "a:70000",
+        "a:+1",
+        "::1",
+        "[::1",
+        "[a]",
+        "[::1]x",
+        "u@h",
+        "a:1:2",
+        "[127.0.0.1]",
+    ] {
         assert_eq!(Reached::parse(text), None, "{text}");
     }
 }

@@ -46,11 +46,15 @@ fn nothing_to_do() {
 #[test]
 fn hidden_and_repeated_keys() {
     assert_eq!(
-        run(r#"{"debugger\u005fport": 4711, "i\u0070": "10.0.0.1", "ip": null}"#).unwrap().unwrap(),
+        run(r#"{"debugger\u005fport": 4711, "i\u0070": "10.0.0.1", "ip": null}"#)
+            .unwrap()
+            .unwrap(),
         r#"{"debugger\u005fport": 5679, "i\u0070": "relay-none", "ip": "relay-none"}"#
     );
     assert_eq!(
-        run(r#"{"debugger_port": null, "ip": "a", "debugger_port": 4711}"#).unwrap().unwrap(),
+        run(r#"{"debugger_port": null, "ip": "a", "debugger_port": 4711}"#)
+            .unwrap()
+            .unwrap(),
         r#"{"debugger_port": 5679, "ip": "relay-none", "debugger_port": 5679}"#
     );
 }
@@ -58,7 +62,8 @@ fn hidden_and_repeated_keys() {
 #[test]
 fn rows_inside_rows() {
     let text = r#"{"ip":"a","in":{"ip":"b","debugger_port":1},"debugger_port":2}"#;
-    let expected = r#"{"ip":"relay-none","in":{"ip":"relay-none","debugger_port":5679},"debugger_port":5680}"#;
+    let expected =
+        r#"{"ip":"relay-none","in":{"ip":"relay-none","debugger_port":5679},"debugger_port":5680}"#;
     assert_eq!(run(text).unwrap().unwrap(), expected);
 }
 
@@ -108,7 +113,8 @@ fn expected(value: &mut serde_json::Value) {
         serde_json::Value::Array(values) => values.iter_mut().for_each(expected),
         serde_json::Value::Object(row) => {
             let port = row.get("debugger_port").cloned();
-            if port.is_some_and(|port| !port.is_null() && port != 0u64 && port != "" && port != "0") {
+            if port.is_some_and(|port| !port.is_null() && port != 0u64 && port != "" && port != "0")
+            {
                 let string = row["debugger_port"].is_string();
                 row["debugger_port"] = if string { "7".into() } else { 7.into() };
                 row.entry("ip").and_modify(|ip| *ip = "relay".into());

@@ -1,0 +1,271 @@
+//! A relay's HTTP side between real sockets: a fake head behind it, hyper clients in front.
+#![allow(clippy::unwrap_used)]
+
+mod api;
+mod lifecycle;
+mod proxy;
+mod websocket;
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::header::HOST;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::answer::{self, Body};
+use super::{HttpContext, SessionList, SessionRow, advertise, serve_connection};
+use crate::config::{self, Config};
+use crate::registry::{Breakpoint, BreakpointId, Kind, Names, Reason, Registry, State};
+use crate::telemetry::Metrics;
+
+/// A paused worker of the cluster `default`.
+pub(super) fn breakpoint(worker_id: &str) -> Breakpoint {
+    Breakpoint {
+        id: BreakpointId::derive("default", worker_id),
+        kind: Kind::Debugpy,
+        cluster: "default".into(),
+        node_id: "0a".repeat(28),
+        node_ip: [10, 88, 0, 10].into(),
+        worker_id: worker_id.to_owned(),
+        pid: 495,
+        port: 38645,
+        paused_threads: 1,
+        names: Names {
+            name: Some("square".to_owned()),
+            job_id: Some("01000000".to_owned()),
+            ..Names::default()
+        },
+        reason: Reason::Breakpoint,
+        location: None,
+        first_seen: SystemTime::now(),
+        stop: 1,
+        state: State::Paused,
+    }
+}
+
+pub(super) fn config() -> Config {
+    let second = Duration::from_secs(1);
+    Config {
+        listen: config::Listen {
+            address: ([127, 0, 0, 1], 0).into(),
+            insecure_no_auth: false,
+            max_connections: 16,
+            handshake_timeout: 10 * second,
+            silence: 2 * second,
+            keepalive: 15 * second,
+            drain_timeout: 30 * second,
+        },
+        clusters: Vec::new(),
+        registry: config::Registry {
+            poll_interval: second,
+            request_timeout: 5 * second,
+            backoff_max: 30 * second,
+            node_interval: 10 * second,
+            stale_after: 10 * second,
+            locations: true,
+            keep_ended: 600 * second,
+        },
+        dap: config::Dap {
+            connect_timeout: 5 * second,
+            max_frame: 1 << 26,
+            max_handshake_frame: 1 << 20,
+            allow_terminate: false,
+        },
+        http: config::Http {
+            header_timeout: 30 * second,
+            max_rewrite: 1 << 20,
+            max_event_streams: 2,
+            allowed_hosts: vec!["relay.example.com".to_owned()],
+        },
+        advertise: config::Advertise::Single,
+        log: config::Log {
+            filter: "info".to_owned(),
+            format: config::LogFormat::Text,
+        },
+    }
+}
+
+struct NoSessions;
+
+impl SessionList for NoSessions {
+    fn rows(&self) -> Vec<SessionRow> {
+        Vec::new()
+    }
+}
+
+/// A relay on a port of its own, with its heads. Everything ends when it is dropped.
+struct Relay {
+    address: SocketAddr,
+    registry: Registry,
+    ctx: Arc<HttpContext>,
+    shutdown: CancellationToken,
+    connections: tokio::sync::watch::Receiver<usize>,
+    _tasks: JoinSet<()>,
+}
+
+impl Relay {
+    /// In front of `heads`, given as name and address.
+    async fn start(heads: &[(&str, SocketAddr)], change: impl FnOnce(&mut Config)) -> Self {
+        let mut config = config();
+        for (name, address) in heads {
+            config.clusters.push(config::Cluster {
+                name: (*name).to_owned(),
+                ray_address: format!("http://{address}"),
+                token_file: None,
+            });
+        }
+        change(&mut config);
+        let registry = match config.clusters.is_empty() {
+            true => Registry::offline(&["default"], &config.registry),
+            false => Registry::new(&config.clusters, &config.registry).unwrap(),
+        };
+        let ctx = HttpContext::new(
+            Arc::new(config.clone()),
+            registry.clone(),
+            Metrics::new().unwrap(),
+            Arc::new(NoSessions),
+            Arc::new(advertise::Table::new(config.advertise)),
+        );
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let shutdown = CancellationToken::new();
+        let (count, connections) = tokio::sync::watch::channel(0);
+        let mut tasks = JoinSet::new();
+        let (served, stop) = (Arc::clone(&ctx), shutdown.clone());
+        tasks.spawn(async move {
+            let mut open = JoinSet::new();
+            loop {
+                tokio::select! {
+                    accepted = listener.accept() => {
+                        let (stream, peer) = accepted.unwrap();
+                        open.spawn(serve_connection(stream, peer, Arc::clone(&served), stop.clone()));
+                    }
+                    Some(ended) = open.join_next() => ended.unwrap(),
+                }
+                count.send_replace(open.len());
+            }
+        });
+        Self {
+            address,
+            registry,
+            ctx,
+            shutdown,
+            connections,
+            _tasks: tasks,
+        }
+    }
+
+    async fn client(&self) -> Client {
+        let stream = TcpStream::connect(self.address).await.unwrap();
+        let (send, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .unwrap();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move { _ = connection.with_upgrades().await });
+        Client {
+            send,
+            _tasks: tasks,
+        }
+    }
+
+    /// GETs as a client that knows the relay by its address.
+    async fn get(&self, path: &str) -> Response<Incoming> {
+        let request = self.request("GET", path).body(answer::empty()).unwrap();
+        self.client().await.send(request).await
+    }
+
+    fn request(&self, method: &str, path: &str) -> hyper::http::request::Builder {
+        Request::builder()
+            .method(method)
+            .uri(path)
+            .header(HOST, self.address.to_string())
+    }
+
+    /// Until no connection is left.
+    async fn quiet(&mut self) {
+        self.connections.wait_for(|open| *open == 0).await.unwrap();
+    }
+}
+
+/// One HTTP/1.1 connection.
+struct Client {
+    send: hyper::client::conn::http1::SendRequest<Body>,
+    _tasks: JoinSet<()>,
+}
+
+impl Client {
+    async fn send(mut self, request: Request<Body>) -> Response<Incoming> {
+        let response = self.send.send_request(request).await.unwrap();
+        // The connection must outlive the answer's body.
+        tokio::spawn(async move {
+            let mut this = self;
+            while this._tasks.join_next().await.is_some() {}
+        });
+        response
+    }
+}
+
+async fn text(response: Response<Incoming>) -> String {
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+async fn json(response: Response<Incoming>) -> serde_json::Value {
+    serde_json::from_str(&text(response).await).unwrap()
+}
+
+/// A head that answers as `handler` says.
+async fn head<H, F>(handler: H) -> (SocketAddr, JoinSet<()>)
+where
+    H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
+    F: Future<Output = Response<Body>> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        let mut open = JoinSet::new();
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let handler = handler.clone();
+            open.spawn(async move {
+                let service = service_fn(|request| {
+                    let answered = handler(request);
+                    async move { Ok::<_, Infallible>(answered.await) }
+                });
+                let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+                _ = builder
+                    .serve_connection_with_upgrades(TokioIo::new(stream), service)
+                    .await;
+            });
+        }
+    });
+    (address, tasks)
+}
+
+fn ok(body: impl Into<Bytes>) -> Response<Body> {
+    Response::new(answer::full(body))
+}
+
+fn with(mut response: Response<Body>, headers: &[(&'static str, &'static str)]) -> Response<Body> {
+    for (name, value) in headers {
+        response.headers_mut().append(*name, value.parse().unwrap());
+    }
+    response
+}
+
+fn status(code: u16) -> Response<Body> {
+    let mut response = ok("");
+    *response.status_mut() = StatusCode::from_u16(code).unwrap();
+    response
+}

@@ -1,0 +1,192 @@
+//! The relay's own API.
+
+use super::*;
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
+use serde_json::Value;
+
+#[tokio::test]
+async fn the_list() {
+    let relay = Relay::start(&[], |_| {}).await;
+    relay.registry.insert(breakpoint("aa11"));
+    let response = relay.get("/relay/v1/breakpoints").await;
+    assert_eq!(response.status(), 200);
+    assert_eq!(response.headers()[CONTENT_TYPE], "application/json");
+    assert_eq!(response.headers()[CACHE_CONTROL], "no-store");
+    assert_eq!(response.headers()[X_CONTENT_TYPE_OPTIONS], "nosniff");
+    let text = text(response).await;
+    assert!(
+        !text.contains("38645"),
+        "the debugger's port stays inside: {text}"
+    );
+    let list: Value = serde_json::from_str(&text).unwrap();
+    let row = &list["breakpoints"][0];
+    assert_eq!(row["id"], breakpoint("aa11").id.to_string());
+    assert_eq!(row["kind"], "debugpy");
+    assert_eq!(row["state"], "paused");
+    assert_eq!(row["holder"], Value::Null);
+    assert_eq!(row["node_ip"], "10.88.0.10");
+    assert_eq!(row["name"], "square");
+    assert_eq!(row["title"], "square · pid 495 @ 10.88.0.10");
+    assert_eq!(row["reason"], "breakpoint");
+    assert!(row["waiting_seconds"].is_number() && row["first_seen"].is_number());
+    assert!(row.get("why").is_none());
+    assert_eq!(list["snapshot_age_seconds"], Value::Null);
+    assert_eq!(list["clusters"][0]["name"], "default");
+}
+
+#[tokio::test]
+async fn ended_ones_on_request_with_their_reason() {
+    let relay = Relay::start(&[], |_| {}).await;
+    relay.registry.insert(breakpoint("aa11"));
+    relay
+        .registry
+        .end(breakpoint("aa11").id, Some("the worker ran out of memory"));
+    let list = json(relay.get("/relay/v1/breakpoints").await).await;
+    assert_eq!(list["breakpoints"].as_array().unwrap().len(), 0);
+    let list = json(relay.get("/relay/v1/breakpoints?ended=1").await).await;
+    assert_eq!(list["breakpoints"][0]["state"], "died");
+    assert_eq!(
+        list["breakpoints"][0]["why"],
+        "the worker ran out of memory"
+    );
+    assert_eq!(
+        relay.get("/relay/v1/breakpoints?endd=1").await.status(),
+        400
+    );
+}
+
+#[tokio::test]
+async fn health_and_metrics() {
+    let relay = Relay::start(&[], |_| {}).await;
+    assert_eq!(relay.get("/relay/healthz").await.status(), 200);
+    let response = relay.get("/relay/readyz").await;
+    assert_eq!(response.status(), 503);
+    let reason = json(response).await["reasons"][0]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert!(
+        reason.starts_with("cluster default has not answered yet"),
+        "{reason}"
+    );
+    let metrics = text(relay.get("/relay/metrics").await).await;
+    assert!(
+        metrics.contains(r#"ray_relay_http_requests_total{class="5xx",route="health"} 1"#),
+        "{metrics}"
+    );
+    assert_eq!(
+        json(relay.get("/relay/v1/sessions").await).await["sessions"],
+        Value::Array(vec![])
+    );
+}
+
+#[tokio::test]
+async fn what_does_not_exist() {
+    let relay = Relay::start(&[], |_| {}).await;
+    for path in ["/relay", "/relay/", "/relay/v1/breakpoint"] {
+        let response = relay.get(path).await;
+        assert_eq!(response.status(), 404);
+        let error = json(response).await["error"].to_string();
+        assert!(error.contains("/relay/v1/breakpoints"), "{error}");
+    }
+    let request = relay
+        .request("POST", "/relay/v1/breakpoints")
+        .body(answer::empty())
+        .unwrap();
+    let response = relay.client().await.send(request).await;
+    assert_eq!(
+        (response.status().as_u16(), &response.headers()[ALLOW]),
+        (405, &"GET, HEAD".parse().unwrap())
+    );
+}
+
+#[tokio::test]
+async fn head_has_the_length_and_no_body() {
+    let relay = Relay::start(&[], |_| {}).await;
+    let length = text(relay.get("/relay/healthz").await).await.len();
+    let request = relay
+        .request("HEAD", "/relay/healthz")
+        .body(answer::empty())
+        .unwrap();
+    let response = relay.client().await.send(request).await;
+    assert_eq!(response.headers()[CONTENT_LENGTH], length.to_string());
+    assert_eq!(text(response).await, "");
+}
+
+#[tokio::test]
+async fn strangers_are_told_which_setting_lets_them_in() {
+    let relay = Relay::start(&[], |_| {}).await;
+    let ask = async |host: &str| {
+        let request = Request::get("/relay/healthz")
+            .header(HOST, host)
+            .body(answer::empty())
+            .unwrap();
+        relay.client().await.send(request).await
+    };
+    assert_eq!(ask("relay.example.com:5678").await.status(), 200);
+    let response = ask("evil.example.com").await;
+    assert_eq!(response.status(), 421);
+    assert!(text(response).await.contains("http.allowed_hosts"));
+}
+
+/// The next event: its name and data.
+async fn event(body: &mut Incoming, held: &mut String) -> (String, Value) {
+    loop {
+        if let Some((event, rest)) = held.split_once("\n\n") {
+            let field = |name: &str| {
+                let line = event.lines().find(|line| line.starts_with(name));
+                line.map(|line| line[name.len()..].to_owned())
+                    .unwrap_or_default()
+            };
+            let found = (
+                field("event: "),
+                serde_json::from_str(&field("data: ")).unwrap(),
+            );
+            *held = rest.to_owned();
+            return found;
+        }
+        let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        held.push_str(std::str::from_utf8(&frame).unwrap());
+    }
+}
+
+#[tokio::test]
+async fn events_as_they_happen_and_the_end_at_shutdown() {
+    let mut relay = Relay::start(&[], |_| {}).await;
+    relay.registry.insert(breakpoint("aa11"));
+    let response = relay.get("/relay/v1/events").await;
+    assert_eq!(response.headers()[CONTENT_TYPE], "text/event-stream");
+    let (mut body, mut held) = (response.into_body(), String::new());
+    let (name, list) = event(&mut body, &mut held).await;
+    assert_eq!(
+        (name.as_str(), &list["breakpoints"][0]["worker_id"]),
+        ("snapshot", &"aa11".into())
+    );
+    relay.registry.insert(breakpoint("bb22"));
+    let (name, row) = event(&mut body, &mut held).await;
+    assert_eq!(
+        (name.as_str(), &row["worker_id"]),
+        ("appeared", &"bb22".into())
+    );
+    relay.registry.end(breakpoint("aa11").id, Some("killed"));
+    let (name, row) = event(&mut body, &mut held).await;
+    assert_eq!((name.as_str(), &row["why"]), ("died", &"killed".into()));
+    relay.registry.end(breakpoint("bb22").id, None);
+    assert_eq!(event(&mut body, &mut held).await.0, "released");
+    relay.shutdown.cancel();
+    assert!(body.frame().await.is_none());
+    relay.quiet().await;
+}
+
+#[tokio::test]
+async fn event_streams_are_bounded_and_given_back() {
+    let mut relay = Relay::start(&[], |_| {}).await;
+    let first = relay.get("/relay/v1/events").await;
+    let second = relay.get("/relay/v1/events").await;
+    let response = relay.get("/relay/v1/events").await;
+    assert_eq!(response.status(), 503);
+    assert!(text(response).await.contains("http.max_event_streams"));
+    drop((first, second));
+    relay.connections.wait_for(|open| *open <= 1).await.unwrap();
+    assert_eq!(relay.get("/relay/v1/events").await.status(), 200);
+}

@@ -1,0 +1,82 @@
+//! Deadlines and draining of a connection, on a paused clock.
+
+use super::*;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+async fn served(relay: &Relay) -> (DuplexStream, JoinHandle<()>) {
+    let (client, server) = duplex(64 * 1024);
+    let peer = ([127, 0, 0, 1], 9).into();
+    let task = tokio::spawn(serve_connection(
+        server,
+        peer,
+        Arc::clone(&relay.ctx),
+        relay.shutdown.clone(),
+    ));
+    (client, task)
+}
+
+const REQUEST: &[u8] = b"GET /relay/healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
+
+#[tokio::test(start_paused = true)]
+async fn silence_and_slow_headers_end_a_connection() {
+    let relay = Relay::start(&[], |_| {}).await;
+    for said in [
+        &b""[..],
+        b"PRI",
+        b"GET / HTTP/1.1\r\nHost:",
+        REQUEST,
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    ] {
+        let (mut client, task) = served(&relay).await;
+        client.write_all(said).await.unwrap();
+        let started = tokio::time::Instant::now();
+        task.await.unwrap();
+        let took = started.elapsed();
+        assert!(
+            took >= Duration::from_secs(29) && took < Duration::from_secs(40),
+            "{took:?} for {said:?}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_connection_closes_at_shutdown() {
+    let relay = Relay::start(&[], |_| {}).await;
+    let (mut client, task) = served(&relay).await;
+    client.write_all(REQUEST).await.unwrap();
+    let mut answer = [0; 15];
+    client.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 200 OK");
+    let started = tokio::time::Instant::now();
+    relay.shutdown.cancel();
+    task.await.unwrap();
+    assert!(started.elapsed() < Duration::from_secs(1));
+}
+
+#[tokio::test]
+async fn a_request_in_progress_is_finished_at_shutdown() {
+    let (go, wait) = oneshot::channel::<()>();
+    let wait = Arc::new(tokio::sync::Mutex::new(Some(wait)));
+    let (arrived, mut seen) = tokio::sync::mpsc::unbounded_channel();
+    let (address, _head) = head(move |_| {
+        let (wait, arrived) = (Arc::clone(&wait), arrived.clone());
+        async move {
+            arrived.send(()).unwrap();
+            let wait = wait.lock().await.take().unwrap();
+            wait.await.unwrap();
+            ok("done")
+        }
+    })
+    .await;
+    let mut relay = Relay::start(&[("default", address)], |_| {}).await;
+    let request = relay.request("GET", "/slow").body(answer::empty()).unwrap();
+    let client = relay.client().await;
+    let pending = tokio::spawn(client.send(request));
+    seen.recv().await.unwrap();
+    relay.shutdown.cancel();
+    go.send(()).unwrap();
+    assert_eq!(text(pending.await.unwrap()).await, "done");
+    relay.quiet().await;
+}

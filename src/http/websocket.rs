@@ -1,0 +1,289 @@
+//! WebSockets through the dashboard proxy: job logs, and whatever else Ray serves that way.
+//!
+//! Ended on both sides, not tunnelled: frames are bounded, close codes pass in both directions, and a
+//! drain says so with a close frame instead of cutting the line. No extension is negotiated; the
+//! subprotocol is between client and head.
+//!
+//! Owner of the relaying task is the connection's tracker; it ends with either side, or when the
+//! connection is closing. Messages pass one at a time in each direction, so a slow reader slows the
+//! writer down and the relay holds at most one message a direction.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt, StreamExt};
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Incoming;
+use hyper::header::{
+    CONNECTION, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_EXTENSIONS, SEC_WEBSOCKET_KEY,
+    SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
+};
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::time::timeout;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::error::{CapacityError, Error};
+use tokio_tungstenite::tungstenite::handshake::client::generate_key;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
+use tokio_util::sync::CancellationToken;
+
+use super::HttpContext;
+use super::answer::{self, Body};
+use super::connection::Connection;
+use super::dashboard::Upstream;
+use super::{guard, hop};
+use crate::telemetry::metrics::{Direction, Metrics, Outcome, SessionProtocol};
+
+/// Largest message and frame. Ray's log tail sends what a log grew by in a second; its own client
+/// takes 4 MiB.
+const MAX_MESSAGE: usize = 16 * 1024 * 1024;
+
+/// Read buffer of each side: an idle WebSocket should cost little.
+const READ_BUFFER: usize = 8 * 1024;
+
+/// From the answer's head to both connections being upgraded.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// How long the closing handshake of one side may take.
+const CLOSING: Duration = Duration::from_secs(5);
+
+type Socket = WebSocketStream<TokioIo<Upgraded>>;
+
+/// The request asks for a WebSocket (RFC 6455; over HTTP/2 there is none here).
+pub(crate) fn is_asked_for<B>(request: &Request<B>) -> bool {
+    request.method() == Method::GET
+        && guard::wants_upgrade(request.headers())
+        && hop::listed(request.headers(), &UPGRADE)
+            .any(|name| name.eq_ignore_ascii_case("websocket"))
+}
+
+/// Opens the WebSocket at the head first and answers the client as the head answered.
+pub(crate) async fn open(
+    ctx: &Arc<HttpContext>,
+    connection: &Connection,
+    upstream: &Upstream,
+    mut request: Request<Incoming>,
+) -> Response<Body> {
+    let headers = request.headers();
+    if headers
+        .get(SEC_WEBSOCKET_VERSION)
+        .is_none_or(|version| version != "13")
+    {
+        let mut response = answer::error(
+            StatusCode::UPGRADE_REQUIRED,
+            "the relay speaks version 13 of WebSocket",
+        );
+        let headers = response.headers_mut();
+        headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+        return response;
+    }
+    let Some(key) = headers.get(SEC_WEBSOCKET_KEY).cloned() else {
+        return answer::error(
+            StatusCode::BAD_REQUEST,
+            "a WebSocket request needs a Sec-WebSocket-Key",
+        );
+    };
+    let client = hyper::upgrade::on(&mut request);
+    let own_key = generate_key();
+    let mut response = match upstream.send(ctx, ask(request, &own_key)).await {
+        Ok(response) => response,
+        Err(response) => return response,
+    };
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return upstream.stream(response);
+    }
+    let accepted = response.headers().get(SEC_WEBSOCKET_ACCEPT);
+    if accepted.is_none_or(|accept| *accept != derive_accept_key(own_key.as_bytes())) {
+        let sentence = "the Ray head's answer to the WebSocket request is not one; is this its dashboard address?";
+        return answer::text(StatusCode::BAD_GATEWAY, sentence);
+    }
+    let session = Session {
+        client,
+        head: hyper::upgrade::on(&mut response),
+        closing: connection.closing.clone(),
+        metrics: Arc::clone(&ctx.metrics),
+    };
+    connection.tasks.spawn(session.run());
+    switch(&key, response.headers().get(SEC_WEBSOCKET_PROTOCOL))
+}
+
+/// The handshake towards the head.
+fn ask(request: Request<Incoming>, key: &str) -> Request<crate::head::RequestBody> {
+    let (mut parts, _) = request.into_parts();
+    hop::strip_request(&mut parts.headers);
+    parts.headers.remove(SEC_WEBSOCKET_EXTENSIONS);
+    parts
+        .headers
+        .insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    parts
+        .headers
+        .insert(UPGRADE, HeaderValue::from_static("websocket"));
+    if let Ok(key) = HeaderValue::try_from(key) {
+        parts.headers.insert(SEC_WEBSOCKET_KEY, key);
+    }
+    Request::from_parts(parts, Empty::new().map_err(|never| match never {}).boxed())
+}
+
+/// The answer that completes the client's handshake.
+fn switch(key: &HeaderValue, protocol: Option<&HeaderValue>) -> Response<Body> {
+    let mut response = Response::new(answer::empty());
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let headers = response.headers_mut();
+    headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    if let Ok(accept) = HeaderValue::try_from(derive_accept_key(key.as_bytes())) {
+        headers.insert(SEC_WEBSOCKET_ACCEPT, accept);
+    }
+    if let Some(protocol) = protocol {
+        headers.insert(SEC_WEBSOCKET_PROTOCOL, protocol.clone());
+    }
+    response
+}
+
+struct Session {
+    client: OnUpgrade,
+    head: OnUpgrade,
+    closing: CancellationToken,
+    metrics: Arc<Metrics>,
+}
+
+impl Session {
+    async fn run(self) {
+        let upgraded = async { tokio::try_join!(self.client, self.head) };
+        // Bytes that came right behind the handshakes are inside of the upgraded streams.
+        let (client, head) = match timeout(HANDSHAKE, upgraded).await {
+            Ok(Ok(both)) => both,
+            Ok(Err(error)) => return tracing::debug!(%error, "websocket was not opened"),
+            Err(_) => return tracing::debug!("websocket was not opened in time"),
+        };
+        let _open = self.metrics.session_open(SessionProtocol::WebSocket);
+        let client = socket(client, Role::Server).await;
+        let head = socket(head, Role::Client).await;
+        let outcome = relay(client, head, &self.closing, &self.metrics).await;
+        self.metrics
+            .session_ended(SessionProtocol::WebSocket, outcome);
+    }
+}
+
+async fn socket(upgraded: Upgraded, role: Role) -> Socket {
+    let config = WebSocketConfig::default()
+        .max_message_size(Some(MAX_MESSAGE))
+        .max_frame_size(Some(MAX_MESSAGE))
+        .read_buffer_size(READ_BUFFER)
+        // Every message is flushed at once anyway.
+        .write_buffer_size(0);
+    WebSocketStream::from_raw_socket(TokioIo::new(upgraded), role, Some(config)).await
+}
+
+/// How one direction ended.
+enum End {
+    /// The sender's close frame, with its code and reason if it gave one.
+    Closed(Option<CloseFrame>),
+    /// The sender vanished, or sent something that is no WebSocket or too large.
+    Sender(Error),
+    /// The receiver took no more.
+    Receiver,
+}
+
+async fn pump(
+    from: &mut SplitStream<Socket>,
+    to: &mut SplitSink<Socket, Message>,
+    metrics: &Metrics,
+    direction: Direction,
+) -> End {
+    loop {
+        let message = match from.next().await {
+            Some(Ok(Message::Close(frame))) => return End::Closed(frame),
+            Some(Ok(message)) => message,
+            Some(Err(error)) => return End::Sender(error),
+            None => return End::Sender(Error::ConnectionClosed),
+        };
+        metrics.session_bytes(direction, message.len() as u64);
+        if to.send(message).await.is_err() {
+            return End::Receiver;
+        }
+    }
+}
+
+async fn relay(
+    client: Socket,
+    head: Socket,
+    closing: &CancellationToken,
+    metrics: &Metrics,
+) -> Outcome {
+    let (mut to_client, mut from_client) = client.split();
+    let (mut to_head, mut from_head) = head.split();
+    let (outcome, for_client, for_head) = {
+        // Dropping a direction half-way loses at most the message in it, and only when the other
+        // direction has ended the session.
+        tokio::select! {
+            biased;
+            () = closing.cancelled() => {
+                let frame = close(CloseCode::Away, "ray-relay is shutting down");
+                (Outcome::Drained, Some(frame.clone()), Some(frame))
+            }
+            end = pump(&mut from_head, &mut to_client, metrics, Direction::Down) => match end {
+                End::Closed(frame) => (Outcome::Upstream, frame.clone(), frame),
+                End::Sender(error) => {
+                    let (code, reason) = blame(&error, "the Ray head broke the WebSocket off");
+                    (Outcome::Failed, Some(close(code, reason)), Some(close(code, reason)))
+                }
+                End::Receiver => gone(),
+            },
+            end = pump(&mut from_client, &mut to_head, metrics, Direction::Up) => match end {
+                End::Closed(frame) => (Outcome::Client, frame.clone(), frame),
+                End::Sender(Error::Capacity(error)) => {
+                    let (code, reason) = blame(&Error::Capacity(error), "");
+                    (Outcome::Failed, Some(close(code, reason)), Some(close(CloseCode::Away, "the client is gone")))
+                }
+                End::Sender(_) => gone(),
+                End::Receiver => {
+                    let frame = close(CloseCode::Error, "the Ray head broke the WebSocket off");
+                    (Outcome::Failed, Some(frame.clone()), Some(frame))
+                }
+            },
+        }
+    };
+    // The halves are of the same socket, so putting them together cannot fail.
+    if let (Ok(client), Ok(head)) = (to_client.reunite(from_client), to_head.reunite(from_head)) {
+        tokio::join!(finish(client, for_client), finish(head, for_head));
+    }
+    outcome
+}
+
+fn gone() -> (Outcome, Option<CloseFrame>, Option<CloseFrame>) {
+    let frame = close(CloseCode::Away, "the client is gone");
+    (Outcome::Client, Some(frame.clone()), Some(frame))
+}
+
+fn close(code: CloseCode, reason: &'static str) -> CloseFrame {
+    CloseFrame {
+        code,
+        reason: Utf8Bytes::from_static(reason),
+    }
+}
+
+fn blame(error: &Error, otherwise: &'static str) -> (CloseCode, &'static str) {
+    match error {
+        Error::Capacity(CapacityError::MessageTooLong { .. } | CapacityError::TooManyHeaders) => (
+            CloseCode::Size,
+            "ray-relay passes WebSocket messages of up to 16 MiB",
+        ),
+        _ => (CloseCode::Error, otherwise),
+    }
+}
+
+/// Completes the closing handshake as far as the peer plays along.
+async fn finish(mut socket: Socket, frame: Option<CloseFrame>) {
+    let closing = async {
+        // Fails where the peer has closed already; its own frame is then answered by reading on.
+        _ = socket.close(frame).await;
+        while let Some(Ok(_)) = socket.next().await {}
+    };
+    _ = timeout(CLOSING, closing).await;
+}
