@@ -8,10 +8,9 @@ use tokio::time::timeout;
 use tracing::{info, warn};
 
 use crate::config::{Advertise, Config};
-use crate::http::{HttpContext, advertise};
 use crate::listener::{self, BindError};
 use crate::registry::Registry;
-use crate::session::{Context, SessionTable};
+use crate::session::Context;
 use crate::shutdown::{Shutdown, Signals};
 use crate::telemetry::Metrics;
 
@@ -59,25 +58,13 @@ pub async fn start(config: Config) -> Result<Running, Error> {
     };
     let extra: Vec<_> = extra.map_err(Error::Bind)?;
     registry.observe(metrics.clone());
-    let sessions = Arc::new(SessionTable::new(metrics.clone()));
-    let advertised = Arc::new(advertise::Table::new(config.advertise.clone()));
-    let http = HttpContext::new(
-        config.clone(),
-        registry.clone(),
-        metrics.clone(),
-        sessions.clone(),
-        advertised.clone(),
-    );
-    let context = Arc::new(Context {
-        registry: registry.clone(),
-        sessions,
-        advertised,
-        http,
-        port: address.port(),
+    let context = Arc::new(Context::new(
         config,
+        registry.clone(),
         metrics,
-        shutdown: shutdown.clone(),
-    });
+        address.port(),
+        shutdown.clone(),
+    ));
     let permits = Arc::new(Semaphore::new(context.config.listen.max_connections));
     shutdown
         .tasks

@@ -21,6 +21,7 @@ pub mod app;
 pub mod cli;
 pub mod config;
 pub mod dap;
+pub mod demo;
 pub mod head;
 pub mod http;
 pub mod listener;

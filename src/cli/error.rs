@@ -22,6 +22,9 @@ pub enum Error {
     /// The relay could not run.
     #[error(transparent)]
     App(#[from] crate::app::Error),
+    /// The demo could not be shown.
+    #[error(transparent)]
+    Demo(#[from] crate::demo::Error),
     /// Nothing could be logged.
     #[error(transparent)]
     Logging(#[from] LoggingError),
@@ -36,7 +39,7 @@ impl Error {
         match self {
             Self::Config(_) | Self::ConfigReported => 78,
             Self::Relay(error) if error.is_unreachable() => 69,
-            Self::Relay(_) | Self::App(_) | Self::Logging(_) | Self::Output(_) => 1,
+            Self::Relay(_) | Self::App(_) | Self::Demo(_) | Self::Logging(_) | Self::Output(_) => 1,
         }
     }
 
@@ -45,7 +48,7 @@ impl Error {
         match self {
             Self::Config(_) => Some("every key is explained in config/example.toml; `ray-relay check-config` checks without starting".to_owned()),
             Self::Relay(error) => error.hint(),
-            Self::ConfigReported | Self::App(_) | Self::Logging(_) | Self::Output(_) => None,
+            Self::ConfigReported | Self::App(_) | Self::Demo(_) | Self::Logging(_) | Self::Output(_) => None,
         }
     }
 }

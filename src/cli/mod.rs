@@ -6,6 +6,7 @@
 
 mod check_config;
 mod completions;
+mod demo;
 mod error;
 mod launch_config;
 mod list;
@@ -81,6 +82,9 @@ pub enum Command {
     /// Print a ready debug configuration for an editor
     #[command(after_help = launch_config::AFTER_HELP)]
     LaunchConfig(LaunchConfigArgs),
+    /// Start a small real Ray cluster with tasks at breakpoints, and the relay in front of it
+    #[command(after_help = demo::AFTER_HELP)]
+    Demo(crate::demo::Args),
     /// Print a completion script for a shell
     #[command(after_help = completions::AFTER_HELP)]
     Completions(CompletionsArgs),
@@ -230,6 +234,7 @@ pub async fn run(cli: Cli) -> Result<(), Error> {
         Command::CheckConfig(args) => check_config::run(args),
         Command::List(args) => list::run(args).await,
         Command::LaunchConfig(args) => launch_config::run(&args),
+        Command::Demo(args) => demo::run(args).await,
         Command::Completions(args) => completions::run(&args),
     }
 }

@@ -184,8 +184,16 @@ pub fn read_wish(arguments: &Value) -> Result<Wish, Refusal> {
     let keys: &Map<String, Value> = match arguments.get("rayRelay") {
         None | Some(Value::Null) => return Ok(wish),
         Some(Value::Object(keys)) => keys,
+        // Helix can only send strings: an id, or else a task.
+        Some(Value::String(text)) if !text.is_empty() => {
+            match text.parse() {
+                Ok(id) => wish.breakpoint = Some(id),
+                Err(_) => wish.task = Some(text.clone()),
+            }
+            return Ok(wish);
+        }
         Some(_) => return Err(Refusal::BadWish(
-            "`rayRelay` in the attach arguments must be an object, for example {\"next\": true}"
+            "`rayRelay` in the attach arguments must be the id of a breakpoint or an object, for example {\"next\": true}"
                 .into(),
         )),
     };

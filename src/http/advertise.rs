@@ -154,11 +154,18 @@ impl Table {
                     return Resolved::Plain;
                 }
                 let state = self.state();
-                let id = state
-                    .hosts
-                    .get(&host)
-                    .and_then(|slots| slots.by_slot.get(&slot));
-                id.map_or(Resolved::Unknown, |slot| Resolved::Breakpoint(slot.id))
+                let Some(slots) = state.hosts.get(&host) else {
+                    // Under this host nothing was advertised. People write names in mixed case;
+                    // nobody writes addresses with odd zeros.
+                    let name = host.parse::<IpAddr>().is_err();
+                    return if name {
+                        Resolved::Plain
+                    } else {
+                        Resolved::Unknown
+                    };
+                };
+                let slot = slots.by_slot.get(&slot);
+                slot.map_or(Resolved::Unknown, |slot| Resolved::Breakpoint(slot.id))
             }
         }
     }

@@ -221,8 +221,8 @@ async fn relay(
     let (outcome, for_client, for_head) = {
         // Dropping a direction half-way loses at most the message in it, and only when the other
         // direction has ended the session.
+        // Not biased: a flood from one side must not keep the other from being read.
         tokio::select! {
-            biased;
             () = closing.cancelled() => {
                 let frame = close(CloseCode::Away, "ray-relay is shutting down");
                 (Outcome::Drained, Some(frame.clone()), Some(frame))

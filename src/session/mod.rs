@@ -33,3 +33,34 @@ pub struct Context {
     /// The end.
     pub shutdown: Shutdown,
 }
+
+impl Context {
+    /// For a relay on `port` that serves `registry`; nothing runs yet.
+    pub fn new(
+        config: Arc<Config>,
+        registry: Registry,
+        metrics: Arc<Metrics>,
+        port: u16,
+        shutdown: Shutdown,
+    ) -> Self {
+        let sessions = Arc::new(SessionTable::new(metrics.clone()));
+        let advertised = Arc::new(advertise::Table::new(config.advertise.clone()));
+        let http = HttpContext::new(
+            config.clone(),
+            registry.clone(),
+            metrics.clone(),
+            sessions.clone(),
+            advertised.clone(),
+        );
+        Self {
+            config,
+            registry,
+            sessions,
+            metrics,
+            advertised,
+            http,
+            port,
+            shutdown,
+        }
+    }
+}

@@ -1,8 +1,8 @@
 //! Prometheus families, all prefixed `ray_relay_`.
 //!
 //! One [`Metrics`] is built by the composition root and passed to whoever records; there is no
-//! global. Invariant: labels are the closed enums below or names of configured clusters, so
-//! the number of series does not depend on what clients send.
+//! global. Invariant: labels are the closed enums of [`super::labels`] or names of configured
+//! clusters, so the number of series does not depend on what clients send.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -13,149 +13,10 @@ use prometheus::{
     Opts, Registry, TextEncoder,
 };
 
+pub use super::labels::{
+    Direction, HeadOutcome, Outcome, Protocol, RefusalKind, Route, SessionProtocol,
+};
 use crate::registry::{PollObserver, PollOutcome, Snapshot};
-
-/// Declares a closed set of label values.
-macro_rules! labels {
-    ($(#[$doc:meta])* $name:ident { $($(#[$value_doc:meta])* $value:ident = $text:literal,)+ }) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub enum $name {
-            $($(#[$value_doc])* $value,)+
-        }
-
-        impl $name {
-            /// The value of the label.
-            pub fn label(self) -> &'static str {
-                match self {
-                    $(Self::$value => $text,)+
-                }
-            }
-        }
-    };
-}
-
-labels! {
-    /// What the first bytes of a connection were.
-    Protocol {
-        /// Relay's API or dashboard.
-        Http = "http",
-        /// Debugger client.
-        Dap = "dap",
-        /// TLS ClientHello.
-        Tls = "tls",
-        /// A person with `nc`.
-        Terminal = "terminal",
-        /// Anything else, or nothing.
-        Unknown = "unknown",
-    }
-}
-
-labels! {
-    /// Why a connection, session or request was refused.
-    RefusalKind {
-        /// The client broke its protocol, or was too slow or too large.
-        Client = "client",
-        /// Not allowed: unknown host, another origin, a missing permission.
-        Forbidden = "forbidden",
-        /// No such breakpoint, cluster or path.
-        NotFound = "not_found",
-        /// Somebody else holds the breakpoint.
-        Held = "held",
-        /// A limit of the relay is reached.
-        Limited = "limited",
-        /// The worker, or its debugger, did not answer as it should.
-        Upstream = "upstream",
-        /// The list of breakpoints is missing or stale.
-        Registry = "registry",
-        /// The protocol is not served (yet).
-        Unsupported = "unsupported",
-        /// A defect of the relay.
-        Internal = "internal",
-    }
-}
-
-labels! {
-    /// Kinds of session.
-    SessionProtocol {
-        /// A debugger on one worker.
-        Dap = "dap",
-        /// The parent session that opens one for every paused worker.
-        Cluster = "dap_cluster",
-        /// A WebSocket through the dashboard proxy.
-        WebSocket = "websocket",
-    }
-}
-
-labels! {
-    /// How a session ended.
-    Outcome {
-        /// The client ended it.
-        Client = "client",
-        /// The other side ended it.
-        Upstream = "upstream",
-        /// The worker process or its node died.
-        Died = "died",
-        /// The relay was shut down.
-        Drained = "drained",
-        /// It never came to be.
-        Refused = "refused",
-        /// A protocol error, a limit or a broken connection.
-        Failed = "failed",
-    }
-}
-
-labels! {
-    /// Which way bytes went.
-    Direction {
-        /// From the client to the worker or head.
-        Up = "up",
-        /// To the client.
-        Down = "down",
-    }
-}
-
-labels! {
-    /// How a request to a head ended.
-    HeadOutcome {
-        /// Any answer below 400.
-        Ok = "ok",
-        /// 4xx of a proxied request; Ray's token missing or wrong.
-        Refused = "refused",
-        /// 5xx of a proxied request; an error answer to a poll.
-        Error = "error",
-        /// No connection.
-        Unreachable = "unreachable",
-        /// No answer in time.
-        Timeout = "timeout",
-        /// An answer that made no sense.
-        Invalid = "invalid",
-    }
-}
-
-labels! {
-    /// What an HTTP request was for.
-    Route {
-        /// `/relay/v1/breakpoints`.
-        Breakpoints = "breakpoints",
-        /// `/relay/v1/sessions`.
-        Sessions = "sessions",
-        /// `/relay/v1/events`.
-        Events = "events",
-        /// `/relay/healthz` and `/relay/readyz`.
-        Health = "health",
-        /// `/relay/metrics`.
-        Metrics = "metrics",
-        /// The dashboard of the default cluster.
-        Dashboard = "dashboard",
-        /// `/relay/clusters/NAME/`.
-        Cluster = "cluster",
-        /// Another path below `/relay/`.
-        Unknown = "unknown",
-        /// Refused before the path was looked at.
-        Refused = "refused",
-    }
-}
 
 /// All families.
 #[derive(Debug)]

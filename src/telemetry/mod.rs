@@ -1,5 +1,6 @@
 //! What the relay tells about itself: logs and metrics.
 
+pub mod labels;
 pub mod logging;
 pub mod metrics;
 

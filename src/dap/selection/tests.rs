@@ -112,6 +112,8 @@ fn the_relays_block_selects_by_id_task_worker_cluster_next_and_all() {
         "square"
     );
     assert_eq!(by(json!({"breakpoint": null, "task": "square"})), "square");
+    assert_eq!(by(json!(second.id.to_string())), "Counter.add");
+    assert_eq!(by(json!("Count*")), "Counter.add");
     let choice = |wish: Value| {
         pick(
             json!({ "rayRelay": wish }),
@@ -148,9 +150,9 @@ fn what_cannot_be_had_is_refused_with_a_sentence_that_helps() {
     assert!(refusal(json!({"next": "yes"})).contains("true or false"));
     assert!(refusal(json!({"cluster": "prod"})).contains("known are default"));
     assert!(
-        pick(json!({"rayRelay": "next"}), Children::None, &list)
+        pick(json!({"rayRelay": 7}), Children::None, &list)
             .unwrap_err()
-            .contains("must be an object")
+            .contains("or an object")
     );
 }
 

@@ -1,0 +1,24 @@
+//! `ray-relay demo`: a cluster to try everything on.
+
+use super::Error;
+use crate::config::{Log, LogFormat};
+use crate::telemetry::logging;
+
+pub(super) const AFTER_HELP: &str = "\
+Examples:
+  ray-relay demo
+      installs Ray for this user alone (once), starts three Ray nodes on this machine, and runs a
+      job whose tasks stop at breakpoints; Ctrl-C removes it all but the installation
+  ray-relay demo --ray-address http://127.0.0.1:8265
+      the same job on a cluster that exists
+
+It prints what to do next.";
+
+pub(super) async fn run(args: crate::demo::Args) -> Result<(), Error> {
+    // Its own lines tell what happens; the relay's only when something is wrong.
+    logging::init(&Log {
+        filter: "warn".to_owned(),
+        format: LogFormat::Text,
+    })?;
+    Ok(Box::pin(crate::demo::run(args)).await?)
+}

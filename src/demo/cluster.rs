@@ -1,0 +1,498 @@
+//! A real Ray cluster of several nodes on this machine: one address of 127.0.0.0/8 for each.
+//!
+//! Called by the demo and by tests. Invariant: everything that it starts or writes is gone when it
+//! is stopped or dropped: processes are found by ancestry and mark ([`super::processes`]), never
+//! with `ray stop`, which would end other clusters too.
+
+use std::fs;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use rand::Rng as _;
+
+use super::head_api::HeadApi;
+use super::processes::Family;
+use super::progress::Progress;
+use super::venv::{Venv, major_minor};
+
+/// From start to all nodes alive; about ten seconds on two quiet cores.
+const UP_DEADLINE: Duration = Duration::from_secs(180);
+/// Of one node, in bytes: Ray's minimum is 75 MiB.
+const OBJECT_STORE: u32 = 80 * 1024 * 1024;
+/// `ray start --block` would drain its node for 30 s after TERM. Nothing here is worth that.
+const GRACE: Duration = Duration::from_secs(2);
+/// From this version a worker has the `--temp-dir` that it is given. Older ones share the head's,
+/// where two that start together choose the same names for their sockets.
+const OWN_TEMP_DIR: (u32, u32) = (2, 60);
+/// Marks the environment of every process of one cluster.
+const MARK: &str = "RAY_RELAY_DEMO_CLUSTER";
+/// Ports that the system does not hand out by itself on Linux (from 32768) or macOS (from 49152).
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
+
+/// Why there is no cluster. `Display` is a sentence with the next step.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    /// A file or directory.
+    #[error("cannot {what}: {source}; is there room in {dir}, and may this user write there?")]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// Where the cluster keeps its files.
+        dir: String,
+        /// The system's words.
+        source: io::Error,
+    },
+    /// No free port.
+    #[error("no free port between {} and {} on 127.0.0.1; end what uses them", PORTS.start, PORTS.end)]
+    NoPort,
+    /// `ray start` ended.
+    #[error("`ray start` of node {node} ended ({status}); its last lines:\n{said}")]
+    Exited {
+        /// `head` or `w1`.
+        node: String,
+        /// Exit status.
+        status: String,
+        /// End of its log.
+        said: String,
+    },
+    /// Not all nodes came.
+    #[error("only {alive} of {wanted} Ray nodes were alive after {} s; close what keeps this machine busy, or try --nodes 1. The head said:\n{said}", UP_DEADLINE.as_secs())]
+    Late {
+        /// Nodes alive.
+        alive: usize,
+        /// Nodes wanted.
+        wanted: usize,
+        /// End of the head's log.
+        said: String,
+    },
+}
+
+/// What to start.
+#[derive(Debug, Clone)]
+pub struct Plan<'a> {
+    /// Where Ray is installed.
+    pub venv: &'a Venv,
+    /// Its version.
+    pub ray: &'a str,
+    /// Nodes beside the head.
+    pub workers: usize,
+    /// Added to the environment of all nodes, e.g. `RAY_DEBUG_POST_MORTEM=1`.
+    pub env: &'a [(&'a str, &'a str)],
+}
+
+struct Node {
+    name: String,
+    child: Child,
+}
+
+/// A cluster that runs. Dropping it ends it, blocking for a few seconds at most.
+pub struct Cluster {
+    dir: PathBuf,
+    nodes: Vec<Node>,
+    family: Family,
+    dashboard: String,
+    gcs: SocketAddr,
+    token: Option<String>,
+    environment: Vec<(String, String)>,
+}
+
+impl Cluster {
+    /// Starts the head, then the workers, and waits until the head calls all alive.
+    /// Dropping the future ends what was started.
+    ///
+    /// # Errors
+    /// [`ClusterError`].
+    pub async fn start(plan: Plan<'_>, progress: &Progress) -> Result<Self, ClusterError> {
+        let addresses = node_addresses(plan.workers);
+        let [head_ip, worker_ips @ ..] = addresses.as_slice() else {
+            return Err(ClusterError::NoPort);
+        };
+        if worker_ips.len() < plan.workers {
+            progress.say(
+                "this system has only one loopback address (127.0.0.1), so one Ray node stands for all",
+            );
+        }
+        let mut cluster = Self::prepare(&plan, *head_ip)?;
+        let mut step = progress.step(format_args!(
+            "starting a Ray {} cluster: head {head_ip}, {} worker node(s)",
+            plan.ray,
+            worker_ips.len()
+        ));
+        let mut names: Vec<String> = (1..=plan.workers).map(|n| format!("w{n}")).collect();
+        // One node that stands for all takes their work too.
+        let on_head = names.split_off(worker_ips.len());
+        let resources: Vec<&str> = std::iter::once("head")
+            .chain(on_head.iter().map(String::as_str))
+            .collect();
+        cluster.start_head(&plan, *head_ip, &resources)?;
+        let api = cluster.api();
+        cluster.wait(&api, 1, &mut step).await?;
+        for (started, (name, ip)) in names.iter().zip(worker_ips).enumerate() {
+            if major_minor(plan.ray) < OWN_TEMP_DIR {
+                cluster.wait(&api, 1 + started, &mut step).await?;
+            }
+            cluster.start_worker(&plan, name, *ip)?;
+        }
+        cluster.wait(&api, 1 + worker_ips.len(), &mut step).await?;
+        step.done(format_args!("{} node(s) alive", 1 + worker_ips.len()));
+        Ok(cluster)
+    }
+
+    /// Base address of the dashboard and its APIs, e.g. `http://127.0.0.1:24711`.
+    pub fn dashboard(&self) -> &str {
+        &self.dashboard
+    }
+
+    /// Ray's address for drivers (`ray.init(address=...)`).
+    pub fn gcs(&self) -> SocketAddr {
+        self.gcs
+    }
+
+    /// Where the cluster's token is, on versions of Ray that can ask for one.
+    pub fn token_file(&self) -> Option<PathBuf> {
+        self.token.as_ref().map(|_| self.dir.join("token"))
+    }
+
+    /// Requests to the head.
+    pub fn api(&self) -> HeadApi {
+        HeadApi::new(self.dashboard.clone(), self.token.clone())
+    }
+
+    /// A directory of the caller's, removed with the cluster.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// A command in the cluster's environment, e.g. a driver: `RAY_ADDRESS` is set. Its process
+    /// and all that descends from it end with the cluster if [`Cluster::own`] is told of it.
+    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new(program);
+        clean(&mut command);
+        command
+            .envs(self.environment.iter().map(|(k, v)| (k, v)))
+            .env("RAY_ADDRESS", self.gcs.to_string());
+        command
+    }
+
+    /// Ends the process `pid` (a child of this one) with the cluster.
+    pub fn own(&mut self, pid: u32) {
+        self.family.add(pid);
+    }
+
+    /// Ends everything and removes the files. With `hurry` set, before or meanwhile, without
+    /// grace. Returns the pids of processes that would not die. Blocks for seven seconds at most.
+    pub fn stop(mut self, hurry: &AtomicBool) -> Vec<i32> {
+        self.end(hurry)
+    }
+
+    fn end(&mut self, hurry: &AtomicBool) -> Vec<i32> {
+        let nodes = &mut self.nodes;
+        for node in nodes.iter() {
+            if !cfg!(target_os = "linux") {
+                // Without /proc the groups are all there is to go by.
+                if let Some(group) = i32::try_from(node.child.id())
+                    .ok()
+                    .and_then(rustix::process::Pid::from_raw)
+                {
+                    let _ =
+                        rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+                }
+            }
+        }
+        let left = self.family.end(GRACE, hurry, || {
+            for node in nodes.iter_mut() {
+                let _ = node.child.try_wait();
+            }
+        });
+        self.nodes.clear();
+        let _ = fs::remove_dir_all(&self.dir);
+        left
+    }
+
+    fn prepare(plan: &Plan<'_>, head_ip: Ipv4Addr) -> Result<Self, ClusterError> {
+        let dir = make_short_dir()?;
+        let id = dir.file_name().unwrap_or_default().to_string_lossy();
+        let mut environment: Vec<(String, String)> = vec![
+            (MARK.into(), id.clone().into_owned()),
+            ("HOME".into(), dir.join("home").display().to_string()),
+            ("PATH".into(), search_path(plan.venv)),
+            ("RAY_USAGE_STATS_ENABLED".into(), "0".into()),
+            // Where a task stopped is then known without attaching (off by default since 2.59).
+            ("RAY_DASHBOARD_ENABLE_PROFILING".into(), "1".into()),
+            // debugpy would print four lines of advice about Python's own modules in each worker.
+            ("PYDEVD_DISABLE_FILE_VALIDATION".into(), "1".into()),
+            // The demo must not lose a task because the rest of the machine uses much memory.
+            ("RAY_memory_monitor_refresh_ms".into(), "0".into()),
+        ];
+        // Ray listens on all of the machine's addresses whatever it is told; a token keeps the
+        // neighbours out where Ray knows tokens.
+        let token = (major_minor(plan.ray) >= (2, 52)).then(random_token);
+        if token.is_some() {
+            let path = dir.join("token").display().to_string();
+            environment.push(("RAY_AUTH_MODE".into(), "token".into()));
+            environment.push(("RAY_AUTH_TOKEN_PATH".into(), path));
+        } else {
+            environment.push(("RAY_AUTH_MODE".into(), "disabled".into()));
+        }
+        environment.extend(plan.env.iter().map(|(k, v)| ((*k).into(), (*v).into())));
+        let cluster = Self {
+            nodes: Vec::new(),
+            family: Family::marked(format!("{MARK}={id}")),
+            dashboard: format!("http://127.0.0.1:{}", free_port()?),
+            gcs: SocketAddr::new(IpAddr::V4(head_ip), free_port()?),
+            token,
+            environment,
+            dir: dir.clone(),
+        };
+        cluster.write_files()?;
+        Ok(cluster)
+    }
+
+    fn write_files(&self) -> Result<(), ClusterError> {
+        fs::create_dir(self.dir.join("home")).map_err(|e| self.io("make a home", e))?;
+        if let Some(token) = &self.token {
+            use io::Write as _;
+            fs::OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(self.dir.join("token"))
+                .and_then(|mut file| file.write_all(token.as_bytes()))
+                .map_err(|e| self.io("write the token", e))?;
+        }
+        Ok(())
+    }
+
+    fn start_head(
+        &mut self,
+        plan: &Plan<'_>,
+        ip: Ipv4Addr,
+        resources: &[&str],
+    ) -> Result<(), ClusterError> {
+        let dashboard_port = self
+            .dashboard
+            .rsplit(':')
+            .next()
+            .unwrap_or_default()
+            .to_owned();
+        let mut args = vec![
+            "--head".to_owned(),
+            format!("--port={}", self.gcs.port()),
+            "--include-dashboard=true".to_owned(),
+            "--dashboard-host=127.0.0.1".to_owned(),
+            format!("--dashboard-port={dashboard_port}"),
+            format!("--ray-client-server-port={}", free_port()?),
+        ];
+        if ip != Ipv4Addr::LOCALHOST {
+            // Ray takes 127.0.0.1 as "the machine's outward address".
+            args.push(format!("--node-ip-address={ip}"));
+        }
+        self.start_node(plan, "head", args, resources)
+    }
+
+    fn start_worker(
+        &mut self,
+        plan: &Plan<'_>,
+        name: &str,
+        ip: Ipv4Addr,
+    ) -> Result<(), ClusterError> {
+        let args = vec![
+            format!("--address={}", self.gcs),
+            format!("--node-ip-address={ip}"),
+        ];
+        self.start_node(plan, name, args, &[name])
+    }
+
+    fn start_node(
+        &mut self,
+        plan: &Plan<'_>,
+        name: &str,
+        args: Vec<String>,
+        resources: &[&str],
+    ) -> Result<(), ClusterError> {
+        let log = fs::File::create(self.log(name)).map_err(|e| self.io("make a log", e))?;
+        let log_too = log.try_clone().map_err(|e| self.io("make a log", e))?;
+        let resources: serde_json::Map<String, serde_json::Value> = resources
+            .iter()
+            .map(|name| ((*name).to_owned(), 1.into()))
+            .collect();
+        let mut command = Command::new(plan.venv.ray());
+        clean(&mut command);
+        let child = command
+            .args(["start", "--block", "--num-cpus=4", "--disable-usage-stats"])
+            .args(args)
+            .arg(format!("--object-store-memory={OBJECT_STORE}"))
+            .arg(format!("--dashboard-agent-listen-port={}", free_port()?))
+            // Its sockets live below: a path of 107 bytes is the system's limit.
+            .arg(format!("--temp-dir={}", self.dir.join(name).display()))
+            // Any free port: with several nodes on one machine Ray's fixed ranges would collide.
+            .args(["--min-worker-port=0", "--max-worker-port=0"])
+            .arg(format!(
+                "--resources={}",
+                serde_json::Value::Object(resources)
+            ))
+            .envs(self.environment.iter().map(|(k, v)| (k, v)))
+            .current_dir(&self.dir)
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(log_too)
+            // Not the terminal's group: its Ctrl-C is for the owner alone.
+            .process_group(0)
+            .spawn()
+            .map_err(|e| self.io("run `ray start`", e))?;
+        self.family.add(child.id());
+        self.nodes.push(Node {
+            name: name.to_owned(),
+            child,
+        });
+        Ok(())
+    }
+
+    async fn wait(
+        &mut self,
+        api: &HeadApi,
+        wanted: usize,
+        step: &mut super::progress::Step<'_>,
+    ) -> Result<(), ClusterError> {
+        let end = tokio::time::Instant::now() + UP_DEADLINE;
+        let mut before = wanted.saturating_sub(1).min(1);
+        loop {
+            for i in 0..self.nodes.len() {
+                let node = &mut self.nodes[i];
+                if let Ok(Some(status)) = node.child.try_wait() {
+                    let name = node.name.clone();
+                    return Err(ClusterError::Exited {
+                        said: self.tail(&name),
+                        node: name,
+                        status: status.to_string(),
+                    });
+                }
+            }
+            let alive = api.nodes_alive().await.unwrap_or(0);
+            if alive > before {
+                before = alive;
+                step.note(format_args!("node {alive} is alive"));
+            }
+            if alive >= wanted {
+                return Ok(());
+            }
+            if tokio::time::Instant::now() > end {
+                return Err(ClusterError::Late {
+                    alive,
+                    wanted,
+                    said: self.tail("head"),
+                });
+            }
+            let seconds = step.elapsed().as_secs();
+            step.pulse(|| format!("{alive} of {wanted} nodes after {seconds} s"));
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    fn log(&self, node: &str) -> PathBuf {
+        self.dir.join(format!("{node}.log"))
+    }
+
+    fn tail(&self, node: &str) -> String {
+        let text = fs::read(self.log(node)).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().rev().take(12).collect();
+        lines.into_iter().rev().collect::<Vec<_>>().join("\n")
+    }
+
+    fn io(&self, what: &'static str, source: io::Error) -> ClusterError {
+        ClusterError::Io {
+            what,
+            dir: self.dir.display().to_string(),
+            source,
+        }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.end(&AtomicBool::new(false));
+    }
+}
+
+/// The head's address and those of up to `workers` workers; only the head's where the system has
+/// no loopback addresses beyond 127.0.0.1 (macOS).
+fn node_addresses(workers: usize) -> Vec<Ipv4Addr> {
+    let usable = |ip: &Ipv4Addr| TcpListener::bind((*ip, 0)).is_ok();
+    // From .2 on: 127.0.0.1 Ray replaces by the machine's outward address.
+    let addresses: Vec<Ipv4Addr> = (2..=250u8)
+        .map(|last| Ipv4Addr::new(127, 0, 0, last))
+        .take(1 + workers)
+        .take_while(usable)
+        .collect();
+    if addresses.is_empty() {
+        vec![Ipv4Addr::LOCALHOST]
+    } else {
+        addresses
+    }
+}
+
+/// A port that nobody listens on, on any address. Another process may still take it before Ray
+/// does; the range is wide enough to make that unlikely.
+fn free_port() -> Result<u16, ClusterError> {
+    let mut rng = rand::rng();
+    (0..200)
+        .map(|_| rng.random_range(PORTS))
+        .find(|port| TcpListener::bind((Ipv4Addr::UNSPECIFIED, *port)).is_ok())
+        .ok_or(ClusterError::NoPort)
+}
+
+fn random_token() -> String {
+    let mut rng = rand::rng();
+    format!("{:032x}{:032x}", rng.random::<u128>(), rng.random::<u128>())
+}
+
+/// A new directory for this user alone, below a path short enough for Ray's sockets.
+pub fn make_short_dir() -> Result<PathBuf, ClusterError> {
+    let base = std::env::temp_dir();
+    let base = if base.as_os_str().len() > 12 && Path::new("/tmp").is_dir() {
+        // Resolved, because debuggers compare paths as text (/tmp is a link on macOS).
+        fs::canonicalize("/tmp").unwrap_or(base)
+    } else {
+        base
+    };
+    let name: String = (0..6)
+        .map(|_| char::from(rand::rng().random_range(b'a'..=b'z')))
+        .collect();
+    let dir = base.join(format!("rr-{name}"));
+    fs::DirBuilder::new()
+        .mode(0o700)
+        .create(&dir)
+        .map_err(|source| ClusterError::Io {
+            what: "make a directory",
+            dir: dir.display().to_string(),
+            source,
+        })?;
+    Ok(dir)
+}
+
+/// Takes out what would lead Ray or Python elsewhere.
+fn clean(command: &mut Command) {
+    let misleading = |name: &str| {
+        name.starts_with("RAY_")
+            || name.starts_with("PYTHON")
+            || name == "VIRTUAL_ENV"
+            || name.to_ascii_lowercase().ends_with("_proxy")
+    };
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(misleading) {
+            command.env_remove(name);
+        }
+    }
+}
+
+fn search_path(venv: &Venv) -> String {
+    let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/bin:/bin".to_owned());
+    format!("{}:{path}", venv.dir().join("bin").display())
+}

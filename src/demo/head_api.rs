@@ -1,0 +1,230 @@
+//! The few requests that the demo makes of a head, or of the relay in front of one: nodes, and
+//! the job API. Plain HTTP, because both are on this machine.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::{Method, Request, header};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde_json::Value;
+
+/// One request, from connect to the last byte.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// Largest answer: a job's log.
+const MAX_ANSWER: usize = 16 * 1024 * 1024;
+
+/// Why a request came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum ApiError {
+    /// No answer, or half of one.
+    #[error("no answer from {url}: {cause}")]
+    Unanswered {
+        /// What was asked.
+        url: String,
+        /// In the system's words.
+        cause: String,
+    },
+    /// An answer that says no.
+    #[error("{url} answered {status}: {said}")]
+    Refused {
+        /// What was asked.
+        url: String,
+        /// HTTP status.
+        status: u16,
+        /// The first 300 characters.
+        said: String,
+    },
+}
+
+/// A base address and, where Ray wants one, its token.
+#[derive(Clone)]
+pub struct HeadApi {
+    base: String,
+    token: Option<String>,
+    client: Client<HttpConnector, Full<Bytes>>,
+}
+
+/// State of a submitted job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobState {
+    /// `PENDING`, `RUNNING`, `SUCCEEDED`, `FAILED` or `STOPPED`.
+    pub status: String,
+    /// Ray's explanation of a failure.
+    pub message: String,
+}
+
+impl JobState {
+    /// It will not change any more.
+    pub fn ended(&self) -> bool {
+        matches!(self.status.as_str(), "SUCCEEDED" | "FAILED" | "STOPPED")
+    }
+}
+
+impl HeadApi {
+    /// `base` is `http://HOST:PORT`.
+    pub fn new(base: impl Into<String>, token: Option<String>) -> Self {
+        Self {
+            base: base.into(),
+            token,
+            client: Client::builder(TokioExecutor::new()).build_http(),
+        }
+    }
+
+    /// Rows of Ray's State API, e.g. of `workers?detail=1`.
+    ///
+    /// # Errors
+    /// [`ApiError`].
+    pub async fn rows(&self, query: &str) -> Result<Vec<Value>, ApiError> {
+        let path = format!("/api/v0/{query}");
+        let mut answer = self.ask(Method::GET, &path, "", Bytes::new()).await?;
+        match answer.pointer_mut("/data/result/result").map(Value::take) {
+            Some(Value::Array(rows)) => Ok(rows),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Number of nodes that the head calls alive.
+    ///
+    /// # Errors
+    /// [`ApiError`].
+    pub async fn nodes_alive(&self) -> Result<usize, ApiError> {
+        let rows = self.rows("nodes?detail=1&limit=1000").await?;
+        Ok(rows.iter().filter(|row| row["state"] == "ALIVE").count())
+    }
+
+    /// Starts `entrypoint` as a job; returns its submission id.
+    ///
+    /// # Errors
+    /// [`ApiError`].
+    pub async fn submit(&self, entrypoint: &str, runtime_env: Value) -> Result<String, ApiError> {
+        let body = serde_json::json!({"entrypoint": entrypoint, "runtime_env": runtime_env});
+        let answer = self
+            .ask(Method::POST, "/api/jobs/", JSON, body.to_string().into())
+            .await?;
+        match answer.get("submission_id").and_then(Value::as_str) {
+            Some(id) => Ok(id.to_owned()),
+            None => Err(ApiError::Refused {
+                url: format!("{}/api/jobs/", self.base),
+                status: 200,
+                said: "an answer without a submission_id".to_owned(),
+            }),
+        }
+    }
+
+    /// Puts a package into the cluster's store, where a `working_dir` of `gcs://NAME` finds it.
+    ///
+    /// # Errors
+    /// [`ApiError`].
+    pub async fn upload_package(&self, name: &str, zip: Bytes) -> Result<(), ApiError> {
+        let path = format!("/api/packages/gcs/{name}");
+        self.ask(Method::PUT, &path, "application/octet-stream", zip)
+            .await?;
+        Ok(())
+    }
+
+    /// How the job `id` is.
+    ///
+    /// # Errors
+    /// [`ApiError`].
+    pub async fn job(&self, id: &str) -> Result<JobState, ApiError> {
+        let path = format!("/api/jobs/{id}");
+        let answer = self.ask(Method::GET, &path, "", Bytes::new()).await?;
+        let text = |key: &str| {
+            let value = answer.get(key).and_then(Value::as_str);
+            value.unwrap_or_default().to_owned()
+        };
+        Ok(JobState {
+            status: text("status"),
+            message: text("message"),
+        })
+    }
+
+    /// All output of the job `id` so far.
+    ///
+    /// # Errors
+    /// [`ApiError`].
+    pub async fn job_output(&self, id: &str) -> Result<String, ApiError> {
+        let path = format!("/api/jobs/{id}/logs");
+        let answer = self.ask(Method::GET, &path, "", Bytes::new()).await?;
+        let logs = answer.get("logs").and_then(Value::as_str);
+        Ok(logs.unwrap_or_default().to_owned())
+    }
+
+    /// Ends the job `id`.
+    ///
+    /// # Errors
+    /// [`ApiError`].
+    pub async fn stop_job(&self, id: &str) -> Result<(), ApiError> {
+        let path = format!("/api/jobs/{id}/stop");
+        self.ask(Method::POST, &path, JSON, Bytes::from_static(b"{}"))
+            .await?;
+        Ok(())
+    }
+
+    async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        content_type: &str,
+        body: Bytes,
+    ) -> Result<Value, ApiError> {
+        let url = format!("{}{path}", self.base);
+        let unanswered = |cause: String| ApiError::Unanswered {
+            url: url.clone(),
+            cause,
+        };
+        let mut request = Request::builder().method(method).uri(&url);
+        if !content_type.is_empty() {
+            request = request.header(header::CONTENT_TYPE, content_type);
+        }
+        if let Some(token) = &self.token {
+            request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+        }
+        let request = request
+            .body(Full::new(body))
+            .map_err(|error| unanswered(error.to_string()))?;
+        let exchange = async {
+            let response = self
+                .client
+                .request(request)
+                .await
+                .map_err(|error| unanswered(innermost(&error)))?;
+            let status = response.status();
+            let body = Limited::new(response.into_body(), MAX_ANSWER)
+                .collect()
+                .await
+                .map_err(|error| unanswered(error.to_string()))?
+                .to_bytes();
+            if !status.is_success() {
+                return Err(ApiError::Refused {
+                    url: url.clone(),
+                    status: status.as_u16(),
+                    said: String::from_utf8_lossy(&body).chars().take(300).collect(),
+                });
+            }
+            // Uploads are answered with an empty or a plain body.
+            Ok(serde_json::from_slice(&body).unwrap_or(Value::Null))
+        };
+        match tokio::time::timeout(DEADLINE, exchange).await {
+            Ok(result) => result,
+            Err(_) => Err(unanswered(format!(
+                "nothing within {} s",
+                DEADLINE.as_secs()
+            ))),
+        }
+    }
+}
+
+const JSON: &str = "application/json";
+
+/// hyper's own words ("client error (Connect)") say less than the cause below them.
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut at = error;
+    while let Some(source) = at.source() {
+        at = source;
+    }
+    at.to_string()
+}

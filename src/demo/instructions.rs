@@ -1,0 +1,89 @@
+//! What the demo tells its user to do next.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::Path;
+use std::time::SystemTime;
+
+use crate::app::Running;
+use crate::registry::Snapshot;
+
+/// Prints the list of breakpoints and the next steps to standard output. `folder` holds the
+/// sample job, where there is one.
+pub(super) fn print(relay: &Running, folder: Option<&Path>) {
+    let program = std::env::args()
+        .next()
+        .unwrap_or_else(|| "ray-relay".to_owned());
+    let snapshot = relay.registry().snapshot();
+    let text = text(&snapshot, &relay.local_addr().to_string(), folder, &program);
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes());
+    let _ = out.flush();
+}
+
+fn text(snapshot: &Snapshot, address: &str, folder: Option<&Path>, program: &str) -> String {
+    let mut text = format!(
+        "\n{} paused behind {address}:\n\n",
+        snapshot.paused().count()
+    );
+    let now = SystemTime::now();
+    for breakpoint in snapshot.paused() {
+        let location = breakpoint.location.as_ref();
+        let location = location.map(|at| format!("  {at}")).unwrap_or_default();
+        let seconds = breakpoint.waiting(now).as_secs();
+        let _ = writeln!(
+            text,
+            "  {}  {}  waiting {seconds} s{location}",
+            breakpoint.id,
+            breakpoint.title()
+        );
+    }
+    let port = address.rsplit(':').next().unwrap_or_default();
+    // The commands ask 127.0.0.1:5678 unless told otherwise.
+    let relay = match address {
+        "127.0.0.1:5678" => String::new(),
+        _ => format!(" --relay http://{address}"),
+    };
+    let _ = match folder {
+        Some(folder) => write!(
+            text,
+            "
+VS Code (Cursor, code-server, ...), with the Python Debugger extension:
+  1.  code {}
+  2.  press F5 (\"Ray: every paused task\"): each paused task opens as a session of its own
+  3.  look around in the Call Stack and Variables views; F10 steps, F5 lets one task go on
+",
+            folder.display()
+        ),
+        None => write!(
+            text,
+            "
+VS Code (Cursor, code-server, ...), with the Python Debugger extension:
+  1.  open the folder with your job's source
+  2.  {program} launch-config vscode{relay} > .vscode/launch.json
+  3.  press F5: each paused task opens as a session of its own
+"
+        ),
+    };
+    let _ = write!(
+        text,
+        "
+Neovim, PyCharm, Zed, Emacs, Helix:
+      {program} launch-config nvim{relay}      (or pycharm, zed, emacs, helix)
+
+Another terminal:
+      {program} list --watch{relay}
+      curl -s http://{address}/relay/v1/breakpoints
+
+Ray's dashboard, through the same port ({port}):
+      http://{address}/
+
+Ctrl-C ends {}.\n\n",
+        if folder.is_some() {
+            "the demo and removes what it made"
+        } else {
+            "the relay"
+        }
+    );
+    text
+}

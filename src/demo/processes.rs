@@ -1,0 +1,235 @@
+//! Ends a tree of processes that does not stay a tree: Ray's workers leave their process group,
+//! and debugpy's adapters leave their parents.
+//!
+//! Used by [`super::cluster`] and, at the very end, by [`super::run`]. Invariant: only processes
+//! that this process started are signalled: descendants of the roots, and orphans that came to
+//! this process as child subreaper and carry the mark. Each is signalled by pid right after a
+//! look at `/proc` that confirmed it.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitOptions};
+
+/// Between two looks at `/proc`.
+const LOOK: Duration = Duration::from_millis(50);
+/// After KILL everything is gone at once, unless the kernel holds it.
+const KILL_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Makes orphaned descendants children of this process from now on (Linux; elsewhere they go to
+/// pid 1, and only process groups are ended).
+pub fn adopt_orphans() {
+    #[cfg(target_os = "linux")]
+    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+}
+
+/// One row of the process table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Row {
+    parent: i32,
+    zombie: bool,
+    /// Clock ticks since boot: tells a reused pid apart.
+    started: u64,
+}
+
+/// `pid (comm) state ppid ...`, where comm may hold blanks and parentheses.
+fn parse_stat(stat: &str) -> Option<Row> {
+    let rest = stat.get(stat.rfind(')')? + 1..)?;
+    let mut fields = rest.split_ascii_whitespace();
+    let state = fields.next()?;
+    let parent = fields.next()?.parse().ok()?;
+    let started = fields.nth(17)?.parse().ok()?;
+    Some(Row {
+        parent,
+        zombie: state == "Z" || state == "X",
+        started,
+    })
+}
+
+fn table() -> HashMap<i32, Row> {
+    let Ok(entries) = std::fs::read_dir("/proc") else {
+        return HashMap::new();
+    };
+    entries
+        .filter_map(|entry| {
+            let pid: i32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
+            let stat =
+                std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat"));
+            Some((pid, parse_stat(&stat.ok()?)?))
+        })
+        .collect()
+}
+
+fn environment_has(pid: i32, mark: &str) -> bool {
+    std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environ| {
+        environ
+            .split(|byte| *byte == 0)
+            .any(|entry| entry == mark.as_bytes())
+    })
+}
+
+/// Which processes belong together.
+#[derive(Debug)]
+pub struct Family {
+    roots: HashSet<i32>,
+    /// `NAME=value` in the environment of orphans that belong.
+    mark: Option<String>,
+    /// Orphans of any mark belong: this process has no other children.
+    all: bool,
+    /// Seen once as members, so they still belong when their parents are gone.
+    members: HashSet<(i32, u64)>,
+}
+
+impl Family {
+    /// Descendants of roots yet to be added, and orphans with `mark` (`NAME=value`).
+    pub fn marked(mark: String) -> Self {
+        Self {
+            roots: HashSet::new(),
+            mark: Some(mark),
+            all: false,
+            members: HashSet::new(),
+        }
+    }
+
+    /// Every descendant of this process. Only for a process whose children are all its own doing.
+    pub fn everything() -> Self {
+        Self {
+            roots: HashSet::new(),
+            mark: None,
+            all: true,
+            members: HashSet::new(),
+        }
+    }
+
+    /// A child of this process and all that will descend from it.
+    pub fn add(&mut self, root: u32) {
+        self.roots.extend(i32::try_from(root));
+    }
+
+    /// Looks at the process table; returns the pids of living members and reaps dead orphans.
+    pub fn look(&mut self) -> Vec<i32> {
+        let table = table();
+        let own = rustix::process::getpid().as_raw_nonzero().get();
+        let mut belongs: HashMap<i32, bool> = HashMap::new();
+        for pid in table.keys() {
+            let mut path = Vec::new();
+            let mut at = *pid;
+            let verdict = loop {
+                if let Some(known) = belongs.get(&at) {
+                    break *known;
+                }
+                let Some(row) = table.get(&at) else {
+                    break false;
+                };
+                if at == own || at <= 1 || path.len() > 256 {
+                    break false;
+                }
+                path.push(at);
+                if self.is_first(at, row, own) {
+                    break true;
+                }
+                at = row.parent;
+            };
+            belongs.extend(path.into_iter().map(|pid| (pid, verdict)));
+        }
+        let mut living = Vec::new();
+        for (pid, _) in belongs.into_iter().filter(|(_, belongs)| *belongs) {
+            let Some(row) = table.get(&pid) else { continue };
+            if !row.zombie {
+                self.members.insert((pid, row.started));
+                living.push(pid);
+            } else if row.parent == own && !self.roots.contains(&pid) {
+                // Roots are waited for by the `Child` that owns them.
+                let _ = Pid::from_raw(pid)
+                    .map(|pid| rustix::process::waitpid(Some(pid), WaitOptions::NOHANG));
+            }
+        }
+        living
+    }
+
+    /// Whether `pid` belongs for a reason of its own, not because its parent does.
+    fn is_first(&self, pid: i32, row: &Row, own: i32) -> bool {
+        if self.roots.contains(&pid) || self.members.contains(&(pid, row.started)) {
+            return true;
+        }
+        row.parent == own
+            && (self.all
+                || self
+                    .mark
+                    .as_deref()
+                    .is_some_and(|mark| environment_has(pid, mark)))
+    }
+
+    /// Ends every member: TERM, and KILL for those that live after `grace` or as soon as `hurry`
+    /// is set. `reap` is called at each look, to wait for owned children. Returns the pids that
+    /// are still there at the deadline (none, unless the kernel holds them). Blocks for at most
+    /// `grace` plus five seconds.
+    pub fn end(&mut self, grace: Duration, hurry: &AtomicBool, mut reap: impl FnMut()) -> Vec<i32> {
+        let began = Instant::now();
+        let mut told = HashSet::new();
+        loop {
+            reap();
+            let living = self.look();
+            let waited = began.elapsed();
+            if living.is_empty() || waited > grace + KILL_DEADLINE {
+                return living;
+            }
+            let kill = waited >= grace || hurry.load(Ordering::Relaxed);
+            for pid in living.into_iter().filter_map(Pid::from_raw) {
+                if kill {
+                    let _ = rustix::process::kill_process(pid, Signal::KILL);
+                } else if told.insert(pid) {
+                    let _ = rustix::process::kill_process(pid, Signal::TERM);
+                }
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::CommandExt as _;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_name_with_parentheses_does_not_shift_the_fields() {
+        let stat = "42 (a) b (c)) S 7 42 42 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 123456 1 2";
+        let row = parse_stat(stat).unwrap();
+        assert_eq!((row.parent, row.zombie, row.started), (7, false, 123_456));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn children_that_left_the_group_and_the_parent_are_ended_too() {
+        adopt_orphans();
+        let mark = format!("RAY_RELAY_TEST_MARK={}", std::process::id());
+        let (name, value) = mark.split_once('=').unwrap();
+        // One child in another session, one orphan, and a parent that ignores TERM.
+        let script = "trap '' TERM; setsid sleep 600 & (setsid sleep 601 &) ; echo up; wait; wait";
+        let mut child = Command::new("sh")
+            .args(["-c", script])
+            .env(name, value)
+            .stdout(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        let mut up = [0; 3];
+        std::io::Read::read_exact(&mut child.stdout.take().unwrap(), &mut up).unwrap();
+        let mut family = Family::marked(mark.clone());
+        family.add(child.id());
+        assert!(!family.look().is_empty());
+        let left = family.end(Duration::from_millis(200), &AtomicBool::new(false), || {
+            let _ = child.try_wait();
+        });
+        assert_eq!(left, Vec::<i32>::new());
+        let marked = table()
+            .into_keys()
+            .filter(|pid| environment_has(*pid, &mark));
+        assert_eq!(marked.count(), 0);
+    }
+}

@@ -1,0 +1,15 @@
+"""GET one URL from inside a namespace: the body on stdout, "status N" on stderr. Exit 7: no connection."""
+import sys
+import urllib.error
+import urllib.request
+
+try:
+    with urllib.request.urlopen(sys.argv[1], timeout=float(sys.argv[2])) as answer:
+        sys.stderr.write("status %d" % answer.status)
+        sys.stdout.buffer.write(answer.read())
+except urllib.error.HTTPError as error:
+    sys.stderr.write("status %d" % error.code)
+    sys.stdout.buffer.write(error.read())
+except OSError as error:
+    sys.stderr.write(str(error))
+    sys.exit(7)

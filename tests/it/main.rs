@@ -1,0 +1,15 @@
+//! Tests with real Ray clusters, in one binary so that they can share them.
+//!
+//! | module | what it needs |
+//! |---|---|
+//! | `loopback` | Python and the network once (a virtual environment under `target/`) |
+//! | `isolation` | also root, iproute2 and util-linux (network namespaces) |
+//!
+//! What is missing is said on standard error and the test passes, except where `CI` is set: then
+//! it fails.
+
+#![allow(clippy::unwrap_used)]
+
+mod isolation;
+mod loopback;
+mod support;

@@ -1,0 +1,43 @@
+//! What the tests stand on: Ray environments and clusters, the relay's process, a DAP client.
+
+pub(crate) mod dap_client;
+pub(crate) mod namespaces;
+pub(crate) mod ray;
+pub(crate) mod relay;
+
+use std::io::Write as _;
+use std::time::Duration;
+
+/// A line that `cargo test` shows at once (it holds back only what the print macros write).
+pub(crate) fn say(text: impl std::fmt::Display) {
+    let _ = writeln!(std::io::stderr().lock(), "it: {text}");
+}
+
+/// Says that a test cannot run here, or fails where `CI` is set.
+pub(crate) fn skip(why: impl std::fmt::Display) {
+    assert!(
+        std::env::var_os("CI").is_none(),
+        "cannot run under CI: {why}"
+    );
+    say(format_args!("SKIPPED a test: {why}"));
+}
+
+/// Calls `probe` until it gives something. Panics with `what` after `patience`.
+pub(crate) fn eventually<T>(
+    what: &str,
+    patience: Duration,
+    mut probe: impl FnMut() -> Option<T>,
+) -> T {
+    let end = std::time::Instant::now() + patience;
+    loop {
+        if let Some(found) = probe() {
+            return found;
+        }
+        assert!(
+            std::time::Instant::now() < end,
+            "{what}: not within {} s",
+            patience.as_secs()
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}

@@ -1,0 +1,408 @@
+//! A Ray cluster in network namespaces (`tests/cluster/cluster.sh`): head, workers, a relay
+//! namespace that reaches them, and a client namespace that reaches nothing but the relay's.
+//!
+//! The script holds the cluster for as long as this process holds its standard input, so nothing
+//! is left whatever way the tests end.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::net::Ipv4Addr;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use ray_relay::demo::venv::{Venv, major_minor};
+use serde_json::Value;
+
+use super::{eventually, ray, say, skip};
+
+/// The relay's address as the client sees it.
+pub(crate) const RELAY_IP: Ipv4Addr = Ipv4Addr::new(10, 88, 1, 1);
+/// The head's address as the relay sees it.
+pub(crate) const HEAD_IP: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 10);
+
+/// A running cluster. Dropping it takes it down and waits for that.
+pub(crate) struct Cluster {
+    prefix: String,
+    state: PathBuf,
+    version: String,
+    venv: Venv,
+    workers: usize,
+    hold: Child,
+    drivers: AtomicU32,
+}
+
+/// A worker that waits for a debugger, by Ray's own word.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PausedWorker {
+    /// Ray's id.
+    pub(crate) worker_id: String,
+    /// Its node.
+    pub(crate) ip: Ipv4Addr,
+    /// Its debugger.
+    pub(crate) port: u16,
+    /// Inside its node's pid namespace.
+    pub(crate) pid: u32,
+}
+
+/// The shared cluster of one version, for one test at a time.
+pub(crate) struct Shared {
+    all: MutexGuard<'static, HashMap<String, Cluster>>,
+    version: String,
+}
+
+impl std::ops::Deref for Shared {
+    type Target = Cluster;
+
+    fn deref(&self) -> &Cluster {
+        &self.all[&self.version]
+    }
+}
+
+impl Shared {
+    /// Takes the cluster down: what this test did to it would disturb the next one.
+    pub(crate) fn retire(mut self) {
+        self.all.remove(&self.version);
+    }
+}
+
+static SHARED: std::sync::LazyLock<Mutex<HashMap<String, Cluster>>> =
+    std::sync::LazyLock::new(Mutex::default);
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
+impl Cluster {
+    /// The cluster of Ray `version` with two workers that tests share, one test at a time; other
+    /// versions' stay up meanwhile. `None` (said aloud) where this machine cannot.
+    pub(crate) fn shared(version: &str) -> Option<Shared> {
+        let mut all = SHARED
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        if !all.contains_key(version) {
+            let cluster = Self::up(version, 2, &[])?;
+            all.insert(version.to_owned(), cluster);
+        }
+        Some(Shared {
+            all,
+            version: version.to_owned(),
+        })
+    }
+
+    /// A cluster of one's own; `env` goes to the Ray processes (and `HEAD_ARGS`, `WORKER_ARGS` to
+    /// the script). Never call it while holding a [`Shared`] of the same version needlessly: each
+    /// costs about 15 s on two cores. `None` (said aloud) where this machine cannot.
+    pub(crate) fn up(version: &str, workers: usize, env: &[(&str, &str)]) -> Option<Self> {
+        if let Some(lacking) = lacking() {
+            skip(lacking);
+            return None;
+        }
+        let venv = ray::environment(version)?;
+        let began = Instant::now();
+        say(format_args!(
+            "bringing up Ray {version} in namespaces: head and {workers} worker node(s) ..."
+        ));
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let prefix = format!("rrt{}-{number}", std::process::id());
+        // Short: Ray's socket paths below it may have 107 bytes.
+        let state = PathBuf::from(format!("/tmp/{prefix}"));
+        let mut hold = script(&prefix, &state, &venv, workers)
+            .arg("hold")
+            .envs(env.iter().copied())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(hold.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        assert_eq!(line, "ready\n", "the cluster did not come up");
+        say(format_args!(
+            "Ray {version} is up ({:.1} s)",
+            began.elapsed().as_secs_f64()
+        ));
+        Some(Self {
+            prefix,
+            state,
+            version: version.to_owned(),
+            venv,
+            workers,
+            hold,
+            drivers: AtomicU32::new(0),
+        })
+    }
+
+    /// Where Ray is installed.
+    pub(crate) fn venv(&self) -> &Venv {
+        &self.venv
+    }
+
+    /// Logs of nodes and drivers.
+    pub(crate) fn state(&self) -> &Path {
+        &self.state
+    }
+
+    /// Address of `head`, `w1`, ... on the cluster's network.
+    pub(crate) fn address(&self, node: &str) -> Ipv4Addr {
+        match node.strip_prefix('w').map(str::parse::<u8>) {
+            Some(Ok(number)) => Ipv4Addr::new(10, 88, 0, 10 + number),
+            _ => HEAD_IP,
+        }
+    }
+
+    /// The head's dashboard as the relay reaches it.
+    pub(crate) fn dashboard(&self) -> String {
+        format!("http://{HEAD_IP}:8265")
+    }
+
+    /// A command inside `head`, `w1`, ..., `relay` or `client`. In the last two the child's pid is
+    /// the program's own. In a node it is that of its `nsenter`; killing that kills the program.
+    pub(crate) fn exec(&self, node: &str, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command;
+        if matches!(node, "relay" | "client") {
+            command = Command::new("ip");
+            command.args(["netns", "exec", &format!("{}-{node}", self.prefix)]);
+        } else {
+            let pid = std::fs::read_to_string(self.state.join(node).join("pid")).unwrap();
+            command = Command::new("nsenter");
+            command
+                .args(["--target", pid.trim()])
+                .args(["--net", "--mount", "--uts", "--pid", "--wd=/", "--"])
+                // The program would otherwise outlive its nsenter.
+                .args(["setpriv", "--pdeathsig", "KILL", "--"])
+                .env("HOME", self.state.join(node).join("home"))
+                .env("RAY_ADDRESS", format!("{HEAD_IP}:6379"))
+                .env("RAY_USAGE_STATS_ENABLED", "0");
+        }
+        command.arg(program).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs the driver `tests/jobs/SCRIPT` on the head; tasks see `env` too.
+    pub(crate) fn start_driver(&self, script: &str, env: &[(&str, &str)]) -> Driver {
+        let number = self.drivers.fetch_add(1, Ordering::Relaxed);
+        let log = self.state.join(format!("driver-{number}.log"));
+        let file = File::create(&log).unwrap();
+        let child = self
+            .exec("head", self.venv.python())
+            .arg("-u")
+            .arg(ray::job(script))
+            .env("WORKERS", self.workers.to_string())
+            // Up to 2.38 the debugger is pdb without it.
+            .envs(self.needs_ray_debug().then_some(("RAY_DEBUG", "1")))
+            .envs(env.iter().copied())
+            .stdout(file.try_clone().unwrap())
+            .stderr(file)
+            .spawn()
+            .unwrap();
+        Driver { child, log }
+    }
+
+    fn needs_ray_debug(&self) -> bool {
+        major_minor(&self.version) <= (2, 38)
+    }
+
+    /// GET `url` from inside `node`: status and body, or why there was no connection.
+    pub(crate) fn get(
+        &self,
+        node: &str,
+        url: &str,
+        patience: Duration,
+    ) -> Result<(u16, Vec<u8>), String> {
+        let output = self
+            .exec(node, self.venv.python())
+            .arg(tool("http_get.py"))
+            .arg(url)
+            .arg(patience.as_secs_f64().to_string())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        match said.strip_prefix("status ").map(str::parse) {
+            Some(Ok(status)) => Ok((status, output.stdout)),
+            _ => Err(said.into_owned()),
+        }
+    }
+
+    /// Rows of Ray's State API, asked from the relay's namespace, e.g. `workers?detail=1`.
+    pub(crate) fn rows(&self, query: &str) -> Vec<Value> {
+        let url = format!("{}/api/v0/{query}", self.dashboard());
+        let (status, body) = self.get("relay", &url, Duration::from_secs(10)).unwrap();
+        assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
+        let answer: Value = serde_json::from_slice(&body).unwrap();
+        let rows = answer.pointer("/data/result/result").cloned();
+        serde_json::from_value(rows.unwrap()).unwrap()
+    }
+
+    /// Who waits for a debugger now, by Ray's own word.
+    pub(crate) fn paused(&self) -> Vec<PausedWorker> {
+        self.rows("workers?detail=1&limit=10000")
+            .iter()
+            .filter(|row| row["is_alive"] == true && row["num_paused_threads"].as_u64() > Some(0))
+            .map(|row| PausedWorker {
+                worker_id: row["worker_id"].as_str().unwrap().to_owned(),
+                ip: row["ip"].as_str().unwrap().parse().unwrap(),
+                port: number(&row["debugger_port"]),
+                pid: number(&row["pid"]),
+            })
+            .collect()
+    }
+
+    /// Waits until exactly `count` workers wait for a debugger.
+    pub(crate) fn wait_paused(&self, count: usize) -> Vec<PausedWorker> {
+        let what = format!("{count} paused worker(s)");
+        eventually(&what, Duration::from_secs(60), || {
+            Some(self.paused()).filter(|paused| paused.len() == count)
+        })
+    }
+
+    /// Sends `signal` (`KILL`, `STOP`, ...) to a process of `node`, by its pid there.
+    pub(crate) fn signal(&self, node: &str, pid: u32, signal: &str) {
+        let status = self
+            .exec(node, "kill")
+            .args(["-s", signal, &pid.to_string()])
+            .status();
+        assert!(status.unwrap().success());
+    }
+
+    /// Loses a whole node at once.
+    pub(crate) fn kill_node(&self, node: &str) {
+        self.run(&["kill-node", node]);
+    }
+
+    /// Brings a lost node back (a new head knows nothing of the old one's jobs).
+    pub(crate) fn start_node(&self, node: &str) {
+        self.run(&["start-node", node]);
+    }
+
+    /// Pulls the cable of a node or of the client: packets vanish, nothing is closed.
+    pub(crate) fn cut(&self, node: &str) {
+        self.run(&["cut", node]);
+    }
+
+    /// Plugs it in again.
+    pub(crate) fn mend(&self, node: &str) {
+        self.run(&["mend", node]);
+    }
+
+    fn run(&self, args: &[&str]) {
+        let mut command = script(&self.prefix, &self.state, &self.venv, self.workers);
+        let status = command.args(args).status().unwrap();
+        assert!(status.success(), "cluster.sh {args:?}");
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        drop(self.hold.stdin.take());
+        let _ = self.hold.wait();
+    }
+}
+
+/// A driver that runs on the head; killed when dropped.
+pub(crate) struct Driver {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Driver {
+    /// All that it printed so far.
+    pub(crate) fn output(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(&self.log).unwrap()).into_owned()
+    }
+
+    /// Waits until it has printed a line that begins with `start`; returns the rest of that line.
+    pub(crate) fn line(&mut self, start: &str) -> String {
+        let what = format!("a line {start:?} of the driver");
+        eventually(&what, Duration::from_secs(60), || {
+            let ended = self.child.try_wait().unwrap();
+            let output = self.output();
+            let found = output.lines().find_map(|line| line.strip_prefix(start));
+            if found.is_none()
+                && let Some(status) = ended
+            {
+                panic!("the driver ended ({status}) without {start:?}:\n{output}");
+            }
+            found.map(|rest| rest.trim().to_owned())
+        })
+    }
+
+    /// The value after `RESULT`.
+    pub(crate) fn result(&mut self) -> Value {
+        serde_json::from_str(&self.line("RESULT")).unwrap()
+    }
+
+    /// It printed no result yet.
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.output().lines().any(|line| line.starts_with("RESULT"))
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn number<T: TryFrom<u64>>(value: &Value) -> T {
+    // Some versions write ports as text.
+    let number = value.as_u64().or_else(|| value.as_str()?.parse().ok());
+    T::try_from(number.unwrap()).ok().unwrap()
+}
+
+fn tool(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/cluster")
+        .join(name)
+}
+
+fn script(prefix: &str, state: &Path, venv: &Venv, workers: usize) -> Command {
+    let mut command = Command::new("bash");
+    // Whatever RAY_* the tests run under is not for this cluster.
+    for (name, _) in std::env::vars() {
+        if name.starts_with("RAY_") {
+            command.env_remove(name);
+        }
+    }
+    command
+        .arg(tool("cluster.sh"))
+        .env("NS", prefix)
+        .env("STATE", state)
+        .env("RAY_VENV", venv.dir())
+        .env("WORKERS", workers.to_string());
+    command
+}
+
+/// What this machine lacks for namespaces.
+fn lacking() -> Option<String> {
+    if !cfg!(target_os = "linux") || !rustix::process::geteuid().is_root() {
+        return Some("a cluster in network namespaces needs Linux and root".to_owned());
+    }
+    let has = |tool: &&str| {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path).any(|dir| dir.join(tool).exists())
+    };
+    let tools = ["bash", "ip", "unshare", "nsenter", "setpriv"];
+    let missing: Vec<_> = tools.into_iter().filter(|tool| !has(tool)).collect();
+    if !missing.is_empty() {
+        return Some(format!(
+            "{} missing; apt install iproute2 util-linux",
+            missing.join(", ")
+        ));
+    }
+    let probe = format!("rrt{}-probe", std::process::id());
+    let netns = |verb: &str| {
+        let mut command = Command::new("ip");
+        command.args(["netns", verb, &probe]).stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    };
+    let allowed = netns("add");
+    if allowed {
+        netns("delete");
+    }
+    (!allowed).then(|| "this container may not make network namespaces".to_owned())
+}

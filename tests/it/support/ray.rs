@@ -1,0 +1,84 @@
+//! Ray itself: one virtual environment for each version, under `target/ray-venvs`, made by the
+//! same code as the demo's. `RAY_RELAY_TEST_VENVS=DIR` uses ready ones (`DIR/2.60.0`, ...).
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use ray_relay::demo::progress::Progress;
+use ray_relay::demo::venv::{self, Venv, VenvError};
+
+use super::skip;
+
+/// Oldest version that the relay covers.
+pub(crate) const OLDEST: &str = "2.9.3";
+/// Newest version that the relay covers.
+pub(crate) const NEWEST: &str = "2.60.0";
+
+static READY: Mutex<Option<HashMap<String, Venv>>> = Mutex::new(None);
+
+/// The environment of Ray `version`, made now if need be; `None` (said aloud) where no Python
+/// here runs it.
+pub(crate) fn environment(version: &str) -> Option<Venv> {
+    // A test that failed while holding this leaves nothing half-made in the map.
+    let mut ready = READY
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let ready = ready.get_or_insert_with(HashMap::new);
+    if let Some(venv) = ready.get(version) {
+        return Some(venv.clone());
+    }
+    let venv = match std::env::var_os("RAY_RELAY_TEST_VENVS") {
+        Some(given) => {
+            let dir = Path::new(&given).join(version);
+            Venv::existing(&dir).unwrap_or_else(|| panic!("no environment in {}", dir.display()))
+        }
+        None => make(version)?,
+    };
+    ready.insert(version.to_owned(), venv.clone());
+    Some(venv)
+}
+
+fn make(version: &str) -> Option<Venv> {
+    let requirements = [
+        format!("ray[default,serve]=={version}"),
+        "debugpy==1.8.22".to_owned(),
+        // Older versions of Ray import what newer ones of these two removed.
+        "click<8.2".to_owned(),
+        "setuptools<70".to_owned(),
+    ];
+    let root = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("../ray-venvs");
+    std::fs::create_dir_all(&root).unwrap();
+    let dir = root.canonicalize().unwrap().join(version);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let made = std::thread::scope(|scope| {
+        // Callers may be inside a runtime already, which cannot block on another.
+        scope
+            .spawn(|| {
+                let progress = Progress::new("it: ray");
+                runtime.block_on(venv::prepare(&dir, version, &requirements, &progress))
+            })
+            .join()
+            .unwrap()
+    });
+    match made {
+        Ok(venv) => Some(venv),
+        Err(error @ (VenvError::NoPython { .. } | VenvError::UnsupportedPython { .. })) => {
+            skip(error);
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// A sample driver of `tests/jobs`.
+pub(crate) fn job(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/jobs")
+        .join(name);
+    assert!(path.exists(), "no {}", path.display());
+    path
+}

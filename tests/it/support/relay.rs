@@ -1,0 +1,154 @@
+//! The relay's own process, on loopback or in the relay's namespace.
+
+use std::fs::File;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::eventually;
+use super::namespaces::{Cluster, RELAY_IP};
+
+/// The port that it gets in its namespace.
+pub(crate) const PORT: u16 = 5678;
+
+/// A relay that runs. Killed when dropped.
+pub(crate) struct Relay {
+    child: Child,
+    address: SocketAddr,
+    log: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl Relay {
+    /// In front of `cluster`, in the relay's namespace, on the address that the client sees.
+    /// `args` follow `serve`.
+    pub(crate) fn beside(cluster: &Cluster, args: &[&str]) -> Self {
+        let address = SocketAddr::from((RELAY_IP, PORT));
+        let mut command = cluster.exec("relay", env!("CARGO_BIN_EXE_ray-relay"));
+        command
+            .arg("serve")
+            .args(["--ray-address", &cluster.dashboard()])
+            .args(["--listen", &address.to_string(), "--insecure-no-auth"])
+            .args(args);
+        Self::start(command)
+    }
+
+    /// On a free port of 127.0.0.1, in front of the head at `ray_address`.
+    pub(crate) fn on_loopback(ray_address: &str, args: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ray-relay"));
+        command
+            .arg("serve")
+            .args(["--ray-address", ray_address])
+            .args(["--listen", "127.0.0.1:0"])
+            .args(args);
+        Self::start(command)
+    }
+
+    /// Waits for the line of its log that says where it listens.
+    fn start(mut command: Command) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("relay.log");
+        let file = File::create(&log).unwrap();
+        for (name, _) in std::env::vars() {
+            if name.starts_with("RAY_") {
+                command.env_remove(name);
+            }
+        }
+        let mut child = command
+            // Not this user's ~/.ray/auth_token.
+            .env("HOME", dir.path())
+            .stdin(Stdio::null())
+            .stdout(file.try_clone().unwrap())
+            .stderr(file)
+            .spawn()
+            .unwrap();
+        let address = eventually("the relay's address", Duration::from_secs(20), || {
+            let text = std::fs::read_to_string(&log).unwrap_or_default();
+            if let Some(status) = child.try_wait().unwrap() {
+                panic!("the relay ended ({status}):\n{text}");
+            }
+            text.lines().find_map(listening_address)
+        });
+        Self {
+            child,
+            address,
+            log,
+            _dir: dir,
+        }
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its base URL.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// All that it logged so far.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Its open descriptors now.
+    pub(crate) fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).map_or(0, Iterator::count)
+    }
+
+    /// Waits until it has no more than `count` open descriptors.
+    pub(crate) fn wait_descriptors(&self, count: usize) {
+        eventually("descriptors closed", Duration::from_secs(20), || {
+            (self.descriptors() <= count).then_some(())
+        });
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        kill_process(pid.unwrap(), signal).unwrap();
+    }
+
+    /// Waits for its end.
+    pub(crate) fn wait_exit(&mut self, patience: Duration) -> ExitStatus {
+        eventually("the relay's end", patience, || {
+            self.child.try_wait().unwrap()
+        })
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            super::say(format_args!("the relay's log:\n{}", self.log()));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The address in a line such as `... listening address=127.0.0.1:5678`, whatever the log format.
+fn listening_address(line: &str) -> Option<SocketAddr> {
+    if !line.contains("listening") {
+        return None;
+    }
+    line.split(|c: char| c.is_whitespace() || "=\"',;/".contains(c))
+        .find_map(|word| word.parse().ok())
+}
+
+#[test]
+fn the_address_is_found_in_text_and_json_logs() {
+    let expected = Some("127.0.0.1:4711".parse().unwrap());
+    for line in [
+        "2026-01-01T00:00:00Z  INFO ray_relay: listening address=127.0.0.1:4711",
+        r#"{"level":"INFO","message":"listening","address":"127.0.0.1:4711"}"#,
+        "listening on http://127.0.0.1:4711, polling http://127.0.0.1:8265",
+    ] {
+        assert_eq!(listening_address(line), expected, "{line}");
+    }
+    assert_eq!(listening_address("polling 127.0.0.1:8265"), None);
+}

@@ -1,0 +1,47 @@
+"""What the sample drivers share. Used in the driver's process only, never inside a task."""
+import json
+import os
+
+import ray
+
+PASSED_ON = ("RAY_DEBUG", "RAY_DEBUG_POST_MORTEM")
+
+
+def connect(**runtime_env):
+    """Joins the cluster at RAY_ADDRESS; debugger settings of this process hold for its tasks too."""
+    settings = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    if settings:
+        runtime_env["env_vars"] = settings
+    # Never "auto": that looks for any cluster on the machine.
+    ray.init(address=os.environ["RAY_ADDRESS"], runtime_env=runtime_env or None)
+
+
+def nodes():
+    """Custom resources of the nodes: head, w1, w2, ..."""
+    return ["head"] + ["w%d" % (i + 1) for i in range(int(os.environ["WORKERS"]))]
+
+
+def on(node):
+    """Options that pin a task or an actor to that node."""
+    return {"num_cpus": 0, "resources": {node: 0.001}}
+
+
+def last():
+    """The last worker node."""
+    return nodes()[-1]
+
+
+def ready():
+    print("READY", flush=True)
+
+
+def result(value):
+    print("RESULT " + json.dumps(value), flush=True)
+
+
+def outcome(ref):
+    """The value, or the name of the exception that took its place."""
+    try:
+        return ray.get(ref)
+    except Exception as error:
+        return type(error).__name__

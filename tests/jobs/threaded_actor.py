@@ -1,0 +1,18 @@
+"""An actor with two threads, both at a breakpoint: one worker, two paused threads. RESULT [1, 4]."""
+import harness
+import ray
+
+
+@ray.remote(max_concurrency=2)
+class Pool:
+    def work(self, x):
+        y = x * x
+        breakpoint()
+        return y
+
+
+harness.connect()
+pool = Pool.options(**harness.on(harness.last())).remote()
+refs = [pool.work.remote(x) for x in (1, 2)]
+harness.ready()
+harness.result(ray.get(refs))
