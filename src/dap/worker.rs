@@ -27,8 +27,12 @@ use crate::upstream::{self, ConnectError};
 /// How long the head is asked why a worker died before the client is told that it did.
 const WHY_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long a side that was told of the end may take to close.
+/// How long a client that was told of the end may take to say goodbye.
 const LINGER: Duration = Duration::from_secs(5);
+
+/// How long a worker may go on answering a client that has closed. debugpy lets the task run on at once but may keep
+/// its half of the connection open; meanwhile nobody else can have the worker.
+const HALF_CLOSED: Duration = Duration::from_millis(500);
 
 /// `seq` of the one request that the relay itself may put to a worker, out of the way of any client's.
 const OWN_SEQ: u64 = 0x7fff_5678;
@@ -96,6 +100,7 @@ where
         permit,
         splice,
         leaving: false,
+        client_closed: false,
         terminated: false,
         filters_set: false,
     }
@@ -152,6 +157,7 @@ struct Relaying<'a, S> {
     splice: Splice<S, TcpStream>,
     /// The client has asked to leave: what ends now ends by its wish.
     leaving: bool,
+    client_closed: bool,
     /// The worker's debugger has said `terminated`.
     terminated: bool,
     /// The client has set exception filters.
@@ -173,10 +179,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                         ControlFlow::Continue(None) => {}
                         ControlFlow::Continue(Some(because)) => {
                             // The first cause names the end.
+                            let patience = if self.client_closed { HALF_CLOSED } else { LINGER };
+                            let until = Instant::now() + patience;
                             if linger.is_none() {
                                 ending = because;
-                                linger = Some(Instant::now() + LINGER);
                             }
+                            linger = Some(linger.map_or(until, |sooner| sooner.min(until)));
                         }
                         ControlFlow::Break(because) => {
                             if linger.is_none() {
@@ -237,6 +245,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
             }
             SpliceEvent::Eof(Side::Client) => {
                 self.leaving = true;
+                self.client_closed = true;
                 self.splice.close(Side::Worker);
                 return ControlFlow::Continue(Some(Outcome::Client));
             }

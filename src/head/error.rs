@@ -21,6 +21,16 @@ pub enum HeadError {
         /// The system's words.
         cause: String,
     },
+    /// Connected over https, but the certificate does not prove that this is the head.
+    #[error(
+        "the Ray head at {address} shows a certificate that cannot be trusted ({cause}): add its authority to the system's, or name it in SSL_CERT_FILE"
+    )]
+    Certificate {
+        /// Configured address.
+        address: String,
+        /// The verifier's words.
+        cause: String,
+    },
     /// No answer within the deadline.
     #[error(
         "the Ray head at {address} gave no answer within {seconds:.1} s; is it overloaded, or is something in between that swallows packets?",
@@ -52,7 +62,7 @@ pub enum HeadError {
     },
     /// Another status than 200.
     #[error(
-        "the Ray head at {address} answered {status}: {words}; is this the dashboard of a Ray 2.9 or later?"
+        "the Ray head at {address} answered {status}: {words}; {step}", step = next_step(*.status)
     )]
     Status {
         /// Configured address.
@@ -90,6 +100,17 @@ pub enum HeadError {
         /// What is wrong with it.
         cause: String,
     },
+}
+
+/// What to do about a status.
+fn next_step(status: u16) -> &'static str {
+    match status {
+        404 => "is this the dashboard of a Ray 2.9 or later?",
+        429 => {
+            "it has too much to do; raise `poll_interval`, or look for other clients of its State API"
+        }
+        _ => "see dashboard.log on the head node",
+    }
 }
 
 /// Why a client for a head could not be made.

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, HOST, HeaderValue};
+use hyper::header::{AUTHORIZATION, HOST, HeaderValue, USER_AGENT};
 use hyper::http::uri::{Authority, Scheme};
 use hyper::{Request, Response, StatusCode, Uri, Version};
 use hyper_rustls::HttpsConnector;
@@ -48,6 +48,10 @@ const PROXY_PATIENCE: Duration = Duration::from_secs(120);
 
 /// Ray's web server (aiohttp) drops idle connections after 75 s; leaving first avoids the race.
 const IDLE: Duration = Duration::from_secs(30);
+
+/// Sent where a request has none: Ray 2.9's dashboard answers 500 without a `User-Agent`.
+const OWN_USER_AGENT: HeaderValue =
+    HeaderValue::from_static(concat!("ray-relay/", env!("CARGO_PKG_VERSION")));
 
 /// A client for one head. Cheap to clone; connections are pooled.
 #[derive(Clone, Debug)]
@@ -143,8 +147,8 @@ impl HeadClient {
     }
 
     /// Sends `request` (its URI holds path and query only) to the head and returns the answer's
-    /// head as soon as it is there; the body streams. Sets scheme, authority, `Host` and Ray's
-    /// token; removes nothing. Upgrades work (`hyper::upgrade::on` of the response).
+    /// head as soon as it is there; the body streams. Sets scheme, authority, `Host`, Ray's token
+    /// and a missing `User-Agent`; removes nothing. Upgrades work (`hyper::upgrade::on` of the response).
     ///
     /// # Errors
     /// [`HeadError`] where no answer came: 120 s without one after the request's last byte.
@@ -268,6 +272,7 @@ impl HeadClient {
         *request.version_mut() = Version::HTTP_11;
         let headers = request.headers_mut();
         headers.insert(HOST, self.inner.host.clone());
+        headers.entry(USER_AGENT).or_insert(OWN_USER_AGENT);
         if let Some(token) = self.inner.token.header().await {
             headers.insert(AUTHORIZATION, token);
         }
@@ -295,9 +300,12 @@ impl HeadClient {
     }
 
     fn unreachable(&self, error: &hyper_util::client::legacy::Error) -> HeadError {
-        HeadError::Unreachable {
-            address: self.inner.address.clone(),
-            cause: error::innermost(error),
+        let (address, cause) = (self.inner.address.clone(), error::innermost(error));
+        // rustls' error reaches this place inside of an io::Error, as text only.
+        if cause.starts_with("invalid peer certificate") {
+            HeadError::Certificate { address, cause }
+        } else {
+            HeadError::Unreachable { address, cause }
         }
     }
 
@@ -331,9 +339,18 @@ fn words_of(body: &[u8]) -> String {
         msg: String,
     }
     match serde_json::from_slice::<Message>(body) {
-        Ok(message) => clean(&message.msg),
+        Ok(message) => clean(without_traceback(&message.msg)),
         Err(_) => clean(&String::from_utf8_lossy(&body[..body.len().min(4096)])),
     }
+}
+
+/// Up to Ray 2.44 the message is a Python traceback, whose last line says what is the matter.
+fn without_traceback(message: &str) -> &str {
+    if !message.starts_with("Traceback") {
+        return message;
+    }
+    let said = |line: &&str| !line.starts_with([' ', '\t']) && line.contains(": ");
+    message.lines().rev().find(said).unwrap_or(message)
 }
 
 fn tls(secure: bool) -> Result<rustls::ClientConfig, String> {

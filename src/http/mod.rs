@@ -2,8 +2,8 @@
 //!
 //! Called by the listener with each connection that speaks HTTP/1.1 or HTTP/2 (prior knowledge).
 //! A request meets, in this order: [`guard`] (is it for this relay, and not from somebody else's web
-//! page?), [`route`](mod@route), and then [`api`], [`events`], or [`dashboard`], which rewrites
-//! ([`rewrite`], [`advertise`]) or becomes a WebSocket ([`websocket`]).
+//! page?), `route`, and then `api`, `events`, or `dashboard`, which rewrites (`rewrite`,
+//! [`advertise`]) or becomes a WebSocket (`websocket`).
 //!
 //! Invariants: no client's credential goes upstream and none of Ray's comes back; no address of a
 //! debugger leaves; nothing but the answers that are rewritten is ever held as a whole.

@@ -259,7 +259,8 @@ impl Breakpoint {
         if let Some(actor) = &self.names.actor_name {
             title += &format!(" [{actor}]");
         }
-        if let Some(rank) = self.names.rank {
+        // A name like `step rank=3` has said it.
+        if let Some(rank) = self.names.rank.filter(|rank| !says(&title, *rank)) {
             title += &format!(" rank {rank}");
         }
         if self.reason == Reason::PostMortem {
@@ -294,6 +295,10 @@ impl Breakpoint {
         };
         end.duration_since(self.first_seen).unwrap_or_default()
     }
+}
+
+fn says(title: &str, rank: u32) -> bool {
+    title.contains("rank") && title.contains(&rank.to_string())
 }
 
 /// Seconds since 1970 with milliseconds, the form of every time in the relay's JSON.

@@ -7,10 +7,10 @@ use crate::head::clean;
 
 /// From `exit_type` and `exit_detail` of a dead worker's row.
 pub(super) fn of_worker(row: &WorkerRow) -> Arc<str> {
-    let detail = clean(&row.exit_detail);
+    let detail = clean(without_guesses(&row.exit_detail));
     let what = match row.exit_type.as_str() {
         _ if is_out_of_memory(row) => "the worker was killed because the node ran out of memory",
-        "SYSTEM_ERROR" => "the worker process crashed or was killed",
+        "SYSTEM_ERROR" => "the worker process crashed or was killed from outside",
         "INTENDED_SYSTEM_EXIT" => "Ray ended the worker",
         "USER_ERROR" => "the worker ended because of an error in the program",
         "INTENDED_USER_EXIT" if detail.contains("job has finished") => {
@@ -45,10 +45,81 @@ fn is_out_of_memory(row: &WorkerRow) -> bool {
         || detail.contains("memory pressure")
 }
 
+/// Ray's list of what might have been the cause is longer than what it knows.
+fn without_guesses(detail: &str) -> &str {
+    [
+        "Some common causes include",
+        "There are some potential root causes",
+    ]
+    .iter()
+    .find_map(|guesses| detail.find(guesses))
+    .map_or(detail, |at| &detail[..at])
+}
+
 fn joined(what: &str, detail: &str) -> Arc<str> {
     if detail.is_empty() {
         what.into()
     } else {
         format!("{what}: {detail}").into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn why(exit_type: &str, exit_detail: &str) -> String {
+        let row = serde_json::json!({
+            "worker_id": "w", "is_alive": false, "exit_type": exit_type, "exit_detail": exit_detail,
+        });
+        of_worker(&serde_json::from_value(row).unwrap()).to_string()
+    }
+
+    #[test]
+    fn an_out_of_memory_kill_reads_as_one() {
+        let monitor = "Task was killed due to the node running low on memory.";
+        for (exit_type, detail) in [
+            ("NODE_OUT_OF_MEMORY", ""),
+            ("NODE_OUT_OF_MEMORY", monitor),
+            ("USER_ERROR", monitor),
+        ] {
+            assert!(
+                why(exit_type, detail)
+                    .starts_with("the worker was killed because the node ran out of memory")
+            );
+        }
+    }
+
+    #[test]
+    fn a_guess_is_not_a_cause() {
+        let detail = "Worker unexpectedly exits with a connection error code 2. End of file. Some common causes \
+            include: (1) the process was killed by the OOM killer due to high memory usage, (2) ray stop --force was called";
+        assert_eq!(
+            why("SYSTEM_ERROR", detail),
+            "the worker process crashed or was killed from outside: Worker unexpectedly exits with a connection error code 2. End of file."
+        );
+    }
+
+    #[test]
+    fn unknown_and_missing_words_still_make_a_sentence() {
+        assert_eq!(why("", ""), "the worker is gone");
+        assert_eq!(
+            why("SOMETHING_NEW", "x"),
+            "the worker ended with SOMETHING_NEW: x"
+        );
+    }
+
+    #[test]
+    fn a_lost_node_is_named_by_its_address() {
+        let row = |message: &str| -> NodeRow {
+            let row = serde_json::json!({"node_id": "n1", "node_ip": "10.0.0.7", "state": "DEAD", "state_message": message});
+            serde_json::from_value(row).unwrap()
+        };
+        assert_eq!(&*of_node(&row("")), "node 10.0.0.7 was lost");
+        assert_eq!(
+            &*of_node(&row("health check failed")),
+            "node 10.0.0.7 was lost (health check failed)"
+        );
     }
 }

@@ -103,13 +103,24 @@ impl Asker<'_> {
         self.found(&target, found);
     }
 
-    /// Many workers: one question for all running tasks, then those that it leaves nameless.
+    /// Many workers: one question each for all running tasks, all actors and all jobs, whichever
+    /// are needed. What that leaves nameless is not there yet and is asked for again together.
     async fn name_many(self, targets: Vec<Target>) {
-        let tasks = match query::running_tasks(self.head).await {
-            Ok(list) => list.into_rows(),
+        let (drivers, targets): (Vec<_>, Vec<_>) = targets.into_iter().partition(|t| t.driver);
+        if !drivers.is_empty() {
+            self.name_drivers(&drivers).await;
+        }
+        if targets.is_empty() {
+            return;
+        }
+        let (tasks, crowded) = match query::running_tasks(self.head).await {
+            Ok(list) => {
+                let crowded = list.truncated();
+                (list.into_rows(), crowded)
+            }
             Err(error) => {
                 tracing::debug!(%error, "cannot look up the running tasks");
-                Vec::new()
+                (Vec::new(), false)
             }
         };
         let mut by_worker: HashMap<String, Vec<TaskRow>> = HashMap::new();
@@ -119,35 +130,58 @@ impl Asker<'_> {
                 .or_default()
                 .push(task);
         }
-        let mut actors: Option<HashMap<String, ActorRow>> = None;
-        for target in targets {
-            let Some(mut found) = by_worker
-                .get(&target.worker_id)
-                .and_then(|rows| names::of_tasks(rows))
-            else {
-                self.name_one(target).await;
-                continue;
-            };
-            if let Some(actor_id) = &found.names.actor_id {
-                if actors.is_none() {
-                    actors = Some(self.all_actors().await);
-                }
-                if let Some(actor) = actors.as_ref().and_then(|actors| actors.get(actor_id)) {
-                    names::add_actor(&mut found.names, actor);
+        let mut found: Vec<_> = targets
+            .iter()
+            .map(|target| {
+                by_worker
+                    .get(&target.worker_id)
+                    .and_then(|rows| names::of_tasks(rows))
+            })
+            .collect();
+        // A plain task needs no actor; everything else does.
+        if found
+            .iter()
+            .any(|found| found.as_ref().is_none_or(|f| f.names.actor_id.is_some()))
+        {
+            let actors = self.all_actors().await;
+            for (target, found) in targets.iter().zip(&mut found) {
+                match found {
+                    Some(found) => {
+                        let id = found.names.actor_id.as_ref();
+                        if let Some(actor) =
+                            id.and_then(|id| actors.iter().find(|a| a.actor_id == *id))
+                        {
+                            names::add_actor(&mut found.names, actor);
+                        }
+                    }
+                    None => *found = actor_of(&actors, target).map(names::of_actor),
                 }
             }
-            self.found(&target, Some(found));
+        }
+        for (target, found) in targets.into_iter().zip(found) {
+            match found {
+                None if crowded => self.name_one(target).await,
+                found => self.found(&target, found),
+            }
+        }
+    }
+
+    async fn name_drivers(self, drivers: &[Target]) {
+        let jobs = match query::jobs(self.head).await {
+            Ok(jobs) => jobs,
+            Err(error) => {
+                tracing::debug!(%error, "cannot look up the jobs");
+                Vec::new()
+            }
+        };
+        for driver in drivers {
+            self.found(driver, of_driver(driver, &jobs));
         }
     }
 
     async fn find(self, target: &Target) -> Result<Option<Found>, HeadError> {
         if target.driver {
-            let Some(job_id) = names::job_of_driver(&target.worker_id) else {
-                return Ok(None);
-            };
-            let jobs = query::jobs(self.head).await?;
-            let job = jobs.iter().find(|job| job.job_id == job_id);
-            return Ok(Some(names::of_driver(job_id, job)));
+            return Ok(of_driver(target, &query::jobs(self.head).await?));
         }
         let list = query::tasks_of_worker(self.head, &target.worker_id).await?;
         let crowded = list.total.is_some_and(|total| total >= LIMIT);
@@ -171,12 +205,7 @@ impl Asker<'_> {
         let actors = query::actor_of_process(self.head, &target.node_id, target.pid)
             .await?
             .into_rows();
-        let here = actors.iter().find(|actor| {
-            actor.pid == Some(target.pid.into())
-                && actor.node_id == target.node_id
-                && actor.state != "DEAD"
-        });
-        Ok(here.map(names::of_actor))
+        Ok(actor_of(&actors, target).map(names::of_actor))
     }
 
     /// Before Ray 2.38 no task filter but the job's is applied before the cut at 10,000 tasks.
@@ -195,18 +224,14 @@ impl Asker<'_> {
         Ok(Vec::new())
     }
 
-    async fn all_actors(self) -> HashMap<String, ActorRow> {
-        let actors = match query::actors(self.head).await {
+    async fn all_actors(self) -> Vec<ActorRow> {
+        match query::actors(self.head).await {
             Ok(list) => list.into_rows(),
             Err(error) => {
                 tracing::debug!(%error, "cannot look up the actors");
                 Vec::new()
             }
-        };
-        actors
-            .into_iter()
-            .map(|actor| (actor.actor_id.clone(), actor))
-            .collect()
+        }
     }
 
     /// Whether the head refuses such questions altogether.
@@ -252,4 +277,20 @@ impl Asker<'_> {
 fn of_worker(mut rows: Vec<TaskRow>, target: &Target) -> Vec<TaskRow> {
     rows.retain(|row| row.worker_id == target.worker_id);
     rows
+}
+
+fn actor_of<'a>(actors: &'a [ActorRow], target: &Target) -> Option<&'a ActorRow> {
+    actors.iter().find(|actor| {
+        actor.pid == Some(target.pid.into())
+            && actor.node_id == target.node_id
+            && actor.state != "DEAD"
+    })
+}
+
+fn of_driver(target: &Target, jobs: &[JobRow]) -> Option<Found> {
+    let job_id = names::job_of_driver(&target.worker_id)?;
+    Some(names::of_driver(
+        job_id,
+        jobs.iter().find(|job| job.job_id == job_id),
+    ))
 }

@@ -12,6 +12,8 @@ mod rows;
 mod shared;
 pub mod snapshot;
 mod state;
+#[cfg(test)]
+mod tests;
 mod traceback;
 mod wish;
 
@@ -121,7 +123,7 @@ impl Registry {
         }
     }
 
-    /// Polls all clusters until `shutdown`. Owns every task of the registry: when it returns or is
+    /// Polls all clusters until `shutdown`; to be called once. Owns every task of the registry: when it returns or is
     /// dropped, nothing of it runs any more.
     pub async fn run(&self, shutdown: CancellationToken) {
         let mut tasks = JoinSet::new();
@@ -196,13 +198,6 @@ impl Registry {
     pub fn observe(&self, observer: Arc<dyn PollObserver>) {
         if self.shared.observer.set(observer).is_err() {
             tracing::debug!("the registry has an observer already");
-        }
-    }
-
-    /// Has every cluster polled now instead of at its next turn.
-    pub fn poll_now(&self) {
-        for cluster in &self.shared.clusters {
-            cluster.poll_now.notify_one();
         }
     }
 

@@ -1,6 +1,8 @@
 //! What a paused worker runs, from rows of tasks, actors and jobs. Pure; the questions are asked
 //! by [`super::lookup`].
 
+use std::borrow::Cow;
+
 use super::breakpoint::{Location, Names, Reason};
 use super::rows::{ActorRow, JobRow, RuntimeEnv, TaskRow};
 use super::traceback;
@@ -8,6 +10,9 @@ use crate::head::clean;
 
 /// Longest readable name, in characters.
 const MAX_NAME: usize = 60;
+
+/// How Serve's classes of replicas begin: `ServeReplica:app1:Echo`.
+const REPLICA: &str = "ServeReplica:";
 
 /// Names of concurrent tasks that are listed before an ellipsis.
 const MAX_TASKS: usize = 3;
@@ -38,7 +43,7 @@ pub(super) enum Certainty {
 pub(super) fn of_tasks(rows: &[TaskRow]) -> Option<Found> {
     let running = || rows.iter().filter(|row| row.state == "RUNNING");
     let first = running().next()?;
-    let mut distinct: Vec<&str> = Vec::new();
+    let mut distinct = Vec::new();
     for name in running().map(task_name) {
         if !distinct.contains(&name) {
             distinct.push(name);
@@ -91,12 +96,16 @@ fn post_mortem(row: &TaskRow) -> Option<(Reason, Option<Location>)> {
 /// Adds what only the actor's own row knows.
 pub(super) fn add_actor(names: &mut Names, actor: &ActorRow) {
     names.actor_id = known(&actor.actor_id);
+    names.unpacked_working_dir |= unpacks_serialized(&actor.serialized_runtime_env);
+    if actor.class_name.starts_with(REPLICA) {
+        // `SERVE_REPLICA::app1#Echo#oqmuf2kx` is Serve's own name for it, not the program's.
+        return;
+    }
     names.actor_name = known(&actor.name).map(|name| shortened(&name));
     names.namespace = names
         .actor_name
         .as_ref()
         .and_then(|_| known(&actor.ray_namespace));
-    names.unpacked_working_dir |= unpacks_serialized(&actor.serialized_runtime_env);
     names.rank = rank_in(&actor.name)
         .or_else(|| trailing_index(&actor.name))
         .or_else(|| rank_in(&actor.repr_name))
@@ -105,7 +114,7 @@ pub(super) fn add_actor(names: &mut Names, actor: &ActorRow) {
 
 /// From an actor alone: a Serve replica has no task row while it handles a request.
 pub(super) fn of_actor(actor: &ActorRow) -> Found {
-    let replica = actor.class_name.strip_prefix("ServeReplica:");
+    let replica = actor.class_name.strip_prefix(REPLICA);
     let name = match replica {
         Some(deployment) => format!("Serve {deployment}"),
         None => actor.class_name.clone(),
@@ -116,12 +125,6 @@ pub(super) fn of_actor(actor: &ActorRow) -> Found {
         ..Names::default()
     };
     add_actor(&mut names, actor);
-    if replica.is_some() {
-        // `SERVE_REPLICA::app1#Echo#oqmuf2kx` is Serve's own name for it, not the program's.
-        names.actor_name = None;
-        names.namespace = None;
-        names.rank = None;
-    }
     let certainty = if replica.is_some() {
         Certainty::Settled
     } else {
@@ -173,11 +176,21 @@ fn command(entrypoint: &str) -> String {
     format!("{program} {arguments}").trim().to_owned()
 }
 
-fn task_name(row: &TaskRow) -> &str {
-    if row.name.is_empty() {
+fn task_name(row: &TaskRow) -> Cow<'_, str> {
+    let name = if row.name.is_empty() {
         &row.func_or_class_name
     } else {
         &row.name
+    };
+    match name.strip_prefix(REPLICA) {
+        // `ServeReplica:app1:Echo.handle_request`: a replica has a task row in Ray 2.9.
+        Some(replica) => {
+            let deployment = replica
+                .rsplit_once('.')
+                .map_or(replica, |(deployment, _)| deployment);
+            format!("Serve {deployment}").into()
+        }
+        None => Cow::Borrowed(name),
     }
 }
 
@@ -235,5 +248,146 @@ fn shortened(name: &str) -> String {
     match name.char_indices().nth(MAX_NAME) {
         None => name,
         Some(_) => name.chars().take(MAX_NAME - 1).chain(['…']).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn task(name: &str, environment: &str) -> TaskRow {
+        serde_json::from_value(serde_json::json!({
+            "task_id": "t1", "name": name, "state": "RUNNING", "job_id": "01000000", "actor_id": null,
+            "worker_id": "w", "runtime_env_info": {"serialized_runtime_env": environment},
+        }))
+        .unwrap()
+    }
+
+    fn actor(class_name: &str, name: &str, repr_name: &str) -> ActorRow {
+        serde_json::from_value(serde_json::json!({
+            "actor_id": "a1", "class_name": class_name, "name": name, "repr_name": repr_name,
+            "job_id": "01000000", "ray_namespace": "train", "state": "ALIVE", "pid": 7,
+        }))
+        .unwrap()
+    }
+
+    fn name_of(tasks: &[&str]) -> String {
+        let rows: Vec<_> = tasks.iter().map(|name| task(name, "{}")).collect();
+        of_tasks(&rows).unwrap().names.name.unwrap()
+    }
+
+    #[test]
+    fn concurrent_tasks_are_joined_once_each() {
+        assert_eq!(name_of(&["Pool.a", "Pool.a"]), "Pool.a");
+        assert_eq!(name_of(&["Pool.a", "Pool.b", "Pool.a"]), "Pool.a, Pool.b");
+        assert_eq!(name_of(&["a", "b", "c", "d"]), "a, b, c, …");
+    }
+
+    #[test]
+    fn names_are_cut_and_cleaned() {
+        let name = name_of(&[&"x".repeat(500)]);
+        assert_eq!(
+            (name.chars().count(), name.ends_with('…')),
+            (MAX_NAME, true)
+        );
+        assert_eq!(name_of(&["a\u{1b}[31m\nb"]), "a [31m b");
+    }
+
+    #[test]
+    fn working_dirs_are_unpacked_when_they_are_uris() {
+        let unpacked = |environment| {
+            of_tasks(&[task("f", environment)])
+                .unwrap()
+                .names
+                .unpacked_working_dir
+        };
+        assert!(unpacked(r#"{"working_dir": "gcs://_ray_pkg_1f2e.zip"}"#));
+        assert!(unpacked(r#"{"working_dir": "https://host/code.zip"}"#));
+        assert!(!unpacked(r#"{"working_dir": "/srv/code"}"#));
+        assert!(!unpacked(r#"{"env_vars": {}}"#) && !unpacked("not json") && !unpacked(""));
+    }
+
+    #[test]
+    fn ranks_come_from_names() {
+        for (text, rank) in [
+            ("train_rank=3", Some(3)),
+            ("rank 12 of 16", Some(12)),
+            ("Rank:0", Some(0)),
+            ("world_rank_5", Some(5)),
+            ("frank 3", None),
+            ("rank", None),
+            ("ranks=4", None),
+            ("rank=20240101", None),
+        ] {
+            assert_eq!(rank_in(text), rank, "{text}");
+        }
+        for (text, index) in [
+            ("worker-3", Some(3)),
+            ("worker_12", Some(12)),
+            ("worker3", None),
+            ("-3", None),
+            ("w-20240101", None),
+        ] {
+            assert_eq!(trailing_index(text), index, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_actor_adds_its_given_name_and_rank() {
+        let mut names = of_tasks(&[task("Trainer.step", "{}")]).unwrap().names;
+        add_actor(&mut names, &actor("Trainer", "worker-7", ""));
+        assert_eq!(
+            (names.actor_name.as_deref(), names.rank),
+            (Some("worker-7"), Some(7))
+        );
+        assert_eq!(names.namespace.as_deref(), Some("train"));
+        add_actor(&mut names, &actor("Trainer", "", "Trainer(rank=2)"));
+        assert_eq!((names.actor_name, names.rank), (None, Some(2)));
+    }
+
+    #[test]
+    fn a_serve_replica_is_named_by_its_deployment() {
+        let found = of_actor(&actor(
+            "ServeReplica:app1:Echo",
+            "SERVE_REPLICA::app1#Echo#oqmuf2kx",
+            "",
+        ));
+        assert_eq!(found.names.name.as_deref(), Some("Serve app1:Echo"));
+        assert_eq!(
+            (found.names.actor_name, found.certainty),
+            (None, Certainty::Settled)
+        );
+        assert_eq!(
+            of_actor(&actor("Counter", "", "")).certainty,
+            Certainty::Provisional
+        );
+    }
+
+    #[test]
+    fn a_serve_replica_with_a_task_is_named_alike() {
+        let mut names = of_tasks(&[task("ServeReplica:app1:Echo.handle_request", "{}")])
+            .unwrap()
+            .names;
+        add_actor(
+            &mut names,
+            &actor(
+                "ServeReplica:app1:Echo",
+                "SERVE_REPLICA::app1#Echo#DjCmR-3",
+                "",
+            ),
+        );
+        assert_eq!(names.name.as_deref(), Some("Serve app1:Echo"));
+        assert_eq!(
+            (names.actor_name, names.namespace, names.rank),
+            (None, None, None)
+        );
+    }
+
+    #[test]
+    fn a_driver_without_its_job_is_named_by_the_job_id() {
+        let found = of_driver("05000000", None);
+        assert_eq!(found.names.name.as_deref(), Some("driver of job 05000000"));
+        assert_eq!(found.certainty, Certainty::Provisional);
     }
 }

@@ -15,7 +15,7 @@ pub trait PollObserver: Send + Sync + 'static {
 pub enum PollOutcome {
     /// A list.
     Ok,
-    /// No connection.
+    /// No connection, or none that could be trusted.
     Unreachable,
     /// No answer in time.
     TimedOut,
@@ -44,7 +44,7 @@ impl PollOutcome {
 impl From<&HeadError> for PollOutcome {
     fn from(error: &HeadError) -> Self {
         match error {
-            HeadError::Unreachable { .. } => Self::Unreachable,
+            HeadError::Unreachable { .. } | HeadError::Certificate { .. } => Self::Unreachable,
             HeadError::TimedOut { .. } => Self::TimedOut,
             HeadError::TokenMissing { .. } | HeadError::TokenRefused { .. } => Self::Unauthorized,
             HeadError::Status { .. } | HeadError::BadRequest { .. } => Self::Refused,

@@ -105,6 +105,11 @@ impl<'a> Poller<'a> {
         self.failures = 0;
         self.warn_of_truncation(&list);
         let rows = list.into_rows();
+        let unusable =
+            |row: &&WorkerRow| row.is_alive && row.paused_threads() > 0 && row.debugger().is_none();
+        for row in rows.iter().filter(unusable) {
+            tracing::debug!(worker = %row.worker_id, ip = %row.ip, port = row.debugger_port, "a paused worker without a usable address is left out");
+        }
         let cluster = self.cluster;
         if self.shared.with(|state| state.wants_nodes(cluster, &rows)) {
             // Listed first and struck off a moment later, a lost node's workers would flicker.

@@ -11,5 +11,6 @@
 #![allow(clippy::unwrap_used)]
 
 mod isolation;
+mod kinds;
 mod loopback;
 mod support;

@@ -326,6 +326,7 @@ impl Drop for Dropped {
 #[tokio::test]
 async fn a_slow_reader_slows_the_head_and_a_leaving_one_stops_it() {
     const CHUNK: usize = 64 * 1024;
+    const LOG: usize = 1 << 30;
     let made = Arc::new(AtomicUsize::new(0));
     let (tell, gone) = oneshot::channel();
     let tell = Arc::new(std::sync::Mutex::new(Some(tell)));
@@ -334,8 +335,8 @@ async fn a_slow_reader_slows_the_head_and_a_leaving_one_stops_it() {
         let (counted, guard) = (Arc::clone(&counted), Dropped(tell.lock().unwrap().take()));
         async move {
             let endless = stream::unfold((counted, guard), |state| async move {
-                state.0.fetch_add(1, Ordering::SeqCst);
-                Some((Ok(Frame::data(Bytes::from(vec![0; CHUNK]))), state))
+                let more = state.0.fetch_add(1, Ordering::SeqCst) < LOG / CHUNK;
+                more.then(|| (Ok(Frame::data(Bytes::from(vec![0; CHUNK]))), state))
             });
             Response::new(StreamBody::new(endless).boxed_unsync())
         }
@@ -347,20 +348,13 @@ async fn a_slow_reader_slows_the_head_and_a_leaving_one_stops_it() {
         .send(relay.request("GET", "/log").body(answer::empty()).unwrap())
         .await
         .into_body();
-    let mut read = 0;
-    while read < 32 * 1024 * 1024 {
-        read += body
-            .frame()
-            .await
-            .unwrap()
-            .unwrap()
-            .into_data()
-            .unwrap()
-            .len();
-        // What is under way: socket buffers of two connections and one chunk in each hand.
-        let ahead = (made.load(Ordering::SeqCst) * CHUNK).saturating_sub(read);
-        assert!(ahead < 24 * 1024 * 1024, "{ahead} bytes are held somewhere");
-    }
+    assert!(body.frame().await.unwrap().unwrap().is_data());
+    // On a paused clock a sleep ends when nothing moves any more: the buffers between are full.
+    tokio::time::pause();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    tokio::time::resume();
+    let held = made.load(Ordering::SeqCst) * CHUNK;
+    assert!(held < LOG / 8, "{held} bytes are held somewhere");
     drop(body);
     gone.await.unwrap();
 }

@@ -1,0 +1,296 @@
+//! What each answer of a head changes.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::{Changes, Cluster, Entry, MAX_NODES, Node, Now, Questions, State};
+use crate::registry::breakpoint::{
+    Breakpoint, BreakpointId, Kind, Location, Names, Reason, State as Life,
+};
+use crate::registry::names::{Certainty, Found};
+use crate::registry::rows::{NodeRow, WorkerRow};
+use crate::registry::wish::Wishes;
+use crate::registry::{Change, exit};
+
+impl State {
+    /// Whether `rows` hold a new paused worker on a node that nobody has vouched for. The nodes
+    /// are asked for first then: a lost node's rows say "paused" for good.
+    pub(in crate::registry) fn wants_nodes(&self, cluster: Cluster, rows: &[WorkerRow]) -> bool {
+        let cluster = &self.clusters[cluster];
+        rows.iter().any(|row| {
+            is_paused(row)
+                && !cluster.entries.contains_key(&row.worker_id)
+                && !cluster.nodes.contains_key(&row.node_id)
+        })
+    }
+
+    /// Takes in the answer to a poll that was sent at `sent`.
+    pub(in crate::registry) fn apply_workers(
+        &mut self,
+        cluster: Cluster,
+        rows: &[WorkerRow],
+        sent: Instant,
+        now: Now,
+    ) -> (Changes, Questions) {
+        let mut changes = Changes::new();
+        let mut seen = HashSet::new();
+        for row in rows.iter().filter(|row| is_paused(row)) {
+            seen.insert(row.worker_id.as_str());
+            self.see(cluster, row, sent, now, &mut changes);
+        }
+        let state = &mut self.clusters[cluster];
+        let vanished = state
+            .entries
+            .iter()
+            .filter(|(id, entry)| {
+                entry.claim.is_none() && entry.since <= sent && !seen.contains(id.as_str())
+            })
+            .map(|(id, _)| id.clone())
+            .collect();
+        state.gone.retain(|_, at| *at > sent);
+        (changes, Questions { vanished })
+    }
+
+    /// Takes in what the head says about workers that had vanished from the poll: `asked` were
+    /// asked for at `sent`, `rows` are what there was. `complete`: a missing row means that Ray
+    /// has forgotten the worker.
+    pub(in crate::registry) fn apply_vanished(
+        &mut self,
+        cluster: Cluster,
+        asked: &[String],
+        rows: &[WorkerRow],
+        complete: bool,
+        sent: Instant,
+        now: Now,
+    ) -> Changes {
+        let mut changes = Changes::new();
+        for worker_id in asked {
+            if !self.unclaimed_since(cluster, worker_id, sent) {
+                continue;
+            }
+            match rows.iter().find(|row| row.worker_id == *worker_id) {
+                Some(row) if !row.is_alive => {
+                    self.die(cluster, worker_id, exit::of_worker(row), now, &mut changes);
+                }
+                Some(row) => {
+                    self.release(cluster, worker_id, now, &mut changes);
+                    // Paused again between the two answers: another stop.
+                    if is_paused(row) {
+                        self.see(cluster, row, sent, now, &mut changes);
+                    }
+                }
+                None if complete => {
+                    let why = "Ray no longer knows this worker; was the head restarted?";
+                    self.die(cluster, worker_id, why.into(), now, &mut changes);
+                }
+                None => self.release(cluster, worker_id, now, &mut changes),
+            }
+        }
+        changes
+    }
+
+    /// Takes in the list of nodes.
+    pub(in crate::registry) fn apply_nodes(
+        &mut self,
+        cluster: Cluster,
+        rows: &[NodeRow],
+        now: Now,
+    ) -> Changes {
+        let state = &mut self.clusters[cluster];
+        // Only DEAD is for good; an alive node that is no longer listed becomes unknown. The dead
+        // are kept although the GCS forgets them, because it does not forget their workers.
+        state
+            .nodes
+            .retain(|_, node| matches!(node, Node::Dead { .. }));
+        if state.nodes.len() > MAX_NODES {
+            state.nodes.clear();
+        }
+        for row in rows.iter().filter(|row| !row.node_id.is_empty()) {
+            let node = if row.state.eq_ignore_ascii_case("DEAD") {
+                Node::Dead {
+                    why: exit::of_node(row),
+                }
+            } else {
+                Node::Alive
+            };
+            state.nodes.insert(row.node_id.clone(), node);
+        }
+        let lost: Vec<_> = state
+            .entries
+            .iter()
+            .filter_map(
+                |(id, entry)| match state.nodes.get(&entry.breakpoint.node_id) {
+                    Some(Node::Dead { why }) => Some((id.clone(), Arc::clone(why))),
+                    _ => None,
+                },
+            )
+            .collect();
+        let mut changes = Changes::new();
+        for (worker_id, why) in lost {
+            self.die(cluster, &worker_id, why, now, &mut changes);
+        }
+        changes
+    }
+
+    /// Takes in a worker's row that was asked for on behalf of its session: why it is gone, if so.
+    pub(in crate::registry) fn apply_death(
+        &mut self,
+        cluster: Cluster,
+        row: &WorkerRow,
+        now: Now,
+    ) -> (Changes, Option<Arc<str>>) {
+        let mut changes = Changes::new();
+        let lost = match self.clusters[cluster].nodes.get(&row.node_id) {
+            Some(Node::Dead { why }) => Some(Arc::clone(why)),
+            _ => None,
+        };
+        let why = if row.is_alive {
+            lost
+        } else {
+            Some(exit::of_worker(row))
+        };
+        if let Some(why) = &why {
+            self.die(cluster, &row.worker_id, Arc::clone(why), now, &mut changes);
+        }
+        (changes, why)
+    }
+
+    /// Takes in what a lookup for stop `stop` of a worker found.
+    pub(in crate::registry) fn apply_found(
+        &mut self,
+        cluster: Cluster,
+        worker_id: &str,
+        stop: u64,
+        found: Option<Found>,
+        now: Now,
+    ) -> Changes {
+        let Some(entry) = self.clusters[cluster].entries.get_mut(worker_id) else {
+            return Changes::new();
+        };
+        if entry.breakpoint.stop != stop {
+            return Changes::new();
+        }
+        entry.wishes.names_answered(found.as_ref(), now.instant);
+        let Some(found) = found else {
+            return Changes::new();
+        };
+        let mut next = Breakpoint::clone(&entry.breakpoint);
+        // A provisional answer (the class of an actor) does not replace a better one.
+        if found.certainty != Certainty::Provisional || next.names.name.is_none() {
+            next.names = found.names;
+        }
+        if let Some((reason, location)) = found.stop {
+            next.reason = reason;
+            next.location = location.or(next.location);
+        }
+        self.named(cluster, worker_id, next)
+    }
+
+    /// Takes in what a stack dump of stop `stop` says; `None` where the head did not give one.
+    pub(in crate::registry) fn apply_stack(
+        &mut self,
+        cluster: Cluster,
+        worker_id: &str,
+        stop: u64,
+        stack: Option<(Reason, Option<Location>)>,
+    ) -> Changes {
+        let Some(entry) = self.clusters[cluster].entries.get_mut(worker_id) else {
+            return Changes::new();
+        };
+        if entry.breakpoint.stop != stop {
+            return Changes::new();
+        }
+        let Some((reason, location)) = stack else {
+            return Changes::new();
+        };
+        let mut next = Breakpoint::clone(&entry.breakpoint);
+        next.reason = reason;
+        next.location = location.or(next.location);
+        self.named(cluster, worker_id, next)
+    }
+
+    /// A row that says "paused": a new stop, or news of one that is known.
+    fn see(
+        &mut self,
+        cluster: Cluster,
+        row: &WorkerRow,
+        sent: Instant,
+        now: Now,
+        out: &mut Changes,
+    ) {
+        let Some((node_ip, port)) = row.debugger() else {
+            return;
+        };
+        let Some(pid) = row.pid.and_then(|pid| u32::try_from(pid).ok()) else {
+            return;
+        };
+        let state = &mut self.clusters[cluster];
+        if matches!(state.nodes.get(&row.node_id), Some(Node::Dead { .. }))
+            || state.gone.get(&row.worker_id).is_some_and(|at| *at > sent)
+        {
+            return;
+        }
+        if let Some(entry) = state.entries.get_mut(&row.worker_id) {
+            let old = &entry.breakpoint;
+            let news = (node_ip, port, row.paused_threads());
+            if sent >= entry.since && news != (old.node_ip, old.port, old.paused_threads) {
+                let mut next = Breakpoint::clone(old);
+                (next.node_ip, next.port, next.paused_threads) = news;
+                entry.breakpoint = Arc::new(next);
+                self.dirty = true;
+            }
+            return;
+        }
+        self.dirty = true;
+        let id = BreakpointId::derive(&state.name, &row.worker_id);
+        let breakpoint = Arc::new(Breakpoint {
+            id,
+            kind: Kind::Debugpy,
+            cluster: Arc::clone(&state.name),
+            node_id: row.node_id.clone(),
+            node_ip,
+            worker_id: row.worker_id.clone(),
+            pid,
+            port,
+            paused_threads: row.paused_threads(),
+            names: Names::default(),
+            reason: Reason::Unknown,
+            location: None,
+            first_seen: now.time,
+            stop: state.next_stop(id),
+            state: Life::Paused,
+        });
+        out.push((Change::Appeared, Arc::clone(&breakpoint)));
+        let entry = Entry {
+            breakpoint,
+            since: sent,
+            claim: None,
+            driver: row.is_driver(),
+            wishes: Wishes::new(now.instant),
+        };
+        state.entries.insert(row.worker_id.clone(), entry);
+    }
+
+    fn named(&mut self, cluster: Cluster, worker_id: &str, next: Breakpoint) -> Changes {
+        let Some(entry) = self.clusters[cluster].entries.get_mut(worker_id) else {
+            return Changes::new();
+        };
+        if *entry.breakpoint == next {
+            return Changes::new();
+        }
+        entry.breakpoint = Arc::new(next);
+        self.dirty = true;
+        vec![(Change::Named, Arc::clone(&entry.breakpoint))]
+    }
+
+    fn unclaimed_since(&self, cluster: Cluster, worker_id: &str, sent: Instant) -> bool {
+        let entry = self.clusters[cluster].entries.get(worker_id);
+        entry.is_some_and(|entry| entry.claim.is_none() && entry.since <= sent)
+    }
+}
+
+fn is_paused(row: &WorkerRow) -> bool {
+    !row.worker_id.is_empty() && row.paused_threads() > 0 && row.debugger().is_some()
+}

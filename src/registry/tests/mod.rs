@@ -1,0 +1,7 @@
+//! Tests of the registry as a whole; those of one pure part lie beside it.
+
+mod claims;
+mod fake_head;
+mod lookups;
+mod polling;
+mod recorded;

@@ -1,0 +1,296 @@
+//! Every kind of breakpoint that Ray has, on the newest and the oldest Ray: listed under a right
+//! name, attached to from the client's namespace, released, and gone from the list.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use crate::support::dap_client::{DapClient, Editor};
+use crate::support::namespaces::{Cluster, Driver};
+use crate::support::ray::{self, NEWEST, OLDEST};
+use crate::support::relay::Relay;
+use crate::support::{eventually, say};
+
+/// A cluster with a relay, and what a person at the client sees of it.
+struct Scene<'a> {
+    cluster: &'a Cluster,
+    relay: Relay,
+}
+
+impl Scene<'_> {
+    fn list(&self) -> Vec<Value> {
+        let url = format!("{}/relay/v1/breakpoints", self.relay.url());
+        let (status, body) = self
+            .cluster
+            .get("client", &url, Duration::from_secs(10))
+            .unwrap();
+        assert_eq!(status, 200);
+        let mut answer: Value = serde_json::from_slice(&body).unwrap();
+        serde_json::from_value(answer["breakpoints"].take()).unwrap()
+    }
+
+    /// Waits until exactly one breakpoint is listed, paused and under `name`.
+    fn listed(&self, name: &str, driver: &Driver) -> Value {
+        let mut last = Vec::new();
+        let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            eventually(name, Duration::from_secs(40), || {
+                last = self.list();
+                let [only] = last.as_slice() else { return None };
+                (only["name"] == name && only["state"] == "paused").then(|| only.clone())
+            })
+        }));
+        found.unwrap_or_else(|_| {
+            panic!(
+                "{name} is not listed, but {last:?}; the driver:\n{}",
+                driver.output()
+            )
+        })
+    }
+
+    fn gone(&self) {
+        eventually("an empty list", Duration::from_secs(20), || {
+            self.list().is_empty().then_some(())
+        });
+    }
+
+    async fn connect(&self, editor: Editor) -> DapClient {
+        DapClient::connect_from(editor, self.cluster, "client", self.relay.address()).await
+    }
+
+    fn arguments(&self, editor: Editor, workspace: &str, wish: Value) -> Map<String, Value> {
+        let address = self.relay.address();
+        let mut arguments = editor.attach(&address.ip().to_string(), address.port(), workspace);
+        arguments.insert("rayRelay".into(), wish);
+        arguments
+    }
+
+    /// A VS Code that has attached to the breakpoint of `row`.
+    async fn attached(&self, row: &Value) -> DapClient {
+        let mut client = self.connect(Editor::VsCode).await;
+        let wish = json!({"breakpoint": row["id"]});
+        client
+            .start(self.arguments(Editor::VsCode, "", wish), None)
+            .await;
+        client
+    }
+
+    /// Runs `script` with one breakpoint called `name`; checks one local variable there, lets it go.
+    async fn simple(&self, script: &str, name: &str, local: (&str, &str), result: Value) -> Value {
+        say(format_args!("{script}: {name}"));
+        let mut driver = self.cluster.start_driver(script, &[]);
+        let row = self.listed(name, &driver);
+        let mut client = self.attached(&row).await;
+        let (thread, reason) = client.stopped().await;
+        assert_eq!(reason, "breakpoint");
+        let frames = client.frames(thread).await;
+        assert!(
+            frames[0].path.ends_with(script),
+            "the user's own frame is first: {frames:?}"
+        );
+        assert_eq!(client.locals(frames[0].id).await[local.0], local.1);
+        client.resume(thread).await;
+        assert_eq!(driver.result(), result);
+        client.disconnect().await;
+        self.gone();
+        row
+    }
+}
+
+async fn every_kind(version: &str) {
+    let Some(cluster) = Cluster::shared(version) else {
+        return;
+    };
+    let scene = Scene {
+        relay: Relay::beside(&cluster, &[]),
+        cluster: &cluster,
+    };
+
+    let row = scene
+        .simple("actor.py", "Counter.add", ("amount", "3"), json!(5))
+        .await;
+    assert_eq!(row["actor_name"], "tally");
+    assert_eq!(row["node_ip"], cluster.address("w2").to_string());
+    scene
+        .simple("nested.py", "inner", ("x", "41"), json!(43))
+        .await;
+    driver_breakpoint(&scene).await;
+    serve_replica(&scene).await;
+    async_actor(&scene).await;
+    threaded_actor(&scene).await;
+    subprocess(&scene).await;
+    post_mortem(&scene).await;
+    reused_worker(&scene).await;
+    working_dir(&scene).await;
+    assert!(
+        !scene.relay.log().contains("ERROR"),
+        "{}",
+        scene.relay.log()
+    );
+}
+
+async fn driver_breakpoint(scene: &Scene<'_>) {
+    say("driver_breakpoint.py");
+    let mut driver = scene.cluster.start_driver("driver_breakpoint.py", &[]);
+    let row = eventually("the driver's breakpoint", Duration::from_secs(40), || {
+        scene.list().into_iter().find(|row| {
+            row["name"]
+                .as_str()
+                .is_some_and(|name| name.starts_with("driver: "))
+        })
+    });
+    assert!(
+        row["name"]
+            .as_str()
+            .unwrap()
+            .contains("driver_breakpoint.py"),
+        "{row}"
+    );
+    let mut client = scene.attached(&row).await;
+    let (thread, _) = client.stopped().await;
+    assert_eq!(client.frames(thread).await[0].name, "main");
+    client.resume(thread).await;
+    assert_eq!(driver.result(), json!(6));
+    // The driver ends with its process; its client is told.
+    client.event("terminated").await;
+    scene.gone();
+}
+
+async fn serve_replica(scene: &Scene<'_>) {
+    say("serve_replica.py");
+    let mut driver = scene.cluster.start_driver("serve_replica.py", &[]);
+    let row = scene.listed("Serve app1:Echo", &driver);
+    let mut client = scene.attached(&row).await;
+    let (thread, _) = client.stopped().await;
+    let frames = client.frames(thread).await;
+    assert_eq!(client.locals(frames[0].id).await["name"], "'ray'");
+    client.resume(thread).await;
+    client.disconnect().await;
+    assert_eq!(driver.line("RESULT"), "\"hello ray\"");
+    scene.gone();
+}
+
+async fn async_actor(scene: &Scene<'_>) {
+    say("async_actor.py");
+    let mut driver = scene.cluster.start_driver("async_actor.py", &[]);
+    let row = scene.listed("Fetcher.fetch", &driver);
+    let mut client = scene.attached(&row).await;
+    // The next coroutine stops in the same session.
+    for _ in 0..2 {
+        let (thread, _) = client.stopped().await;
+        client.resume(thread).await;
+    }
+    assert_eq!(driver.result(), json!([10, 20]));
+    client.disconnect().await;
+    scene.gone();
+}
+
+async fn threaded_actor(scene: &Scene<'_>) {
+    say("threaded_actor.py");
+    let mut driver = scene.cluster.start_driver("threaded_actor.py", &[]);
+    let row = scene.listed("Pool.work", &driver);
+    eventually("two paused threads", Duration::from_secs(20), || {
+        let rows = scene.cluster.rows("workers?detail=1&limit=10000");
+        rows.iter()
+            .any(|row| row["num_paused_threads"] == 2 && row["is_alive"] == true)
+            .then_some(())
+    });
+    let mut client = scene.attached(&row).await;
+    let first = client.stopped().await.0;
+    let second = client.stopped().await.0;
+    assert_ne!(first, second);
+    client.resume(first).await;
+    assert_eq!(driver.result(), json!([1, 4]));
+    client.disconnect().await;
+    scene.gone();
+}
+
+async fn subprocess(scene: &Scene<'_>) {
+    say("subprocess_task.py");
+    let mut driver = scene.cluster.start_driver("subprocess_task.py", &[]);
+    let row = scene.listed("parent", &driver);
+    let mut client = scene.attached(&row).await;
+    let (thread, _) = client.stopped().await;
+    client.resume(thread).await;
+    let configuration = client.child().await;
+    assert_eq!(configuration["rayRelay"], json!({"breakpoint": row["id"]}));
+    assert!(driver.is_waiting(), "the subprocess waits for its session");
+    let mut child = scene.connect(Editor::VsCode).await;
+    child.start(configuration, None).await;
+    assert_eq!(driver.result(), json!("child 7"));
+    child.event("terminated").await;
+    client.disconnect().await;
+    scene.gone();
+}
+
+async fn post_mortem(scene: &Scene<'_>) {
+    say("post_mortem.py");
+    let mut driver = scene
+        .cluster
+        .start_driver("post_mortem.py", &[("RAY_DEBUG_POST_MORTEM", "1")]);
+    let row = scene.listed("divide", &driver);
+    let mut client = scene.attached(&row).await;
+    let (thread, reason) = client.stopped().await;
+    assert_eq!(reason, "exception");
+    let frames = client.frames(thread).await;
+    assert_eq!(frames[0].name, "divide", "{frames:?}");
+    client.resume(thread).await;
+    client.disconnect().await;
+    assert_eq!(driver.result(), json!("RayTaskError(ZeroDivisionError)"));
+    scene.gone();
+}
+
+async fn reused_worker(scene: &Scene<'_>) {
+    say("reuse.py");
+    let mut driver = scene.cluster.start_driver("reuse.py", &[]);
+    let first = scene.listed("Steps.first", &driver);
+    assert_eq!(first["stop"], 1);
+    let mut client = scene.attached(&first).await;
+    client.stopped().await;
+    // Leaving without a word lets the task run on, to the next breakpoint of the same worker.
+    drop(client);
+    driver.line("FIRST");
+    let second = scene.listed("Steps.second", &driver);
+    assert_eq!((&second["id"], &second["stop"]), (&first["id"], &json!(2)));
+    let mut client = scene.attached(&second).await;
+    let (thread, _) = client.stopped().await;
+    client.resume(thread).await;
+    assert_eq!(driver.result(), json!([1, 2]));
+    client.disconnect().await;
+    scene.gone();
+}
+
+/// The code runs from a copy on the node; the client's own file is what is shown, and breakpoints bind in it.
+async fn working_dir(scene: &Scene<'_>) {
+    say("working_dir.py");
+    let mut driver = scene.cluster.start_driver("working_dir.py", &[]);
+    let row = scene.listed("run", &driver);
+    let project = ray::job("project");
+    let file = project.join("pricing.py");
+    let file = file.to_str().unwrap();
+    let mut client = scene.connect(Editor::VsCode).await;
+    let wish = json!({"breakpoint": row["id"]});
+    let arguments = scene.arguments(Editor::VsCode, project.to_str().unwrap(), wish);
+    client.start(arguments, Some((file, &[7]))).await;
+    let (thread, _) = client.stopped().await;
+    let frames = client.frames(thread).await;
+    assert_eq!(frames[0].path, file, "{frames:?}");
+    client.resume(thread).await;
+    if frames[0].line < 7 {
+        let (thread, _) = client.stopped().await;
+        assert_eq!(client.frames(thread).await[0].line, 7);
+        client.resume(thread).await;
+    }
+    assert_eq!(driver.result(), json!(12));
+    client.disconnect().await;
+    scene.gone();
+}
+
+#[tokio::test]
+async fn every_kind_on_the_newest_ray() {
+    every_kind(NEWEST).await;
+}
+
+#[tokio::test]
+async fn every_kind_on_the_oldest_ray() {
+    every_kind(OLDEST).await;
+}
