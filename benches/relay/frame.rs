@@ -1,0 +1,99 @@
+//! DAP frames: `Content-Length: N`, an empty line, N bytes of JSON. Used by both ends.
+
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+use crate::Result;
+
+/// Larger than any frame here, so that a frame always fits whole.
+const BUFFER: usize = 512 * 1024;
+
+/// `body` as a frame.
+pub(crate) fn frame(body: &str) -> Vec<u8> {
+    format!("Content-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
+}
+
+/// A JSON body of exactly `size` bytes with its head and a padding string: `{HEAD,"pad":"xxx…"}`.
+pub(crate) fn padded(head: &str, size: usize) -> String {
+    let fixed = head.len() + r#"{,"pad":""}"#.len();
+    format!(
+        r#"{{{head},"pad":"{}"}}"#,
+        "x".repeat(size.saturating_sub(fixed))
+    )
+}
+
+/// The text of `"key":"TEXT"` or the digits of `"key":123` near the front of `body`.
+pub(crate) fn field<'a>(body: &'a [u8], key: &str) -> Option<&'a str> {
+    // Every field that is asked for here comes before long contents.
+    let front = &body[..body.len().min(512)];
+    let front = match std::str::from_utf8(front) {
+        Ok(text) => text,
+        Err(cut) => std::str::from_utf8(&front[..cut.valid_up_to()]).ok()?,
+    };
+    let at = front.find(&format!("\"{key}\":"))? + key.len() + 3;
+    let value = front[at..].trim_start().trim_start_matches('"');
+    value.split(['"', ',', '}']).next()
+}
+
+/// Splits a stream into frames.
+pub(crate) struct FrameReader<R> {
+    from: R,
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+impl<R: AsyncRead + Unpin> FrameReader<R> {
+    pub(crate) fn new(from: R) -> Self {
+        Self {
+            from,
+            buffer: vec![0; BUFFER],
+            start: 0,
+            end: 0,
+        }
+    }
+
+    /// The next frame's body; `None` at the end of the stream.
+    pub(crate) async fn next(&mut self) -> Result<Option<&[u8]>> {
+        loop {
+            if let Some((head, length)) = head(&self.buffer[self.start..self.end])? {
+                let whole = head + length;
+                if self.end - self.start >= whole {
+                    let body = self.start + head..self.start + whole;
+                    self.start += whole;
+                    return Ok(Some(&self.buffer[body]));
+                }
+                if whole > BUFFER {
+                    return Err(format!("a frame of {length} bytes").into());
+                }
+            }
+            if self.start == self.end {
+                (self.start, self.end) = (0, 0);
+            } else if self.end == BUFFER || self.start > BUFFER / 2 {
+                self.buffer.copy_within(self.start..self.end, 0);
+                (self.start, self.end) = (0, self.end - self.start);
+            }
+            match self.from.read(&mut self.buffer[self.end..]).await? {
+                0 => return Ok(None),
+                read => self.end += read,
+            }
+        }
+    }
+}
+
+/// Length of the header block and of the body that it announces, once the block is whole.
+fn head(bytes: &[u8]) -> Result<Option<(usize, usize)>> {
+    let front = &bytes[..bytes.len().min(256)];
+    let Some(end) = front.windows(4).position(|w| w == b"\r\n\r\n") else {
+        return if front.len() < 256 {
+            Ok(None)
+        } else {
+            Err("no end of the frame's header".into())
+        };
+    };
+    let text = std::str::from_utf8(&front[..end])?;
+    let length = text
+        .split("\r\n")
+        .find_map(|line| line.strip_prefix("Content-Length:"))
+        .ok_or_else(|| format!("no Content-Length in {text:?}"))?;
+    Ok(Some((end + 4, length.trim().parse()?)))
+}
