@@ -180,7 +180,10 @@ impl HeadApi {
             .method(method)
             .uri(&url)
             // Without one the dashboard of Ray 2.9 answers 500.
-            .header(header::USER_AGENT, concat!("ray-relay/", env!("CARGO_PKG_VERSION")));
+            .header(
+                header::USER_AGENT,
+                concat!("ray-relay/", env!("CARGO_PKG_VERSION")),
+            );
         if !content_type.is_empty() {
             request = request.header(header::CONTENT_TYPE, content_type);
         }
