@@ -3,77 +3,15 @@
 
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use crate::support::dap_client::{DapClient, Editor};
-use crate::support::namespaces::{Cluster, Driver};
+use crate::support::dap_client::Editor;
+use crate::support::namespaces::Cluster;
 use crate::support::ray::{self, NEWEST, OLDEST};
-use crate::support::relay::Relay;
+use crate::support::scene::Scene;
 use crate::support::{eventually, say};
 
-/// A cluster with a relay, and what a person at the client sees of it.
-struct Scene<'a> {
-    cluster: &'a Cluster,
-    relay: Relay,
-}
-
 impl Scene<'_> {
-    fn list(&self) -> Vec<Value> {
-        let url = format!("{}/relay/v1/breakpoints", self.relay.url());
-        let (status, body) = self
-            .cluster
-            .get("client", &url, Duration::from_secs(10))
-            .unwrap();
-        assert_eq!(status, 200);
-        let mut answer: Value = serde_json::from_slice(&body).unwrap();
-        serde_json::from_value(answer["breakpoints"].take()).unwrap()
-    }
-
-    /// Waits until exactly one breakpoint is listed, paused and under `name`.
-    fn listed(&self, name: &str, driver: &Driver) -> Value {
-        let mut last = Vec::new();
-        let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            eventually(name, Duration::from_secs(40), || {
-                last = self.list();
-                let [only] = last.as_slice() else { return None };
-                (only["name"] == name && only["state"] == "paused").then(|| only.clone())
-            })
-        }));
-        found.unwrap_or_else(|_| {
-            panic!(
-                "{name} is not listed, but {last:?}; the driver:\n{}",
-                driver.output()
-            )
-        })
-    }
-
-    fn gone(&self) {
-        eventually("an empty list", Duration::from_secs(20), || {
-            self.list().is_empty().then_some(())
-        });
-    }
-
-    async fn connect(&self, editor: Editor) -> DapClient {
-        DapClient::connect_from(editor, self.cluster, "client", self.relay.address()).await
-    }
-
-    fn arguments(&self, editor: Editor, workspace: &str, wish: Value) -> Map<String, Value> {
-        let address = self.relay.address();
-        let mut arguments = editor.attach(&address.ip().to_string(), address.port(), workspace);
-        arguments.insert("rayRelay".into(), wish);
-        arguments
-    }
-
-    /// A VS Code that has attached to the breakpoint of `row`.
-    async fn attached(&self, row: &Value) -> DapClient {
-        let mut client = self.connect(Editor::VsCode).await;
-        let wish = json!({"breakpoint": row["id"]});
-        client
-            .start(self.arguments(Editor::VsCode, "", wish), None)
-            .await;
-        client
-    }
-
     /// Runs `script` with one breakpoint called `name`; checks one local variable there, lets it go.
     async fn simple(&self, script: &str, name: &str, local: (&str, &str), result: Value) -> Value {
         say(format_args!("{script}: {name}"));
@@ -100,10 +38,7 @@ async fn every_kind(version: &str) {
     let Some(cluster) = Cluster::shared(version) else {
         return;
     };
-    let scene = Scene {
-        relay: Relay::beside(&cluster, &[]),
-        cluster: &cluster,
-    };
+    let scene = Scene::new(&cluster);
 
     let row = scene
         .simple("actor.py", "Counter.add", ("amount", "3"), json!(5))
@@ -228,6 +163,11 @@ async fn post_mortem(scene: &Scene<'_>) {
         .cluster
         .start_driver("post_mortem.py", &[("RAY_DEBUG_POST_MORTEM", "1")]);
     let row = scene.listed("divide", &driver);
+    eventually(
+        "the mark of a post-mortem stop",
+        Duration::from_secs(20),
+        || (scene.list().first()?["reason"] == "post_mortem").then_some(()),
+    );
     let mut client = scene.attached(&row).await;
     let (thread, reason) = client.stopped().await;
     assert_eq!(reason, "exception");

@@ -3,16 +3,17 @@
 //! | module | what it needs |
 //! |---|---|
 //! | `loopback` | Python and the network once (a virtual environment under `target/`) |
-//! | `isolation` | also root, iproute2 and util-linux (network namespaces) |
-//! | `sessions` | the same
+//! | `isolation`, `sessions`, `kinds`, `faults`, `tools` | also root, iproute2 and util-linux (network namespaces) |
 //!
 //! What is missing is said on standard error and the test passes, except where `CI` is set: then
 //! it fails.
 
 #![allow(clippy::unwrap_used)]
 
+mod faults;
 mod isolation;
 mod kinds;
 mod loopback;
 mod sessions;
 mod support;
+mod tools;

@@ -202,6 +202,17 @@ impl DapClient {
         event["body"].take()
     }
 
+    /// The text of the next `output` event that the client is to show prominently.
+    pub(crate) async fn important_output(&mut self) -> String {
+        let what = "an important output";
+        let event = self
+            .find(what, |message| {
+                message["event"] == "output" && message["body"]["category"] == "important"
+            })
+            .await;
+        event["body"]["output"].as_str().unwrap().to_owned()
+    }
+
     /// The configuration of the next child session that the adapter asks for (`startDebugging`),
     /// after answering as VS Code does.
     pub(crate) async fn child(&mut self) -> Map<String, Value> {

@@ -4,6 +4,7 @@ pub(crate) mod dap_client;
 pub(crate) mod namespaces;
 pub(crate) mod ray;
 pub(crate) mod relay;
+pub(crate) mod scene;
 
 use std::io::Write as _;
 use std::time::Duration;

@@ -95,7 +95,9 @@ impl Cluster {
     /// the script). Never call it while holding a [`Shared`] of the same version needlessly: each
     /// costs about 15 s on two cores. `None` (said aloud) where this machine cannot.
     pub(crate) fn up(version: &str, workers: usize, env: &[(&str, &str)]) -> Option<Self> {
-        if let Some(lacking) = lacking() {
+        // Asked once: two probes at the same time would be in each other's way.
+        static LACKING: std::sync::LazyLock<Option<String>> = std::sync::LazyLock::new(lacking);
+        if let Some(lacking) = &*LACKING {
             skip(lacking);
             return None;
         }
