@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use super::testing::paused;
 use super::*;
 use crate::config::Config;
-use crate::registry::{Breakpoint, Reason, Registry};
+use crate::registry::{Breakpoint, Change, Reason, Registry};
 use crate::shutdown::Shutdown;
 use crate::telemetry::Metrics;
 
@@ -162,6 +162,7 @@ async fn a_worker_that_refuses_is_told_to_the_client_and_stays_in_the_list() {
     let context = context(|_| {});
     let worker = Worker::listen().await;
     context.registry.insert(worker.breakpoint.clone());
+    let mut events = context.registry.events();
     let address = worker.listener.local_addr().unwrap();
     drop(worker);
     let mut debugger = Debugger::connect(&context).await;
@@ -177,6 +178,14 @@ async fn a_worker_that_refuses_is_told_to_the_client_and_stays_in_the_list() {
     );
     debugger.closed().await;
     assert!(context.sessions.is_empty());
+    let (snapshot, events) = (context.registry.snapshot(), &mut events);
+    assert!(snapshot.live[0].is_paused(), "it waits as before");
+    assert_eq!(snapshot.live[0].stop, 1);
+    let mut changes = Vec::new();
+    while let Ok(event) = events.try_recv() {
+        changes.push(event.change);
+    }
+    assert_eq!(changes, [Change::Attached, Change::Appeared]);
 }
 
 #[tokio::test]

@@ -72,6 +72,7 @@ where
                 Some(death) => format!("{} is gone: {death}", breakpoint.title()),
                 None => format!("cannot attach to {}: {why}", breakpoint.title()),
             };
+            permit.unused();
             refuse(client, &opening.attach, &sentence).await;
             return Outcome::Refused;
         }
@@ -101,6 +102,7 @@ where
         splice,
         leaving: false,
         client_closed: false,
+        configured: false,
         terminated: false,
         filters_set: false,
     }
@@ -158,6 +160,8 @@ struct Relaying<'a, S> {
     /// The client has asked to leave: what ends now ends by its wish.
     leaving: bool,
     client_closed: bool,
+    /// The client has said `configurationDone`: from then on the task may run, and runs on when the client leaves.
+    configured: bool,
     /// The worker's debugger has said `terminated`.
     terminated: bool,
     /// The client has set exception filters.
@@ -220,6 +224,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         }
         let _ = timeout(Duration::from_secs(1), self.splice.flush(Side::Client)).await;
         self.session.set_bytes(self.splice.bytes());
+        // The connection to the worker first, so that the list is asked for after it has ended.
+        drop(self.splice);
+        if !self.configured {
+            self.permit.unused();
+        }
         ending
     }
 
@@ -328,11 +337,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                     rewrite::break_on_uncaught(&mut message["arguments"]);
                 }
             }
-            Some("configurationDone") if self.post_mortem() && !self.filters_set => {
-                let mut filters = Value::Null;
-                rewrite::break_on_uncaught(&mut filters);
-                let own = json!({"seq": OWN_SEQ, "type": "request", "command": "setExceptionBreakpoints", "arguments": filters});
-                self.splice.insert(Side::Worker, &frame(&own));
+            Some("configurationDone") => {
+                self.configured = true;
+                if !self.filters_set && self.post_mortem() {
+                    let mut filters = Value::Null;
+                    rewrite::break_on_uncaught(&mut filters);
+                    let own = json!({
+                        "seq": OWN_SEQ, "type": "request", "command": "setExceptionBreakpoints", "arguments": filters,
+                    });
+                    self.splice.insert(Side::Worker, &frame(&own));
+                }
             }
             _ => {}
         }

@@ -176,7 +176,11 @@ impl HeadApi {
             url: url.clone(),
             cause,
         };
-        let mut request = Request::builder().method(method).uri(&url);
+        let mut request = Request::builder()
+            .method(method)
+            .uri(&url)
+            // Without one the dashboard of Ray 2.9 answers 500.
+            .header(header::USER_AGENT, concat!("ray-relay/", env!("CARGO_PKG_VERSION")));
         if !content_type.is_empty() {
             request = request.header(header::CONTENT_TYPE, content_type);
         }

@@ -214,7 +214,7 @@ impl Upstream {
 
 fn outcome(error: &HeadError) -> HeadOutcome {
     match error {
-        HeadError::Unreachable { .. } => HeadOutcome::Unreachable,
+        HeadError::Unreachable { .. } | HeadError::Certificate { .. } => HeadOutcome::Unreachable,
         HeadError::TimedOut { .. } => HeadOutcome::Timeout,
         HeadError::TokenMissing { .. } | HeadError::TokenRefused { .. } => HeadOutcome::Refused,
         HeadError::Status { .. } => HeadOutcome::Error,

@@ -21,6 +21,7 @@ pub struct Claim {
     shared: Arc<Shared>,
     cluster: Cluster,
     number: u64,
+    used: bool,
     died: watch::Receiver<Option<Arc<str>>>,
 }
 
@@ -37,8 +38,15 @@ impl Claim {
             shared,
             cluster,
             number,
+            used: true,
             died,
         }
+    }
+
+    /// Gives the breakpoint back as it was: no debugger got so far as to let the worker go, so it
+    /// waits on, as the same stop.
+    pub fn unused(mut self) {
+        self.used = false;
     }
 
     /// The breakpoint as it was when it was claimed.
@@ -82,7 +90,7 @@ impl Drop for Claim {
     fn drop(&mut self) {
         let Breakpoint { id, worker_id, .. } = &*self.breakpoint;
         self.shared
-            .close_claim(self.cluster, *id, worker_id, self.number);
+            .close_claim(self.cluster, *id, worker_id, self.number, self.used);
     }
 }
 

@@ -159,20 +159,24 @@ impl Shared {
         })
     }
 
-    /// Forgets a claim and gives its breakpoint back.
+    /// Forgets a claim and gives its breakpoint back; `used`: the worker may have been let go.
     pub(super) fn close_claim(
         &self,
         cluster: Cluster,
         id: BreakpointId,
         worker_id: &str,
         claim: u64,
+        used: bool,
     ) {
         let mut core = self.lock();
         if core.claims.get(&id).is_some_and(|held| held.claim == claim) {
             core.claims.remove(&id);
         }
         let now = now();
-        let changes = core.state.give_back(cluster, worker_id, claim, now);
+        let changes = match used {
+            true => core.state.give_back(cluster, worker_id, claim, now),
+            false => core.state.put_back(cluster, worker_id, claim, now),
+        };
         self.publish(&mut core, changes, now, false);
         drop(core);
         self.clusters[cluster].poll_now.notify_one();

@@ -52,6 +52,14 @@ impl Permit {
         matches!(self.0, Grant::Holder(_))
     }
 
+    /// Ends it without the worker having been let go: it waits on as before.
+    pub fn unused(self) {
+        match self.0 {
+            Grant::Holder(claim) => claim.unused(),
+            Grant::Subprocess(_) => {}
+        }
+    }
+
     /// Where the worker's debugger listens, as the registry reported it.
     pub(crate) fn upstream(&self) -> SocketAddr {
         self.breakpoint().upstream()

@@ -166,15 +166,17 @@ up() {
 pids() { local s; for s in $(spaces); do ip netns pids "$s" 2>/dev/null || true; done; }
 # KILL at once: TERM would have Ray drain its nodes for half a minute.
 down() {
-  local s tries
-  for ((tries = 0; tries < 50; tries++)); do
-    [ -z "$(pids)" ] && break
-    # shellcheck disable=SC2046
-    kill -KILL $(pids) 2>/dev/null || true
+  local s n left end=$((SECONDS + 15))
+  # With its init goes everything in a node's pid namespace.
+  for n in $(ray_nodes); do kill -KILL "$(cat "$STATE/$n/pid" 2>/dev/null)" 2>/dev/null || true; done
+  while left=$(pids) && [ -n "$left" ] && [ $SECONDS -lt $end ]; do
+    # shellcheck disable=SC2086
+    kill -KILL $left 2>/dev/null || true
     sleep 0.1
   done
+  [ -z "$left" ] || echo "cluster.sh: still there: $left" >&2
   for s in $(spaces); do ip netns del "$s" || true; done
-  [ -n "${KEEP_STATE:-}" ] || rm -rf "$STATE"
+  rm -rf "$STATE"
 }
 hold() {
   # Not ignored: an ignored signal would stay ignored in every Ray process.

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `loopback` | Python and the network once (a virtual environment under `target/`) |
 //! | `isolation` | also root, iproute2 and util-linux (network namespaces) |
+//! | `sessions` | the same
 //!
 //! What is missing is said on standard error and the test passes, except where `CI` is set: then
 //! it fails.
@@ -13,4 +14,5 @@
 mod isolation;
 mod kinds;
 mod loopback;
+mod sessions;
 mod support;

@@ -200,6 +200,28 @@ impl State {
         changes
     }
 
+    /// Ends a claim under which the worker was never let go: it waits as before, as the same stop.
+    pub(super) fn put_back(
+        &mut self,
+        cluster: Cluster,
+        worker_id: &str,
+        claim: u64,
+        now: Now,
+    ) -> Changes {
+        let state = &mut self.clusters[cluster];
+        let entry = state.entries.get_mut(worker_id);
+        let Some(entry) = entry.filter(|entry| entry.claim == Some(claim)) else {
+            return Changes::new();
+        };
+        let mut waiting = Breakpoint::clone(&entry.breakpoint);
+        waiting.state = Life::Paused;
+        entry.breakpoint = Arc::new(waiting);
+        entry.claim = None;
+        entry.since = now.instant;
+        self.dirty = true;
+        vec![(Change::Appeared, Arc::clone(&entry.breakpoint))]
+    }
+
     /// Puts `breakpoint` in as it is: for sources other than a head's State API.
     pub(super) fn insert(&mut self, cluster: Cluster, breakpoint: Breakpoint, now: Now) -> Changes {
         let breakpoint = Arc::new(breakpoint);

@@ -41,7 +41,7 @@ async fn a_claimed_breakpoint_stays_although_its_row_says_nobody_waits() {
     let mut events = registry.events();
     let id = live(&registry, |_| true).await.id;
     let claim = registry.claim(id, holder(7)).unwrap();
-    assert_eq!(claim.upstream(), "10.0.0.7:30001".parse().unwrap());
+    assert_eq!(claim.breakpoint().upstream(), "10.0.0.7:30001".parse().unwrap());
     head.with(|w| w.workers[0] = worker("w1", 0));
     tokio::time::sleep(30 * SECOND).await;
     assert_eq!(

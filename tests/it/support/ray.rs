@@ -50,14 +50,14 @@ fn make(version: &str) -> Option<Venv> {
     let root = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("../ray-venvs");
     std::fs::create_dir_all(&root).unwrap();
     let dir = root.canonicalize().unwrap().join(version);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
     let made = std::thread::scope(|scope| {
-        // Callers may be inside a runtime already, which cannot block on another.
+        // Callers may be inside a runtime already, which can neither block on another nor drop it.
         scope
             .spawn(|| {
+                let runtime = tokio::runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build()
+                    .unwrap();
                 let progress = Progress::new("it: ray");
                 runtime.block_on(venv::prepare(&dir, version, &requirements, &progress))
             })
