@@ -219,8 +219,11 @@ async fn route<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
+    let hint = advertised.map_or_else(|| hint(context, &opened.dialled), Hint::Breakpoint);
+    if let Hint::Breakpoint(id) = hint {
+        wait_until_known(context, id).await;
+    }
     let chosen = read_wish(&opened.attach.arguments).and_then(|wish| {
-        let hint = advertised.map_or_else(|| hint(context, &opened.dialled), Hint::Breakpoint);
         let snapshot = context.registry.snapshot();
         let choice = choose(
             &wish,
@@ -322,6 +325,15 @@ fn hold(
             Refusal::unknown(&format!("has the id {id}"), &context.registry.snapshot())
         }
     })
+}
+
+/// Waits for a moment where `id` is not in the list yet: a client that reads Ray's State API through the relay can
+/// know of a worker, under an address that says which, up to one poll before the registry does.
+async fn wait_until_known(context: &Context, id: BreakpointId) {
+    let mut snapshots = context.registry.watch();
+    // One that ended does not count: the same worker may have stopped again.
+    let known = snapshots.wait_for(|list| list.find(id).is_some());
+    let _ = timeout(context.config.registry.poll_interval * 2, known).await;
 }
 
 fn hint(context: &Context, dialled: &Dialled) -> Hint {

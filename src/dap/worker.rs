@@ -450,10 +450,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     fn tell_death(&mut self, why: Option<&Arc<str>>) {
         match why {
             Some(_) => self.tell_reason(why),
-            None => self.tell(&notice(
-                "the worker's debugger closed the connection; the head does not say why",
-                true,
-            )),
+            None => {
+                // A node that is cut off or killed is noticed by Ray only after ten seconds or more.
+                let title = self.permit.breakpoint().title();
+                self.tell(&notice(
+                    &format!("the debugger of {title} closed the connection, and the head does not say why; its node may be lost"),
+                    true,
+                ));
+            }
         }
         if !self.terminated {
             self.terminated = true;
