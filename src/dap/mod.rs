@@ -7,11 +7,13 @@
 
 pub mod attach;
 pub mod capabilities;
+mod client;
 mod cluster;
 pub mod codec;
 pub mod conversation;
 pub mod message;
 pub mod peek;
+pub mod refusal;
 pub mod rewrite;
 pub mod scanner;
 pub mod selection;
@@ -19,59 +21,27 @@ pub mod splice;
 #[cfg(test)]
 pub(crate) mod testing;
 mod waiting;
+pub mod wish;
 mod worker;
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use serde_json::{Value, json};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{debug, info};
 
 use self::attach::Dialled;
+use self::client::Client;
 use self::conversation::{Conversation, Over};
 use self::message::{Request, clean, notice};
-use self::selection::{Children, Choice, Hint, Refusal, Wish, choose, read_wish};
+use self::refusal::{Refusal, hang_up, refuse};
+use self::selection::{Choice, Hint, choose};
+use self::wish::{Wish, read_wish};
 use crate::http::advertise::Resolved;
 use crate::registry::{BreakpointId, ClaimError, Holder};
 use crate::session::{Context, Permit, Session};
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
-
-/// How long a refused client may take to read the answer and close.
-const REFUSAL_LINGER: Duration = Duration::from_secs(2);
-
-/// Who the client is, by its `initialize`.
-#[derive(Debug, Clone, PartialEq)]
-struct Client {
-    /// For people.
-    name: String,
-    children: Children,
-}
-
-impl Client {
-    fn read(arguments: &Value) -> Self {
-        let text = |key: &str| {
-            arguments
-                .get(key)
-                .and_then(Value::as_str)
-                .filter(|s| !s.trim().is_empty())
-        };
-        let id = text("clientID");
-        let name = text("clientName")
-            .or(id)
-            .map_or_else(|| "a debugger".to_owned(), |name| clean(name, 40));
-        let children = if arguments.get("supportsStartDebuggingRequest") == Some(&Value::Bool(true))
-        {
-            Children::StartDebugging
-        } else if id == Some("vscode") {
-            // Versions before `startDebugging` (1.77): the Python extension takes debugpy's own event.
-            Children::DebugpyAttach
-        } else {
-            Children::None
-        };
-        Self { name, children }
-    }
-}
 
 /// What a client has said when it is known what it wants.
 struct Opened {
@@ -354,49 +324,6 @@ where
     debug!(%refusal, "refused");
     refuse(client, request, &refusal.to_string()).await;
     Outcome::Refused
-}
-
-/// Answers `request` with `sentence`, then closes.
-async fn refuse<S>(mut client: Conversation<S>, request: &Request, sentence: &str)
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
-    let told = async { client.send(&request.failure(sentence)).await };
-    if let Ok(Ok(())) = timeout(REFUSAL_LINGER, told).await {
-        hang_up(client).await;
-    }
-}
-
-/// Closes so that what was sent last arrives: a socket that is closed with unread bytes in it resets, and the
-/// reset can overtake the answer.
-async fn hang_up<S>(client: Conversation<S>)
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
-    let (mut stream, _) = client.into_parts();
-    let _ = timeout(REFUSAL_LINGER, async {
-        stream.shutdown().await?;
-        let mut sink = [0; 1024];
-        while stream.read(&mut sink).await? > 0 {}
-        std::io::Result::Ok(())
-    })
-    .await;
-}
-
-/// Body of a good answer to a request that sets breakpoints: VS Code stops configuring without the array.
-fn breakpoints_answer(arguments: &Value) -> Value {
-    let asked = ["breakpoints", "filters"]
-        .iter()
-        .find_map(|key| arguments.get(key)?.as_array());
-    let set: Vec<_> = asked
-        .into_iter()
-        .flatten()
-        .map(|one| match one.get("line") {
-            Some(line) => json!({"verified": true, "line": line}),
-            None => json!({"verified": true}),
-        })
-        .collect();
-    json!({ "breakpoints": set })
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use super::codec::{frame, parse, put_frame};
 use super::conversation::Conversation;
 use super::message::{Request, event, notice};
 use super::peek::Depth;
-use super::refuse;
+use super::refusal::refuse;
 use super::rewrite;
 use super::scanner::Rules;
 use super::splice::{Side, Splice, SpliceEvent};
