@@ -65,9 +65,6 @@ pub async fn serve<S>(
     let (up, down) = session.bytes();
     let protocol = session.protocol();
     context.metrics.session_ended(protocol, ending);
-    if ending == Outcome::Refused {
-        context.metrics.refused(RefusalKind::Client);
-    }
     info!(
         session = session.id(), peer = %session.peer(), protocol = protocol.label(), outcome = ending.label(),
         seconds = started.elapsed().as_secs_f32(), bytes_up = up, bytes_down = down, "session ended"
@@ -111,6 +108,7 @@ where
             let patience = context.config.listen.handshake_timeout.as_secs();
             let text =
                 format!("this connection is closed, because no `attach` came within {patience} s");
+            context.metrics.refused(RefusalKind::Client);
             let _ = client.send(&notice(&text, true)).await;
             hang_up(client).await;
             return Outcome::Refused;
@@ -206,12 +204,12 @@ where
     });
     let (wish, choice) = match chosen {
         Ok(chosen) => chosen,
-        Err(refusal) => return refused(client, &opened.attach, &refusal).await,
+        Err(refusal) => return refused(context, client, &opened.attach, &refusal).await,
     };
     match choice {
         Choice::Worker(breakpoint) => match hold(context, session, &opened.client, breakpoint.id) {
             Ok(permit) => attached(context, session, client, opened, wish, permit).await,
-            Err(refusal) => refused(client, &opened.attach, &refusal).await,
+            Err(refusal) => refused(context, client, &opened.attach, &refusal).await,
         },
         Choice::Subprocess(breakpoint) => {
             match Permit::subprocess(&context.registry, breakpoint.id) {
@@ -220,7 +218,7 @@ where
                     let refusal = Refusal::Nothing(
                         "the session that this subprocess belongs to has ended".into(),
                     );
-                    refused(client, &opened.attach, &refusal).await
+                    refused(context, client, &opened.attach, &refusal).await
                 }
             }
         }
@@ -317,11 +315,17 @@ fn hint(context: &Context, dialled: &Dialled) -> Hint {
     }
 }
 
-async fn refused<S>(client: Conversation<S>, request: &Request, refusal: &Refusal) -> Outcome
+async fn refused<S>(
+    context: &Context,
+    client: Conversation<S>,
+    request: &Request,
+    refusal: &Refusal,
+) -> Outcome
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     debug!(%refusal, "refused");
+    context.metrics.refused(refusal.kind());
     refuse(client, request, &refusal.to_string()).await;
     Outcome::Refused
 }

@@ -8,6 +8,7 @@ use tokio::time::timeout;
 use super::conversation::Conversation;
 use super::message::Request;
 use crate::registry::{Breakpoint, Holder, Snapshot, State};
+use crate::telemetry::metrics::RefusalKind;
 
 /// How long a refused client may take to read the answer and close.
 const REFUSAL_LINGER: Duration = Duration::from_secs(2);
@@ -44,6 +45,15 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// The label in metrics.
+    pub fn kind(&self) -> RefusalKind {
+        match self {
+            Self::BadWish(_) => RefusalKind::Client,
+            Self::Held { .. } => RefusalKind::Held,
+            Self::Ended { .. } | Self::Nothing(_) => RefusalKind::NotFound,
+        }
+    }
+
     /// For a breakpoint that `holder` has.
     pub fn held(breakpoint: &Breakpoint, holder: &Holder, now: SystemTime) -> Self {
         let held = now.duration_since(holder.since).unwrap_or_default();

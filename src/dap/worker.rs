@@ -21,7 +21,7 @@ use super::scanner::Rules;
 use super::splice::{Side, Splice, SpliceEvent};
 use crate::registry::Reason;
 use crate::session::{Context, Permit, Session};
-use crate::telemetry::metrics::{Outcome, SessionProtocol};
+use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 use crate::upstream::{self, ConnectError};
 
 /// How long the head is asked why a worker died before the client is told that it did.
@@ -67,6 +67,7 @@ where
         Ok(worker) => worker,
         Err(why) => {
             debug!(%why, breakpoint = %breakpoint.id, "worker not reached");
+            context.metrics.refused(RefusalKind::Upstream);
             let mut permit = permit;
             let sentence = match permit.ask_why_died(WHY_PATIENCE).await {
                 Some(death) => format!("{} is gone: {death}", breakpoint.title()),
