@@ -10,6 +10,7 @@ use hyper::header::{CONTENT_LENGTH, ETAG, LOCATION};
 use hyper::{HeaderMap, Method};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::config::Advertise;
 use crate::http::advertise::Resolved;
 
 const ROWS: &str = r#"{"result": true, "msg": "", "data": {"result": {"total": 3, "result": [
@@ -160,6 +161,32 @@ async fn workers_are_where_the_client_is() {
         expected,
         "stable"
     );
+}
+
+#[tokio::test]
+async fn a_worker_paused_since_the_last_poll_has_its_own_address_already() {
+    for mode in [Advertise::Single, Advertise::Ports(5700..=5703)] {
+        let (address, _seen, _head) = telling(workers).await;
+        let relay = Relay::start(&[("default", address)], |config| config.advertise = mode).await;
+        let advertised = &relay.ctx.advertised;
+        let row = || async {
+            let list = json(relay.get("/api/v0/workers?detail=1").await).await;
+            let rows = &list["data"]["result"]["result"];
+            assert_eq!(rows[1]["ip"], "127.0.0.1", "not paused");
+            let port = rows[0]["debugger_port"].as_u64().unwrap();
+            let port = u16::try_from(port).unwrap();
+            (rows[0]["ip"].as_str().unwrap().to_owned(), port)
+        };
+        let (ip, port) = row().await;
+        let id = breakpoint("aa11").id;
+        let found = match advertised.resolve(&ip) {
+            Resolved::Breakpoint(found) => Some(found),
+            _ => advertised.breakpoint_at(port),
+        };
+        assert_eq!(found, Some(id), "{ip}:{port}");
+        relay.registry.insert(breakpoint("aa11"));
+        assert_eq!(row().await, (ip, port), "and keeps it");
+    }
 }
 
 #[tokio::test]
