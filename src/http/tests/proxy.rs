@@ -444,3 +444,48 @@ async fn http2_with_prior_knowledge() {
         (200, "")
     );
 }
+
+/// Each event leaves as it comes, before the next one exists.
+#[tokio::test]
+async fn a_named_cluster_has_its_own_event_streams() {
+    let (first, _, _first) = telling(|| ok("first")).await;
+    let (events, receive) = mpsc::channel::<&'static str>(1);
+    let receive = Arc::new(tokio::sync::Mutex::new(Some(receive)));
+    let (other, _other) = head(move |request: Request<Incoming>| {
+        let receive = Arc::clone(&receive);
+        async move {
+            assert_eq!(request.uri(), "/events?from=1");
+            assert_eq!(request.headers()["last-event-id"], "7");
+            let receive = receive.lock().await.take().unwrap();
+            let frames = stream::unfold(receive, |mut receive| async {
+                let event = receive.recv().await?;
+                Some((Ok(Frame::data(Bytes::from(event))), receive))
+            });
+            let mut response = Response::new(BodyExt::boxed_unsync(StreamBody::new(frames)));
+            let headers = response.headers_mut();
+            headers.insert("content-type", "text/event-stream".parse().unwrap());
+            response
+        }
+    })
+    .await;
+    let relay = Relay::start(&[("default", first), ("b", other)], |_| {}).await;
+    let request = relay
+        .request("GET", "/relay/clusters/b/events?from=1")
+        .header("last-event-id", "7")
+        .body(answer::empty())
+        .unwrap();
+    let response = relay.client().await.send(request).await;
+    assert_eq!(response.headers()["content-type"], "text/event-stream");
+    let mut body = response.into_body();
+    for event in ["data: 1\n\n", "data: 2\n\n"] {
+        events.send(event).await.unwrap();
+        let frame = body.frame().await.unwrap().unwrap();
+        assert_eq!(frame.into_data().unwrap(), event);
+    }
+    drop(events);
+    assert!(
+        body.frame().await.is_none(),
+        "the head's end is the client's"
+    );
+    assert_eq!(text(relay.get("/events").await).await, "first");
+}
