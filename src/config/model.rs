@@ -98,7 +98,8 @@ pub struct Http {
     pub max_rewrite: usize,
     /// `max_event_streams`, default 64.
     pub max_event_streams: usize,
-    /// `allowed_hosts`, default []: names besides IP addresses and localhost under which browsers and clients may reach this relay.
+    /// `allowed_hosts`, default []: names besides IP addresses and localhost under which browsers and clients may reach
+    /// this relay; with a dot in front, every name below that domain.
     pub allowed_hosts: Vec<String>,
 }
 

@@ -141,7 +141,7 @@ pub(super) fn choice<T: Copy>(value: &RawValue, choices: &[(&str, T)]) -> Read<T
     }
 }
 
-/// Host names: a TOML array, or words separated by commas.
+/// Host names, or domains with a dot in front: a TOML array, or words separated by commas.
 pub(super) fn host_names(value: &RawValue) -> Read<Vec<String>> {
     const EXPECTED: &str = "an array of host names, such as [\"relay.example.com\"]";
     let names: Option<Vec<String>> = match value {
@@ -163,14 +163,15 @@ pub(super) fn host_names(value: &RawValue) -> Read<Vec<String>> {
     let Some(names) = names else {
         return wrong(EXPECTED, None);
     };
-    match names.iter().find(|name| !is_host_name(name)) {
+    let valid = |name: &str| is_host_name(name.strip_prefix('.').unwrap_or(name));
+    match names.iter().find(|name| !valid(name)) {
         None => Ok(names
             .into_iter()
             .map(|name| name.to_ascii_lowercase())
             .collect()),
         Some(_) => wrong(
             EXPECTED,
-            Some("names alone: no scheme, no port, no path, no *".to_owned()),
+            Some("names alone: no scheme, no port, no path, no * (\".example.com\" stands for every name below it)".to_owned()),
         ),
     }
 }

@@ -4,15 +4,20 @@
 //! the address. Invariants: an address stays with its breakpoint while that lives and is not
 //! given to another for [`HOLD`] after; everything is bounded; where no address is left, the
 //! breakpoint goes without one (the plain address) instead of taking over another's.
+//!
+//! A client may see a worker pause before the relay's next poll does. Ids need no poll, so such a
+//! worker is *expected*: it has its address at once. Rows of Ray can lie (a lost node's workers
+//! stay paused for good), so one that does not turn up within two minutes has it no longer,
+//! and those that never did take no more than a part of the addresses.
+
+mod slots;
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
-use std::ops::RangeInclusive;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::time::Instant;
-
+use self::slots::{Slots, Standing};
 use super::spelling;
 use crate::config::Advertise;
 use crate::registry::{BreakpointId, Snapshot};
@@ -22,12 +27,6 @@ pub const HOLD: Duration = Duration::from_secs(600);
 
 /// Hosts under which clients reach the relay; the one not used for longest is forgotten.
 const MAX_HOSTS: usize = 64;
-
-/// Breakpoints with a spelling, for each host.
-const MAX_IDS: usize = 16_384;
-
-/// Once full, how often at most the ended ones are looked for.
-const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// The place of the id in `advertise.host`.
 const PLACE: &str = "{id}";
@@ -68,21 +67,6 @@ struct State {
     ports: Slots,
 }
 
-#[derive(Debug, Default)]
-struct Slots {
-    by_id: HashMap<BreakpointId, u32>,
-    by_slot: HashMap<u32, Slot>,
-    used: Option<Instant>,
-    swept: Option<Instant>,
-}
-
-#[derive(Debug)]
-struct Slot {
-    id: BreakpointId,
-    /// When it was first seen to be over.
-    ended: Option<Instant>,
-}
-
 impl Table {
     /// An empty table for the configured mode.
     pub fn new(mode: Advertise) -> Self {
@@ -95,7 +79,6 @@ impl Table {
     /// Tells what is alive now, so that addresses of ended breakpoints can be reused in time.
     /// To be called with the snapshot whose breakpoints are about to be advertised under `host`.
     pub fn observe(&self, host: &str, snapshot: &Snapshot) {
-        let now = Instant::now();
         let mut state = self.state();
         let slots = match self.mode {
             Advertise::Single => state.hosts.get_mut(host),
@@ -104,40 +87,61 @@ impl Table {
         };
         if let Some(slots) = slots {
             let live: HashSet<BreakpointId> = snapshot.live.iter().map(|b| b.id).collect();
-            for slot in slots.by_slot.values_mut() {
-                match live.contains(&slot.id) {
-                    true => slot.ended = None,
-                    false => _ = slot.ended.get_or_insert(now),
-                }
-            }
+            slots.observe(&live);
         }
     }
 
     /// The host and port to give to a client that reached the relay at `reached`: those of the
-    /// breakpoint `id`, or the plain address without one, or where there is none to spare.
+    /// breakpoint `id`, which the registry lists, or the plain address without one, or where
+    /// there is none to spare.
     pub fn address(&self, reached: &Reached, id: Option<BreakpointId>) -> (String, u16) {
-        let Some(id) = id else {
-            return (reached.host.clone(), reached.port);
-        };
-        let port = self.advertise_port(id).unwrap_or(reached.port);
-        (self.advertise(&reached.host, id), port)
+        match id {
+            Some(id) => self.address_of(reached, id, Standing::Listed),
+            None => (reached.host.clone(), reached.port),
+        }
     }
 
-    /// The host that names `id` to a client that knows the relay as `host` (canonical). Without
-    /// brackets. In `ports` mode, and where no spelling is free, `host` itself.
-    pub fn advertise(&self, host: &str, id: BreakpointId) -> String {
-        match &self.mode {
-            Advertise::Ports(_) => host.to_owned(),
+    /// The same for a breakpoint that the registry does not list yet, although Ray has a row of it.
+    pub fn address_expected(&self, reached: &Reached, id: BreakpointId) -> (String, u16) {
+        self.address_of(reached, id, Standing::Expected)
+    }
+
+    fn address_of(&self, reached: &Reached, id: BreakpointId, standing: Standing) -> (String, u16) {
+        let host = match &self.mode {
+            Advertise::Single => self.spelling(&reached.host, id, standing),
             Advertise::Host(template) => template.replace(PLACE, &id.to_string()),
-            Advertise::Single => {
-                let spellings = spelling::capacity(host);
-                // Slot 0 is the plain spelling.
-                match self.slots(host).assign(id, 1..=spellings - 1) {
-                    Some(slot) => spelling::spell(host, slot),
-                    None => host.to_owned(),
-                }
+            Advertise::Ports(_) => {
+                let port = self.port(id, standing).unwrap_or(reached.port);
+                return (reached.host.clone(), port);
+            }
+        };
+        (host, reached.port)
+    }
+
+    fn spelling(&self, host: &str, id: BreakpointId, standing: Standing) -> String {
+        // Slot 0 is the plain spelling.
+        let range = 1..=spelling::capacity(host) - 1;
+        let mut state = self.state();
+        if !state.hosts.contains_key(host) && state.hosts.len() >= MAX_HOSTS {
+            let oldest = state.hosts.iter().min_by_key(|(_, slots)| slots.used());
+            if let Some(oldest) = oldest.map(|(host, _)| host.clone()) {
+                state.hosts.remove(&oldest);
             }
         }
+        let slots = state.hosts.entry(host.to_owned()).or_default();
+        match slots.assign(id, range, standing) {
+            Some(slot) => spelling::spell(host, slot),
+            None => host.to_owned(),
+        }
+    }
+
+    fn port(&self, id: BreakpointId, standing: Standing) -> Option<u16> {
+        let Advertise::Ports(range) = &self.mode else {
+            return None;
+        };
+        let range = u32::from(*range.start())..=u32::from(*range.end());
+        let port = self.state().ports.assign(id, range, standing)?;
+        port.try_into().ok()
     }
 
     /// What `dialed`, the host of an attach request, stands for.
@@ -164,31 +168,16 @@ impl Table {
                         Resolved::Unknown
                     };
                 };
-                let slot = slots.by_slot.get(&slot);
-                slot.map_or(Resolved::Unknown, |slot| Resolved::Breakpoint(slot.id))
+                slots
+                    .get(slot)
+                    .map_or(Resolved::Unknown, Resolved::Breakpoint)
             }
         }
     }
 
-    /// The port of its own that names `id`, in `ports` mode and while one is free.
-    pub fn advertise_port(&self, id: BreakpointId) -> Option<u16> {
-        let Advertise::Ports(range) = &self.mode else {
-            return None;
-        };
-        let range = u32::from(*range.start())..=u32::from(*range.end());
-        self.state()
-            .ports
-            .assign(id, range)
-            .and_then(|port| port.try_into().ok())
-    }
-
     /// The breakpoint that `port` was given to, in `ports` mode.
     pub fn breakpoint_at(&self, port: u16) -> Option<BreakpointId> {
-        self.state()
-            .ports
-            .by_slot
-            .get(&u32::from(port))
-            .map(|slot| slot.id)
+        self.state().ports.get(u32::from(port))
     }
 
     /// `host` is a name that the `host` mode gives out, or the domain below which they all are.
@@ -206,82 +195,6 @@ impl Table {
     fn state(&self) -> MutexGuard<'_, State> {
         // Nothing below panics half-way through a change, so a poisoned table is still whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn slots(&self, host: &str) -> SlotsGuard<'_> {
-        let mut state = self.state();
-        if !state.hosts.contains_key(host) && state.hosts.len() >= MAX_HOSTS {
-            let oldest = state.hosts.iter().min_by_key(|(_, slots)| slots.used);
-            if let Some(oldest) = oldest.map(|(host, _)| host.clone()) {
-                state.hosts.remove(&oldest);
-            }
-        }
-        SlotsGuard {
-            state,
-            host: host.to_owned(),
-        }
-    }
-}
-
-/// The slots of one host under the table's lock.
-struct SlotsGuard<'a> {
-    state: MutexGuard<'a, State>,
-    host: String,
-}
-
-impl SlotsGuard<'_> {
-    fn assign(mut self, id: BreakpointId, range: RangeInclusive<u32>) -> Option<u32> {
-        let slots = self
-            .state
-            .hosts
-            .entry(std::mem::take(&mut self.host))
-            .or_default();
-        slots.assign(id, range)
-    }
-}
-
-impl Slots {
-    /// The slot of `id` out of `range`: the one it has, or else the first free one from where
-    /// its bits point, so that replicas mostly agree.
-    fn assign(&mut self, id: BreakpointId, range: RangeInclusive<u32>) -> Option<u32> {
-        let now = Instant::now();
-        self.used = Some(now);
-        if let Some(slot) = self.by_id.get(&id) {
-            let slot = *slot;
-            if let Some(taken) = self.by_slot.get_mut(&slot) {
-                taken.ended = None;
-            }
-            return Some(slot);
-        }
-        let count = (range.end() + 1)
-            .checked_sub(*range.start())
-            .filter(|count| *count > 0)?;
-        if self.by_id.len() >= MAX_IDS.min(count as usize) && !self.sweep(now) {
-            return None;
-        }
-        let first = (id.bits() % u64::from(count)) as u32;
-        let slot = (0..count)
-            .map(|step| range.start() + (first + step) % count)
-            .find(|slot| !self.by_slot.contains_key(slot))?;
-        self.by_id.insert(id, slot);
-        self.by_slot.insert(slot, Slot { id, ended: None });
-        Some(slot)
-    }
-
-    /// Frees what ended more than [`HOLD`] ago; whether there was any.
-    fn sweep(&mut self, now: Instant) -> bool {
-        if self
-            .swept
-            .is_some_and(|at| now.duration_since(at) < SWEEP_EVERY)
-        {
-            return false;
-        }
-        self.swept = Some(now);
-        let before = self.by_slot.len();
-        self.by_slot
-            .retain(|_, slot| slot.ended.is_none_or(|at| now.duration_since(at) < HOLD));
-        self.by_id.retain(|_, slot| self.by_slot.contains_key(slot));
-        self.by_slot.len() < before
     }
 }
 

@@ -326,11 +326,24 @@ impl Job {
         let advertised = &self.ctx.advertised;
         advertised.observe(&self.reached.host, &snapshot);
         let live: HashSet<BreakpointId> = snapshot.live.iter().map(|b| b.id).collect();
-        let new = rewrite(&self.text, &mut |worker_id| {
-            let id = worker_id.map(|worker_id| BreakpointId::derive(&self.cluster, worker_id));
-            // A worker that has ended, or is not paused, gets the plain address: nobody can dial
-            // what the head says of it, and the relay explains.
-            advertised.address(&self.reached, id.filter(|id| live.contains(id)))
+        // First those that are there for sure, so that they get what there is to have.
+        for breakpoint in &snapshot.live {
+            advertised.address(&self.reached, Some(breakpoint.id));
+        }
+        let new = rewrite(&self.text, &mut |worker| {
+            let id = worker
+                .id
+                .map(|worker_id| BreakpointId::derive(&self.cluster, worker_id));
+            match id {
+                // Paused since the last poll: an attach that comes before the next one is to find
+                // this worker and no other.
+                Some(id) if worker.paused && !live.contains(&id) => {
+                    advertised.address_expected(&self.reached, id)
+                }
+                // A worker that has ended, or is not paused, gets the plain address: nobody can
+                // dial what the head says of it, and the relay explains.
+                id => advertised.address(&self.reached, id.filter(|id| live.contains(id))),
+            }
         })?;
         Ok(new.map_or(self.text, Bytes::from))
     }

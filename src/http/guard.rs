@@ -1,15 +1,21 @@
 //! Who may be asked what by a browser, while nobody is authenticated.
 //!
 //! A web page can send requests to `127.0.0.1`, and with DNS rebinding under a name of its own it
-//! can read the answers. Both leave marks: a `Host` that is not this relay's, or an `Origin` that is
-//! not the `Host`. Called for every request before anything else looks at it; it yields the
-//! [`Reached`] address that the rewriting needs.
+//! can read the answers. All of that leaves marks: a `Host` that is not this relay's, an `Origin`
+//! that is not the `Host`, or `Sec-Fetch-Site`, with which a browser says whose page is asking.
+//! Reading is no safer than writing: Ray kills actors and starts profilers on GET. Called for every
+//! request before anything else looks at it; it yields the [`Reached`] address that the rewriting
+//! needs.
+//!
+//! Nothing switches it off, above all not `listen.insecure_no_auth`: a relay whose port a container
+//! publishes on its host's loopback needs that flag, and is as reachable for web pages as any.
 
-use hyper::header::{CONNECTION, HOST, HeaderMap, ORIGIN, UPGRADE};
+use hyper::header::{CONNECTION, HOST, HeaderMap, HeaderName, ORIGIN, UPGRADE};
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
 
 use super::advertise::{Reached, Table};
+use super::route::Route;
 use crate::config::Config;
 
 /// Why a request is not looked at. `Display` is a sentence for the client.
@@ -23,15 +29,15 @@ pub enum Refusal {
     BadHost,
     /// A name that is not this relay's.
     #[error(
-        "this relay is not known as {host:?}: use its IP address or localhost, or add the name to `http.allowed_hosts` (without authentication, an unknown name may be a web page that attacks through DNS)"
+        "this relay is not known as {host:?}: use its IP address or localhost, or add the name to `http.allowed_hosts` (an unknown name may be that of a web page which attacks through DNS)"
     )]
     UnknownHost {
         /// The name.
         host: String,
     },
-    /// A page of another origin wants to change something.
+    /// A page of another origin asks for more than to be left for the dashboard.
     #[error(
-        "a web page of another origin may not change anything here or open a WebSocket: open the page through this relay, at the address in its Host header"
+        "a web page of another origin may link to the dashboard's first page here and ask for nothing else: type the address into the browser, or open the page through this relay, at the address in its Host header"
     )]
     CrossOrigin,
 }
@@ -57,8 +63,9 @@ pub fn check(request: &Parts, config: &Config, advertised: &Table) -> Result<Rea
     if !known(&reached, config, advertised) {
         return Err(Refusal::UnknownHost { host: reached.host });
     }
-    let safe = matches!(request.method, Method::GET | Method::HEAD);
-    if (!safe || wants_upgrade(&request.headers)) && !same_origin(&request.headers, &authority) {
+    let foreign = !same_origin(&request.headers, &authority)
+        || (asked_by_another_site(&request.headers) && !opens_the_dashboard(request));
+    if foreign {
         return Err(Refusal::CrossOrigin);
     }
     Ok(reached)
@@ -86,16 +93,59 @@ fn authority(request: &Parts) -> Result<String, Refusal> {
 
 fn known(reached: &Reached, config: &Config, advertised: &Table) -> bool {
     let host = reached.host.as_str();
-    config.listen.insecure_no_auth
-        || reached.is_ip()
+    reached.is_ip()
         || host == "localhost"
         || host.ends_with(".localhost")
         || config
             .http
             .allowed_hosts
             .iter()
-            .any(|allowed| allowed.eq_ignore_ascii_case(host))
+            .any(|allowed| names(allowed, host))
         || advertised.covers(host)
+}
+
+/// `host` is the allowed name, or below the domain that an allowed `.domain` stands for.
+fn names(allowed: &str, host: &str) -> bool {
+    let end = host.len().checked_sub(allowed.len());
+    match end.and_then(|end| host.split_at_checked(end)) {
+        Some(("", host)) => allowed.eq_ignore_ascii_case(host),
+        Some((_, domain)) => allowed.starts_with('.') && allowed.eq_ignore_ascii_case(domain),
+        None => false,
+    }
+}
+
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
+const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
+
+/// A browser says so, of a page on another site or on another port of this one. What is no browser
+/// sends no such header; an address that was typed in, or a bookmark, says `none`.
+fn asked_by_another_site(headers: &HeaderMap) -> bool {
+    headers
+        .get_all(SEC_FETCH_SITE)
+        .iter()
+        .any(|site| site != "same-origin" && site != "none")
+}
+
+/// A followed link, in a window of its own, to a page that does nothing but show itself. All else
+/// that it shows it asks for itself, as the same origin.
+fn opens_the_dashboard(request: &Parts) -> bool {
+    let says = |name: HeaderName, value: &str| {
+        request
+            .headers
+            .get(name)
+            .is_some_and(|said| said.as_bytes() == value.as_bytes())
+    };
+    let path = request.uri.path();
+    let page = match Route::of(path) {
+        Route::Dashboard => path == "/",
+        Route::Cluster(_, rest) => matches!(rest, "" | "/"),
+        _ => false,
+    };
+    page && request.method == Method::GET
+        && says(SEC_FETCH_MODE, "navigate")
+        // Not within a frame, where its buttons could be clicked unseen.
+        && says(SEC_FETCH_DEST, "document")
 }
 
 /// The client asks for another protocol on this connection.

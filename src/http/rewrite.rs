@@ -20,7 +20,17 @@ pub(crate) struct NotJson {
     at: usize,
 }
 
-/// The text with `address(worker_id)` in place of every debugger's address. `None` where there
+/// What a row with a debugger's port says of its worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Worker<'a> {
+    /// `worker_id`, where it is text.
+    pub(crate) id: Option<&'a str>,
+    /// A thread of it waits for a debugger (`num_paused_threads`) and it is not said to be dead
+    /// (`is_alive`).
+    pub(crate) paused: bool,
+}
+
+/// The text with `address(worker)` in place of every debugger's address. `None` where there
 /// was nothing to replace. Rows without a port (`null`, or 0) stay untouched; the port keeps its
 /// JSON type.
 ///
@@ -28,7 +38,7 @@ pub(crate) struct NotJson {
 /// [`NotJson`] for a text that is no JSON.
 pub(crate) fn rewrite(
     text: &[u8],
-    address: &mut dyn FnMut(Option<&str>) -> (String, u16),
+    address: &mut dyn FnMut(Worker<'_>) -> (String, u16),
 ) -> Result<Option<Vec<u8>>, NotJson> {
     let mut walker = Walker {
         text,
@@ -62,7 +72,7 @@ struct Walker<'a> {
     text: &'a [u8],
     at: usize,
     edits: Vec<(Range<usize>, String)>,
-    address: &'a mut dyn FnMut(Option<&str>) -> (String, u16),
+    address: &'a mut dyn FnMut(Worker<'_>) -> (String, u16),
 }
 
 /// What one object says. A key that comes twice counts each time: whichever a client takes, it
@@ -72,6 +82,8 @@ struct Row {
     ips: Vec<Range<usize>>,
     ports: Vec<Range<usize>>,
     worker_id: Option<Range<usize>>,
+    is_alive: Option<Range<usize>>,
+    num_paused_threads: Option<Range<usize>>,
 }
 
 impl Walker<'_> {
@@ -148,6 +160,8 @@ impl Walker<'_> {
                 Some("ip") => row.ips.push(value),
                 Some("debugger_port") => row.ports.push(value),
                 Some("worker_id") => row.worker_id = Some(value),
+                Some("is_alive") => row.is_alive = Some(value),
+                Some("num_paused_threads") => row.num_paused_threads = Some(value),
                 _ => {}
             }
             self.blank();
@@ -171,8 +185,18 @@ impl Walker<'_> {
             // An address in a shape that no Ray has: better no answer than one with it in.
             return Err(NotJson { at: span.start });
         }
-        let worker_id = row.worker_id.and_then(|span| plain(self.text, &span));
-        let (ip, port) = (self.address)(worker_id.as_deref());
+        let id = row.worker_id.and_then(|span| plain(self.text, &span));
+        let dead = row.is_alive.is_some_and(|span| {
+            let text = &self.text[span];
+            text.eq_ignore_ascii_case(b"false") || text.eq_ignore_ascii_case(b"\"false\"")
+        });
+        let waits = row
+            .num_paused_threads
+            .is_some_and(|span| is_positive(&self.text[span]));
+        let (ip, port) = (self.address)(Worker {
+            id: id.as_deref(),
+            paused: waits && !dead,
+        });
         for span in row.ips {
             self.edits.push((span, format!("\"{ip}\"")));
         }
@@ -226,6 +250,15 @@ impl Walker<'_> {
             Ok(())
         }
     }
+}
+
+/// A whole number above 0, in quotes or not.
+fn is_positive(value: &[u8]) -> bool {
+    let digits = value
+        .strip_prefix(b"\"")
+        .and_then(|value| value.strip_suffix(b"\""))
+        .unwrap_or(value);
+    digits.iter().all(u8::is_ascii_digit) && digits.iter().any(|digit| *digit != b'0')
 }
 
 /// The text of the string at `span`; `None` for another value.

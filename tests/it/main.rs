@@ -3,13 +3,14 @@
 //! | module | what it needs |
 //! |---|---|
 //! | `loopback` | Python and the network once (a virtual environment under `target/`) |
-//! | `isolation`, `sessions`, `kinds`, `faults`, `tools` | also root, iproute2 and util-linux (network namespaces) |
+//! | `isolation`, `sessions`, `kinds`, `faults`, `tools`, `advertise` | also root, iproute2 and util-linux (network namespaces) |
 //!
 //! What is missing is said on standard error and the test passes, except where `CI` is set: then
 //! it fails.
 
 #![allow(clippy::unwrap_used)]
 
+mod advertise;
 mod faults;
 mod isolation;
 mod kinds;

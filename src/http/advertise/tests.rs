@@ -2,11 +2,16 @@
 
 use super::*;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::http::tests::breakpoint;
 
 fn id(n: u32) -> BreakpointId {
     BreakpointId::derive("default", &format!("{n:056x}"))
+}
+
+fn advertise(table: &Table, host: &str, id: BreakpointId) -> String {
+    table.spelling(host, id, Standing::Listed)
 }
 
 fn living(ids: impl IntoIterator<Item = BreakpointId>) -> Snapshot {
@@ -25,9 +30,12 @@ fn living(ids: impl IntoIterator<Item = BreakpointId>) -> Snapshot {
 fn a_spelling_comes_back_as_its_breakpoint() {
     let table = Table::new(Advertise::Single);
     for host in ["127.0.0.1", "localhost", "::1"] {
-        let (a, b) = (table.advertise(host, id(1)), table.advertise(host, id(2)));
+        let (a, b) = (
+            advertise(&table, host, id(1)),
+            advertise(&table, host, id(2)),
+        );
         assert_ne!(a, b);
-        assert_eq!(table.advertise(host, id(1)), a, "stable");
+        assert_eq!(advertise(&table, host, id(1)), a, "stable");
         assert_eq!(table.resolve(&a), Resolved::Breakpoint(id(1)));
         assert_eq!(table.resolve(&b), Resolved::Breakpoint(id(2)));
         assert_eq!(table.resolve(host), Resolved::Plain);
@@ -41,22 +49,22 @@ fn a_spelling_comes_back_as_its_breakpoint() {
 async fn an_address_is_reused_ten_minutes_after_its_end_and_not_before() {
     // Three letters: eight spellings, of which seven name breakpoints.
     let table = Table::new(Advertise::Single);
-    let given: Vec<String> = (0..7).map(|n| table.advertise("abc", id(n))).collect();
+    let given: Vec<String> = (0..7).map(|n| advertise(&table, "abc", id(n))).collect();
     assert_eq!(
-        table.advertise("abc", id(7)),
+        advertise(&table, "abc", id(7)),
         "abc",
         "nothing left: the plain address"
     );
     table.observe("abc", &living((1..7).map(id)));
     tokio::time::advance(HOLD - Duration::from_secs(1)).await;
-    assert_eq!(table.advertise("abc", id(7)), "abc");
+    assert_eq!(advertise(&table, "abc", id(7)), "abc");
     assert_eq!(table.resolve(&given[0]), Resolved::Breakpoint(id(0)));
     tokio::time::advance(Duration::from_secs(2)).await;
-    assert_eq!(table.advertise("abc", id(7)), given[0]);
+    assert_eq!(advertise(&table, "abc", id(7)), given[0]);
     assert_eq!(table.resolve(&given[0]), Resolved::Breakpoint(id(7)));
     for n in 1..7u32 {
         assert_eq!(
-            table.advertise("abc", id(n)),
+            advertise(&table, "abc", id(n)),
             given[n as usize],
             "the living keep theirs"
         );
@@ -66,7 +74,7 @@ async fn an_address_is_reused_ten_minutes_after_its_end_and_not_before() {
 #[tokio::test(start_paused = true)]
 async fn one_that_comes_back_keeps_its_address() {
     let table = Table::new(Advertise::Single);
-    let given = table.advertise("127.0.0.1", id(1));
+    let given = advertise(&table, "127.0.0.1", id(1));
     table.observe("127.0.0.1", &living([]));
     tokio::time::advance(HOLD / 2).await;
     table.observe("127.0.0.1", &living([id(1)]));
@@ -74,18 +82,70 @@ async fn one_that_comes_back_keeps_its_address() {
     assert_eq!(table.resolve(&given), Resolved::Breakpoint(id(1)));
 }
 
+#[tokio::test(start_paused = true)]
+async fn one_that_is_not_listed_yet_has_its_address_already() {
+    let table = Table::new(Advertise::Ports(5700..=5707));
+    let reached = Reached::parse("relay:5678").unwrap();
+    let (_, port) = table.address_expected(&reached, id(1));
+    assert_ne!(port, 5678);
+    assert_eq!(table.breakpoint_at(port), Some(id(1)));
+    table.observe("relay", &living([id(1)]));
+    tokio::time::advance(2 * HOLD).await;
+    assert_eq!(table.address(&reached, Some(id(1))).1, port, "it turned up");
+    // Let go, and paused again long after, before the next poll.
+    table.observe("relay", &living([]));
+    tokio::time::advance(HOLD / 2).await;
+    assert_eq!(table.address_expected(&reached, id(1)).1, port);
+
+    let single = Table::new(Advertise::Single);
+    let (host, _) = single.address_expected(&reached, id(2));
+    assert_eq!(single.resolve(&host), Resolved::Breakpoint(id(2)));
+    single.observe("relay", &living([id(2)]));
+    assert_eq!(single.address(&reached, Some(id(2))).0, host);
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_that_never_turn_up_take_a_part_of_the_addresses_and_not_for_good() {
+    let table = Table::new(Advertise::Ports(5700..=5707));
+    let reached = Reached::parse("relay:5678").unwrap();
+    let expect = |n| table.address_expected(&reached, id(n)).1;
+    let list = |n| table.address(&reached, Some(id(n))).1;
+    let (first, second) = (expect(0), expect(1));
+    assert!(first != 5678 && second != 5678);
+    assert_eq!(expect(2), 5678, "two of eight are enough for them");
+    assert_eq!((expect(0), expect(1)), (first, second), "stable");
+    for n in 10..16 {
+        assert_ne!(list(n), 5678);
+    }
+    assert_eq!(list(16), 5678, "nothing left");
+    let live = || living((10..16).map(id));
+    tokio::time::advance(slots::EXPECTED_FOR / 2).await;
+    table.observe("relay", &live());
+    assert_eq!(expect(0), first);
+    tokio::time::advance(slots::EXPECTED_FOR / 2).await;
+    table.observe("relay", &live());
+    assert_eq!((expect(0), expect(1)), (5678, 5678), "no longer believed");
+    assert_eq!(table.breakpoint_at(first), Some(id(0)), "but kept");
+    // One was given out half-way last, the other at the start.
+    tokio::time::advance(HOLD - slots::EXPECTED_FOR).await;
+    assert_eq!(list(16), second);
+    assert_eq!(table.breakpoint_at(first), Some(id(0)));
+    tokio::time::advance(slots::EXPECTED_FOR).await;
+    assert_eq!(list(17), first);
+}
+
 #[test]
 fn ports_are_stable_and_run_out() {
     let table = Table::new(Advertise::Ports(5700..=5702));
     let ports: Vec<u16> = (0..3)
-        .map(|n| table.advertise_port(id(n)).unwrap())
+        .map(|n| table.port(id(n), Standing::Listed).unwrap())
         .collect();
     for (n, port) in ports.iter().enumerate() {
         assert!((5700..=5702).contains(port));
         assert_eq!(table.breakpoint_at(*port), Some(id(n as u32)));
-        assert_eq!(table.advertise_port(id(n as u32)), Some(*port));
+        assert_eq!(table.port(id(n as u32), Standing::Listed), Some(*port));
     }
-    assert_eq!(table.advertise_port(id(3)), None);
+    assert_eq!(table.port(id(3), Standing::Listed), None);
     let reached = Reached::parse("relay:5678").unwrap();
     assert_eq!(
         table.address(&reached, Some(id(3))),
@@ -124,10 +184,10 @@ fn names_from_a_template() {
 fn hosts_are_bounded() {
     let table = Table::new(Advertise::Single);
     for n in 0..200u8 {
-        table.advertise(&format!("10.0.0.{n}"), id(1));
+        advertise(&table, &format!("10.0.0.{n}"), id(1));
     }
     assert_eq!(table.state().hosts.len(), MAX_HOSTS);
-    let kept = table.advertise("10.0.0.199", id(1));
+    let kept = advertise(&table, "10.0.0.199", id(1));
     assert_eq!(table.resolve(&kept), Resolved::Breakpoint(id(1)));
 }
 
@@ -135,10 +195,10 @@ fn hosts_are_bounded() {
 fn ids_are_bounded() {
     let table = Table::new(Advertise::Single);
     let mut texts = HashSet::new();
-    for n in 0..MAX_IDS as u32 {
-        assert!(texts.insert(table.advertise("127.0.0.1", id(n))));
+    for n in 0..slots::MAX_IDS as u32 {
+        assert!(texts.insert(advertise(&table, "127.0.0.1", id(n))));
     }
-    assert_eq!(table.advertise("127.0.0.1", id(u32::MAX)), "127.0.0.1");
+    assert_eq!(advertise(&table, "127.0.0.1", id(u32::MAX)), "127.0.0.1");
 }
 
 #[test]

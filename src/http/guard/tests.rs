@@ -9,7 +9,16 @@ fn ask(
     headers: &[(&str, &str)],
     change: impl FnOnce(&mut Config),
 ) -> Result<Reached, Refusal> {
-    let mut request = Request::builder().method(method).uri("/");
+    ask_for(method, "/", headers, change)
+}
+
+fn ask_for(
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    change: impl FnOnce(&mut Config),
+) -> Result<Reached, Refusal> {
+    let mut request = Request::builder().method(method).uri(path);
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
@@ -73,7 +82,11 @@ fn hosts_that_are_not() {
 #[test]
 fn settings_let_hosts_in() {
     let evil = [("host", "any.example.com")];
-    assert!(ask("GET", &evil, |config| config.listen.insecure_no_auth = true).is_ok());
+    assert!(
+        ask("GET", &evil, |config| config.http.allowed_hosts =
+            vec!["any.example.com".to_owned()])
+        .is_ok()
+    );
     let template = Advertise::Host("{id}.debug.example.com".to_owned());
     let named = [("host", "0123abcd.debug.example.com")];
     assert!(ask("GET", &named, |config| config.advertise = template.clone()).is_ok());
@@ -98,7 +111,39 @@ fn an_absolute_form_must_agree_with_the_host() {
 }
 
 #[test]
-fn other_origins_may_only_read() {
+fn an_open_port_is_open_to_no_other_name() {
+    let evil = [("host", "any.example.com")];
+    let refused = ask("GET", &evil, |config| {
+        config.listen.insecure_no_auth = true;
+        config.listen.address = ([0, 0, 0, 0], 5678).into();
+    });
+    let refusal = refused.unwrap_err();
+    assert_eq!(refusal.status(), StatusCode::MISDIRECTED_REQUEST);
+    assert!(refusal.to_string().contains("`http.allowed_hosts`"));
+}
+
+#[test]
+fn a_leading_dot_lets_a_domain_in() {
+    let under = |host: &str| {
+        ask("GET", &[("host", host)], |config| {
+            config.http.allowed_hosts = vec![".svc.cluster.local".to_owned()];
+        })
+    };
+    for host in ["relay.ray.svc.cluster.local:5678", "A.SVC.cluster.local"] {
+        assert!(under(host).is_ok(), "{host}");
+    }
+    for host in [
+        "svc.cluster.local",
+        "evilsvc.cluster.local",
+        "svc.cluster.local.evil.com",
+        "cluster.local",
+    ] {
+        assert!(under(host).is_err(), "{host}");
+    }
+}
+
+#[test]
+fn other_origins_may_do_nothing() {
     let host = ("host", "localhost:5678");
     for origin in [
         "http://evil.example.com",
@@ -108,12 +153,13 @@ fn other_origins_may_only_read() {
         "file://",
     ] {
         let headers = [host, ("origin", origin)];
-        assert_eq!(
-            ask("POST", &headers, |_| {}),
-            Err(Refusal::CrossOrigin),
-            "{origin}"
-        );
-        assert!(ask("GET", &headers, |_| {}).is_ok(), "{origin}");
+        for method in ["GET", "HEAD", "OPTIONS", "POST", "DELETE"] {
+            assert_eq!(
+                ask(method, &headers, |_| {}),
+                Err(Refusal::CrossOrigin),
+                "{method} {origin}"
+            );
+        }
         let upgrade = [
             host,
             ("origin", origin),
@@ -127,10 +173,94 @@ fn other_origins_may_only_read() {
         );
     }
     assert!(ask("POST", &[host], |_| {}).is_ok());
-    assert!(ask("POST", &[host, ("origin", "http://localhost:5678")], |_| {}).is_ok());
+    for method in ["GET", "POST"] {
+        let own = [host, ("origin", "http://localhost:5678")];
+        assert!(ask(method, &own, |_| {}).is_ok());
+    }
     let behind_tls = [
         ("host", "relay.example.com"),
         ("origin", "https://relay.example.com"),
     ];
     assert!(ask("POST", &behind_tls, |_| {}).is_ok());
+}
+
+/// What a browser says of a request that a page of another site has it send.
+fn fetch(
+    method: &str,
+    path: &str,
+    site: &'static str,
+    mode: &'static str,
+    dest: &'static str,
+) -> Result<Reached, Refusal> {
+    let headers = [
+        ("host", "localhost:5678"),
+        ("sec-fetch-site", site),
+        ("sec-fetch-mode", mode),
+        ("sec-fetch-dest", dest),
+    ];
+    ask_for(method, path, &headers, |_| {})
+}
+
+#[test]
+fn a_page_of_another_site_may_only_link_to_the_dashboard() {
+    for site in ["cross-site", "same-site", "whatever-comes-next"] {
+        for path in ["/", "/?x=1", "/relay/clusters/b", "/relay/clusters/b/"] {
+            assert!(
+                fetch("GET", path, site, "navigate", "document").is_ok(),
+                "{site} {path}"
+            );
+            for (method, mode, dest) in [
+                ("GET", "no-cors", "image"),
+                ("GET", "cors", "empty"),
+                ("GET", "navigate", "iframe"),
+                ("POST", "navigate", "document"),
+                ("HEAD", "no-cors", "empty"),
+            ] {
+                assert_eq!(
+                    fetch(method, path, site, mode, dest),
+                    Err(Refusal::CrossOrigin),
+                    "{site} {method} {path} {mode} {dest}"
+                );
+            }
+        }
+        // Links to what does something.
+        for path in [
+            "/api/actors/kill?actor_id=1&force_kill=true",
+            "//api/actors/kill",
+            "/./",
+            "/index.html",
+            "/worker/cpu_profile?pid=1",
+            "/task/traceback",
+            "/log_proxy?url=http://10.0.0.1",
+            "/relay/v1/breakpoints",
+            "/relay/metrics",
+            "/relay/clusters/b/api/actors/kill",
+            "/relay/clusters/b//",
+        ] {
+            assert_eq!(
+                fetch("GET", path, site, "navigate", "document"),
+                Err(Refusal::CrossOrigin),
+                "{site} {path}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_dashboards_own_page_and_typed_addresses_may_ask_for_anything() {
+    for path in ["/", "/api/actors/kill", "/relay/v1/breakpoints"] {
+        assert!(fetch("GET", path, "none", "navigate", "document").is_ok());
+        assert!(fetch("GET", path, "same-origin", "cors", "empty").is_ok());
+        assert!(fetch("POST", path, "same-origin", "cors", "empty").is_ok());
+        // fetch of Node, as in an extension of VS Code.
+        let node = [("host", "localhost:5678"), ("sec-fetch-mode", "cors")];
+        assert!(ask_for("GET", path, &node, |_| {}).is_ok());
+    }
+    // Added by nothing that is well: one bad word is enough.
+    let both = [
+        ("host", "localhost"),
+        ("sec-fetch-site", "same-origin"),
+        ("sec-fetch-site", "cross-site"),
+    ];
+    assert_eq!(ask("GET", &both, |_| {}), Err(Refusal::CrossOrigin));
 }

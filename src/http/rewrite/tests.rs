@@ -5,9 +5,9 @@ use proptest::prelude::*;
 
 fn run(text: &str) -> Result<Option<String>, NotJson> {
     let mut port = 5678;
-    rewrite(text.as_bytes(), &mut |id| {
+    rewrite(text.as_bytes(), &mut |worker| {
         port += 1;
-        (format!("relay-{}", id.unwrap_or("none")), port)
+        (format!("relay-{}", worker.id.unwrap_or("none")), port)
     })
     .map(|out| out.map(|bytes| String::from_utf8(bytes).unwrap()))
 }
@@ -57,6 +57,40 @@ fn hidden_and_repeated_keys() {
             .unwrap(),
         r#"{"debugger_port": 5679, "ip": "relay-none", "debugger_port": 5679}"#
     );
+}
+
+#[test]
+fn who_waits() {
+    let of = |rest: &str| {
+        let mut said = None;
+        let text = format!(r#"{{"worker_id": "w", "debugger_port": 1{rest}}}"#);
+        rewrite(text.as_bytes(), &mut |worker| {
+            said = Some(worker.paused);
+            (String::new(), 0)
+        })
+        .unwrap();
+        said.unwrap()
+    };
+    for waits in [
+        r#", "num_paused_threads": 1, "is_alive": true"#,
+        r#", "num_paused_threads": "12""#,
+        r#", "is_alive": null, "num_paused_threads": 1"#,
+        r#", "num_paused_threads": 0, "num_paused_threads": 1"#,
+    ] {
+        assert!(of(waits), "{waits}");
+    }
+    for runs in [
+        "",
+        r#", "num_paused_threads": 0, "is_alive": true"#,
+        r#", "num_paused_threads": null"#,
+        r#", "num_paused_threads": "" "#,
+        r#", "num_paused_threads": -1"#,
+        r#", "num_paused_threads": [1]"#,
+        r#", "num_paused_threads": 1, "is_alive": false"#,
+        r#", "num_paused_threads": 1, "is_alive": "False""#,
+    ] {
+        assert!(!of(runs), "{runs}");
+    }
 }
 
 #[test]

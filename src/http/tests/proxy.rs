@@ -10,6 +10,7 @@ use hyper::header::{CONTENT_LENGTH, ETAG, LOCATION};
 use hyper::{HeaderMap, Method};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::config::Advertise;
 use crate::http::advertise::Resolved;
 
 const ROWS: &str = r#"{"result": true, "msg": "", "data": {"result": {"total": 3, "result": [
@@ -160,6 +161,32 @@ async fn workers_are_where_the_client_is() {
         expected,
         "stable"
     );
+}
+
+#[tokio::test]
+async fn a_worker_paused_since_the_last_poll_has_its_own_address_already() {
+    for mode in [Advertise::Single, Advertise::Ports(5700..=5703)] {
+        let (address, _seen, _head) = telling(workers).await;
+        let relay = Relay::start(&[("default", address)], |config| config.advertise = mode).await;
+        let advertised = &relay.ctx.advertised;
+        let row = || async {
+            let list = json(relay.get("/api/v0/workers?detail=1").await).await;
+            let rows = &list["data"]["result"]["result"];
+            assert_eq!(rows[1]["ip"], "127.0.0.1", "not paused");
+            let port = rows[0]["debugger_port"].as_u64().unwrap();
+            let port = u16::try_from(port).unwrap();
+            (rows[0]["ip"].as_str().unwrap().to_owned(), port)
+        };
+        let (ip, port) = row().await;
+        let id = breakpoint("aa11").id;
+        let found = match advertised.resolve(&ip) {
+            Resolved::Breakpoint(found) => Some(found),
+            _ => advertised.breakpoint_at(port),
+        };
+        assert_eq!(found, Some(id), "{ip}:{port}");
+        relay.registry.insert(breakpoint("aa11"));
+        assert_eq!(row().await, (ip, port), "and keeps it");
+    }
 }
 
 #[tokio::test]
@@ -416,4 +443,49 @@ async fn http2_with_prior_knowledge() {
         (response.status().as_u16(), text(response).await.as_str()),
         (200, "")
     );
+}
+
+/// Each event leaves as it comes, before the next one exists.
+#[tokio::test]
+async fn a_named_cluster_has_its_own_event_streams() {
+    let (first, _, _first) = telling(|| ok("first")).await;
+    let (events, receive) = mpsc::channel::<&'static str>(1);
+    let receive = Arc::new(tokio::sync::Mutex::new(Some(receive)));
+    let (other, _other) = head(move |request: Request<Incoming>| {
+        let receive = Arc::clone(&receive);
+        async move {
+            assert_eq!(request.uri(), "/events?from=1");
+            assert_eq!(request.headers()["last-event-id"], "7");
+            let receive = receive.lock().await.take().unwrap();
+            let frames = stream::unfold(receive, |mut receive| async {
+                let event = receive.recv().await?;
+                Some((Ok(Frame::data(Bytes::from(event))), receive))
+            });
+            let mut response = Response::new(BodyExt::boxed_unsync(StreamBody::new(frames)));
+            let headers = response.headers_mut();
+            headers.insert("content-type", "text/event-stream".parse().unwrap());
+            response
+        }
+    })
+    .await;
+    let relay = Relay::start(&[("default", first), ("b", other)], |_| {}).await;
+    let request = relay
+        .request("GET", "/relay/clusters/b/events?from=1")
+        .header("last-event-id", "7")
+        .body(answer::empty())
+        .unwrap();
+    let response = relay.client().await.send(request).await;
+    assert_eq!(response.headers()["content-type"], "text/event-stream");
+    let mut body = response.into_body();
+    for event in ["data: 1\n\n", "data: 2\n\n"] {
+        events.send(event).await.unwrap();
+        let frame = body.frame().await.unwrap().unwrap();
+        assert_eq!(frame.into_data().unwrap(), event);
+    }
+    drop(events);
+    assert!(
+        body.frame().await.is_none(),
+        "the head's end is the client's"
+    );
+    assert_eq!(text(relay.get("/events").await).await, "first");
 }

@@ -70,6 +70,28 @@ async fn dial(relay: &Relay, path: &str) -> Result<WebSocketStream<TcpStream>, E
     Ok(socket)
 }
 
+/// Says one word and ends.
+async fn of_b(mut socket: Socket) {
+    socket.send(Message::text("b")).await.unwrap();
+    _ = socket.close(None).await;
+}
+
+#[tokio::test]
+async fn a_named_cluster_has_its_own_sockets() {
+    let (first, _first) = sockets(echo).await;
+    let (other, _other) = sockets(of_b).await;
+    let relay = Relay::start(&[("default", first), ("b", other)], |_| {}).await;
+    let mut socket = dial(&relay, "/relay/clusters/b/api/jobs/1/logs/tail")
+        .await
+        .unwrap();
+    assert_eq!(socket.next().await.unwrap().unwrap(), Message::text("b"));
+    let mut socket = dial(&relay, "/api/jobs/1/logs/tail").await.unwrap();
+    socket.send(Message::text("a")).await.unwrap();
+    assert_eq!(socket.next().await.unwrap().unwrap(), Message::text("a"));
+    let none = dial(&relay, "/relay/clusters/b/none").await;
+    assert!(matches!(none, Err(Error::Http(refused)) if refused.headers()["x-ray"] == "1"));
+}
+
 fn frame(code: u16, reason: &'static str) -> CloseFrame {
     CloseFrame {
         code: CloseCode::from(code),

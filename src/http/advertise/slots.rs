@@ -1,0 +1,170 @@
+//! Numbered addresses and the breakpoints that have them: spellings of one host, or ports.
+//!
+//! The bookkeeping of [`super::Table`], under its lock. Which invariants it keeps is said there.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::HOLD;
+use crate::registry::BreakpointId;
+
+/// Breakpoints with a spelling, for each host.
+pub(super) const MAX_IDS: usize = 16_384;
+
+/// Once full, how often at most the ended ones are looked for.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
+/// How long a worker that the registry does not list is given an address of its own. Polls may be
+/// a minute apart.
+pub(super) const EXPECTED_FOR: Duration = Duration::from_secs(120);
+
+/// One address in so many may be kept for workers that the registry has never listed.
+const EXPECTED_SHARE: usize = 4;
+
+#[derive(Debug, Default)]
+pub(super) struct Slots {
+    by_id: HashMap<BreakpointId, u32>,
+    by_slot: HashMap<u32, Slot>,
+    /// How many of them were never listed.
+    unlisted: usize,
+    used: Option<Instant>,
+    swept: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    id: BreakpointId,
+    /// Once the registry had it.
+    listed: bool,
+    /// When it was first seen to be over, or last given out as expected.
+    ended: Option<Instant>,
+    /// Since when it is expected to be listed (again).
+    expected: Option<Instant>,
+}
+
+/// How sure it is that a breakpoint exists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// The registry lists it.
+    Listed,
+    /// A row of Ray's says so.
+    Expected,
+}
+
+impl Slots {
+    /// Takes note of which breakpoints are alive now.
+    pub(super) fn observe(&mut self, live: &HashSet<BreakpointId>) {
+        let now = Instant::now();
+        for slot in self.by_slot.values_mut() {
+            match live.contains(&slot.id) {
+                true => slot.is_listed(),
+                false => _ = slot.ended.get_or_insert(now),
+            }
+        }
+        self.count_unlisted();
+    }
+
+    /// The breakpoint of `slot`.
+    pub(super) fn get(&self, slot: u32) -> Option<BreakpointId> {
+        self.by_slot.get(&slot).map(|slot| slot.id)
+    }
+
+    /// When one was last asked for.
+    pub(super) fn used(&self) -> Option<Instant> {
+        self.used
+    }
+
+    /// The slot of `id` out of `range`: the one it has, or else the first free one from where
+    /// its bits point, so that replicas mostly agree.
+    pub(super) fn assign(
+        &mut self,
+        id: BreakpointId,
+        range: RangeInclusive<u32>,
+        standing: Standing,
+    ) -> Option<u32> {
+        let now = Instant::now();
+        self.used = Some(now);
+        if let Some(slot) = self.by_id.get(&id).copied() {
+            let taken = self.by_slot.get_mut(&slot)?;
+            let was_listed = taken.listed;
+            let given = match standing {
+                Standing::Listed => {
+                    taken.is_listed();
+                    true
+                }
+                Standing::Expected => taken.is_expected(now),
+            };
+            self.unlisted -= usize::from(taken.listed && !was_listed);
+            return given.then_some(slot);
+        }
+        let count = (range.end() + 1)
+            .checked_sub(*range.start())
+            .filter(|count| *count > 0)?;
+        let most = MAX_IDS.min(count as usize);
+        let expected = standing == Standing::Expected;
+        let full = |slots: &Self| {
+            slots.by_id.len() >= most
+                || (expected && slots.unlisted >= most.div_ceil(EXPECTED_SHARE))
+        };
+        if full(self) {
+            self.sweep(now);
+        }
+        if full(self) {
+            return None;
+        }
+        let first = (id.bits() % u64::from(count)) as u32;
+        let slot = (0..count)
+            .map(|step| range.start() + (first + step) % count)
+            .find(|slot| !self.by_slot.contains_key(slot))?;
+        self.by_id.insert(id, slot);
+        let taken = Slot {
+            id,
+            listed: !expected,
+            ended: expected.then_some(now),
+            expected: expected.then_some(now),
+        };
+        self.by_slot.insert(slot, taken);
+        self.unlisted += usize::from(expected);
+        Some(slot)
+    }
+
+    /// Frees what ended more than [`HOLD`] ago.
+    fn sweep(&mut self, now: Instant) {
+        if self
+            .swept
+            .is_some_and(|at| now.duration_since(at) < SWEEP_EVERY)
+        {
+            return;
+        }
+        self.swept = Some(now);
+        self.by_slot
+            .retain(|_, slot| slot.ended.is_none_or(|at| now.duration_since(at) < HOLD));
+        self.by_id.retain(|_, slot| self.by_slot.contains_key(slot));
+        self.count_unlisted();
+    }
+
+    fn count_unlisted(&mut self) {
+        self.unlisted = self.by_slot.values().filter(|slot| !slot.listed).count();
+    }
+}
+
+impl Slot {
+    fn is_listed(&mut self) {
+        self.listed = true;
+        self.ended = None;
+        self.expected = None;
+    }
+
+    /// Whether it may still be given out; [`HOLD`] counts from the last time that it was.
+    fn is_expected(&mut self, now: Instant) -> bool {
+        let since = *self.expected.get_or_insert(now);
+        let given = now.duration_since(since) < EXPECTED_FOR;
+        if given {
+            self.ended = Some(now);
+        }
+        given
+    }
+}
