@@ -179,6 +179,43 @@ fn without_colours(line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dap::testing::paused;
+
+    #[test]
+    fn breakpoints_of_other_jobs_do_not_count() {
+        let breakpoint = |n, stop, job: Option<&str>, submission: Option<&str>| {
+            let mut breakpoint = paused("square", n);
+            breakpoint.stop = stop;
+            breakpoint.names.job_id = job.map(str::to_owned);
+            breakpoint.names.submission_id = submission.map(str::to_owned);
+            Arc::new(breakpoint)
+        };
+        let there_before = breakpoint(1, 1, None, None);
+        let before = HashSet::from([(there_before.id, 1)]);
+        let api = HeadApi::new("http://127.0.0.1:1", None);
+        let mut submitted = Submitted::new(api, "raysubmit_1".to_owned(), before);
+        submitted.job_id = Some("02000000".to_owned());
+        let live = vec![
+            there_before,
+            breakpoint(1, 2, Some("02000000"), None),
+            breakpoint(2, 1, Some("03000000"), None),
+            breakpoint(3, 1, Some("03000000"), Some("raysubmit_2")),
+            breakpoint(4, 1, None, Some("raysubmit_1")),
+            breakpoint(5, 1, None, None),
+        ];
+        submitted.look(&Snapshot {
+            live,
+            ..Snapshot::default()
+        });
+        assert_eq!(submitted.count().0, 3);
+        // One is continued, and the last turns out to be another job's.
+        let live = vec![breakpoint(5, 1, Some("03000000"), None)];
+        submitted.look(&Snapshot {
+            live,
+            ..Snapshot::default()
+        });
+        assert_eq!(submitted.count().0, 2);
+    }
 
     #[test]
     fn colours_are_taken_out() {
