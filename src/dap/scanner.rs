@@ -4,7 +4,7 @@
 //! came in; only a frame whose beginning does not decide yet, or one that is captured, is copied.
 
 use super::codec::{FrameError, MAX_HEADER, header};
-use super::peek::{Depth, MessageType, Peek, peek};
+use super::peek::{Depth, MessageType, Peek, Walk};
 
 /// Bytes of a body that are looked at before it is captured for want of an answer ([`Depth::Deciding`]).
 const WINDOW: usize = 512;
@@ -41,11 +41,12 @@ enum At {
     Start,
     /// In a body that passes, with so many bytes to come.
     Passing(usize),
-    /// In a frame of (header, body) bytes that is kept, to be decided or captured.
+    /// In a frame of (header, body) bytes that is kept: to be decided once the walk has got far enough, or, without
+    /// one, to be captured.
     Kept {
         head: usize,
         body: usize,
-        captured: bool,
+        walk: Option<Walk>,
     },
 }
 
@@ -89,11 +90,7 @@ impl Scanner {
             }
             At::Start if self.kept.is_empty() => self.start(chunk),
             At::Start => self.finish_header(chunk),
-            At::Kept {
-                head,
-                body,
-                captured,
-            } => self.keep_on(chunk, head, body, captured),
+            At::Kept { head, body, walk } => self.keep_on(chunk, head, body, walk),
         }
     }
 
@@ -103,14 +100,23 @@ impl Scanner {
             return Ok(Step::Keep(chunk.len()));
         };
         let end = chunk.len().min(head + body);
-        match self.decide(&chunk[head..end], body)? {
+        let mut walk = Walk::new(self.rules.depth);
+        match self.decide(&mut walk, &chunk[head..end], body)? {
             Some(false) => {
                 if end < head + body {
                     self.at = At::Passing(head + body - end);
                 }
                 Ok(Step::Forward(end))
             }
-            decided => self.keep(&chunk[..end], head, body, decided.is_some()),
+            decided => {
+                self.kept.extend_from_slice(&chunk[..end]);
+                let walk = decided.is_none().then_some(walk);
+                self.at = At::Kept { head, body, walk };
+                Ok(match walk {
+                    Some(_) => Step::Keep(end),
+                    None => self.complete(end, head, body),
+                })
+            }
         }
     }
 
@@ -121,13 +127,14 @@ impl Scanner {
             self.kept.push(*byte);
             let complete = self.kept.ends_with(b"\r\n\r\n") || self.kept.len() == MAX_HEADER;
             if complete && let Some((head, body)) = header(&self.kept, self.rules.max_passed)? {
+                let walk = Walk::new(self.rules.depth);
                 self.at = At::Kept {
                     head,
                     body,
-                    captured: false,
+                    walk: Some(walk),
                 };
                 return if body == 0 {
-                    self.judge(i + 1, head, body)
+                    self.judge(i + 1, head, body, walk)
                 } else {
                     Ok(Step::Keep(i + 1))
                 };
@@ -141,31 +148,37 @@ impl Scanner {
         chunk: &[u8],
         head: usize,
         body: usize,
-        captured: bool,
+        walk: Option<Walk>,
     ) -> Result<Step, FrameError> {
         let wanted = match self.rules.depth {
-            Depth::Deciding if !captured => head + body.min(WINDOW),
+            Depth::Deciding if walk.is_some() => head + body.min(WINDOW),
             _ => head + body,
         };
         let now = chunk.len().min(wanted.saturating_sub(self.kept.len()));
         self.kept.extend_from_slice(&chunk[..now]);
-        if captured {
-            Ok(self.complete(now, head, body))
-        } else {
-            self.judge(now, head, body)
+        match walk {
+            None => Ok(self.complete(now, head, body)),
+            Some(walk) => self.judge(now, head, body, walk),
         }
     }
 
     /// Decides on the kept bytes, of which `now` are new.
-    fn judge(&mut self, now: usize, head: usize, body: usize) -> Result<Step, FrameError> {
-        match self.decide(&self.kept[head..], body)? {
-            None => Ok(Step::Keep(now)),
+    fn judge(
+        &mut self,
+        now: usize,
+        head: usize,
+        body: usize,
+        mut walk: Walk,
+    ) -> Result<Step, FrameError> {
+        match self.decide(&mut walk, &self.kept[head..], body)? {
+            None => {
+                let walk = Some(walk);
+                self.at = At::Kept { head, body, walk };
+                Ok(Step::Keep(now))
+            }
             Some(true) => {
-                self.at = At::Kept {
-                    head,
-                    body,
-                    captured: true,
-                };
+                let walk = None;
+                self.at = At::Kept { head, body, walk };
                 Ok(self.complete(now, head, body))
             }
             Some(false) => {
@@ -180,26 +193,6 @@ impl Scanner {
         }
     }
 
-    fn keep(
-        &mut self,
-        bytes: &[u8],
-        head: usize,
-        body: usize,
-        captured: bool,
-    ) -> Result<Step, FrameError> {
-        self.kept.extend_from_slice(bytes);
-        self.at = At::Kept {
-            head,
-            body,
-            captured,
-        };
-        Ok(if captured {
-            self.complete(bytes.len(), head, body)
-        } else {
-            Step::Keep(bytes.len())
-        })
-    }
-
     fn complete(&mut self, now: usize, head: usize, body: usize) -> Step {
         if self.kept.len() < head + body {
             return Step::Keep(now);
@@ -211,8 +204,13 @@ impl Scanner {
     }
 
     /// Whether the message that begins with `seen` is captured; `None` while that is open.
-    fn decide(&self, seen: &[u8], body: usize) -> Result<Option<bool>, FrameError> {
-        let captured = match peek(seen, body, self.rules.depth) {
+    fn decide(
+        &self,
+        walk: &mut Walk,
+        seen: &[u8],
+        body: usize,
+    ) -> Result<Option<bool>, FrameError> {
+        let captured = match walk.peek(seen, body) {
             Peek::Known(kind, name) => (self.rules.captures)(kind, name),
             Peek::Unclear => true,
             Peek::More if self.rules.depth == Depth::Deciding && seen.len() >= WINDOW => true,
