@@ -103,13 +103,17 @@ async fn a_state_api_client_may_be_quicker_than_the_relays_poll() {
         assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
         let answer: Value = serde_json::from_slice(&body).unwrap();
         let rows = answer["data"]["result"]["result"].as_array().unwrap();
-        let paused = rows.iter().filter(|row| row["is_alive"] == true && row["num_paused_threads"] == 1);
+        let paused = rows
+            .iter()
+            .filter(|row| row["is_alive"] == true && row["num_paused_threads"] == 1);
         Some(paused.cloned().collect::<Vec<_>>()).filter(|rows| rows.len() == 3)
     });
     for row in rows {
         let (host, port) = (row["ip"].as_str().unwrap(), scene.relay.address().port());
         let mut client = scene.connect(Editor::Neovim).await;
-        client.start(Editor::Neovim.attach(host, port, ""), None).await;
+        client
+            .start(Editor::Neovim.attach(host, port, ""), None)
+            .await;
         let (thread, _) = client.stopped().await;
         let frames = client.frames(thread).await;
         squares.push(client.evaluate(frames[0].id, "y").await);
@@ -117,7 +121,11 @@ async fn a_state_api_client_may_be_quicker_than_the_relays_poll() {
         client.disconnect().await;
     }
     squares.sort();
-    assert_eq!(squares, ["16", "4", "9"], "each address led to a worker of its own");
+    assert_eq!(
+        squares,
+        ["16", "4", "9"],
+        "each address led to a worker of its own"
+    );
     assert_eq!(driver.result(), json!([["head", 4], ["w1", 9], ["w2", 16]]));
 }
 
@@ -131,11 +139,16 @@ async fn what_stops_later_opens_later() {
     let scene = Scene::new(&cluster);
     scene.idle_descriptors();
     let mut parent = scene.connect(Editor::VsCode).await;
-    parent.start(scene.arguments(Editor::VsCode, "", json!(null)), None).await;
+    parent
+        .start(scene.arguments(Editor::VsCode, "", json!(null)), None)
+        .await;
     let mut driver = cluster.start_driver("reuse.py", &[]);
     for method in ["Steps.first", "Steps.second"] {
         let configuration = parent.child().await;
-        assert!(configuration["name"].as_str().unwrap().starts_with(method), "{configuration:?}");
+        assert!(
+            configuration["name"].as_str().unwrap().starts_with(method),
+            "{configuration:?}"
+        );
         let mut child = scene.connect(Editor::VsCode).await;
         child.start(configuration, None).await;
         let (thread, _) = child.stopped().await;
@@ -148,10 +161,20 @@ async fn what_stops_later_opens_later() {
 
     let mut waiting = scene.connect(Editor::Plain).await;
     waiting.initialize().await;
-    let wish = scene.arguments(Editor::Plain, "", json!({"next": true, "task": "Counter.*"}));
+    let wish = scene.arguments(
+        Editor::Plain,
+        "",
+        json!({"next": true, "task": "Counter.*"}),
+    );
     let attach = waiting.send("attach", Value::Object(wish)).await;
     let told = waiting.event("output").await;
-    assert!(told["output"].as_str().unwrap().contains("waiting for the next breakpoint"), "{told}");
+    assert!(
+        told["output"]
+            .as_str()
+            .unwrap()
+            .contains("waiting for the next breakpoint"),
+        "{told}"
+    );
     let mut driver = cluster.start_driver("actor.py", &[]);
     waiting.event("initialized").await;
     waiting.call("configurationDone", json!({})).await;
