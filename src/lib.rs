@@ -8,11 +8,12 @@
 //! | [`telemetry`] | logs and metrics |
 //! | [`head`] | HTTP to a Ray head: the State API and everything else behind port 8265, with Ray's own token |
 //! | [`registry`] | polls the heads and keeps one immutable [`registry::Snapshot`] of all paused workers |
-//! | [`listener`] | the one port: accepts, recognises the protocol of the first bytes, replays them |
-//! | [`session`] | live sessions, the permit to reach one worker, and the splice between client and worker |
+//! | [`listener`], [`tcp`] | the one port: accepts, recognises the protocol of the first bytes, replays them |
+//! | [`session`] | live sessions, and the permit without which no worker is reached |
+//! | [`upstream`] | the connection to a worker, for a permit |
 //! | [`dap`] | the Debug Adapter Protocol: the relay's own part of a session, and what must be rewritten |
 //! | [`http`] | the relay's API under `/relay/`, and the Ray dashboard under everything else |
-//! | [`app`] | composition: binds, starts, drains |
+//! | [`app`], [`shutdown`] | composition: binds, starts, drains |
 //! | [`cli`] | the commands |
 //! | [`demo`] | a small real Ray cluster with tasks that stop at breakpoints |
 #![forbid(unsafe_code)]
@@ -28,5 +29,6 @@ pub mod listener;
 pub mod registry;
 pub mod session;
 pub mod shutdown;
+pub mod tcp;
 pub mod telemetry;
 pub mod upstream;

@@ -4,16 +4,16 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 use crate::dap::conversation::{Conversation, Over};
 use crate::session::Permit;
+use crate::tcp;
 
-/// How long data may go unacknowledged, and an idle peer unanswered, before a connection counts as dead.
-pub const DEAD_AFTER: Duration = Duration::from_secs(30);
+/// Idle time before a worker's node is asked whether it is still there.
+const PROBE_AFTER: Duration = Duration::from_secs(10);
 
 /// Why the worker's debugger was not reached. `Display` names no address: it is for the client.
 #[derive(Debug, thiserror::Error)]
@@ -65,28 +65,9 @@ async fn greet(
     let stream = TcpStream::connect(address)
         .await
         .map_err(|error| ConnectError::Refused(error.kind()))?;
-    tune(&stream, Duration::from_secs(10)).map_err(|error| ConnectError::Refused(error.kind()))?;
+    let tuned = tcp::tune(&stream, PROBE_AFTER).and_then(|()| tcp::bound_silence(&stream));
+    tuned.map_err(|error| ConnectError::Refused(error.kind()))?;
     let mut worker = Conversation::new(stream, max_frame);
     worker.read().await.map_err(ConnectError::Strange)?;
     Ok(worker)
-}
-
-/// No delay for small messages; a peer that is gone without a word is noticed within [`DEAD_AFTER`] or so, by
-/// probes when idle and by unacknowledged data when not.
-///
-/// # Errors
-/// Where the system refuses an option.
-pub fn tune(stream: &TcpStream, idle: Duration) -> io::Result<()> {
-    let socket = SockRef::from(stream);
-    socket.set_tcp_nodelay(true)?;
-    let probe = (idle / 4).max(Duration::from_secs(1));
-    socket.set_tcp_keepalive(
-        &TcpKeepalive::new()
-            .with_time(idle)
-            .with_interval(probe)
-            .with_retries(4),
-    )?;
-    #[cfg(target_os = "linux")]
-    socket.set_tcp_user_timeout(Some(DEAD_AFTER.max(idle * 2)))?;
-    Ok(())
 }

@@ -15,8 +15,9 @@ use tracing::debug;
 use super::attach::{Dialled, child_configuration};
 use super::conversation::{Conversation, Over};
 use super::message::{Request, clean, event, notice};
-use super::selection::{Children, Wish, fits};
-use super::{breakpoints_answer, hang_up};
+use super::refusal::hang_up;
+use super::selection::Children;
+use super::wish::{Wish, fits};
 use crate::registry::{Breakpoint, BreakpointId, Snapshot};
 use crate::session::Context;
 use crate::telemetry::metrics::Outcome;
@@ -217,7 +218,7 @@ fn greeting(snapshot: &Snapshot) -> String {
 fn answer(request: &Request) -> Value {
     match request.command.as_str() {
         "setBreakpoints" | "setFunctionBreakpoints" | "setExceptionBreakpoints" | "setDataBreakpoints"
-        | "setInstructionBreakpoints" => request.success(breakpoints_answer(&request.arguments)),
+        | "setInstructionBreakpoints" => request.breakpoints_taken(),
         "configurationDone" | "disconnect" | "terminate" => request.success(Value::Null),
         "threads" => request.success(json!({"threads": []})),
         "modules" => request.success(json!({"modules": [], "totalModules": 0})),

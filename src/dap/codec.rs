@@ -5,6 +5,7 @@
 //! Source: Debug Adapter Protocol specification, "Base Protocol".
 
 use bytes::{Buf, BytesMut};
+use memchr::memchr_iter;
 use serde_json::Value;
 
 /// Longest header block, blank line included. The specification knows one header of some 30 bytes.
@@ -41,7 +42,8 @@ pub enum FrameError {
 /// Every [`FrameError`] but `NotJson`.
 pub fn header(bytes: &[u8], limit: usize) -> Result<Option<(usize, usize)>, FrameError> {
     let window = &bytes[..bytes.len().min(MAX_HEADER)];
-    let Some(end) = window.windows(4).position(|w| w == b"\r\n\r\n") else {
+    let blank = memchr_iter(b'\n', window).find(|at| window[..=*at].ends_with(b"\r\n\r\n"));
+    let Some(end) = blank.map(|at| at - 3) else {
         return if window.len() == MAX_HEADER {
             Err(FrameError::HeaderTooLong)
         } else {

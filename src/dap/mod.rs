@@ -7,11 +7,13 @@
 
 pub mod attach;
 pub mod capabilities;
+mod client;
 mod cluster;
 pub mod codec;
 pub mod conversation;
 pub mod message;
 pub mod peek;
+pub mod refusal;
 pub mod rewrite;
 pub mod scanner;
 pub mod selection;
@@ -19,59 +21,27 @@ pub mod splice;
 #[cfg(test)]
 pub(crate) mod testing;
 mod waiting;
+pub mod wish;
 mod worker;
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use serde_json::{Value, json};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{debug, info};
 
 use self::attach::Dialled;
+use self::client::Client;
 use self::conversation::{Conversation, Over};
 use self::message::{Request, clean, notice};
-use self::selection::{Children, Choice, Hint, Refusal, Wish, choose, read_wish};
+use self::refusal::{Refusal, hang_up, refuse};
+use self::selection::{Choice, Hint, choose};
+use self::wish::{Wish, read_wish};
 use crate::http::advertise::Resolved;
 use crate::registry::{BreakpointId, ClaimError, Holder};
 use crate::session::{Context, Permit, Session};
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
-
-/// How long a refused client may take to read the answer and close.
-const REFUSAL_LINGER: Duration = Duration::from_secs(2);
-
-/// Who the client is, by its `initialize`.
-#[derive(Debug, Clone, PartialEq)]
-struct Client {
-    /// For people.
-    name: String,
-    children: Children,
-}
-
-impl Client {
-    fn read(arguments: &Value) -> Self {
-        let text = |key: &str| {
-            arguments
-                .get(key)
-                .and_then(Value::as_str)
-                .filter(|s| !s.trim().is_empty())
-        };
-        let id = text("clientID");
-        let name = text("clientName")
-            .or(id)
-            .map_or_else(|| "a debugger".to_owned(), |name| clean(name, 40));
-        let children = if arguments.get("supportsStartDebuggingRequest") == Some(&Value::Bool(true))
-        {
-            Children::StartDebugging
-        } else if id == Some("vscode") {
-            // Versions before `startDebugging` (1.77): the Python extension takes debugpy's own event.
-            Children::DebugpyAttach
-        } else {
-            Children::None
-        };
-        Self { name, children }
-    }
-}
 
 /// What a client has said when it is known what it wants.
 struct Opened {
@@ -95,9 +65,6 @@ pub async fn serve<S>(
     let (up, down) = session.bytes();
     let protocol = session.protocol();
     context.metrics.session_ended(protocol, ending);
-    if ending == Outcome::Refused {
-        context.metrics.refused(RefusalKind::Client);
-    }
     info!(
         session = session.id(), peer = %session.peer(), protocol = protocol.label(), outcome = ending.label(),
         seconds = started.elapsed().as_secs_f32(), bytes_up = up, bytes_down = down, "session ended"
@@ -141,6 +108,7 @@ where
             let patience = context.config.listen.handshake_timeout.as_secs();
             let text =
                 format!("this connection is closed, because no `attach` came within {patience} s");
+            context.metrics.refused(RefusalKind::Client);
             let _ = client.send(&notice(&text, true)).await;
             hang_up(client).await;
             return Outcome::Refused;
@@ -219,8 +187,11 @@ async fn route<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
+    let hint = advertised.map_or_else(|| hint(context, &opened.dialled), Hint::Breakpoint);
+    if let Hint::Breakpoint(id) = hint {
+        wait_until_known(context, id).await;
+    }
     let chosen = read_wish(&opened.attach.arguments).and_then(|wish| {
-        let hint = advertised.map_or_else(|| hint(context, &opened.dialled), Hint::Breakpoint);
         let snapshot = context.registry.snapshot();
         let choice = choose(
             &wish,
@@ -233,12 +204,12 @@ where
     });
     let (wish, choice) = match chosen {
         Ok(chosen) => chosen,
-        Err(refusal) => return refused(client, &opened.attach, &refusal).await,
+        Err(refusal) => return refused(context, client, &opened.attach, &refusal).await,
     };
     match choice {
         Choice::Worker(breakpoint) => match hold(context, session, &opened.client, breakpoint.id) {
             Ok(permit) => attached(context, session, client, opened, wish, permit).await,
-            Err(refusal) => refused(client, &opened.attach, &refusal).await,
+            Err(refusal) => refused(context, client, &opened.attach, &refusal).await,
         },
         Choice::Subprocess(breakpoint) => {
             match Permit::subprocess(&context.registry, breakpoint.id) {
@@ -247,7 +218,7 @@ where
                     let refusal = Refusal::Nothing(
                         "the session that this subprocess belongs to has ended".into(),
                     );
-                    refused(client, &opened.attach, &refusal).await
+                    refused(context, client, &opened.attach, &refusal).await
                 }
             }
         }
@@ -324,6 +295,15 @@ fn hold(
     })
 }
 
+/// Waits for a moment where `id` is not in the list yet: a client that reads Ray's State API through the relay can
+/// know of a worker, under an address that says which, up to one poll before the registry does.
+async fn wait_until_known(context: &Context, id: BreakpointId) {
+    let mut snapshots = context.registry.watch();
+    // One that ended does not count: the same worker may have stopped again.
+    let known = snapshots.wait_for(|list| list.find(id).is_some());
+    let _ = timeout(context.config.registry.poll_interval * 2, known).await;
+}
+
 fn hint(context: &Context, dialled: &Dialled) -> Hint {
     match dialled
         .host_text()
@@ -335,56 +315,19 @@ fn hint(context: &Context, dialled: &Dialled) -> Hint {
     }
 }
 
-async fn refused<S>(client: Conversation<S>, request: &Request, refusal: &Refusal) -> Outcome
+async fn refused<S>(
+    context: &Context,
+    client: Conversation<S>,
+    request: &Request,
+    refusal: &Refusal,
+) -> Outcome
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     debug!(%refusal, "refused");
+    context.metrics.refused(refusal.kind());
     refuse(client, request, &refusal.to_string()).await;
     Outcome::Refused
-}
-
-/// Answers `request` with `sentence`, then closes.
-async fn refuse<S>(mut client: Conversation<S>, request: &Request, sentence: &str)
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
-    let told = async { client.send(&request.failure(sentence)).await };
-    if let Ok(Ok(())) = timeout(REFUSAL_LINGER, told).await {
-        hang_up(client).await;
-    }
-}
-
-/// Closes so that what was sent last arrives: a socket that is closed with unread bytes in it resets, and the
-/// reset can overtake the answer.
-async fn hang_up<S>(client: Conversation<S>)
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
-    let (mut stream, _) = client.into_parts();
-    let _ = timeout(REFUSAL_LINGER, async {
-        stream.shutdown().await?;
-        let mut sink = [0; 1024];
-        while stream.read(&mut sink).await? > 0 {}
-        std::io::Result::Ok(())
-    })
-    .await;
-}
-
-/// Body of a good answer to a request that sets breakpoints: VS Code stops configuring without the array.
-fn breakpoints_answer(arguments: &Value) -> Value {
-    let asked = ["breakpoints", "filters"]
-        .iter()
-        .find_map(|key| arguments.get(key)?.as_array());
-    let set: Vec<_> = asked
-        .into_iter()
-        .flatten()
-        .map(|one| match one.get("line") {
-            Some(line) => json!({"verified": true, "line": line}),
-            None => json!({"verified": true}),
-        })
-        .collect();
-    json!({ "breakpoints": set })
 }
 
 #[cfg(test)]

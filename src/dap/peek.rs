@@ -6,6 +6,8 @@
 //! walked, because Python takes the *last* of two equal keys: `{"command":"threads", … ,"command":"terminate"}`
 //! must not pass as `threads`.
 
+use memchr::memchr2;
+
 /// `type` of a protocol message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessageType {
@@ -37,153 +39,234 @@ pub enum Depth {
     Whole,
 }
 
-/// Looks at `body`, the first bytes of a message of `length` bytes in all.
-pub fn peek(body: &[u8], length: usize, depth: Depth) -> Peek<'_> {
-    let mut cursor = Cursor { bytes: body, at: 0 };
-    match walk(&mut cursor, depth) {
-        Ok(known) => known,
-        Err(Stop::Unclear) => Peek::Unclear,
-        Err(Stop::End) if body.len() < length => Peek::More,
-        Err(Stop::End) => Peek::Unclear,
-    }
+/// A look at one body that goes on where it stopped, so that a body that comes in many pieces is read once.
+#[derive(Debug, Clone, Copy)]
+pub struct Walk {
+    depth: Depth,
+    /// Everything before is behind us.
+    at: usize,
+    state: State,
+    kind: Option<Text>,
+    command: Option<Text>,
+    event: Option<Text>,
 }
 
-enum Stop {
-    /// The bytes ran out.
-    End,
+/// Where in the body a string without escapes is.
+#[derive(Debug, Clone, Copy)]
+struct Text {
+    start: usize,
+    end: usize,
+}
+
+/// Keys whose value decides.
+#[derive(Debug, Clone, Copy)]
+enum Slot {
+    Kind,
+    Command,
+    Event,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum State {
+    /// Before the `{` of the message.
+    Open,
+    /// Before a key.
+    Key,
+    /// In a key that begins here.
+    InKey(usize),
+    /// Before the `:` of a key that decides, or of another.
+    Colon(Option<Slot>),
+    /// Before the value of such a key.
+    Value(Option<Slot>),
+    /// In a value that decides, which begins here.
+    InText(Slot, usize),
+    /// In a string, with so many brackets open around it.
+    InString(usize),
+    /// In a value, outside of strings, with so many brackets open.
+    Nested(usize),
+    /// In a number or a word.
+    Scalar,
+    /// Behind a value.
+    After,
+    /// Behind the `}` of the message.
+    Over,
+    /// Not to be told from here on.
     Unclear,
 }
 
-struct Cursor<'a> {
-    bytes: &'a [u8],
-    at: usize,
-}
-
-fn walk<'a>(cursor: &mut Cursor<'a>, depth: Depth) -> Result<Peek<'a>, Stop> {
-    let (mut kind, mut command, mut event) = (None, None, None);
-    cursor.expect(b'{')?;
-    loop {
-        let key = cursor.plain_string()?;
-        cursor.expect(b':')?;
-        let slot = match key {
-            b"type" => &mut kind,
-            b"command" => &mut command,
-            b"event" => &mut event,
-            _ => {
-                cursor.skip_value()?;
-                if cursor.ends()? {
-                    break;
-                }
-                continue;
-            }
-        };
-        if slot.replace(cursor.plain_string()?).is_some() {
-            return Err(Stop::Unclear);
-        }
-        if depth == Depth::Deciding
-            && let Some(known) = known(kind, command, event)
-        {
-            return Ok(known);
-        }
-        if cursor.ends()? {
-            break;
+impl Walk {
+    /// At the start of a body.
+    pub fn new(depth: Depth) -> Self {
+        Self {
+            depth,
+            at: 0,
+            state: State::Open,
+            kind: None,
+            command: None,
+            event: None,
         }
     }
-    known(kind, command, event).ok_or(Stop::Unclear)
-}
 
-fn known<'a>(
-    kind: Option<&[u8]>,
-    command: Option<&'a [u8]>,
-    event: Option<&'a [u8]>,
-) -> Option<Peek<'a>> {
-    Some(match kind? {
-        b"request" => Peek::Known(MessageType::Request, command?),
-        b"response" => Peek::Known(MessageType::Response, command?),
-        b"event" => Peek::Known(MessageType::Event, event?),
-        _ => return None,
-    })
-}
-
-impl<'a> Cursor<'a> {
-    fn byte(&mut self) -> Result<u8, Stop> {
-        let byte = *self.bytes.get(self.at).ok_or(Stop::End)?;
-        self.at += 1;
-        Ok(byte)
-    }
-
-    fn after_space(&mut self) -> Result<u8, Stop> {
+    /// Looks at `body`, the first bytes of a message of `length` bytes in all: the bytes of the last call, and more.
+    pub fn peek<'a>(&mut self, body: &'a [u8], length: usize) -> Peek<'a> {
         loop {
-            match self.byte()? {
-                b' ' | b'\t' | b'\r' | b'\n' => {}
-                other => return Ok(other),
-            }
-        }
-    }
-
-    fn expect(&mut self, wanted: u8) -> Result<(), Stop> {
-        if self.after_space()? == wanted {
-            Ok(())
-        } else {
-            Err(Stop::Unclear)
-        }
-    }
-
-    /// `,` or `}` after a member: whether the object is over.
-    fn ends(&mut self) -> Result<bool, Stop> {
-        match self.after_space()? {
-            b',' => Ok(false),
-            b'}' => Ok(true),
-            _ => Err(Stop::Unclear),
-        }
-    }
-
-    /// A string without escapes.
-    fn plain_string(&mut self) -> Result<&'a [u8], Stop> {
-        self.expect(b'"')?;
-        let start = self.at;
-        loop {
-            match self.byte()? {
-                b'"' => return Ok(&self.bytes[start..self.at - 1]),
-                b'\\' => return Err(Stop::Unclear),
-                _ => {}
-            }
-        }
-    }
-
-    fn skip_string(&mut self) -> Result<(), Stop> {
-        loop {
-            match self.byte()? {
-                b'"' => return Ok(()),
-                b'\\' => {
-                    self.byte()?;
+            match self.state {
+                State::Over => return self.known(body).unwrap_or(Peek::Unclear),
+                State::Unclear => return Peek::Unclear,
+                State::After if self.depth == Depth::Deciding => {
+                    if let Some(known) = self.known(body) {
+                        return known;
+                    }
                 }
                 _ => {}
             }
+            match self.step(body) {
+                Some(next) => self.state = next,
+                None if body.len() < length => return Peek::More,
+                None => self.state = State::Unclear,
+            }
         }
     }
 
-    fn skip_value(&mut self) -> Result<(), Stop> {
-        let mut open = match self.after_space()? {
-            b'"' => return self.skip_string(),
-            b'{' | b'[' => 1usize,
-            // A number or a word: ends before what follows it.
-            _ => loop {
-                match self.bytes.get(self.at).ok_or(Stop::End)? {
-                    b',' | b'}' => return Ok(()),
-                    _ => self.at += 1,
+    /// The state behind the next token; `None` where the bytes end in it.
+    fn step(&mut self, body: &[u8]) -> Option<State> {
+        Some(match self.state {
+            State::Open => match self.after_space(body)? {
+                b'{' => State::Key,
+                _ => State::Unclear,
+            },
+            State::Key => match self.after_space(body)? {
+                b'"' => State::InKey(self.at),
+                _ => State::Unclear,
+            },
+            State::InKey(start) => match self.plain_text(body, start)? {
+                None => State::Unclear,
+                Some(text) => State::Colon(match text.of(body) {
+                    b"type" => Some(Slot::Kind),
+                    b"command" => Some(Slot::Command),
+                    b"event" => Some(Slot::Event),
+                    _ => None,
+                }),
+            },
+            State::Colon(slot) => match self.after_space(body)? {
+                b':' => State::Value(slot),
+                _ => State::Unclear,
+            },
+            State::Value(Some(slot)) => match self.after_space(body)? {
+                b'"' => State::InText(slot, self.at),
+                _ => State::Unclear,
+            },
+            State::Value(None) => match self.after_space(body)? {
+                b'"' => State::InString(0),
+                b'{' | b'[' => State::Nested(1),
+                _ => State::Scalar,
+            },
+            State::InText(slot, start) => match self.plain_text(body, start)? {
+                None => State::Unclear,
+                text => {
+                    let slot = match slot {
+                        Slot::Kind => &mut self.kind,
+                        Slot::Command => &mut self.command,
+                        Slot::Event => &mut self.event,
+                    };
+                    match slot {
+                        // Readers differ about which of two equal keys counts.
+                        Some(_) => State::Unclear,
+                        None => {
+                            *slot = text;
+                            State::After
+                        }
+                    }
                 }
             },
+            State::InString(open) => {
+                self.skip_string(body)?;
+                if open == 0 {
+                    State::After
+                } else {
+                    State::Nested(open)
+                }
+            }
+            State::Nested(open) => match self.next_of(body, b"\"{[}]")? {
+                b'"' => State::InString(open),
+                b'{' | b'[' => State::Nested(open + 1),
+                _ if open == 1 => State::After,
+                _ => State::Nested(open - 1),
+            },
+            State::Scalar => {
+                self.next_of(body, b",}")?;
+                // What ends it is looked at again.
+                self.at -= 1;
+                State::After
+            }
+            State::After => match self.after_space(body)? {
+                b',' => State::Key,
+                b'}' => State::Over,
+                _ => State::Unclear,
+            },
+            ended @ (State::Over | State::Unclear) => ended,
+        })
+    }
+
+    fn known<'a>(&self, body: &'a [u8]) -> Option<Peek<'a>> {
+        let (kind, name) = match self.kind?.of(body) {
+            b"request" => (MessageType::Request, self.command?),
+            b"response" => (MessageType::Response, self.command?),
+            b"event" => (MessageType::Event, self.event?),
+            _ => return None,
         };
-        while open > 0 {
-            match self.byte()? {
-                b'"' => self.skip_string()?,
-                b'{' | b'[' => open += 1,
-                b'}' | b']' => open -= 1,
-                _ => {}
+        Some(Peek::Known(kind, name.of(body)))
+    }
+
+    /// Takes the next byte that is no white space.
+    fn after_space(&mut self, body: &[u8]) -> Option<u8> {
+        loop {
+            let byte = *body.get(self.at)?;
+            self.at += 1;
+            if !matches!(byte, b' ' | b'\t' | b'\r' | b'\n') {
+                return Some(byte);
             }
         }
-        Ok(())
+    }
+
+    /// Takes the next byte that is one of `wanted`, and what is before it.
+    fn next_of(&mut self, body: &[u8], wanted: &[u8]) -> Option<u8> {
+        let found = body[self.at..].iter().position(|b| wanted.contains(b));
+        self.at = found.map_or(body.len(), |n| self.at + n + 1);
+        found.map(|_| body[self.at - 1])
+    }
+
+    /// Takes the rest of a string that began at `start`, and its closing quote; `Some(None)` if it has escapes.
+    fn plain_text(&mut self, body: &[u8], start: usize) -> Option<Option<Text>> {
+        let found = memchr2(b'"', b'\\', &body[self.at..]);
+        self.at = found.map_or(body.len(), |n| self.at + n + 1);
+        found?;
+        let end = self.at - 1;
+        Some((body[end] == b'"').then_some(Text { start, end }))
+    }
+
+    /// Takes the rest of a string and its closing quote.
+    fn skip_string(&mut self, body: &[u8]) -> Option<()> {
+        while let Some(n) = memchr2(b'"', b'\\', &body[self.at..]) {
+            self.at += n;
+            if body[self.at] == b'"' {
+                self.at += 1;
+                return Some(());
+            }
+            if self.at + 1 == body.len() {
+                // The next time from the backslash on.
+                return None;
+            }
+            self.at += 2;
+        }
+        self.at = body.len();
+        None
+    }
+}
+
+impl Text {
+    fn of(self, body: &[u8]) -> &[u8] {
+        &body[self.start..self.end]
     }
 }
 
@@ -196,6 +279,10 @@ mod tests {
 
     fn whole(text: &str, depth: Depth) -> Peek<'_> {
         peek(text.as_bytes(), text.len(), depth)
+    }
+
+    fn peek(body: &[u8], length: usize, depth: Depth) -> Peek<'_> {
+        Walk::new(depth).peek(body, length)
     }
 
     #[test]
@@ -238,7 +325,42 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_walk_goes_on_from_where_the_bytes_ended_and_never_looks_back() {
+        let body = format!(
+            r#"{{"a": {{"x": ["{}", "\\\""]}}, "type": "#,
+            "y".repeat(100_000)
+        );
+        let mut walk = Walk::new(Depth::Whole);
+        for end in (0..body.len()).step_by(100) {
+            let seen = &body.as_bytes()[..end];
+            assert_eq!(walk.peek(seen, 200_000), Peek::More);
+            assert!(walk.at + 1 >= end, "all but a backslash is behind it");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn a_walk_in_pieces_finds_what_a_walk_over_the_whole_finds(
+            text in "\\{(\"(type|command|event|a|b)\" ?:(\"(request|event|x|(\\\\\"|y){0,3})\"|1|\\{\"z\": ?\\[\"\\\\\\\\\"\\]\\}),? ?){0,6}\\}?",
+            cuts in proptest::collection::vec(0usize..150, 0..12),
+            deciding in any::<bool>(),
+        ) {
+            let depth = if deciding { Depth::Deciding } else { Depth::Whole };
+            let body = text.as_bytes();
+            let mut ends: Vec<_> = cuts.into_iter().map(|cut| cut.min(body.len())).collect();
+            ends.sort_unstable();
+            ends.push(body.len());
+            let mut walk = Walk::new(depth);
+            for end in ends {
+                let seen = walk.peek(&body[..end], body.len());
+                prop_assert_eq!(seen, peek(&body[..end], body.len(), depth));
+                if seen != Peek::More {
+                    prop_assert_eq!(seen, whole(&text, depth));
+                }
+            }
+        }
+
         #[test]
         fn what_is_known_agrees_with_a_json_parser(text in "[{}\\[\\]\",:\\\\a ]{0,40}", name in "[a-z]{1,8}", event in any::<bool>()) {
             let (kind, key) = if event { ("event", "event") } else { ("request", "command") };

@@ -1,10 +1,10 @@
 //! Where frames begin and end in a passing stream, and which of them have to be held.
 //!
-//! Pure: [`super::splice`] feeds it chunks. A frame that nobody has to see is forwarded from the chunk it
-//! came in; only a frame whose beginning does not decide yet, or one that is captured, is copied.
+//! Pure. [`super::splice`] holds what was read and asks what to do with the front of it. A frame that nobody has to
+//! see is let go as soon as its beginning decides that; what is asked about again is not looked at again.
 
-use super::codec::{FrameError, MAX_HEADER, header};
-use super::peek::{Depth, MessageType, Peek, peek};
+use super::codec::{FrameError, header};
+use super::peek::{Depth, MessageType, Peek, Walk};
 
 /// Bytes of a body that are looked at before it is captured for want of an answer ([`Depth::Deciding`]).
 const WINDOW: usize = 512;
@@ -22,39 +22,41 @@ pub struct Rules {
     pub max_passed: usize,
 }
 
-/// What to do with the next bytes of the chunk.
+/// What to do with the front of the bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step {
     /// Forward this many.
     Forward(usize),
-    /// This many were kept; nothing to forward yet.
-    Keep(usize),
-    /// This many were taken; first forward these kept ones.
-    Release(usize, Vec<u8>),
-    /// This many were taken, and they complete this body, which is not forwarded.
-    Captured(usize, Vec<u8>),
-}
-
-#[derive(Debug)]
-enum At {
-    /// Before a frame or in its header.
-    Start,
-    /// In a body that passes, with so many bytes to come.
-    Passing(usize),
-    /// In a frame of (header, body) bytes that is kept, to be decided or captured.
-    Kept {
+    /// Nothing until there are more.
+    More,
+    /// Take a frame of so many bytes, of which the first are its header; it is not forwarded.
+    Captured {
+        /// Length of the header in bytes.
         head: usize,
-        body: usize,
-        captured: bool,
+        /// Length of the whole in bytes.
+        frame: usize,
     },
 }
 
-/// State between chunks.
+#[derive(Debug, Clone, Copy)]
+enum At {
+    /// Before a frame or in its header.
+    Start,
+    /// In a frame of (header, body) bytes that is not decided on.
+    Open { head: usize, body: usize },
+    /// In a frame of (header, whole) bytes that is captured.
+    Captured { head: usize, frame: usize },
+    /// In a body that passes, with so many bytes to come.
+    Passing(usize),
+}
+
+/// Where the stream is.
 #[derive(Debug)]
 pub struct Scanner {
     rules: Rules,
     at: At,
-    kept: Vec<u8>,
+    /// Of the frame that is not decided on.
+    walk: Walk,
 }
 
 impl Scanner {
@@ -63,7 +65,7 @@ impl Scanner {
         Self {
             rules,
             at: At::Start,
-            kept: Vec::new(),
+            walk: Walk::new(rules.depth),
         }
     }
 
@@ -72,147 +74,57 @@ impl Scanner {
         !matches!(self.at, At::Passing(_))
     }
 
-    /// What to do with the start of `chunk`, which is not empty. To be called again for the rest.
+    /// How many bytes may have to be held before the next [`Step`] that takes any, as far as that is known; else 0.
+    pub fn expected(&self) -> usize {
+        match self.at {
+            At::Start | At::Passing(_) => 0,
+            At::Open { head, body } => head + body,
+            At::Captured { frame, .. } => frame,
+        }
+    }
+
+    /// What to do with the front of `bytes`, which are not empty: those that no step has taken yet. After
+    /// [`Step::More`] they have to begin with the same bytes again.
     ///
     /// # Errors
     /// [`FrameError`] where the stream is not DAP or a frame is over a limit: the stream cannot be followed further.
-    pub fn step(&mut self, chunk: &[u8]) -> Result<Step, FrameError> {
+    pub fn step(&mut self, bytes: &[u8]) -> Result<Step, FrameError> {
+        if let At::Start = self.at {
+            let Some((head, body)) = header(bytes, self.rules.max_passed)? else {
+                return Ok(Step::More);
+            };
+            self.walk = Walk::new(self.rules.depth);
+            self.at = At::Open { head, body };
+        }
+        if let At::Open { head, body } = self.at {
+            let frame = head + body;
+            let seen = &bytes[head..bytes.len().min(frame)];
+            self.at = match self.decide(seen, body)? {
+                None => return Ok(Step::More),
+                Some(true) => At::Captured { head, frame },
+                Some(false) => At::Passing(frame),
+            };
+        }
         match self.at {
             At::Passing(left) => {
-                let now = left.min(chunk.len());
-                self.at = if now == left {
-                    At::Start
-                } else {
-                    At::Passing(left - now)
+                let now = left.min(bytes.len());
+                self.at = match left - now {
+                    0 => At::Start,
+                    left => At::Passing(left),
                 };
                 Ok(Step::Forward(now))
             }
-            At::Start if self.kept.is_empty() => self.start(chunk),
-            At::Start => self.finish_header(chunk),
-            At::Kept {
-                head,
-                body,
-                captured,
-            } => self.keep_on(chunk, head, body, captured),
-        }
-    }
-
-    fn start(&mut self, chunk: &[u8]) -> Result<Step, FrameError> {
-        let Some((head, body)) = header(chunk, self.rules.max_passed)? else {
-            self.kept.extend_from_slice(chunk);
-            return Ok(Step::Keep(chunk.len()));
-        };
-        let end = chunk.len().min(head + body);
-        match self.decide(&chunk[head..end], body)? {
-            Some(false) => {
-                if end < head + body {
-                    self.at = At::Passing(head + body - end);
-                }
-                Ok(Step::Forward(end))
+            At::Captured { head, frame } if bytes.len() >= frame => {
+                self.at = At::Start;
+                Ok(Step::Captured { head, frame })
             }
-            decided => self.keep(&chunk[..end], head, body, decided.is_some()),
+            _ => Ok(Step::More),
         }
-    }
-
-    /// One byte at a time, so that no byte of what follows the header is taken with it. Rare: a header
-    /// that was cut by the end of a chunk.
-    fn finish_header(&mut self, chunk: &[u8]) -> Result<Step, FrameError> {
-        for (i, byte) in chunk.iter().enumerate() {
-            self.kept.push(*byte);
-            let complete = self.kept.ends_with(b"\r\n\r\n") || self.kept.len() == MAX_HEADER;
-            if complete && let Some((head, body)) = header(&self.kept, self.rules.max_passed)? {
-                self.at = At::Kept {
-                    head,
-                    body,
-                    captured: false,
-                };
-                return if body == 0 {
-                    self.judge(i + 1, head, body)
-                } else {
-                    Ok(Step::Keep(i + 1))
-                };
-            }
-        }
-        Ok(Step::Keep(chunk.len()))
-    }
-
-    fn keep_on(
-        &mut self,
-        chunk: &[u8],
-        head: usize,
-        body: usize,
-        captured: bool,
-    ) -> Result<Step, FrameError> {
-        let wanted = match self.rules.depth {
-            Depth::Deciding if !captured => head + body.min(WINDOW),
-            _ => head + body,
-        };
-        let now = chunk.len().min(wanted.saturating_sub(self.kept.len()));
-        self.kept.extend_from_slice(&chunk[..now]);
-        if captured {
-            Ok(self.complete(now, head, body))
-        } else {
-            self.judge(now, head, body)
-        }
-    }
-
-    /// Decides on the kept bytes, of which `now` are new.
-    fn judge(&mut self, now: usize, head: usize, body: usize) -> Result<Step, FrameError> {
-        match self.decide(&self.kept[head..], body)? {
-            None => Ok(Step::Keep(now)),
-            Some(true) => {
-                self.at = At::Kept {
-                    head,
-                    body,
-                    captured: true,
-                };
-                Ok(self.complete(now, head, body))
-            }
-            Some(false) => {
-                let left = head + body - self.kept.len();
-                self.at = if left == 0 {
-                    At::Start
-                } else {
-                    At::Passing(left)
-                };
-                Ok(Step::Release(now, std::mem::take(&mut self.kept)))
-            }
-        }
-    }
-
-    fn keep(
-        &mut self,
-        bytes: &[u8],
-        head: usize,
-        body: usize,
-        captured: bool,
-    ) -> Result<Step, FrameError> {
-        self.kept.extend_from_slice(bytes);
-        self.at = At::Kept {
-            head,
-            body,
-            captured,
-        };
-        Ok(if captured {
-            self.complete(bytes.len(), head, body)
-        } else {
-            Step::Keep(bytes.len())
-        })
-    }
-
-    fn complete(&mut self, now: usize, head: usize, body: usize) -> Step {
-        if self.kept.len() < head + body {
-            return Step::Keep(now);
-        }
-        self.at = At::Start;
-        let mut frame = std::mem::take(&mut self.kept);
-        frame.drain(..head);
-        Step::Captured(now, frame)
     }
 
     /// Whether the message that begins with `seen` is captured; `None` while that is open.
-    fn decide(&self, seen: &[u8], body: usize) -> Result<Option<bool>, FrameError> {
-        let captured = match peek(seen, body, self.rules.depth) {
+    fn decide(&mut self, seen: &[u8], body: usize) -> Result<Option<bool>, FrameError> {
+        let captured = match self.walk.peek(seen, body) {
             Peek::Known(kind, name) => (self.rules.captures)(kind, name),
             Peek::Unclear => true,
             Peek::More if self.rules.depth == Depth::Deciding && seen.len() >= WINDOW => true,
@@ -259,25 +171,18 @@ mod tests {
     fn run(depth: Depth, chunks: &[&[u8]]) -> Result<(Vec<u8>, Vec<Vec<u8>>), FrameError> {
         let mut scanner = Scanner::new(rules(depth));
         let (mut forwarded, mut captured) = (Vec::new(), Vec::new());
+        let mut held = Vec::new();
         for chunk in chunks {
-            let mut rest = *chunk;
-            while !rest.is_empty() {
-                let taken = match scanner.step(rest)? {
-                    Step::Forward(n) => {
-                        forwarded.extend_from_slice(&rest[..n]);
-                        n
+            held.extend_from_slice(chunk);
+            while !held.is_empty() {
+                match scanner.step(&held)? {
+                    Step::Forward(n) => forwarded.extend(held.drain(..n)),
+                    Step::More => break,
+                    Step::Captured { head, frame } => {
+                        captured.push(held[head..frame].to_vec());
+                        held.drain(..frame);
                     }
-                    Step::Keep(n) => n,
-                    Step::Release(n, kept) => {
-                        forwarded.extend_from_slice(&kept);
-                        n
-                    }
-                    Step::Captured(n, body) => {
-                        captured.push(body);
-                        n
-                    }
-                };
-                rest = &rest[taken..];
+                }
             }
         }
         Ok((forwarded, captured))
@@ -329,6 +234,23 @@ mod tests {
     fn an_empty_body_is_captured_and_so_seen() {
         let (_, captured) = run(Depth::Whole, &[b"Content-Length: 0\r\n", b"\r\n"]).unwrap();
         assert_eq!(captured, [b""]);
+    }
+
+    #[test]
+    fn a_long_message_in_small_pieces_takes_no_longer_than_its_length_demands() {
+        let mut wire = Vec::new();
+        put_frame(&mut wire, &message("pass", 4 << 20, true));
+        let mut scanner = Scanner::new(Rules {
+            max_captured: 1 << 23,
+            max_passed: 1 << 23,
+            ..rules(Depth::Whole)
+        });
+        // Walked from the start each time, this would be 130 GB.
+        for end in (1..wire.len()).step_by(64) {
+            assert_eq!(scanner.step(&wire[..end]), Ok(Step::More));
+            assert!(scanner.between_frames());
+        }
+        assert_eq!(scanner.step(&wire), Ok(Step::Forward(wire.len())));
     }
 
     proptest! {

@@ -1,29 +1,24 @@
 //! The relay proper: bytes between one client and one worker, after attach.
 //!
 //! Owned by [`super::worker`], which is told of captured messages and of ends, and may put messages of its own
-//! between frames. A direction that is idle holds no buffer: bytes are read into one scratch buffer of the
-//! thread and written from it at once; only what the other side does not take yet is copied. Each poll moves
-//! a bounded amount, so that a bulk transfer does not starve the session beside it.
+//! between frames. A direction that is idle holds no buffer; one that is not reads, decides and writes in the
+//! same memory, without copies. Each poll moves a bounded amount, so that a bulk transfer does not starve the
+//! session beside it.
 
-use std::cell::RefCell;
+mod buffer;
+
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use self::buffer::Buffer;
 use super::codec::FrameError;
 use super::scanner::{Rules, Scanner, Step};
 
-/// Bytes read at once. Larger reads make fewer system calls; this is what a TCP receive buffer typically has to give.
-const SCRATCH: usize = 64 * 1024;
-
-/// Reads of one direction before other sessions get their turn.
-const TURNS: usize = 2;
-
-thread_local! {
-    static SCRATCH_BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; SCRATCH].into_boxed_slice());
-}
+/// Bytes read of one direction before other sessions get their turn.
+const TURN: usize = 128 * 1024;
 
 /// One end of the splice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,16 +56,28 @@ pub struct Splice<C, W> {
 #[derive(Debug)]
 struct Lane {
     scanner: Scanner,
-    /// Read but not scanned: what came behind a captured frame.
-    unscanned: Vec<u8>,
-    /// To be written, from `sent` on.
-    pending: Vec<u8>,
-    sent: usize,
-    /// Whole frames of the relay's own, waiting for the space between two frames.
+    /// First what passes and is to be written, then what is not decided on.
+    buffer: Buffer,
+    /// How much of it passes.
+    passing: usize,
+    /// What the scanner found behind that; told once everything before it is written.
+    found: Option<Found>,
+    /// Whole frames of the relay's own, for the space between two frames; so much of them is written.
     inserts: Vec<u8>,
+    inserted: usize,
+    /// Something was written since the last flush.
+    unflushed: bool,
     eof: Eof,
     close: Close,
     bytes: u64,
+}
+
+#[derive(Debug)]
+enum Found {
+    /// A captured frame: its length, and that of its header.
+    Captured { head: usize, frame: usize },
+    /// The end of what can be understood.
+    Malformed(FrameError),
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -125,7 +132,9 @@ where
     /// Sends `frames` (whole ones) to `to`, at the next space between two frames.
     pub fn insert(&mut self, to: Side, frames: &[u8]) {
         let lane = self.lane_towards(to);
-        lane.inserts.extend_from_slice(frames);
+        if lane.close != Close::Done {
+            lane.inserts.extend_from_slice(frames);
+        }
     }
 
     /// Ends the writing half towards `to` once everything is written: a half-close is passed on.
@@ -147,7 +156,7 @@ where
             Side::Client => &self.down,
             Side::Worker => &self.up,
         };
-        lane.pending.is_empty() && (lane.inserts.is_empty() || !lane.scanner.between_frames())
+        lane.passing == 0 && (lane.inserts.is_empty() || !lane.scanner.between_frames())
     }
 
     /// The next event. Cancel safe: all state is in `self`.
@@ -190,22 +199,14 @@ where
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<SpliceEvent> {
-        SCRATCH_BUFFER.with_borrow_mut(|scratch| {
-            // The small direction first: a person's "step" does not wait behind output.
-            if let Poll::Ready(turn) = self
-                .up
-                .poll(cx, &mut self.client, &mut self.worker, scratch)
-            {
-                return Poll::Ready(turn.event(Side::Client, Side::Worker));
-            }
-            if let Poll::Ready(turn) =
-                self.down
-                    .poll(cx, &mut self.worker, &mut self.client, scratch)
-            {
-                return Poll::Ready(turn.event(Side::Worker, Side::Client));
-            }
-            Poll::Pending
-        })
+        // The small direction first: a person's "step" does not wait behind output.
+        if let Poll::Ready(turn) = self.up.poll(cx, &mut self.client, &mut self.worker) {
+            return Poll::Ready(turn.event(Side::Client, Side::Worker));
+        }
+        if let Poll::Ready(turn) = self.down.poll(cx, &mut self.worker, &mut self.client) {
+            return Poll::Ready(turn.event(Side::Worker, Side::Client));
+        }
+        Poll::Pending
     }
 }
 
@@ -222,43 +223,59 @@ impl Turn {
 }
 
 impl Lane {
-    fn new(rules: Rules, unscanned: Vec<u8>) -> Self {
+    fn new(rules: Rules, read_before: Vec<u8>) -> Self {
         Self {
             scanner: Scanner::new(rules),
-            bytes: unscanned.len() as u64,
-            unscanned,
-            pending: Vec::new(),
-            sent: 0,
+            bytes: read_before.len() as u64,
+            buffer: Buffer::new(read_before),
+            passing: 0,
+            found: None,
             inserts: Vec::new(),
+            inserted: 0,
+            unflushed: false,
             eof: Eof::Open,
             close: Close::No,
         }
     }
 
-    fn poll<R, T>(
-        &mut self,
-        cx: &mut Context<'_>,
-        from: &mut R,
-        to: &mut T,
-        scratch: &mut [u8],
-    ) -> Poll<Turn>
+    fn poll<R, T>(&mut self, cx: &mut Context<'_>, from: &mut R, to: &mut T) -> Poll<Turn>
     where
         R: AsyncRead + Unpin,
         T: AsyncWrite + Unpin,
     {
-        let mut turns = 0;
+        let turn = self.advance(cx, from, to);
+        if turn.is_pending() {
+            self.buffer.park();
+        }
+        turn
+    }
+
+    fn advance<R, T>(&mut self, cx: &mut Context<'_>, from: &mut R, to: &mut T) -> Poll<Turn>
+    where
+        R: AsyncRead + Unpin,
+        T: AsyncWrite + Unpin,
+    {
+        let mut moved = 0;
         loop {
-            // First what was put in place of a captured frame, then what came behind it.
-            self.place_inserts();
-            if !self.unscanned.is_empty() {
-                let chunk = std::mem::take(&mut self.unscanned);
-                if let Some(turn) = self.scan(cx, &chunk, to) {
-                    return Poll::Ready(turn);
+            self.scan();
+            let written = self.poll_write(cx, to);
+            if let Some(Found::Malformed(error)) = self.found.take_if(|f| f.is_end()) {
+                // The session ends; that does not wait for a peer that takes nothing.
+                self.eof = Eof::Told;
+                self.buffer.truncate(self.passing);
+                return Poll::Ready(Turn::Malformed(error));
+            }
+            match ready!(written) {
+                Ok(()) => {}
+                Err(error) => {
+                    self.drop_rest();
+                    return Poll::Ready(Turn::WriteFailed(error));
                 }
             }
-            self.place_inserts();
-            if let Err(error) = ready!(self.poll_drain(cx, to)) {
-                return Poll::Ready(Turn::WriteFailed(error));
+            if let Some(Found::Captured { head, frame }) = self.found.take() {
+                let body = self.buffer.filled()[head..frame].to_vec();
+                self.buffer.consume(frame);
+                return Poll::Ready(Turn::Captured(body));
             }
             if self.close == Close::Wanted {
                 let closed = ready!(Pin::new(&mut *to).poll_shutdown(cx));
@@ -273,114 +290,135 @@ impl Lane {
                     self.eof = Eof::Told;
                     return Poll::Ready(Turn::Eof);
                 }
-                Eof::Told => return Poll::Pending,
+                Eof::Told => {
+                    // What is left is part of a frame that will never be whole.
+                    self.buffer.clear();
+                    return Poll::Pending;
+                }
             }
-            if turns == TURNS {
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
+            if moved >= TURN {
+                return yield_turn(cx);
             }
-            turns += 1;
-            let mut buffer = ReadBuf::new(scratch);
-            match ready!(Pin::new(&mut *from).poll_read(cx, &mut buffer)) {
+            match ready!(self.poll_read(cx, from)) {
                 Err(error) => {
                     self.eof = Eof::Told;
                     return Poll::Ready(Turn::ReadFailed(error));
                 }
-                Ok(()) if buffer.filled().is_empty() => self.eof = Eof::Seen,
-                Ok(()) => {
-                    let read = buffer.filled().len();
+                Ok(0) => self.eof = Eof::Seen,
+                Ok(read) => {
+                    moved += read;
                     self.bytes += read as u64;
                     if self.close == Close::Done {
-                        continue; // nobody is there to take it
-                    }
-                    if let Some(turn) = self.scan(cx, &scratch[..read], to) {
-                        return Poll::Ready(turn);
+                        self.buffer.clear(); // nobody is there to take it
                     }
                 }
             }
         }
     }
 
-    /// Forwards what passes of `chunk`; stops behind a captured frame and keeps the rest for later.
-    fn scan<T: AsyncWrite + Unpin>(
-        &mut self,
-        cx: &mut Context<'_>,
-        chunk: &[u8],
-        to: &mut T,
-    ) -> Option<Turn> {
-        let (mut start, mut at) = (0, 0);
-        while at < chunk.len() {
-            if at > start && !self.inserts.is_empty() && self.scanner.between_frames() {
-                self.forward(cx, &chunk[start..at], to);
-                start = at;
+    /// Goes through what was read, up to where something has to be done first.
+    fn scan(&mut self) {
+        while self.found.is_none() && !self.inserts_now() {
+            let rest = &self.buffer.filled()[self.passing..];
+            if rest.is_empty() {
+                return;
             }
-            let step = match self.scanner.step(&chunk[at..]) {
-                Ok(step) => step,
-                Err(error) => {
-                    self.forward(cx, &chunk[start..at], to);
-                    return Some(Turn::Malformed(error));
+            match self.scanner.step(rest) {
+                Ok(Step::Forward(n)) => self.passing += n,
+                Ok(Step::More) => return,
+                Ok(Step::Captured { head, frame }) => {
+                    self.found = Some(Found::Captured { head, frame });
                 }
-            };
-            if let Step::Forward(n) = step {
-                at += n;
-                continue;
+                Err(error) => self.found = Some(Found::Malformed(error)),
             }
-            self.forward(cx, &chunk[start..at], to);
-            match step {
-                Step::Forward(n) | Step::Keep(n) => at += n,
-                Step::Release(n, kept) => {
-                    self.forward(cx, &kept, to);
-                    at += n;
-                }
-                Step::Captured(n, body) => {
-                    self.unscanned.extend_from_slice(&chunk[at + n..]);
-                    return Some(Turn::Captured(body));
-                }
-            }
-            start = at;
-        }
-        self.forward(cx, &chunk[start..at], to);
-        None
-    }
-
-    /// Writes `bytes` now if nothing is before them, and keeps what does not go.
-    fn forward<T: AsyncWrite + Unpin>(&mut self, cx: &mut Context<'_>, bytes: &[u8], to: &mut T) {
-        let mut rest = bytes;
-        while self.pending.is_empty() && !rest.is_empty() {
-            // An error shows again when the rest is drained; the lane is polled until then.
-            match Pin::new(&mut *to).poll_write(cx, rest) {
-                Poll::Ready(Ok(n)) if n > 0 => rest = &rest[n..],
-                _ => break,
-            }
-        }
-        self.pending.extend_from_slice(rest);
-        self.place_inserts();
-    }
-
-    fn place_inserts(&mut self) {
-        if !self.inserts.is_empty() && self.scanner.between_frames() {
-            self.pending.append(&mut self.inserts);
         }
     }
 
-    fn poll_drain<T: AsyncWrite + Unpin>(
+    /// The relay's own frames go before anything else does.
+    fn inserts_now(&self) -> bool {
+        !self.inserts.is_empty() && self.scanner.between_frames()
+    }
+
+    /// Writes all that may go.
+    fn poll_write<T: AsyncWrite + Unpin>(
         &mut self,
         cx: &mut Context<'_>,
         to: &mut T,
     ) -> Poll<io::Result<()>> {
-        while self.sent < self.pending.len() {
-            match ready!(Pin::new(&mut *to).poll_write(cx, &self.pending[self.sent..])) {
-                Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                Ok(n) => self.sent += n,
-                Err(error) => return Poll::Ready(Err(error)),
+        loop {
+            while self.passing > 0 {
+                let passing = &self.buffer.filled()[..self.passing];
+                let n = ready!(poll_some(cx, to, passing))?;
+                self.unflushed = true;
+                self.buffer.consume(n);
+                self.passing -= n;
             }
+            if !self.inserts_now() {
+                break;
+            }
+            while self.inserted < self.inserts.len() {
+                self.inserted += ready!(poll_some(cx, to, &self.inserts[self.inserted..]))?;
+                self.unflushed = true;
+            }
+            self.inserts = Vec::new();
+            self.inserted = 0;
+            self.scan();
         }
-        // Given back, not kept for next time: an idle session holds no buffers.
-        self.pending = Vec::new();
-        self.inserts.shrink_to_fit();
-        self.sent = 0;
-        Pin::new(to).poll_flush(cx)
+        if self.unflushed {
+            ready!(Pin::new(to).poll_flush(cx))?;
+            self.unflushed = false;
+        }
+        Poll::Ready(Ok(()))
     }
+
+    fn poll_read<R: AsyncRead + Unpin>(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut R,
+    ) -> Poll<io::Result<usize>> {
+        let mut space = ReadBuf::new(self.buffer.space(self.scanner.expected()));
+        ready!(Pin::new(from).poll_read(cx, &mut space))?;
+        let read = space.filled().len();
+        self.buffer.add(read);
+        Poll::Ready(Ok(read))
+    }
+
+    /// Nothing can be written any more.
+    fn drop_rest(&mut self) {
+        self.buffer.clear();
+        self.passing = 0;
+        self.found = None;
+        self.inserts = Vec::new();
+        self.inserted = 0;
+        self.unflushed = false;
+        self.close = Close::Done;
+    }
+}
+
+impl Found {
+    fn is_end(&self) -> bool {
+        matches!(self, Self::Malformed(_))
+    }
+}
+
+fn poll_some<T: AsyncWrite + Unpin>(
+    cx: &mut Context<'_>,
+    to: &mut T,
+    bytes: &[u8],
+) -> Poll<io::Result<usize>> {
+    match ready!(Pin::new(to).poll_write(cx, bytes))? {
+        0 => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+        n => Poll::Ready(Ok(n)),
+    }
+}
+
+/// Goes on after everybody else who can, and after a look at who can: with a plain wake the runtime would look only
+/// at every 61st turn, and a small message would wait for all of those.
+fn yield_turn<T>(cx: &mut Context<'_>) -> Poll<T> {
+    if pin!(tokio::task::yield_now()).poll(cx).is_ready() {
+        cx.waker().wake_by_ref();
+    }
+    Poll::Pending
 }
 
 #[cfg(test)]

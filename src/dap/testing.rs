@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::registry::{Breakpoint, BreakpointId, Kind, Names, Reason, State};
+use crate::registry::{
+    Breakpoint, BreakpointId, ClusterStatus, Kind, Names, Reason, Snapshot, State,
+};
 
 /// A paused worker number `n` that runs `name`.
 pub(crate) fn paused(name: &str, n: u8) -> Breakpoint {
@@ -27,5 +29,20 @@ pub(crate) fn paused(name: &str, n: u8) -> Breakpoint {
         first_seen: SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 + u64::from(n)),
         stop: 1,
         state: State::Paused,
+    }
+}
+
+/// A list of these, of the cluster `default`.
+pub(crate) fn snapshot(live: Vec<Breakpoint>) -> Snapshot {
+    let status = ClusterStatus {
+        name: "default".into(),
+        ray_version: None,
+        polled: None,
+        trouble: None,
+    };
+    Snapshot {
+        live: live.into_iter().map(Arc::new).collect(),
+        ended: Vec::new(),
+        clusters: vec![status],
     }
 }

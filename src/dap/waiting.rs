@@ -7,11 +7,10 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
-use super::breakpoints_answer;
 use super::conversation::Conversation;
 use super::message::{Request, notice};
-use super::selection::{Refusal, Wish, fits};
-use super::{hang_up, refuse};
+use super::refusal::{Refusal, hang_up, refuse};
+use super::wish::{Wish, fits};
 use crate::registry::{BreakpointId, Snapshot};
 use crate::session::{Context, Permit};
 use crate::telemetry::metrics::Outcome;
@@ -38,7 +37,7 @@ where
     let what = wish
         .task
         .as_deref()
-        .map(|task| format!(" in \"{}\"", super::clean(task, 60)))
+        .map(|task| format!(" in \"{}\"", super::message::clean(task, 60)))
         .unwrap_or_default();
     let waits = notice(&format!("waiting for the next breakpoint{what}"), false);
     client.send(&waits).await.map_err(|_| Outcome::Client)?;
@@ -51,7 +50,7 @@ where
                 let leaving = matches!(request.command.as_str(), "disconnect" | "terminate");
                 let answer = match request.command.as_str() {
                     _ if leaving => request.success(Value::Null),
-                    command if command.starts_with("set") => request.success(breakpoints_answer(&request.arguments)),
+                    command if command.starts_with("set") => request.breakpoints_taken(),
                     "threads" => request.success(serde_json::json!({"threads": []})),
                     _ => request.failure("this session still waits for a task to stop at a breakpoint"),
                 };

@@ -15,13 +15,13 @@ use super::codec::{frame, parse, put_frame};
 use super::conversation::Conversation;
 use super::message::{Request, event, notice};
 use super::peek::Depth;
-use super::refuse;
+use super::refusal::refuse;
 use super::rewrite;
 use super::scanner::Rules;
 use super::splice::{Side, Splice, SpliceEvent};
 use crate::registry::Reason;
 use crate::session::{Context, Permit, Session};
-use crate::telemetry::metrics::{Outcome, SessionProtocol};
+use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 use crate::upstream::{self, ConnectError};
 
 /// How long the head is asked why a worker died before the client is told that it did.
@@ -67,6 +67,7 @@ where
         Ok(worker) => worker,
         Err(why) => {
             debug!(%why, breakpoint = %breakpoint.id, "worker not reached");
+            context.metrics.refused(RefusalKind::Upstream);
             let mut permit = permit;
             let sentence = match permit.ask_why_died(WHY_PATIENCE).await {
                 Some(death) => format!("{} is gone: {death}", breakpoint.title()),
@@ -450,10 +451,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     fn tell_death(&mut self, why: Option<&Arc<str>>) {
         match why {
             Some(_) => self.tell_reason(why),
-            None => self.tell(&notice(
-                "the worker's debugger closed the connection; the head does not say why",
-                true,
-            )),
+            None => {
+                // A node that is cut off or killed is noticed by Ray only after ten seconds or more.
+                let title = self.permit.breakpoint().title();
+                self.tell(&notice(
+                    &format!("the debugger of {title} closed the connection, and the head does not say why; its node may be lost"),
+                    true,
+                ));
+            }
         }
         if !self.terminated {
             self.terminated = true;

@@ -54,6 +54,8 @@ pub struct JobState {
     pub status: String,
     /// Ray's explanation of a failure.
     pub message: String,
+    /// The job in Ray's other lists, e.g. `02000000`; `None` until its driver runs.
+    pub job_id: Option<String>,
 }
 
 impl JobState {
@@ -139,6 +141,7 @@ impl HeadApi {
         Ok(JobState {
             status: text("status"),
             message: text("message"),
+            job_id: Some(text("job_id")).filter(|id| !id.is_empty()),
         })
     }
 

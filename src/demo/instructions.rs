@@ -78,11 +78,11 @@ Another terminal:
 Ray's dashboard, through the same port ({port}):
       http://{address}/
 
-Ctrl-C ends {}.\n\n",
+{}\n\n",
         if folder.is_some() {
-            "the demo and removes what it made"
+            "The demo ends with its job, or at Ctrl-C, and removes what it made."
         } else {
-            "the relay"
+            "Ctrl-C ends the relay."
         }
     );
     text

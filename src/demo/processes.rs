@@ -25,6 +25,16 @@ pub fn adopt_orphans() {
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
 }
 
+/// Whether `pid` is there and no zombie; where there is no `/proc`, whether it is there.
+pub fn is_alive(pid: i32) -> bool {
+    match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => parse_stat(&stat).is_none_or(|row| !row.zombie),
+        Err(_) => {
+            Pid::from_raw(pid).is_some_and(|pid| rustix::process::test_kill_process(pid).is_ok())
+        }
+    }
+}
+
 /// One row of the process table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Row {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
@@ -14,7 +15,7 @@ use super::detect::{Detection, ENOUGH, detect};
 use super::prefixed::Prefixed;
 use crate::session::Context;
 use crate::telemetry::metrics::{Protocol, RefusalKind};
-use crate::{dap, http};
+use crate::{dap, http, tcp};
 
 /// How long a refused connection may take to read the answer and close.
 const REFUSAL_LINGER: Duration = Duration::from_secs(2);
@@ -36,14 +37,12 @@ struct First {
 }
 
 /// Serves one connection to its end.
-pub(super) async fn serve<S>(
+pub(super) async fn serve(
     context: Arc<Context>,
-    mut stream: S,
+    mut stream: TcpStream,
     peer: SocketAddr,
     advertised: Option<u16>,
-) where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
+) {
     let listen = &context.config.listen;
     let started = Instant::now();
     let silent_at = started + listen.silence.min(listen.handshake_timeout);
@@ -56,6 +55,11 @@ pub(super) async fn serve<S>(
         }
     };
     context.metrics.connection(protocol(first.detection));
+    if first.detection == Detection::Dap
+        && let Err(error) = tcp::bound_silence(&stream)
+    {
+        debug!(%error, %peer, "cannot bound how long a client may be silent");
+    }
     let replayed = Prefixed::new(first.bytes.freeze(), stream);
     match first.detection {
         Detection::Http => {

@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use tracing::{debug, warn};
 
 use crate::session::Context;
-use crate::upstream::tune;
+use crate::tcp;
 
 /// Connections that the kernel holds while all permits are taken.
 const BACKLOG: u32 = 1024;
@@ -134,7 +134,7 @@ async fn serve(
     peer: SocketAddr,
     advertised: Option<u16>,
 ) {
-    if let Err(error) = tune(&stream, context.config.listen.keepalive) {
+    if let Err(error) = tcp::tune(&stream, context.config.listen.keepalive) {
         debug!(%error, %peer, "connection was gone before it was served");
         return;
     }

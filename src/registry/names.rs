@@ -168,12 +168,19 @@ pub(super) fn of_driver(job_id: &str, job: Option<&JobRow>) -> Found {
     }
 }
 
-/// `/opt/venv/bin/python3.11 train.py` as `python3.11 train.py`.
+/// `/opt/venv/bin/python3.11 /srv/jobs/train.py --lr 1` as `python3.11 train.py --lr 1`: the name is cut at some length,
+/// and what tells programs apart must not be lost to the folders they lie in.
 fn command(entrypoint: &str) -> String {
     let entrypoint = clean(entrypoint);
-    let (program, arguments) = entrypoint.split_once(' ').unwrap_or((&entrypoint, ""));
-    let program = program.rsplit('/').next().unwrap_or(program);
-    format!("{program} {arguments}").trim().to_owned()
+    let word = |word: &str| match word.starts_with('/') {
+        true => word.rsplit('/').next().unwrap_or(word).to_owned(),
+        false => word.to_owned(),
+    };
+    entrypoint
+        .split_whitespace()
+        .map(word)
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 fn task_name(row: &TaskRow) -> Cow<'_, str> {

@@ -1,7 +1,6 @@
 //! From the client's namespace through the relay's one port into paused tasks, as editors do it.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -9,33 +8,21 @@ use crate::support::dap_client::{DapClient, Editor, PATIENCE};
 use crate::support::eventually;
 use crate::support::namespaces::Cluster;
 use crate::support::ray::{self, NEWEST, OLDEST};
-use crate::support::relay::Relay;
+use crate::support::scene::Scene;
 
 /// Lines of `square` in tasks.py.
 const BREAKPOINT: u32 = 9;
 const RETURN: u32 = 11;
-
-/// Waits until the relay lists `count` paused workers with names, asked from the client.
-fn wait_listed(cluster: &Cluster, relay: &Relay, count: usize) {
-    let url = format!("{}/relay/v1/breakpoints", relay.url());
-    eventually("the relay's list", Duration::from_secs(60), || {
-        let (_, body) = cluster.get("client", &url, PATIENCE).ok()?;
-        let answer: Value = serde_json::from_slice(&body).ok()?;
-        let paused = answer["breakpoints"].as_array()?.iter();
-        let paused = paused.filter(|b| b["state"] == "paused" && b["task_id"].is_string());
-        (paused.count() == count).then_some(())
-    });
-}
 
 /// A VS Code with nothing but host and port: one child session for each of three paused tasks.
 async fn vs_code_gets_a_session_for_each_task(version: &str) {
     let Some(cluster) = Cluster::shared(version) else {
         return;
     };
-    let relay = Relay::beside(&cluster, &[]);
+    let scene = Scene::new(&cluster);
     let mut driver = cluster.start_driver("tasks.py", &[]);
-    wait_listed(&cluster, &relay, 3);
-    let address = relay.address();
+    scene.wait_listed(3);
+    let address = scene.relay.address();
     let host = address.ip().to_string();
     let file = ray::job("tasks.py");
     let file = file.to_str().unwrap();
@@ -97,44 +84,104 @@ async fn vs_code_oldest_ray() {
     vs_code_gets_a_session_for_each_task(OLDEST).await;
 }
 
-/// A client built like ray-debugger.nvim: the State API, then the host and port found there.
+/// Whoever reads the State API through the relay can know of a worker before the relay has polled: its
+/// address leads there all the same.
 #[tokio::test]
-async fn a_state_api_client_attaches_to_what_it_is_told() {
+async fn a_state_api_client_may_be_quicker_than_the_relays_poll() {
     let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
-    let relay = Relay::beside(&cluster, &[]);
-    let mut driver = cluster.start_driver("actor.py", &[]);
-    wait_listed(&cluster, &relay, 1);
-    let url = format!("{}/api/v0/workers?detail=1&limit=10000", relay.url());
-    let row = eventually("the worker's row", PATIENCE, || {
+    let config = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(config.path(), "[registry]\npoll_interval = \"8s\"\n").unwrap();
+    let scene = Scene::with(&cluster, &["--config", config.path().to_str().unwrap()]);
+    scene.idle_descriptors();
+    let mut driver = cluster.start_driver("tasks.py", &[]);
+    let url = format!("{}/api/v0/workers?detail=1&limit=10000", scene.relay.url());
+    let mut squares = Vec::new();
+    let rows = eventually("three rows", PATIENCE, || {
         let (status, body) = cluster.get("client", &url, PATIENCE).unwrap();
         assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
         let answer: Value = serde_json::from_slice(&body).unwrap();
         let rows = answer["data"]["result"]["result"].as_array().unwrap();
-        rows.iter()
-            .find(|row| row["is_alive"] == true && row["num_paused_threads"] == 1)
-            .cloned()
+        let paused = rows
+            .iter()
+            .filter(|row| row["is_alive"] == true && row["num_paused_threads"] == 1);
+        Some(paused.cloned().collect::<Vec<_>>()).filter(|rows| rows.len() == 3)
     });
-    let host = row["ip"].as_str().unwrap();
-    let port: u16 = row["debugger_port"]
-        .to_string()
-        .trim_matches('"')
-        .parse()
-        .unwrap();
-    assert_eq!(port, relay.address().port());
+    for row in rows {
+        let (host, port) = (row["ip"].as_str().unwrap(), scene.relay.address().port());
+        let mut client = scene.connect(Editor::Neovim).await;
+        client
+            .start(Editor::Neovim.attach(host, port, ""), None)
+            .await;
+        let (thread, _) = client.stopped().await;
+        let frames = client.frames(thread).await;
+        squares.push(client.evaluate(frames[0].id, "y").await);
+        client.resume(thread).await;
+        client.disconnect().await;
+    }
+    squares.sort();
+    assert_eq!(
+        squares,
+        ["16", "4", "9"],
+        "each address led to a worker of its own"
+    );
+    assert_eq!(driver.result(), json!([["head", 4], ["w1", 9], ["w2", 16]]));
+}
 
-    let mut client =
-        DapClient::connect_from(Editor::Neovim, &cluster, "client", relay.address()).await;
-    client
-        .start(Editor::Neovim.attach(host, port, ""), None)
+/// F5 before anything stops: sessions open as tasks stop, and again as the same worker stops again. Beside it, a client
+/// that can have one session only waits for the next stop.
+#[tokio::test]
+async fn what_stops_later_opens_later() {
+    let Some(cluster) = Cluster::shared(NEWEST) else {
+        return;
+    };
+    let scene = Scene::new(&cluster);
+    scene.idle_descriptors();
+    let mut parent = scene.connect(Editor::VsCode).await;
+    parent
+        .start(scene.arguments(Editor::VsCode, "", json!(null)), None)
         .await;
-    let (thread, _) = client.stopped().await;
-    let frames = client.frames(thread).await;
-    let add = frames.iter().find(|frame| frame.name.ends_with("add"));
-    let add = add.unwrap_or_else(|| panic!("{frames:?}"));
-    assert_eq!(client.evaluate(add.id, "self.total").await, "5");
-    client.resume(thread).await;
-    client.disconnect().await;
+    let mut driver = cluster.start_driver("reuse.py", &[]);
+    for method in ["Steps.first", "Steps.second"] {
+        let configuration = parent.child().await;
+        assert!(
+            configuration["name"].as_str().unwrap().starts_with(method),
+            "{configuration:?}"
+        );
+        let mut child = scene.connect(Editor::VsCode).await;
+        child.start(configuration, None).await;
+        let (thread, _) = child.stopped().await;
+        child.resume(thread).await;
+        child.disconnect().await;
+    }
+    assert_eq!(driver.result(), json!([1, 2]));
+    parent.disconnect().await;
+    scene.gone();
+
+    let mut waiting = scene.connect(Editor::Plain).await;
+    waiting.initialize().await;
+    let wish = scene.arguments(
+        Editor::Plain,
+        "",
+        json!({"next": true, "task": "Counter.*"}),
+    );
+    let attach = waiting.send("attach", Value::Object(wish)).await;
+    let told = waiting.event("output").await;
+    assert!(
+        told["output"]
+            .as_str()
+            .unwrap()
+            .contains("waiting for the next breakpoint"),
+        "{told}"
+    );
+    let mut driver = cluster.start_driver("actor.py", &[]);
+    waiting.event("initialized").await;
+    waiting.call("configurationDone", json!({})).await;
+    assert_eq!(waiting.response(attach).await["success"], true);
+    let (thread, _) = waiting.stopped().await;
+    waiting.resume(thread).await;
     assert_eq!(driver.result(), 5);
+    waiting.disconnect().await;
+    scene.gone();
 }

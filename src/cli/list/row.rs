@@ -41,6 +41,8 @@ pub(super) struct Row {
     pub(super) waiting: Duration,
     /// `VS Code from 10.0.0.9:5000`, how it ended, or `-`.
     pub(super) holder: String,
+    /// `holder` without the address, for where there is little room.
+    pub(super) holder_name: String,
     /// `paused`, `attached`, `released` or `died`.
     pub(super) state: String,
 }
@@ -144,6 +146,10 @@ impl Row {
                 None => state.clone(),
             },
         };
+        let holder_name = match text(&row["holder"]["client"]) {
+            Some(client) => client,
+            None => holder.clone(),
+        };
         Self {
             id: text(&row["id"]).unwrap_or_else(|| "-".to_owned()),
             cluster: text(&row["cluster"]).unwrap_or_default(),
@@ -152,6 +158,7 @@ impl Row {
             node: text(&row["node_ip"]).unwrap_or_else(|| "-".to_owned()),
             waiting: seconds(row["waiting_seconds"].as_f64().unwrap_or_default()),
             holder,
+            holder_name,
             state,
         }
     }

@@ -1,7 +1,8 @@
 //! Rows as a table that fits the terminal.
 //!
-//! Pure. Columns are as wide as what is in them; where that is too much, the widest ones shrink
-//! first, then whole columns go, the least telling ones first. In a pipe nothing is cut.
+//! Pure. Columns are as wide as what is in them; where that is too much, the addresses of holders
+//! go, the widest columns shrink, then whole columns go, the least telling ones first. In a pipe
+//! nothing is cut.
 
 use super::row::{Row, waited};
 use crate::cli::terminal::{Keep, fit, width};
@@ -73,6 +74,15 @@ const COLUMNS: [Column; 7] = [
     },
 ];
 
+/// Stands for the last column where there is little room.
+static HOLDER_NAME: Column = Column {
+    title: "HOLDER",
+    least: Some(6),
+    keep: Keep::Start,
+    goes: Some(2),
+    cell: |row| row.holder_name.clone(),
+};
+
 /// The table, each line ended by a line feed. `columns`: width of the terminal; `None`: a pipe.
 pub(super) fn render(rows: &[Row], several_clusters: bool, columns: Option<usize>) -> String {
     let mut shown: Vec<&Column> = COLUMNS
@@ -85,6 +95,13 @@ pub(super) fn render(rows: &[Row], several_clusters: bool, columns: Option<usize
     };
     let mut widths: Vec<usize> = shown.iter().map(|column| natural(column)).collect();
     if let Some(room) = columns {
+        // A holder's address is the first that nobody misses.
+        if total(&widths) > room
+            && let (Some(last), Some(width)) = (shown.last_mut(), widths.last_mut())
+        {
+            *last = &HOLDER_NAME;
+            *width = natural(&HOLDER_NAME);
+        }
         while least_total(&shown, &widths) > room {
             let Some(goes) = (0..shown.len())
                 .filter(|i| shown[*i].goes.is_some())
@@ -109,8 +126,13 @@ pub(super) fn render(rows: &[Row], several_clusters: bool, columns: Option<usize
     text
 }
 
-fn gaps(widths: &[usize]) -> usize {
-    GAP * widths.len().saturating_sub(1)
+/// What the columns and the gaps between them take.
+fn total(widths: &[usize]) -> usize {
+    widths.iter().sum::<usize>() + gaps(widths.len())
+}
+
+fn gaps(columns: usize) -> usize {
+    GAP * columns.saturating_sub(1)
 }
 
 /// What the columns need when all have shrunk as far as they go.
@@ -119,11 +141,11 @@ fn least_total(shown: &[&Column], widths: &[usize]) -> usize {
     columns
         .map(|(column, width)| column.least.map_or(*width, |least| least.min(*width)))
         .sum::<usize>()
-        + gaps(widths)
+        + gaps(widths.len())
 }
 
 fn shrink(shown: &[&Column], widths: &mut [usize], room: usize) {
-    while widths.iter().sum::<usize>() + gaps(widths) > room {
+    while total(widths) > room {
         let widest = (0..widths.len())
             .filter(|i| shown[*i].least.is_some_and(|least| widths[*i] > least))
             .max_by_key(|i| widths[*i]);

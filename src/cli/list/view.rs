@@ -168,6 +168,11 @@ fn clock() -> String {
     )
 }
 
+/// From the cursor to the end of its line.
+const CLEAR_LINE: &str = "\u{1b}[K";
+/// From the cursor to the end of the terminal.
+const CLEAR_BELOW: &str = "\u{1b}[J";
+
 /// The part of the terminal that is drawn again. Restores the cursor when dropped.
 pub(super) struct Screen {
     /// Lines of the last drawing, the cursor is below them.
@@ -199,10 +204,11 @@ impl Screen {
             shown.push(&more);
         }
         let mut out = io::stdout().lock();
-        self.erase(&mut out)?;
+        self.begin(&mut out)?;
         for line in &shown {
-            writeln!(out, "{}", fit(line, columns, Keep::Start))?;
+            writeln!(out, "{}{CLEAR_LINE}", fit(line, columns, Keep::Start))?;
         }
+        write!(out, "{CLEAR_BELOW}")?;
         out.flush()?;
         self.drawn = shown.len();
         self.changed = false;
@@ -212,18 +218,21 @@ impl Screen {
     /// Leaves `sentence` above the table.
     fn say(&mut self, sentence: &str) -> io::Result<()> {
         let mut out = io::stdout().lock();
-        self.erase(&mut out)?;
-        writeln!(out, "{} {sentence}", clock())?;
+        self.begin(&mut out)?;
+        writeln!(out, "{} {sentence}{CLEAR_LINE}", clock())?;
+        write!(out, "{CLEAR_BELOW}")?;
         out.flush()?;
         self.drawn = 0;
         self.changed = true;
         Ok(())
     }
 
-    fn erase(&self, out: &mut impl Write) -> io::Result<()> {
+    /// To the first line of the last drawing. What is there is written over line by line: erased
+    /// first, it would flicker, and tmux would keep each drawing in its history.
+    fn begin(&self, out: &mut impl Write) -> io::Result<()> {
         match self.drawn {
             0 => Ok(()),
-            lines => write!(out, "\u{1b}[{lines}A\r\u{1b}[J"),
+            lines => write!(out, "\u{1b}[{lines}A\r"),
         }
     }
 }

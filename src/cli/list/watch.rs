@@ -55,27 +55,28 @@ async fn follow(client: &RelayClient, view: &mut View, ended: bool) -> Result<()
             continue;
         };
         tokio::select! {
-                    // `next` keeps what it has read in the stream, so losing the race to the tick loses nothing.
-                    events = open.next() => match events {
-                        Ok(events) => {
-                            for event in events {
-                                state.apply(&event, view)?;
-                            }
-                        }
-                        Err(cause) => {
-        view.say(&format!("The relay went away ({cause}); trying again until it is back."))?;
-        stream = None;
-                        }
-                    },
-                    list = &mut refreshed => {
-                        refreshed = Box::pin(refresh(client, ended));
-                        // A relay that is away is told by the stream; `--json` passes the stream on, no more.
-                        if let Ok(list) = list && view.shows_clusters() {
-                            state.refresh(list, view)?;
-                        }
+            // `next` keeps what it has read in the stream, so losing the race to the tick loses nothing.
+            events = open.next() => match events {
+                Ok(events) => {
+                    for event in events {
+                        state.apply(&event, view)?;
                     }
-                    _ = tick.tick() => if view.is_due(state.waits()) { view.draw(state.aged().as_ref())? },
                 }
+                Err(cause) => {
+                    let away = "trying again until it is back.";
+                    view.say(&format!("The relay went away ({cause}); {away}"))?;
+                    stream = None;
+                }
+            },
+            list = &mut refreshed => {
+                refreshed = Box::pin(refresh(client, ended));
+                // A relay that is away is told by the stream; `--json` passes the stream on alone.
+                if let Ok(list) = list && view.shows_clusters() {
+                    state.refresh(list, view)?;
+                }
+            }
+            _ = tick.tick() => if view.is_due(state.waits()) { view.draw(state.aged().as_ref())? },
+        }
     }
 }
 

@@ -1,24 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
-use std::sync::Arc;
-
-use super::super::testing::paused;
+use super::super::testing::{paused, snapshot};
 use super::*;
-use crate::registry::ClusterStatus;
-
-fn snapshot(live: Vec<Breakpoint>) -> Snapshot {
-    let status = ClusterStatus {
-        name: "default".into(),
-        ray_version: None,
-        polled: None,
-        trouble: None,
-    };
-    Snapshot {
-        live: live.into_iter().map(Arc::new).collect(),
-        ended: Vec::new(),
-        clusters: vec![status],
-    }
-}
 
 fn announcer(children: Children) -> Announcer {
     let arguments =

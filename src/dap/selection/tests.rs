@@ -2,25 +2,12 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
-use crate::dap::testing::paused;
-use crate::registry::ClusterStatus;
-
-fn snapshot(live: Vec<Breakpoint>) -> Snapshot {
-    let status = ClusterStatus {
-        name: "default".into(),
-        ray_version: None,
-        polled: None,
-        trouble: None,
-    };
-    Snapshot {
-        live: live.into_iter().map(Arc::new).collect(),
-        ended: Vec::new(),
-        clusters: vec![status],
-    }
-}
+use crate::dap::testing::{paused, snapshot};
+use crate::dap::wish::read_wish;
+use crate::registry::{Holder, State};
 
 fn now() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_100)
@@ -223,18 +210,4 @@ fn a_subprocess_joins_the_worker_that_is_being_debugged_and_no_other() {
             .unwrap_err()
             .contains("several workers")
     );
-}
-
-proptest::proptest! {
-    #[test]
-    fn a_pattern_matches_what_it_was_made_from(parts in proptest::collection::vec("[a-c]{0,3}", 1..5), fill in "[a-c]{0,3}") {
-        let pattern = parts.join("*");
-        let text = parts.join(&fill);
-        proptest::prop_assert!(matches(&pattern, &text), "{} {}", pattern, text);
-    }
-
-    #[test]
-    fn any_block_is_read_or_refused_without_panic(key in "[a-zA-Z]{0,10}", value in ".{0,20}") {
-        let _ = read_wish(&json!({"rayRelay": {(key): value}}));
-    }
 }

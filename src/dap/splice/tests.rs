@@ -205,9 +205,7 @@ async fn an_idle_direction_holds_no_buffer() {
     assert!(got > 49 * 3000);
     drop(sender.await.unwrap());
     assert_eq!(
-        splice.down.pending.capacity()
-            + splice.down.unscanned.capacity()
-            + splice.down.inserts.capacity(),
+        splice.down.buffer.held() + splice.down.inserts.capacity(),
         0
     );
 }

@@ -220,7 +220,7 @@ fn a_driver_is_named_by_its_entrypoint() {
         let found = names::of_driver(job_id, job);
         assert_eq!(
             found.names.name.as_deref(),
-            Some("driver: python /app/scen.py basic"),
+            Some("driver: python scen.py basic"),
             "{version}"
         );
         assert!(

@@ -102,14 +102,6 @@ enum Stopped {
 }
 
 impl DapClient {
-    /// Connects from this process.
-    pub(crate) async fn connect(editor: Editor, address: SocketAddr) -> Self {
-        let stream = tokio::net::TcpStream::connect(address).await.unwrap();
-        stream.set_nodelay(true).unwrap();
-        let (reading, writing) = stream.into_split();
-        Self::over(editor, Box::new(reading), Box::new(writing), None)
-    }
-
     /// Connects from inside `node` (`client`, usually) of `cluster`.
     pub(crate) async fn connect_from(
         editor: Editor,
@@ -227,13 +219,6 @@ impl DapClient {
         self.write(&answer).await;
         assert_eq!(request["arguments"]["request"], "attach", "{request}");
         serde_json::from_value(request["arguments"]["configuration"].take()).unwrap()
-    }
-
-    /// Asserts that no message with that `event` or `command` comes for `quiet`.
-    pub(crate) async fn expect_none(&mut self, name: &str, quiet: Duration) {
-        let is = |message: &Value| message["event"] == name || message["command"] == name;
-        let found = self.find_within(quiet, is).await;
-        assert!(!matches!(found, Ok(_)), "unexpected {name}: {found:?}");
     }
 
     /// Waits until the other side has closed.

@@ -63,12 +63,7 @@ impl std::ops::Deref for Shared {
     }
 }
 
-impl Shared {
-    /// Takes the cluster down: what this test did to it would disturb the next one.
-    pub(crate) fn retire(mut self) {
-        self.all.remove(&self.version);
-    }
-}
+impl Shared {}
 
 static SHARED: std::sync::LazyLock<Mutex<HashMap<String, Cluster>>> =
     std::sync::LazyLock::new(Mutex::default);
@@ -141,11 +136,6 @@ impl Cluster {
     /// Where Ray is installed.
     pub(crate) fn venv(&self) -> &Venv {
         &self.venv
-    }
-
-    /// Logs of nodes and drivers.
-    pub(crate) fn state(&self) -> &Path {
-        &self.state
     }
 
     /// Address of `head`, `w1`, ... on the cluster's network.

@@ -36,17 +36,6 @@ impl Relay {
         Self::start(command)
     }
 
-    /// On a free port of 127.0.0.1, in front of the head at `ray_address`.
-    pub(crate) fn on_loopback(ray_address: &str, args: &[&str]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ray-relay"));
-        command
-            .arg("serve")
-            .args(["--ray-address", ray_address])
-            .args(["--listen", "127.0.0.1:0"])
-            .args(args);
-        Self::start(command)
-    }
-
     /// Waits for the line of its log that says where it listens.
     fn start(mut command: Command) -> Self {
         let dir = tempfile::tempdir().unwrap();
@@ -95,9 +84,29 @@ impl Relay {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Its open descriptors now.
+    /// Its open descriptors now, but for pooled connections to the head, which come and go with requests.
     pub(crate) fn descriptors(&self) -> usize {
-        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).map_or(0, Iterator::count)
+        let proc = format!("/proc/{}", self.child.id());
+        let table = std::fs::read_to_string(format!("{proc}/net/tcp")).unwrap_or_default();
+        let to_head = format!(":{:04X}", 8265);
+        // Columns of proc(5): remote address third, inode tenth.
+        let pooled: Vec<_> = table
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>())
+            .filter(|columns| columns.len() > 9 && columns[2].ends_with(&to_head))
+            .map(|columns| format!("socket:[{}]", columns[9]))
+            .collect();
+        let open = std::fs::read_dir(format!("{proc}/fd"))
+            .into_iter()
+            .flatten()
+            .flatten();
+        open.filter_map(|entry| std::fs::read_link(entry.path()).ok())
+            .filter(|link| {
+                !pooled
+                    .iter()
+                    .any(|socket| link.as_os_str() == socket.as_str())
+            })
+            .count()
     }
 
     /// Waits until it has no more than `count` open descriptors.

@@ -18,8 +18,13 @@ pub(crate) struct Scene<'a> {
 impl<'a> Scene<'a> {
     /// A new relay in front of `cluster`.
     pub(crate) fn new(cluster: &'a Cluster) -> Self {
+        Self::with(cluster, &[])
+    }
+
+    /// The same, with `args` behind `serve`.
+    pub(crate) fn with(cluster: &'a Cluster, args: &[&str]) -> Self {
         Self {
-            relay: Relay::beside(cluster, &[]),
+            relay: Relay::beside(cluster, args),
             cluster,
         }
     }

@@ -4,18 +4,23 @@
 //! is stopped or dropped: processes are found by ancestry and mark ([`super::processes`]), never
 //! with `ray stop`, which would end other clusters too.
 
+mod error;
+mod node;
+mod places;
+
 use std::fs;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
-use std::os::unix::process::CommandExt as _;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use rand::Rng as _;
-
+pub use self::error::ClusterError;
+use self::node::{Node, clean, search_path};
+pub use self::places::make_short_dir;
+use self::places::{free_port, node_addresses, random_token};
 use super::head_api::HeadApi;
 use super::processes::Family;
 use super::progress::Progress;
@@ -23,8 +28,6 @@ use super::venv::{Venv, major_minor};
 
 /// From start to all nodes alive; about ten seconds on two quiet cores.
 const UP_DEADLINE: Duration = Duration::from_secs(180);
-/// Of one node, in bytes: Ray's minimum is 75 MiB.
-const OBJECT_STORE: u32 = 80 * 1024 * 1024;
 /// `ray start --block` would drain its node for 30 s after TERM. Nothing here is worth that.
 const GRACE: Duration = Duration::from_secs(2);
 /// From this version a worker has the `--temp-dir` that it is given. Older ones share the head's,
@@ -32,46 +35,6 @@ const GRACE: Duration = Duration::from_secs(2);
 const OWN_TEMP_DIR: (u32, u32) = (2, 60);
 /// Marks the environment of every process of one cluster.
 const MARK: &str = "RAY_RELAY_DEMO_CLUSTER";
-/// Ports that the system does not hand out by itself on Linux (from 32768) or macOS (from 49152).
-const PORTS: std::ops::Range<u16> = 20_000..32_000;
-
-/// Why there is no cluster. `Display` is a sentence with the next step.
-#[derive(Debug, thiserror::Error)]
-pub enum ClusterError {
-    /// A file or directory.
-    #[error("cannot {what}: {source}; is there room in {dir}, and may this user write there?")]
-    Io {
-        /// What was tried.
-        what: &'static str,
-        /// Where the cluster keeps its files.
-        dir: String,
-        /// The system's words.
-        source: io::Error,
-    },
-    /// No free port.
-    #[error("no free port between {} and {} on 127.0.0.1; end what uses them", PORTS.start, PORTS.end)]
-    NoPort,
-    /// `ray start` ended.
-    #[error("`ray start` of node {node} ended ({status}); its last lines:\n{said}")]
-    Exited {
-        /// `head` or `w1`.
-        node: String,
-        /// Exit status.
-        status: String,
-        /// End of its log.
-        said: String,
-    },
-    /// Not all nodes came.
-    #[error("only {alive} of {wanted} Ray nodes were alive after {} s; close what keeps this machine busy, or try --nodes 1. The head said:\n{said}", UP_DEADLINE.as_secs())]
-    Late {
-        /// Nodes alive.
-        alive: usize,
-        /// Nodes wanted.
-        wanted: usize,
-        /// End of the head's log.
-        said: String,
-    },
-}
 
 /// What to start.
 #[derive(Debug, Clone)]
@@ -84,11 +47,6 @@ pub struct Plan<'a> {
     pub workers: usize,
     /// Added to the environment of all nodes, e.g. `RAY_DEBUG_POST_MORTEM=1`.
     pub env: &'a [(&'a str, &'a str)],
-}
-
-struct Node {
-    name: String,
-    child: Child,
 }
 
 /// A cluster that runs. Dropping it ends it, blocking for a few seconds at most.
@@ -269,91 +227,6 @@ impl Cluster {
         Ok(())
     }
 
-    fn start_head(
-        &mut self,
-        plan: &Plan<'_>,
-        ip: Ipv4Addr,
-        resources: &[&str],
-    ) -> Result<(), ClusterError> {
-        let dashboard_port = self
-            .dashboard
-            .rsplit(':')
-            .next()
-            .unwrap_or_default()
-            .to_owned();
-        let mut args = vec![
-            "--head".to_owned(),
-            format!("--port={}", self.gcs.port()),
-            "--include-dashboard=true".to_owned(),
-            "--dashboard-host=127.0.0.1".to_owned(),
-            format!("--dashboard-port={dashboard_port}"),
-            format!("--ray-client-server-port={}", free_port()?),
-        ];
-        if ip != Ipv4Addr::LOCALHOST {
-            // Ray takes 127.0.0.1 as "the machine's outward address".
-            args.push(format!("--node-ip-address={ip}"));
-        }
-        self.start_node(plan, "head", args, resources)
-    }
-
-    fn start_worker(
-        &mut self,
-        plan: &Plan<'_>,
-        name: &str,
-        ip: Ipv4Addr,
-    ) -> Result<(), ClusterError> {
-        let args = vec![
-            format!("--address={}", self.gcs),
-            format!("--node-ip-address={ip}"),
-        ];
-        self.start_node(plan, name, args, &[name])
-    }
-
-    fn start_node(
-        &mut self,
-        plan: &Plan<'_>,
-        name: &str,
-        args: Vec<String>,
-        resources: &[&str],
-    ) -> Result<(), ClusterError> {
-        let log = fs::File::create(self.log(name)).map_err(|e| self.io("make a log", e))?;
-        let log_too = log.try_clone().map_err(|e| self.io("make a log", e))?;
-        let resources: serde_json::Map<String, serde_json::Value> = resources
-            .iter()
-            .map(|name| ((*name).to_owned(), 1.into()))
-            .collect();
-        let mut command = Command::new(plan.venv.ray());
-        clean(&mut command);
-        let child = command
-            .args(["start", "--block", "--num-cpus=4", "--disable-usage-stats"])
-            .args(args)
-            .arg(format!("--object-store-memory={OBJECT_STORE}"))
-            .arg(format!("--dashboard-agent-listen-port={}", free_port()?))
-            // Its sockets live below: a path of 107 bytes is the system's limit.
-            .arg(format!("--temp-dir={}", self.dir.join(name).display()))
-            // Any free port: with several nodes on one machine Ray's fixed ranges would collide.
-            .args(["--min-worker-port=0", "--max-worker-port=0"])
-            .arg(format!(
-                "--resources={}",
-                serde_json::Value::Object(resources)
-            ))
-            .envs(self.environment.iter().map(|(k, v)| (k, v)))
-            .current_dir(&self.dir)
-            .stdin(Stdio::null())
-            .stdout(log)
-            .stderr(log_too)
-            // Not the terminal's group: its Ctrl-C is for the owner alone.
-            .process_group(0)
-            .spawn()
-            .map_err(|e| self.io("run `ray start`", e))?;
-        self.family.add(child.id());
-        self.nodes.push(Node {
-            name: name.to_owned(),
-            child,
-        });
-        Ok(())
-    }
-
     async fn wait(
         &mut self,
         api: &HeadApi,
@@ -419,80 +292,4 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         self.end(&AtomicBool::new(false));
     }
-}
-
-/// The head's address and those of up to `workers` workers; only the head's where the system has
-/// no loopback addresses beyond 127.0.0.1 (macOS).
-fn node_addresses(workers: usize) -> Vec<Ipv4Addr> {
-    let usable = |ip: &Ipv4Addr| TcpListener::bind((*ip, 0)).is_ok();
-    // From .2 on: 127.0.0.1 Ray replaces by the machine's outward address.
-    let addresses: Vec<Ipv4Addr> = (2..=250u8)
-        .map(|last| Ipv4Addr::new(127, 0, 0, last))
-        .take(1 + workers)
-        .take_while(usable)
-        .collect();
-    if addresses.is_empty() {
-        vec![Ipv4Addr::LOCALHOST]
-    } else {
-        addresses
-    }
-}
-
-/// A port that nobody listens on, on any address. Another process may still take it before Ray
-/// does; the range is wide enough to make that unlikely.
-fn free_port() -> Result<u16, ClusterError> {
-    let mut rng = rand::rng();
-    (0..200)
-        .map(|_| rng.random_range(PORTS))
-        .find(|port| TcpListener::bind((Ipv4Addr::UNSPECIFIED, *port)).is_ok())
-        .ok_or(ClusterError::NoPort)
-}
-
-fn random_token() -> String {
-    let mut rng = rand::rng();
-    format!("{:032x}{:032x}", rng.random::<u128>(), rng.random::<u128>())
-}
-
-/// A new directory for this user alone, below a path short enough for Ray's sockets.
-pub fn make_short_dir() -> Result<PathBuf, ClusterError> {
-    let base = std::env::temp_dir();
-    let base = if base.as_os_str().len() > 12 && Path::new("/tmp").is_dir() {
-        // Resolved, because debuggers compare paths as text (/tmp is a link on macOS).
-        fs::canonicalize("/tmp").unwrap_or(base)
-    } else {
-        base
-    };
-    let name: String = (0..6)
-        .map(|_| char::from(rand::rng().random_range(b'a'..=b'z')))
-        .collect();
-    let dir = base.join(format!("rr-{name}"));
-    fs::DirBuilder::new()
-        .mode(0o700)
-        .create(&dir)
-        .map_err(|source| ClusterError::Io {
-            what: "make a directory",
-            dir: dir.display().to_string(),
-            source,
-        })?;
-    Ok(dir)
-}
-
-/// Takes out what would lead Ray or Python elsewhere.
-fn clean(command: &mut Command) {
-    let misleading = |name: &str| {
-        name.starts_with("RAY_")
-            || name.starts_with("PYTHON")
-            || name == "VIRTUAL_ENV"
-            || name.to_ascii_lowercase().ends_with("_proxy")
-    };
-    for (name, _) in std::env::vars_os() {
-        if name.to_str().is_some_and(misleading) {
-            command.env_remove(name);
-        }
-    }
-}
-
-fn search_path(venv: &Venv) -> String {
-    let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/bin:/bin".to_owned());
-    format!("{}:{path}", venv.dir().join("bin").display())
 }

@@ -1,0 +1,184 @@
+//! What a client asks for: `rayRelay` in its attach arguments.
+//!
+//! Pure. Read once for each attach; [`fits`] then holds it against the registry, now or as workers pause.
+
+use serde_json::{Map, Value};
+
+use super::message::clean;
+use super::refusal::Refusal;
+use crate::registry::{Breakpoint, BreakpointId};
+
+/// The keys of `rayRelay`, for the error that names the nearest one.
+const KEYS: [&str; 8] = [
+    "breakpoint",
+    "task",
+    "worker",
+    "next",
+    "all",
+    "cluster",
+    "localRoot",
+    "token",
+];
+
+/// `rayRelay` of the attach arguments, and what else selects.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Wish {
+    /// `breakpoint`: an id.
+    pub breakpoint: Option<BreakpointId>,
+    /// `task`: a name as in the list, `*` matching anything; or a task id.
+    pub task: Option<String>,
+    /// `worker`: a worker id or the beginning of one (at least six characters).
+    pub worker: Option<String>,
+    /// `next`: wait for the next stop.
+    pub next: bool,
+    /// `all`: the cluster session, also where one worker is paused.
+    pub all: bool,
+    /// `cluster`: only that cluster.
+    pub cluster: Option<String>,
+    /// `localRoot`: local folder that stands for the worker's working_dir.
+    pub local_root: Option<String>,
+    /// `subProcessId` at the top level: a session for a subprocess of a worker that is being debugged.
+    pub subprocess: bool,
+}
+
+/// Reads `rayRelay` (and `subProcessId`) from attach arguments.
+///
+/// # Errors
+/// [`Refusal::BadWish`]: an unknown key, a value of the wrong kind.
+pub fn read_wish(arguments: &Value) -> Result<Wish, Refusal> {
+    let mut wish = Wish {
+        subprocess: arguments.get("subProcessId").is_some_and(|v| !v.is_null()),
+        ..Wish::default()
+    };
+    let keys: &Map<String, Value> = match arguments.get("rayRelay") {
+        None | Some(Value::Null) => return Ok(wish),
+        Some(Value::Object(keys)) => keys,
+        // Helix can only send strings: an id, or else a task.
+        Some(Value::String(text)) if !text.is_empty() => {
+            match text.parse() {
+                Ok(id) => wish.breakpoint = Some(id),
+                Err(_) => wish.task = Some(text.clone()),
+            }
+            return Ok(wish);
+        }
+        Some(_) => return Err(Refusal::BadWish(
+            "`rayRelay` in the attach arguments must be the id of a breakpoint or an object, for example {\"next\": true}"
+                .into(),
+        )),
+    };
+    for (key, value) in keys {
+        if value.is_null() {
+            continue;
+        }
+        let text = || {
+            value
+                .as_str()
+                .filter(|s| !s.is_empty())
+                .map(str::to_owned)
+                .ok_or_else(|| {
+                    Refusal::BadWish(format!(
+                        "`rayRelay.{key}` must be a string that is not empty"
+                    ))
+                })
+        };
+        let flag = || {
+            value
+                .as_bool()
+                .ok_or_else(|| Refusal::BadWish(format!("`rayRelay.{key}` must be true or false")))
+        };
+        match key.as_str() {
+            "breakpoint" => {
+                let text = text()?;
+                wish.breakpoint = Some(text.parse().map_err(|why| {
+                    Refusal::BadWish(format!("`rayRelay.breakpoint` is \"{}\", but {why}; `ray-relay list` shows the ids", clean(&text, 20)))
+                })?);
+            }
+            "task" => wish.task = Some(text()?),
+            "worker" => {
+                let text = text()?.to_ascii_lowercase();
+                if text.len() < 6 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
+                    return Err(Refusal::BadWish("`rayRelay.worker` must be a worker id, or at least its first six characters".into()));
+                }
+                wish.worker = Some(text);
+            }
+            "next" => wish.next = flag()?,
+            "all" => wish.all = flag()?,
+            "cluster" => wish.cluster = Some(text()?),
+            "localRoot" => wish.local_root = Some(text()?),
+            "token" => {} // no authentication yet; never forwarded either
+            other => {
+                let nearest = KEYS
+                    .iter()
+                    .max_by(|a, b| strsim::jaro(a, other).total_cmp(&strsim::jaro(b, other)));
+                return Err(Refusal::BadWish(format!(
+                    "`rayRelay.{}` is not known; did you mean `{}`? known are {}",
+                    clean(other, 30),
+                    nearest.unwrap_or(&"breakpoint"),
+                    KEYS.join(", ")
+                )));
+            }
+        }
+    }
+    Ok(wish)
+}
+
+/// Whether `breakpoint` is what `wish` asks for. A wish that names nothing fits everything.
+pub fn fits(wish: &Wish, breakpoint: &Breakpoint) -> bool {
+    let names = &breakpoint.names;
+    wish.breakpoint.is_none_or(|id| id == breakpoint.id)
+        && wish
+            .worker
+            .as_ref()
+            .is_none_or(|worker| breakpoint.worker_id.starts_with(worker.as_str()))
+        && wish
+            .cluster
+            .as_ref()
+            .is_none_or(|cluster| **cluster == *breakpoint.cluster)
+        && wish.task.as_ref().is_none_or(|task| {
+            let known = [&names.name, &names.task_id, &names.actor_name];
+            known.into_iter().flatten().any(|name| matches(task, name))
+                || matches(task, &breakpoint.title())
+        })
+}
+
+/// Whether `text` matches `pattern`, in which `*` stands for anything.
+fn matches(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = text.strip_prefix(parts.next().unwrap_or_default()) else {
+        return false;
+    };
+    let mut last = None;
+    for part in parts {
+        if let Some(middle) = last.replace(part) {
+            match rest.find(middle) {
+                Some(at) => rest = &rest[at + middle.len()..],
+                None => return false,
+            }
+        }
+    }
+    match last {
+        Some(end) => rest.ends_with(end),
+        None => rest.is_empty(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    proptest::proptest! {
+        #[test]
+        fn a_pattern_matches_what_it_was_made_from(parts in proptest::collection::vec("[a-c]{0,3}", 1..5), fill in "[a-c]{0,3}") {
+            let pattern = parts.join("*");
+            let text = parts.join(&fill);
+            proptest::prop_assert!(matches(&pattern, &text), "{} {}", pattern, text);
+        }
+
+        #[test]
+        fn any_block_is_read_or_refused_without_panic(key in "[a-zA-Z]{0,10}", value in ".{0,20}") {
+            let _ = read_wish(&json!({"rayRelay": {(key): value}}));
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Why there is no cluster, for the person who asked for one.
+
+use std::io;
+
+use super::UP_DEADLINE;
+use super::places::PORTS;
+
+/// Why there is no cluster. `Display` is a sentence with the next step.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    /// A file or directory.
+    #[error("cannot {what}: {source}; is there room in {dir}, and may this user write there?")]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// Where the cluster keeps its files.
+        dir: String,
+        /// The system's words.
+        source: io::Error,
+    },
+    /// No free port.
+    #[error("no free port between {} and {} on 127.0.0.1; end what uses them", PORTS.start, PORTS.end)]
+    NoPort,
+    /// `ray start` ended.
+    #[error("`ray start` of node {node} ended ({status}); its last lines:\n{said}")]
+    Exited {
+        /// `head` or `w1`.
+        node: String,
+        /// Exit status.
+        status: String,
+        /// End of its log.
+        said: String,
+    },
+    /// Not all nodes came.
+    #[error("only {alive} of {wanted} Ray nodes were alive after {} s; close what keeps this machine busy, or try --nodes 1. The head said:\n{said}", UP_DEADLINE.as_secs())]
+    Late {
+        /// Nodes alive.
+        alive: usize,
+        /// Nodes wanted.
+        wanted: usize,
+        /// End of the head's log.
+        said: String,
+    },
+}

@@ -1,0 +1,130 @@
+//! `ray start` for one node, in an environment where nothing leads Ray or Python elsewhere.
+//!
+//! Called by [`Cluster::start`]. Invariant: each node belongs to the cluster's family from the
+//! moment it runs.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+
+use super::places::free_port;
+use super::{Cluster, ClusterError, Plan};
+use crate::demo::venv::Venv;
+
+/// Of one node, in bytes: Ray's minimum is 75 MiB.
+const OBJECT_STORE: u32 = 80 * 1024 * 1024;
+
+/// A `ray start --block` under way.
+pub(super) struct Node {
+    /// `head` or `w1`.
+    pub(super) name: String,
+    pub(super) child: Child,
+}
+
+impl Cluster {
+    pub(super) fn start_head(
+        &mut self,
+        plan: &Plan<'_>,
+        ip: Ipv4Addr,
+        resources: &[&str],
+    ) -> Result<(), ClusterError> {
+        let dashboard_port = self
+            .dashboard
+            .rsplit(':')
+            .next()
+            .unwrap_or_default()
+            .to_owned();
+        let mut args = vec![
+            "--head".to_owned(),
+            format!("--port={}", self.gcs.port()),
+            "--include-dashboard=true".to_owned(),
+            "--dashboard-host=127.0.0.1".to_owned(),
+            format!("--dashboard-port={dashboard_port}"),
+            format!("--ray-client-server-port={}", free_port()?),
+        ];
+        if ip != Ipv4Addr::LOCALHOST {
+            // Ray takes 127.0.0.1 as "the machine's outward address".
+            args.push(format!("--node-ip-address={ip}"));
+        }
+        self.start_node(plan, "head", args, resources)
+    }
+
+    pub(super) fn start_worker(
+        &mut self,
+        plan: &Plan<'_>,
+        name: &str,
+        ip: Ipv4Addr,
+    ) -> Result<(), ClusterError> {
+        let args = vec![
+            format!("--address={}", self.gcs),
+            format!("--node-ip-address={ip}"),
+        ];
+        self.start_node(plan, name, args, &[name])
+    }
+
+    fn start_node(
+        &mut self,
+        plan: &Plan<'_>,
+        name: &str,
+        args: Vec<String>,
+        resources: &[&str],
+    ) -> Result<(), ClusterError> {
+        let log = fs::File::create(self.log(name)).map_err(|e| self.io("make a log", e))?;
+        let log_too = log.try_clone().map_err(|e| self.io("make a log", e))?;
+        let resources: serde_json::Map<String, serde_json::Value> = resources
+            .iter()
+            .map(|name| ((*name).to_owned(), 1.into()))
+            .collect();
+        let mut command = Command::new(plan.venv.ray());
+        clean(&mut command);
+        let child = command
+            .args(["start", "--block", "--num-cpus=4", "--disable-usage-stats"])
+            .args(args)
+            .arg(format!("--object-store-memory={OBJECT_STORE}"))
+            .arg(format!("--dashboard-agent-listen-port={}", free_port()?))
+            // Its sockets live below: a path of 107 bytes is the system's limit.
+            .arg(format!("--temp-dir={}", self.dir.join(name).display()))
+            // Any free port: with several nodes on one machine Ray's fixed ranges would collide.
+            .args(["--min-worker-port=0", "--max-worker-port=0"])
+            .arg(format!(
+                "--resources={}",
+                serde_json::Value::Object(resources)
+            ))
+            .envs(self.environment.iter().map(|(k, v)| (k, v)))
+            .current_dir(&self.dir)
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(log_too)
+            // Not the terminal's group: its Ctrl-C is for the owner alone.
+            .process_group(0)
+            .spawn()
+            .map_err(|e| self.io("run `ray start`", e))?;
+        self.family.add(child.id());
+        self.nodes.push(Node {
+            name: name.to_owned(),
+            child,
+        });
+        Ok(())
+    }
+}
+
+/// Takes out what would lead Ray or Python elsewhere.
+pub(super) fn clean(command: &mut Command) {
+    let misleading = |name: &str| {
+        name.starts_with("RAY_")
+            || name.starts_with("PYTHON")
+            || name == "VIRTUAL_ENV"
+            || name.to_ascii_lowercase().ends_with("_proxy")
+    };
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(misleading) {
+            command.env_remove(name);
+        }
+    }
+}
+
+pub(super) fn search_path(venv: &Venv) -> String {
+    let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/bin:/bin".to_owned());
+    format!("{}:{path}", venv.dir().join("bin").display())
+}

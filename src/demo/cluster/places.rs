@@ -1,0 +1,71 @@
+//! Where a cluster on this machine goes: loopback addresses, ports, a directory.
+//!
+//! Called by [`super::Cluster::start`] and, for the directory, by the demo.
+
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use rand::Rng as _;
+
+use super::ClusterError;
+
+/// Ports that the system does not hand out by itself on Linux (from 32768) or macOS (from 49152).
+pub(super) const PORTS: std::ops::Range<u16> = 20_000..32_000;
+
+/// The head's address and those of up to `workers` workers; only the head's where the system has
+/// no loopback addresses beyond 127.0.0.1 (macOS).
+pub(super) fn node_addresses(workers: usize) -> Vec<Ipv4Addr> {
+    let usable = |ip: &Ipv4Addr| TcpListener::bind((*ip, 0)).is_ok();
+    // From .2 on: 127.0.0.1 Ray replaces by the machine's outward address.
+    let addresses: Vec<Ipv4Addr> = (2..=250u8)
+        .map(|last| Ipv4Addr::new(127, 0, 0, last))
+        .take(1 + workers)
+        .take_while(usable)
+        .collect();
+    if addresses.is_empty() {
+        vec![Ipv4Addr::LOCALHOST]
+    } else {
+        addresses
+    }
+}
+
+/// A port that nobody listens on, on any address. Another process may still take it before Ray
+/// does; the range is wide enough to make that unlikely.
+pub(super) fn free_port() -> Result<u16, ClusterError> {
+    let mut rng = rand::rng();
+    (0..200)
+        .map(|_| rng.random_range(PORTS))
+        .find(|port| TcpListener::bind((Ipv4Addr::UNSPECIFIED, *port)).is_ok())
+        .ok_or(ClusterError::NoPort)
+}
+
+pub(super) fn random_token() -> String {
+    let mut rng = rand::rng();
+    format!("{:032x}{:032x}", rng.random::<u128>(), rng.random::<u128>())
+}
+
+/// A new directory for this user alone, below a path short enough for Ray's sockets.
+pub fn make_short_dir() -> Result<PathBuf, ClusterError> {
+    let base = std::env::temp_dir();
+    let base = if base.as_os_str().len() > 12 && Path::new("/tmp").is_dir() {
+        // Resolved, because debuggers compare paths as text (/tmp is a link on macOS).
+        fs::canonicalize("/tmp").unwrap_or(base)
+    } else {
+        base
+    };
+    let name: String = (0..6)
+        .map(|_| char::from(rand::rng().random_range(b'a'..=b'z')))
+        .collect();
+    let dir = base.join(format!("rr-{name}"));
+    fs::DirBuilder::new()
+        .mode(0o700)
+        .create(&dir)
+        .map_err(|source| ClusterError::Io {
+            what: "make a directory",
+            dir: dir.display().to_string(),
+            source,
+        })?;
+    Ok(dir)
+}

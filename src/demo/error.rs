@@ -1,0 +1,60 @@
+//! Why the demo ended early, for the person who ran it.
+
+use std::net::SocketAddr;
+
+use super::cluster::ClusterError;
+use super::head_api::ApiError;
+use super::venv;
+use crate::app;
+
+/// Why the demo ended early. `Display` is a sentence with the next step.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The version cannot be shown.
+    #[error(
+        "Ray {0} has no debugger that this relay covers; take 2.9 or newer, or leave --ray-version out"
+    )]
+    TooOld(String),
+    /// `--listen`
+    #[error(
+        "the demo listens on this machine only, because nobody is authenticated: give an address such as 127.0.0.1:5678, not {0}"
+    )]
+    NotLoopback(SocketAddr),
+    /// No place for Ray.
+    #[error("no directory to install Ray in: HOME is not set; give one with --dir")]
+    NoCacheDirectory,
+    /// Ray could not be installed.
+    #[error(transparent)]
+    Venv(#[from] venv::VenvError),
+    /// Ray did not start.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    /// The relay did not start.
+    #[error(transparent)]
+    Relay(#[from] app::Error),
+    /// The job could not be submitted.
+    #[error("the sample job could not be submitted: {0}; does `curl` reach that address?")]
+    Submit(#[source] ApiError),
+    /// The job ended, or nothing stopped.
+    #[error("{what}. The job said:\n{output}")]
+    NoBreakpoints {
+        /// What happened.
+        what: String,
+        /// End of the job's output.
+        output: String,
+    },
+    /// Files or signals.
+    #[error("cannot {what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// The system's words.
+        source: std::io::Error,
+    },
+    /// A signal came before everything was up.
+    #[error("stopped before the demo was ready; nothing is left running")]
+    Interrupted,
+    /// A process did not die.
+    #[error("these processes would not end: run `kill -9 {}`; one that the kernel holds goes when its disk or network answers", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))]
+    Left(Vec<i32>),
+}

@@ -1,0 +1,226 @@
+//! The sample job once it is submitted: until its breakpoints are listed, and until it ends.
+//!
+//! Called by [`super::run`]. Invariant: breakpoints of other jobs on the cluster are not taken for
+//! this one's.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::Error;
+use super::head_api::HeadApi;
+use super::job::BREAKPOINTS;
+use super::progress::Progress;
+use crate::app::Running;
+use crate::registry::{Breakpoint, BreakpointId, Snapshot};
+
+/// For the first answer of the head; a head that gives none refuses the job too.
+const POLLED_DEADLINE: Duration = Duration::from_secs(5);
+/// For the job's breakpoints to be listed; debugpy starts within seconds.
+const LISTED_DEADLINE: Duration = Duration::from_secs(90);
+/// For names: the State API shows a task up to a second after it stopped.
+const NAMED_DEADLINE: Duration = Duration::from_secs(5);
+/// How often the job's output is asked for.
+const FOLLOW: Duration = Duration::from_millis(700);
+
+/// One stop of one worker.
+type Stop = (BreakpointId, u64);
+
+/// What is at a breakpoint before a job is submitted. Waits for the relay's first look.
+pub(super) async fn stops_before(relay: &Running) -> HashSet<Stop> {
+    let mut snapshots = relay.registry().watch();
+    let polled =
+        snapshots.wait_for(|snapshot| snapshot.clusters.iter().all(|c| c.polled.is_some()));
+    let _ = tokio::time::timeout(POLLED_DEADLINE, polled).await;
+    let snapshot = relay.registry().snapshot();
+    snapshot.live.iter().map(|b| (b.id, b.stop)).collect()
+}
+
+/// A job that was submitted.
+pub(super) struct Submitted {
+    api: HeadApi,
+    /// Submission id.
+    id: String,
+    before: HashSet<Stop>,
+    /// Ray's own id for it, once its driver runs.
+    job_id: Option<String>,
+    /// All stops since, as last seen; one may have been continued meanwhile.
+    seen: HashMap<Stop, Arc<Breakpoint>>,
+}
+
+impl Submitted {
+    /// `id` is the submission id; `before` what [`stops_before`] said.
+    pub(super) fn new(api: HeadApi, id: String, before: HashSet<Stop>) -> Self {
+        Self {
+            api,
+            id,
+            before,
+            job_id: None,
+            seen: HashMap::new(),
+        }
+    }
+
+    /// Waits until the relay lists the job's breakpoints, and a little longer for their names.
+    pub(super) async fn wait_listed(
+        &mut self,
+        relay: &Running,
+        progress: &Progress,
+    ) -> Result<(), Error> {
+        let mut step = progress.step("the sample job runs until its breakpoints");
+        let mut snapshots = relay.registry().watch();
+        let mut told = 0;
+        let mut complete = None;
+        loop {
+            let job = self.api.job(&self.id).await;
+            if let Ok(job) = &job {
+                self.job_id.clone_from(&job.job_id);
+            }
+            self.look(&snapshots.borrow_and_update());
+            let (count, named) = self.count();
+            if count > told {
+                told = count;
+                step.note(format_args!("{count} of {BREAKPOINTS} listed"));
+            }
+            if count >= BREAKPOINTS {
+                let since = *complete.get_or_insert_with(Instant::now);
+                if named || since.elapsed() > NAMED_DEADLINE {
+                    step.done("the job waits at its breakpoints");
+                    return Ok(());
+                }
+            }
+            let what = match job {
+                Ok(job) if job.ended() => Some(format!(
+                    "the sample job ended ({}) before its breakpoints: {}",
+                    job.status, job.message
+                )),
+                _ if step.elapsed() > LISTED_DEADLINE => Some(format!(
+                    "only {count} of {BREAKPOINTS} breakpoints after {} s; is debugpy 1.8 or newer installed on the nodes?",
+                    LISTED_DEADLINE.as_secs()
+                )),
+                _ => None,
+            };
+            if let Some(what) = what {
+                let output = self.api.job_output(&self.id).await.unwrap_or_default();
+                let lines: Vec<&str> = output.lines().rev().take(15).collect();
+                let output = lines.into_iter().rev().collect::<Vec<_>>().join("\n");
+                return Err(Error::NoBreakpoints { what, output });
+            }
+            let seconds = step.elapsed().as_secs();
+            step.pulse(|| format!("{count} of {BREAKPOINTS} after {seconds} s"));
+            let _ = tokio::time::timeout(Duration::from_millis(500), snapshots.changed()).await;
+        }
+    }
+
+    /// Live ones, not only paused ones: an editor may hold them the moment they are listed.
+    fn look(&mut self, snapshot: &Snapshot) {
+        for breakpoint in &snapshot.live {
+            let stop = (breakpoint.id, breakpoint.stop);
+            if !self.before.contains(&stop) {
+                self.seen.insert(stop, breakpoint.clone());
+            }
+        }
+    }
+
+    /// How many are this job's, and whether all of these have their names.
+    fn count(&self) -> (usize, bool) {
+        let mine = || self.seen.values().filter(|b| self.is_mine(b));
+        (mine().count(), mine().all(|b| b.names.name.is_some()))
+    }
+
+    /// One whose job is not known yet may be.
+    fn is_mine(&self, breakpoint: &Breakpoint) -> bool {
+        let names = &breakpoint.names;
+        match (&names.submission_id, &names.job_id, &self.job_id) {
+            (Some(submission), _, _) => *submission == self.id,
+            (None, Some(its), Some(own)) => its == own,
+            _ => true,
+        }
+    }
+
+    /// Prints the job's output as it comes, until the job ends.
+    pub(super) async fn follow(&self, progress: &Progress) {
+        let mut shown = 0;
+        loop {
+            // The state first: output that comes before the end is then never missed.
+            let state = self.api.job(&self.id).await;
+            if let Ok(output) = self.api.job_output(&self.id).await {
+                let whole = output.rfind('\n').map_or(0, |end| end + 1);
+                for line in output.get(shown..whole).unwrap_or_default().lines() {
+                    progress.say(format_args!("job | {}", without_colours(line)));
+                }
+                shown = shown.max(whole);
+            }
+            if let Ok(state) = state
+                && state.ended()
+            {
+                progress.say(format_args!(
+                    "the job has ended: {}",
+                    state.status.to_lowercase()
+                ));
+                return;
+            }
+            tokio::time::sleep(FOLLOW).await;
+        }
+    }
+}
+
+/// Ray colours its output for a terminal that this may not be.
+fn without_colours(line: &str) -> String {
+    let mut pieces = line.split("\x1b[");
+    let mut plain = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        // The sequence ends with its first letter.
+        let end = piece.find(|c: char| c.is_ascii_alphabetic());
+        plain += end.map_or("", |end| &piece[end + 1..]);
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dap::testing::paused;
+
+    #[test]
+    fn breakpoints_of_other_jobs_do_not_count() {
+        let breakpoint = |n, stop, job: Option<&str>, submission: Option<&str>| {
+            let mut breakpoint = paused("square", n);
+            breakpoint.stop = stop;
+            breakpoint.names.job_id = job.map(str::to_owned);
+            breakpoint.names.submission_id = submission.map(str::to_owned);
+            Arc::new(breakpoint)
+        };
+        let there_before = breakpoint(1, 1, None, None);
+        let before = HashSet::from([(there_before.id, 1)]);
+        let api = HeadApi::new("http://127.0.0.1:1", None);
+        let mut submitted = Submitted::new(api, "raysubmit_1".to_owned(), before);
+        submitted.job_id = Some("02000000".to_owned());
+        let live = vec![
+            there_before,
+            breakpoint(1, 2, Some("02000000"), None),
+            breakpoint(2, 1, Some("03000000"), None),
+            breakpoint(3, 1, Some("03000000"), Some("raysubmit_2")),
+            breakpoint(4, 1, None, Some("raysubmit_1")),
+            breakpoint(5, 1, None, None),
+        ];
+        submitted.look(&Snapshot {
+            live,
+            ..Snapshot::default()
+        });
+        assert_eq!(submitted.count().0, 3);
+        // One is continued, and the last turns out to be another job's.
+        let live = vec![breakpoint(5, 1, Some("03000000"), None)];
+        submitted.look(&Snapshot {
+            live,
+            ..Snapshot::default()
+        });
+        assert_eq!(submitted.count().0, 2);
+    }
+
+    #[test]
+    fn colours_are_taken_out() {
+        let line = "\x1b[36m(task pid=1)\x1b[0m done \x1b[1m\x1b[32mwell\x1b[22m";
+        assert_eq!(without_colours(line), "(task pid=1) done well");
+        assert_eq!(without_colours("plain [36m"), "plain [36m");
+    }
+}

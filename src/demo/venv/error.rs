@@ -1,0 +1,77 @@
+//! Why there is no environment, for the person who asked for one.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why there is no environment. `Display` is a sentence with the next step.
+#[derive(Debug, thiserror::Error)]
+pub enum VenvError {
+    /// No interpreter.
+    #[error("no python3 was found on PATH; install Python {} to 3.13, for example with `apt install python3 python3-venv` or `brew install python@3.12`", .oldest)]
+    NoPython {
+        /// Lowest usable version, e.g. `3.9`.
+        oldest: &'static str,
+    },
+    /// None of those found fits.
+    #[error(
+        "Ray {ray} does not run on {found}; install {wanted} and have it on PATH (it may stand beside the other one, as python3.X)"
+    )]
+    UnsupportedPython {
+        /// Ray version asked for.
+        ray: String,
+        /// Interpreters found, e.g. `Python 3.6`.
+        found: String,
+        /// What would do, e.g. `Python 3.9 to 3.11`.
+        wanted: String,
+    },
+    /// Debian and Ubuntu leave it out.
+    #[error(
+        "{python} cannot make virtual environments; on Debian or Ubuntu run `apt install python3-venv`. It said: {said}"
+    )]
+    NoVenvModule {
+        /// The interpreter.
+        python: PathBuf,
+        /// Its last lines.
+        said: String,
+    },
+    /// pip could not reach the package index.
+    #[error(
+        "pip cannot reach the package index; check the network, or set PIP_INDEX_URL to a mirror that can be reached. It said: {said}"
+    )]
+    NoNetwork {
+        /// pip's last lines.
+        said: String,
+    },
+    /// The index has no such Ray for this Python and machine.
+    #[error(
+        "there is no Ray {ray} for Python {python} on this machine; choose another with --ray-version, or put another Python (3.10 to 3.12 fit most) first on PATH. pip said: {said}"
+    )]
+    NoRelease {
+        /// Ray version asked for.
+        ray: String,
+        /// Version of the interpreter.
+        python: String,
+        /// pip's last lines.
+        said: String,
+    },
+    /// Anything else that pip or venv died of.
+    #[error(
+        "`{command}` failed; mend what it complains about, or delete the directory and try again. It said: {said}"
+    )]
+    Command {
+        /// What was run.
+        command: String,
+        /// Its last lines.
+        said: String,
+    },
+    /// A file or directory.
+    #[error("cannot {what} {path}: {source}; choose another directory with --dir", path = .path.display())]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// The system's words.
+        source: io::Error,
+    },
+}

@@ -1,0 +1,112 @@
+//! Which Python: the first interpreter on PATH that runs a given Ray.
+//!
+//! Called by [`super::prepare`]. Invariant: every interpreter is asked for its version; names and
+//! links say little.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::process::Command;
+
+use super::VenvError;
+
+/// Interpreters to try, in this order.
+const PYTHONS: &[&str] = &[
+    "python3",
+    "python3.11",
+    "python3.12",
+    "python3.13",
+    "python3.10",
+    "python3.9",
+];
+
+/// An interpreter on PATH.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Python {
+    /// Where it is.
+    pub path: PathBuf,
+    /// `(3, 11)`.
+    pub version: (u32, u32),
+}
+
+/// Python versions that run Ray `ray`, from the classifiers of its wheels where that is known to
+/// matter; newer limits are left to pip, which knows them better.
+pub fn supported_pythons(ray: &str) -> std::ops::RangeInclusive<(u32, u32)> {
+    match major_minor(ray) {
+        (2, minor) if minor <= 9 => (3, 8)..=(3, 11),
+        (2, minor) if minor <= 43 => (3, 9)..=(3, 12),
+        (2, minor) if minor <= 50 => (3, 9)..=(3, 13),
+        _ => (3, 10)..=(3, 14),
+    }
+}
+
+/// `(2, 60)` of `2.60.0`; what cannot be read counts as newest.
+pub fn major_minor(version: &str) -> (u32, u32) {
+    let mut parts = version.split('.').map(str::parse);
+    match (parts.next(), parts.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor),
+        _ => (u32::MAX, 0),
+    }
+}
+
+/// The first interpreter on PATH that runs Ray `ray`.
+///
+/// # Errors
+/// [`VenvError::NoPython`], [`VenvError::UnsupportedPython`].
+pub async fn find_python(ray: &str) -> Result<Python, VenvError> {
+    let wanted = supported_pythons(ray);
+    let mut found = Vec::new();
+    for name in PYTHONS {
+        let Some(python) = probe_python(name).await else {
+            continue;
+        };
+        if wanted.contains(&python.version) {
+            return Ok(python);
+        }
+        found.push(format!("Python {}.{}", python.version.0, python.version.1));
+    }
+    if found.is_empty() {
+        return Err(VenvError::NoPython { oldest: "3.9" });
+    }
+    found.dedup();
+    let ((_, low), (_, high)) = (wanted.start(), wanted.end());
+    Err(VenvError::UnsupportedPython {
+        ray: ray.to_owned(),
+        found: found.join(", "),
+        wanted: format!("Python 3.{low} to 3.{high}"),
+    })
+}
+
+async fn probe_python(name: &str) -> Option<Python> {
+    let probe = "import sys; print(*sys.version_info[:2], sys.executable)";
+    let output = Command::new(name)
+        .args(["-c", probe])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .output();
+    let output = tokio::time::timeout(Duration::from_secs(20), output)
+        .await
+        .ok()?
+        .ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    let mut words = text.trim().splitn(3, ' ');
+    let version = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    let path = PathBuf::from(words.next()?);
+    Some(Python { path, version })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_order_by_number() {
+        assert_eq!(major_minor("2.9.3"), (2, 9));
+        assert_eq!(major_minor("2.60.0"), (2, 60));
+        assert!(!supported_pythons("2.9.3").contains(&(3, 12)));
+        assert!(supported_pythons("2.60.0").contains(&(3, 12)));
+        assert!(supported_pythons("nightly").contains(&(3, 12)));
+    }
+}
