@@ -16,18 +16,18 @@ const MAX_DEPTH: usize = 64;
 #[error(
     "the Ray head's list of workers is not valid JSON at byte {at}, so its addresses could not be replaced; ask for it again, and report it with the version of Ray if it stays so"
 )]
-pub(crate) struct NotJson {
+pub struct NotJson {
     at: usize,
 }
 
 /// What a row with a debugger's port says of its worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Worker<'a> {
+pub struct Worker<'a> {
     /// `worker_id`, where it is text.
-    pub(crate) id: Option<&'a str>,
+    pub id: Option<&'a str>,
     /// A thread of it waits for a debugger (`num_paused_threads`) and it is not said to be dead
     /// (`is_alive`).
-    pub(crate) paused: bool,
+    pub paused: bool,
 }
 
 /// The text with `address(worker)` in place of every debugger's address. `None` where there
@@ -36,7 +36,7 @@ pub(crate) struct Worker<'a> {
 ///
 /// # Errors
 /// [`NotJson`] for a text that is no JSON.
-pub(crate) fn rewrite(
+pub fn rewrite(
     text: &[u8],
     address: &mut dyn FnMut(Worker<'_>) -> (String, u16),
 ) -> Result<Option<Vec<u8>>, NotJson> {

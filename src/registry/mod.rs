@@ -3,6 +3,8 @@
 pub mod breakpoint;
 mod claim;
 mod exit;
+#[doc(hidden)]
+pub mod fuzzing;
 mod lookup;
 mod names;
 mod observe;

@@ -1,0 +1,56 @@
+//! Attach arguments of any shape: read without a panic, and `rayRelay`, which may hold a token,
+//! goes neither to the worker nor, but for the folder, into child sessions.
+#![no_main]
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use libfuzzer_sys::fuzz_target;
+use ray_relay::dap::attach::{Dialled, child_configuration, for_worker};
+use ray_relay::dap::selection::{Children, Hint, choose, read_wish};
+use ray_relay::registry::Snapshot;
+use ray_relay_fuzz::paused;
+use serde_json::Value;
+
+fuzz_target!(|text: &[u8]| {
+    let Ok(arguments) = serde_json::from_slice::<Value>(text) else {
+        return;
+    };
+    let breakpoint = paused("aa11");
+    let snapshot = Snapshot {
+        live: vec![Arc::new(breakpoint.clone())],
+        ..Snapshot::default()
+    };
+    let wish = read_wish(&arguments);
+    if let Ok(wish) = &wish {
+        for children in [Children::StartDebugging, Children::None] {
+            let _ = choose(
+                wish,
+                Hint::None,
+                children,
+                &snapshot,
+                SystemTime::UNIX_EPOCH,
+            );
+        }
+    }
+
+    let root = wish.ok().and_then(|wish| wish.local_root);
+    let upstream = for_worker(&arguments, &breakpoint, root.as_deref());
+    let upstream = upstream.as_object().expect("arguments are an object");
+    assert!(!upstream.contains_key("rayRelay"));
+    for (key, value) in arguments.as_object().into_iter().flatten() {
+        if !matches!(key.as_str(), "rayRelay" | "rules" | "pathMappings") {
+            assert_eq!(upstream.get(key), Some(value), "{key}");
+        }
+    }
+
+    let dialled = Dialled::read(&arguments, 5678);
+    let child = child_configuration(&arguments, &breakpoint, &dialled);
+    let relay = child["rayRelay"].as_object().expect("routing");
+    assert!(
+        relay
+            .keys()
+            .all(|key| key == "breakpoint" || key == "localRoot")
+    );
+    assert!(child["name"].as_str().is_some_and(|name| name.len() < 1000));
+});

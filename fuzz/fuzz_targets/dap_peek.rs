@@ -1,0 +1,32 @@
+//! What a message is: where peeking knows, it knows what a JSON parser says, of two equal keys the
+//! last.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use ray_relay::dap::peek::{Depth, MessageType, Peek, peek};
+use ray_relay_fuzz::as_python;
+
+fuzz_target!(|body: &[u8]| {
+    let whole = peek(body, body.len(), Depth::Whole);
+    assert_ne!(whole, Peek::More);
+    if let (Peek::Known(kind, name), Some(message)) = (whole, as_python(body)) {
+        let (kind, key) = match kind {
+            MessageType::Request => ("request", "command"),
+            MessageType::Response => ("response", "command"),
+            MessageType::Event => ("event", "event"),
+        };
+        assert_eq!(message["type"], kind);
+        assert_eq!(message[key].as_str().map(str::as_bytes), Some(name));
+    }
+    // The first bytes may decide, and then more of them change nothing.
+    let deciding = peek(body, body.len(), Depth::Deciding);
+    for seen in 0..body.len().min(300) {
+        let early = peek(&body[..seen], body.len(), Depth::Deciding);
+        if early != Peek::More {
+            assert_eq!(early, deciding, "after {seen} bytes");
+        }
+    }
+    if let (Peek::Known(..), Peek::Known(..)) = (whole, deciding) {
+        assert_eq!(whole, deciding);
+    }
+});

@@ -1,0 +1,120 @@
+//! A passing DAP stream: every frame is passed or captured, once and in its place, and what has to
+//! be captured towards a worker never passes, whatever Python's parser would make of it.
+#![no_main]
+
+use libfuzzer_sys::arbitrary::{self, Arbitrary};
+use libfuzzer_sys::fuzz_target;
+use ray_relay::dap::codec::{Frames, put_frame};
+use ray_relay::dap::peek::{Depth, MessageType};
+use ray_relay::dap::rewrite::{captures_from_client, captures_from_worker};
+use ray_relay::dap::scanner::{Rules, Scanner, Step};
+use ray_relay_fuzz::{as_python, pieces};
+
+const MOST: usize = 2000;
+
+#[derive(Debug, Arbitrary)]
+enum Body<'a> {
+    Request(&'a str),
+    Long(u16, bool),
+    Text(&'a str),
+    Bytes(&'a [u8]),
+}
+
+#[derive(Debug, Arbitrary)]
+struct Input<'a> {
+    to_worker: bool,
+    cuts: &'a [u8],
+    bodies: Vec<Body<'a>>,
+    rest: &'a [u8],
+}
+
+impl Body<'_> {
+    fn bytes(&self) -> Vec<u8> {
+        let text = match self {
+            Self::Request(command) => {
+                format!(r#"{{"seq": 1, "type": "request", "command": "{command}"}}"#)
+            }
+            Self::Long(length, dangerous) => {
+                let filler = "x".repeat(usize::from(*length) % MOST);
+                let command = if *dangerous { "terminate" } else { "threads" };
+                format!(r#"{{"x": "{filler}", "type": "request", "command": "{command}"}}"#)
+            }
+            Self::Text(text) => (*text).to_owned(),
+            Self::Bytes(bytes) => return bytes.to_vec(),
+        };
+        text.into_bytes()
+    }
+}
+
+fuzz_target!(|input: Input<'_>| {
+    let rules = Rules {
+        depth: if input.to_worker {
+            Depth::Whole
+        } else {
+            Depth::Deciding
+        },
+        captures: if input.to_worker {
+            captures_from_client
+        } else {
+            captures_from_worker
+        },
+        max_captured: MOST,
+        max_passed: MOST,
+    };
+    let mut wire = Vec::new();
+    for body in &input.bodies {
+        put_frame(&mut wire, &body.bytes());
+    }
+    wire.extend_from_slice(input.rest);
+
+    let mut frames = Frames::new(MOST);
+    frames.buffer().extend_from_slice(&wire);
+    let mut expected = Vec::new();
+    while let Ok(Some(body)) = frames.next_body() {
+        expected.push(body.to_vec());
+    }
+
+    let mut scanner = Scanner::new(rules);
+    let mut passed = Frames::new(MOST);
+    let mut seen = Vec::new();
+    'wire: for piece in pieces(&wire, input.cuts) {
+        let mut piece = piece;
+        while !piece.is_empty() {
+            let Ok(step) = scanner.step(piece) else {
+                break 'wire;
+            };
+            let taken = match step {
+                Step::Forward(taken) => {
+                    passed.buffer().extend_from_slice(&piece[..taken]);
+                    taken
+                }
+                Step::Keep(taken) => taken,
+                Step::Release(taken, kept) => {
+                    passed.buffer().extend_from_slice(&kept);
+                    taken
+                }
+                Step::Captured(taken, body) => {
+                    assert!(passed.buffer().is_empty(), "between frames");
+                    seen.push(body);
+                    taken
+                }
+            };
+            piece = &piece[taken..];
+            while let Some(body) = passed.next_body().expect("what passes is well formed") {
+                if input.to_worker {
+                    assert!(!must_be_captured(&body), "{}", body.escape_ascii());
+                }
+                seen.push(body.to_vec());
+            }
+        }
+    }
+    assert!(expected.starts_with(&seen), "lost, changed or out of order");
+});
+
+fn must_be_captured(body: &[u8]) -> bool {
+    as_python(body).is_some_and(|message| {
+        let command = message["command"].as_str().unwrap_or_default();
+        message["type"] == "request"
+            && captures_from_client(MessageType::Request, command.as_bytes())
+    })
+}

@@ -1,0 +1,15 @@
+//! The protocol of a connection: decided early, and then for good.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use ray_relay::listener::detect::{ENOUGH, detect};
+
+fuzz_target!(|first: &[u8]| {
+    let answer = detect(first);
+    assert!(answer.is_some() || first.len() < ENOUGH);
+    for seen in 0..first.len().min(2 * ENOUGH) {
+        if let Some(early) = detect(&first[..seen]) {
+            assert_eq!(answer, Some(early), "after {seen} bytes");
+        }
+    }
+});
