@@ -38,7 +38,7 @@ async fn rays_token_goes_to_the_head_and_nowhere_else() {
         "without one, the next step is named"
     );
     std::fs::write(&token, "wrong-but-of-a-fitting-length-000").unwrap();
-    trouble("403");
+    trouble("refuses");
     // Corrected while it runs.
     std::fs::write(&token, format!("{TOKEN}\n")).unwrap();
     trouble("none");
