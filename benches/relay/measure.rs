@@ -4,13 +4,16 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 
+use crate::bulk::Bulk;
 use crate::client::{Session, Target};
-use crate::{Result, SESSIONS};
+use crate::{BULK_SESSIONS, Result, SESSIONS};
 
-/// Round trips of one connection in a round.
-const ROUND_TRIPS: usize = 2000;
 /// How long all connections send messages in a round.
 const LOAD: Duration = Duration::from_millis(500);
+/// How long round trips of one connection are made in a round, alone and beside bulk transfers, and how long these
+/// have to get going.
+const TRIPS: Duration = Duration::from_millis(400);
+const GET_GOING: Duration = Duration::from_millis(50);
 /// Bytes of one bulk transfer.
 pub(crate) const BULK: usize = 192 << 20;
 
@@ -18,6 +21,10 @@ pub(crate) const BULK: usize = 192 << 20;
 pub(crate) struct Sample {
     /// Median round trip of one connection, in seconds.
     pub(crate) round_trip: f64,
+    /// The same, while bulk transfers on other connections take all they can get.
+    pub(crate) beside_bulk: f64,
+    /// Bytes per second of these transfers meanwhile, all together.
+    pub(crate) bulk_beside: f64,
     /// Answered requests per second over all connections.
     pub(crate) messages: f64,
     /// Bytes per second from the worker.
@@ -33,6 +40,7 @@ pub(crate) struct Path {
     pub(crate) samples: Vec<Sample>,
     proxy: Option<u32>,
     sessions: Vec<Session>,
+    bulk: Bulk,
 }
 
 impl Path {
@@ -47,11 +55,16 @@ impl Path {
             let session = Session::open(target(index)).await;
             sessions.push(session.map_err(|error| format!("{name}, session {index}: {error}"))?);
         }
+        let targets = (SESSIONS..SESSIONS + BULK_SESSIONS).map(target);
+        let bulk = Bulk::open(targets.collect())
+            .await
+            .map_err(|error| format!("{name}, bulk: {error}"))?;
         Ok(Self {
             name,
             samples: Vec::new(),
             proxy,
             sessions,
+            bulk,
         })
     }
 
@@ -62,12 +75,13 @@ impl Path {
 
     async fn measure(&mut self) -> Result<Sample> {
         let first = &mut self.sessions[0];
-        let mut trips = Vec::with_capacity(ROUND_TRIPS);
-        for _ in 0..ROUND_TRIPS {
-            let start = Instant::now();
-            first.round_trip().await?;
-            trips.push(start.elapsed().as_secs_f64());
-        }
+        let round_trip = trips(first, TRIPS).await?;
+        let bulk = self.bulk.run().await?;
+        tokio::time::sleep(GET_GOING).await;
+        let (start, before) = (Instant::now(), bulk.bytes());
+        let beside_bulk = trips(first, TRIPS).await?;
+        let bulk_beside = (bulk.bytes() - before) as f64 / start.elapsed().as_secs_f64();
+        bulk.stop().await?;
         let messages = self.load().await?;
 
         let before = cpu_seconds(self.proxy)?;
@@ -80,7 +94,9 @@ impl Path {
         let upload = BULK as f64 / start.elapsed().as_secs_f64();
         let cpu = (cpu_seconds(self.proxy)? - before) / (2 * BULK) as f64;
         Ok(Sample {
-            round_trip: median(trips),
+            round_trip,
+            beside_bulk,
+            bulk_beside,
             messages,
             download,
             upload,
@@ -113,6 +129,18 @@ impl Path {
         self.sessions = back.into_iter().map(|(_, session)| session).collect();
         Ok(rate)
     }
+}
+
+/// The median of the round trips that are done in `time`.
+async fn trips(session: &mut Session, time: Duration) -> Result<f64> {
+    let begin = Instant::now();
+    let mut trips = Vec::new();
+    while begin.elapsed() < time {
+        let start = Instant::now();
+        session.round_trip().await?;
+        trips.push(start.elapsed().as_secs_f64());
+    }
+    Ok(median(trips))
 }
 
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
