@@ -23,6 +23,8 @@ pub(crate) struct Sample {
     pub(crate) round_trip: f64,
     /// The same, while bulk transfers on other connections take all they can get.
     pub(crate) beside_bulk: f64,
+    /// Of these round trips, the one that is longer than 99 in 100.
+    pub(crate) beside_tail: f64,
     /// Bytes per second of these transfers meanwhile, all together.
     pub(crate) bulk_beside: f64,
     /// Answered requests per second over all connections.
@@ -75,13 +77,14 @@ impl Path {
 
     async fn measure(&mut self) -> Result<Sample> {
         let first = &mut self.sessions[0];
-        let round_trip = trips(first, TRIPS).await?;
+        let round_trip = median(trips(first, TRIPS).await?);
         let bulk = self.bulk.run().await?;
         tokio::time::sleep(GET_GOING).await;
         let (start, before) = (Instant::now(), bulk.bytes());
-        let beside_bulk = trips(first, TRIPS).await?;
+        let mut beside = trips(first, TRIPS).await?;
         let bulk_beside = (bulk.bytes() - before) as f64 / start.elapsed().as_secs_f64();
         bulk.stop().await?;
+        beside.sort_by(f64::total_cmp);
         let messages = self.load().await?;
 
         let before = cpu_seconds(self.proxy)?;
@@ -95,7 +98,8 @@ impl Path {
         let cpu = (cpu_seconds(self.proxy)? - before) / (2 * BULK) as f64;
         Ok(Sample {
             round_trip,
-            beside_bulk,
+            beside_tail: beside[beside.len() * 99 / 100],
+            beside_bulk: median(beside),
             bulk_beside,
             messages,
             download,
@@ -131,16 +135,16 @@ impl Path {
     }
 }
 
-/// The median of the round trips that are done in `time`.
-async fn trips(session: &mut Session, time: Duration) -> Result<f64> {
+/// The seconds that each round trip takes of those that are begun in `time`, which is at least one.
+async fn trips(session: &mut Session, time: Duration) -> Result<Vec<f64>> {
     let begin = Instant::now();
     let mut trips = Vec::new();
-    while begin.elapsed() < time {
+    while trips.is_empty() || begin.elapsed() < time {
         let start = Instant::now();
         session.round_trip().await?;
         trips.push(start.elapsed().as_secs_f64());
     }
-    Ok(median(trips))
+    Ok(trips)
 }
 
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {

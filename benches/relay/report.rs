@@ -9,7 +9,7 @@ use crate::{BULK_SESSIONS, SESSIONS};
 type Line = (String, fn(&Sample) -> f64, fn(f64) -> String);
 
 pub(crate) fn print(paths: &[Path], haproxy: Option<&str>) {
-    let lines: [Line; 7] = [
+    let lines: [Line; 8] = [
         (
             format!("round trip, {REQUEST} B -> {ANSWER} B"),
             |s| s.round_trip,
@@ -18,6 +18,11 @@ pub(crate) fn print(paths: &[Path], haproxy: Option<&str>) {
         (
             format!("the same beside {BULK_SESSIONS} bulk"),
             |s| s.beside_bulk,
+            |v| format!("{:.1} us", v * 1e6),
+        ),
+        (
+            "  its 99th percentile".to_owned(),
+            |s| s.beside_tail,
             |v| format!("{:.1} us", v * 1e6),
         ),
         (
