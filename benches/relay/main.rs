@@ -8,6 +8,7 @@
 //!
 //! `BENCH_ROUNDS` sets the number of rounds; about a minute and a half is the limit in any case.
 
+mod bulk;
 mod client;
 mod frame;
 mod head;
@@ -23,6 +24,8 @@ use worker::Workers;
 
 /// Debug sessions of each path, each with a worker of its own, since a worker takes one.
 const SESSIONS: usize = 64;
+/// Further ones, for the bulk transfers that an editor works beside.
+const BULK_SESSIONS: usize = 4;
 /// No further round starts after this.
 const BUDGET: Duration = Duration::from_secs(90);
 
@@ -40,7 +43,7 @@ fn main() -> Result<()> {
             .map_err(|_| format!("BENCH_ROUNDS={text} is not a number"))?,
         Err(_) => 9,
     };
-    let workers = Workers::start(SESSIONS)?;
+    let workers = Workers::start()?;
     // Ends before the process does; the runtime of the clients is this thread.
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -59,7 +62,7 @@ async fn run(rounds: usize, workers: &Workers) -> Result<()> {
     paths.push(Path::open("ray-relay", Some(relay.pid()), |i| relay.target(workers, i)).await?);
     let haproxy = proxies::HaProxy::start(workers, directory.path()).await?;
     if let Some(haproxy) = &haproxy {
-        paths.push(Path::open("haproxy", Some(haproxy.pid()), |_| haproxy.target()).await?);
+        paths.push(Path::open("haproxy", Some(haproxy.pid()), |i| haproxy.target(i)).await?);
     } else {
         println!(
             "HAProxy is not installed (Debian package: haproxy); comparing with a direct connection only"

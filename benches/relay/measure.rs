@@ -4,13 +4,16 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 
+use crate::bulk::Bulk;
 use crate::client::{Session, Target};
-use crate::{Result, SESSIONS};
+use crate::{BULK_SESSIONS, Result, SESSIONS};
 
-/// Round trips of one connection in a round.
-const ROUND_TRIPS: usize = 2000;
 /// How long all connections send messages in a round.
 const LOAD: Duration = Duration::from_millis(500);
+/// How long round trips of one connection are made in a round, alone and beside bulk transfers, and how long these
+/// have to get going.
+const TRIPS: Duration = Duration::from_millis(400);
+const GET_GOING: Duration = Duration::from_millis(50);
 /// Bytes of one bulk transfer.
 pub(crate) const BULK: usize = 192 << 20;
 
@@ -18,6 +21,12 @@ pub(crate) const BULK: usize = 192 << 20;
 pub(crate) struct Sample {
     /// Median round trip of one connection, in seconds.
     pub(crate) round_trip: f64,
+    /// The same, while bulk transfers on other connections take all they can get.
+    pub(crate) beside_bulk: f64,
+    /// Of these round trips, the one that is longer than 99 in 100.
+    pub(crate) beside_tail: f64,
+    /// Bytes per second of these transfers meanwhile, all together.
+    pub(crate) bulk_beside: f64,
     /// Answered requests per second over all connections.
     pub(crate) messages: f64,
     /// Bytes per second from the worker.
@@ -33,6 +42,7 @@ pub(crate) struct Path {
     pub(crate) samples: Vec<Sample>,
     proxy: Option<u32>,
     sessions: Vec<Session>,
+    bulk: Bulk,
 }
 
 impl Path {
@@ -47,11 +57,16 @@ impl Path {
             let session = Session::open(target(index)).await;
             sessions.push(session.map_err(|error| format!("{name}, session {index}: {error}"))?);
         }
+        let targets = (SESSIONS..SESSIONS + BULK_SESSIONS).map(target);
+        let bulk = Bulk::open(targets.collect())
+            .await
+            .map_err(|error| format!("{name}, bulk: {error}"))?;
         Ok(Self {
             name,
             samples: Vec::new(),
             proxy,
             sessions,
+            bulk,
         })
     }
 
@@ -62,12 +77,14 @@ impl Path {
 
     async fn measure(&mut self) -> Result<Sample> {
         let first = &mut self.sessions[0];
-        let mut trips = Vec::with_capacity(ROUND_TRIPS);
-        for _ in 0..ROUND_TRIPS {
-            let start = Instant::now();
-            first.round_trip().await?;
-            trips.push(start.elapsed().as_secs_f64());
-        }
+        let round_trip = median(trips(first, TRIPS).await?);
+        let bulk = self.bulk.run().await?;
+        tokio::time::sleep(GET_GOING).await;
+        let (start, before) = (Instant::now(), bulk.bytes());
+        let mut beside = trips(first, TRIPS).await?;
+        let bulk_beside = (bulk.bytes() - before) as f64 / start.elapsed().as_secs_f64();
+        bulk.stop().await?;
+        beside.sort_by(f64::total_cmp);
         let messages = self.load().await?;
 
         let before = cpu_seconds(self.proxy)?;
@@ -80,7 +97,10 @@ impl Path {
         let upload = BULK as f64 / start.elapsed().as_secs_f64();
         let cpu = (cpu_seconds(self.proxy)? - before) / (2 * BULK) as f64;
         Ok(Sample {
-            round_trip: median(trips),
+            round_trip,
+            beside_tail: beside[beside.len() * 99 / 100],
+            beside_bulk: median(beside),
+            bulk_beside,
             messages,
             download,
             upload,
@@ -113,6 +133,18 @@ impl Path {
         self.sessions = back.into_iter().map(|(_, session)| session).collect();
         Ok(rate)
     }
+}
+
+/// The seconds that each round trip takes of those that are begun in `time`, which is at least one.
+async fn trips(session: &mut Session, time: Duration) -> Result<Vec<f64>> {
+    let begin = Instant::now();
+    let mut trips = Vec::new();
+    while trips.is_empty() || begin.elapsed() < time {
+        let start = Instant::now();
+        session.round_trip().await?;
+        trips.push(start.elapsed().as_secs_f64());
+    }
+    Ok(trips)
 }
 
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {

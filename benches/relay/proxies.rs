@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use crate::client::Target;
 use crate::worker::Workers;
-use crate::{Result, SESSIONS};
+use crate::{BULK_SESSIONS, Result, SESSIONS};
 
 /// How long a proxy may take to start.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -86,7 +86,7 @@ impl Relay {
             .current_dir(directory);
         let mut running = Running::start(command, address, directory.join("ray-relay.log"))?;
         running
-            .wait(async |address| Ok(listed(address).await? == SESSIONS))
+            .wait(async |address| Ok(listed(address).await? == SESSIONS + BULK_SESSIONS))
             .await?;
         Ok(Self(running))
     }
@@ -103,9 +103,11 @@ impl Relay {
     }
 }
 
-/// HAProxy in TCP mode in front of the first worker, with the defaults of its package.
+/// HAProxy in TCP mode, with the defaults of its package, in front of the first worker that is measured and, at
+/// another port, of the first for bulk transfers.
 pub(crate) struct HaProxy {
     running: Running,
+    bulk: SocketAddr,
     /// As it prints it.
     pub(crate) version: String,
 }
@@ -123,14 +125,15 @@ impl HaProxy {
         let version = String::from_utf8_lossy(&output.stdout);
         let version = version.split_whitespace().nth(2).unwrap_or("?").to_owned();
 
-        let address = free_address()?;
+        let (address, bulk) = (free_address()?, free_address()?);
         let file = directory.join("haproxy.cfg");
         std::fs::write(
             &file,
             format!(
                 "global\n  maxconn 1024\ndefaults\n  mode tcp\n  timeout connect 5s\n  timeout client 10m\n  timeout server 10m\n\
-                 listen debug\n  bind {address}\n  server worker {}\n",
-                workers.list[0].address
+                 listen debug\n  bind {address}\n  server worker {}\n\
+                 listen bulk\n  bind {bulk}\n  server worker {}\n",
+                workers.list[0].address, workers.list[SESSIONS].address
             ),
         )?;
         let mut command = Command::new(program);
@@ -139,16 +142,24 @@ impl HaProxy {
         running
             .wait(async |address| Ok(TcpStream::connect(address).await.is_ok()))
             .await?;
-        Ok(Some(Self { running, version }))
+        Ok(Some(Self {
+            running,
+            bulk,
+            version,
+        }))
     }
 
     pub(crate) fn pid(&self) -> u32 {
         self.running.child.id()
     }
 
-    pub(crate) fn target(&self) -> Target {
+    pub(crate) fn target(&self, index: usize) -> Target {
         Target {
-            address: self.running.address,
+            address: if index < SESSIONS {
+                self.running.address
+            } else {
+                self.bulk
+            },
             worker: None,
         }
     }

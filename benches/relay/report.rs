@@ -1,19 +1,34 @@
 //! The table at the end.
 
-use crate::SESSIONS;
 use crate::client::REQUEST;
 use crate::measure::{BULK, Path, Sample, median};
 use crate::worker::ANSWER;
+use crate::{BULK_SESSIONS, SESSIONS};
 
 /// A line of the table: its name, its value of a sample, and how that prints.
 type Line = (String, fn(&Sample) -> f64, fn(f64) -> String);
 
 pub(crate) fn print(paths: &[Path], haproxy: Option<&str>) {
-    let lines: [Line; 5] = [
+    let lines: [Line; 8] = [
         (
             format!("round trip, {REQUEST} B -> {ANSWER} B"),
             |s| s.round_trip,
             |v| format!("{:.1} us", v * 1e6),
+        ),
+        (
+            format!("the same beside {BULK_SESSIONS} bulk"),
+            |s| s.beside_bulk,
+            |v| format!("{:.1} us", v * 1e6),
+        ),
+        (
+            "  its 99th percentile".to_owned(),
+            |s| s.beside_tail,
+            |v| format!("{:.1} us", v * 1e6),
+        ),
+        (
+            "  and these meanwhile".to_owned(),
+            |s| s.bulk_beside,
+            |v| format!("{:.2} GB/s", v / 1e9),
         ),
         (
             format!("messages/s over {SESSIONS}"),

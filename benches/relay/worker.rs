@@ -1,5 +1,6 @@
 //! Fake workers: each a listener that speaks as much debugpy as a session needs to come up, and then
-//! answers, sends or takes as much as it is asked to. One thread runs them all, and the fake head.
+//! answers, sends or takes as much as it is asked to. One thread runs those that are measured and the fake head, and
+//! another those of the bulk transfers beside them.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use tokio::net::TcpStream;
 
 use crate::client::Target;
 use crate::frame::{FrameReader, field, frame, padded};
-use crate::{Result, head};
+use crate::{BULK_SESSIONS, Result, SESSIONS, head};
 
 /// Bytes of the answer to `stackTrace`.
 pub(crate) const ANSWER: usize = 4096;
@@ -35,10 +36,10 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
-    pub(crate) fn start(count: usize) -> Result<Self> {
+    pub(crate) fn start() -> Result<Self> {
         let mut listeners = Vec::new();
         let mut list = Vec::new();
-        for index in 0..count {
+        for index in 0..SESSIONS + BULK_SESSIONS {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
             listener.set_nonblocking(true)?;
             list.push(Worker {
@@ -55,20 +56,24 @@ impl Workers {
             head: dashboard.local_addr()?,
         };
         let list = workers.list.clone();
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
-        // Lives as long as the process.
-        std::thread::spawn(move || {
-            runtime.block_on(async move {
-                for (index, listener) in listeners.into_iter().enumerate() {
-                    tokio::spawn(accept(listener, list.clone(), index));
+        let bulk = listeners.split_off(SESSIONS);
+        on_a_thread({
+            let list = list.clone();
+            async move {
+                for (index, listener) in bulk.into_iter().enumerate() {
+                    tokio::spawn(accept(listener, list.clone(), SESSIONS + index));
                 }
-                if let Err(error) = head::serve(dashboard, list).await {
-                    eprintln!("fake head: {error}");
-                }
-            });
-        });
+                std::future::pending().await
+            }
+        })?;
+        on_a_thread(async move {
+            for (index, listener) in listeners.into_iter().enumerate() {
+                tokio::spawn(accept(listener, list.clone(), index));
+            }
+            if let Err(error) = head::serve(dashboard, list).await {
+                eprintln!("fake head: {error}");
+            }
+        })?;
         Ok(workers)
     }
 
@@ -79,6 +84,15 @@ impl Workers {
             worker: None,
         }
     }
+}
+
+/// Lives as long as the process.
+fn on_a_thread(work: impl Future<Output = ()> + Send + 'static) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    std::thread::spawn(move || runtime.block_on(work));
+    Ok(())
 }
 
 async fn accept(listener: TcpListener, list: Arc<Vec<Worker>>, index: usize) -> Result<()> {

@@ -209,3 +209,26 @@ async fn an_idle_direction_holds_no_buffer() {
         0
     );
 }
+
+#[tokio::test]
+async fn a_write_that_fails_is_told_once() {
+    let (mut client, worker, mut splice) = spliced(1 << 16);
+    drop(worker);
+    let sent = frame(&message("pass", 1, 10));
+    client.write_all(&sent).await.unwrap();
+    assert!(matches!(
+        splice.next().await,
+        SpliceEvent::Failed(Side::Worker, _)
+    ));
+    assert!(matches!(
+        splice.next().await,
+        SpliceEvent::Eof(Side::Worker)
+    ));
+    splice.insert(Side::Worker, &sent);
+    client.write_all(&sent).await.unwrap();
+    assert!(
+        timeout(Duration::from_millis(20), splice.next())
+            .await
+            .is_err()
+    );
+}

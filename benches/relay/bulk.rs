@@ -1,0 +1,103 @@
+//! Bulk transfers beside what is measured: sessions of their own, on a thread of their own, to workers of their own,
+//! so that the proxy is all that they share with it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use tokio::sync::{mpsc, oneshot};
+
+use crate::Result;
+use crate::client::{Session, Target};
+
+/// Bytes that are asked for at once.
+const PORTION: usize = 2 << 20;
+
+/// Sessions that can be told to transfer.
+pub(crate) struct Bulk {
+    runs: mpsc::Sender<Run>,
+}
+
+/// A run under way.
+pub(crate) struct Running {
+    stop: Arc<AtomicBool>,
+    bytes: Arc<AtomicUsize>,
+    ended: oneshot::Receiver<Result<()>>,
+}
+
+struct Run {
+    stop: Arc<AtomicBool>,
+    bytes: Arc<AtomicUsize>,
+    ended: oneshot::Sender<Result<()>>,
+}
+
+impl Bulk {
+    /// Opens a session to each target. The thread ends when this is dropped.
+    pub(crate) async fn open(targets: Vec<Target>) -> Result<Self> {
+        let (runs, orders) = mpsc::channel(1);
+        let (opened, ready) = oneshot::channel();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        std::thread::spawn(move || runtime.block_on(serve(targets, opened, orders)));
+        ready.await??;
+        Ok(Self { runs })
+    }
+
+    /// Starts all of them; they go on until [`Running::stop`].
+    pub(crate) async fn run(&self) -> Result<Running> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let bytes = Arc::new(AtomicUsize::new(0));
+        let (ended, end) = oneshot::channel();
+        let run = Run {
+            stop: stop.clone(),
+            bytes: bytes.clone(),
+            ended,
+        };
+        self.runs.send(run).await.map_err(|_| "no bulk thread")?;
+        Ok(Running {
+            stop,
+            bytes,
+            ended: end,
+        })
+    }
+}
+
+impl Running {
+    /// Bytes transferred so far.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Returns once the last portion is here.
+    pub(crate) async fn stop(self) -> Result<()> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.ended.await?
+    }
+}
+
+async fn serve(
+    targets: Vec<Target>,
+    opened: oneshot::Sender<Result<()>>,
+    mut orders: mpsc::Receiver<Run>,
+) {
+    let mut sessions = Vec::new();
+    for target in targets {
+        match Session::open(target).await {
+            Ok(session) => sessions.push(session),
+            Err(error) => return drop(opened.send(Err(error))),
+        }
+    }
+    let _ = opened.send(Ok(()));
+    while let Some(run) = orders.recv().await {
+        let (stop, bytes) = (&*run.stop, &*run.bytes);
+        let transfers = sessions.iter_mut().map(|session| async move {
+            while !stop.load(Ordering::Relaxed) {
+                session.download(PORTION).await?;
+                bytes.fetch_add(PORTION, Ordering::Relaxed);
+            }
+            Result::Ok(())
+        });
+        let result = futures_util::future::try_join_all(transfers).await;
+        let _ = run.ended.send(result.map(drop));
+    }
+}
