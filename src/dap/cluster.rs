@@ -25,8 +25,9 @@ use crate::telemetry::metrics::Outcome;
 /// Children at once: each is a session in somebody's window.
 const MAX_CHILDREN: usize = 32;
 
-/// How long a worker is held back for its name (a task's row appears up to a second after it stops).
-const NAME_PATIENCE: Duration = Duration::from_millis(1500);
+/// How long a worker is held back for its name: a task's row appears up to a second after it stops, and the registry
+/// asks once more where it may have seen the row of an earlier task.
+const NAME_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long the client may take to configure before children are announced all the same.
 const CONFIGURE_PATIENCE: Duration = Duration::from_secs(10);
@@ -82,7 +83,8 @@ impl Announcer {
             let age = now
                 .duration_since(breakpoint.first_seen)
                 .unwrap_or_default();
-            if breakpoint.names.name.is_none() && age < NAME_PATIENCE {
+            let named = breakpoint.names.name.is_some() && !breakpoint.names.provisional;
+            if !named && age < NAME_PATIENCE {
                 let left = NAME_PATIENCE - age;
                 again = Some(again.map_or(left, |sooner| sooner.min(left)));
             } else if self.announced.len() >= MAX_CHILDREN {

@@ -254,7 +254,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 }
             }
             SpliceEvent::Eof(Side::Client) => {
-                self.leaving = true;
+                let said_goodbye = std::mem::replace(&mut self.leaving, true);
+                if said_goodbye && self.splice.drained(Side::Worker) {
+                    return ControlFlow::Break(Outcome::Client);
+                }
                 self.client_closed = true;
                 self.splice.close(Side::Worker);
                 return ControlFlow::Continue(Some(Outcome::Client));

@@ -33,7 +33,7 @@ pub enum Error {
     #[error(transparent)]
     Relay(#[from] app::Error),
     /// The job could not be submitted.
-    #[error("the sample job could not be submitted: {0}; does `curl` reach that address?")]
+    #[error("the sample job could not be submitted: {0}")]
     Submit(#[source] ApiError),
     /// The job ended, or nothing stopped.
     #[error("{what}. The job said:\n{output}")]

@@ -20,7 +20,7 @@ const MAX_ANSWER: usize = 16 * 1024 * 1024;
 #[derive(Debug, thiserror::Error)]
 pub enum ApiError {
     /// No answer, or half of one.
-    #[error("no answer from {url}: {cause}")]
+    #[error("no answer from {url}: {cause}; does `curl` reach that address?")]
     Unanswered {
         /// What was asked.
         url: String,
@@ -212,7 +212,11 @@ impl HeadApi {
                 return Err(ApiError::Refused {
                     url: url.clone(),
                     status: status.as_u16(),
-                    said: String::from_utf8_lossy(&body).chars().take(300).collect(),
+                    said: String::from_utf8_lossy(&body)
+                        .trim()
+                        .chars()
+                        .take(300)
+                        .collect(),
                 });
             }
             // Uploads are answered with an empty or a plain body.

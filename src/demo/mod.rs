@@ -129,6 +129,7 @@ async fn show(args: &Args, progress: &Progress, held: &mut Held) -> Result<(), E
             let relay = held.relay.insert(relay);
             let before = stops_before(relay).await;
             if args.no_job {
+                submitted::named(relay).await;
                 instructions::print(relay, None);
                 held.ready = true;
                 return std::future::pending().await;

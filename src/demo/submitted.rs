@@ -29,11 +29,20 @@ type Stop = (BreakpointId, u64);
 /// What is at a breakpoint before a job is submitted. Waits for the relay's first look.
 pub(super) async fn stops_before(relay: &Running) -> HashSet<Stop> {
     let mut snapshots = relay.registry().watch();
-    let polled =
-        snapshots.wait_for(|snapshot| snapshot.clusters.iter().all(|c| c.polled.is_some()));
+    let polled = snapshots.wait_for(|snapshot| {
+        let mut clusters = snapshot.clusters.iter();
+        clusters.all(|c| c.polled.is_some() || c.trouble.is_some())
+    });
     let _ = tokio::time::timeout(POLLED_DEADLINE, polled).await;
     let snapshot = relay.registry().snapshot();
     snapshot.live.iter().map(|b| (b.id, b.stop)).collect()
+}
+
+/// Waits a little for the names of what is at a breakpoint already.
+pub(super) async fn named(relay: &Running) {
+    let mut snapshots = relay.registry().watch();
+    let named = snapshots.wait_for(|snapshot| snapshot.live.iter().all(|b| b.names.name.is_some()));
+    let _ = tokio::time::timeout(NAMED_DEADLINE, named).await;
 }
 
 /// A job that was submitted.

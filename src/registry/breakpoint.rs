@@ -186,6 +186,9 @@ impl fmt::Display for Location {
 pub struct Names {
     /// Readable name: `square`, `Counter.add`, `Serve app1:Echo`, `driver: python train.py`.
     pub name: Option<String>,
+    /// A better name may follow within two seconds: this one is an actor's whose method is not known yet, or may be
+    /// that of the worker's last task.
+    pub provisional: bool,
     /// Job, e.g. `01000000`.
     pub job_id: Option<String>,
     /// Submission id of the job, where it was submitted through the job API.

@@ -11,8 +11,8 @@ use crate::support::dap_client::{DapClient, Editor};
 use crate::support::namespaces::{Cluster, RELAY_IP};
 use crate::support::ray::NEWEST;
 use crate::support::relay::Relay;
-use crate::support::say;
 use crate::support::scene::Scene;
+use crate::support::{eventually, say};
 
 #[tokio::test]
 async fn each_breakpoint_has_an_address_of_its_own() {
@@ -138,13 +138,15 @@ fn of_worker<'a>(listed: &'a [Value], row: &Value) -> &'a Value {
 /// Of all that were listed, the worker of `row` is the one with a debugger.
 fn assert_held(scene: &Scene<'_>, listed: &[Value], row: &Value) {
     let own = of_worker(listed, row);
-    let now = scene.list();
-    let held: Vec<_> = now
-        .iter()
-        .filter(|now| now["state"] == "attached")
-        .map(|now| &now["id"])
-        .collect();
-    assert_eq!(held, [&own["id"]]);
+    // The session before this one may take a moment to end.
+    eventually("one held breakpoint", Duration::from_secs(10), || {
+        let now = scene.list();
+        let held: Vec<_> = now
+            .iter()
+            .filter(|now| now["state"] == "attached")
+            .collect();
+        (held.len() == 1 && held[0]["id"] == own["id"]).then_some(())
+    });
 }
 
 /// What is squared there, seen at the stop; the task runs on.

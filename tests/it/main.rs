@@ -3,7 +3,7 @@
 //! | module | what it needs |
 //! |---|---|
 //! | `loopback` | Python and the network once (a virtual environment under `target/`) |
-//! | `isolation`, `sessions`, `kinds`, `faults`, `tools`, `advertise` | also root, iproute2 and util-linux (network namespaces) |
+//! | `isolation`, `sessions`, `kinds`, `faults`, `tools`, `advertise`, `token`, `advertise` | also root, iproute2 and util-linux (network namespaces) |
 //!
 //! What is missing is said on standard error and the test passes, except where `CI` is set: then
 //! it fails.
@@ -17,4 +17,5 @@ mod kinds;
 mod loopback;
 mod sessions;
 mod support;
+mod token;
 mod tools;

@@ -7,10 +7,12 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum VenvError {
     /// No interpreter.
-    #[error("no python3 was found on PATH; install Python {} to 3.13, for example with `apt install python3 python3-venv` or `brew install python@3.12`", .oldest)]
+    #[error(
+        "no python3 was found on PATH; install {wanted}, for example with `apt install python3 python3-venv` or `brew install python@3.12`"
+    )]
     NoPython {
-        /// Lowest usable version, e.g. `3.9`.
-        oldest: &'static str,
+        /// What would do, e.g. `Python 3.10 to 3.14`.
+        wanted: String,
     },
     /// None of those found fits.
     #[error(

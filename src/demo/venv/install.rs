@@ -80,7 +80,10 @@ pub(super) async fn install(
             step.done("installed");
             Ok(())
         }
-        Err(said) => Err(why_pip_failed(said, ray, python)),
+        Err(said) => {
+            let _ = fs::remove_dir_all(&venv.dir);
+            Err(why_pip_failed(said, ray, python))
+        }
     }
 }
 
@@ -157,6 +160,11 @@ async fn run(
         let line = line.trim();
         if telling(line) {
             step.note(line.chars().take(100).collect::<String>());
+        }
+        // pip repeats one warning for each attempt; the last tells as much as all.
+        let again = |line: &str| line.starts_with("WARNING: Retrying");
+        if again(line) && kept.back().is_some_and(|last| again(last)) {
+            kept.pop_back();
         }
         if !line.is_empty() {
             kept.push_back(line.chars().take(400).collect());

@@ -17,6 +17,7 @@ const PYTHONS: &[&str] = &[
     "python3.11",
     "python3.12",
     "python3.13",
+    "python3.14",
     "python3.10",
     "python3.9",
 ];
@@ -66,15 +67,16 @@ pub async fn find_python(ray: &str) -> Result<Python, VenvError> {
         }
         found.push(format!("Python {}.{}", python.version.0, python.version.1));
     }
+    let ((_, low), (_, high)) = (wanted.start(), wanted.end());
+    let wanted = format!("Python 3.{low} to 3.{high}");
     if found.is_empty() {
-        return Err(VenvError::NoPython { oldest: "3.9" });
+        return Err(VenvError::NoPython { wanted });
     }
     found.dedup();
-    let ((_, low), (_, high)) = (wanted.start(), wanted.end());
     Err(VenvError::UnsupportedPython {
         ray: ray.to_owned(),
         found: found.join(", "),
-        wanted: format!("Python 3.{low} to 3.{high}"),
+        wanted,
     })
 }
 

@@ -180,6 +180,12 @@ impl State {
         // A provisional answer (the class of an actor) does not replace a better one.
         if found.certainty != Certainty::Provisional || next.names.name.is_none() {
             next.names = found.names;
+            next.names.provisional = match found.certainty {
+                Certainty::Settled => false,
+                // Of a worker that stopped before, this may still be the task of that stop.
+                Certainty::Likely => stop > 1 && entry.wishes.names_due().is_some(),
+                Certainty::Provisional => true,
+            };
         }
         if let Some((reason, location)) = found.stop {
             next.reason = reason;
