@@ -7,7 +7,8 @@ use std::time::SystemTime;
 
 use libfuzzer_sys::fuzz_target;
 use ray_relay::dap::attach::{Dialled, child_configuration, for_worker};
-use ray_relay::dap::selection::{Children, Hint, choose, read_wish};
+use ray_relay::dap::selection::{Children, Hint, choose};
+use ray_relay::dap::wish::read_wish;
 use ray_relay::registry::Snapshot;
 use ray_relay_fuzz::paused;
 use serde_json::Value;

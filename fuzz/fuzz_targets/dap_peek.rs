@@ -3,8 +3,12 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ray_relay::dap::peek::{Depth, MessageType, Peek, peek};
+use ray_relay::dap::peek::{Depth, MessageType, Peek, Walk};
 use ray_relay_fuzz::as_python;
+
+fn peek(body: &[u8], length: usize, depth: Depth) -> Peek<'_> {
+    Walk::new(depth).peek(body, length)
+}
 
 fuzz_target!(|body: &[u8]| {
     let whole = peek(body, body.len(), Depth::Whole);
@@ -18,12 +22,16 @@ fuzz_target!(|body: &[u8]| {
         assert_eq!(message["type"], kind);
         assert_eq!(message[key].as_str().map(str::as_bytes), Some(name));
     }
-    // The first bytes may decide, and then more of them change nothing.
+    // The first bytes may decide, and then more of them change nothing, whether they come at once
+    // or one by one.
     let deciding = peek(body, body.len(), Depth::Deciding);
-    for seen in 0..body.len().min(300) {
-        let early = peek(&body[..seen], body.len(), Depth::Deciding);
-        if early != Peek::More {
-            assert_eq!(early, deciding, "after {seen} bytes");
+    for (depth, answer) in [(Depth::Whole, whole), (Depth::Deciding, deciding)] {
+        let mut walk = Walk::new(depth);
+        for seen in 0..=body.len() {
+            let early = walk.peek(&body[..seen], body.len());
+            if early != Peek::More {
+                assert_eq!(early, answer, "{depth:?} after {seen} bytes");
+            }
         }
     }
     if let (Peek::Known(..), Peek::Known(..)) = (whole, deciding) {

@@ -76,30 +76,20 @@ fuzz_target!(|input: Input<'_>| {
 
     let mut scanner = Scanner::new(rules);
     let mut passed = Frames::new(MOST);
+    let mut held = Vec::new();
     let mut seen = Vec::new();
     'wire: for piece in pieces(&wire, input.cuts) {
-        let mut piece = piece;
-        while !piece.is_empty() {
-            let Ok(step) = scanner.step(piece) else {
-                break 'wire;
-            };
-            let taken = match step {
-                Step::Forward(taken) => {
-                    passed.buffer().extend_from_slice(&piece[..taken]);
-                    taken
-                }
-                Step::Keep(taken) => taken,
-                Step::Release(taken, kept) => {
-                    passed.buffer().extend_from_slice(&kept);
-                    taken
-                }
-                Step::Captured(taken, body) => {
+        held.extend_from_slice(piece);
+        while !held.is_empty() {
+            match scanner.step(&held) {
+                Ok(Step::Forward(taken)) => passed.buffer().extend(held.drain(..taken)),
+                Ok(Step::Captured { head, frame }) => {
                     assert!(passed.buffer().is_empty(), "between frames");
-                    seen.push(body);
-                    taken
+                    seen.push(held.drain(..frame).skip(head).collect());
                 }
-            };
-            piece = &piece[taken..];
+                Ok(Step::More) => break,
+                Err(_) => break 'wire,
+            }
             while let Some(body) = passed.next_body().expect("what passes is well formed") {
                 if input.to_worker {
                     assert!(!must_be_captured(&body), "{}", body.escape_ascii());

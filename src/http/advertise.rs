@@ -223,14 +223,13 @@ impl Reached {
             Some(_) => return None,
         };
         let bracketed = host.starts_with('[');
-        let (host, _) = spelling::read(host);
+        // The dot of the DNS root, which may follow an address as well.
+        let (host, _) = spelling::read(host.strip_suffix('.').unwrap_or(host));
         let ip = host.parse::<IpAddr>().ok();
-        if bracketed != matches!(ip, Some(IpAddr::V6(_)))
-            || (ip.is_none() && !spelling::is_name(&host))
-        {
+        let name = spelling::is_name(&host) && !host.ends_with('.');
+        if bracketed != matches!(ip, Some(IpAddr::V6(_))) || (ip.is_none() && !name) {
             return None;
         }
-        let host = host.strip_suffix('.').map_or(host.clone(), str::to_owned);
         Some(Self { host, port })
     }
 

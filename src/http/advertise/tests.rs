@@ -207,6 +207,7 @@ fn hosts_as_clients_write_them() {
         ("127.0.0.1:5678", "127.0.0.1", 5678),
         ("localhost", "localhost", 80),
         ("LocalHost.:1", "localhost", 1),
+        ("0x7f.1.", "127.0.0.1", 80),
         ("0x7f.0.0x0.01:5678", "127.0.0.1", 5678),
         ("[::1]:5678", "::1", 5678),
         ("[0:0:0:0:0:0:0:01]", "::1", 80),
@@ -231,6 +232,9 @@ fn hosts_as_clients_write_them() {
         "[::1]x",
         "u@h",
         "a:1:2",
+        "a..",
+        ".",
+        "1..",
         "[127.0.0.1]",
     ] {
         assert_eq!(Reached::parse(text), None, "{text}");
