@@ -50,16 +50,21 @@ fn page(list: &Value, columns: Option<usize>) -> String {
     for trouble in list.troubles() {
         text += &format!("! {trouble}\n");
     }
-    if !text.is_empty() {
+    let troubled = !text.is_empty();
+    if troubled {
         text.push('\n');
     }
     if list.rows.is_empty() {
-        text += EMPTY;
+        // What is not known is not claimed.
+        text += if troubled { NOTHING_KNOWN } else { EMPTY };
     } else {
         text += &table::render(&list.rows, list.clusters.len() > 1, columns);
     }
     text
 }
+
+const NOTHING_KNOWN: &str =
+    "No task is known to wait at a breakpoint; this list fills when the head answers again.\n";
 
 const EMPTY: &str = "\
 No task waits at a breakpoint.

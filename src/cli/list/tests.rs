@@ -99,6 +99,12 @@ fn an_empty_list_says_what_to_do() {
     let text = page(&json!({"breakpoints": [], "clusters": []}), Some(80));
     assert!(text.starts_with("No task waits at a breakpoint."), "{text}");
     assert!(text.contains("breakpoint()"), "{text}");
+    let away = json!([{"name": "default", "trouble": "cannot reach the Ray head"}]);
+    let text = page(&json!({"breakpoints": [], "clusters": away}), Some(80));
+    assert!(
+        text.contains("cannot reach") && text.contains("No task is known to wait"),
+        "{text}"
+    );
 }
 
 #[test]
