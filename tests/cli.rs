@@ -441,7 +441,11 @@ fn watching_on_a_terminal_draws_in_place_and_gives_the_cursor_back() {
     let mut seen = String::new();
     // Drawn, and drawn over as the waiting time grows.
     read_until(&mut ours, &mut seen, "2m 14s");
-    read_until(&mut ours, &mut seen, "\u{1b}[2A\r\u{1b}[J");
+    read_until(&mut ours, &mut seen, "\u{1b}[2A\r");
+    assert!(
+        !seen.contains("\u{1b}[2A\r\u{1b}"),
+        "written over, not erased first: {seen:?}"
+    );
     assert!(seen.starts_with("\u{1b}[?25l"), "{seen:?}");
     interrupt(&child);
     read_until(&mut ours, &mut seen, "\u{1b}[?25h");

@@ -107,11 +107,21 @@ pub fn stream(events: &[Vec<u8>]) -> Vec<u8> {
 }
 
 pub fn read_until(from: &mut std::fs::File, seen: &mut String, wanted: &str) {
-    let mut buffer = [0; 1024];
     while !seen.contains(wanted) {
-        let read = from.read(&mut buffer).unwrap();
-        assert!(read > 0, "{seen:?}");
-        seen.push_str(std::str::from_utf8(&buffer[..read]).unwrap_or("?"));
+        let mut from = from.try_clone().unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        // A terminal has no read timeout: the thread is left behind where nothing comes.
+        std::thread::spawn(move || {
+            let mut buffer = [0; 1024];
+            let read = from.read(&mut buffer).unwrap_or(0);
+            let _ = tell.send(buffer[..read].to_vec());
+        });
+        let patience = std::time::Duration::from_secs(30);
+        let Ok(read) = told.recv_timeout(patience) else {
+            panic!("{wanted:?} did not come, only {seen:?}");
+        };
+        assert!(!read.is_empty(), "{seen:?}");
+        seen.push_str(std::str::from_utf8(&read).unwrap_or("?"));
     }
 }
 
