@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, MissedTickBehavior, timeout};
 use tracing::debug;
 
 use super::attach::{Dialled, for_worker};
@@ -33,6 +33,9 @@ const LINGER: Duration = Duration::from_secs(5);
 /// How long a worker may go on answering a client that has closed. debugpy lets the task run on at once but may keep
 /// its half of the connection open; meanwhile nobody else can have the worker.
 const HALF_CLOSED: Duration = Duration::from_millis(500);
+
+/// How often the byte counters of a session are brought up to date.
+const COUNT_EVERY: Duration = Duration::from_secs(5);
 
 /// `seq` of the one request that the relay itself may put to a worker, out of the way of any client's.
 const OWN_SEQ: u64 = 0x7fff_5678;
@@ -175,6 +178,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         let mut ending = Outcome::Client;
         let mut told_of_drain = false;
         let mut linger: Option<Instant> = None;
+        // Messages that only pass do not come by here, so the counters are brought up to date now and then.
+        let mut count = tokio::time::interval(COUNT_EVERY);
+        count.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let until = linger.unwrap_or_else(Instant::now);
             tokio::select! {
@@ -220,6 +226,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                     ending = Outcome::Drained;
                     break;
                 }
+                _ = count.tick() => self.session.set_bytes(self.splice.bytes()),
                 () = tokio::time::sleep_until(until), if linger.is_some() => break,
             }
         }
