@@ -32,8 +32,8 @@ async fn ports(cluster: &Cluster) {
     };
     let mut driver = cluster.start_driver("tasks.py", &[]);
     let listed = scene.wait_listed(3);
-    let rows = paused_rows(&scene);
-    assert_eq!(paused_rows(&scene), rows, "the same in every answer");
+    let rows = three_paused(&scene);
+    assert_eq!(three_paused(&scene), rows, "the same in every answer");
     let ports: BTreeSet<u16> = rows.iter().map(port).collect();
     assert_eq!(ports.len(), 3, "{rows:?}");
     assert!(ports.iter().all(|port| (5700..=5731).contains(port)));
@@ -77,7 +77,7 @@ async fn names(cluster: &Cluster) {
     };
     let mut driver = cluster.start_driver("tasks.py", &[]);
     let listed = scene.wait_listed(3);
-    let rows = paused_rows(&scene);
+    let rows = three_paused(&scene);
     let mut squares = Vec::new();
     for row in &rows {
         let own = of_worker(&listed, row);
@@ -107,18 +107,8 @@ async fn names(cluster: &Cluster) {
     assert_eq!(refused["success"], false, "{refused}");
 }
 
-/// What the State API says through the relay of workers that wait.
-fn paused_rows(scene: &Scene<'_>) -> Vec<Value> {
-    let url = format!("{}/api/v0/workers?detail=1&limit=10000", scene.relay.url());
-    let (status, body) = scene
-        .cluster
-        .get("client", &url, Duration::from_secs(10))
-        .unwrap();
-    assert_eq!(status, 200);
-    let answer: Value = serde_json::from_slice(&body).unwrap();
-    let mut rows: Vec<Value> =
-        serde_json::from_value(answer["data"]["result"]["result"].clone()).unwrap();
-    rows.retain(|row| row["num_paused_threads"].as_u64() > Some(0) && row["is_alive"] == true);
+fn three_paused(scene: &Scene<'_>) -> Vec<Value> {
+    let rows = scene.paused_workers();
     assert_eq!(rows.len(), 3);
     rows
 }

@@ -96,17 +96,9 @@ async fn a_state_api_client_may_be_quicker_than_the_relays_poll() {
     let scene = Scene::with(&cluster, &["--config", config.path().to_str().unwrap()]);
     scene.idle_descriptors();
     let mut driver = cluster.start_driver("tasks.py", &[]);
-    let url = format!("{}/api/v0/workers?detail=1&limit=10000", scene.relay.url());
     let mut squares = Vec::new();
     let rows = eventually("three rows", PATIENCE, || {
-        let (status, body) = cluster.get("client", &url, PATIENCE).unwrap();
-        assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
-        let answer: Value = serde_json::from_slice(&body).unwrap();
-        let rows = answer["data"]["result"]["result"].as_array().unwrap();
-        let paused = rows
-            .iter()
-            .filter(|row| row["is_alive"] == true && row["num_paused_threads"] == 1);
-        Some(paused.cloned().collect::<Vec<_>>()).filter(|rows| rows.len() == 3)
+        Some(scene.paused_workers()).filter(|rows| rows.len() == 3)
     });
     for row in rows {
         let (host, port) = (row["ip"].as_str().unwrap(), scene.relay.address().port());

@@ -1,7 +1,5 @@
 //! Stock tools through the one port: Ray's own CLI, and a client built like ray-debugger.nvim.
 
-use std::time::Duration;
-
 use serde_json::{Map, Value, json};
 
 use crate::support::dap_client::{DapClient, Editor};
@@ -34,18 +32,7 @@ async fn neovim(scene: &Scene<'_>) {
     say("a client like ray-debugger.nvim");
     let mut driver = scene.cluster.start_driver("tasks.py", &[]);
     scene.wait_listed(3);
-    let url = format!("{}/api/v0/workers?detail=1&limit=10000", scene.relay.url());
-    let (status, body) = scene
-        .cluster
-        .get("client", &url, Duration::from_secs(10))
-        .unwrap();
-    assert_eq!(status, 200);
-    let answer: Value = serde_json::from_slice(&body).unwrap();
-    let rows = answer["data"]["result"]["result"].as_array().unwrap();
-    let paused: Vec<_> = rows
-        .iter()
-        .filter(|row| row["num_paused_threads"].as_u64() > Some(0) && row["is_alive"] == true)
-        .collect();
+    let paused = scene.paused_workers();
     assert_eq!(paused.len(), 3);
     let mut squares = Vec::new();
     for row in paused {
@@ -125,12 +112,7 @@ async fn an_address_of_a_breakpoint_that_is_gone_leads_nowhere() {
     let scene = Scene::new(&cluster);
     let mut driver = cluster.start_driver("reuse.py", &[]);
     let row = scene.listed("Steps.first", &driver);
-    let url = format!("{}/api/v0/workers?detail=1&limit=10000", scene.relay.url());
-    let (_, body) = cluster
-        .get("client", &url, Duration::from_secs(10))
-        .unwrap();
-    let answer: Value = serde_json::from_slice(&body).unwrap();
-    let rows = answer["data"]["result"]["result"].as_array().unwrap();
+    let rows = scene.workers();
     let own = rows
         .iter()
         .find(|found| found["worker_id"] == row["worker_id"])

@@ -45,6 +45,25 @@ impl<'a> Scene<'a> {
         serde_json::from_value(self.answer()["breakpoints"].take()).unwrap()
     }
 
+    /// What Ray's State API says of the workers, read through the relay from the client.
+    pub(crate) fn workers(&self) -> Vec<Value> {
+        let url = format!("{}/api/v0/workers?detail=1&limit=10000", self.relay.url());
+        let (status, body) = self
+            .cluster
+            .get("client", &url, Duration::from_secs(10))
+            .unwrap();
+        assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
+        let mut answer: Value = serde_json::from_slice(&body).unwrap();
+        serde_json::from_value(answer["data"]["result"]["result"].take()).unwrap()
+    }
+
+    /// Those that wait for a debugger.
+    pub(crate) fn paused_workers(&self) -> Vec<Value> {
+        let mut rows = self.workers();
+        rows.retain(|row| row["num_paused_threads"].as_u64() > Some(0) && row["is_alive"] == true);
+        rows
+    }
+
     /// Waits until `count` are listed, all paused.
     pub(crate) fn wait_listed(&self, count: usize) -> Vec<Value> {
         eventually(&format!("{count} listed"), Duration::from_secs(60), || {
