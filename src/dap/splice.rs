@@ -186,11 +186,6 @@ where
         .await;
     }
 
-    /// Gives the streams back.
-    pub fn into_parts(self) -> (C, W) {
-        (self.client, self.worker)
-    }
-
     fn lane_towards(&mut self, to: Side) -> &mut Lane {
         match to {
             Side::Client => &mut self.down,
