@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::hash::BuildHasher as _;
 use std::io::{BufRead as _, BufReader};
 use std::net::Ipv4Addr;
 use std::os::unix::process::CommandExt as _;
@@ -68,6 +69,12 @@ impl Shared {}
 static SHARED: std::sync::LazyLock<Mutex<HashMap<String, Cluster>>> =
     std::sync::LazyLock::new(Mutex::default);
 static COUNT: AtomicU32 = AtomicU32::new(0);
+/// Six hex digits that no other run has: process ids repeat where a run has a pid namespace of its own, and names of
+/// network namespaces outlive a run that was killed.
+static RUN: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
+    let random = std::hash::RandomState::new().hash_one(std::process::id());
+    format!("{:06x}", random & 0xff_ffff)
+});
 
 impl Cluster {
     /// The cluster of Ray `version` with two workers that tests share, one test at a time; other
@@ -102,7 +109,7 @@ impl Cluster {
             "bringing up Ray {version} in namespaces: head and {workers} worker node(s) ..."
         ));
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let prefix = format!("rrt{}-{number}", std::process::id());
+        let prefix = format!("rrt{}-{number}", *RUN);
         // Short: Ray's socket paths below it may have 107 bytes.
         let state = PathBuf::from(format!("/tmp/{prefix}"));
         let mut hold = script(&prefix, &state, &venv, workers)
@@ -386,7 +393,7 @@ fn lacking() -> Option<String> {
             missing.join(", ")
         ));
     }
-    let probe = format!("rrt{}-probe", std::process::id());
+    let probe = format!("rrt{}-probe", *RUN);
     let netns = |verb: &str| {
         let mut command = Command::new("ip");
         command.args(["netns", verb, &probe]).stderr(Stdio::null());
