@@ -363,6 +363,15 @@ impl DapClient {
         (body["threadId"].as_u64().unwrap(), reason)
     }
 
+    /// The thread of the next stop, if one comes in time.
+    pub(crate) async fn stopped_within(&mut self, patience: Duration) -> Option<u64> {
+        let stop = self
+            .find_within(patience, |message| message["event"] == "stopped")
+            .await
+            .ok()?;
+        stop["body"]["threadId"].as_u64()
+    }
+
     /// Frames of a stopped thread, the innermost first.
     pub(crate) async fn frames(&mut self, thread: u64) -> Vec<Frame> {
         let arguments = json!({"threadId": thread, "startFrame": 0, "levels": 20});
