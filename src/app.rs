@@ -7,7 +7,9 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
+use crate::audit::Audit;
 use crate::config::{Advertise, Config};
+use crate::identity::Authenticator;
 use crate::listener::{self, BindError};
 use crate::registry::Registry;
 use crate::session::Context;
@@ -58,8 +60,12 @@ pub async fn start(config: Config) -> Result<Running, Error> {
     };
     let extra: Vec<_> = extra.map_err(Error::Bind)?;
     registry.observe(metrics.clone());
+    let auth = Authenticator::open();
+    let audit = Audit::off();
     let context = Arc::new(Context::new(
         config,
+        auth.clone(),
+        audit,
         registry.clone(),
         metrics,
         address.port(),
@@ -70,6 +76,8 @@ pub async fn start(config: Config) -> Result<Running, Error> {
         .tasks
         .spawn(async move { registry.run(shutdown.drain.clone()).await });
     let tasks = &context.shutdown.tasks;
+    let until = context.shutdown.abort.clone();
+    tasks.spawn(async move { auth.run(until).await });
     tasks.spawn(listener::run(
         listener,
         context.clone(),

@@ -9,6 +9,9 @@
 //! | [`head`] | HTTP to a Ray head: the State API and everything else behind port 8265, with Ray's own token |
 //! | [`registry`] | polls the heads and keeps one immutable [`registry::Snapshot`] of all paused workers |
 //! | [`listener`], [`tcp`] | the one port: accepts, recognises the protocol of the first bytes, replays them |
+//! | [`identity`] | who a client is: tokens, certificates, tickets |
+//! | [`policy`] | what a principal may do, with which breakpoints |
+//! | [`audit`] | the record of what was decided and done |
 //! | [`session`] | live sessions, and the permit without which no worker is reached |
 //! | [`upstream`] | the connection to a worker, for a permit |
 //! | [`dap`] | the Debug Adapter Protocol: the relay's own part of a session, and what must be rewritten |
@@ -19,13 +22,16 @@
 #![forbid(unsafe_code)]
 
 pub mod app;
+pub mod audit;
 pub mod cli;
 pub mod config;
 pub mod dap;
 pub mod demo;
 pub mod head;
 pub mod http;
+pub mod identity;
 pub mod listener;
+pub mod policy;
 pub mod registry;
 pub mod session;
 pub mod shutdown;

@@ -262,7 +262,7 @@ fn tls(relay: &RelayUrl) -> Result<ClientConfig, RelayError> {
         cause,
     };
     let builder =
-        ClientConfig::builder_with_provider(rustls::crypto::ring::default_provider().into())
+        ClientConfig::builder_with_provider(rustls::crypto::aws_lc_rs::default_provider().into())
             .with_safe_default_protocol_versions()
             .map_err(|error| no_roots(error.to_string()))?;
     // Reading the system's certificates takes milliseconds, and fails in an image without any.

@@ -39,6 +39,8 @@ use self::refusal::{Refusal, hang_up, refuse};
 use self::selection::{Choice, Hint, choose};
 use self::wish::{Wish, read_wish};
 use crate::http::advertise::Resolved;
+use crate::listener::Arrival;
+use crate::policy::{Authorized, Scope, authorise};
 use crate::registry::{BreakpointId, ClaimError, Holder};
 use crate::session::{Context, Permit, Session};
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
@@ -51,16 +53,15 @@ struct Opened {
     dialled: Dialled,
 }
 
-/// Serves one connection that speaks DAP; `advertised` is the breakpoint whose own port it came in by.
-pub async fn serve<S>(
-    context: &Context,
-    session: Session,
-    stream: S,
-    advertised: Option<BreakpointId>,
-) where
+/// Serves one connection that speaks DAP.
+pub async fn serve<S>(context: &Context, session: Session, stream: S, arrival: Arrival)
+where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let started = Instant::now();
+    let advertised = arrival
+        .advertised_port
+        .and_then(|port| context.advertised.breakpoint_at(port));
     let ending = converse(context, &session, stream, advertised, started).await;
     let (up, down) = session.bytes();
     let protocol = session.protocol();
@@ -212,7 +213,10 @@ where
             Err(refusal) => refused(context, client, &opened.attach, &refusal).await,
         },
         Choice::Subprocess(breakpoint) => {
-            match Permit::subprocess(&context.registry, breakpoint.id) {
+            let permit = authorized(context, breakpoint.id)
+                .ok()
+                .and_then(|authorized| Permit::subprocess(&context.registry, authorized));
+            match permit {
                 Some(permit) => attached(context, session, client, opened, wish, permit).await,
                 None => {
                     let refusal = Refusal::Nothing(
@@ -277,13 +281,15 @@ fn hold(
     id: BreakpointId,
 ) -> Result<Permit, Refusal> {
     let now = SystemTime::now();
+    let authorized = authorized(context, id)?;
     let holder = Holder {
+        subject: None,
         session: session.id(),
         client: client.name.clone(),
         peer: session.peer(),
         since: now,
     };
-    Permit::hold(&context.registry, id, holder).map_err(|why| match why {
+    Permit::hold(&context.registry, authorized, holder).map_err(|why| match why {
         ClaimError::Held(holder) => match context.registry.snapshot().find(id) {
             Some(breakpoint) => Refusal::held(breakpoint, &holder, now),
             None => Refusal::Nothing(format!("{id} is being debugged by {holder}")),
@@ -293,6 +299,16 @@ fn hold(
             Refusal::unknown(&format!("has the id {id}"), &context.registry.snapshot())
         }
     })
+}
+
+/// Leave for the client to debug `id`.
+fn authorized(context: &Context, id: BreakpointId) -> Result<Authorized, Refusal> {
+    let snapshot = context.registry.snapshot();
+    let unknown = || Refusal::unknown(&format!("has the id {id}"), &snapshot);
+    let known = snapshot.find(id).or_else(|| snapshot.find_ended(id));
+    let principal = context.auth.anonymous().ok_or_else(unknown)?;
+    authorise(&principal, known.ok_or_else(unknown)?, Scope::Debug)
+        .map_err(|denied| Refusal::Nothing(denied.to_string()))
 }
 
 /// Waits for a moment where `id` is not in the list yet: a client that reads Ray's State API through the relay can

@@ -13,7 +13,9 @@ use tokio::time::timeout;
 
 use super::testing::paused;
 use super::*;
+use crate::audit::Audit;
 use crate::config::Config;
+use crate::identity::Authenticator;
 use crate::registry::{Breakpoint, Change, Reason, Registry};
 use crate::shutdown::Shutdown;
 use crate::telemetry::Metrics;
@@ -28,6 +30,8 @@ fn context(adapt: impl FnOnce(&mut Config)) -> Arc<Context> {
     let metrics = Metrics::new().unwrap();
     Arc::new(Context::new(
         Arc::new(config),
+        Authenticator::open(),
+        Audit::off(),
         registry,
         metrics,
         5678,
@@ -51,7 +55,10 @@ impl Debugger {
         let (accepted, peer) = listener.accept().await.unwrap();
         let context = context.clone();
         let session = context.sessions.open(peer);
-        let ended = tokio::spawn(async move { serve(&context, session, accepted, None).await });
+        let ended =
+            tokio::spawn(
+                async move { serve(&context, session, accepted, Arrival::plain(peer)).await },
+            );
         Self {
             dap: Conversation::new(stream, 1 << 26),
             seq: 0,

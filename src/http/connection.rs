@@ -21,6 +21,7 @@ use tokio_util::task::TaskTracker;
 use super::answer::{self, Body};
 use super::route::{EXISTS, Route};
 use super::{HttpContext, api, dashboard, events, guard};
+use crate::listener::Arrival;
 use crate::telemetry::metrics::{self, RefusalKind};
 
 /// Largest head of a request, and read buffer of a connection.
@@ -41,6 +42,8 @@ const PROBE: Duration = Duration::from_secs(30);
 pub(crate) struct Connection {
     /// The client.
     pub(crate) peer: SocketAddr,
+    /// How it came in.
+    pub(crate) arrival: Arrival,
     /// Owns what outlives a request: upgraded connections.
     pub(crate) tasks: TaskTracker,
     /// Fires when the relay drains, and when the connection is given up.
@@ -53,7 +56,7 @@ pub(crate) struct Connection {
 /// when it is dropped.
 pub async fn serve_connection<S>(
     stream: S,
-    peer: SocketAddr,
+    arrival: Arrival,
     ctx: Arc<HttpContext>,
     shutdown: CancellationToken,
 ) where
@@ -61,8 +64,10 @@ pub async fn serve_connection<S>(
 {
     let header_timeout = ctx.config.http.header_timeout;
     let drain_timeout = ctx.config.listen.drain_timeout;
+    let peer = arrival.peer;
     let connection = Connection {
         peer,
+        arrival,
         tasks: TaskTracker::new(),
         closing: shutdown.child_token(),
     };

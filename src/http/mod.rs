@@ -31,7 +31,9 @@ use tokio::sync::Semaphore;
 
 pub use connection::serve_connection;
 
+use crate::audit::Audit;
 use crate::config::Config;
+use crate::identity::Authenticator;
 use crate::registry::breakpoint::unix_seconds;
 use crate::registry::{BreakpointId, Registry};
 use crate::telemetry::Metrics;
@@ -73,6 +75,8 @@ pub trait SessionList: Send + Sync {
 /// What every request may need. One for the process.
 pub struct HttpContext {
     config: Arc<Config>,
+    auth: Arc<Authenticator>,
+    audit: Arc<Audit>,
     registry: Registry,
     metrics: Arc<Metrics>,
     sessions: Arc<dyn SessionList>,
@@ -84,6 +88,8 @@ impl HttpContext {
     /// The clusters and their heads are the registry's.
     pub fn new(
         config: Arc<Config>,
+        auth: Arc<Authenticator>,
+        audit: Arc<Audit>,
         registry: Registry,
         metrics: Arc<Metrics>,
         sessions: Arc<dyn SessionList>,
@@ -92,6 +98,8 @@ impl HttpContext {
         let event_streams = Arc::new(Semaphore::new(config.http.max_event_streams));
         Arc::new(Self {
             config,
+            auth,
+            audit,
             registry,
             metrics,
             sessions,

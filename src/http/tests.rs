@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use super::answer::{self, Body};
 use super::{HttpContext, SessionList, SessionRow, advertise, serve_connection};
 use crate::config::{self, Config};
+use crate::listener::Arrival;
 use crate::registry::{Breakpoint, BreakpointId, Kind, Names, Reason, Registry, State};
 use crate::telemetry::Metrics;
 
@@ -131,6 +132,8 @@ impl Relay {
         };
         let ctx = HttpContext::new(
             Arc::new(config.clone()),
+            crate::identity::Authenticator::open(),
+            crate::audit::Audit::off(),
             registry.clone(),
             Metrics::new().unwrap(),
             Arc::new(NoSessions),
@@ -148,7 +151,7 @@ impl Relay {
                 tokio::select! {
                     accepted = listener.accept() => {
                         let (stream, peer) = accepted.unwrap();
-                        open.spawn(serve_connection(stream, peer, Arc::clone(&served), stop.clone()));
+                        open.spawn(serve_connection(stream, Arrival::plain(peer), Arc::clone(&served), stop.clone()));
                     }
                     Some(ended) = open.join_next() => ended.unwrap(),
                 }

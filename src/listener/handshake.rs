@@ -1,7 +1,6 @@
 //! From an accepted connection to the protocol that serves it: detect, then route or refuse.
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
+use super::Arrival;
 use super::detect::{Detection, ENOUGH, detect};
 use super::prefixed::Prefixed;
 use crate::session::Context;
@@ -37,12 +37,8 @@ struct First {
 }
 
 /// Serves one connection to its end.
-pub(super) async fn serve(
-    context: Arc<Context>,
-    mut stream: TcpStream,
-    peer: SocketAddr,
-    advertised: Option<u16>,
-) {
+pub(super) async fn serve(context: Arc<Context>, mut stream: TcpStream, arrival: Arrival) {
+    let peer = arrival.peer;
     let listen = &context.config.listen;
     let started = Instant::now();
     let silent_at = started + listen.silence.min(listen.handshake_timeout);
@@ -65,14 +61,13 @@ pub(super) async fn serve(
         Detection::Http => {
             let drain = context.shutdown.drain.clone();
             tokio::select! {
-                () = http::serve_connection(replayed, peer, context.http.clone(), drain) => {}
+                () = http::serve_connection(replayed, arrival, context.http.clone(), drain) => {}
                 () = context.shutdown.abort.cancelled() => {}
             }
         }
         Detection::Dap => {
             let session = context.sessions.open(peer);
-            let breakpoint = advertised.and_then(|port| context.advertised.breakpoint_at(port));
-            dap::serve(&context, session, replayed, breakpoint).await;
+            dap::serve(&context, session, replayed, arrival).await;
         }
         Detection::Tls => unsupported(&context, replayed, TLS_ALERT).await,
         Detection::Terminal => unsupported(&context, replayed, TERMINAL_ANSWER).await,

@@ -1,5 +1,6 @@
 //! The one port: accepts connections, and gives each a task, a deadline and a permit of its own.
 
+mod arrival;
 pub mod detect;
 mod handshake;
 pub mod prefixed;
@@ -13,6 +14,8 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 use tracing::{debug, warn};
+
+pub use arrival::Arrival;
 
 use crate::session::Context;
 use crate::tcp;
@@ -139,5 +142,9 @@ async fn serve(
         return;
     }
     let _open = context.metrics.connection_open();
-    handshake::serve(context, stream, peer, advertised).await;
+    let arrival = Arrival {
+        advertised_port: advertised,
+        ..Arrival::plain(peer)
+    };
+    handshake::serve(context, stream, arrival).await;
 }

@@ -115,6 +115,9 @@ pub enum Reason {
 pub struct Holder {
     /// The session that holds the breakpoint, as in `/relay/v1/sessions`.
     pub session: u64,
+    /// Who: the subject of its principal, where clients are authenticated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
     /// What the client calls itself (`clientName` or `clientID` of `initialize`), cleaned for display.
     pub client: String,
     /// Address that the client came from.
@@ -126,6 +129,9 @@ pub struct Holder {
 
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(subject) = &self.subject {
+            write!(f, "{subject} with ")?;
+        }
         write!(f, "{} from {}", self.client, self.peer)
     }
 }

@@ -8,8 +8,10 @@ use std::sync::Arc;
 pub use permit::Permit;
 pub use table::{Session, SessionTable};
 
+use crate::audit::Audit;
 use crate::config::Config;
 use crate::http::{HttpContext, advertise};
+use crate::identity::Authenticator;
 use crate::registry::Registry;
 use crate::shutdown::Shutdown;
 use crate::telemetry::Metrics;
@@ -18,6 +20,10 @@ use crate::telemetry::Metrics;
 pub struct Context {
     /// Resolved configuration.
     pub config: Arc<Config>,
+    /// Recognises principals.
+    pub auth: Arc<Authenticator>,
+    /// The record.
+    pub audit: Arc<Audit>,
     /// Breakpoints.
     pub registry: Registry,
     /// Live sessions.
@@ -38,6 +44,8 @@ impl Context {
     /// For a relay on `port` that serves `registry`; nothing runs yet.
     pub fn new(
         config: Arc<Config>,
+        auth: Arc<Authenticator>,
+        audit: Arc<Audit>,
         registry: Registry,
         metrics: Arc<Metrics>,
         port: u16,
@@ -47,6 +55,8 @@ impl Context {
         let advertised = Arc::new(advertise::Table::new(config.advertise.clone()));
         let http = HttpContext::new(
             config.clone(),
+            auth.clone(),
+            audit.clone(),
             registry.clone(),
             metrics.clone(),
             sessions.clone(),
@@ -54,6 +64,8 @@ impl Context {
         );
         Self {
             config,
+            auth,
+            audit,
             registry,
             sessions,
             metrics,

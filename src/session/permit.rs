@@ -7,11 +7,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::registry::{Breakpoint, BreakpointId, Claim, ClaimError, Holder, Registry};
+use crate::identity::Principal;
+use crate::policy::{Authorized, Rights};
+use crate::registry::{Breakpoint, Claim, ClaimError, Holder, Registry};
 
 /// Leave to open connections to one worker's debugger.
 #[derive(Debug)]
-pub struct Permit(Grant);
+pub struct Permit {
+    grant: Grant,
+    authorized: Authorized,
+}
 
 #[derive(Debug)]
 enum Grant {
@@ -22,26 +27,46 @@ enum Grant {
 }
 
 impl Permit {
-    /// Takes the breakpoint `id` for `holder`.
+    /// Takes the breakpoint that was authorised for `holder`.
     ///
     /// # Errors
     /// As [`Registry::claim`].
-    pub fn hold(registry: &Registry, id: BreakpointId, holder: Holder) -> Result<Self, ClaimError> {
-        registry
-            .claim(id, holder)
-            .map(|claim| Self(Grant::Holder(claim)))
+    pub fn hold(
+        registry: &Registry,
+        authorized: Authorized,
+        holder: Holder,
+    ) -> Result<Self, ClaimError> {
+        let claim = registry.claim(authorized.breakpoint().id, holder)?;
+        Ok(Self {
+            grant: Grant::Holder(claim),
+            authorized,
+        })
     }
 
-    /// For a subprocess of the worker `id`, which has to be held by a session now.
-    pub fn subprocess(registry: &Registry, id: BreakpointId) -> Option<Self> {
+    /// For a subprocess of the worker that was authorised, which has to be held by a session now.
+    pub fn subprocess(registry: &Registry, authorized: Authorized) -> Option<Self> {
         let snapshot = registry.snapshot();
+        let id = authorized.breakpoint().id;
         let breakpoint = snapshot.find(id).filter(|b| b.holder().is_some())?;
-        Some(Self(Grant::Subprocess(breakpoint.clone())))
+        Some(Self {
+            grant: Grant::Subprocess(breakpoint.clone()),
+            authorized,
+        })
+    }
+
+    /// Who has it.
+    pub fn principal(&self) -> &Principal {
+        self.authorized.principal()
+    }
+
+    /// What may be done in the session, and how it is to be treated.
+    pub fn rights(&self) -> &Rights {
+        self.authorized.rights()
     }
 
     /// The worker.
     pub fn breakpoint(&self) -> &Arc<Breakpoint> {
-        match &self.0 {
+        match &self.grant {
             Grant::Holder(claim) => claim.breakpoint(),
             Grant::Subprocess(breakpoint) => breakpoint,
         }
@@ -49,12 +74,12 @@ impl Permit {
 
     /// Whether this is the session that holds the breakpoint.
     pub fn holds(&self) -> bool {
-        matches!(self.0, Grant::Holder(_))
+        matches!(self.grant, Grant::Holder(_))
     }
 
     /// Ends it without the worker having been let go: it waits on as before.
     pub fn unused(self) {
-        match self.0 {
+        match self.grant {
             Grant::Holder(claim) => claim.unused(),
             Grant::Subprocess(_) => {}
         }
@@ -68,7 +93,7 @@ impl Permit {
     /// Resolves with the reason when the registry learns that the worker is gone; for a subprocess never
     /// (its connection ends with the worker's). Cancel safe.
     pub async fn died(&mut self) -> Arc<str> {
-        match &mut self.0 {
+        match &mut self.grant {
             Grant::Holder(claim) => claim.died().await,
             Grant::Subprocess(_) => std::future::pending().await,
         }
@@ -76,7 +101,7 @@ impl Permit {
 
     /// Asks the head for the reason of a death, for at most `patience`.
     pub async fn ask_why_died(&mut self, patience: Duration) -> Option<Arc<str>> {
-        match &mut self.0 {
+        match &mut self.grant {
             Grant::Holder(claim) => claim.ask_why_died(patience).await,
             Grant::Subprocess(_) => None,
         }

@@ -16,6 +16,7 @@ fn now() -> SystemTime {
 fn held(name: &str, n: u8) -> Breakpoint {
     let holder = Holder {
         session: 7,
+        subject: None,
         client: "Visual Studio Code".into(),
         peer: ([10, 0, 0, 9], 1234).into(),
         since: now() - Duration::from_secs(65),

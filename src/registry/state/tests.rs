@@ -174,6 +174,7 @@ impl Bench {
     fn claim(&mut self, w: usize, now: Now) {
         let holder = Holder {
             session: 1,
+            subject: None,
             client: "c".into(),
             peer: ([127, 0, 0, 1], 1).into(),
             since: now.time,

@@ -294,6 +294,7 @@ pub(super) async fn live(
 pub(super) fn holder(session: u64) -> Holder {
     Holder {
         session,
+        subject: None,
         client: "test".to_owned(),
         peer: ([127, 0, 0, 1], 1).into(),
         since: std::time::SystemTime::now(),

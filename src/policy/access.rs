@@ -1,0 +1,192 @@
+//! The rules that hold for one principal, and what comes of them for one breakpoint.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::narrowing::Narrowing;
+use super::scope::{Scope, Scopes};
+use crate::identity::Principal;
+use crate::registry::Breakpoint;
+
+/// How sessions under a rule are to be treated.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Handling {
+    /// Not subject to masking.
+    pub unmasked: bool,
+    /// The exchange is recorded.
+    pub record: bool,
+    /// Longest session.
+    pub session_limit: Option<Duration>,
+    /// Longest time without a message of the client's.
+    pub idle_limit: Option<Duration>,
+}
+
+/// Scopes on what a narrowing fits.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Rule {
+    /// What is allowed.
+    pub scopes: Scopes,
+    /// With which breakpoints.
+    pub narrowing: Narrowing,
+    /// How.
+    pub handling: Handling,
+}
+
+/// What a principal may do.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Access {
+    /// Any of these allows.
+    rules: Vec<Arc<Rule>>,
+    /// And all of these have to allow as well: what the credential itself is limited to.
+    limits: Vec<(Scopes, Narrowing)>,
+}
+
+/// What a principal may do with one breakpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Rights {
+    /// What is allowed.
+    pub scopes: Scopes,
+    /// How.
+    pub handling: Handling,
+}
+
+impl Access {
+    /// What any of `rules` allows. None: nothing.
+    pub fn new(rules: Vec<Arc<Rule>>) -> Self {
+        Self {
+            rules,
+            limits: Vec::new(),
+        }
+    }
+
+    /// The same, and only as far as `scopes` on `narrowing`.
+    #[must_use]
+    pub fn limited(mut self, scopes: Scopes, narrowing: Narrowing) -> Self {
+        self.limits.push((scopes, narrowing));
+        self
+    }
+
+    /// For `breakpoint`.
+    pub fn rights(&self, breakpoint: &Breakpoint) -> Rights {
+        self.rights_where(|narrowing| narrowing.fits(breakpoint))
+    }
+
+    /// Whether `scope` is allowed on `cluster` as a whole. A rule for some jobs, namespaces or tasks only does not count.
+    pub fn may_on_cluster(&self, scope: Scope, cluster: &str) -> bool {
+        self.rights_where(|n| n.is_by_cluster_alone() && n.fits_cluster(cluster))
+            .scopes
+            .contains(scope)
+    }
+
+    /// Whether `scope` is allowed on anything at all.
+    pub fn may_anywhere(&self, scope: Scope) -> bool {
+        self.rights_where(|_| true).scopes.contains(scope)
+    }
+
+    /// Whether `scope` is allowed on something in `cluster`.
+    pub fn may_somewhere_on(&self, scope: Scope, cluster: &str) -> bool {
+        self.rights_where(|n| n.fits_cluster(cluster))
+            .scopes
+            .contains(scope)
+    }
+
+    fn rights_where(&self, fits: impl Fn(&Narrowing) -> bool) -> Rights {
+        let mut rights = Rights::default();
+        for rule in self.rules.iter().filter(|rule| fits(&rule.narrowing)) {
+            rights.scopes = rights.scopes.union(rule.scopes);
+            let (all, one) = (&mut rights.handling, &rule.handling);
+            all.unmasked |= one.unmasked;
+            all.record |= one.record;
+            all.session_limit = shorter(all.session_limit, one.session_limit);
+            all.idle_limit = shorter(all.idle_limit, one.idle_limit);
+        }
+        for (scopes, narrowing) in &self.limits {
+            let allowed = if fits(narrowing) {
+                *scopes
+            } else {
+                Scopes::NONE
+            };
+            rights.scopes = rights.scopes.intersection(allowed);
+        }
+        rights
+    }
+}
+
+fn shorter(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+/// A principal may do something with a breakpoint: proof of it. Made by [`authorise`] alone.
+#[derive(Debug, Clone)]
+pub struct Authorized {
+    principal: Principal,
+    breakpoint: Arc<Breakpoint>,
+    rights: Rights,
+}
+
+impl Authorized {
+    /// Who.
+    pub fn principal(&self) -> &Principal {
+        &self.principal
+    }
+
+    /// What with.
+    pub fn breakpoint(&self) -> &Arc<Breakpoint> {
+        &self.breakpoint
+    }
+
+    /// What and how.
+    pub fn rights(&self) -> &Rights {
+        &self.rights
+    }
+}
+
+/// It is not allowed. `Display` is a sentence for the client.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Denied {
+    /// The principal may not even know of it: to be answered like a breakpoint that does not exist.
+    #[error("there is no such breakpoint")]
+    Hidden,
+    /// The principal sees it, but lacks a scope.
+    #[error(
+        "{subject} may not do that here: it needs the permission `{scope}` on {name}; ask whoever gave you the token"
+    )]
+    Missing {
+        /// Who.
+        subject: String,
+        /// What is missing.
+        scope: Scope,
+        /// Title of the breakpoint.
+        name: String,
+    },
+}
+
+/// Leave for `principal` to do `scope` with `breakpoint`.
+///
+/// # Errors
+/// [`Denied`].
+pub fn authorise(
+    principal: &Principal,
+    breakpoint: &Arc<Breakpoint>,
+    scope: Scope,
+) -> Result<Authorized, Denied> {
+    let rights = principal.access().rights(breakpoint);
+    if rights.scopes.contains(scope) {
+        return Ok(Authorized {
+            principal: principal.clone(),
+            breakpoint: breakpoint.clone(),
+            rights,
+        });
+    }
+    if rights.scopes.is_empty() {
+        return Err(Denied::Hidden);
+    }
+    Err(Denied::Missing {
+        subject: principal.subject().to_owned(),
+        scope,
+        name: breakpoint.title(),
+    })
+}

@@ -1,0 +1,104 @@
+//! Which breakpoints a grant is for.
+
+use crate::registry::Breakpoint;
+
+/// A name in which `*` stands for anything.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pattern(String);
+
+impl Pattern {
+    /// `*` stands for anything, everything else for itself.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// As it was written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether `text` is meant.
+    pub fn matches(&self, text: &str) -> bool {
+        let mut parts = self.0.split('*');
+        let Some(mut rest) = text.strip_prefix(parts.next().unwrap_or_default()) else {
+            return false;
+        };
+        let mut last = None;
+        for part in parts {
+            if let Some(middle) = last.replace(part) {
+                match rest.find(middle) {
+                    Some(at) => rest = &rest[at + middle.len()..],
+                    None => return false,
+                }
+            }
+        }
+        match last {
+            Some(end) => rest.ends_with(end),
+            None => rest.is_empty(),
+        }
+    }
+}
+
+/// What has to hold of a breakpoint: of each list that is not empty, one entry has to fit. What is not known yet of
+/// a breakpoint fits nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Narrowing {
+    /// Names of clusters in the configuration.
+    pub clusters: Vec<Pattern>,
+    /// Job ids (`01000000`) or submission ids.
+    pub jobs: Vec<Pattern>,
+    /// Ray namespaces.
+    pub namespaces: Vec<Pattern>,
+    /// Names of tasks, actor methods or actors.
+    pub tasks: Vec<Pattern>,
+}
+
+impl Narrowing {
+    /// Whether `breakpoint` is meant.
+    pub fn fits(&self, breakpoint: &Breakpoint) -> bool {
+        let names = &breakpoint.names;
+        self.fits_cluster(&breakpoint.cluster)
+            && one_of(&self.jobs, [&names.job_id, &names.submission_id])
+            && one_of(&self.namespaces, [&names.namespace])
+            && one_of(&self.tasks, [&names.name, &names.actor_name])
+    }
+
+    /// Whether `cluster` is meant, or something in it.
+    pub fn fits_cluster(&self, cluster: &str) -> bool {
+        self.clusters.is_empty() || self.clusters.iter().any(|p| p.matches(cluster))
+    }
+
+    /// Nothing but clusters is asked for.
+    pub fn is_by_cluster_alone(&self) -> bool {
+        self.jobs.is_empty() && self.namespaces.is_empty() && self.tasks.is_empty()
+    }
+}
+
+fn one_of<const N: usize>(patterns: &[Pattern], known: [&Option<String>; N]) -> bool {
+    patterns.is_empty()
+        || known
+            .into_iter()
+            .flatten()
+            .any(|name| patterns.iter().any(|p| p.matches(name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    proptest::proptest! {
+        #[test]
+        fn a_pattern_matches_what_it_was_made_from(parts in proptest::collection::vec("[a-c]{0,3}", 1..5), fill in "[a-c]{0,3}") {
+            let pattern = parts.join("*");
+            let text = parts.join(&fill);
+            proptest::prop_assert!(Pattern::new(&*pattern).matches(&text), "{} {}", pattern, text);
+        }
+    }
+
+    #[test]
+    fn a_pattern_without_a_star_is_the_whole_name() {
+        assert!(Pattern::new("step").matches("step"));
+        assert!(!Pattern::new("step").matches("steps"));
+        assert!(!Pattern::new("").matches("step"));
+    }
+}

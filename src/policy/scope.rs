@@ -1,0 +1,165 @@
+//! The words for what can be allowed.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// One thing that can be allowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Scope {
+    /// See breakpoints in lists and events.
+    List = 1,
+    /// Attach a debugger and look: threads, stack, variables, source. Runs no code.
+    View = 1 << 1,
+    /// Attach a debugger and do everything but end the process. Includes [`Scope::View`].
+    Debug = 1 << 2,
+    /// The prompt of a terminal on a breakpoint, which runs code.
+    Terminal = 1 << 3,
+    /// Read the Ray dashboard and its API.
+    DashboardRead = 1 << 4,
+    /// Change things through the Ray dashboard's API: submit and stop jobs. Includes [`Scope::DashboardRead`].
+    DashboardWrite = 1 << 5,
+    /// The relay itself: everybody's sessions, metrics, revocation, releasing tasks.
+    Admin = 1 << 6,
+    /// End a worker process from a debugger. In no other scope.
+    Terminate = 1 << 7,
+}
+
+impl Scope {
+    /// All, in the order of the documentation.
+    pub const ALL: [Self; 8] = [
+        Self::List,
+        Self::View,
+        Self::Debug,
+        Self::Terminal,
+        Self::DashboardRead,
+        Self::DashboardWrite,
+        Self::Admin,
+        Self::Terminate,
+    ];
+
+    /// The word in tokens and policies.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::List => "list",
+            Self::View => "view",
+            Self::Debug => "debug",
+            Self::Terminal => "terminal",
+            Self::DashboardRead => "dashboard:read",
+            Self::DashboardWrite => "dashboard:write",
+            Self::Admin => "admin",
+            Self::Terminate => "terminate",
+        }
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// A set of scopes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Scopes(u8);
+
+impl Scopes {
+    /// None at all.
+    pub const NONE: Self = Self(0);
+
+    /// Everything but ending worker processes.
+    pub const ALL_BUT_TERMINATE: Self = Self(0x7f);
+
+    /// With `scope`, and what it includes.
+    pub fn with(self, scope: Scope) -> Self {
+        let included = match scope {
+            Scope::Debug => Scope::View as u8,
+            Scope::DashboardWrite => Scope::DashboardRead as u8,
+            _ => 0,
+        };
+        Self(self.0 | scope as u8 | included)
+    }
+
+    /// `scope` is among them.
+    pub fn contains(self, scope: Scope) -> bool {
+        self.0 & scope as u8 != 0
+    }
+
+    /// Those of either.
+    pub fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Those of both.
+    pub fn intersection(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// There is none.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Each of them.
+    pub fn iter(self) -> impl Iterator<Item = Scope> {
+        Scope::ALL.into_iter().filter(move |s| self.contains(*s))
+    }
+}
+
+impl fmt::Display for Scopes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words: Vec<_> = self.iter().map(Scope::word).collect();
+        f.write_str(&words.join(","))
+    }
+}
+
+/// A word that is no scope.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is no scope; scopes are list, view, debug, terminal, dashboard:read, dashboard:write, admin and terminate"
+)]
+pub struct BadScope(pub String);
+
+impl FromStr for Scopes {
+    type Err = BadScope;
+
+    /// Words separated by commas or spaces (RFC 8693 section 4.2 has spaces).
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let words = text.split([',', ' ']).filter(|word| !word.is_empty());
+        words.into_iter().try_fold(Self::NONE, |scopes, word| {
+            let known = Scope::ALL.into_iter().find(|s| s.word() == word);
+            let known = known.ok_or_else(|| BadScope(word.chars().take(40).collect()))?;
+            Ok(scopes.with(known))
+        })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_read_in_both_spellings_and_unknown_ones_refused() {
+        let scopes: Scopes = "list,debug dashboard:write".parse().unwrap();
+        assert_eq!(
+            scopes.to_string(),
+            "list,view,debug,dashboard:read,dashboard:write"
+        );
+        assert!(!scopes.contains(Scope::Terminate));
+        assert!("".parse::<Scopes>().unwrap().is_empty());
+        assert_eq!(
+            "list,root".parse::<Scopes>(),
+            Err(BadScope("root".to_owned()))
+        );
+    }
+
+    #[test]
+    fn everything_else_never_includes_ending_a_process() {
+        let all = Scope::ALL
+            .into_iter()
+            .filter(|s| *s != Scope::Terminate)
+            .fold(Scopes::NONE, Scopes::with);
+        assert_eq!(all, Scopes::ALL_BUT_TERMINATE);
+    }
+}
