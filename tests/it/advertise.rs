@@ -28,6 +28,7 @@ async fn ports(cluster: &Cluster) {
     say("a port for each breakpoint");
     let scene = Scene {
         relay: Relay::beside(cluster, &["--advertise", "ports"]),
+        token: None,
         cluster,
     };
     let mut driver = cluster.start_driver("tasks.py", &[]);
@@ -73,6 +74,7 @@ async fn names(cluster: &Cluster) {
     std::fs::write(&file, text).unwrap();
     let scene = Scene {
         relay: Relay::beside(cluster, &["--config", file.to_str().unwrap()]),
+        token: None,
         cluster,
     };
     let mut driver = cluster.start_driver("tasks.py", &[]);

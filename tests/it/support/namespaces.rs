@@ -17,6 +17,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use ray_relay::demo::venv::{Venv, major_minor};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::{eventually, ray, say, skip};
@@ -212,11 +213,23 @@ impl Cluster {
         url: &str,
         patience: Duration,
     ) -> Result<(u16, Vec<u8>), String> {
+        self.get_as(node, url, patience, None)
+    }
+
+    /// The same, with `token` as its bearer token.
+    pub(crate) fn get_as(
+        &self,
+        node: &str,
+        url: &str,
+        patience: Duration,
+        token: Option<&str>,
+    ) -> Result<(u16, Vec<u8>), String> {
         let output = self
             .exec(node, self.venv.python())
             .arg(tool("http_get.py"))
             .arg(url)
             .arg(patience.as_secs_f64().to_string())
+            .envs(token.map(|token| ("BEARER", token)))
             .output()
             .unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
@@ -287,6 +300,25 @@ impl Cluster {
         self.run(&["mend", node]);
     }
 
+    /// Records everything that passes `interface` of `node` over TCP from now on.
+    pub(crate) fn capture(&self, node: &str, interface: &str) -> Capture {
+        let dir = tempfile::tempdir().unwrap();
+        let mut child = self
+            .exec(node, self.venv.python())
+            .arg(tool("capture.py"))
+            .arg(interface)
+            .arg(dir.path())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        assert_eq!(line, "ready\n", "the capture did not start");
+        Capture { child, dir }
+    }
+
     fn run(&self, args: &[&str]) {
         let mut command = script(&self.prefix, &self.state, &self.venv, self.workers);
         let status = command.args(args).status().unwrap();
@@ -298,6 +330,23 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         drop(self.hold.stdin.take());
         let _ = self.hold.wait();
+    }
+}
+
+/// What passes an interface of the relay's or the client's namespace.
+pub(crate) struct Capture {
+    child: Child,
+    dir: tempfile::TempDir,
+}
+
+impl Capture {
+    /// Ends it: what that side sent, and what it received.
+    pub(crate) fn finish(mut self) -> (Vec<u8>, Vec<u8>) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        kill_process(pid.unwrap(), Signal::TERM).unwrap();
+        assert!(self.child.wait().unwrap().success());
+        let read = |name| std::fs::read(self.dir.path().join(name)).unwrap();
+        (read("sent"), read("received"))
     }
 }
 

@@ -26,12 +26,18 @@ impl Relay {
     /// In front of `cluster`, in the relay's namespace, on the address that the client sees.
     /// `args` follow `serve`.
     pub(crate) fn beside(cluster: &Cluster, args: &[&str]) -> Self {
+        let open: Vec<_> = ["--insecure-no-auth"].iter().chain(args).copied().collect();
+        Self::guarded(cluster, &open)
+    }
+
+    /// The same, where `args` say who may do what.
+    pub(crate) fn guarded(cluster: &Cluster, args: &[&str]) -> Self {
         let address = SocketAddr::from((RELAY_IP, PORT));
         let mut command = cluster.exec("relay", env!("CARGO_BIN_EXE_ray-relay"));
         command
             .arg("serve")
             .args(["--ray-address", &cluster.dashboard()])
-            .args(["--listen", &address.to_string(), "--insecure-no-auth"])
+            .args(["--listen", &address.to_string()])
             .args(args);
         Self::start(command)
     }

@@ -13,6 +13,8 @@ use super::relay::Relay;
 pub(crate) struct Scene<'a> {
     pub(crate) cluster: &'a Cluster,
     pub(crate) relay: Relay,
+    /// What its HTTP requests carry.
+    pub(crate) token: Option<String>,
 }
 
 impl<'a> Scene<'a> {
@@ -26,18 +28,24 @@ impl<'a> Scene<'a> {
         Self {
             relay: Relay::beside(cluster, args),
             cluster,
+            token: None,
         }
     }
 
     /// The whole answer of the list.
     pub(crate) fn answer(&self) -> Value {
         let url = format!("{}/relay/v1/breakpoints", self.relay.url());
-        let (status, body) = self
-            .cluster
-            .get("client", &url, Duration::from_secs(10))
-            .unwrap();
-        assert_eq!(status, 200);
+        let (status, body) = self.get(&url);
+        assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
         serde_json::from_slice(&body).unwrap()
+    }
+
+    fn get(&self, url: &str) -> (u16, Vec<u8>) {
+        let patience = Duration::from_secs(10);
+        let answer = self
+            .cluster
+            .get_as("client", url, patience, self.token.as_deref());
+        answer.unwrap()
     }
 
     /// The breakpoints of the list.
@@ -48,10 +56,7 @@ impl<'a> Scene<'a> {
     /// What Ray's State API says of the workers, read through the relay from the client.
     pub(crate) fn workers(&self) -> Vec<Value> {
         let url = format!("{}/api/v0/workers?detail=1&limit=10000", self.relay.url());
-        let (status, body) = self
-            .cluster
-            .get("client", &url, Duration::from_secs(10))
-            .unwrap();
+        let (status, body) = self.get(&url);
         assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
         let mut answer: Value = serde_json::from_slice(&body).unwrap();
         serde_json::from_value(answer["data"]["result"]["result"].take()).unwrap()
