@@ -1,7 +1,6 @@
 //! Every kind of breakpoint that Ray has, on the newest and the oldest Ray: listed under a right
 //! name, attached to from the client's namespace, released, and gone from the list.
 
-use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -135,18 +134,17 @@ async fn threaded_actor(scene: &Scene<'_>) {
         (both || Instant::now() > at_last).then_some(())
     });
     let mut client = scene.attached(&row).await;
-    // Where the first stop suspends the other thread before its own, that one is told after the first `continue`.
+    // Where the first stop suspends the other thread before its own, that one is told after the first `continue`, or
+    // (seen on 2.9.3) swallowed by it: debugpy resumes both. So what must hold is that each stop that is told can be
+    // resumed, and that both threads come to their result.
     let first = client.stopped().await.0;
     client.resume(first).await;
-    let mut stopped = HashSet::from([first]);
     let end = Instant::now() + Duration::from_secs(30);
     while driver.is_waiting() && Instant::now() < end {
         if let Some(thread) = client.stopped_within(Duration::from_millis(500)).await {
             client.resume(thread).await;
-            stopped.insert(thread);
         }
     }
-    assert_eq!(stopped.len(), 2, "each thread stops for itself");
     assert_eq!(driver.result(), json!([1, 4]));
     client.disconnect().await;
     scene.gone();
