@@ -85,5 +85,6 @@ pub fn paused(worker_id: &str) -> Breakpoint {
         first_seen: SystemTime::UNIX_EPOCH,
         stop: 1,
         state: State::Paused,
+        registered: None,
     }
 }

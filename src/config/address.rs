@@ -5,6 +5,9 @@
 use std::net::SocketAddr;
 
 use hyper::Uri;
+use hyper::http::uri::Authority;
+
+use super::model::Gcs;
 
 /// Port of Ray's dashboard.
 const DASHBOARD_PORT: u16 = 8265;
@@ -129,6 +132,33 @@ pub(super) fn split_cluster(text: &str) -> (Option<&str>, &str) {
         }
         _ => (None, text.trim()),
     }
+}
+
+/// What `gcs_address` may be.
+pub(super) const GCS: &str = "\"auto\", \"off\" or a host and a port, such as \"10.0.0.2:6379\"";
+
+/// `auto`, `off` or `host:port`.
+pub(super) fn parse_gcs(text: &str) -> Result<Gcs, Wrong> {
+    match text {
+        "auto" => return Ok(Gcs::Auto),
+        "off" => return Ok(Gcs::Off),
+        _ => {}
+    }
+    let authority = text.parse::<Authority>().ok();
+    let fits = authority.as_ref().is_some_and(|authority| {
+        authority.port_u16().is_some_and(|port| port != 0)
+            && !authority.as_str().contains('@')
+            && !authority.host().is_empty()
+    });
+    if fits {
+        return Ok(Gcs::At(text.to_owned()));
+    }
+    Err(Wrong {
+        expected: GCS.to_owned(),
+        hint: text
+            .contains("://")
+            .then(|| "without a scheme: the GCS speaks gRPC, not HTTP".to_owned()),
+    })
 }
 
 /// `text` without what may be a credential: user name and password, query, fragment.

@@ -55,6 +55,38 @@ pub struct Cluster {
     /// `token_file`: Ray's own token. Absent: for the first cluster RAY_AUTH_TOKEN,
     /// RAY_AUTH_TOKEN_PATH or ~/.ray/auth_token, as Ray itself looks; none for the others.
     pub token_file: Option<PathBuf>,
+    /// `gcs_address`, default `auto`: the GCS, for breakpoints of the legacy debugger.
+    pub gcs: Gcs,
+}
+
+/// Where a cluster's GCS is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Gcs {
+    /// Port 6379 of the head's host, where `ray_address` is `http`; its failures are not worth a warning.
+    Auto,
+    /// It is not asked.
+    Off,
+    /// `host:port`.
+    At(String),
+}
+
+impl std::fmt::Display for Gcs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Off => "off",
+            Self::At(address) => address,
+        })
+    }
+}
+
+/// Where paused workers are found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Discovery {
+    /// The dashboard, port 8265.
+    Http,
+    /// The GCS.
+    Gcs,
 }
 
 /// `[registry]`
@@ -74,6 +106,8 @@ pub struct Registry {
     pub locations: bool,
     /// `keep_ended`, default 10 min: how long ended breakpoints are remembered.
     pub keep_ended: Duration,
+    /// `discovery`, default `http`: whom to ask for paused workers.
+    pub discovery: Discovery,
 }
 
 /// `[dap]`
@@ -166,6 +200,7 @@ impl Default for Cluster {
             name: "default".to_owned(),
             ray_address: "http://127.0.0.1:8265".to_owned(),
             token_file: None,
+            gcs: Gcs::Auto,
         }
     }
 }
@@ -180,6 +215,7 @@ impl Default for Registry {
             stale_after: Duration::from_secs(10),
             locations: true,
             keep_ended: Duration::from_secs(600),
+            discovery: Discovery::Http,
         }
     }
 }

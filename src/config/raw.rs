@@ -35,6 +35,7 @@ pub(super) const SECTIONS: &[(&str, &[&str])] = &[
             "stale_after",
             "locations",
             "keep_ended",
+            "discovery",
         ],
     ),
     (
@@ -60,7 +61,7 @@ pub(super) const SECTIONS: &[(&str, &[&str])] = &[
 ];
 
 /// Keys of one `[[cluster]]`.
-pub(super) const CLUSTER_KEYS: &[&str] = &["name", "ray_address", "token_file"];
+pub(super) const CLUSTER_KEYS: &[&str] = &["name", "ray_address", "token_file", "gcs_address"];
 
 /// A value that is not understood yet.
 #[derive(Debug, Clone, PartialEq)]
@@ -112,6 +113,8 @@ pub(super) struct RawCluster {
     pub(super) ray_address: Option<Entry>,
     /// `token_file`.
     pub(super) token_file: Option<Entry>,
+    /// `gcs_address`.
+    pub(super) gcs_address: Option<Entry>,
     /// Of the table itself.
     pub(super) place: String,
 }
@@ -216,6 +219,7 @@ fn clusters(
                 "name" => &mut cluster.name,
                 "ray_address" => &mut cluster.ray_address,
                 "token_file" => &mut cluster.token_file,
+                "gcs_address" => &mut cluster.gcs_address,
                 other => {
                     problems.push(unknown_key(&label, place, other, "cluster", CLUSTER_KEYS));
                     continue;

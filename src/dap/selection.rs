@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use super::message::clean;
 use super::refusal::{Refusal, inventory};
-use super::wish::{Wish, fits};
+use super::wish::{Wish, fits, names};
 use crate::registry::{Breakpoint, BreakpointId, Snapshot};
 
 /// How the client can take several sessions.
@@ -123,6 +123,13 @@ fn named(wish: &Wish, snapshot: &Snapshot, now: SystemTime) -> Result<Choice, Re
     }
     if let Some(ended) = snapshot.ended.iter().find(|b| fits(wish, b)) {
         return Err(Refusal::ended(ended, now));
+    }
+    if let Some(legacy) = snapshot.live.iter().find(|b| names(wish, b)) {
+        return Err(Refusal::Nothing(format!(
+            "{} stopped in Ray's legacy debugger, which is a pdb prompt and no debugger for an editor: enter it with `ray-relay debug {}` or `nc`",
+            legacy.title(),
+            legacy.id
+        )));
     }
     let what = match (&wish.breakpoint, &wish.task, &wish.worker) {
         (Some(id), ..) => format!("has the id {id}"),

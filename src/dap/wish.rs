@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::message::clean;
 use super::refusal::Refusal;
 use crate::policy::Pattern;
-use crate::registry::{Breakpoint, BreakpointId};
+use crate::registry::{Breakpoint, BreakpointId, Kind};
 
 /// The keys of `rayRelay`, for the error that names the nearest one.
 const KEYS: [&str; 8] = [
@@ -123,8 +123,13 @@ pub fn read_wish(arguments: &Value) -> Result<Wish, Refusal> {
     Ok(wish)
 }
 
-/// Whether `breakpoint` is what `wish` asks for. A wish that names nothing fits everything.
+/// Whether `breakpoint` is what `wish` asks for, and speaks DAP. A wish that names nothing fits everything that does.
 pub fn fits(wish: &Wish, breakpoint: &Breakpoint) -> bool {
+    breakpoint.kind == Kind::Debugpy && names(wish, breakpoint)
+}
+
+/// Whether `wish` names `breakpoint`, whatever debugger waits there.
+pub fn names(wish: &Wish, breakpoint: &Breakpoint) -> bool {
     let names = &breakpoint.names;
     wish.breakpoint.is_none_or(|id| id == breakpoint.id)
         && wish

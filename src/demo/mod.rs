@@ -115,8 +115,17 @@ async fn show(args: &Args, progress: &Progress, held: &mut Held) -> Result<(), E
     let (job, relay, mut submitted) = match &args.ray_address {
         None => {
             let cluster = held.cluster.insert(own_cluster(args, progress).await?);
-            let relay =
-                start_relay(args, cluster.dashboard(), cluster.token_file(), progress).await?;
+            let relay = {
+                let gcs = config::Gcs::At(cluster.gcs().to_string());
+                start_relay(
+                    args,
+                    cluster.dashboard(),
+                    cluster.token_file(),
+                    gcs,
+                    progress,
+                )
+                .await?
+            };
             let relay = held.relay.insert(relay);
             let job = write_job(&cluster.dir().join("project"), relay)?;
             let api = cluster.api();
@@ -125,7 +134,7 @@ async fn show(args: &Args, progress: &Progress, held: &mut Held) -> Result<(), E
             (job, relay, Submitted::new(api, id, before))
         }
         Some(address) => {
-            let relay = start_relay(args, address, None, progress).await?;
+            let relay = start_relay(args, address, None, config::Gcs::Auto, progress).await?;
             let relay = held.relay.insert(relay);
             let before = stops_before(relay).await;
             if args.no_job {
@@ -186,6 +195,7 @@ async fn start_relay(
     args: &Args,
     ray_address: &str,
     token_file: Option<PathBuf>,
+    gcs: config::Gcs,
     progress: &Progress,
 ) -> Result<Running, Error> {
     let mut config = Config::default();
@@ -194,6 +204,7 @@ async fn start_relay(
         name: "default".to_owned(),
         ray_address: ray_address.to_owned(),
         token_file,
+        gcs,
     }];
     // Asked before, so that a second demo beside a first one needs no flag.
     let taken = std::net::TcpListener::bind(args.listen)

@@ -146,6 +146,11 @@ impl HeadClient {
         &self.inner.address
     }
 
+    /// Ray's token as the value of an `authorization` header, for Ray's other ports.
+    pub(crate) async fn authorization(&self) -> Option<HeaderValue> {
+        self.inner.token.header().await
+    }
+
     /// Sends `request` (its URI holds path and query only) to the head and returns the answer's
     /// head as soon as it is there; the body streams. Sets scheme, authority, `Host`, Ray's token
     /// and a missing `User-Agent`; removes nothing. Upgrades work (`hyper::upgrade::on` of the response).

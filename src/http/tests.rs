@@ -51,6 +51,7 @@ pub(super) fn breakpoint(worker_id: &str) -> Breakpoint {
         first_seen: SystemTime::now(),
         stop: 1,
         state: State::Paused,
+        registered: None,
     }
 }
 
@@ -75,6 +76,7 @@ pub(super) fn config() -> Config {
             stale_after: 10 * second,
             locations: true,
             keep_ended: 600 * second,
+            discovery: config::Discovery::Http,
         },
         dap: config::Dap {
             connect_timeout: 5 * second,
@@ -123,6 +125,7 @@ impl Relay {
                 name: (*name).to_owned(),
                 ray_address: format!("http://{address}"),
                 token_file: None,
+                gcs: config::Gcs::Off,
             });
         }
         change(&mut config);

@@ -96,6 +96,8 @@ impl Serialize for BreakpointId {
 pub enum Kind {
     /// The Ray Distributed Debugger: a debugpy adapter on a port of the node.
     Debugpy,
+    /// The legacy debugger (`RAY_DEBUG=legacy`): a pdb prompt on a port of the node, which any one connection consumes.
+    Pdb,
 }
 
 /// Why the worker stopped, as far as Ray lets us know without attaching.
@@ -214,6 +216,15 @@ pub struct Names {
     pub unpacked_working_dir: bool,
 }
 
+/// What the legacy debugger wrote into the GCS's key-value store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Registered {
+    /// Its key, `RAY_PDB_…`. It stays the same when a session goes on in another task.
+    pub key: String,
+    /// Last line of the traceback of a post-mortem stop, cleaned for display.
+    pub exception: Option<String>,
+}
+
 /// One worker with a debugger port, and what is known of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Breakpoint {
@@ -229,7 +240,7 @@ pub struct Breakpoint {
     pub node_ip: IpAddr,
     /// Ray's worker id (hex).
     pub worker_id: String,
-    /// Process id on that node.
+    /// Process id on that node; 0 where it is not known (a legacy breakpoint).
     pub pid: u32,
     /// Port of the debugger on the node: the upstream of sessions.
     pub port: u16,
@@ -248,6 +259,8 @@ pub struct Breakpoint {
     pub stop: u64,
     /// Life.
     pub state: State,
+    /// Of a legacy breakpoint: its entry in the GCS.
+    pub registered: Option<Arc<Registered>>,
 }
 
 impl Breakpoint {
@@ -255,10 +268,15 @@ impl Breakpoint {
     pub fn name(&self) -> String {
         match &self.names.name {
             Some(name) => name.clone(),
-            None => format!(
-                "worker {}",
-                self.worker_id.get(..8).unwrap_or(&self.worker_id)
-            ),
+            None => format!("worker {}", self.key().get(..8).unwrap_or(self.key())),
+        }
+    }
+
+    /// What tells it from the others of its cluster: the worker, or the entry of a legacy breakpoint.
+    pub fn key(&self) -> &str {
+        match &self.registered {
+            Some(registered) => &registered.key,
+            None => &self.worker_id,
         }
     }
 
@@ -275,7 +293,11 @@ impl Breakpoint {
         if self.reason == Reason::PostMortem {
             title += " (post-mortem)";
         }
-        title + &format!(" · pid {} @ {}", self.pid, self.node_ip)
+        match self.pid {
+            // The legacy debugger does not say.
+            0 => title + &format!(" @ {}", self.node_ip),
+            pid => title + &format!(" · pid {pid} @ {}", self.node_ip),
+        }
     }
 
     /// Where the debugger listens, from the registry alone.

@@ -88,9 +88,14 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        let Breakpoint { id, worker_id, .. } = &*self.breakpoint;
-        self.shared
-            .close_claim(self.cluster, *id, worker_id, self.number, self.used);
+        let breakpoint = &self.breakpoint;
+        self.shared.close_claim(
+            self.cluster,
+            breakpoint.id,
+            breakpoint.key(),
+            self.number,
+            self.used,
+        );
     }
 }
 
@@ -120,7 +125,8 @@ async fn ask(shared: Arc<Shared>, cluster: Cluster, breakpoint: Arc<Breakpoint>)
         if let Some(row) = rows
             .iter()
             .find(|row| row.worker_id == breakpoint.worker_id)
-            && let Some(why) = shared.change(|state, now| state.apply_death(cluster, row, now))
+            && let Some(why) =
+                shared.change(|state, now| state.apply_death(cluster, breakpoint.key(), row, now))
         {
             return why;
         }

@@ -5,6 +5,7 @@ mod claim;
 mod exit;
 #[doc(hidden)]
 pub mod fuzzing;
+mod gcs;
 mod lookup;
 mod names;
 mod observe;
@@ -27,11 +28,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config;
 use crate::head::{HeadClient, HeadConfigError};
+use gcs::GcsClient;
 use poller::Poller;
 use shared::{ClusterHandle, Shared};
 
 pub use breakpoint::{
-    BadBreakpointId, Breakpoint, BreakpointId, Holder, Kind, Location, Names, Reason, State,
+    BadBreakpointId, Breakpoint, BreakpointId, Holder, Kind, Location, Names, Reason, Registered,
+    State,
 };
 pub use claim::Claim;
 pub use observe::{PollObserver, PollOutcome};
@@ -105,7 +108,8 @@ impl Registry {
         }
         let heads = clusters.iter().enumerate().map(|(index, cluster)| {
             let head = HeadClient::new(cluster, settings.request_timeout, index == 0)?;
-            Ok(ClusterHandle::new(&cluster.name, Some(head)))
+            let gcs = GcsClient::of(cluster, &head, settings.request_timeout);
+            Ok(ClusterHandle::new(&cluster.name, Some(head), gcs))
         });
         let heads = heads.collect::<Result<_, RegistryError>>()?;
         Ok(Self {
@@ -118,7 +122,7 @@ impl Registry {
     pub fn offline(clusters: &[&str], settings: &config::Registry) -> Self {
         let clusters = clusters
             .iter()
-            .map(|name| ClusterHandle::new(name, None))
+            .map(|name| ClusterHandle::new(name, None, None))
             .collect();
         Self {
             shared: Arc::new(Shared::new(settings.clone(), clusters)),
@@ -130,14 +134,21 @@ impl Registry {
     pub async fn run(&self, shutdown: CancellationToken) {
         let mut tasks = JoinSet::new();
         for (index, cluster) in self.shared.clusters.iter().enumerate() {
-            let Some(head) = cluster.head.clone() else {
+            let (Some(head), gcs) = (cluster.head.clone(), cluster.gcs.clone()) else {
                 continue;
             };
             let shared = Arc::clone(&self.shared);
             tasks.spawn(async move {
+                let registered = async {
+                    match &gcs {
+                        Some(gcs) => gcs::poller::run(&shared, index, &head, gcs).await,
+                        None => std::future::pending().await,
+                    }
+                };
                 tokio::join!(
                     Poller::new(&shared, index, &head).run(),
                     lookup::run(&shared, index, &head),
+                    registered,
                 );
             });
         }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::gcs::GcsError;
 use crate::head::HeadError;
 
 /// Told about every poll of every cluster. Called from the poller's task: must not block.
@@ -37,6 +38,16 @@ impl PollOutcome {
             Self::Unauthorized => "unauthorized",
             Self::Refused => "refused",
             Self::Malformed => "malformed",
+        }
+    }
+}
+
+impl From<&GcsError> for PollOutcome {
+    fn from(error: &GcsError) -> Self {
+        match error {
+            GcsError::Unreachable { .. } => Self::Unreachable,
+            GcsError::Token { .. } => Self::Unauthorized,
+            GcsError::Strange { .. } => Self::Refused,
         }
     }
 }

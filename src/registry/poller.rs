@@ -8,10 +8,12 @@ use std::time::Duration;
 use rand::Rng;
 use tokio::time::Instant;
 
+use super::gcs::GcsError;
 use super::rows::{LIMIT, List, WorkerRow};
 use super::shared::{ClusterHandle, Shared};
 use super::state::Cluster;
 use super::{PollOutcome, query};
+use crate::config::Discovery;
 use crate::head::{HeadClient, HeadError};
 
 /// From so many vanished workers on, all of them are asked for at once.
@@ -22,6 +24,24 @@ const NODE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Least time between two polls, however many sessions end.
 const SPACING: Duration = Duration::from_millis(50);
+
+/// Why a poll failed.
+#[derive(Debug, thiserror::Error)]
+enum PollError {
+    #[error(transparent)]
+    Head(#[from] HeadError),
+    #[error(transparent)]
+    Gcs(#[from] GcsError),
+}
+
+impl From<&PollError> for PollOutcome {
+    fn from(error: &PollError) -> Self {
+        match error {
+            PollError::Head(error) => error.into(),
+            PollError::Gcs(error) => error.into(),
+        }
+    }
+}
 
 /// See the module.
 pub(super) struct Poller<'a> {
@@ -77,7 +97,7 @@ impl<'a> Poller<'a> {
     /// Whether the head answered.
     async fn poll(&mut self) -> bool {
         let sent = Instant::now();
-        let answer = query::paused_workers(self.head).await;
+        let answer = self.paused_workers().await;
         let latency = sent.elapsed();
         let outcome = answer
             .as_ref()
@@ -94,6 +114,13 @@ impl<'a> Poller<'a> {
                 self.failed(&error);
                 false
             }
+        }
+    }
+
+    async fn paused_workers(&self) -> Result<List<WorkerRow>, PollError> {
+        match (self.shared.settings.discovery, &self.handle.gcs) {
+            (Discovery::Gcs, Some(gcs)) => Ok(gcs.paused_workers().await?),
+            _ => Ok(query::paused_workers(self.head).await?),
         }
     }
 
@@ -194,7 +221,7 @@ impl<'a> Poller<'a> {
         }
     }
 
-    fn failed(&mut self, error: &HeadError) {
+    fn failed(&mut self, error: &PollError) {
         if self.failures == 0 {
             tracing::warn!(cluster = %self.handle.name, %error, "cannot poll the Ray head; the last list is kept");
         }

@@ -66,6 +66,15 @@ impl<T> List<T> {
         }
     }
 
+    /// `rows` of `total`, of which `seen` were looked at.
+    pub(super) fn of(rows: Vec<T>, total: u64, seen: u64) -> Self {
+        Self {
+            total: Some(total),
+            num_after_truncation: Some(seen),
+            rows: rows.into_iter().map(Lenient::Row).collect(),
+        }
+    }
+
     /// The rows that could be read.
     pub(super) fn into_rows(self) -> Vec<T> {
         let readable = |row| match row {

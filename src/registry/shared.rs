@@ -11,6 +11,7 @@ use std::time::SystemTime;
 use tokio::sync::{Notify, broadcast, watch};
 use tokio::time::Instant;
 
+use super::gcs::GcsClient;
 use super::observe::PollObserver;
 use super::snapshot::{ClusterStatus, Snapshot};
 use super::state::{Changes, Cluster, Now, State};
@@ -34,8 +35,12 @@ pub(super) struct ClusterHandle {
     pub(super) name: Arc<str>,
     /// None in a registry that polls nothing.
     pub(super) head: Option<HeadClient>,
+    /// None where its legacy breakpoints are not looked for.
+    pub(super) gcs: Option<GcsClient>,
     /// A session ended: the list is to be made right at once.
     pub(super) poll_now: Notify,
+    /// The same for legacy breakpoints.
+    pub(super) pdb_now: Notify,
     /// Something new is to be looked up.
     pub(super) lookup_now: Notify,
 }
@@ -180,6 +185,7 @@ impl Shared {
         self.publish(&mut core, changes, now, false);
         drop(core);
         self.clusters[cluster].poll_now.notify_one();
+        self.clusters[cluster].pdb_now.notify_one();
     }
 
     fn publish(&self, core: &mut Core, changes: Changes, now: Now, wake: bool) {
@@ -232,11 +238,13 @@ pub(super) struct OpenClaim {
 }
 
 impl ClusterHandle {
-    pub(super) fn new(name: &str, head: Option<HeadClient>) -> Self {
+    pub(super) fn new(name: &str, head: Option<HeadClient>, gcs: Option<GcsClient>) -> Self {
         Self {
             name: name.into(),
             head,
+            gcs,
             poll_now: Notify::new(),
+            pdb_now: Notify::new(),
             lookup_now: Notify::new(),
         }
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::{Resolver, Setting, Shape, quoted};
-use crate::config::address::{Wrong, parse_ray_address, split_cluster};
+use crate::config::address::{GCS, Wrong, parse_gcs, parse_ray_address, split_cluster};
 use crate::config::model::Cluster;
 use crate::config::problem::Problem;
 use crate::config::raw::{Entry, RawCluster, RawValue};
@@ -64,6 +64,7 @@ impl Resolver {
                 ("name", Some(quoted(&cluster.name))),
                 ("ray_address", Some(quoted(&cluster.ray_address))),
                 ("token_file", token_file),
+                ("gcs_address", Some(quoted(&cluster.gcs))),
             ] {
                 let Some(value) = value else { continue };
                 self.settings.push(Setting {
@@ -109,6 +110,12 @@ impl Resolver {
                 |value: &RawValue| setting::text(value, "the path of a file with Ray's token");
             cluster.token_file = self.read(entry, Shape::Path, read).map(PathBuf::from);
         }
+        if let Some(entry) = &raw.gcs_address {
+            let read = |value: &RawValue| parse_gcs(&setting::text(value, GCS)?);
+            if let Some(gcs) = self.read(entry, Shape::Open, read) {
+                cluster.gcs = gcs;
+            }
+        }
         Candidate {
             cluster,
             label: "cluster.name".to_owned(),
@@ -116,7 +123,7 @@ impl Resolver {
         }
     }
 
-    /// `NAME=URL`. A cluster that a source below names too keeps the token file given there: the
+    /// `NAME=URL`. A cluster that a source below names too keeps the token file and the GCS given there: the
     /// address is what differs between places, and a token is not to be lost by overriding it.
     fn named_cluster(
         &mut self,
@@ -141,13 +148,15 @@ impl Resolver {
         if let Some(address) = self.read(&entry(url), Shape::Address, read) {
             cluster.ray_address = address;
         }
-        cluster.token_file = below
-            .and_then(|below| {
-                below
-                    .iter()
-                    .find(|candidate| candidate.cluster.name == cluster.name)
-            })
-            .and_then(|candidate| candidate.cluster.token_file.clone());
+        let same = below.and_then(|below| {
+            below
+                .iter()
+                .find(|candidate| candidate.cluster.name == cluster.name)
+        });
+        if let Some(same) = same {
+            cluster.token_file = same.cluster.token_file.clone();
+            cluster.gcs = same.cluster.gcs.clone();
+        }
         Candidate {
             cluster,
             label: label.to_owned(),

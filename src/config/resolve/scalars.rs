@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{Resolver, plain, quoted};
 use crate::config::address::parse_listen;
-use crate::config::model::{Advertise, Config, LogFormat};
+use crate::config::model::{Advertise, Config, Discovery, LogFormat};
 use crate::config::setting;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -86,6 +86,16 @@ impl Resolver {
             setting::flag,
         );
         self.duration("registry", "keep_ended", &mut registry.keep_ended, DAY);
+        self.set(
+            "registry",
+            "discovery",
+            &mut registry.discovery,
+            |discovery| match discovery {
+                Discovery::Http => quoted(&"http"),
+                Discovery::Gcs => quoted(&"gcs"),
+            },
+            |value| setting::choice(value, &[("http", Discovery::Http), ("gcs", Discovery::Gcs)]),
+        );
 
         let dap = &mut config.dap;
         self.duration(

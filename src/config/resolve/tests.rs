@@ -145,6 +145,7 @@ fn every_scalar_key_can_be_given_in_the_environment() {
         "max_frame" | "max_rewrite" => "2MiB",
         "max_handshake_frame" => "8KiB",
         "allowed_hosts" => "a.example.com, b",
+        "discovery" => "gcs",
         "mode" => "host",
         "ports" => "6000-6001",
         "host" => "{id}.x",

@@ -45,12 +45,66 @@ impl State {
             .entries
             .iter()
             .filter(|(id, entry)| {
-                entry.claim.is_none() && entry.since <= sent && !seen.contains(id.as_str())
+                entry.breakpoint.kind == Kind::Debugpy
+                    && entry.claim.is_none()
+                    && entry.since <= sent
+                    && !seen.contains(id.as_str())
             })
             .map(|(id, _)| id.clone())
             .collect();
-        state.gone.retain(|_, at| *at > sent);
+        state.forget_gone(sent, Kind::Debugpy);
         (changes, Questions { vanished })
+    }
+
+    /// Takes in the legacy breakpoints of the GCS, as asked for at `sent`. One that is no longer there was entered by
+    /// somebody, or is over.
+    pub(in crate::registry) fn apply_registered(
+        &mut self,
+        cluster: Cluster,
+        found: Vec<Breakpoint>,
+        sent: Instant,
+        now: Now,
+    ) -> Changes {
+        let mut changes = Changes::new();
+        let gone: Vec<_> = {
+            let keys: HashSet<_> = found.iter().map(Breakpoint::key).collect();
+            let entries = self.clusters[cluster].entries.iter();
+            let gone = entries.filter(|(key, entry)| {
+                entry.breakpoint.kind == Kind::Pdb
+                    && entry.claim.is_none()
+                    && entry.since <= sent
+                    && !keys.contains(key.as_str())
+            });
+            gone.map(|(key, _)| key.clone()).collect()
+        };
+        for key in gone {
+            self.release(cluster, &key, now, &mut changes);
+        }
+        for mut breakpoint in found {
+            let state = &mut self.clusters[cluster];
+            let node = state.nodes.get(&breakpoint.node_id);
+            let stale = state
+                .gone
+                .get(breakpoint.key())
+                .is_some_and(|at| *at > sent);
+            if matches!(node, Some(Node::Dead { .. })) || stale {
+                continue;
+            }
+            let known = state.entries.get(breakpoint.key());
+            // Claimed, or the same socket as before: no news. Another one is another stop.
+            if known.is_some_and(|entry| {
+                entry.claim.is_some()
+                    || entry.since > sent
+                    || entry.breakpoint.upstream() == breakpoint.upstream()
+            }) {
+                continue;
+            }
+            breakpoint.stop = state.next_stop(breakpoint.id);
+            changes.extend(self.insert(cluster, breakpoint, now));
+        }
+        let state = &mut self.clusters[cluster];
+        state.forget_gone(sent, Kind::Pdb);
+        changes
     }
 
     /// Takes in what the head says about workers that had vanished from the poll: `asked` were
@@ -134,10 +188,11 @@ impl State {
         changes
     }
 
-    /// Takes in a worker's row that was asked for on behalf of its session: why it is gone, if so.
+    /// Takes in a worker's row that was asked for on behalf of the session with the breakpoint `key`: why it is gone, if so.
     pub(in crate::registry) fn apply_death(
         &mut self,
         cluster: Cluster,
+        key: &str,
         row: &WorkerRow,
         now: Now,
     ) -> (Changes, Option<Arc<str>>) {
@@ -152,7 +207,7 @@ impl State {
             Some(exit::of_worker(row))
         };
         if let Some(why) = &why {
-            self.die(cluster, &row.worker_id, Arc::clone(why), now, &mut changes);
+            self.die(cluster, key, Arc::clone(why), now, &mut changes);
         }
         (changes, why)
     }
@@ -267,6 +322,7 @@ impl State {
             first_seen: now.time,
             stop: state.next_stop(id),
             state: Life::Paused,
+            registered: None,
         });
         out.push((Change::Appeared, Arc::clone(&breakpoint)));
         let entry = Entry {

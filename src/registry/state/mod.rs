@@ -16,7 +16,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
-use crate::registry::breakpoint::{Breakpoint, BreakpointId, Holder, State as Life};
+use crate::registry::breakpoint::{Breakpoint, BreakpointId, Holder, Kind, State as Life};
 use crate::registry::wish::Wishes;
 use crate::registry::{Change, ClaimError};
 
@@ -25,6 +25,9 @@ const MAX_ENDED: usize = 256;
 
 /// Workers whose number of stops is remembered after they have been let go.
 const MAX_COUNTED: usize = 65_536;
+
+/// How the keys of legacy breakpoints begin; a worker id is hexadecimal.
+const REGISTERED: &str = "RAY_PDB_";
 
 /// Nodes that are remembered at most. The GCS itself keeps 1,000 dead ones (2.60).
 const MAX_NODES: usize = 20_000;
@@ -57,7 +60,7 @@ struct ClusterState {
     entries: BTreeMap<String, Entry>,
     /// Stops so far of every worker that has had one.
     stops: HashMap<BreakpointId, u64>,
-    /// Workers that a session gave back or that died: answers asked for before then are stale.
+    /// Keys of breakpoints that a session gave back or that died: answers asked for before then are stale.
     gone: HashMap<String, Instant>,
     nodes: HashMap<String, Node>,
 }
@@ -237,7 +240,7 @@ impl State {
             .insert(breakpoint.id, breakpoint.stop);
         self.clusters[cluster]
             .entries
-            .insert(breakpoint.worker_id.clone(), entry);
+            .insert(breakpoint.key().to_owned(), entry);
         self.dirty = true;
         vec![(Change::Appeared, breakpoint)]
     }
@@ -254,7 +257,7 @@ impl State {
                     .entries
                     .values()
                     .find(|entry| entry.breakpoint.id == id)?;
-                Some((index, entry.breakpoint.worker_id.clone()))
+                Some((index, entry.breakpoint.key().to_owned()))
             });
         if let Some((cluster, worker_id)) = found {
             match why {
@@ -349,6 +352,12 @@ impl State {
 }
 
 impl ClusterState {
+    /// Forgets what only mattered to answers of one kind that were asked for before `sent`.
+    fn forget_gone(&mut self, sent: Instant, kind: Kind) {
+        let of_kind = |key: &str| key.starts_with(REGISTERED) == (kind == Kind::Pdb);
+        self.gone.retain(|key, at| *at > sent || !of_kind(key));
+    }
+
     /// The number of a new stop. Kept beyond the end of a breakpoint, so that a session that has
     /// seen one stop of a worker knows the next from it.
     fn next_stop(&mut self, id: BreakpointId) -> u64 {

@@ -171,6 +171,7 @@ async fn a_registry_that_polls_nothing_is_fed_by_hand() {
         first_seen: SystemTime::now(),
         stop: 1,
         state: State::Paused,
+        registered: None,
     });
     assert_eq!(next(&mut events, Change::Appeared).await.breakpoint.id, id);
     let mut claim = registry.claim(id, holder(1)).unwrap();

@@ -250,6 +250,7 @@ pub(super) fn settings() -> config::Registry {
         stale_after: Duration::from_secs(10),
         locations: false,
         keep_ended: Duration::from_secs(600),
+        discovery: config::Discovery::Http,
     }
 }
 
@@ -259,12 +260,23 @@ pub(super) fn cluster(address: &str) -> config::Cluster {
         name: "default".to_owned(),
         ray_address: address.to_owned(),
         token_file: Some("/nonexistent/token".into()),
+        gcs: config::Gcs::Off,
     }
 }
 
 /// A registry that polls `head` until the guard is dropped.
 pub(super) fn watch(head: &FakeHead, settings: &config::Registry) -> (Registry, DropGuard) {
-    let cluster = cluster(&format!("http://{}", head.address));
+    watch_with(head, config::Gcs::Off, settings)
+}
+
+/// The same, with the GCS at `gcs`.
+pub(super) fn watch_with(
+    head: &FakeHead,
+    gcs: config::Gcs,
+    settings: &config::Registry,
+) -> (Registry, DropGuard) {
+    let mut cluster = cluster(&format!("http://{}", head.address));
+    cluster.gcs = gcs;
     let registry = Registry::new(&[cluster], settings).unwrap();
     let shutdown = CancellationToken::new();
     let (running, token) = (registry.clone(), shutdown.clone());

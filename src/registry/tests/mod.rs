@@ -2,6 +2,7 @@
 
 mod claims;
 mod fake_head;
+mod legacy;
 mod lookups;
 mod polling;
 mod recorded;

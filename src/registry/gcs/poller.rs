@@ -1,0 +1,132 @@
+//! Polls one cluster's GCS for breakpoints of the legacy debugger.
+//!
+//! Entries outlive what they stand for: Ray removes one only when somebody connects. So a new entry is held against
+//! the jobs and workers that the head knows, and all are again now and then. Nothing is ever dialled to find out:
+//! any connection to a legacy socket consumes its breakpoint.
+
+use std::collections::{HashMap, HashSet};
+
+use tokio::time::Instant;
+
+use super::{GcsClient, GcsError, entry};
+use crate::head::HeadClient;
+use crate::registry::breakpoint::Breakpoint;
+use crate::registry::query;
+use crate::registry::shared::{ClusterHandle, Shared};
+use crate::registry::state::Cluster;
+
+/// What the head says of those who may stand behind entries.
+#[derive(Default)]
+struct Alive {
+    /// Jobs that have ended.
+    ended: HashSet<String>,
+    /// Entries whose worker is gone.
+    dead: HashSet<String>,
+}
+
+/// Runs until cancelled by dropping it.
+pub(in crate::registry) async fn run(
+    shared: &Shared,
+    cluster: Cluster,
+    head: &HeadClient,
+    gcs: &GcsClient,
+) {
+    let handle = &shared.clusters[cluster];
+    let settings = &shared.settings;
+    let mut known: HashMap<String, Vec<u8>> = HashMap::new();
+    let mut alive = Alive::default();
+    let mut checked: Option<Instant> = None;
+    let mut failing = false;
+    loop {
+        let sent = Instant::now();
+        match gcs.breakpoints().await {
+            Ok(entries) => {
+                if std::mem::take(&mut failing) {
+                    tracing::info!(cluster = %handle.name, gcs = gcs.address(), "the GCS answers again");
+                }
+                let entries: HashMap<_, _> = entries.into_iter().collect();
+                let found = breakpoints(handle, &entries);
+                let due = checked.is_none_or(|at| at.elapsed() >= settings.node_interval);
+                if !found.is_empty() && (entries != known || due) {
+                    alive = ask(head, &found).await;
+                    checked = Some(Instant::now());
+                }
+                known = entries;
+                let live: Vec<_> = found.into_iter().filter(|b| alive.may_wait(b)).collect();
+                shared.change(|state, now| (state.apply_registered(cluster, live, sent, now), ()));
+            }
+            Err(error) => {
+                complain(handle, &error, gcs.is_named() && !failing);
+                failing = true;
+            }
+        }
+        let pause = if failing {
+            settings.backoff_max
+        } else {
+            settings.poll_interval
+        };
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = handle.pdb_now.notified() => {}
+        }
+    }
+}
+
+fn breakpoints(handle: &ClusterHandle, entries: &HashMap<String, Vec<u8>>) -> Vec<Breakpoint> {
+    let read = |(key, value): (&String, &Vec<u8>)| entry::read(&handle.name, key, value);
+    entries.iter().filter_map(read).collect()
+}
+
+fn complain(handle: &ClusterHandle, error: &GcsError, aloud: bool) {
+    if aloud {
+        tracing::warn!(cluster = %handle.name, %error, "breakpoints of the legacy debugger are not seen");
+    } else {
+        tracing::debug!(cluster = %handle.name, %error, "the GCS does not answer");
+    }
+}
+
+/// Which of `found` are left over from something that is gone. What cannot be asked counts as alive.
+async fn ask(head: &HeadClient, found: &[Breakpoint]) -> Alive {
+    let mut alive = Alive::default();
+    match query::jobs(head).await {
+        Ok(jobs) => {
+            let over = jobs
+                .into_iter()
+                .filter(|job| matches!(job.status.as_str(), "SUCCEEDED" | "FAILED" | "STOPPED"));
+            alive.ended = over.map(|job| job.job_id).collect();
+        }
+        Err(error) => tracing::debug!(%error, "cannot ask which jobs have ended"),
+    }
+    for breakpoint in found {
+        if breakpoint.worker_id.is_empty() || alive.has_ended(breakpoint) {
+            continue;
+        }
+        match query::worker(head, &breakpoint.worker_id).await {
+            Ok(list) => {
+                let rows = list.into_rows();
+                let row = rows
+                    .iter()
+                    .find(|row| row.worker_id == breakpoint.worker_id);
+                if row.is_some_and(|row| !row.is_alive) {
+                    alive.dead.insert(breakpoint.key().to_owned());
+                }
+            }
+            Err(error) => {
+                tracing::debug!(%error, "cannot ask whether a worker lives");
+                break;
+            }
+        }
+    }
+    alive
+}
+
+impl Alive {
+    fn has_ended(&self, breakpoint: &Breakpoint) -> bool {
+        let job = breakpoint.names.job_id.as_ref();
+        job.is_some_and(|job| self.ended.contains(job))
+    }
+
+    fn may_wait(&self, breakpoint: &Breakpoint) -> bool {
+        !self.has_ended(breakpoint) && !self.dead.contains(breakpoint.key())
+    }
+}
