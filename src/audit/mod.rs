@@ -81,6 +81,11 @@ impl Audit {
         Arc::new(Self {})
     }
 
+    /// Whether what is done in sessions is recorded too ([`Action::Command`]).
+    pub fn wants_commands(&self) -> bool {
+        false
+    }
+
     /// Writes `entry`.
     ///
     /// # Errors

@@ -32,7 +32,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
             name("command").as_str(),
         ) {
             ("event", "terminated", _) => {
-                self.terminated = true;
+                if std::mem::replace(&mut self.terminated, true) {
+                    return;
+                }
                 if !self.leaving && self.permit.holds() {
                     let why = self.permit.ask_why_died(WHY_PATIENCE).await;
                     self.tell_reason(why.as_ref());
@@ -41,10 +43,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
             ("event", "debugpySockets", _) => rewrite::hide_sockets(&mut message),
             ("event", "debugpyWaitingForServer", _) => return,
             ("event", "debugpyAttach", _) | ("request", _, "startDebugging") => {
+                let breakpoint = self.permit.breakpoint();
+                let principal = self.permit.principal();
+                let ticket = self.context.auth.issue_ticket(principal, breakpoint);
                 rewrite::route_child(
                     &mut message,
                     &self.opening.dialled,
-                    self.permit.breakpoint().id,
+                    breakpoint.id,
+                    ticket.as_ref(),
                 );
             }
             ("response", _, "attach") => match message["success"] == true {
@@ -61,7 +67,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 }
                 false => {}
             },
-            ("response", _, "setExceptionBreakpoints") if message["request_seq"] == OWN_SEQ => {
+            ("response", _, "setExceptionBreakpoints" | "disconnect")
+                if message["request_seq"] == OWN_SEQ =>
+            {
                 return;
             }
             _ => return self.pass_to_client(&body),
