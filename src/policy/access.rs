@@ -134,7 +134,7 @@ impl Authorized {
     ///
     /// # Errors
     /// [`Denied`].
-    pub fn renewed(&self, breakpoint: &Arc<Breakpoint>) -> Result<Self, Denied> {
+    pub fn renewed(self, breakpoint: &Arc<Breakpoint>) -> Result<Self, Denied> {
         authorise(&self.principal, breakpoint, self.scope)
     }
 
