@@ -6,6 +6,8 @@
 mod authenticator;
 mod basis;
 mod claims;
+#[cfg(test)]
+pub(crate) mod fixed;
 mod jws;
 mod key_files;
 pub mod keys;

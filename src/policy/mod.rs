@@ -8,8 +8,10 @@ mod access;
 mod file;
 mod narrowing;
 mod scope;
+mod visible;
 
 pub use access::{Access, Authorized, Denied, Handling, Rights, Rule, authorise};
 pub use file::{Policy, PolicyFile};
 pub use narrowing::{Narrowing, Pattern};
 pub use scope::{BadScope, Scope, Scopes};
+pub use visible::{sees, visible, within};
