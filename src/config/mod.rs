@@ -17,3 +17,9 @@ pub use model::{Advertise, Cluster, Config, Dap, Http, Listen, Log, LogFormat, R
 pub use problem::{Problem, Problems};
 pub use resolve::{Resolved, Setting, resolve};
 pub use sources::{Flags, Sources};
+
+// For the policy file, which is read with the same care.
+pub(crate) use address::Wrong;
+pub(crate) use problem::{nearest, shown};
+pub(crate) use raw::{Lines, RawValue, raw_value};
+pub(crate) use setting::{duration, flag};

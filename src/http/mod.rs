@@ -110,4 +110,4 @@ impl HttpContext {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -30,7 +30,7 @@ use crate::registry::{Breakpoint, BreakpointId, Kind, Names, Reason, Registry, S
 use crate::telemetry::Metrics;
 
 /// A paused worker of the cluster `default`.
-pub(super) fn breakpoint(worker_id: &str) -> Breakpoint {
+pub(crate) fn breakpoint(worker_id: &str) -> Breakpoint {
     Breakpoint {
         id: BreakpointId::derive("default", worker_id),
         kind: Kind::Debugpy,
@@ -54,7 +54,7 @@ pub(super) fn breakpoint(worker_id: &str) -> Breakpoint {
     }
 }
 
-pub(super) fn config() -> Config {
+pub(crate) fn config() -> Config {
     let second = Duration::from_secs(1);
     Config {
         listen: config::Listen {

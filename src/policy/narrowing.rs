@@ -57,10 +57,15 @@ impl Narrowing {
     /// Whether `breakpoint` is meant.
     pub fn fits(&self, breakpoint: &Breakpoint) -> bool {
         let names = &breakpoint.names;
+        // A provisional name may be that of the worker's last task.
+        let name = match names.provisional {
+            true => &None,
+            false => &names.name,
+        };
         self.fits_cluster(&breakpoint.cluster)
             && one_of(&self.jobs, [&names.job_id, &names.submission_id])
             && one_of(&self.namespaces, [&names.namespace])
-            && one_of(&self.tasks, [&names.name, &names.actor_name])
+            && one_of(&self.tasks, [name, &names.actor_name])
     }
 
     /// Whether `cluster` is meant, or something in it.
