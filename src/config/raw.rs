@@ -53,6 +53,7 @@ pub(super) const SECTIONS: &[(&str, &[&str])] = &[
             "max_rewrite",
             "max_event_streams",
             "allowed_hosts",
+            "metrics_open",
         ],
     ),
     ("advertise", &["mode", "ports", "host"]),

@@ -41,16 +41,33 @@ pub enum AuthError {
 }
 
 /// Recognises principals. One for the process.
-pub struct Authenticator {}
+#[derive(Default)]
+pub struct Authenticator {
+    /// For tests: the answer to each token. `None`: nobody is authenticated.
+    #[cfg(test)]
+    fixed: Option<std::collections::HashMap<String, Result<Principal, AuthError>>>,
+}
 
 impl Authenticator {
     /// Nobody is authenticated; everybody is [`Principal::anonymous`].
     pub fn open() -> Arc<Self> {
-        Arc::new(Self {})
+        Arc::new(Self::default())
+    }
+
+    /// Knows these tokens with these answers, refuses every other one, and nobody is anonymous.
+    #[cfg(test)]
+    pub(crate) fn fixed(
+        table: std::collections::HashMap<String, Result<Principal, AuthError>>,
+    ) -> Arc<Self> {
+        Arc::new(Self { fixed: Some(table) })
     }
 
     /// The principal of those who present nothing, where that is enough.
     pub fn anonymous(&self) -> Option<Principal> {
+        #[cfg(test)]
+        if self.fixed.is_some() {
+            return None;
+        }
         Some(Principal::anonymous())
     }
 
@@ -59,6 +76,11 @@ impl Authenticator {
     /// # Errors
     /// [`AuthError`].
     pub async fn token(&self, _token: &Secret, _peer: IpAddr) -> Result<Principal, AuthError> {
+        #[cfg(test)]
+        if let Some(table) = &self.fixed {
+            let answer = table.get(_token.expose()).cloned();
+            return answer.unwrap_or(Err(AuthError::Refused));
+        }
         Ok(Principal::anonymous())
     }
 

@@ -36,6 +36,7 @@ struct Told {
     open: OpenGuard,
     protocol: SessionProtocol,
     state: &'static str,
+    subject: Option<String>,
     client: Option<String>,
     breakpoint: Option<Arc<Breakpoint>>,
 }
@@ -69,6 +70,7 @@ impl SessionTable {
                 open: self.metrics.session_open(SessionProtocol::Dap),
                 protocol: SessionProtocol::Dap,
                 state: "handshake",
+                subject: None,
                 client: None,
                 breakpoint: None,
             }),
@@ -107,6 +109,7 @@ impl Entry {
             protocol: told.protocol.label(),
             state: told.state,
             peer: self.peer,
+            subject: told.subject.clone(),
             client: told.client.clone(),
             breakpoint: told.breakpoint.as_ref().map(|b| b.id),
             name: told.breakpoint.as_ref().map(|b| b.name()),
@@ -127,6 +130,11 @@ impl Session {
     /// Address of the client.
     pub fn peer(&self) -> SocketAddr {
         self.entry.peer
+    }
+
+    /// Whose it is, as soon as that is known.
+    pub fn set_subject(&self, subject: &str) {
+        self.tell(|told| told.subject = Some(subject.to_owned()));
     }
 
     /// What the client calls itself.
