@@ -14,11 +14,11 @@ const DASHBOARD_PORT: u16 = 8265;
 
 /// What is wrong with an address: what would be right, and perhaps the next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Wrong {
+pub(crate) struct Wrong {
     /// What would be right.
-    pub(super) expected: String,
+    pub(crate) expected: String,
     /// Next step.
-    pub(super) hint: Option<String>,
+    pub(crate) hint: Option<String>,
 }
 
 fn wrong(expected: &str, hint: impl Into<String>) -> Wrong {

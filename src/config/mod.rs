@@ -19,3 +19,9 @@ pub use model::{
 pub use problem::{Problem, Problems};
 pub use resolve::{Resolved, Setting, resolve};
 pub use sources::{Flags, Sources};
+
+// For the policy file, which is read with the same care.
+pub(crate) use address::Wrong;
+pub(crate) use problem::{nearest, shown};
+pub(crate) use raw::{Lines, RawValue, raw_value};
+pub(crate) use setting::{duration, flag};

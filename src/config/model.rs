@@ -141,6 +141,8 @@ pub struct Http {
     /// `allowed_hosts`, default []: names besides IP addresses and localhost under which browsers and clients may reach
     /// this relay; with a dot in front, every name below that domain.
     pub allowed_hosts: Vec<String>,
+    /// `metrics_open`, default false: /relay/metrics is for everybody, also where clients are authenticated.
+    pub metrics_open: bool,
 }
 
 /// `[advertise]`
@@ -245,6 +247,7 @@ impl Default for Http {
             max_rewrite: 64 << 20,
             max_event_streams: 64,
             allowed_hosts: Vec::new(),
+            metrics_open: false,
         }
     }
 }

@@ -70,7 +70,7 @@ fn wrapped(text: &str) -> String {
 }
 
 /// The known name nearest to `name`, where it is near enough to be what was meant.
-pub(super) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known
         .into_iter()
         .map(|candidate| {
@@ -86,7 +86,7 @@ pub(super) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) 
 
 /// `text` on one line without control characters, cut after 120 characters: what was found may be
 /// anything.
-pub(super) fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     const LONGEST: usize = 120;
     let mut shown: String = text
         .chars()

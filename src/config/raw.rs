@@ -71,6 +71,7 @@ pub(super) const SECTIONS: &[(&str, &[&str])] = &[
             "max_rewrite",
             "max_event_streams",
             "allowed_hosts",
+            "metrics_open",
         ],
     ),
     ("advertise", &["mode", "ports", "host"]),
@@ -82,7 +83,7 @@ pub(super) const CLUSTER_KEYS: &[&str] = &["name", "ray_address", "token_file", 
 
 /// A value that is not understood yet.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum RawValue {
+pub(crate) enum RawValue {
     /// A TOML string.
     Text(String),
     /// From the environment or a flag, where everything is text.
@@ -274,7 +275,8 @@ fn table<'i>(
     }
 }
 
-fn raw_value(value: DeValue<'_>) -> RawValue {
+/// What `value` is, as far as any key takes it.
+pub(crate) fn raw_value(value: DeValue<'_>) -> RawValue {
     match value {
         DeValue::String(text) => RawValue::Text(text.into_owned()),
         DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
@@ -331,13 +333,16 @@ fn unknown_section(section: &str, place: String) -> Problem {
 }
 
 /// Turns byte offsets into line numbers.
-struct Lines<'a> {
-    file: &'a str,
-    text: &'a str,
+pub(crate) struct Lines<'a> {
+    /// Name of the file.
+    pub(crate) file: &'a str,
+    /// What it holds.
+    pub(crate) text: &'a str,
 }
 
 impl Lines<'_> {
-    fn place(&self, offset: usize) -> String {
+    /// `relay.toml line 12`.
+    pub(crate) fn place(&self, offset: usize) -> String {
         let before = &self.text.as_bytes()[..offset.min(self.text.len())];
         let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
         format!("{} line {line}", self.file)

@@ -11,7 +11,7 @@ use super::raw::RawValue;
 use super::units::{UnitError, format_duration, format_size, parse_duration, parse_size};
 
 /// Result of reading one value.
-pub(super) type Read<T> = Result<T, Wrong>;
+pub(crate) type Read<T> = Result<T, Wrong>;
 
 fn wrong<T>(expected: impl Into<String>, hint: Option<String>) -> Read<T> {
     Err(Wrong {
@@ -47,7 +47,7 @@ pub(super) fn texts(value: &RawValue, most: usize, expected: &str) -> Read<Vec<S
 }
 
 /// `true` or `false`.
-pub(super) fn flag(value: &RawValue) -> Read<bool> {
+pub(crate) fn flag(value: &RawValue) -> Read<bool> {
     match value {
         RawValue::Bool(truth) => Ok(*truth),
         RawValue::Word(word) if word == "true" || word == "1" => Ok(true),
@@ -74,7 +74,7 @@ pub(super) fn count(value: &RawValue, bounds: RangeInclusive<usize>) -> Read<usi
 }
 
 /// A duration within `bounds`.
-pub(super) fn duration(value: &RawValue, bounds: RangeInclusive<Duration>) -> Read<Duration> {
+pub(crate) fn duration(value: &RawValue, bounds: RangeInclusive<Duration>) -> Read<Duration> {
     let expected = || {
         format!(
             "a duration with its unit, from {} to {}",

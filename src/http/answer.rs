@@ -1,6 +1,7 @@
 //! Answers that the relay gives itself.
 
 use std::pin::Pin;
+use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -12,6 +13,7 @@ use hyper::{Response, StatusCode};
 use serde::Serialize;
 
 use crate::head::BodyError;
+use crate::identity::{Ended, Principal};
 
 /// Body of every answer.
 pub(crate) type Body = UnsyncBoxBody<Bytes, BodyError>;
@@ -51,6 +53,52 @@ impl<G: Unpin> hyper::body::Body for Held<G> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// `body`, which breaks off when the time of `principal` is over.
+pub(crate) fn until_over<B>(body: B, principal: &Principal) -> UntilOver<B> {
+    let principal = principal.clone();
+    UntilOver {
+        body,
+        over: Mutex::new(Box::pin(async move { principal.ended().await })),
+    }
+}
+
+/// See [`until_over`].
+pub(crate) struct UntilOver<B> {
+    body: B,
+    /// Behind a lock that nobody ever waits for: request bodies have to be `Sync`.
+    over: Mutex<Pin<Box<dyn Future<Output = Ended> + Send>>>,
+}
+
+impl<B> hyper::body::Body for UntilOver<B>
+where
+    B: hyper::body::Body<Data = Bytes> + Unpin,
+    B::Error: Into<BodyError>,
+{
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let over = self.over.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Poll::Ready(ended) = over.as_mut().poll(cx) {
+            // Polled again it would panic, so the body must not be: it is at its end with an error.
+            return Poll::Ready(Some(Err(ended.into())));
+        }
+        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        frame.map(|frame| frame.map(|frame| frame.map_err(Into::into)))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 
 use super::SessionRow;
 use super::answer::{self, Body};
+use crate::identity::Principal;
+use crate::policy::Scope;
 use crate::registry::breakpoint::unix_seconds;
 use crate::registry::{Breakpoint, BreakpointId, Holder, Kind, Location, Reason, Snapshot, State};
 use crate::telemetry::Metrics;
@@ -83,19 +85,34 @@ fn seconds(duration: Duration) -> f64 {
     duration.as_millis() as f64 / 1000.0
 }
 
-/// The whole list as JSON, the ended ones behind the live ones where wanted.
-pub(crate) fn list(snapshot: &Snapshot, ended: bool) -> Value {
+/// Whether `principal` may know of `breakpoint`.
+pub(crate) fn sees(principal: &Principal, breakpoint: &Breakpoint) -> bool {
+    principal
+        .access()
+        .rights(breakpoint)
+        .scopes
+        .contains(Scope::List)
+}
+
+/// What `principal` sees of the whole list, as JSON, the ended ones behind the live ones where wanted.
+pub(crate) fn list(snapshot: &Snapshot, ended: bool, principal: &Principal) -> Value {
     let (now, instant) = (SystemTime::now(), Instant::now());
     let ended = snapshot.ended.iter().filter(|_| ended);
     let rows: Vec<Row<'_>> = snapshot
         .live
         .iter()
         .chain(ended)
+        .filter(|breakpoint| sees(principal, breakpoint))
         .map(|breakpoint| Row::new(breakpoint, now))
         .collect();
     let clusters: Vec<Value> = snapshot
         .clusters
         .iter()
+        .filter(|cluster| {
+            principal
+                .access()
+                .may_somewhere_on(Scope::List, &cluster.name)
+        })
         .map(|cluster| {
             let age = cluster
                 .polled
@@ -116,7 +133,11 @@ pub(crate) fn list(snapshot: &Snapshot, ended: bool) -> Value {
 }
 
 /// `GET /relay/v1/breakpoints`, `?ended=1` with those that ended a short while ago.
-pub(crate) fn breakpoints(snapshot: &Snapshot, query: Option<&str>) -> Response<Body> {
+pub(crate) fn breakpoints(
+    snapshot: &Snapshot,
+    query: Option<&str>,
+    principal: &Principal,
+) -> Response<Body> {
     let mut ended = false;
     for pair in query
         .unwrap_or_default()
@@ -132,11 +153,14 @@ pub(crate) fn breakpoints(snapshot: &Snapshot, query: Option<&str>) -> Response<
             }
         };
     }
-    answer::json(StatusCode::OK, &list(snapshot, ended))
+    answer::json(StatusCode::OK, &list(snapshot, ended, principal))
 }
 
-/// `GET /relay/v1/sessions`.
-pub(crate) fn sessions(rows: &[SessionRow]) -> Response<Body> {
+/// `GET /relay/v1/sessions`: one's own, or everybody's with `admin`.
+pub(crate) fn sessions(rows: &[SessionRow], principal: &Principal) -> Response<Body> {
+    let all = principal.access().may_anywhere(Scope::Admin);
+    let own = |row: &&SessionRow| all || row.subject.as_deref() == Some(principal.subject());
+    let rows: Vec<&SessionRow> = rows.iter().filter(own).collect();
     answer::json(StatusCode::OK, &json!({ "sessions": rows }))
 }
 
@@ -145,13 +169,27 @@ pub(crate) fn healthz() -> Response<Body> {
     answer::json(StatusCode::OK, &json!({ "status": "ok" }))
 }
 
-/// `GET /relay/readyz`: every cluster's list is there and not older than `stale_after`.
-pub(crate) fn readyz(snapshot: &Snapshot, stale_after: Duration) -> Response<Body> {
+/// `GET /relay/readyz`: every cluster's list is there and not older than `stale_after`. Which one is not is for
+/// somebody who may list something there.
+pub(crate) fn readyz(
+    snapshot: &Snapshot,
+    stale_after: Duration,
+    principal: Option<&Principal>,
+) -> Response<Body> {
     let now = Instant::now();
+    let may_know = |cluster: &str| {
+        principal.is_some_and(|p| p.access().may_somewhere_on(Scope::List, cluster))
+    };
     let mut reasons: Vec<String> = snapshot
         .clusters
         .iter()
         .filter_map(|cluster| {
+            if !may_know(&cluster.name) {
+                let polled = cluster.polled;
+                let age = polled.map(|at| now.saturating_duration_since(at));
+                let stale = age.is_none_or(|age| age > stale_after);
+                return stale.then(|| "a cluster does not answer".to_owned());
+            }
             let because = match &cluster.trouble {
                 Some(trouble) => format!(": {trouble}"),
                 None => String::new(),
@@ -170,6 +208,7 @@ pub(crate) fn readyz(snapshot: &Snapshot, stale_after: Duration) -> Response<Bod
     if snapshot.clusters.is_empty() {
         reasons.push("no cluster has been asked yet".to_owned());
     }
+    reasons.dedup();
     if reasons.is_empty() {
         return answer::json(StatusCode::OK, &json!({ "status": "ok" }));
     }

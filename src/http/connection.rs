@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::header::CONTENT_LENGTH;
+use hyper::http::request::Parts;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -19,9 +20,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::answer::{self, Body};
+use super::caller::{self, Asked, Refused};
+use super::dashboard::Visit;
 use super::route::{EXISTS, Route};
-use super::{HttpContext, api, dashboard, events, guard};
+use super::{HttpContext, api, events, guard};
 use crate::listener::Arrival;
+use crate::policy::Scope;
 use crate::telemetry::metrics::{self, RefusalKind};
 
 /// Largest head of a request, and read buffer of a connection.
@@ -192,40 +196,93 @@ async fn answer(
         }
     };
     let path = parts.uri.path().to_owned();
+    let asked = Asked::of(&parts);
     let route = Route::of(&path);
-    let own = !matches!(route, Route::Dashboard | Route::Cluster(..));
-    if own && !matches!(parts.method, Method::GET | Method::HEAD) {
-        return (route.label(), answer::read_only());
-    }
-    let head_only = parts.method == Method::HEAD;
-    let response = match route {
-        Route::Breakpoints => api::breakpoints(&ctx.registry.snapshot(), parts.uri.query()),
-        Route::Sessions => api::sessions(&ctx.sessions.rows()),
-        Route::Events => events::subscribe(ctx, &connection.closing, head_only),
-        Route::Healthz => api::healthz(),
-        Route::Readyz => api::readyz(&ctx.registry.snapshot(), ctx.config.registry.stale_after),
-        Route::Metrics => api::metrics(&ctx.metrics, &ctx.registry.snapshot()),
-        Route::Unknown => answer::error(
-            StatusCode::NOT_FOUND,
-            format!("there is no {path} here; what exists is {EXISTS}"),
-        ),
-        Route::Cluster(name, rest) => {
-            let request = Request::from_parts(parts, body);
-            Box::pin(dashboard::named(
-                ctx,
-                connection,
-                reached,
-                (name, rest),
-                request,
-            ))
-            .await
-        }
-        Route::Dashboard => {
-            let request = Request::from_parts(parts, body);
-            Box::pin(dashboard::default(ctx, connection, reached, request)).await
+    let named = match route {
+        Route::Cluster(name, rest) => Some((name, rest)),
+        Route::Dashboard => None,
+        _ => {
+            // The body goes unread.
+            drop(body);
+            let response = match own(ctx, connection, route, &parts, &asked).await {
+                Ok(response) => response,
+                Err(refused) => refused.answer(ctx, true),
+            };
+            return (route.label(), response);
         }
     };
-    (route.label(), response)
+    let visit = Visit {
+        ctx,
+        connection,
+        reached,
+        named,
+    };
+    (
+        route.label(),
+        Box::pin(visit.serve(parts, body, asked)).await,
+    )
+}
+
+/// The relay's own API.
+async fn own(
+    ctx: &Arc<HttpContext>,
+    connection: &Connection,
+    route: Route<'_>,
+    parts: &Parts,
+    asked: &Asked,
+) -> Result<Response<Body>, Refused> {
+    let reads = matches!(parts.method, Method::GET | Method::HEAD);
+    let snapshot = || ctx.registry.snapshot();
+    let stale_after = ctx.config.registry.stale_after;
+    // What probes and scrapers ask for without a token.
+    match route {
+        Route::Healthz if reads => return Ok(api::healthz()),
+        Route::Readyz
+            if reads
+                && ctx.auth.anonymous().is_none()
+                && caller::presents_nothing(connection, parts) =>
+        {
+            return Ok(api::readyz(&snapshot(), stale_after, None));
+        }
+        Route::Metrics if reads && ctx.config.http.metrics_open => {
+            return Ok(api::metrics(&ctx.metrics, &snapshot()));
+        }
+        _ => {}
+    }
+    let caller = caller::authenticate(ctx, connection, parts, asked).await?;
+    let principal = &caller.principal;
+    if !reads {
+        return Ok(answer::read_only());
+    }
+    let missing = match route {
+        Route::Breakpoints | Route::Events => Some((Scope::List, "on some breakpoint")),
+        Route::Metrics => Some((Scope::Admin, "on the relay")),
+        _ => None,
+    };
+    if let Some((scope, what)) =
+        missing.filter(|(scope, _)| !principal.access().may_anywhere(*scope))
+    {
+        let missing = (scope, what.to_owned());
+        return Err(caller::deny(ctx, connection, &caller, asked, missing).await);
+    }
+    Ok(match route {
+        Route::Breakpoints => api::breakpoints(&snapshot(), parts.uri.query(), principal),
+        Route::Sessions => api::sessions(&ctx.sessions.rows(), principal),
+        Route::Events => {
+            let head_only = parts.method == Method::HEAD;
+            events::subscribe(ctx, &connection.closing, principal, head_only)
+        }
+        Route::Healthz => api::healthz(),
+        Route::Readyz => api::readyz(&snapshot(), stale_after, Some(principal)),
+        Route::Metrics => api::metrics(&ctx.metrics, &snapshot()),
+        Route::Unknown | Route::Cluster(..) | Route::Dashboard => answer::error(
+            StatusCode::NOT_FOUND,
+            format!(
+                "there is no {} here; what exists is {EXISTS}",
+                parts.uri.path()
+            ),
+        ),
+    })
 }
 
 /// The answer to HEAD: the length that GET would have, and no body (HTTP/2 needs that done here).

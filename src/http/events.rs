@@ -3,8 +3,13 @@
 //! First an event `snapshot` with the whole list, then `appeared`, `named`, `attached`, `released`
 //! and `died`, each with `id: seq` and the breakpoint as its data. A client that reads too slowly
 //! loses events and gets a fresh `snapshot` instead. A comment every 15 s keeps the connection
-//! alive. The number of streams is bounded; each ends when the relay drains.
+//! alive. The number of streams is bounded; each ends when the relay drains, and with the principal: then its last
+//! event is `ended` with the reason.
+//!
+//! What the principal may not list is in none of them. A breakpoint that it may list only since more is known of it has
+//! `appeared` for it then; one that it may no longer list is left out of a fresh `snapshot`.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -15,13 +20,15 @@ use hyper::body::Frame;
 use hyper::{Response, StatusCode};
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::HttpContext;
 use super::answer::{self, Body};
 use super::api::{self, Row};
 use crate::head::BodyError;
-use crate::registry::{Change, Event, Snapshot};
+use crate::identity::{Ended, Principal};
+use crate::registry::{BreakpointId, Change, Event, Snapshot};
 use crate::telemetry::metrics::RefusalKind;
 
 /// How often an otherwise silent stream says that it is alive.
@@ -31,6 +38,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 pub(crate) fn subscribe(
     ctx: &HttpContext,
     closing: &CancellationToken,
+    principal: &Principal,
     head_only: bool,
 ) -> Response<Body> {
     const KIND: &str = "text/event-stream";
@@ -50,7 +58,9 @@ pub(crate) fn subscribe(
         events: ctx.registry.events(),
         snapshots: ctx.registry.watch(),
         closing: closing.clone(),
-        started: false,
+        principal: principal.clone(),
+        known: HashSet::new(),
+        stage: Stage::Begins,
         _permit: permit,
     };
     answer::own(StatusCode::OK, KIND, feed.into_body())
@@ -60,8 +70,18 @@ struct Feed {
     events: broadcast::Receiver<Event>,
     snapshots: watch::Receiver<Arc<Snapshot>>,
     closing: CancellationToken,
-    started: bool,
+    principal: Principal,
+    /// The live ones that were shown.
+    known: HashSet<BreakpointId>,
+    stage: Stage,
     _permit: OwnedSemaphorePermit,
+}
+
+#[derive(PartialEq, Eq)]
+enum Stage {
+    Begins,
+    Runs,
+    Over,
 }
 
 impl Feed {
@@ -76,34 +96,81 @@ impl Feed {
     /// The next piece of text; `None` at the end. Only called once the client took the last one,
     /// so a slow client holds one piece and lags in the broadcast.
     async fn next(&mut self) -> Option<String> {
-        if !self.started {
-            self.started = true;
-            return Some(self.snapshot());
+        match self.stage {
+            Stage::Begins => {
+                self.stage = Stage::Runs;
+                return Some(self.snapshot());
+            }
+            Stage::Runs => {}
+            Stage::Over => return None,
         }
-        tokio::select! {
-            biased;
-            () = self.closing.cancelled() => None,
-            event = self.events.recv() => match event {
-                Ok(event) => Some(one(&event)),
-                Err(RecvError::Lagged(_)) => {
-                    // What is still in the queue is older than the snapshot.
-                    self.events = self.events.resubscribe();
-                    Some(self.snapshot())
+        // Events that are for others do not put it off.
+        let alive = Instant::now() + KEEP_ALIVE;
+        loop {
+            tokio::select! {
+                biased;
+                () = self.closing.cancelled() => return None,
+                ended = self.principal.ended() => {
+                    self.stage = Stage::Over;
+                    return Some(farewell(ended));
                 }
-                Err(RecvError::Closed) => None,
-            },
-            () = tokio::time::sleep(KEEP_ALIVE) => Some(": alive\n\n".to_owned()),
+                event = self.events.recv() => match event {
+                    Ok(event) => if let Some(text) = self.told(&event) {
+                        return Some(text);
+                    },
+                    Err(RecvError::Lagged(_)) => {
+                        // What is still in the queue is older than the snapshot.
+                        self.events = self.events.resubscribe();
+                        return Some(self.snapshot());
+                    }
+                    Err(RecvError::Closed) => return None,
+                },
+                () = sleep_until(alive) => return Some(": alive\n\n".to_owned()),
+            }
         }
     }
 
+    /// What the principal is told of `event`.
+    fn told(&mut self, event: &Event) -> Option<String> {
+        let id = event.breakpoint.id;
+        let was_known = self.known.contains(&id);
+        if !api::sees(&self.principal, &event.breakpoint) {
+            return was_known.then(|| self.snapshot());
+        }
+        let change = match (event.change, was_known) {
+            (Change::Named | Change::Attached, false) => Change::Appeared,
+            // It began and ended unseen.
+            (Change::Released | Change::Died, false) => return None,
+            (change, _) => change,
+        };
+        match change {
+            Change::Released | Change::Died => self.known.remove(&id),
+            Change::Appeared | Change::Named | Change::Attached => self.known.insert(id),
+        };
+        Some(one(event, change))
+    }
+
     fn snapshot(&mut self) -> String {
-        let list = api::list(&self.snapshots.borrow_and_update(), false);
+        let snapshot = self.snapshots.borrow_and_update().clone();
+        let seen = snapshot.live.iter();
+        let seen = seen.filter(|breakpoint| api::sees(&self.principal, breakpoint));
+        self.known = seen.map(|breakpoint| breakpoint.id).collect();
+        let list = api::list(&snapshot, false, &self.principal);
         format!("event: snapshot\ndata: {list}\n\n")
     }
 }
 
-fn one(event: &Event) -> String {
-    let name = match event.change {
+fn farewell(ended: Ended) -> String {
+    let reason = match ended {
+        Ended::Expired => "expired",
+        Ended::Revoked => "revoked",
+    };
+    let data = serde_json::json!({ "reason": reason, "error": ended.to_string() });
+    format!("event: ended\ndata: {data}\n\n")
+}
+
+fn one(event: &Event, change: Change) -> String {
+    let name = match change {
         Change::Appeared => "appeared",
         Change::Named => "named",
         Change::Attached => "attached",

@@ -6,8 +6,8 @@ use hyper::header::{
     PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, RANGE, SET_COOKIE, TE, TRANSFER_ENCODING, UPGRADE,
 };
 
-/// Ray's cookie: holds Ray's own token (set by `POST /api/authenticate`, Ray 2.52 and later).
-const RAY_COOKIE: &str = "ray-authentication-token";
+/// The cookie that holds a token: Ray's own (set by its `POST /api/authenticate`, Ray 2.52 and later), or the relay's.
+pub(crate) const RAY_COOKIE: &str = "ray-authentication-token";
 
 /// Of one connection only (RFC 9110, 7.6.1), besides those that `Connection` names.
 const HOP_BY_HOP: [HeaderName; 9] = [
@@ -58,11 +58,22 @@ pub(crate) fn strip_request(headers: &mut HeaderMap) {
     ] {
         headers.remove(name);
     }
-    let cookies: Vec<HeaderValue> = headers
-        .get_all(COOKIE)
-        .iter()
-        .filter_map(without_ray_cookie)
-        .collect();
+    keep_cookies(headers, |pair| !is_ray_cookie(pair));
+}
+
+/// Drops the cookies whose `name=value` is not to be kept.
+pub(crate) fn keep_cookies(headers: &mut HeaderMap, keep: impl Fn(&[u8]) -> bool) {
+    let kept = |value: &HeaderValue| {
+        let pairs = value.as_bytes().split(|b| *b == b';');
+        let pairs = pairs.map(<[u8]>::trim_ascii);
+        let kept: Vec<&[u8]> = pairs
+            .filter(|pair| !pair.is_empty() && keep(pair))
+            .collect();
+        HeaderValue::from_bytes(&kept.join(&b"; "[..]))
+            .ok()
+            .filter(|value| !value.is_empty())
+    };
+    let cookies: Vec<HeaderValue> = headers.get_all(COOKIE).iter().filter_map(kept).collect();
     headers.remove(COOKIE);
     for cookie in cookies {
         headers.append(COOKIE, cookie);
@@ -90,7 +101,7 @@ pub(crate) fn strip_answer(headers: &mut HeaderMap) {
     let cookies: Vec<HeaderValue> = headers
         .get_all(SET_COOKIE)
         .iter()
-        .filter(|value| !sets_ray_cookie(value.as_bytes()))
+        .filter(|value| !is_ray_cookie(value.as_bytes()))
         .cloned()
         .collect();
     headers.remove(SET_COOKIE);
@@ -115,20 +126,8 @@ pub(crate) fn forget_body(headers: &mut HeaderMap) {
     }
 }
 
-/// `None` where nothing is left.
-fn without_ray_cookie(value: &HeaderValue) -> Option<HeaderValue> {
-    let kept: Vec<&[u8]> = value
-        .as_bytes()
-        .split(|b| *b == b';')
-        .map(<[u8]>::trim_ascii)
-        .filter(|pair| !pair.is_empty() && !sets_ray_cookie(pair))
-        .collect();
-    HeaderValue::from_bytes(&kept.join(&b"; "[..]))
-        .ok()
-        .filter(|value| !value.is_empty())
-}
-
-fn sets_ray_cookie(pair: &[u8]) -> bool {
+/// The pair `name=value`, perhaps with attributes, is of the cookie that holds a token.
+pub(crate) fn is_ray_cookie(pair: &[u8]) -> bool {
     let name = pair
         .split(|b| matches!(b, b'=' | b';'))
         .next()

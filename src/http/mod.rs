@@ -2,20 +2,26 @@
 //!
 //! Called by the listener with each connection that speaks HTTP/1.1 or HTTP/2 (prior knowledge).
 //! A request meets, in this order: [`guard`] (is it for this relay, and not from somebody else's web
-//! page?), `route`, and then `api`, `events`, or `dashboard`, which rewrites (`rewrite`,
-//! [`advertise`]) or becomes a WebSocket (`websocket`).
+//! page?), `route`, `caller` (who is it, by which `credential`, and is it allowed, by what `need` says?), and
+//! then `api`, `events`, or `dashboard`, which leaves out rows (`filter`), rewrites (`rewrite`, [`advertise`])
+//! or becomes a WebSocket (`websocket`).
 //!
-//! Invariants: no client's credential goes upstream and none of Ray's comes back; no address of a
-//! debugger leaves; nothing but the answers that are rewritten is ever held as a whole.
+//! Invariants: nothing of a request reaches a head before it is allowed, but for the dashboard's empty page; no client's
+//! credential goes upstream and none of Ray's comes back; no address of a debugger leaves; nothing but the answers that are
+//! rewritten is ever held as a whole; what streams ends with its principal.
 
 pub mod advertise;
 mod answer;
 mod api;
+mod caller;
 mod connection;
+mod credential;
 mod dashboard;
 mod events;
+mod filter;
 pub mod guard;
 mod hop;
+mod need;
 #[doc(hidden)] // Public for fuzz/ alone.
 pub mod rewrite;
 mod route;
@@ -84,6 +90,9 @@ pub struct HttpContext {
     sessions: Arc<dyn SessionList>,
     advertised: Arc<advertise::Table>,
     event_streams: Arc<Semaphore>,
+    /// What was to be put on record.
+    #[cfg(test)]
+    heard: tests::Heard,
 }
 
 impl HttpContext {
@@ -107,9 +116,11 @@ impl HttpContext {
             sessions,
             advertised,
             event_streams,
+            #[cfg(test)]
+            heard: tests::Heard::default(),
         })
     }
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

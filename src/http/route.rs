@@ -69,20 +69,19 @@ impl<'a> Route<'a> {
     }
 }
 
-/// The answer to `path` (of a head) lists workers with their debuggers' addresses. Of all that
-/// Ray 2.9 to 2.60 serves on port 8265, that is one path. The head's web server also takes it with
-/// escapes, doubled slashes and dots, so those count as well.
-pub(crate) fn lists_workers(path: &str) -> bool {
+/// The parts of `path` (of a head) between its slashes. The head's web server also takes a path with escapes, doubled
+/// slashes and dots, so what is meant is compared, not what is written.
+pub(crate) fn segments(path: &str) -> Vec<Vec<u8>> {
     let path = unescaped(path);
-    let mut segments: Vec<&[u8]> = Vec::new();
+    let mut segments: Vec<Vec<u8>> = Vec::new();
     for segment in path.split(|b| *b == b'/') {
         match segment {
             b"" | b"." => {}
             b".." => _ = segments.pop(),
-            _ => segments.push(segment),
+            _ => segments.push(segment.to_vec()),
         }
     }
-    segments == [&b"api"[..], b"v0", b"workers"]
+    segments
 }
 
 /// Decodes `%XX`, again and again: what is escaped twice is no path of Ray's, but harmless to match.
@@ -146,7 +145,7 @@ mod tests {
             "/x/../api/./v0/workers",
             "/api/v0/%2577orkers",
         ] {
-            assert!(lists_workers(path), "{path}");
+            assert_eq!(segments(path), [&b"api"[..], b"v0", b"workers"], "{path}");
         }
         for path in [
             "/",
@@ -155,7 +154,7 @@ mod tests {
             "/api/v0/workers%zz",
             "/api/v0/workers%",
         ] {
-            assert!(!lists_workers(path), "{path}");
+            assert_ne!(segments(path), [&b"api"[..], b"v0", b"workers"], "{path}");
         }
     }
 }

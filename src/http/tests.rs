@@ -2,13 +2,18 @@
 #![allow(clippy::unwrap_used)]
 
 mod api;
+mod authentication;
+mod authorisation;
+mod endings;
 mod lifecycle;
 mod proxy;
+mod smuggling;
 mod websocket;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -16,21 +21,26 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::header::HOST;
 use hyper::service::service_fn;
-use hyper::{Request, Response, StatusCode};
+use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::answer::{self, Body};
 use super::{HttpContext, SessionList, SessionRow, advertise, serve_connection};
+use crate::audit::{Entry, Unavailable};
 use crate::config::{self, Config};
+use crate::identity::revocation::{Revocation, RevocationList, Revoked};
+use crate::identity::{Authenticator, Credential, Principal};
 use crate::listener::Arrival;
+use crate::policy::Policy;
 use crate::registry::{Breakpoint, BreakpointId, Kind, Names, Reason, Registry, State};
 use crate::telemetry::Metrics;
 
 /// A paused worker of the cluster `default`.
-pub(super) fn breakpoint(worker_id: &str) -> Breakpoint {
+pub(crate) fn breakpoint(worker_id: &str) -> Breakpoint {
     Breakpoint {
         id: BreakpointId::derive("default", worker_id),
         kind: Kind::Debugpy,
@@ -55,7 +65,7 @@ pub(super) fn breakpoint(worker_id: &str) -> Breakpoint {
     }
 }
 
-pub(super) fn config() -> Config {
+pub(crate) fn config() -> Config {
     let second = Duration::from_secs(1);
     Config {
         auth: crate::config::Auth::default(),
@@ -90,6 +100,7 @@ pub(super) fn config() -> Config {
             max_rewrite: 1 << 20,
             max_event_streams: 2,
             allowed_hosts: vec!["relay.example.com".to_owned()],
+            metrics_open: false,
         },
         advertise: config::Advertise::Single,
         log: config::Log {
@@ -107,6 +118,111 @@ impl SessionList for NoSessions {
     }
 }
 
+/// Entries for the audit log, or the want of one.
+#[derive(Default)]
+pub(super) struct Heard {
+    entries: Mutex<Vec<Entry>>,
+    is_deaf: AtomicBool,
+}
+
+impl Heard {
+    pub(super) fn hear(&self, entry: &Entry) -> Result<(), Unavailable> {
+        if self.is_deaf.load(Ordering::SeqCst) {
+            return Err(Unavailable("the disk is full".to_owned()));
+        }
+        self.entries.lock().unwrap().push(entry.clone());
+        Ok(())
+    }
+
+    /// Action, outcome, subject and path of each.
+    fn lines(&self) -> Vec<String> {
+        let line = |entry: &Entry| {
+            let of = |key: &str| {
+                entry
+                    .details
+                    .get(key)
+                    .and_then(|v| v.as_str())
+                    .unwrap_or("-")
+            };
+            let subject = entry.principal.as_ref().map_or("-", Principal::subject);
+            format!(
+                "{:?} {} {subject} {}",
+                entry.action,
+                of("outcome"),
+                of("path")
+            )
+        };
+        self.entries.lock().unwrap().iter().map(line).collect()
+    }
+}
+
+/// Somebody with the rules of `policy`, whose credential can be revoked and ends at `expires`.
+pub(super) struct Person {
+    revocations: watch::Sender<Arc<RevocationList>>,
+    pub(super) principal: Principal,
+}
+
+impl Person {
+    pub(super) fn until(subject: &str, policy: &str, expires: Option<SystemTime>) -> Self {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), policy).unwrap();
+        let access = Policy::load(file.path()).unwrap().access(subject, &[]);
+        let (revocations, list) = watch::channel(Arc::default());
+        let id = format!("jti-of-{subject}");
+        let credential = Credential::Token { id };
+        Self {
+            revocations,
+            principal: Principal::recognised(subject.to_owned(), credential, expires, access, list),
+        }
+    }
+
+    /// With `scopes` (words in quotes) on what `narrowing` (lines of TOML) says.
+    pub(super) fn new(subject: &str, scopes: &str, narrowing: &str) -> Self {
+        let rule = format!("[[rule]]\nsubjects = [\"*\"]\nscopes = [{scopes}]\n{narrowing}\n");
+        Self::until(subject, &rule, None)
+    }
+
+    pub(super) fn revoke(&self) {
+        self.revocations.send_modify(|list| {
+            let mut new = RevocationList::clone(list);
+            let what = Revoked::Subject {
+                subject: self.principal.subject().to_owned(),
+                at: SystemTime::now(),
+            };
+            new.add(Revocation { what, until: None }).unwrap();
+            *list = Arc::new(new);
+        });
+    }
+}
+
+/// A head that nobody may knock at: tells of every connection and keeps silent.
+struct Untouched {
+    address: SocketAddr,
+    listener: TcpListener,
+}
+
+impl Untouched {
+    async fn new() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self {
+            address: listener.local_addr().unwrap(),
+            listener,
+        }
+    }
+
+    /// Fails if anybody has connected.
+    async fn check(&self) {
+        // A connection of this test's own is behind all others in the queue.
+        let own = TcpStream::connect(self.address).await.unwrap();
+        let (_, first) = self.listener.accept().await.unwrap();
+        assert_eq!(
+            first,
+            own.local_addr().unwrap(),
+            "somebody reached the head"
+        );
+    }
+}
+
 /// A relay on a port of its own, with its heads. Everything ends when it is dropped.
 struct Relay {
     address: SocketAddr,
@@ -120,6 +236,24 @@ struct Relay {
 impl Relay {
     /// In front of `heads`, given as name and address.
     async fn start(heads: &[(&str, SocketAddr)], change: impl FnOnce(&mut Config)) -> Self {
+        Self::with_auth(heads, Authenticator::open(), change).await
+    }
+
+    /// The same, and `people` are known by their names as tokens.
+    async fn guarded(heads: &[(&str, SocketAddr)], people: &[&Person]) -> Self {
+        let table = people.iter().map(|person| {
+            let principal = person.principal.clone();
+            (format!("token-of-{}", principal.subject()), principal)
+        });
+        let auth = Authenticator::fixed(table);
+        Self::with_auth(heads, auth, |_| {}).await
+    }
+
+    async fn with_auth(
+        heads: &[(&str, SocketAddr)],
+        auth: Arc<Authenticator>,
+        change: impl FnOnce(&mut Config),
+    ) -> Self {
         let mut config = config();
         for (name, address) in heads {
             config.clusters.push(config::Cluster {
@@ -136,7 +270,7 @@ impl Relay {
         };
         let ctx = HttpContext::new(
             Arc::new(config.clone()),
-            crate::identity::Authenticator::open(),
+            auth,
             crate::audit::Audit::off(),
             registry.clone(),
             Metrics::new().unwrap(),
@@ -189,6 +323,21 @@ impl Relay {
     async fn get(&self, path: &str) -> Response<Incoming> {
         let request = self.request("GET", path).body(answer::empty()).unwrap();
         self.client().await.send(request).await
+    }
+
+    /// The same with `token`.
+    async fn get_as(&self, token: &str, path: &str) -> Response<Incoming> {
+        self.ask_as(token, "GET", path).await
+    }
+
+    async fn ask_as(&self, token: &str, method: &str, path: &str) -> Response<Incoming> {
+        let request = self
+            .request(method, path)
+            .header("authorization", format!("Bearer {token}"));
+        self.client()
+            .await
+            .send(request.body(answer::empty()).unwrap())
+            .await
     }
 
     fn request(&self, method: &str, path: &str) -> hyper::http::request::Builder {
@@ -258,6 +407,32 @@ where
         }
     });
     (address, tasks)
+}
+
+/// What the head saw of a request.
+#[derive(Debug)]
+struct Seen {
+    method: Method,
+    uri: String,
+    headers: HeaderMap,
+}
+
+/// A head that tells what it is asked, and answers with `answered`.
+async fn telling(
+    answered: fn() -> Response<Body>,
+) -> (SocketAddr, mpsc::UnboundedReceiver<Seen>, JoinSet<()>) {
+    let (tell, seen) = mpsc::unbounded_channel();
+    let (address, tasks) = head(move |request: Request<Incoming>| {
+        let (parts, _) = request.into_parts();
+        _ = tell.send(Seen {
+            method: parts.method,
+            uri: parts.uri.to_string(),
+            headers: parts.headers,
+        });
+        async move { answered() }
+    })
+    .await;
+    (address, seen, tasks)
 }
 
 fn ok(body: impl Into<Bytes>) -> Response<Body> {

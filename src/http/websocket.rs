@@ -1,7 +1,7 @@
 //! WebSockets through the dashboard proxy: job logs, and whatever else Ray serves that way.
 //!
 //! Ended on both sides, not tunnelled: frames are bounded, close codes pass in both directions, and a
-//! drain says so with a close frame instead of cutting the line. No extension is negotiated; the
+//! drain, or the end of the principal's time (code 1008), is said with a close frame instead of cutting the line. No extension is negotiated; the
 //! subprotocol is between client and head.
 //!
 //! Owner of the relaying task is the connection's tracker; it ends with either side, or when the
@@ -16,8 +16,8 @@ use futures_util::{SinkExt, StreamExt};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper::header::{
-    CONNECTION, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_EXTENSIONS, SEC_WEBSOCKET_KEY,
-    SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
+    CONNECTION, HeaderMap, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_EXTENSIONS,
+    SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper::{Method, Request, Response, StatusCode};
@@ -37,6 +37,7 @@ use super::answer::{self, Body};
 use super::connection::Connection;
 use super::dashboard::Upstream;
 use super::{guard, hop};
+use crate::identity::Principal;
 use crate::telemetry::metrics::{Direction, Metrics, Outcome, SessionProtocol};
 
 /// Largest message and frame. Ray's log tail sends what a log grew by in a second; its own client
@@ -55,11 +56,10 @@ const CLOSING: Duration = Duration::from_secs(5);
 type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
 /// The request asks for a WebSocket (RFC 6455; over HTTP/2 there is none here).
-pub(crate) fn is_asked_for<B>(request: &Request<B>) -> bool {
-    request.method() == Method::GET
-        && guard::wants_upgrade(request.headers())
-        && hop::listed(request.headers(), &UPGRADE)
-            .any(|name| name.eq_ignore_ascii_case("websocket"))
+pub(crate) fn is_asked_for(method: &Method, headers: &HeaderMap) -> bool {
+    *method == Method::GET
+        && guard::wants_upgrade(headers)
+        && hop::listed(headers, &UPGRADE).any(|name| name.eq_ignore_ascii_case("websocket"))
 }
 
 /// Opens the WebSocket at the head first and answers the client as the head answered.
@@ -67,6 +67,7 @@ pub(crate) async fn open(
     ctx: &Arc<HttpContext>,
     connection: &Connection,
     upstream: &Upstream,
+    principal: &Principal,
     mut request: Request<Incoming>,
 ) -> Response<Body> {
     let headers = request.headers();
@@ -95,7 +96,7 @@ pub(crate) async fn open(
         Err(response) => return response,
     };
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-        return upstream.stream(response);
+        return upstream.stream(response, Some(principal));
     }
     let accepted = response.headers().get(SEC_WEBSOCKET_ACCEPT);
     if accepted.is_none_or(|accept| *accept != derive_accept_key(own_key.as_bytes())) {
@@ -106,6 +107,7 @@ pub(crate) async fn open(
         client,
         head: hyper::upgrade::on(&mut response),
         closing: connection.closing.clone(),
+        principal: principal.clone(),
         metrics: Arc::clone(&ctx.metrics),
     };
     connection.tasks.spawn(session.run());
@@ -149,6 +151,7 @@ struct Session {
     client: OnUpgrade,
     head: OnUpgrade,
     closing: CancellationToken,
+    principal: Principal,
     metrics: Arc<Metrics>,
 }
 
@@ -164,7 +167,8 @@ impl Session {
         let _open = self.metrics.session_open(SessionProtocol::WebSocket);
         let client = socket(client, Role::Server).await;
         let head = socket(head, Role::Client).await;
-        let outcome = relay(client, head, &self.closing, &self.metrics).await;
+        let end = ended_here(&self.closing, &self.principal);
+        let outcome = relay(client, head, end, &self.metrics).await;
         self.metrics
             .session_ended(SessionProtocol::WebSocket, outcome);
     }
@@ -213,7 +217,7 @@ async fn pump(
 async fn relay(
     client: Socket,
     head: Socket,
-    closing: &CancellationToken,
+    ended_here: impl Future<Output = (Outcome, CloseFrame, CloseFrame)>,
     metrics: &Metrics,
 ) -> Outcome {
     let (mut to_client, mut from_client) = client.split();
@@ -223,9 +227,8 @@ async fn relay(
         // direction has ended the session.
         // Not biased: a flood from one side must not keep the other from being read.
         tokio::select! {
-            () = closing.cancelled() => {
-                let frame = close(CloseCode::Away, "ray-relay is shutting down");
-                (Outcome::Drained, Some(frame.clone()), Some(frame))
+            (outcome, for_client, for_head) = ended_here => {
+                (outcome, Some(for_client), Some(for_head))
             }
             end = pump(&mut from_head, &mut to_client, metrics, Direction::Down) => match end {
                 End::Closed(frame) => (Outcome::Upstream, frame.clone(), frame),
@@ -254,6 +257,26 @@ async fn relay(
         tokio::join!(finish(client, for_client), finish(head, for_head));
     }
     outcome
+}
+
+/// Resolves when the relay itself ends the session: because it drains, or the principal's time is over.
+async fn ended_here(
+    closing: &CancellationToken,
+    principal: &Principal,
+) -> (Outcome, CloseFrame, CloseFrame) {
+    tokio::select! {
+        () = closing.cancelled() => {
+            let frame = close(CloseCode::Away, "ray-relay is shutting down");
+            (Outcome::Drained, frame.clone(), frame)
+        }
+        ended = principal.ended() => {
+            let for_client = CloseFrame {
+                code: CloseCode::Policy,
+                reason: ended.to_string().into(),
+            };
+            (Outcome::Client, for_client, close(CloseCode::Away, "the client is gone"))
+        }
+    }
 }
 
 fn gone() -> (Outcome, Option<CloseFrame>, Option<CloseFrame>) {

@@ -1,46 +1,214 @@
-//! The policy file. Until its format is there: a file that can be read allows nothing.
+//! The policy file: who may do what, as the operator wrote it.
+//!
+//! Read once at start and again when it changes ([`PolicyFile::reload`]), by whoever recognises principals; checked
+//! by `check-config`. A file with a mistake in it is not used in part: all of its problems are reported, and nothing
+//! of it holds. Invariants: a file without rules allows nothing; one more rule never takes a right away.
 
+mod read;
+
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
-use super::Access;
-use crate::config::{Problem, Problems};
+use serde_json::{Value, json};
 
-/// All rules of one file.
+use super::access::{Access, Rule};
+use super::narrowing::{Narrowing, Pattern};
+use super::scope::Scope;
+use crate::config::Problems;
+use crate::config::units::format_duration;
+
+/// All rules of one file, in its order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Policy {}
+pub struct Policy {
+    grants: Vec<Grant>,
+}
+
+/// One `[[rule]]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Grant {
+    /// `policy.toml line 7`.
+    place: String,
+    /// Of both lists that are not empty, one entry has to fit. They are never both empty.
+    subjects: Vec<Pattern>,
+    groups: Vec<Pattern>,
+    rule: Arc<Rule>,
+}
 
 impl Policy {
-    /// Reads and checks the file at `path`.
+    /// Reads and checks the file at `path`: at most 1 MiB of TOML.
     ///
     /// # Errors
     /// All [`Problems`] of it.
     pub fn load(path: &Path) -> Result<Self, Problems> {
-        let found = match std::fs::metadata(path) {
-            Ok(_) => return Ok(Self {}),
-            Err(error) => error.to_string(),
-        };
-        Err(Problems {
-            problems: vec![Problem {
-                key: "auth.policy_file".to_owned(),
-                place: path.display().to_string(),
-                found,
-                expected: "a policy file that can be read".to_owned(),
-                hint: None,
-            }],
-        })
+        read::file(path)
     }
 
-    /// What somebody may do who was recognised as `subject` and member of `groups`.
-    pub fn access(&self, _subject: &str, _groups: &[String]) -> Access {
-        Access::new(Vec::new())
+    /// What somebody may do who was recognised as `subject` and member of `groups`. Nothing, where no rule is for
+    /// that person.
+    pub fn access(&self, subject: &str, groups: &[String]) -> Access {
+        let rules = self.grants.iter().filter(|g| g.is_for(subject, groups));
+        Access::new(rules.map(|grant| Arc::clone(&grant.rule)).collect())
     }
+
+    /// How many rules it has.
+    pub fn len(&self) -> usize {
+        self.grants.len()
+    }
+
+    /// It has no rule, so it allows nothing.
+    pub fn is_empty(&self) -> bool {
+        self.grants.is_empty()
+    }
+
+    /// One line for each rule, for people: `line 7: group "ml" may list, view and debug in jobs "01*"`.
+    pub fn explained(&self) -> Vec<String> {
+        self.grants.iter().map(Grant::explained).collect()
+    }
+
+    /// The rules as JSON, in the words of the file.
+    pub fn to_json(&self) -> Value {
+        self.grants.iter().map(Grant::to_json).collect()
+    }
+
+    /// What is allowed by the letter and probably not what was meant, as sentences: names of clusters that are none
+    /// of `clusters`.
+    pub fn doubts(&self, clusters: &[&str]) -> Vec<String> {
+        let mut doubts = Vec::new();
+        for grant in &self.grants {
+            for pattern in &grant.rule.narrowing.clusters {
+                if !clusters.iter().any(|name| pattern.matches(name)) {
+                    doubts.push(format!(
+                        "{}: no cluster is called {:?}; there are {}",
+                        grant.place,
+                        pattern.as_str(),
+                        clusters.join(", ")
+                    ));
+                }
+            }
+        }
+        doubts
+    }
+}
+
+impl Grant {
+    fn is_for(&self, subject: &str, groups: &[String]) -> bool {
+        let fits = |patterns: &[Pattern], name: &str| patterns.iter().any(|p| p.matches(name));
+        let subject_fits = self.subjects.is_empty() || fits(&self.subjects, subject);
+        let group_fits =
+            self.groups.is_empty() || groups.iter().any(|group| fits(&self.groups, group));
+        let is_for_somebody = !(self.subjects.is_empty() && self.groups.is_empty());
+        is_for_somebody && subject_fits && group_fits
+    }
+
+    fn explained(&self) -> String {
+        let mut who: Vec<String> = Vec::new();
+        for (word, patterns) in [("subject", &self.subjects), ("group", &self.groups)] {
+            if !patterns.is_empty() {
+                who.push(format!("{word} {}", quoted(patterns)));
+            }
+        }
+        let scopes: Vec<&str> = self.rule.scopes.iter().map(Scope::word).collect();
+        let mut text = format!(
+            "{}: {} may {}",
+            self.place,
+            who.join(" and "),
+            scopes.join(", ")
+        );
+        let narrowing = lists(&self.rule.narrowing);
+        for (word, patterns) in narrowing.iter().filter(|(_, p)| !p.is_empty()) {
+            text += &format!("; {word} {}", quoted(patterns));
+        }
+        if narrowing.iter().all(|(_, patterns)| patterns.is_empty()) {
+            text += "; everywhere";
+        }
+        let handling = &self.rule.handling;
+        if handling.unmasked {
+            text += "; values are not masked";
+        }
+        if handling.record {
+            text += "; sessions are recorded";
+        }
+        for (word, limit) in [
+            ("a session", handling.session_limit),
+            ("idle", handling.idle_limit),
+        ] {
+            if let Some(limit) = limit {
+                text += &format!("; {word} for at most {}", format_duration(limit));
+            }
+        }
+        text
+    }
+
+    fn to_json(&self) -> Value {
+        let texts = |patterns: &[Pattern]| -> Value {
+            patterns.iter().map(|p| Value::from(p.as_str())).collect()
+        };
+        let scopes: Vec<&str> = self.rule.scopes.iter().map(Scope::word).collect();
+        let handling = &self.rule.handling;
+        let mut rule = json!({
+            "place": self.place,
+            "subjects": texts(&self.subjects),
+            "groups": texts(&self.groups),
+            "scopes": scopes,
+            "unmasked": handling.unmasked,
+            "record": handling.record,
+            "session_limit": handling.session_limit.map(format_duration),
+            "idle_limit": handling.idle_limit.map(format_duration),
+        });
+        for (word, patterns) in lists(&self.rule.narrowing) {
+            rule[word] = texts(patterns);
+        }
+        rule
+    }
+}
+
+/// With the names of the keys.
+fn lists(narrowing: &Narrowing) -> [(&'static str, &[Pattern]); 4] {
+    [
+        ("clusters", &narrowing.clusters),
+        ("jobs", &narrowing.jobs),
+        ("namespaces", &narrowing.namespaces),
+        ("tasks", &narrowing.tasks),
+    ]
+}
+
+fn quoted(patterns: &[Pattern]) -> String {
+    let quoted: Vec<_> = patterns
+        .iter()
+        .map(|p| format!("{:?}", p.as_str()))
+        .collect();
+    quoted.join(" or ")
 }
 
 /// A policy file that may change while the relay runs.
 #[derive(Debug)]
 pub struct PolicyFile {
+    path: PathBuf,
+    stamp: Option<Stamp>,
     policy: Arc<Policy>,
+}
+
+/// What tells one content of a file from the next without reading it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Stamp {
+    modified: Option<SystemTime>,
+    changed: (i64, i64),
+    inode: u64,
+    length: u64,
+}
+
+impl Stamp {
+    fn of(path: &Path) -> Option<Self> {
+        let metadata = std::fs::metadata(path).ok()?;
+        Some(Self {
+            modified: metadata.modified().ok(),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+            inode: metadata.ino(),
+            length: metadata.len(),
+        })
+    }
 }
 
 impl PolicyFile {
@@ -48,10 +216,15 @@ impl PolicyFile {
     ///
     /// # Errors
     /// As [`Policy::load`].
-    #[allow(clippy::needless_pass_by_value)]
     pub fn open(path: PathBuf) -> Result<Self, Problems> {
+        // The stamp first: what changes while the file is read is read again.
+        let stamp = Stamp::of(&path);
         let policy = Arc::new(Policy::load(&path)?);
-        Ok(Self { policy })
+        Ok(Self {
+            path,
+            stamp,
+            policy,
+        })
     }
 
     /// The rules that hold.
@@ -59,11 +232,24 @@ impl PolicyFile {
         &self.policy
     }
 
-    /// Reads the file again if it has changed. `true` where there are new rules. Blocks.
+    /// Reads the file again if it is not the one that was read last: one `stat`, cheap enough for every second. `true`
+    /// where there are new rules. Blocks for as long as the file system does.
     ///
     /// # Errors
-    /// All [`Problems`] of the new content; the old rules go on to hold.
+    /// All [`Problems`] of the new content, once for each content; the old rules go on to hold until it is mended, so that
+    /// a slip of the pen does not end everybody's work. To take rights away at once, leave the file without rules.
     pub fn reload(&mut self) -> Result<bool, Problems> {
-        Ok(false)
+        let stamp = Stamp::of(&self.path);
+        if stamp == self.stamp {
+            return Ok(false);
+        }
+        self.stamp = stamp;
+        let policy = Policy::load(&self.path)?;
+        let is_new = policy != *self.policy;
+        self.policy = Arc::new(policy);
+        Ok(is_new)
     }
 }
+
+#[cfg(test)]
+mod tests;

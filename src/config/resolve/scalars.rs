@@ -149,6 +149,13 @@ impl Resolver {
             |names| format!("{names:?}"),
             setting::host_names,
         );
+        self.set(
+            "http",
+            "metrics_open",
+            &mut http.metrics_open,
+            plain,
+            setting::flag,
+        );
 
         config.advertise = self.advertise();
 

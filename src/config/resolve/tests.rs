@@ -140,7 +140,7 @@ fn flags_go_over_the_environment_over_the_file_over_defaults() {
 fn every_scalar_key_can_be_given_in_the_environment() {
     let value = |key: &str| match key {
         "address" => "127.0.0.1:7000",
-        "insecure_no_auth" | "locations" | "allow_terminate" => "true",
+        "insecure_no_auth" | "locations" | "allow_terminate" | "metrics_open" => "true",
         "max_connections" | "max_event_streams" | "throttle_after" => "7",
         "keys" | "issuer" => "/a, /b",
         "audience" | "policy_file" | "revocations_file" | "ticket_key_file" => "/c",

@@ -17,20 +17,24 @@ fn answered(ago: Option<u64>, trouble: Option<&str>) -> Snapshot {
 #[test]
 fn ready_while_every_list_is_fresh() {
     let after = Duration::from_secs(10);
-    assert_eq!(readyz(&answered(Some(1), None), after).status(), 200);
+    assert_eq!(readyz(&answered(Some(1), None), after, None).status(), 200);
     // One poll that failed is no reason yet.
     assert_eq!(
-        readyz(&answered(Some(9), Some("cannot reach")), after).status(),
+        readyz(&answered(Some(9), Some("cannot reach")), after, None).status(),
         200
     );
-    assert_eq!(readyz(&answered(Some(11), None), after).status(), 503);
-    assert_eq!(readyz(&answered(None, None), after).status(), 503);
-    assert_eq!(readyz(&Snapshot::default(), after).status(), 503);
+    assert_eq!(readyz(&answered(Some(11), None), after, None).status(), 503);
+    assert_eq!(readyz(&answered(None, None), after, None).status(), 503);
+    assert_eq!(readyz(&Snapshot::default(), after, None).status(), 503);
 }
 
 #[test]
 fn the_age_of_every_cluster_is_told() {
-    let list = list(&answered(Some(3), Some("it is away")), false);
+    let list = list(
+        &answered(Some(3), Some("it is away")),
+        false,
+        &Principal::anonymous(),
+    );
     assert!(
         list["snapshot_age_seconds"]
             .as_f64()

@@ -10,7 +10,9 @@ fn feed(registry: &Registry) -> Feed {
         events: registry.events(),
         snapshots: registry.watch(),
         closing: CancellationToken::new(),
-        started: false,
+        principal: Principal::anonymous(),
+        known: HashSet::new(),
+        stage: Stage::Begins,
         _permit: Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap(),
     }
 }

@@ -1,14 +1,14 @@
 //! The dashboard proxy.
 
 use super::*;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 
 use futures_util::stream;
 use http_body_util::{Full, StreamBody};
+use hyper::HeaderMap;
 use hyper::body::Frame;
 use hyper::header::{CONTENT_LENGTH, ETAG, LOCATION};
-use hyper::{HeaderMap, Method};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use crate::config::Advertise;
 use crate::http::advertise::Resolved;
@@ -19,33 +19,7 @@ const ROWS: &str = r#"{"result": true, "msg": "", "data": {"result": {"total": 3
  {"worker_id": "cc33", "ip": "10.88.0.12", "debugger_port": null, "num_paused_threads": null}
 ]}}}"#;
 
-/// What the head saw of a request.
-#[derive(Debug)]
-struct Seen {
-    method: Method,
-    uri: String,
-    headers: HeaderMap,
-}
-
-/// A head that tells what it is asked, and answers with `answered`.
-async fn telling(
-    answered: fn() -> Response<Body>,
-) -> (SocketAddr, mpsc::UnboundedReceiver<Seen>, JoinSet<()>) {
-    let (tell, seen) = mpsc::unbounded_channel();
-    let (address, tasks) = head(move |request: Request<Incoming>| {
-        let (parts, _) = request.into_parts();
-        _ = tell.send(Seen {
-            method: parts.method,
-            uri: parts.uri.to_string(),
-            headers: parts.headers,
-        });
-        async move { answered() }
-    })
-    .await;
-    (address, seen, tasks)
-}
-
-fn workers() -> Response<Body> {
+pub(super) fn workers() -> Response<Body> {
     with(
         ok(ROWS),
         &[

@@ -11,10 +11,10 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 use tokio_tungstenite::{WebSocketStream, client_async};
 
-type Socket = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
+pub(super) type Socket = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
 
 /// A head with a WebSocket on every path but /none, run by `serve`.
-async fn sockets<F>(serve: fn(Socket) -> F) -> (SocketAddr, JoinSet<()>)
+pub(super) async fn sockets<F>(serve: fn(Socket) -> F) -> (SocketAddr, JoinSet<()>)
 where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -44,7 +44,7 @@ where
     .await
 }
 
-async fn echo(mut socket: Socket) {
+pub(super) async fn echo(mut socket: Socket) {
     while let Some(Ok(message)) = socket.next().await {
         if message.is_text() || message.is_binary() {
             socket.send(message).await.unwrap();
@@ -53,12 +53,20 @@ async fn echo(mut socket: Socket) {
 }
 
 async fn dial(relay: &Relay, path: &str) -> Result<WebSocketStream<TcpStream>, Error> {
+    dial_as(relay, "mine", path).await
+}
+
+pub(super) async fn dial_as(
+    relay: &Relay,
+    token: &str,
+    path: &str,
+) -> Result<WebSocketStream<TcpStream>, Error> {
     let stream = TcpStream::connect(relay.address).await.unwrap();
     let mut request = format!("ws://{}{path}", relay.address)
         .into_client_request()
         .unwrap();
     let headers = request.headers_mut();
-    headers.insert("authorization", "Bearer mine".parse().unwrap());
+    headers.insert("authorization", format!("Bearer {token}").parse().unwrap());
     headers.insert(
         SEC_WEBSOCKET_EXTENSIONS,
         "permessage-deflate".parse().unwrap(),

@@ -1,0 +1,211 @@
+//! What a request presents to be recognised by, wherever a client can put it. Pure.
+//!
+//! In this order: the client certificate of its connection, `Authorization: Bearer`, `X-Ray-Authorization: Bearer`, the
+//! cookie `ray-authentication-token`: where Ray's own clients and its dashboard page put Ray's token. A request that
+//! presents different ones at a time is refused: whose it is would depend on who reads it.
+
+use hyper::Uri;
+use hyper::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderName};
+
+use super::hop;
+use crate::identity::{Principal, Secret};
+use crate::listener::Arrival;
+
+/// Ray's second header, for proxies that need the first for themselves.
+const RAY_AUTHORIZATION: HeaderName = HeaderName::from_static("x-ray-authorization");
+
+/// What was presented.
+#[derive(Debug)]
+pub(crate) enum Presented {
+    /// None of the kinds that are looked at.
+    Nothing,
+    /// A certificate that the listener has verified.
+    Certificate(Principal),
+    /// A token, which nobody has looked at yet.
+    Token(Secret),
+}
+
+/// Two credentials, or one in a URL. `Display` is a sentence for the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Ambiguous {
+    /// Not the same.
+    #[error(
+        "the request presents several credentials that are not the same: keep one of client certificate, Authorization, X-Ray-Authorization and the cookie ray-authentication-token (`POST /api/authenticate` replaces the cookie)"
+    )]
+    Several,
+    /// It would be passed on, and logged by everybody on the way.
+    #[error(
+        "the token stands in the request's URL, where it ends up in logs: treat it as lost, and put a new one into the Authorization header"
+    )]
+    InUrl,
+}
+
+/// The one credential of a request with `headers` that came as `arrival`.
+pub(crate) fn presented(
+    headers: &HeaderMap,
+    uri: &Uri,
+    arrival: &Arrival,
+) -> Result<Presented, Ambiguous> {
+    let mut tokens: Vec<&str> = bearers(headers, &AUTHORIZATION)
+        .chain(bearers(headers, &RAY_AUTHORIZATION))
+        .chain(cookies(headers))
+        .collect();
+    let duplicated = headers.get_all(AUTHORIZATION).iter().count() > 1
+        || headers.get_all(RAY_AUTHORIZATION).iter().count() > 1;
+    tokens.dedup();
+    match (&arrival.certificate, tokens.as_slice()) {
+        _ if duplicated => Err(Ambiguous::Several),
+        (Some(principal), []) => Ok(Presented::Certificate(principal.clone())),
+        (None, []) => Ok(Presented::Nothing),
+        (None, [token]) => {
+            let in_url = uri
+                .path_and_query()
+                .is_some_and(|target| target.as_str().contains(token));
+            match in_url {
+                true => Err(Ambiguous::InUrl),
+                false => Ok(Presented::Token(Secret::new(*token))),
+            }
+        }
+        _ => Err(Ambiguous::Several),
+    }
+}
+
+/// The token of `Authorization: Bearer` alone, for signing in.
+pub(crate) fn bearer(headers: &HeaderMap) -> Option<Secret> {
+    let mut tokens = bearers(headers, &AUTHORIZATION);
+    match (tokens.next(), tokens.next()) {
+        (Some(token), None) => Some(Secret::new(token)),
+        _ => None,
+    }
+}
+
+/// The tokens after `Bearer`. Another scheme is for somebody else, such as a proxy on the way.
+fn bearers<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
+    headers
+        .get_all(name)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .filter_map(|value| value.trim().split_once(' '))
+        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+        .map(|(_, token)| token.trim())
+        .filter(|token| !token.is_empty())
+}
+
+fn cookies(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    headers
+        .get_all(COOKIE)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(';'))
+        .filter(|pair| hop::is_ray_cookie(pair.as_bytes()))
+        .filter_map(|pair| pair.split_once('='))
+        .map(|(_, token)| token.trim())
+        .filter(|token| !token.is_empty())
+}
+
+/// Removes every header that holds `token` anywhere, such as a WebSocket's list of protocols, and of cookies those that do.
+pub(crate) fn strip(headers: &mut HeaderMap, token: &Secret) {
+    let token = token.expose().as_bytes();
+    let holds = |value: &[u8]| memchr::memmem::find(value, token).is_some();
+    hop::keep_cookies(headers, |pair| !holds(pair));
+    let names: Vec<HeaderName> = headers
+        .iter()
+        .filter(|(_, value)| holds(value.as_bytes()))
+        .map(|(name, _)| name.clone())
+        .collect();
+    for name in names {
+        headers.remove(name);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn of(pairs: &[(&'static str, &'static str)]) -> Result<Presented, Ambiguous> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(*name, value.parse().unwrap());
+        }
+        let arrival = Arrival::plain(([127, 0, 0, 1], 9).into());
+        presented(&headers, &Uri::from_static("/x?a=tok-1"), &arrival)
+    }
+
+    fn token(pairs: &[(&'static str, &'static str)]) -> Option<String> {
+        match of(pairs).unwrap() {
+            Presented::Token(token) => Some(token.expose().to_owned()),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn every_place() {
+        for pair in [
+            ("authorization", "Bearer abc"),
+            ("authorization", "bearer  abc "),
+            ("x-ray-authorization", "Bearer abc"),
+            ("cookie", "a=1; ray-authentication-token=abc; b=2"),
+        ] {
+            assert_eq!(token(&[pair]).as_deref(), Some("abc"), "{pair:?}");
+        }
+        for pair in [
+            ("authorization", "Basic abc"),
+            ("authorization", "abc"),
+            ("authorization", "Bearer "),
+            ("cookie", "ray-authentication-token="),
+            ("cookie", "xray-authentication-token=abc"),
+        ] {
+            assert!(matches!(of(&[pair]), Ok(Presented::Nothing)), "{pair:?}");
+        }
+        let for_the_proxy = ("authorization", "Basic abc");
+        let own = ("x-ray-authorization", "Bearer abc");
+        assert_eq!(token(&[for_the_proxy, own]).as_deref(), Some("abc"));
+    }
+
+    #[test]
+    fn the_same_twice_is_one_and_different_ones_are_refused() {
+        let header = ("authorization", "Bearer abc");
+        let same = ("cookie", "ray-authentication-token=abc");
+        assert_eq!(token(&[header, same]).as_deref(), Some("abc"));
+        for other in [
+            ("x-ray-authorization", "Bearer xyz"),
+            ("cookie", "ray-authentication-token=xyz"),
+            ("authorization", "Bearer abc"),
+            ("authorization", "Basic abc"),
+        ] {
+            assert_eq!(of(&[header, other]).unwrap_err(), Ambiguous::Several);
+        }
+        let cookies = (
+            "cookie",
+            "ray-authentication-token=a; ray-authentication-token=b",
+        );
+        assert_eq!(of(&[cookies]).unwrap_err(), Ambiguous::Several);
+    }
+
+    #[test]
+    fn a_certificate_and_a_token_are_two() {
+        let mut arrival = Arrival::plain(([127, 0, 0, 1], 9).into());
+        arrival.certificate = Some(Principal::anonymous());
+        let uri = Uri::from_static("/");
+        let mut headers = HeaderMap::new();
+        let alone = presented(&headers, &uri, &arrival);
+        assert!(matches!(alone, Ok(Presented::Certificate(_))));
+        headers.insert(AUTHORIZATION, "Bearer abc".parse().unwrap());
+        let both = presented(&headers, &uri, &arrival);
+        assert_eq!(both.unwrap_err(), Ambiguous::Several);
+    }
+
+    #[test]
+    fn not_in_the_url_and_not_in_any_other_header() {
+        let in_url = of(&[("authorization", "Bearer tok-1")]);
+        assert_eq!(in_url.unwrap_err(), Ambiguous::InUrl);
+        let mut headers = HeaderMap::new();
+        headers.insert("sec-websocket-protocol", "bearer, abc".parse().unwrap());
+        headers.insert("x-kept", "ab".parse().unwrap());
+        headers.insert(COOKIE, "a=1; b=xabcx; c=3".parse().unwrap());
+        strip(&mut headers, &Secret::new("abc"));
+        assert_eq!(headers.len(), 2);
+        assert_eq!(headers[COOKIE], "a=1; c=3");
+    }
+}

@@ -1,0 +1,301 @@
+//! Who is recognised, by what, and what becomes of the others.
+
+use super::*;
+use crate::identity::AuthError;
+use hyper::header::{RETRY_AFTER, SET_COOKIE, WWW_AUTHENTICATE};
+
+fn everybody() -> Person {
+    Person::new(
+        "ann",
+        "\"list\", \"debug\", \"dashboard:write\", \"admin\"",
+        "",
+    )
+}
+
+#[tokio::test]
+async fn without_a_token_nothing_reaches_the_head_or_tells_anything() {
+    let head = Untouched::new().await;
+    let relay = Relay::guarded(&[("default", head.address)], &[&everybody()]).await;
+    relay.registry.insert(breakpoint("aa11"));
+    for (method, path) in [
+        ("GET", "/api/version"),
+        ("GET", "/api/v0/workers?detail=1"),
+        ("GET", "/nodes"),
+        ("POST", "/api/jobs/"),
+        ("HEAD", "/api/v0/workers"),
+        ("OPTIONS", "/"),
+        ("POST", "/"),
+        ("GET", "/static/../api/v0/workers"),
+        ("GET", "/relay/clusters/default/"),
+        ("GET", "/relay/clusters/other/"),
+        ("GET", "/relay/v1/breakpoints"),
+        ("GET", "/relay/v1/sessions"),
+        ("GET", "/relay/v1/events"),
+        ("GET", "/relay/metrics"),
+        ("POST", "/relay/v1/breakpoints"),
+        ("GET", "/relay/nothing"),
+    ] {
+        for token in [None, Some("wrong"), Some("")] {
+            let mut request = relay.request(method, path);
+            if let Some(token) = token {
+                request = request.header("authorization", format!("Bearer {token}"));
+            }
+            let response = relay.client().await;
+            let response = response.send(request.body(answer::empty()).unwrap()).await;
+            assert_eq!(response.status(), 401, "{method} {path} {token:?}");
+            let wants = response.headers()[WWW_AUTHENTICATE].to_str().unwrap();
+            assert!(wants.starts_with("Bearer realm=\"ray-relay\""), "{wants}");
+            let text = text(response).await;
+            assert!(
+                !text.contains("default") && !text.contains("aa11"),
+                "{text}"
+            );
+        }
+    }
+    head.check().await;
+    let heard = relay.ctx.heard.lines();
+    assert_eq!(
+        heard.len(),
+        16,
+        "each wrong token, and none that was not there"
+    );
+    assert_eq!(heard[0], "Authentication refused - /api/version");
+    assert!(!format!("{:?}", relay.ctx.heard.entries).contains("wrong"));
+}
+
+#[tokio::test]
+async fn a_token_counts_in_every_place_and_goes_no_further() {
+    let ann = everybody();
+    let (address, mut seen, _head) = telling(|| ok("page")).await;
+    let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
+    for (name, value) in [
+        ("authorization", "Bearer token-of-ann"),
+        ("x-ray-authorization", "Bearer token-of-ann"),
+        (
+            "cookie",
+            "a=1; ray-authentication-token=token-of-ann; b=token-of-ann",
+        ),
+    ] {
+        let request = relay
+            .request("GET", "/nodes")
+            .header(name, value)
+            .header("x-echo", "is token-of-ann here?")
+            .body(answer::empty())
+            .unwrap();
+        let response = relay.client().await.send(request).await;
+        assert_eq!(response.status(), 200, "{name}");
+        let seen = seen.recv().await.unwrap();
+        assert!(!format!("{seen:?}").contains("token-of-ann"), "{seen:?}");
+    }
+    let request = relay
+        .request("GET", "/nodes?token=token-of-ann")
+        .header("authorization", "Bearer token-of-ann")
+        .body(answer::empty())
+        .unwrap();
+    let response = relay.client().await.send(request).await;
+    assert_eq!(response.status(), 400);
+    assert!(text(response).await.contains("URL"));
+    assert!(seen.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn different_credentials_at_a_time_are_refused() {
+    let (ann, bob) = (everybody(), Person::new("bob", "\"list\"", ""));
+    let head = Untouched::new().await;
+    let relay = Relay::guarded(&[("default", head.address)], &[&ann, &bob]).await;
+    for (name, value) in [
+        ("authorization", "Bearer token-of-bob"),
+        ("x-ray-authorization", "Bearer token-of-bob"),
+        ("cookie", "ray-authentication-token=token-of-bob"),
+    ] {
+        let request = relay
+            .request("GET", "/nodes")
+            .header("authorization", "Bearer token-of-ann")
+            .header(name, value)
+            .body(answer::empty())
+            .unwrap();
+        let response = relay.client().await.send(request).await;
+        assert_eq!(response.status(), 400, "{name}");
+        assert!(text(response).await.contains("several credentials"));
+    }
+    head.check().await;
+}
+
+#[tokio::test]
+async fn a_client_certificate_is_enough() {
+    let ann = everybody();
+    let relay = Relay::guarded(&[], &[]).await;
+    let get = async |principal: &Principal| {
+        let (client, server) = tokio::io::duplex(64 * 1024);
+        let mut arrival = Arrival::plain(([127, 0, 0, 1], 9).into());
+        arrival.certificate = Some(principal.clone());
+        let ctx = Arc::clone(&relay.ctx);
+        tokio::spawn(serve_connection(
+            server,
+            arrival,
+            ctx,
+            relay.shutdown.clone(),
+        ));
+        let (mut send, connection) = hyper::client::conn::http1::handshake(TokioIo::new(client))
+            .await
+            .unwrap();
+        tokio::spawn(connection);
+        let request = relay.request("GET", "/relay/v1/breakpoints");
+        send.send_request(request.body(answer::empty()).unwrap())
+            .await
+            .unwrap()
+            .status()
+    };
+    assert_eq!(get(&ann.principal).await, 200);
+    ann.revoke();
+    assert_eq!(get(&ann.principal).await, 401);
+}
+
+#[tokio::test]
+async fn throttled_and_unavailable_are_said_as_such() {
+    let retry_after = Duration::from_secs(7);
+    let table = [
+        (
+            "slow",
+            Err::<Principal, _>(AuthError::Throttled { retry_after }),
+        ),
+        (
+            "away",
+            Err(AuthError::Unavailable("no keys yet".to_owned())),
+        ),
+    ];
+    let auth = Authenticator::fixed(table);
+    let relay = Relay::with_auth(&[], auth, |_| {}).await;
+    let response = relay.get_as("slow", "/relay/v1/breakpoints").await;
+    assert_eq!(response.status(), 429);
+    assert_eq!(response.headers()[RETRY_AFTER], "7");
+    let response = relay.get_as("away", "/nodes").await;
+    assert_eq!(response.status(), 503);
+    assert!(text(response).await.contains("no keys yet"));
+    assert_eq!(
+        relay.ctx.heard.lines(),
+        Vec::<String>::new(),
+        "nobody fills the log with these"
+    );
+}
+
+#[tokio::test]
+async fn probes_are_open_and_tell_nothing_of_the_clusters() {
+    let ann = everybody();
+    let relay = Relay::guarded(&[], &[&ann]).await;
+    assert_eq!(relay.get("/relay/healthz").await.status(), 200);
+    let response = relay.get("/relay/readyz").await;
+    assert_eq!(response.status(), 503);
+    let told = json(response).await;
+    assert_eq!(
+        told["reasons"],
+        serde_json::json!(["a cluster does not answer"])
+    );
+    let told = text(relay.get_as("token-of-ann", "/relay/readyz").await).await;
+    assert!(
+        told.contains("cluster default has not answered yet"),
+        "{told}"
+    );
+    assert_eq!(relay.get_as("wrong", "/relay/readyz").await.status(), 401);
+}
+
+#[tokio::test]
+async fn metrics_want_admin_unless_they_are_open() {
+    let (ann, bob) = (everybody(), Person::new("bob", "\"list\"", ""));
+    let relay = Relay::guarded(&[], &[&ann, &bob]).await;
+    assert_eq!(relay.get("/relay/metrics").await.status(), 401);
+    let response = relay.get_as("token-of-bob", "/relay/metrics").await;
+    assert_eq!(response.status(), 403);
+    assert!(text(response).await.contains("`admin`"));
+    assert_eq!(
+        relay
+            .get_as("token-of-ann", "/relay/metrics")
+            .await
+            .status(),
+        200
+    );
+    let auth = Authenticator::fixed::<String, Principal>([]);
+    let relay = Relay::with_auth(&[], auth, |config| config.http.metrics_open = true).await;
+    assert_eq!(relay.get("/relay/metrics").await.status(), 200);
+}
+
+#[tokio::test]
+async fn the_page_is_there_for_everybody_and_nothing_of_the_request_but_its_path() {
+    let (address, mut seen, _head) = telling(|| ok("<html>")).await;
+    let relay = Relay::guarded(&[("default", address)], &[]).await;
+    for path in ["/", "/favicon.ico", "/static/js/main.js?x=1"] {
+        let request = relay
+            .request("GET", path)
+            .header("cookie", "ray-authentication-token=old; a=1")
+            .header("x-anything", "1")
+            .header("if-none-match", "\"1\"");
+        let request = request.body(answer::empty()).unwrap();
+        assert_eq!(relay.client().await.send(request).await.status(), 200);
+        let seen = seen.recv().await.unwrap();
+        assert_eq!(seen.uri, path.split('?').next().unwrap());
+        let mut names: Vec<_> = seen.headers.keys().map(|name| name.as_str()).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["host", "if-none-match", "user-agent"]);
+    }
+    let body = answer::full("smuggled");
+    let request = relay.request("GET", "/").body(body).unwrap();
+    assert_eq!(relay.client().await.send(request).await.status(), 401);
+    assert!(seen.try_recv().is_err());
+    let mode = json(relay.get("/api/authentication_mode").await).await;
+    assert_eq!(mode["authentication_mode"], "token");
+    assert!(seen.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn the_dashboard_signs_in_with_a_relay_token() {
+    let head = Untouched::new().await;
+    let ann = everybody();
+    let soon = SystemTime::now() + Duration::from_secs(600);
+    let eve = Person::until("eve", "", Some(soon));
+    let relay = Relay::guarded(&[("default", head.address)], &[&ann, &eve]).await;
+    let sign_in = async |path: &str, token: &str| {
+        let request = relay
+            .request("POST", path)
+            .header("authorization", format!("Bearer {token}"))
+            // What the browser still has must not stand in the way.
+            .header("cookie", "ray-authentication-token=old");
+        let request = request.body(answer::empty()).unwrap();
+        relay.client().await.send(request).await
+    };
+    let response = sign_in("/api/authenticate", "token-of-ann").await;
+    assert_eq!(response.status(), 200);
+    assert_eq!(
+        response.headers()[SET_COOKIE],
+        "ray-authentication-token=token-of-ann; Max-Age=2592000; Path=/; HttpOnly; SameSite=Strict"
+    );
+    assert_eq!(json(response).await["status"], "authenticated");
+    let response = sign_in("/relay/clusters/x/api/authenticate", "token-of-eve").await;
+    let cookie = response.headers()[SET_COOKIE].to_str().unwrap();
+    assert!(
+        cookie.contains("Max-Age=59") || cookie.contains("Max-Age=600"),
+        "{cookie}"
+    );
+    let response = sign_in("/api/authenticate", "wrong").await;
+    assert_eq!(response.status(), 401);
+    assert!(!response.headers().contains_key(SET_COOKIE));
+    let request = relay.request("POST", "/api/authenticate");
+    let request = request.header("cookie", "ray-authentication-token=token-of-ann");
+    let request = request.body(answer::empty()).unwrap();
+    assert_eq!(relay.client().await.send(request).await.status(), 401);
+    head.check().await;
+}
+
+#[tokio::test]
+async fn nobody_is_asked_where_nobody_is_authenticated() {
+    let (address, mut seen, _head) = telling(|| ok("page")).await;
+    let relay = Relay::start(&[("default", address)], |_| {}).await;
+    let request = relay
+        .request("GET", "/api/authentication_mode?a=1")
+        .header("authorization", "Bearer one")
+        .header("cookie", "ray-authentication-token=two; a=1");
+    let request = request.body(answer::empty()).unwrap();
+    assert_eq!(relay.client().await.send(request).await.status(), 200);
+    let seen = seen.recv().await.unwrap();
+    assert_eq!(seen.headers["cookie"], "a=1");
+    assert!(!format!("{seen:?}").contains("Bearer one"));
+}

@@ -1,0 +1,379 @@
+//! What those who are recognised may do and see.
+
+use super::proxy::workers;
+use super::*;
+use serde_json::Value;
+
+/// A paused worker of another job.
+fn foreign(worker_id: &str) -> Breakpoint {
+    let mut breakpoint = breakpoint(worker_id);
+    breakpoint.names.job_id = Some("02000000".to_owned());
+    breakpoint.names.name = Some("secret_step".to_owned());
+    breakpoint
+}
+
+fn narrow(scopes: &str) -> Person {
+    Person::new("ann", scopes, "jobs = [\"01000000\"]")
+}
+
+fn ids(list: &Value) -> Vec<&str> {
+    let rows = list["data"]["result"]["result"].as_array().unwrap();
+    rows.iter()
+        .map(|row| row["worker_id"].as_str().unwrap())
+        .collect()
+}
+
+#[tokio::test]
+async fn every_scope_opens_its_own_routes_only() {
+    let routes = [
+        ("GET", "/relay/v1/breakpoints", "list"),
+        ("GET", "/relay/v1/events", "list"),
+        ("GET", "/relay/metrics", "admin"),
+        ("GET", "/nodes", "dashboard:read"),
+        ("GET", "/api/v0/logs/file", "dashboard:read"),
+        ("POST", "/api/task_events/query", "dashboard:read"),
+        ("POST", "/api/jobs/", "dashboard:write"),
+        ("PUT", "/api/packages/gcs/x.zip", "dashboard:write"),
+        ("DELETE", "/api/jobs/x", "dashboard:write"),
+        ("GET", "/api/actors/kill?actor_id=1", "dashboard:write"),
+        ("HEAD", "/api/actors/kill?actor_id=1", "dashboard:write"),
+        ("GET", "/%61pi//actors/./kill", "dashboard:write"),
+        ("GET", "/worker/traceback?pid=1", "dashboard:write"),
+        ("GET", "/memory_profile", "dashboard:write"),
+    ];
+    let words = [
+        "list",
+        "debug",
+        "terminal",
+        "dashboard:read",
+        "dashboard:write",
+        "admin",
+    ];
+    let people: Vec<Person> = words
+        .iter()
+        .map(|word| Person::new(word, &format!("{word:?}"), ""))
+        .collect();
+    let (address, mut seen, _head) = telling(|| ok("done")).await;
+    let relay = Relay::guarded(&[("default", address)], &people.iter().collect::<Vec<_>>()).await;
+    for (method, path, needs) in routes {
+        for word in words {
+            let may = word == needs || (word == "dashboard:write" && needs == "dashboard:read");
+            let response = relay
+                .ask_as(&format!("token-of-{word}"), method, path)
+                .await;
+            let expected = if may { 200 } else { 403 };
+            assert_eq!(response.status(), expected, "{method} {path} with {word}");
+            let upstream = may && !path.starts_with("/relay/");
+            assert_eq!(
+                seen.try_recv().is_ok(),
+                upstream,
+                "{method} {path} with {word}"
+            );
+            if !may && method != "HEAD" {
+                let sentence = text(response).await;
+                let named =
+                    format!("{word} may not do that here: it needs the permission `{needs}`");
+                assert!(sentence.contains(&named), "{sentence}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_change_is_on_record_before_it_is_made_or_it_is_not_made() {
+    let ann = Person::new("ann", "\"dashboard:write\"", "");
+    let (address, mut seen, _head) = telling(|| ok("done")).await;
+    let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
+    relay
+        .ask_as("token-of-ann", "POST", "/api/jobs/?secret=1")
+        .await;
+    relay.ask_as("token-of-ann", "GET", "/nodes").await;
+    relay.get_as("token-of-ann", "/relay/metrics").await;
+    assert_eq!(
+        relay.ctx.heard.lines(),
+        [
+            "Decision allowed ann /api/jobs/",
+            "Decision denied ann /relay/metrics"
+        ]
+    );
+    while seen.try_recv().is_ok() {}
+    relay.ctx.heard.is_deaf.store(true, Ordering::SeqCst);
+    let response = relay.ask_as("token-of-ann", "POST", "/api/jobs/").await;
+    assert_eq!(response.status(), 503);
+    assert!(text(response).await.contains("audit log"));
+    assert!(seen.try_recv().is_err());
+    assert_eq!(
+        relay
+            .get_as("token-of-ann", "/relay/metrics")
+            .await
+            .status(),
+        403
+    );
+    assert_eq!(relay.get_as("wrong", "/nodes").await.status(), 401);
+}
+
+#[tokio::test]
+async fn lists_and_events_hold_what_one_may_list() {
+    let ann = narrow("\"list\"");
+    let relay = Relay::guarded(&[], &[&ann]).await;
+    relay.registry.insert(breakpoint("aa11"));
+    relay.registry.insert(foreign("bb22"));
+    let told = text(relay.get_as("token-of-ann", "/relay/v1/breakpoints").await).await;
+    assert!(told.contains("aa11"), "{told}");
+    assert!(
+        !told.contains("bb22") && !told.contains("secret_step"),
+        "{told}"
+    );
+    relay
+        .registry
+        .end(foreign("bb22").id, Some("secret_step died"));
+    let told = text(
+        relay
+            .get_as("token-of-ann", "/relay/v1/breakpoints?ended=1")
+            .await,
+    )
+    .await;
+    assert!(
+        !told.contains("bb22") && !told.contains("secret_step"),
+        "{told}"
+    );
+
+    let mut body = relay
+        .get_as("token-of-ann", "/relay/v1/events")
+        .await
+        .into_body();
+    relay.registry.insert(foreign("cc33"));
+    relay.registry.insert(breakpoint("dd44"));
+    relay.registry.end(foreign("cc33").id, None);
+    relay.registry.end(breakpoint("dd44").id, None);
+    let mut told = String::new();
+    while !told.contains("event: released") {
+        let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        told.push_str(std::str::from_utf8(&frame).unwrap());
+    }
+    assert!(told.contains("aa11") && told.contains("dd44"), "{told}");
+    assert!(!told.contains("bb22") && !told.contains("cc33"), "{told}");
+}
+
+#[tokio::test]
+async fn a_breakpoint_appears_once_it_is_known_to_be_ones_own() {
+    let ann = narrow("\"list\"");
+    let relay = Relay::guarded(&[], &[&ann]).await;
+    let mut nameless = breakpoint("aa11");
+    nameless.names.job_id = None;
+    relay.registry.insert(nameless);
+    let mut body = relay
+        .get_as("token-of-ann", "/relay/v1/events")
+        .await
+        .into_body();
+    let mut next = async || {
+        let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        String::from_utf8(frame.to_vec()).unwrap()
+    };
+    assert!(!next().await.contains("aa11"));
+    relay.registry.insert(breakpoint("aa11"));
+    assert!(next().await.contains("event: appeared"));
+    // And is taken away where it turns out to be another's.
+    relay.registry.insert(foreign("aa11"));
+    let snapshot = next().await;
+    assert!(
+        snapshot.starts_with("event: snapshot") && !snapshot.contains("aa11"),
+        "{snapshot}"
+    );
+}
+
+#[tokio::test]
+async fn of_the_workers_one_sees_those_that_one_may_list() {
+    let (ann, bob) = (
+        narrow("\"list\""),
+        Person::new("bob", "\"dashboard:read\"", ""),
+    );
+    let all = Person::new("all", "\"dashboard:read\", \"list\"", "");
+    let (address, _seen, _head) = telling(workers).await;
+    let relay = Relay::guarded(&[("default", address)], &[&ann, &bob, &all]).await;
+    relay.registry.insert(breakpoint("aa11"));
+    relay.registry.insert(foreign("bb22"));
+    let ask = async |who: &str| {
+        let path = "/api/v0/workers?detail=1";
+        let text = text(relay.get_as(&format!("token-of-{who}"), path).await).await;
+        for port in ["38645", "57329"] {
+            assert!(!text.contains(port), "{who}: {text}");
+        }
+        serde_json::from_str::<Value>(&text).unwrap()
+    };
+    let list = ask("ann").await;
+    assert_eq!(ids(&list), ["aa11"]);
+    assert_eq!(list["data"]["result"]["total"], 1);
+    let row = &list["data"]["result"]["result"][0];
+    assert_eq!(row["worker_launch_time_ms"], 18_446_744_073_709_551_615_u64);
+    let ip = row["ip"].as_str().unwrap();
+    let found = relay.ctx.advertised.resolve(ip);
+    assert_eq!(
+        found,
+        advertise::Resolved::Breakpoint(breakpoint("aa11").id)
+    );
+    // The whole dashboard, and no breakpoint.
+    let list = ask("bob").await;
+    assert_eq!(ids(&list), ["cc33"]);
+    assert_eq!(list["data"]["result"]["total"], 1);
+    let list = ask("all").await;
+    assert_eq!(ids(&list), ["aa11", "bb22", "cc33"]);
+}
+
+#[tokio::test]
+async fn a_row_without_details_is_no_way_to_find_hidden_breakpoints() {
+    let bob = Person::new("bob", "\"dashboard:read\"", "");
+    let (address, _seen, _head) = telling(|| {
+        let rows = r#"{"data": {"result": {"total": 2, "result": [{"worker_id": "aa11"}, {"worker_id": "cc33"}, {}]}}}"#;
+        with(ok(rows), &[("content-type", "application/json")])
+    })
+    .await;
+    let relay = Relay::guarded(&[("default", address)], &[&bob]).await;
+    relay.registry.insert(breakpoint("aa11"));
+    let path =
+        "/api/v0/workers?filter_keys=num_paused_threads&filter_predicates=%21%3D&filter_values=0";
+    let list = json(relay.get_as("token-of-bob", path).await).await;
+    assert_eq!(ids(&list), ["cc33"]);
+}
+
+#[tokio::test]
+async fn somebody_narrowed_gets_the_lists_and_nothing_else_of_the_dashboard() {
+    let ann = narrow("\"debug\", \"list\", \"dashboard:write\"");
+    let (address, mut seen, _head) = telling(|| {
+        let rows = r#"{"result": true, "data": {"result": {"total": 2, "result": [
+            {"task_id": "t1", "job_id": "01000000", "worker_id": "aa11"},
+            {"task_id": "t2", "job_id": "02000000", "worker_id": "bb22"}], "warnings": ["t2 is slow"]}}}"#;
+        with(ok(rows), &[("content-type", "application/json")])
+    })
+    .await;
+    let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
+    let mut own = breakpoint("aa11");
+    own.names.task_id = Some("t1".to_owned());
+    relay.registry.insert(own);
+    relay.registry.insert(foreign("bb22"));
+    for path in [
+        "/api/v0/tasks?detail=1",
+        "/api/v0/jobs",
+        "/relay/clusters/default/api/v0/tasks",
+    ] {
+        let told = text(relay.get_as("token-of-ann", path).await).await;
+        assert!(
+            told.contains("t1") && !told.contains("t2") && !told.contains("02000000"),
+            "{told}"
+        );
+        assert!(seen.try_recv().is_ok());
+    }
+    assert_eq!(
+        relay.get_as("token-of-ann", "/api/version").await.status(),
+        200
+    );
+    assert!(seen.try_recv().is_ok());
+    for (method, path) in [
+        ("GET", "/nodes"),
+        ("GET", "/api/jobs/"),
+        ("GET", "/api/v0/tasks/summarize"),
+        ("GET", "/api/v0/actors"),
+        ("GET", "/api/v0/logs/file"),
+        ("POST", "/api/jobs/"),
+        ("GET", "/worker/traceback"),
+    ] {
+        let response = relay.ask_as("token-of-ann", method, path).await;
+        assert_eq!(response.status(), 403, "{path}");
+        let sentence = text(response).await;
+        assert!(
+            sentence.contains("on the whole of cluster default"),
+            "{sentence}"
+        );
+    }
+    assert!(seen.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn what_the_head_says_besides_a_list_is_not_for_somebody_narrowed() {
+    for answered in [
+        || with(status(500), &[("content-type", "application/json")]),
+        || ok("secret_step"),
+        || {
+            with(
+                ok("[\"secret_step\"]"),
+                &[("content-type", "application/json")],
+            )
+        },
+    ] {
+        let ann = narrow("\"list\"");
+        let (address, _seen, _head) = telling(answered).await;
+        let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
+        let response = relay.get_as("token-of-ann", "/api/v0/workers").await;
+        assert!(response.status().is_server_error());
+        assert!(!text(response).await.contains("secret_step"));
+    }
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_not_ones_own_is_as_unknown_as_any() {
+    let ann = Person::new(
+        "ann",
+        "\"dashboard:read\", \"list\"",
+        "clusters = [\"other\"]",
+    );
+    let (address, mut seen, _head) = telling(|| ok("page")).await;
+    let heads = [("secret", address), ("other", address)];
+    let relay = Relay::guarded(&heads, &[&ann]).await;
+    let unknown = async |name: &str| {
+        let response = relay
+            .get_as("token-of-ann", &format!("/relay/clusters/{name}/nodes"))
+            .await;
+        assert_eq!(response.status(), 404);
+        text(response).await.replace(name, "NAME")
+    };
+    assert_eq!(unknown("secret").await, unknown("nosuch").await);
+    assert_eq!(relay.get_as("token-of-ann", "/nodes").await.status(), 403);
+    assert!(seen.try_recv().is_err());
+    let path = "/relay/clusters/other/nodes";
+    assert_eq!(relay.get_as("token-of-ann", path).await.status(), 200);
+    let told = text(relay.get_as("token-of-ann", "/relay/v1/breakpoints").await).await;
+    assert!(told.contains("other") && !told.contains("secret"), "{told}");
+    let told = text(relay.get_as("token-of-ann", "/relay/readyz").await).await;
+    assert!(told.contains("other") && !told.contains("secret"), "{told}");
+}
+
+struct Two;
+
+impl SessionList for Two {
+    fn rows(&self) -> Vec<SessionRow> {
+        let row = |id, subject: Option<&str>| SessionRow {
+            id,
+            protocol: "dap",
+            state: "attached",
+            peer: ([127, 0, 0, 1], 9).into(),
+            subject: subject.map(str::to_owned),
+            client: None,
+            breakpoint: None,
+            name: None,
+            cluster: None,
+            since: SystemTime::now(),
+            bytes_up: 0,
+            bytes_down: 0,
+        };
+        vec![row(1, Some("ann")), row(2, Some("bob")), row(3, None)]
+    }
+}
+
+#[test]
+fn sessions_are_ones_own_or_all_for_an_administrator() {
+    let of = |person: &Person| {
+        let response = super::super::api::sessions(&Two.rows(), &person.principal);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        let body = runtime.block_on(response.into_body().collect()).unwrap();
+        let told: Value = serde_json::from_slice(&body.to_bytes()).unwrap();
+        let rows = told["sessions"].as_array().unwrap();
+        rows.iter()
+            .map(|row| row["id"].as_u64().unwrap())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(of(&Person::new("ann", "\"debug\"", "")), [1]);
+    assert_eq!(of(&Person::new("ann", "\"admin\"", "")), [1, 2, 3]);
+    assert!(of(&Person::new("eve", "\"debug\"", "")).is_empty());
+}

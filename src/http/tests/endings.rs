@@ -1,0 +1,201 @@
+//! What streams ends with the principal, and says why where the protocol can.
+
+use super::websocket::{Socket, dial_as, echo, sockets};
+use super::*;
+use futures_util::{SinkExt, StreamExt, stream};
+use http_body_util::StreamBody;
+use hyper::body::Frame;
+use hyper::header::SEC_WEBSOCKET_PROTOCOL;
+use tokio::time::{Instant, timeout};
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::error::Error;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+
+const TAIL: &str = "/api/jobs/1/logs/tail";
+
+fn reader() -> Person {
+    Person::new("ann", "\"list\", \"dashboard:write\"", "")
+}
+
+async fn rest(body: &mut Incoming) -> Result<String, hyper::Error> {
+    let mut told = String::new();
+    while let Some(frame) = body.frame().await {
+        told.push_str(std::str::from_utf8(&frame?.into_data().unwrap()).unwrap());
+    }
+    Ok(told)
+}
+
+#[tokio::test]
+async fn the_event_stream_says_that_the_token_was_revoked() {
+    let (ann, bob) = (reader(), Person::new("bob", "\"list\"", ""));
+    let relay = Relay::guarded(&[], &[&ann, &bob]).await;
+    let mut body = relay
+        .get_as("token-of-ann", "/relay/v1/events")
+        .await
+        .into_body();
+    let mut other = relay
+        .get_as("token-of-bob", "/relay/v1/events")
+        .await
+        .into_body();
+    body.frame().await.unwrap().unwrap();
+    other.frame().await.unwrap().unwrap();
+    let started = Instant::now();
+    ann.revoke();
+    assert_eq!(
+        rest(&mut body).await.unwrap(),
+        "event: ended\ndata: {\"reason\":\"revoked\",\"error\":\"your token was revoked\"}\n\n"
+    );
+    assert!(started.elapsed() < Duration::from_secs(1));
+    assert_eq!(
+        relay
+            .get_as("token-of-ann", "/relay/v1/events")
+            .await
+            .status(),
+        401
+    );
+    relay.registry.insert(breakpoint("aa11"));
+    assert!(other.frame().await.unwrap().is_ok(), "nobody else's");
+}
+
+#[tokio::test]
+async fn the_event_stream_says_that_the_token_has_expired() {
+    let soon = SystemTime::now() + Duration::from_millis(300);
+    let rule = "[[rule]]\nsubjects = [\"*\"]\nscopes = [\"list\"]\n";
+    let ann = Person::until("ann", rule, Some(soon));
+    let relay = Relay::guarded(&[], &[&ann]).await;
+    let mut body = relay
+        .get_as("token-of-ann", "/relay/v1/events")
+        .await
+        .into_body();
+    let told = rest(&mut body).await.unwrap();
+    assert!(
+        told.ends_with("{\"reason\":\"expired\",\"error\":\"your token has expired\"}\n\n"),
+        "{told}"
+    );
+}
+
+#[tokio::test]
+async fn a_long_answer_of_the_dashboard_is_cut() {
+    let (address, _head) = head(|_| async {
+        let endless = stream::unfold(true, |first| async move {
+            if !first {
+                std::future::pending::<()>().await;
+            }
+            Some((Ok(Frame::data("line".into())), false))
+        });
+        Response::new(StreamBody::new(endless).boxed_unsync())
+    })
+    .await;
+    let ann = reader();
+    let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
+    let mut body = relay
+        .get_as("token-of-ann", "/api/v0/logs/stream")
+        .await
+        .into_body();
+    assert!(body.frame().await.unwrap().is_ok());
+    let started = Instant::now();
+    ann.revoke();
+    assert!(
+        rest(&mut body).await.is_err(),
+        "an answer that is cut is no whole one"
+    );
+    assert!(started.elapsed() < Duration::from_secs(1));
+}
+
+#[tokio::test]
+async fn a_request_that_waits_for_its_answer_is_given_up() {
+    let (arrived, mut seen) = mpsc::unbounded_channel();
+    let (address, _head) = head(move |request: Request<Incoming>| {
+        let arrived = arrived.clone();
+        async move {
+            arrived.send(()).unwrap();
+            // Ends with an error where the upload is cut.
+            _ = arrived.send(assert!(request.into_body().collect().await.is_err()));
+            std::future::pending().await
+        }
+    })
+    .await;
+    let ann = reader();
+    let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
+    let (send, receive) = mpsc::channel::<Frame<Bytes>>(1);
+    let frames = stream::unfold(receive, |mut receive| async {
+        receive.recv().await.map(|frame| (Ok(frame), receive))
+    });
+    let request = relay
+        .request("PUT", "/api/packages/gcs/x.zip")
+        .header("authorization", "Bearer token-of-ann")
+        .body(StreamBody::new(frames).boxed_unsync())
+        .unwrap();
+    send.send(Frame::data("part".into())).await.unwrap();
+    let client = relay.client().await;
+    let answered = tokio::spawn(client.send(request));
+    seen.recv().await.unwrap();
+    ann.revoke();
+    let response = timeout(Duration::from_secs(1), answered)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(response.status(), 401);
+    assert!(text(response).await.contains("your token was revoked"));
+    seen.recv().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_websocket_closes_with_the_reason() {
+    let (address, _head) = sockets(echo).await;
+    let ann = reader();
+    let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
+    let mut socket = dial_as(&relay, "token-of-ann", TAIL).await.unwrap();
+    socket.send(Message::text("a")).await.unwrap();
+    assert_eq!(socket.next().await.unwrap().unwrap(), Message::text("a"));
+    let started = Instant::now();
+    ann.revoke();
+    let Some(Ok(Message::Close(Some(frame)))) = socket.next().await else {
+        panic!("no close frame");
+    };
+    assert_eq!(
+        (frame.code, &*frame.reason),
+        (CloseCode::Policy, "your token was revoked")
+    );
+    assert!(started.elapsed() < Duration::from_secs(1));
+}
+
+/// Says what protocols it was asked for.
+async fn nothing(_: Socket) {}
+
+#[tokio::test]
+async fn websockets_want_a_token_and_pass_none_on() {
+    let head = Untouched::new().await;
+    let eve = Person::new("eve", "\"list\"", "");
+    let relay = Relay::guarded(&[("default", head.address)], &[&eve]).await;
+    for (token, status) in [("wrong", 401), ("token-of-eve", 403)] {
+        let refused = dial_as(&relay, token, TAIL).await;
+        assert!(matches!(refused, Err(Error::Http(answer)) if answer.status() == status));
+    }
+    head.check().await;
+
+    // The stand-in gives the protocols back that it sees.
+    let (address, _head) = sockets(nothing).await;
+    let ann = reader();
+    let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
+    let stream = TcpStream::connect(relay.address).await.unwrap();
+    let url = format!("ws://{}{TAIL}", relay.address);
+    let mut request = url.into_client_request().unwrap();
+    let headers = request.headers_mut();
+    headers.insert(
+        "cookie",
+        "ray-authentication-token=token-of-ann".parse().unwrap(),
+    );
+    let protocols = "bearer, token-of-ann".parse().unwrap();
+    headers.insert(SEC_WEBSOCKET_PROTOCOL, protocols);
+    let answered = tokio_tungstenite::client_async(request, stream).await;
+    // The client of this test insists on one of its protocols, and the head was asked for none.
+    assert!(matches!(answered, Err(Error::Protocol(_))), "{answered:?}");
+    // What is not known to show something only may do anything.
+    let bob = Person::new("bob", "\"dashboard:read\"", "");
+    let relay = Relay::guarded(&[("default", address)], &[&bob]).await;
+    let refused = dial_as(&relay, "token-of-bob", "/api/other").await;
+    assert!(matches!(refused, Err(Error::Http(answer)) if answer.status() == 403));
+    assert!(dial_as(&relay, "token-of-bob", TAIL).await.is_ok());
+}

@@ -1,0 +1,224 @@
+//! Requests that two readers could understand differently, byte by byte: none of them brings anything to the head that
+//! was not allowed.
+
+use super::*;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+/// A head that writes down every byte and answers each connection's first bytes with an empty 200.
+async fn recording() -> (SocketAddr, Arc<Mutex<Vec<u8>>>, JoinSet<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = JoinSet::new();
+    let ears = Arc::clone(&heard);
+    tasks.spawn(async move {
+        let mut open = JoinSet::new();
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let ears = Arc::clone(&ears);
+            open.spawn(async move {
+                let mut buffer = [0; 4096];
+                while let Ok(read @ 1..) = stream.read(&mut buffer).await {
+                    ears.lock().unwrap().extend_from_slice(&buffer[..read]);
+                    if buffer[..read].windows(4).any(|w| w == b"\r\n\r\n") {
+                        let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+                        _ = stream.write_all(answer).await;
+                    }
+                }
+            });
+        }
+    });
+    (address, heard, tasks)
+}
+
+/// Sends `bytes` on one connection, and gives back all that comes until it is closed.
+async fn say(relay: &Relay, bytes: &str) -> String {
+    let mut stream = TcpStream::connect(relay.address).await.unwrap();
+    // A relay that hangs up early is right to.
+    _ = stream.write_all(bytes.as_bytes()).await;
+    _ = stream.shutdown().await;
+    let mut answer = Vec::new();
+    _ = stream.read_to_end(&mut answer).await;
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+const HOST: &str = "Host: 127.0.0.1\r\n";
+const TOKEN: &str = "Authorization: Bearer token-of-ann\r\n";
+
+#[tokio::test]
+async fn without_a_token_no_trick_reaches_the_head() {
+    let head = Untouched::new().await;
+    let relay = Relay::guarded(&[("default", head.address)], &[]).await;
+    let inner = format!("GET /nodes HTTP/1.1\r\n{HOST}\r\n");
+    let length = inner.len();
+    for bytes in [
+        format!("POST /api/jobs/ HTTP/1.1\r\n{HOST}Content-Length: {length}\r\n\r\n{inner}"),
+        format!(
+            "POST /api/jobs/ HTTP/1.1\r\n{HOST}Content-Length: 0\r\nContent-Length: {length}\r\n\r\n{inner}"
+        ),
+        format!(
+            "POST /api/jobs/ HTTP/1.1\r\n{HOST}Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{inner}"
+        ),
+        format!(
+            "POST /api/jobs/ HTTP/1.1\r\n{HOST}Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n{inner}"
+        ),
+        format!("POST /api/jobs/ HTTP/1.1\r\n{HOST}Transfer-Encoding: xchunked\r\n\r\n{inner}"),
+        format!(
+            "POST /api/jobs/ HTTP/1.1\r\n{HOST}Transfer-Encoding: chunked, identity\r\n\r\n{inner}"
+        ),
+        format!(
+            "POST /api/jobs/ HTTP/1.1\r\n{HOST}Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n{inner}"
+        ),
+        format!(
+            "POST /api/jobs/ HTTP/1.0\r\n{HOST}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n{inner}"
+        ),
+        format!("GET /nodes HTTP/1.1\r\n{HOST}X-A: 1\r\n Authorization: Bearer x\r\n\r\n"),
+        format!("GET / HTTP/1.1\r\n{HOST}X-A: 1\r\n\tX-B: 2\r\n\r\n"),
+        format!(
+            "GET /nodes HTTP/1.1\r\n{HOST}Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n\r\nPRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+        ),
+        format!(
+            "GET /nodes HTTP/1.1\r\n{HOST}Connection: Upgrade\r\nUpgrade: anything\r\n\r\n{inner}"
+        ),
+        format!(
+            "POST {TAIL} HTTP/1.1\r\n{HOST}Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n{inner}"
+        ),
+        format!(
+            "GET {TAIL} HTTP/1.1\r\n{HOST}Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n{inner}"
+        ),
+        format!("GET http://127.0.0.1/nodes HTTP/1.1\r\n{HOST}\r\n"),
+        format!("GET http://head.example/nodes HTTP/1.1\r\n{HOST}\r\n"),
+        format!("GET / HTTP/1.1\r\n{HOST}Content-Length: {length}\r\n\r\n{inner}"),
+        format!("GET / HTTP/1.1\r\n{HOST}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n{inner}"),
+        format!("CONNECT 127.0.0.1:80 HTTP/1.1\r\n{HOST}\r\n{inner}"),
+        format!(
+            "GET /nodes HTTP/1.1\r\n{HOST}Authorization: Bearer a\r\nAuthorization: Bearer b\r\n\r\n"
+        ),
+        format!("GET /nodes HTTP/1.1\r\n{HOST}Host: other\r\n\r\n"),
+        format!("GET /nodes\0 HTTP/1.1\r\n{HOST}\r\n"),
+        format!("GET /nodes HTTP/1.1\nHost: 127.0.0.1\n\n"),
+        format!("TRACE / HTTP/1.1\r\n{HOST}\r\n"),
+        format!("OPTIONS * HTTP/1.1\r\n{HOST}\r\n"),
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nGET /nodes HTTP/1.1\r\n\r\n".to_owned(),
+    ] {
+        let answer = say(&relay, &bytes).await;
+        let statuses = answer.lines().filter(|line| line.starts_with("HTTP/1."));
+        for status in statuses {
+            let refused = ["400", "401", "421"]
+                .iter()
+                .any(|code| status.contains(code));
+            assert!(refused, "{status} to {bytes:?}");
+        }
+    }
+    head.check().await;
+}
+
+const TAIL: &str = "/api/jobs/1/logs/tail";
+
+#[tokio::test]
+async fn an_allowed_request_brings_no_other_with_it() {
+    let ann = Person::new("ann", "\"dashboard:write\"", "");
+    let (address, heard, _head) = recording().await;
+    let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
+    let inner = format!("GET /smuggled HTTP/1.1\r\n{HOST}\r\n");
+    let chunk = format!("{:x}\r\n{inner}\r\n0\r\n\r\n", inner.len());
+    for bytes in [
+        // As one reader sees it the inner request is a body, as the other it is the next request.
+        format!(
+            "POST /a HTTP/1.1\r\n{HOST}{TOKEN}Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{inner}"
+        ),
+        format!(
+            "POST /a HTTP/1.1\r\n{HOST}{TOKEN}Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n{inner}"
+        ),
+        format!("POST /a HTTP/1.1\r\n{HOST}{TOKEN}Content-Length: 5, 5\r\n\r\n12345{inner}"),
+        format!(
+            "POST /a HTTP/1.1\r\n{HOST}{TOKEN}Content-Length: 5\r\nContent-Length: 5\r\n\r\n12345{inner}"
+        ),
+        format!(
+            "GET /a HTTP/1.1\r\n{HOST}{TOKEN}Connection: Upgrade\r\nUpgrade: h2c\r\n\r\n{inner}"
+        ),
+        format!(
+            "GET /a HTTP/1.1\r\n{HOST}{TOKEN}Connection: Upgrade\r\nUpgrade: anything\r\n\r\n{inner}"
+        ),
+        format!(
+            "GET /a HTTP/1.1\r\n{HOST}{TOKEN}Connection: Authorization, Content-Length\r\nContent-Length: 5\r\n\r\n12345{inner}"
+        ),
+        // The head refuses the upgrade, so what follows is a request of its own.
+        format!(
+            "GET {TAIL} HTTP/1.1\r\n{HOST}{TOKEN}Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n{inner}"
+        ),
+    ] {
+        let answer = say(&relay, &bytes).await;
+        let heard = String::from_utf8_lossy(&heard.lock().unwrap()).into_owned();
+        assert!(!heard.contains("smuggled"), "{bytes:?}: {heard}");
+        assert!(!heard.contains("token-of-ann"), "{bytes:?}: {heard}");
+        assert!(
+            !heard.to_ascii_lowercase().contains("upgrade: h2c"),
+            "{heard}"
+        );
+        let first = answer.lines().next().unwrap_or_default();
+        let expected = ["200", "400"].iter().any(|code| first.contains(code));
+        assert!(expected, "{first} to {bytes:?}");
+        // The second request, where there is one, has no token.
+        assert!(answer.matches("HTTP/1.1 200").count() <= 1, "{answer}");
+    }
+    // A body that is one stays one.
+    let bytes =
+        format!("POST /b HTTP/1.1\r\n{HOST}{TOKEN}Transfer-Encoding: chunked\r\n\r\n{chunk}");
+    say(&relay, &bytes).await;
+    let heard = String::from_utf8_lossy(&heard.lock().unwrap()).into_owned();
+    let request = &heard[heard.find("POST /b").unwrap()..];
+    let (head, body) = request.split_once("\r\n\r\n").unwrap();
+    assert!(
+        head.to_ascii_lowercase()
+            .contains("transfer-encoding: chunked"),
+        "{head}"
+    );
+    assert!(
+        body.starts_with(&format!("{:X}\r\n", inner.len())),
+        "{body:?}"
+    );
+}
+
+#[tokio::test]
+async fn the_body_of_a_refused_request_is_not_asked_for() {
+    let head = Untouched::new().await;
+    let relay = Relay::guarded(&[("default", head.address)], &[]).await;
+    let mut stream = TcpStream::connect(relay.address).await.unwrap();
+    let request = format!(
+        "PUT /api/packages/gcs/x.zip HTTP/1.1\r\n{HOST}Content-Length: 100000000\r\nExpect: 100-continue\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 401");
+    head.check().await;
+}
+
+#[tokio::test]
+async fn http2_streams_are_each_asked_for_their_own_token() {
+    let ann = Person::new("ann", "\"dashboard:write\"", "");
+    let (address, mut seen, _head) = telling(|| ok("")).await;
+    let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
+    let stream = TcpStream::connect(relay.address).await.unwrap();
+    let (mut send, connection) = hyper::client::conn::http2::handshake::<_, _, Body>(
+        TokioExecutor::new(),
+        TokioIo::new(stream),
+    )
+    .await
+    .unwrap();
+    tokio::spawn(connection);
+    let mut ask = async |token: Option<&str>| {
+        let mut request = Request::get(format!("http://{}/nodes", relay.address));
+        if let Some(token) = token {
+            request = request.header("authorization", token);
+        }
+        let request = request.body(answer::empty()).unwrap();
+        send.send_request(request).await.unwrap().status()
+    };
+    assert_eq!(ask(Some("Bearer token-of-ann")).await, 200);
+    assert!(seen.try_recv().is_ok());
+    assert_eq!(ask(None).await, 401);
+    assert_eq!(ask(Some("Bearer wrong")).await, 401);
+    assert!(seen.try_recv().is_err());
+}

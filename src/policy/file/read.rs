@@ -1,0 +1,314 @@
+//! From the text of a policy file to its rules, or to everything that is wrong with it.
+//!
+//! Problems never quote a line of the file. A list that is there and empty is a mistake: by the meaning of the other
+//! lists it would limit nothing, and whoever wrote it meant nobody.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::super::access::{Handling, Rule};
+use super::super::narrowing::{Narrowing, Pattern};
+use super::super::scope::{Scope, Scopes};
+use super::{Grant, Policy};
+use crate::config::{
+    Lines, Problem, Problems, RawValue, Wrong, duration, flag, nearest, raw_value, shown,
+};
+
+/// Longest policy file that is read.
+const LONGEST_FILE: u64 = 1 << 20;
+
+/// Longest pattern, in bytes.
+const LONGEST_PATTERN: usize = 256;
+
+/// Bounds of `session_limit` and `idle_limit`.
+const LIMITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30 * 86_400));
+
+/// Keys of a `[[rule]]`.
+const KEYS: [&str; 11] = [
+    "subjects",
+    "groups",
+    "scopes",
+    "clusters",
+    "jobs",
+    "namespaces",
+    "tasks",
+    "unmasked",
+    "record",
+    "session_limit",
+    "idle_limit",
+];
+
+/// Reads the file at `path`.
+pub(super) fn file(path: &Path) -> Result<Policy, Problems> {
+    let name = shown(&path.display().to_string());
+    let unreadable = |error: std::io::Error| Problems {
+        problems: vec![Problem {
+            key: "auth.policy_file".to_owned(),
+            place: name.clone(),
+            found: error.to_string(),
+            expected: "a TOML file with the rules that can be read".to_owned(),
+            hint: Some("config/policy.example.toml explains every key".to_owned()),
+        }],
+    };
+    let size = std::fs::metadata(path).map_err(unreadable)?.len();
+    if size > LONGEST_FILE {
+        return Err(unreadable(std::io::Error::other("longer than 1 MiB")));
+    }
+    let text = std::fs::read_to_string(path).map_err(unreadable)?;
+    parse(&name, &text)
+}
+
+/// Reads the text of a file that is called `file` in problems.
+pub(super) fn parse(file: &str, text: &str) -> Result<Policy, Problems> {
+    let mut reader = Reader {
+        lines: Lines { file, text },
+        problems: Vec::new(),
+    };
+    let grants = reader.document();
+    match reader.problems.is_empty() {
+        true => Ok(Policy { grants }),
+        false => Err(Problems {
+            problems: reader.problems,
+        }),
+    }
+}
+
+struct Reader<'a> {
+    lines: Lines<'a>,
+    problems: Vec<Problem>,
+}
+
+/// One `[[rule]]` so far.
+#[derive(Default)]
+struct Draft {
+    subjects: Vec<Pattern>,
+    groups: Vec<Pattern>,
+    scopes: Scopes,
+    narrowing: Narrowing,
+    handling: Handling,
+}
+
+impl Reader<'_> {
+    fn document(&mut self) -> Vec<Grant> {
+        let (document, errors) = DeTable::parse_recoverable(self.lines.text);
+        if !errors.is_empty() {
+            for error in &errors {
+                let at = error.span().map_or(0, |span| span.start);
+                let found = error.message().lines().collect::<Vec<_>>().join(", ");
+                self.problem("TOML", at, found, "a TOML document", None);
+            }
+            return Vec::new();
+        }
+        let mut grants = Vec::new();
+        for (key, value) in document.into_inner() {
+            let at = key.span().start;
+            if key.get_ref() == "rule" {
+                grants = self.rules(value);
+                continue;
+            }
+            let hint = match KEYS.contains(&key.get_ref().as_ref()) {
+                true => format!("`{}` belongs in a [[rule]]", key.get_ref()),
+                false => "write [[rule]] with two brackets, once for each rule".to_owned(),
+            };
+            let found = "a section or key that is not known".to_owned();
+            self.problem(key.get_ref(), at, found, "[[rule]]", Some(hint));
+        }
+        grants
+    }
+
+    fn rules(&mut self, value: Spanned<DeValue<'_>>) -> Vec<Grant> {
+        let at = value.span().start;
+        let DeValue::Array(rules) = value.into_inner() else {
+            let hint = "write [[rule]] with two brackets, once for each rule".to_owned();
+            let found = "a value that is no array of tables".to_owned();
+            self.problem("rule", at, found, "[[rule]] tables", Some(hint));
+            return Vec::new();
+        };
+        let mut grants = Vec::new();
+        for rule in rules {
+            let at = rule.span().start;
+            match rule.into_inner() {
+                DeValue::Table(table) => grants.push(self.rule(at, table)),
+                other => {
+                    let found = format!("a {}", other.type_str());
+                    self.problem("rule", at, found, "a [[rule]] table", None);
+                }
+            }
+        }
+        grants
+    }
+
+    fn rule(&mut self, at: usize, table: DeTable<'_>) -> Grant {
+        let mut draft = Draft::default();
+        let mut given = Vec::new();
+        for (key, value) in table {
+            let at = key.span().start;
+            let name = key.get_ref().as_ref();
+            match KEYS.iter().find(|known| **known == name) {
+                Some(known) => {
+                    given.push(*known);
+                    self.key(&mut draft, known, at, &raw_value(value.into_inner()));
+                }
+                None => {
+                    let hint = nearest(name, KEYS).map(|near| format!("did you mean `{near}`?"));
+                    let expected = format!("in [[rule]]: {}", KEYS.join(", "));
+                    let found = "a key that is not known".to_owned();
+                    self.problem(&format!("rule.{}", shown(name)), at, found, &expected, hint);
+                }
+            }
+        }
+        if !given.contains(&"subjects") && !given.contains(&"groups") {
+            let hint = "for everybody who is recognised write subjects = [\"*\"]".to_owned();
+            let found = "a rule for nobody in particular".to_owned();
+            self.problem("rule", at, found, "subjects, groups or both", Some(hint));
+        }
+        if !given.contains(&"scopes") {
+            let found = "a rule without scopes".to_owned();
+            self.problem("rule.scopes", at, found, &expected_scopes(), None);
+        }
+        Grant {
+            place: self.lines.place(at),
+            subjects: draft.subjects,
+            groups: draft.groups,
+            rule: Arc::new(Rule {
+                scopes: draft.scopes,
+                narrowing: draft.narrowing,
+                handling: draft.handling,
+            }),
+        }
+    }
+
+    fn key(&mut self, draft: &mut Draft, key: &str, at: usize, value: &RawValue) {
+        let narrowing = &mut draft.narrowing;
+        let patterns = match key {
+            "subjects" => &mut draft.subjects,
+            "groups" => &mut draft.groups,
+            "clusters" => &mut narrowing.clusters,
+            "jobs" => &mut narrowing.jobs,
+            "namespaces" => &mut narrowing.namespaces,
+            "tasks" => &mut narrowing.tasks,
+            _ => {
+                self.other_key(draft, key, at, value);
+                return;
+            }
+        };
+        match read_patterns(value) {
+            Ok(read) => *patterns = read,
+            Err(wrong) => self.wrong(key, at, value, wrong),
+        }
+    }
+
+    fn other_key(&mut self, draft: &mut Draft, key: &str, at: usize, value: &RawValue) {
+        let handling = &mut draft.handling;
+        let limit = |value| duration(value, LIMITS.0..=LIMITS.1).map(Some);
+        let read = match key {
+            "scopes" => read_scopes(value).map(|read| draft.scopes = read),
+            "unmasked" => flag(value).map(|read| handling.unmasked = read),
+            "record" => flag(value).map(|read| handling.record = read),
+            "session_limit" => limit(value).map(|read| handling.session_limit = read),
+            _ => limit(value).map(|read| handling.idle_limit = read),
+        };
+        if let Err(wrong) = read {
+            self.wrong(key, at, value, wrong);
+        }
+    }
+
+    fn wrong(&mut self, key: &str, at: usize, value: &RawValue, wrong: Wrong) {
+        let key = format!("rule.{key}");
+        self.problem(&key, at, value.to_string(), &wrong.expected, wrong.hint);
+    }
+
+    fn problem(
+        &mut self,
+        key: &str,
+        at: usize,
+        found: String,
+        expected: &str,
+        hint: Option<String>,
+    ) {
+        self.problems.push(Problem {
+            key: shown(key),
+            place: self.lines.place(at),
+            found,
+            expected: expected.to_owned(),
+            hint,
+        });
+    }
+}
+
+fn texts(value: &RawValue) -> Option<Vec<&str>> {
+    let RawValue::List(items) = value else {
+        return None;
+    };
+    let texts = items.iter().map(|item| match item {
+        RawValue::Text(text) => Some(text.as_str()),
+        _ => None,
+    });
+    texts.collect()
+}
+
+fn read_patterns(value: &RawValue) -> Result<Vec<Pattern>, Wrong> {
+    let wrong = |hint: Option<&str>| {
+        Err(Wrong {
+            expected:
+                "an array of names, such as [\"alice\", \"ci-*\"], in which * stands for anything"
+                    .to_owned(),
+            hint: hint.map(str::to_owned),
+        })
+    };
+    let Some(names) = texts(value) else {
+        return wrong(None);
+    };
+    if names.is_empty() {
+        return wrong(Some(
+            "an empty list fits nothing: leave the key out where there is no limit, and the rule where it is for nobody",
+        ));
+    }
+    let is_name = |name: &&str| {
+        !name.is_empty()
+            && name.trim() == *name
+            && name.len() <= LONGEST_PATTERN
+            && !name.chars().any(char::is_control)
+    };
+    if !names.iter().all(is_name) {
+        return wrong(Some(
+            "each of 1 to 256 bytes, without blanks around it and without control characters",
+        ));
+    }
+    Ok(names.into_iter().map(Pattern::new).collect())
+}
+
+fn expected_scopes() -> String {
+    let words = Scope::ALL.map(|scope| format!("\"{}\"", scope.word()));
+    format!("an array of {}", words.join(", "))
+}
+
+fn read_scopes(value: &RawValue) -> Result<Scopes, Wrong> {
+    let wrong = |hint: Option<String>| {
+        Err(Wrong {
+            expected: expected_scopes(),
+            hint,
+        })
+    };
+    let Some(words) = texts(value).filter(|words| !words.is_empty()) else {
+        return wrong(None);
+    };
+    let mut scopes = Scopes::NONE;
+    for word in words {
+        match Scope::ALL.into_iter().find(|scope| scope.word() == word) {
+            Some(scope) => scopes = scopes.with(scope),
+            None => {
+                let near = nearest(word, Scope::ALL.map(Scope::word));
+                return wrong(Some(match near {
+                    Some(near) => format!("{:?} is none; did you mean {near:?}?", shown(word)),
+                    None => format!("{:?} is none", shown(word)),
+                }));
+            }
+        }
+    }
+    Ok(scopes)
+}

@@ -1,0 +1,297 @@
+//! What a policy file means, and what is said of one with mistakes.
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::http::tests::breakpoint as test_breakpoint;
+use crate::policy::Scopes;
+use crate::registry::Breakpoint;
+
+const EXAMPLE: &str = include_str!("../../../config/policy.example.toml");
+
+fn policy(text: &str) -> Policy {
+    read::parse("policy.toml", text).unwrap()
+}
+
+fn breakpoint(cluster: &str, job: &str, task: &str) -> Breakpoint {
+    let mut breakpoint = test_breakpoint("aa11");
+    breakpoint.cluster = cluster.into();
+    breakpoint.names.job_id = Some(job.to_owned());
+    breakpoint.names.name = Some(task.to_owned());
+    breakpoint
+}
+
+fn groups(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+#[test]
+fn the_example_means_what_its_comments_say() {
+    let policy = policy(EXAMPLE);
+    let own = breakpoint("default", "04000000", "step");
+    let other = breakpoint("default", "05000000", "step");
+    let stranger = policy.access("bob", &[]);
+    assert_eq!(
+        stranger.rights(&own).scopes.to_string(),
+        "list,dashboard:read"
+    );
+    let member = policy.access("bob", &groups(&["ml-team"]));
+    let rights = member.rights(&own);
+    assert_eq!(rights.scopes.to_string(), "list,view,debug,dashboard:read");
+    assert_eq!(
+        rights.handling.session_limit,
+        Some(Duration::from_secs(8 * 3600))
+    );
+    assert!(!member.rights(&other).scopes.contains(Scope::Debug));
+    let oncall = policy.access("oncall-3", &[]);
+    assert!(oncall.rights(&other).handling.record);
+    assert!(oncall.may_on_cluster(Scope::DashboardWrite, "default"));
+    assert!(!oncall.may_on_cluster(Scope::DashboardWrite, "staging"));
+    // What is not known fits nothing, nor does what is not known for sure.
+    let mut trainer = breakpoint("default", "01000000", "train_it");
+    trainer.names.namespace = Some("training".to_owned());
+    let looks = |on: &Breakpoint| {
+        let access = policy.access("carol", &groups(&["support"]));
+        access.rights(on).scopes.contains(Scope::View)
+    };
+    assert!(looks(&trainer));
+    trainer.names.provisional = true;
+    assert!(!looks(&trainer));
+    let support = policy.access("carol", &groups(&["support"]));
+    assert!(!support.rights(&other).scopes.contains(Scope::View));
+}
+
+#[test]
+fn an_empty_policy_allows_nothing() {
+    let access = policy("# nobody\n").access("alice", &groups(&["admin"]));
+    assert_eq!(
+        access
+            .rights(&breakpoint("default", "01000000", "f"))
+            .scopes,
+        Scopes::NONE
+    );
+    assert!(
+        Scope::ALL
+            .into_iter()
+            .all(|scope| !access.may_anywhere(scope))
+    );
+}
+
+#[test]
+fn subjects_and_groups_both_have_to_fit() {
+    let policy = policy("[[rule]]\nsubjects = [\"a*\"]\ngroups = [\"ml\"]\nscopes = [\"list\"]\n");
+    let sees = |subject: &str, of: &[&str]| {
+        policy
+            .access(subject, &groups(of))
+            .may_anywhere(Scope::List)
+    };
+    assert!(sees("alice", &["x", "ml"]));
+    assert!(!sees("alice", &["x"]));
+    assert!(!sees("bob", &["ml"]));
+}
+
+#[test]
+fn every_problem_at_once_with_its_line() {
+    let text = "\
+[[rule]]
+subject = [\"alice\"]
+scopes = [\"list\", \"debgu\"]
+jobs = []
+session_limit = 5
+[[rule]]
+groups = [\"\"]
+unmasked = \"yes\"
+[rules]
+[[rule]]
+subjects = [1]
+scopes = []
+idle_limit = \"90d\"
+";
+    let problems = read::parse("policy.toml", text).unwrap_err();
+    let told: Vec<_> = problems
+        .problems
+        .iter()
+        .map(|p| (p.place.rsplit(' ').next().unwrap(), p.key.as_str()))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("2", "rule.subject"),
+            ("3", "rule.scopes"),
+            ("4", "rule.jobs"),
+            ("5", "rule.session_limit"),
+            ("1", "rule"),
+            ("7", "rule.groups"),
+            ("8", "rule.unmasked"),
+            ("6", "rule.scopes"),
+            ("11", "rule.subjects"),
+            ("12", "rule.scopes"),
+            ("13", "rule.idle_limit"),
+            ("9", "rules"),
+        ]
+    );
+    let text = problems.to_string();
+    assert!(text.contains("did you mean `subjects`?"), "{text}");
+    assert!(text.contains("did you mean \"debug\"?"), "{text}");
+    assert!(text.contains("subjects = [\"*\"]"), "{text}");
+}
+
+#[test]
+fn broken_toml_is_one_kind_of_problem_and_quotes_nothing() {
+    let problems = read::parse("policy.toml", "[[rule]]\nsubjects = [\"s3cret").unwrap_err();
+    assert!(!problems.to_string().contains("s3cret"));
+    assert!(read::parse("policy.toml", "rule = 1").is_err());
+    assert!(read::parse("policy.toml", "[rule]\nscopes = [\"list\"]").is_err());
+}
+
+#[test]
+fn what_it_comes_to_is_said_in_full() {
+    let policy = policy(EXAMPLE);
+    let text = policy.explained().join("\n");
+    assert!(
+        text.contains("group \"ml-team\" may view, debug; jobs \"raysubmit_ml_*\" or \"04000000\"; a session for at most 8h; idle for at most 30m"),
+        "{text}"
+    );
+    let json = policy.to_json();
+    assert_eq!(json[2]["clusters"][0], "default");
+    assert_eq!(policy.doubts(&["default"]), Vec::<String>::new());
+    assert!(policy.doubts(&["prod"])[0].contains("\"default\""));
+}
+
+#[test]
+fn a_changed_file_is_read_again_and_a_broken_one_not_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("policy.toml");
+    let rule = |who: &str| format!("[[rule]]\nsubjects = [{who:?}]\nscopes = [\"list\"]\n");
+    let replace = |text: &str| {
+        let new = dir.path().join("new");
+        std::fs::write(&new, text).unwrap();
+        std::fs::rename(new, &path).unwrap();
+    };
+    assert!(PolicyFile::open(path.clone()).is_err());
+    replace(&rule("alice"));
+    let mut file = PolicyFile::open(path.clone()).unwrap();
+    let sees =
+        |file: &PolicyFile, who: &str| file.policy().access(who, &[]).may_anywhere(Scope::List);
+    assert_eq!(file.reload(), Ok(false));
+    replace(&rule("bob"));
+    assert_eq!(file.reload(), Ok(true));
+    assert!(sees(&file, "bob") && !sees(&file, "alice"));
+    replace("[[rule]]\n");
+    assert!(file.reload().is_err());
+    assert_eq!(file.reload(), Ok(false), "said once");
+    assert!(sees(&file, "bob"));
+    std::fs::remove_file(&path).unwrap();
+    assert!(file.reload().is_err() && sees(&file, "bob"));
+    replace("");
+    assert_eq!(file.reload(), Ok(true));
+    assert!(!sees(&file, "bob"));
+}
+
+fn names() -> impl Strategy<Value = Vec<String>> {
+    proptest::collection::vec("[ab]{0,2}\\*?[ab]?", 1..3).prop_map(|names| {
+        names
+            .into_iter()
+            .map(|n| if n.is_empty() { "*".to_owned() } else { n })
+            .collect()
+    })
+}
+
+prop_compose! {
+    fn rule()(
+        subjects in proptest::option::of(names()),
+        groups in names(),
+        scopes in proptest::sample::subsequence(Scope::ALL.to_vec(), 1..4),
+        narrowing in proptest::collection::vec(("clusters|jobs|namespaces|tasks", names()), 0..3),
+    ) -> String {
+        let mut keys = std::collections::BTreeMap::new();
+        match subjects {
+            Some(subjects) => keys.insert("subjects".to_owned(), subjects),
+            None => keys.insert("groups".to_owned(), groups),
+        };
+        keys.insert("scopes".to_owned(), scopes.iter().map(|s| s.word().to_owned()).collect());
+        keys.extend(narrowing);
+        let lines: Vec<_> = keys.iter().map(|(key, list)| format!("{key} = {list:?}\n")).collect();
+        format!("[[rule]]\n{}", lines.concat())
+    }
+}
+
+/// Everything that somebody may do, in every way it is asked for.
+fn rights(access: &Access, name: &str) -> Vec<Scopes> {
+    let fold = |may: &dyn Fn(Scope) -> bool| {
+        let may = Scope::ALL.into_iter().filter(|s| may(*s));
+        // Not `with`, which would add what a scope includes.
+        may.fold(Vec::new(), |mut all, scope| {
+            all.push(scope.word());
+            all
+        })
+        .join(",")
+        .parse()
+        .unwrap()
+    };
+    vec![
+        access.rights(&breakpoint(name, name, name)).scopes,
+        fold(&|scope| access.may_on_cluster(scope, name)),
+        fold(&|scope| access.may_somewhere_on(scope, name)),
+        fold(&|scope| access.may_anywhere(scope)),
+    ]
+}
+
+fn within(smaller: &[Scopes], larger: &[Scopes]) -> bool {
+    smaller
+        .iter()
+        .zip(larger)
+        .all(|(s, l)| s.intersection(*l) == *s)
+}
+
+proptest! {
+    #[test]
+    fn a_rule_more_never_takes_a_right_away(
+        rules in proptest::collection::vec(rule(), 0..5),
+        more in rule(),
+        at in 0usize..5,
+        subject in "[ab]{1,2}",
+        group in "[ab]{1,2}",
+        place in "[ab]{1,2}",
+    ) {
+        let member = [group];
+        let before = policy(&rules.concat());
+        let mut rules = rules;
+        rules.insert(at.min(rules.len()), more);
+        let after = policy(&rules.concat());
+        prop_assert_eq!(after.len(), rules.len());
+        let (before, after) = (before.access(&subject, &member), after.access(&subject, &member));
+        prop_assert!(within(&rights(&before, &place), &rights(&after, &place)));
+    }
+
+    #[test]
+    fn narrowing_only_narrows(
+        rules in proptest::collection::vec(rule(), 1..4),
+        key in "clusters|jobs|namespaces|tasks",
+        list in names(),
+        subject in "[ab]{1,2}",
+        place in "[ab]{1,2}",
+    ) {
+        let wide = policy(&rules.concat());
+        let mut narrow = rules.clone();
+        if !narrow[0].contains(&key) {
+            narrow[0] += &format!("{key} = {list:?}\n");
+        }
+        let narrow = policy(&narrow.concat());
+        let member = [subject.clone()];
+        let (wide, narrow) = (wide.access(&subject, &member), narrow.access(&subject, &member));
+        prop_assert!(within(&rights(&narrow, &place), &rights(&wide, &place)));
+        // And so does a limit of the credential.
+        let limit = Narrowing { jobs: list.iter().map(Pattern::new).collect(), ..Narrowing::default() };
+        let limited = wide.clone().limited(Scopes::ALL_BUT_TERMINATE, limit);
+        prop_assert!(within(&rights(&limited, &place), &rights(&wide, &place)));
+    }
+
+    #[test]
+    fn no_text_panics(text in "(\\[\\[rule\\]\\]\n|[a-z]{1,8} = (\\[\"[a-z*]{0,3}\"\\]|[0-9]|\"[0-9]s\")\n|\\PC{0,6}){0,6}") {
+        let _ = read::parse("policy.toml", &text);
+    }
+}
