@@ -3,15 +3,21 @@
 //! Built by [`super::resolve`] alone in the daemon, by hand in tests. Every value here has been
 //! checked against its bounds, so the rest of the relay uses it without looking again.
 
+mod tls;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
+
+pub use tls::{ClientAuth, Tls, TlsMode, TlsVersion};
 
 /// Everything, resolved. Built by `resolve` from defaults, file, environment and flags.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// The one port.
     pub listen: Listen,
+    /// Encryption on it.
+    pub tls: Tls,
     /// At least one; the first is the default cluster.
     pub clusters: Vec<Cluster>,
     /// Polling.
@@ -136,6 +142,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             listen: Listen::default(),
+            tls: Tls::default(),
             clusters: vec![Cluster::default()],
             registry: Registry::default(),
             dap: Dap::default(),

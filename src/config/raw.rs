@@ -26,6 +26,18 @@ pub(super) const SECTIONS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "tls",
+        &[
+            "mode",
+            "cert_file",
+            "key_file",
+            "min_version",
+            "client_auth",
+            "client_ca_file",
+            "client_crl_file",
+        ],
+    ),
+    (
         "registry",
         &[
             "poll_interval",
@@ -294,7 +306,7 @@ fn unknown_section(section: &str, place: String) -> Problem {
         key: shown(section),
         place,
         found: "a section or key that is not known".to_owned(),
-        expected: "[listen], [[cluster]], [registry], [dap], [http], [advertise] or [log]"
+        expected: "[listen], [tls], [[cluster]], [registry], [dap], [http], [advertise] or [log]"
             .to_owned(),
         hint: match home {
             Some((name, _)) => Some(format!("`{section}` belongs in [{name}]")),

@@ -58,7 +58,7 @@ pub async fn serve<S>(context: &Context, session: Session, stream: S, arrival: A
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let started = Instant::now();
+    let started = arrival.accepted;
     let advertised = arrival
         .advertised_port
         .and_then(|port| context.advertised.breakpoint_at(port));

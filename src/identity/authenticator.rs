@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio_util::sync::CancellationToken;
 
@@ -60,6 +60,19 @@ impl Authenticator {
     /// [`AuthError`].
     pub async fn token(&self, _token: &Secret, _peer: IpAddr) -> Result<Principal, AuthError> {
         Ok(Principal::anonymous())
+    }
+
+    /// Who the verified client certificate with this name, SHA-256 (hex) and end of validity stands for.
+    ///
+    /// # Errors
+    /// [`AuthError`].
+    pub fn certificate(
+        &self,
+        _subject: &str,
+        _fingerprint: &str,
+        _expires: SystemTime,
+    ) -> Result<Principal, AuthError> {
+        self.anonymous().ok_or(AuthError::Refused)
     }
 
     /// A ticket with which `principal` can open further sessions to `breakpoint` within a short time. `None` where

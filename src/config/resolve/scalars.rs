@@ -54,6 +54,8 @@ impl Resolver {
         );
         self.duration("listen", "drain_timeout", &mut listen.drain_timeout, DAY);
 
+        config.tls = self.tls();
+
         let registry = &mut config.registry;
         let shortest_poll = Duration::from_millis(100);
         self.duration_from(
