@@ -88,7 +88,11 @@ pub(super) fn run(args: CertArgs) -> Result<(), CommandError> {
     let names = names(args.host);
     let (cert, key) = make(&names, args.days).map_err(Error::Make)?;
     let (cert_path, key_path) = (args.out.join("cert.pem"), args.out.join("key.pem"));
-    store(&args.out, &[(&key_path, &key, 0o600), (&cert_path, &cert, 0o644)], args.force)?;
+    store(
+        &args.out,
+        &[(&key_path, &key, 0o600), (&cert_path, &cert, 0o644)],
+        args.force,
+    )?;
     let (cert, key) = (cert_path.display(), key_path.display());
     writeln!(
         io::stdout().lock(),
@@ -120,7 +124,10 @@ fn names(more: Vec<String>) -> Vec<String> {
 }
 
 /// PEM of a certificate and of its key.
-fn make(names: &[String], days: u32) -> Result<(Zeroizing<String>, Zeroizing<String>), rcgen::Error> {
+fn make(
+    names: &[String],
+    days: u32,
+) -> Result<(Zeroizing<String>, Zeroizing<String>), rcgen::Error> {
     let now = SystemTime::now();
     let key = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256)?;
     let mut params = CertificateParams::new(names)?;
@@ -174,7 +181,13 @@ fn store(folder: &Path, files: &[(&PathBuf, &str, u32)], force: bool) -> Result<
                 file.write_all(text.as_bytes())?;
                 file.sync_all()
             });
-        let placed = written.and_then(|()| if force { fs::rename(&new, path) } else { Ok(()) });
+        let placed = written.and_then(|()| {
+            if force {
+                fs::rename(&new, path)
+            } else {
+                Ok(())
+            }
+        });
         placed.map_err(failed(path))?;
     }
     Ok(())
@@ -216,7 +229,15 @@ mod tests {
         ] {
             assert_eq!(host(given).as_deref(), Ok(taken));
         }
-        for given in ["", "https://relay", "relay:5678", "a/b", "a..b", "*", "ä.example"] {
+        for given in [
+            "",
+            "https://relay",
+            "relay:5678",
+            "a/b",
+            "a..b",
+            "*",
+            "ä.example",
+        ] {
             assert!(host(given).is_err(), "{given}");
         }
     }

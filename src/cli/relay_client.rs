@@ -273,9 +273,7 @@ fn tls(relay: &RelayUrl, ca_file: Option<&Path>) -> Result<ClientConfig, RelayEr
     if let Some(path) = ca_file {
         let roots = authorities(path)
             .map_err(|why| no_roots(format!("{} {why}", clean(&path.display().to_string()))))?;
-        return Ok(builder
-            .with_root_certificates(roots)
-            .with_no_client_auth());
+        return Ok(builder.with_root_certificates(roots).with_no_client_auth());
     }
     // Reading the system's certificates takes milliseconds, and fails in an image without any.
     if relay.to_string().starts_with("https:") {
@@ -292,8 +290,8 @@ fn tls(relay: &RelayUrl, ca_file: Option<&Path>) -> Result<ClientConfig, RelayEr
 /// The certificates in a PEM file, or what is wrong with it.
 fn authorities(path: &Path) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
-    let certificates = CertificateDer::pem_file_iter(path)
-        .map_err(|error| format!("cannot be read: {error}"))?;
+    let certificates =
+        CertificateDer::pem_file_iter(path).map_err(|error| format!("cannot be read: {error}"))?;
     for certificate in certificates {
         let certificate = certificate.map_err(|error| format!("is not PEM text: {error}"))?;
         roots

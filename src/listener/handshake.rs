@@ -261,9 +261,13 @@ async fn read_first<S: AsyncRead + Unpin>(
 mod tests {
     use std::time::Duration;
 
+    use proptest::prelude::*;
+    use rustls::pki_types::ServerName;
     use tokio::io::{AsyncWriteExt, duplex};
+    use tokio_rustls::TlsConnector;
 
     use super::*;
+    use crate::tls::testing::{Authority, Client, Files};
 
     #[tokio::test(start_paused = true)]
     async fn silence_is_a_person_after_the_deadline_and_not_before() {
@@ -305,5 +309,59 @@ mod tests {
         assert_eq!(answer, TERMINAL_ANSWER);
         drop(far);
         refusing.await.unwrap();
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn inside_tls_the_same_is_found(
+            start in prop_oneof![Just(""), Just("GET "), Just("Content-"), Just("PRI * HTTP/2.0"), Just("\u{16}\u{3}"), Just("PUT"), Just("CON")],
+            bytes in proptest::collection::vec(any::<u8>(), 0..40),
+            cuts in proptest::collection::vec(1usize..20, 1..8),
+        ) {
+            let said = [start.as_bytes(), &bytes].concat();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+            let authority = Authority::new("test");
+            let files = Files::new(&authority.server());
+            let tls = Tls::new(&files.config()).unwrap();
+            let (plain, inside) = runtime.block_on(async {
+                let (near, far) = duplex(1 << 14);
+                let plain = found(near, far, &said, &cuts).await;
+                let (near, far) = duplex(1 << 14);
+                let connector = TlsConnector::from(Client::default().trusting(&authority.pem));
+                let name = ServerName::try_from("localhost").unwrap();
+                let acceptor = tls.acceptor().unwrap();
+                let (near, far) = tokio::join!(acceptor.accept(near), connector.connect(name, far));
+                (plain, found(near.unwrap(), far.unwrap(), &said, &cuts).await)
+            });
+            prop_assert_eq!(plain, inside);
+        }
+    }
+
+    /// What is recognised when the peer says this in such pieces and closes, and what all of its bytes were.
+    async fn found<N, F>(
+        mut near: N,
+        mut far: F,
+        said: &[u8],
+        cuts: &[usize],
+    ) -> Option<(Detection, Vec<u8>)>
+    where
+        N: AsyncRead + AsyncWrite + Unpin,
+        F: AsyncWrite + Unpin,
+    {
+        let mut cuts = cuts.iter().cycle();
+        let mut rest = said;
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at((*cuts.next().unwrap()).min(rest.len()));
+            far.write_all(now).await.unwrap();
+            far.flush().await.unwrap();
+            rest = later;
+        }
+        far.shutdown().await.unwrap();
+        let patience = Instant::now() + Duration::from_secs(20);
+        let first = read_first(&mut near, patience).await.unwrap()?;
+        let mut all = first.bytes.to_vec();
+        near.read_to_end(&mut all).await.unwrap();
+        Some((first.detection, all))
     }
 }

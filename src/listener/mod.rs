@@ -153,3 +153,6 @@ async fn serve(
     };
     handshake::serve(context, &tls, stream, arrival).await;
 }
+
+#[cfg(test)]
+mod tests;

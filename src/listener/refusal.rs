@@ -128,7 +128,9 @@ fn http2(sentence: &str) -> Vec<u8> {
     let mut payload = vec![0, 0, 0, 0, 0, 0, 0, INADEQUATE_SECURITY];
     payload.extend_from_slice(sentence.as_bytes());
     let mut answer = SETTINGS.to_vec();
-    let length = u32::try_from(payload.len()).unwrap_or_default().to_be_bytes();
+    let length = u32::try_from(payload.len())
+        .unwrap_or_default()
+        .to_be_bytes();
     answer.extend_from_slice(&length[1..]);
     answer.extend_from_slice(&[7, 0, 0, 0, 0, 0]);
     answer.extend_from_slice(&payload);

@@ -27,6 +27,32 @@ impl Wire {
     }
 }
 
+/// Says the goodbye of TLS however the session ended, without waiting: to a client of TLS a bare end is an error.
+impl Drop for Wire {
+    fn drop(&mut self) {
+        let Self::Encrypted(stream) = self else {
+            return;
+        };
+        let (below, session) = stream.get_mut();
+        session.send_close_notify();
+        let mut now = Now(below.get_ref());
+        while session.wants_write() && session.write_tls(&mut now).is_ok_and(|sent| sent > 0) {}
+    }
+}
+
+/// Writes what the system takes at once.
+struct Now<'a>(&'a TcpStream);
+
+impl io::Write for Now<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.try_write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 impl AsyncRead for Wire {
     fn poll_read(
         self: Pin<&mut Self>,

@@ -99,9 +99,7 @@ impl File {
             Self::Cert => {
                 "a PEM file with the relay's certificate first, then the intermediate ones"
             }
-            Self::Key => {
-                "a PEM file with the private key of the first certificate, not encrypted"
-            }
+            Self::Key => "a PEM file with the private key of the first certificate, not encrypted",
             Self::ClientCa => "a PEM file with the authorities of client certificates",
             Self::ClientCrl => "a PEM file with certificate revocation lists",
         }
@@ -194,11 +192,16 @@ impl Material {
     /// Every file that is unusable; at least one.
     pub fn load(config: &Tls) -> Result<Self, Vec<Unusable>> {
         let mut faults = Vec::new();
-        let chain = part(&mut faults, File::Cert, config.cert_file.as_deref(), |path| {
-            let chain = certificates(path)?;
-            let leaf = leaf(chain.first().map_or(&[][..], |first| first))?;
-            Ok((chain, leaf))
-        });
+        let chain = part(
+            &mut faults,
+            File::Cert,
+            config.cert_file.as_deref(),
+            |path| {
+                let chain = certificates(path)?;
+                let leaf = leaf(chain.first().map_or(&[][..], |first| first))?;
+                Ok((chain, leaf))
+            },
+        );
         let key = part(
             &mut faults,
             File::Key,
@@ -385,17 +388,21 @@ fn leaf(der: &[u8]) -> Result<Leaf, Fault> {
         X509Certificate::from_der(der).map_err(|error| malformed("certificate", error))?;
     let names = certificate.subject_alternative_name().ok().flatten();
     let names = names.map(|names| {
-        let shown = names.value.general_names.iter().filter_map(|name| match name {
-            GeneralName::DNSName(name) => Some((*name).to_owned()),
-            GeneralName::IPAddress(bytes) => match <[u8; 4]>::try_from(*bytes) {
-                Ok(v4) => Some(std::net::Ipv4Addr::from(v4).to_string()),
-                Err(_) => {
-                    let v6 = <[u8; 16]>::try_from(*bytes).ok()?;
-                    Some(std::net::Ipv6Addr::from(v6).to_string())
-                }
-            },
-            _ => None,
-        });
+        let shown = names
+            .value
+            .general_names
+            .iter()
+            .filter_map(|name| match name {
+                GeneralName::DNSName(name) => Some((*name).to_owned()),
+                GeneralName::IPAddress(bytes) => match <[u8; 4]>::try_from(*bytes) {
+                    Ok(v4) => Some(std::net::Ipv4Addr::from(v4).to_string()),
+                    Err(_) => {
+                        let v6 = <[u8; 16]>::try_from(*bytes).ok()?;
+                        Some(std::net::Ipv6Addr::from(v6).to_string())
+                    }
+                },
+                _ => None,
+            });
         shown.collect::<Vec<_>>().join(", ")
     });
     Ok(Leaf {

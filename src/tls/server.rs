@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use rustls::crypto::aws_lc_rs::{self, cipher_suite};
 use rustls::crypto::CryptoProvider;
+use rustls::crypto::aws_lc_rs::{self, cipher_suite};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
@@ -81,7 +81,8 @@ pub(super) fn config(
         TlsVersion::V1_2 => &[&TLS13, &TLS12],
         TlsVersion::V1_3 => &[&TLS13],
     };
-    let builder = ServerConfig::builder_with_provider(provider()).with_protocol_versions(versions)?;
+    let builder =
+        ServerConfig::builder_with_provider(provider()).with_protocol_versions(versions)?;
     let builder = match clients {
         Some(verifier) => builder.with_client_cert_verifier(verifier),
         None => builder.with_no_client_auth(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, Issuer, IsCa,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer,
     KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SanType, SerialNumber,
 };
 use rustls::pki_types::pem::PemObject;
@@ -179,7 +179,11 @@ impl Client<'_> {
             }
             None => builder.with_no_client_auth(),
         };
-        config.alpn_protocols = self.alpn.iter().map(|name| name.as_bytes().into()).collect();
+        config.alpn_protocols = self
+            .alpn
+            .iter()
+            .map(|name| name.as_bytes().into())
+            .collect();
         Arc::new(config)
     }
 }

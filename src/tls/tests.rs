@@ -47,13 +47,25 @@ fn unusable_files_are_each_told_with_what_to_do() {
         ("cert", "", "is not PEM text"),
         ("cert", "hello", "is not PEM text"),
         ("cert", pair.key.as_str(), "are swapped"),
-        ("cert", "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n", "not understood"),
+        (
+            "cert",
+            "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n",
+            "not understood",
+        ),
         ("key", &pair.cert, "are swapped"),
         ("key", &encrypted, "openssl pkey"),
         ("key", &old_encrypted, "openssl pkey"),
-        ("key", &(pair.key.clone() + &other.key), "more than one private key"),
+        (
+            "key",
+            &(pair.key.clone() + &other.key),
+            "more than one private key",
+        ),
         ("key", &other.key, "does not fit the first certificate"),
-        ("key", "-----BEGIN PRIVATE KEY-----\nMAA=\n-----END PRIVATE KEY-----\n", "not understood"),
+        (
+            "key",
+            "-----BEGIN PRIVATE KEY-----\nMAA=\n-----END PRIVATE KEY-----\n",
+            "not understood",
+        ),
     ] {
         let sentence = with(key, text);
         assert!(sentence.contains(expected), "{sentence}");
@@ -79,7 +91,12 @@ fn unusable_files_are_each_told_with_what_to_do() {
     let keys: Vec<_> = faults(&missing).iter().map(Unusable::key).collect();
     assert_eq!(
         keys,
-        ["tls.cert_file", "tls.key_file", "tls.client_ca_file", "tls.client_crl_file"]
+        [
+            "tls.cert_file",
+            "tls.key_file",
+            "tls.client_ca_file",
+            "tls.client_crl_file"
+        ]
     );
 }
 
@@ -91,13 +108,19 @@ fn only_suites_with_forward_secrecy_and_authenticated_encryption_are_there() {
     for suite in &server.crypto_provider().cipher_suites {
         let name = format!("{:?}", suite.suite());
         let fine = name.starts_with("TLS13_") || name.starts_with("TLS_ECDHE_");
-        assert!(fine && (name.contains("GCM") || name.contains("POLY1305")), "{name}");
+        assert!(
+            fine && (name.contains("GCM") || name.contains("POLY1305")),
+            "{name}"
+        );
     }
     assert_eq!(server.max_early_data_size, 0, "early data can be replayed");
 }
 
 /// A client and a server that are connected.
-type Ends = (client::TlsStream<DuplexStream>, server::TlsStream<DuplexStream>);
+type Ends = (
+    client::TlsStream<DuplexStream>,
+    server::TlsStream<DuplexStream>,
+);
 
 async fn connect(tls: &Tls, authority: &str, client: &Client<'_>) -> std::io::Result<Ends> {
     let (near, far) = duplex(1 << 14);
@@ -138,9 +161,15 @@ async fn a_changed_pair_is_for_new_sessions_and_a_bad_one_for_none() {
     assert_eq!(tls.look(), None, "it may still be being written");
     files.write("tls.key", &new.key);
     assert_eq!(tls.look(), None, "it changed since the last look");
-    assert_eq!(presented(&connect().await.unwrap()), *certificate(&old.cert));
+    assert_eq!(
+        presented(&connect().await.unwrap()),
+        *certificate(&old.cert)
+    );
     assert_eq!(tls.look(), Some(Reload::Ok));
-    assert_eq!(presented(&connect().await.unwrap()), *certificate(&new.cert));
+    assert_eq!(
+        presented(&connect().await.unwrap()),
+        *certificate(&new.cert)
+    );
     talk(&mut live).await;
     assert_eq!(tls.look(), None);
 
@@ -152,7 +181,10 @@ async fn a_changed_pair_is_for_new_sessions_and_a_bad_one_for_none() {
 
     std::fs::remove_file(files.path().join("tls.key")).unwrap();
     assert_eq!((tls.look(), tls.look()), (None, Some(Reload::Refused)));
-    assert_eq!(presented(&connect().await.unwrap()), *certificate(&new.cert));
+    assert_eq!(
+        presented(&connect().await.unwrap()),
+        *certificate(&new.cert)
+    );
 }
 
 #[tokio::test]
@@ -183,7 +215,9 @@ async fn a_kubernetes_secret_is_followed_through_its_links() {
     std::fs::rename(at("..data_tmp"), at("..data")).unwrap();
     std::fs::remove_dir_all(at("..1")).unwrap();
     assert_eq!((tls.look(), tls.look()), (None, Some(Reload::Ok)));
-    let ends = connect(&tls, &authority.pem, &Client::default()).await.unwrap();
+    let ends = connect(&tls, &authority.pem, &Client::default())
+        .await
+        .unwrap();
     assert_eq!(presented(&ends), *certificate(&new.cert));
 }
 
@@ -203,7 +237,11 @@ async fn the_oldest_version_is_as_configured() {
     };
     let new = Tls::new(&new).unwrap();
     assert!(connect(&new, &authority.pem, &old).await.is_err());
-    assert!(connect(&new, &authority.pem, &Client::default()).await.is_ok());
+    assert!(
+        connect(&new, &authority.pem, &Client::default())
+            .await
+            .is_ok()
+    );
 }
 
 #[tokio::test]
@@ -245,7 +283,12 @@ fn the_first_uri_then_mail_then_dns_name_is_the_subject() {
         let pair = authority.issue(names, |_| {});
         Certificate::read(&certificate(&pair.cert)).map(|read| read.subject)
     };
-    let all = [dns("a.example"), mail("a@example"), uri("spiffe://x/a"), uri("spiffe://x/b")];
+    let all = [
+        dns("a.example"),
+        mail("a@example"),
+        uri("spiffe://x/a"),
+        uri("spiffe://x/b"),
+    ];
     assert_eq!(subject(&all).as_deref(), Ok("spiffe://x/a"));
     assert_eq!(subject(&all[..2]).as_deref(), Ok("a@example"));
     assert_eq!(subject(&all[..1]).as_deref(), Ok("a.example"));
@@ -274,5 +317,8 @@ fn fingerprint_and_end_are_those_of_the_certificate() {
     assert_eq!(seconds.as_secs(), 2_209_075_200);
     assert_eq!(read.fingerprint.len(), 64);
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &der);
-    assert!(read.fingerprint.starts_with(&format!("{:02x}", digest.as_ref()[0])));
+    assert!(
+        read.fingerprint
+            .starts_with(&format!("{:02x}", digest.as_ref()[0]))
+    );
 }

@@ -45,54 +45,52 @@ impl Resolver {
     /// What has to fit together in `[tls]`, and the files themselves.
     pub(super) fn check_tls(&mut self, tls: &Tls) {
         let before = self.problems.len();
-        if tls.mode != TlsMode::Off {
-            for (key, given) in [
-                ("tls.cert_file", &tls.cert_file),
-                ("tls.key_file", &tls.key_file),
-            ] {
-                if given.is_none() {
-                    self.problem(
-                        key,
-                        "nothing, although TLS is on",
-                        "the path of a PEM file; --tls-cert and --tls-key name the two",
-                        "`ray-relay cert self-signed` makes a pair for a first try",
-                    );
-                }
+        if tls.mode == TlsMode::Off {
+            if tls.client_auth != ClientAuth::Off {
+                self.problem(
+                    "tls.client_auth",
+                    "client certificates without TLS",
+                    "tls.cert_file and tls.key_file, and a tls.mode other than \"off\"",
+                    "client certificates exist inside TLS alone",
+                );
+            }
+            return;
+        }
+        for (key, given) in [
+            ("tls.cert_file", &tls.cert_file),
+            ("tls.key_file", &tls.key_file),
+        ] {
+            if given.is_none() {
+                self.problem(
+                    key,
+                    "nothing, although TLS is on",
+                    "the path of a PEM file; --tls-cert and --tls-key name the two",
+                    "`ray-relay cert self-signed` makes a pair for a first try",
+                );
             }
         }
-        if tls.client_auth != ClientAuth::Off && tls.client_ca_file.is_none() {
-            self.problem(
-                "tls.client_ca_file",
-                "nothing, although tls.client_auth asks for client certificates",
-                "the path of a PEM file with the authorities that issue them",
-                "or set tls.client_auth = \"off\"",
-            );
-        }
-        if tls.client_auth != ClientAuth::Off && tls.mode == TlsMode::Off {
-            self.problem(
-                "tls.client_auth",
-                "client certificates without TLS",
-                "tls.cert_file and tls.key_file, and a tls.mode other than \"off\"",
-                "client certificates exist inside TLS alone",
-            );
-        }
-        if tls.client_auth == ClientAuth::Required && tls.mode == TlsMode::Optional {
-            self.problem(
-                "tls.client_auth",
-                "required, while tls.mode is optional",
-                "tls.mode = \"required\", or tls.client_auth = \"optional\"",
-                "whoever leaves out TLS would need no certificate",
-            );
-        }
-        if tls.client_crl_file.is_some() && tls.client_auth == ClientAuth::Off {
-            self.problem(
+        match (tls.client_auth, &tls.client_ca_file) {
+            (ClientAuth::Off, _) if tls.client_crl_file.is_some() => self.problem(
                 "tls.client_crl_file",
                 "a revocation list, although no client certificates are asked for",
                 "tls.client_ca_file beside it",
                 "or leave it out",
-            );
+            ),
+            (ClientAuth::Optional | ClientAuth::Required, None) => self.problem(
+                "tls.client_ca_file",
+                "nothing, although tls.client_auth asks for client certificates",
+                "the path of a PEM file with the authorities that issue them",
+                "or set tls.client_auth = \"off\"",
+            ),
+            (ClientAuth::Required, Some(_)) if tls.mode == TlsMode::Optional => self.problem(
+                "tls.client_auth",
+                "required, while tls.mode is optional",
+                "tls.mode = \"required\", or tls.client_auth = \"optional\"",
+                "whoever leaves out TLS would need no certificate",
+            ),
+            _ => {}
         }
-        if self.problems.len() > before || tls.mode == TlsMode::Off {
+        if self.problems.len() > before {
             return;
         }
         if let Err(faults) = Material::load(tls) {
@@ -177,4 +175,110 @@ fn path(value: &RawValue) -> Read<PathBuf> {
         });
     }
     Ok(path.into())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use crate::config::{ClientAuth, Flags, Resolved, Sources, TlsMode, resolve};
+    use crate::tls::testing::{Authority, Files};
+
+    fn resolved(environment: &[(&str, &str)], flags: Flags) -> Result<Resolved, Vec<String>> {
+        let environment = environment
+            .iter()
+            .map(|(key, value)| (format!("RAY_RELAY_TLS_{key}").into(), value.into()))
+            .collect();
+        resolve(&Sources { environment, flags }).map_err(|problems| {
+            let text = |problem: &crate::config::Problem| format!("{problem:?}");
+            problems.problems.iter().map(text).collect()
+        })
+    }
+
+    #[test]
+    fn files_alone_mean_that_they_are_required() {
+        let authority = Authority::new("test");
+        let files = Files::new(&authority.server());
+        let ca = files.write("ca.crt", &authority.pem);
+        let path = |name: &str| Some(files.path().join(name).display().to_string());
+        let flags = Flags {
+            tls_cert: path("tls.crt"),
+            tls_key: path("tls.key"),
+            ..Flags::default()
+        };
+        let tls = resolved(&[], flags.clone()).unwrap().config.tls;
+        assert_eq!(
+            (tls.mode, tls.client_auth),
+            (TlsMode::Required, ClientAuth::Off)
+        );
+        let ca = ("CLIENT_CA_FILE", ca.to_str().unwrap());
+        let known = resolved(&[ca], flags.clone()).unwrap();
+        assert_eq!(known.config.tls.client_auth, ClientAuth::Required);
+        let shown = |key| {
+            let mut settings = known.settings.iter();
+            let setting = settings.find(|setting| (setting.section, setting.key) == ("tls", key));
+            setting.map(|setting| (setting.value.as_str(), setting.origin.as_str()))
+        };
+        assert_eq!(
+            shown("mode"),
+            Some(("\"required\"", "because of the files"))
+        );
+        assert_eq!(shown("cert_file").unwrap().1, "--tls-cert");
+        let said = [("MODE", "optional"), ca, ("CLIENT_AUTH", "optional")];
+        let tls = resolved(&said, flags).unwrap().config.tls;
+        assert_eq!(
+            (tls.mode, tls.client_auth),
+            (TlsMode::Optional, ClientAuth::Optional)
+        );
+    }
+
+    #[test]
+    fn what_does_not_fit_together_is_told() {
+        let pasted = "-----BEGIN PRIVATE KEY-----\nSECRET";
+        for (environment, keys) in [
+            (
+                &[("MODE", "required")][..],
+                &["tls.cert_file", "tls.key_file"][..],
+            ),
+            (&[("CERT_FILE", "/nowhere")], &["tls.key_file"]),
+            (&[("CLIENT_CA_FILE", "/nowhere")], &["tls.client_auth"]),
+            (
+                &[
+                    ("CERT_FILE", "/nowhere"),
+                    ("KEY_FILE", "/nowhere"),
+                    ("CLIENT_CRL_FILE", "/x"),
+                ],
+                &["tls.client_crl_file"],
+            ),
+            (
+                &[
+                    ("CERT_FILE", "/nowhere"),
+                    ("KEY_FILE", "/nowhere"),
+                    ("CLIENT_AUTH", "optional"),
+                ],
+                &["tls.client_ca_file"],
+            ),
+            (
+                &[
+                    ("CERT_FILE", "/x"),
+                    ("KEY_FILE", "/x"),
+                    ("MODE", "optional"),
+                    ("CLIENT_CA_FILE", "/x"),
+                ],
+                &["tls.client_auth"],
+            ),
+            (
+                &[("CERT_FILE", "/nowhere"), ("KEY_FILE", "/nowhere")],
+                &["tls.cert_file", "tls.key_file"],
+            ),
+            (&[("MODE", "on")], &["RAY_RELAY_TLS_MODE"]),
+            (&[("KEY_FILE", pasted)], &["RAY_RELAY_TLS_KEY_FILE"]),
+        ] {
+            let problems = resolved(environment, Flags::default()).unwrap_err();
+            assert_eq!(problems.len(), keys.len(), "{problems:#?}");
+            for (problem, key) in problems.iter().zip(keys) {
+                assert!(problem.contains(&format!("key: {key:?}")), "{problem}");
+                assert!(!problem.contains("SECRET"), "{problem}");
+            }
+        }
+    }
 }
