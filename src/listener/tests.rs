@@ -3,7 +3,6 @@
 
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use rcgen::{SanType, SerialNumber};

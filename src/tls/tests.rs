@@ -72,7 +72,7 @@ fn unusable_files_are_each_told_with_what_to_do() {
         assert!(sentence.contains("other.pem"), "{sentence}");
     }
     // The chain the wrong way round.
-    let chain = authority.pem.clone() + &pair.cert;
+    let chain = authority.pem + &pair.cert;
     let path = files.write("chain.pem", &chain);
     let turned = config::Tls {
         cert_file: Some(path),
