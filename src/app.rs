@@ -15,6 +15,7 @@ use crate::registry::Registry;
 use crate::session::Context;
 use crate::shutdown::{Shutdown, Signals};
 use crate::telemetry::Metrics;
+use crate::tls::{Tls, Unusable};
 
 /// Why the relay did not start.
 #[derive(Debug, thiserror::Error)]
@@ -22,12 +23,20 @@ pub enum Error {
     /// The port is not to be had.
     #[error(transparent)]
     Bind(#[from] BindError),
+    /// The certificate, its key or what client certificates are held to.
+    #[error("{}", sentences(.0))]
+    Tls(Vec<Unusable>),
     /// A part could not be built from the configuration.
     #[error("{0}")]
     Setup(String),
     /// The system refuses a signal handler.
     #[error("cannot wait for signals: {0}")]
     Signal(std::io::Error),
+}
+
+fn sentences(faults: &[Unusable]) -> String {
+    let sentences: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    sentences.join("\n  ")
 }
 
 /// A relay that runs. It ends by [`Running::drain`]; dropping it leaves its tasks to the runtime.
@@ -39,13 +48,14 @@ pub struct Running {
 /// Builds and starts a relay.
 ///
 /// # Errors
-/// [`Error::Bind`], [`Error::Setup`].
+/// [`Error::Bind`], [`Error::Tls`], [`Error::Setup`].
 pub async fn start(config: Config) -> Result<Running, Error> {
     let config = Arc::new(config);
     let shutdown = Shutdown::default();
     let metrics = Metrics::new().map_err(|why| Error::Setup(why.to_string()))?;
     let registry = Registry::new(&config.clusters, &config.registry)
         .map_err(|why| Error::Setup(why.to_string()))?;
+    let tls = Tls::new(&config.tls).map_err(Error::Tls)?;
     let listener = listener::bind(config.listen.address)?;
     let address = listener.local_addr().map_err(|source| BindError {
         address: config.listen.address,
@@ -79,9 +89,12 @@ pub async fn start(config: Config) -> Result<Running, Error> {
     let tasks = &context.shutdown.tasks;
     let until = context.shutdown.abort.clone();
     tasks.spawn(async move { auth.run(until).await });
+    let until = context.shutdown.drain.clone();
+    tasks.spawn(tls.clone().run(context.metrics.clone(), until));
     tasks.spawn(listener::run(
         listener,
         context.clone(),
+        tls.clone(),
         permits.clone(),
         None,
     ));
@@ -89,6 +102,7 @@ pub async fn start(config: Config) -> Result<Running, Error> {
         tasks.spawn(listener::run(
             listener,
             context.clone(),
+            tls.clone(),
             permits.clone(),
             Some(port),
         ));

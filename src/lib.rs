@@ -8,6 +8,7 @@
 //! | [`telemetry`] | logs and metrics |
 //! | [`head`] | HTTP to a Ray head: the State API and everything else behind port 8265, with Ray's own token |
 //! | [`registry`] | polls the heads and keeps one immutable [`registry::Snapshot`] of all paused workers |
+//! | [`tls`] | encryption on the one port, and client certificates |
 //! | [`listener`], [`tcp`] | the one port: accepts, recognises the protocol of the first bytes, replays them |
 //! | [`identity`] | who a client is: tokens, certificates, tickets |
 //! | [`policy`] | what a principal may do, with which breakpoints |
@@ -37,4 +38,5 @@ pub mod session;
 pub mod shutdown;
 pub mod tcp;
 pub mod telemetry;
+pub mod tls;
 pub mod upstream;

@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
+use super::cert;
 use super::relay_client::RelayError;
 use crate::config::Problems;
 use crate::telemetry::logging::{LoggingError, colours};
@@ -22,6 +23,9 @@ pub enum Error {
     /// The relay could not run.
     #[error(transparent)]
     App(#[from] crate::app::Error),
+    /// No certificate was made.
+    #[error(transparent)]
+    Cert(#[from] cert::Error),
     /// The demo could not be shown.
     #[error(transparent)]
     Demo(#[from] crate::demo::Error),
@@ -39,7 +43,12 @@ impl Error {
         match self {
             Self::Config(_) | Self::ConfigReported => 78,
             Self::Relay(error) if error.is_unreachable() => 69,
-            Self::Relay(_) | Self::App(_) | Self::Demo(_) | Self::Logging(_) | Self::Output(_) => 1,
+            Self::Relay(_)
+            | Self::App(_)
+            | Self::Cert(_)
+            | Self::Demo(_)
+            | Self::Logging(_)
+            | Self::Output(_) => 1,
         }
     }
 
@@ -48,7 +57,7 @@ impl Error {
         match self {
             Self::Config(_) => Some("every key is explained in config/example.toml; `ray-relay check-config` checks without starting".to_owned()),
             Self::Relay(error) => error.hint(),
-            Self::ConfigReported | Self::App(_) | Self::Demo(_) | Self::Logging(_) | Self::Output(_) => None,
+            Self::ConfigReported | Self::App(_) | Self::Cert(_) | Self::Demo(_) | Self::Logging(_) | Self::Output(_) => None,
         }
     }
 }

@@ -4,6 +4,7 @@
 //! with [`report`]. Commands write their result to standard output and everything else to
 //! standard error, so that `| jq` and `> file` always work.
 
+mod cert;
 mod check_config;
 mod completions;
 mod demo;
@@ -41,6 +42,7 @@ Environment:
   RAY_RELAY_RAY_ADDRESS         Ray heads, separated by commas, each URL or NAME=URL
   RAY_RELAY_<SECTION>_<KEY>     any other key of the configuration, e.g. RAY_RELAY_LISTEN_ADDRESS
   RAY_RELAY_URL                 the relay that list and launch-config talk to
+  RAY_RELAY_CA_FILE             authorities to trust for it, instead of the system's
   RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH
                                 Ray's own token, as Ray itself looks for it
   NO_COLOR                      no colours
@@ -82,6 +84,9 @@ pub enum Command {
     /// Print a ready debug configuration for an editor
     #[command(after_help = launch_config::AFTER_HELP)]
     LaunchConfig(LaunchConfigArgs),
+    /// Make a certificate for a first try with TLS
+    #[command(after_help = cert::AFTER_HELP)]
+    Cert(cert::CertArgs),
     /// Start a small real Ray cluster with tasks at breakpoints, and the relay in front of it
     #[command(after_help = demo::AFTER_HELP)]
     Demo(crate::demo::Args),
@@ -112,6 +117,13 @@ pub struct ConfigArgs {
     /// [env: RAY_RELAY_AUTH_KEYS]
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub auth_key: Vec<String>,
+    /// Certificate of the relay, PEM, with its intermediate ones: TLS on the one port
+    /// [env: RAY_RELAY_TLS_CERT_FILE]
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub tls_cert: Option<String>,
+    /// Its private key, PEM [env: RAY_RELAY_TLS_KEY_FILE]
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub tls_key: Option<String>,
     /// How breakpoints are told apart in the dashboard's answers
     /// [env: RAY_RELAY_ADVERTISE_MODE] [default: single]
     #[arg(long, value_name = "MODE", value_enum)]
@@ -141,6 +153,8 @@ impl From<ConfigArgs> for Flags {
             listen: args.listen,
             auth_key: args.auth_key,
             insecure_no_auth: args.insecure_no_auth,
+            tls_cert: args.tls_cert,
+            tls_key: args.tls_key,
             log_level: args.log_level,
         }
     }
@@ -189,6 +203,16 @@ pub struct RelayArgs {
     )]
     #[arg(default_value = "http://127.0.0.1:5678", value_hint = clap::ValueHint::Url)]
     pub relay: RelayUrl,
+    /// PEM file of the authorities, or the certificate itself, to trust for https, instead of the
+    /// system's
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "RAY_RELAY_CA_FILE",
+        hide_env_values = true
+    )]
+    #[arg(value_hint = clap::ValueHint::FilePath)]
+    pub ca_file: Option<PathBuf>,
 }
 
 /// `list`
@@ -240,6 +264,7 @@ pub async fn run(cli: Cli) -> Result<(), Error> {
         Command::CheckConfig(args) => check_config::run(args),
         Command::List(args) => list::run(args).await,
         Command::LaunchConfig(args) => launch_config::run(&args),
+        Command::Cert(args) => cert::run(args),
         Command::Demo(args) => demo::run(args).await,
         Command::Completions(args) => completions::run(&args),
     }

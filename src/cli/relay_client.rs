@@ -3,6 +3,7 @@
 //! Every wait has a deadline and every answer a largest size. What comes back is not trusted to
 //! be a relay's: port 5678 and 8265 are easily mixed up, and the words of an error say so.
 
+use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,10 +15,13 @@ use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use rustls::ClientConfig;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 use tokio::time::timeout;
 
+use super::RelayArgs;
 use super::relay_url::RelayUrl;
 use super::terminal::clean;
 
@@ -88,8 +92,8 @@ impl RelayError {
                     .to_owned()
             }
             Self::Untrusted { .. } => {
-                "name the file of the CA that signed it in SSL_CERT_FILE, or install \
-                 the ca-certificates package"
+                "name the file of the CA that signed it, or of the certificate itself, with --ca-file FILE or \
+                 RAY_RELAY_CA_FILE"
                     .to_owned()
             }
             Self::Dashboard { relay } => {
@@ -113,13 +117,14 @@ pub(super) struct RelayClient {
 }
 
 impl RelayClient {
-    pub(super) fn new(relay: RelayUrl) -> Result<Self, RelayError> {
+    pub(super) fn new(args: RelayArgs) -> Result<Self, RelayError> {
+        let RelayArgs { relay, ca_file } = args;
         let mut connector = HttpConnector::new();
         connector.enforce_http(false);
         connector.set_connect_timeout(Some(CONNECT_DEADLINE));
         connector.set_keepalive(Some(Duration::from_secs(15)));
         let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(tls(&relay)?)
+            .with_tls_config(tls(&relay, ca_file.as_deref())?)
             .https_or_http()
             .enable_http1()
             .wrap_connector(connector);
@@ -256,7 +261,7 @@ impl RelayClient {
     }
 }
 
-fn tls(relay: &RelayUrl) -> Result<ClientConfig, RelayError> {
+fn tls(relay: &RelayUrl, ca_file: Option<&Path>) -> Result<ClientConfig, RelayError> {
     let no_roots = |cause: String| RelayError::Untrusted {
         relay: relay.to_string(),
         cause,
@@ -265,6 +270,11 @@ fn tls(relay: &RelayUrl) -> Result<ClientConfig, RelayError> {
         ClientConfig::builder_with_provider(rustls::crypto::aws_lc_rs::default_provider().into())
             .with_safe_default_protocol_versions()
             .map_err(|error| no_roots(error.to_string()))?;
+    if let Some(path) = ca_file {
+        let roots = authorities(path)
+            .map_err(|why| no_roots(format!("{} {why}", clean(&path.display().to_string()))))?;
+        return Ok(builder.with_root_certificates(roots).with_no_client_auth());
+    }
     // Reading the system's certificates takes milliseconds, and fails in an image without any.
     if relay.to_string().starts_with("https:") {
         let builder = builder
@@ -273,8 +283,25 @@ fn tls(relay: &RelayUrl) -> Result<ClientConfig, RelayError> {
         return Ok(builder.with_no_client_auth());
     }
     Ok(builder
-        .with_root_certificates(rustls::RootCertStore::empty())
+        .with_root_certificates(RootCertStore::empty())
         .with_no_client_auth())
+}
+
+/// The certificates in a PEM file, or what is wrong with it.
+fn authorities(path: &Path) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    let certificates =
+        CertificateDer::pem_file_iter(path).map_err(|error| format!("cannot be read: {error}"))?;
+    for certificate in certificates {
+        let certificate = certificate.map_err(|error| format!("is not PEM text: {error}"))?;
+        roots
+            .add(certificate)
+            .map_err(|error| format!("holds a certificate that is not understood: {error}"))?;
+    }
+    if roots.is_empty() {
+        return Err("holds no certificate".to_owned());
+    }
+    Ok(roots)
 }
 
 fn speaks_something_else(error: &hyper_util::client::legacy::Error) -> bool {

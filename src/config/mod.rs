@@ -14,7 +14,8 @@ mod sources;
 pub mod units;
 
 pub use model::{
-    Advertise, Auth, Cluster, Config, Dap, Discovery, Gcs, Http, Listen, Log, LogFormat, Registry,
+    Advertise, Auth, ClientAuth, Cluster, Config, Dap, Discovery, Gcs, Http, Listen, Log,
+    LogFormat, Registry, Tls, TlsMode, TlsVersion,
 };
 pub use problem::{Problem, Problems};
 pub use resolve::{Resolved, Setting, resolve};

@@ -3,13 +3,15 @@
 //! Built by [`super::resolve`] alone in the daemon, by hand in tests. Every value here has been
 //! checked against its bounds, so the rest of the relay uses it without looking again.
 
+mod auth;
+mod tls;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-mod auth;
-
 pub use auth::Auth;
+pub use tls::{ClientAuth, Tls, TlsMode, TlsVersion};
 
 /// Everything, resolved. Built by `resolve` from defaults, file, environment and flags.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,6 +20,8 @@ pub struct Config {
     pub listen: Listen,
     /// Who is recognised.
     pub auth: Auth,
+    /// Encryption on it.
+    pub tls: Tls,
     /// At least one; the first is the default cluster.
     pub clusters: Vec<Cluster>,
     /// Polling.
@@ -179,6 +183,7 @@ impl Default for Config {
         Self {
             listen: Listen::default(),
             auth: Auth::default(),
+            tls: Tls::default(),
             clusters: vec![Cluster::default()],
             registry: Registry::default(),
             dap: Dap::default(),

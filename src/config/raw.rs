@@ -43,6 +43,18 @@ pub(super) const SECTIONS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "tls",
+        &[
+            "mode",
+            "cert_file",
+            "key_file",
+            "min_version",
+            "client_auth",
+            "client_ca_file",
+            "client_crl_file",
+        ],
+    ),
+    (
         "registry",
         &[
             "poll_interval",
@@ -312,13 +324,16 @@ fn unknown_key(label: &str, place: String, key: &str, section: &str, keys: &[&st
 
 fn unknown_section(section: &str, place: String) -> Problem {
     let names = || SECTIONS.iter().map(|(name, _)| *name).chain(["cluster"]);
+    let sections: Vec<_> = SECTIONS
+        .iter()
+        .map(|(name, _)| format!("[{name}]"))
+        .collect();
     let home = SECTIONS.iter().find(|(_, keys)| keys.contains(&section));
     Problem {
         key: shown(section),
         place,
         found: "a section or key that is not known".to_owned(),
-        expected: "[listen], [auth], [[cluster]], [registry], [dap], [http], [advertise] or [log]"
-            .to_owned(),
+        expected: format!("[[cluster]] or one of {}", sections.join(", ")),
         hint: match home {
             Some((name, _)) => Some(format!("`{section}` belongs in [{name}]")),
             None if CLUSTER_KEYS.contains(&section) => {

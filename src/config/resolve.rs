@@ -21,6 +21,7 @@ mod clusters;
 mod scalars;
 #[cfg(test)]
 mod tests;
+mod tls;
 
 /// Longest configuration file that is read.
 const LONGEST_FILE: u64 = 1 << 20;
@@ -133,6 +134,8 @@ fn flag_entries(flags: &Flags) -> Vec<(&'static str, &'static str, Entry)> {
     let mut entries = Vec::new();
     for (section, key, label, value) in [
         ("listen", "address", "--listen", &flags.listen),
+        ("tls", "cert_file", "--tls-cert", &flags.tls_cert),
+        ("tls", "key_file", "--tls-key", &flags.tls_key),
         ("advertise", "mode", "--advertise", &flags.advertise),
         ("log", "level", "--log-level", &flags.log_level),
         ("log", "format", "--log-format", &flags.log_format),

@@ -17,7 +17,12 @@ pub(super) const CLUSTERS_VARIABLE: &str = "RAY_RELAY_RAY_ADDRESS";
 pub(super) const FILE_VARIABLE: &str = "RAY_RELAY_CONFIG";
 /// Known variables that hold no key of the configuration: the file itself, and what the client
 /// commands (`list`, `launch-config`) read.
-const OTHER_VARIABLES: [&str; 3] = [FILE_VARIABLE, CLUSTERS_VARIABLE, "RAY_RELAY_URL"];
+const OTHER_VARIABLES: [&str; 4] = [
+    FILE_VARIABLE,
+    CLUSTERS_VARIABLE,
+    "RAY_RELAY_URL",
+    "RAY_RELAY_CA_FILE",
+];
 
 /// Beginnings of variables by which the demo and the tests know their own processes.
 const MARKS: [&str; 2] = ["RAY_RELAY_DEMO_", "RAY_RELAY_TEST_"];
@@ -35,6 +40,10 @@ pub struct Flags {
     pub insecure_no_auth: bool,
     /// `--auth-key`
     pub auth_key: Vec<String>,
+    /// `--tls-cert`
+    pub tls_cert: Option<String>,
+    /// `--tls-key`
+    pub tls_key: Option<String>,
     /// `--advertise`
     pub advertise: Option<String>,
     /// `--log-level`

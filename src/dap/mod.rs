@@ -62,7 +62,7 @@ pub async fn serve<S>(context: &Context, session: Session, stream: S, arrival: A
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let started = Instant::now();
+    let started = arrival.accepted;
     let ending = converse(context, &session, stream, &arrival, started).await;
     let (up, down) = session.bytes();
     let protocol = session.protocol();

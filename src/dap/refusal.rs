@@ -139,7 +139,7 @@ pub(super) fn inventory(snapshot: &Snapshot) -> String {
 }
 
 /// Answers `request` with `sentence`, then closes.
-pub(super) async fn refuse<S>(mut client: Conversation<S>, request: &Request, sentence: &str)
+pub(crate) async fn refuse<S>(mut client: Conversation<S>, request: &Request, sentence: &str)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {

@@ -78,6 +78,7 @@ pub(crate) fn config() -> Config {
             keepalive: 15 * second,
             drain_timeout: 30 * second,
         },
+        tls: config::Tls::default(),
         clusters: Vec::new(),
         registry: config::Registry {
             poll_interval: second,

@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use tokio::time::Instant;
+
 use crate::identity::Principal;
 
 /// How a connection came in.
@@ -9,6 +11,8 @@ use crate::identity::Principal;
 pub struct Arrival {
     /// The client's address.
     pub peer: SocketAddr,
+    /// When it was accepted: `listen.handshake_timeout` counts from here.
+    pub accepted: Instant,
     /// Inside TLS.
     pub encrypted: bool,
     /// The principal of its client certificate, where it presented one.
@@ -22,6 +26,7 @@ impl Arrival {
     pub fn plain(peer: SocketAddr) -> Self {
         Self {
             peer,
+            accepted: Instant::now(),
             encrypted: false,
             certificate: None,
             advertised_port: None,

@@ -1,11 +1,11 @@
-//! From an accepted connection to the protocol that serves it: detect, then route or refuse.
+//! From an accepted connection to the protocol that serves it: detect, take TLS off, detect again, then route or refuse.
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::SystemTime;
 
 use bytes::BytesMut;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 use tracing::debug;
@@ -13,15 +13,14 @@ use tracing::debug;
 use super::Arrival;
 use super::detect::{Detection, ENOUGH, detect};
 use super::prefixed::Prefixed;
+use super::refusal::{self, Refused, Speaks, TLS_ALERT};
+use super::wire::Wire;
+use crate::config::TlsMode;
+use crate::identity::{AuthError, Authenticator, Principal};
 use crate::session::Context;
-use crate::telemetry::metrics::{Protocol, RefusalKind};
+use crate::telemetry::metrics::{Handshake, Protocol, RefusalKind};
+use crate::tls::{Certificate, Tls};
 use crate::{dap, http, tcp};
-
-/// How long a refused connection may take to read the answer and close.
-const REFUSAL_LINGER: Duration = Duration::from_secs(2);
-
-/// TLS alert record, fatal, `handshake_failure` (RFC 8446 section 6): what a server says that will not do TLS with you.
-const TLS_ALERT: &[u8] = &[0x15, 0x03, 0x01, 0x00, 0x02, 0x02, 0x28];
 
 const TERMINAL_ANSWER: &[u8] = b"ray-relay: terminal sessions are not enabled in this version.\r\n\
     Here you can: attach a debugger (VS Code: `ray-relay launch-config vscode`), run `ray-relay list`,\r\n\
@@ -36,12 +35,30 @@ struct First {
     bytes: BytesMut,
 }
 
+/// A connection with TLS taken off.
+struct Terminated {
+    wire: Wire,
+    first: First,
+    speaks: Speaks,
+    /// Whose certificate it is, where there is one.
+    certificate: Result<Option<Principal>, Refused>,
+}
+
 /// Serves one connection to its end.
-pub(super) async fn serve(context: Arc<Context>, mut stream: TcpStream, arrival: Arrival) {
+pub(super) async fn serve(
+    context: Arc<Context>,
+    tls: &Tls,
+    mut stream: TcpStream,
+    mut arrival: Arrival,
+) {
     let peer = arrival.peer;
     let listen = &context.config.listen;
-    let started = Instant::now();
-    let silent_at = started + listen.silence.min(listen.handshake_timeout);
+    let deadline = arrival.accepted + listen.handshake_timeout;
+    let silent_at = match tls.mode() {
+        // Who is silent is no person here: browsers open connections that they may need later.
+        TlsMode::Required => deadline,
+        TlsMode::Off | TlsMode::Optional => deadline.min(arrival.accepted + listen.silence),
+    };
     let first = match read_first(&mut stream, silent_at).await {
         Ok(Some(first)) => first,
         Ok(None) => return,
@@ -50,13 +67,46 @@ pub(super) async fn serve(context: Arc<Context>, mut stream: TcpStream, arrival:
             return;
         }
     };
+    let (wire, first) = if first.detection == Detection::Tls {
+        // In a box: plain connections do not carry the size of a handshake around.
+        let terminated = Box::pin(terminate(&context, tls, stream, first, &arrival, deadline));
+        let Some(terminated) = terminated.await else {
+            context.metrics.connection(Protocol::Tls);
+            return;
+        };
+        let Terminated {
+            wire,
+            first,
+            speaks,
+            certificate,
+        } = terminated;
+        arrival.encrypted = true;
+        match certificate {
+            Ok(principal) => arrival.certificate = principal,
+            Err(refused) => {
+                context.metrics.connection(protocol(first.detection));
+                let replayed = Prefixed::new(first.bytes.freeze(), wire);
+                refusal::tell(&context, replayed, speaks, &refused, deadline).await;
+                return;
+            }
+        }
+        (wire, first)
+    } else if tls.mode() == TlsMode::Required {
+        context.metrics.connection(protocol(first.detection));
+        let speaks = Speaks::of(first.detection, &first.bytes, None);
+        let replayed = Prefixed::new(first.bytes.freeze(), stream);
+        refusal::tell(&context, replayed, speaks, &Refused::Plaintext, deadline).await;
+        return;
+    } else {
+        (Wire::Plain(stream), first)
+    };
     context.metrics.connection(protocol(first.detection));
     if first.detection == Detection::Dap
-        && let Err(error) = tcp::bound_silence(&stream)
+        && let Err(error) = tcp::bound_silence(wire.tcp())
     {
         debug!(%error, %peer, "cannot bound how long a client may be silent");
     }
-    let replayed = Prefixed::new(first.bytes.freeze(), stream);
+    let replayed = Prefixed::new(first.bytes.freeze(), wire);
     match first.detection {
         Detection::Http => {
             let drain = context.shutdown.drain.clone();
@@ -69,10 +119,97 @@ pub(super) async fn serve(context: Arc<Context>, mut stream: TcpStream, arrival:
             let session = context.sessions.open(peer);
             dap::serve(&context, session, replayed, arrival).await;
         }
+        // Inside TLS: once is enough.
         Detection::Tls => unsupported(&context, replayed, TLS_ALERT).await,
         Detection::Terminal => unsupported(&context, replayed, TERMINAL_ANSWER).await,
         Detection::Unknown => unsupported(&context, replayed, UNKNOWN_ANSWER).await,
     }
+}
+
+/// Takes TLS off and looks for the protocol inside; `None` where it came to nothing, and the peer was told.
+async fn terminate(
+    context: &Context,
+    tls: &Tls,
+    stream: TcpStream,
+    first: First,
+    arrival: &Arrival,
+    deadline: Instant,
+) -> Option<Terminated> {
+    let peer = arrival.peer;
+    let stream = Prefixed::new(first.bytes.freeze(), stream);
+    let Some(acceptor) = tls.acceptor() else {
+        unsupported(context, stream, TLS_ALERT).await;
+        return None;
+    };
+    let accepting = acceptor.accept(stream).into_fallible();
+    let mut stream = match timeout_at(deadline, accepting).await {
+        Ok(Ok(stream)) => Box::new(stream),
+        Ok(Err((error, stream))) => {
+            debug!(%error, %peer, "TLS handshake failed");
+            context.metrics.tls_handshake(Handshake::Failed);
+            // The alert is on its way; a reset is not to overtake it.
+            refusal::close(stream, b"").await;
+            return None;
+        }
+        Err(_) => {
+            debug!(%peer, "TLS handshake took too long");
+            context.metrics.tls_handshake(Handshake::Timeout);
+            return None;
+        }
+    };
+    context.metrics.tls_handshake(Handshake::Ok);
+    let session = stream.get_ref().1;
+    let alpn = session.alpn_protocol().map(<[u8]>::to_vec);
+    let certificate = match session.peer_certificates().and_then(<[_]>::first) {
+        Some(certificate) => who(&context.auth, certificate).map(Some),
+        None => Ok(None),
+    };
+    let first = match alpn {
+        // The client has said what it will speak, and may take its time.
+        Some(_) => First {
+            detection: Detection::Http,
+            bytes: BytesMut::new(),
+        },
+        None => {
+            let silent_at = deadline.min(Instant::now() + context.config.listen.silence);
+            match read_first(&mut stream, silent_at).await {
+                Ok(Some(first)) => first,
+                Ok(None) => return None,
+                Err(error) => {
+                    debug!(%error, %peer, "connection broke before its first bytes inside TLS");
+                    return None;
+                }
+            }
+        }
+    };
+    let speaks = Speaks::of(first.detection, &first.bytes, alpn.as_deref());
+    Some(Terminated {
+        wire: Wire::Encrypted(stream),
+        first,
+        speaks,
+        certificate,
+    })
+}
+
+/// Whose certificate this is, which rustls has verified now, or when the session began that is resumed.
+fn who(auth: &Authenticator, der: &[u8]) -> Result<Principal, Refused> {
+    let refused = |sentence: &dyn std::fmt::Display| Refused::Certificate(sentence.to_string());
+    let certificate = Certificate::read(der).map_err(|why| refused(&why))?;
+    if certificate.expires <= SystemTime::now() {
+        return Err(refused(&"your client certificate has expired"));
+    }
+    let known = auth.certificate(
+        &certificate.subject,
+        &certificate.fingerprint,
+        certificate.expires,
+    );
+    known.map_err(|error| match error {
+        AuthError::Missing | AuthError::Refused => refused(&format!(
+            "your client certificate ({}) gives no access to this relay",
+            certificate.subject
+        )),
+        error => refused(&error),
+    })
 }
 
 fn protocol(detection: Detection) -> Protocol {
@@ -91,7 +228,7 @@ async fn unsupported<S: AsyncRead + AsyncWrite + Unpin>(
     answer: &[u8],
 ) {
     context.metrics.refused(RefusalKind::Unsupported);
-    refuse(stream, answer).await;
+    refusal::close(stream, answer).await;
 }
 
 /// Reads until the protocol is known; a peer that has not shown one by `silent_at` is a person at a
@@ -119,24 +256,18 @@ async fn read_first<S: AsyncRead + Unpin>(
     }
 }
 
-/// Says `answer`, then closes so that it arrives: what the peer still sends is read and dropped for a moment.
-async fn refuse<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, answer: &[u8]) {
-    let told = async {
-        stream.write_all(answer).await?;
-        stream.shutdown().await?;
-        let mut sink = [0; 1024];
-        while stream.read(&mut sink).await? > 0 {}
-        io::Result::Ok(())
-    };
-    let _ = timeout_at(Instant::now() + REFUSAL_LINGER, told).await;
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use tokio::io::duplex;
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+    use rustls::pki_types::ServerName;
+    use tokio::io::{AsyncWriteExt, duplex};
+    use tokio_rustls::TlsConnector;
 
     use super::*;
+    use crate::tls::testing::{Authority, Client, Files};
 
     #[tokio::test(start_paused = true)]
     async fn silence_is_a_person_after_the_deadline_and_not_before() {
@@ -172,11 +303,65 @@ mod tests {
     #[tokio::test]
     async fn a_refused_peer_reads_the_whole_answer_though_it_never_stops_talking() {
         let (near, mut far) = duplex(64);
-        let refusing = tokio::spawn(refuse(near, TERMINAL_ANSWER));
+        let refusing = tokio::spawn(refusal::close(near, TERMINAL_ANSWER));
         let mut answer = Vec::new();
         far.read_to_end(&mut answer).await.unwrap();
         assert_eq!(answer, TERMINAL_ANSWER);
         drop(far);
         refusing.await.unwrap();
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn inside_tls_the_same_is_found(
+            start in prop_oneof![Just(""), Just("GET "), Just("Content-"), Just("PRI * HTTP/2.0"), Just("\u{16}\u{3}"), Just("PUT"), Just("CON")],
+            bytes in proptest::collection::vec(any::<u8>(), 0..40),
+            cuts in proptest::collection::vec(1usize..20, 1..8),
+        ) {
+            let said = [start.as_bytes(), &bytes].concat();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+            let authority = Authority::new("test");
+            let files = Files::new(&authority.server());
+            let tls = Tls::new(&files.config()).unwrap();
+            let (plain, inside) = runtime.block_on(async {
+                let (near, far) = duplex(1 << 14);
+                let plain = found(near, far, &said, &cuts).await;
+                let (near, far) = duplex(1 << 14);
+                let connector = TlsConnector::from(Client::default().trusting(&authority.pem));
+                let name = ServerName::try_from("localhost").unwrap();
+                let acceptor = tls.acceptor().unwrap();
+                let (near, far) = tokio::join!(acceptor.accept(near), connector.connect(name, far));
+                (plain, found(near.unwrap(), far.unwrap(), &said, &cuts).await)
+            });
+            prop_assert_eq!(plain, inside);
+        }
+    }
+
+    /// What is recognised when the peer says this in such pieces and closes, and what all of its bytes were.
+    async fn found<N, F>(
+        mut near: N,
+        mut far: F,
+        said: &[u8],
+        cuts: &[usize],
+    ) -> Option<(Detection, Vec<u8>)>
+    where
+        N: AsyncRead + AsyncWrite + Unpin,
+        F: AsyncWrite + Unpin,
+    {
+        let mut cuts = cuts.iter().cycle();
+        let mut rest = said;
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at((*cuts.next().unwrap()).min(rest.len()));
+            far.write_all(now).await.unwrap();
+            far.flush().await.unwrap();
+            rest = later;
+        }
+        far.shutdown().await.unwrap();
+        let patience = Instant::now() + Duration::from_secs(20);
+        let first = read_first(&mut near, patience).await.unwrap()?;
+        let mut all = first.bytes.to_vec();
+        near.read_to_end(&mut all).await.unwrap();
+        Some((first.detection, all))
     }
 }

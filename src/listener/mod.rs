@@ -4,6 +4,8 @@ mod arrival;
 pub mod detect;
 mod handshake;
 pub mod prefixed;
+mod refusal;
+mod wire;
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,6 +21,7 @@ pub use arrival::Arrival;
 
 use crate::session::Context;
 use crate::tcp;
+use crate::tls::Tls;
 
 /// Connections that the kernel holds while all permits are taken.
 const BACKLOG: u32 = 1024;
@@ -77,6 +80,7 @@ pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
 pub async fn run(
     listener: TcpListener,
     context: Arc<Context>,
+    tls: Arc<Tls>,
     permits: Arc<Semaphore>,
     advertised: Option<u16>,
 ) {
@@ -87,10 +91,10 @@ pub async fn run(
                 return;
             };
             let (stream, peer) = accept(&listener, &context).await;
-            let serving = context.clone();
+            let (serving, tls) = (context.clone(), tls.clone());
             // Owned by the tracker; ends by its own deadlines and by `abort`.
             context.shutdown.tasks.spawn(async move {
-                serve(serving, stream, peer, advertised).await;
+                serve(serving, tls, stream, peer, advertised).await;
                 drop(permit);
             });
         }
@@ -133,6 +137,7 @@ fn of_one_connection(error: &io::Error) -> bool {
 
 async fn serve(
     context: Arc<Context>,
+    tls: Arc<Tls>,
     stream: TcpStream,
     peer: SocketAddr,
     advertised: Option<u16>,
@@ -146,5 +151,8 @@ async fn serve(
         advertised_port: advertised,
         ..Arrival::plain(peer)
     };
-    handshake::serve(context, stream, arrival).await;
+    handshake::serve(context, &tls, stream, arrival).await;
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,6 +19,11 @@ impl<S> Prefixed<S> {
     pub fn new(prefix: Bytes, inner: S) -> Self {
         Self { prefix, inner }
     }
+
+    /// The stream itself.
+    pub fn get_ref(&self) -> &S {
+        &self.inner
+    }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Prefixed<S> {

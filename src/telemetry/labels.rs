@@ -21,13 +21,13 @@ macro_rules! labels {
 }
 
 labels! {
-    /// What the first bytes of a connection were.
+    /// What the first bytes of a connection were, inside TLS where it has it.
     Protocol {
         /// Relay's API or dashboard.
         Http = "http",
         /// Debugger client.
         Dap = "dap",
-        /// TLS ClientHello.
+        /// TLS that is not served, or that ended in its handshake.
         Tls = "tls",
         /// A person with `nc`.
         Terminal = "terminal",
@@ -142,6 +142,28 @@ labels! {
         /// Another path below `/relay/`.
         Unknown = "unknown",
         /// Refused before the path was looked at.
+        Refused = "refused",
+    }
+}
+
+labels! {
+    /// How a TLS handshake ended.
+    Handshake {
+        /// The connection is encrypted.
+        Ok = "ok",
+        /// No common ground, a certificate that is not accepted, or a client that left.
+        Failed = "failed",
+        /// Not done within `listen.handshake_timeout`.
+        Timeout = "timeout",
+    }
+}
+
+labels! {
+    /// What became of changed TLS files.
+    Reload {
+        /// New connections get what they hold.
+        Ok = "ok",
+        /// They are unusable; those from before stay.
         Refused = "refused",
     }
 }

@@ -21,13 +21,17 @@ pub enum LoggingError {
     Twice(Box<dyn std::error::Error + Send + Sync>),
 }
 
+/// rustls warns of what any client may send, as often as it likes; whatever ends a handshake is in the relay's own logs
+/// and metrics. `log.level` can say otherwise.
+const BY_DEFAULT: &str = "rustls=error";
+
 /// Sends the logs of this process to standard error.
 ///
 /// # Errors
 /// [`LoggingError`].
 pub fn init(log: &Log) -> Result<(), LoggingError> {
     let builder = fmt()
-        .with_env_filter(EnvFilter::try_new(&log.filter)?)
+        .with_env_filter(EnvFilter::try_new(format!("{BY_DEFAULT},{}", log.filter))?)
         .with_writer(io::stderr);
     match log.format {
         LogFormat::Text => builder

@@ -14,7 +14,8 @@ use prometheus::{
 };
 
 pub use super::labels::{
-    Direction, HeadOutcome, Outcome, Protocol, RefusalKind, Route, SessionProtocol,
+    Direction, Handshake, HeadOutcome, Outcome, Protocol, RefusalKind, Reload, Route,
+    SessionProtocol,
 };
 use crate::registry::{PollObserver, PollOutcome, Snapshot};
 
@@ -34,6 +35,9 @@ pub struct Metrics {
     head_requests: IntCounterVec,
     head_seconds: HistogramVec,
     http_requests: IntCounterVec,
+    tls_handshakes: IntCounterVec,
+    tls_reloads: IntCounterVec,
+    tls_not_after: GaugeVec,
 }
 
 impl Metrics {
@@ -50,7 +54,7 @@ impl Metrics {
                 IntCounterVec::new(
                     Opts::new(
                         "ray_relay_connections_total",
-                        "Accepted connections by the protocol of their first bytes.",
+                        "Accepted connections by the protocol of their first bytes, inside TLS where they have it.",
                     ),
                     &["protocol"],
                 )?,
@@ -157,6 +161,36 @@ impl Metrics {
                     &["route", "class"],
                 )?,
             )?,
+            tls_handshakes: register(
+                r,
+                IntCounterVec::new(
+                    Opts::new(
+                        "ray_relay_tls_handshakes_total",
+                        "TLS handshakes, by how they ended.",
+                    ),
+                    &["outcome"],
+                )?,
+            )?,
+            tls_reloads: register(
+                r,
+                IntCounterVec::new(
+                    Opts::new(
+                        "ray_relay_tls_reloads_total",
+                        "Changes of the TLS files. Refused: they are unusable, and the ones from before stay in use.",
+                    ),
+                    &["outcome"],
+                )?,
+            )?,
+            tls_not_after: register(
+                r,
+                GaugeVec::new(
+                    Opts::new(
+                        "ray_relay_tls_certificate_not_after_seconds",
+                        "When the relay's certificate expires, in seconds since 1970. Missing without TLS.",
+                    ),
+                    &[],
+                )?,
+            )?,
             registry: registry.clone(),
         };
         let build = register(
@@ -247,6 +281,28 @@ impl Metrics {
         self.http_requests
             .with_label_values(&[route.label(), class])
             .inc();
+    }
+
+    /// A TLS handshake ended.
+    pub fn tls_handshake(&self, outcome: Handshake) {
+        self.tls_handshakes
+            .with_label_values(&[outcome.label()])
+            .inc();
+    }
+
+    /// The TLS files had changed.
+    pub fn tls_reload(&self, outcome: Reload) {
+        self.tls_reloads.with_label_values(&[outcome.label()]).inc();
+    }
+
+    /// The certificate in use is valid until `expires`.
+    pub fn tls_certificate(&self, expires: SystemTime) {
+        let since_1970 = expires
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
+        self.tls_not_after
+            .with_label_values::<&str>(&[])
+            .set(since_1970.as_secs_f64());
     }
 
     /// All families in Prometheus' text format, the registry's as of `snapshot`.

@@ -2,6 +2,7 @@
 //!
 //! | module | what it needs |
 //! |---|---|
+//! | `tls` | nothing, and sslscan for one test |
 //! | `loopback` | Python and the network once (a virtual environment under `target/`) |
 //! | `isolation`, `sessions`, `kinds`, `faults`, `tools`, `advertise`, `token`, `advertise` | also root, iproute2 and util-linux (network namespaces) |
 //!
@@ -17,5 +18,6 @@ mod kinds;
 mod loopback;
 mod sessions;
 mod support;
+mod tls;
 mod token;
 mod tools;

@@ -28,7 +28,7 @@ with {\"rayRelay\": {\"breakpoint\": ID}}: `ray-relay launch-config --breakpoint
 Exit codes: 0 done, 69 the relay cannot be reached.";
 
 pub(super) async fn run(args: ListArgs) -> Result<(), Error> {
-    let client = RelayClient::new(args.relay.relay)?;
+    let client = RelayClient::new(args.relay)?;
     if args.watch {
         return watch::run(&client, args.json, args.ended).await;
     }

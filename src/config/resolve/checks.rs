@@ -30,6 +30,7 @@ impl Resolver {
                 "a connection that says nothing would be closed before it is taken for a terminal",
             );
         }
+        self.check_tls(&config.tls);
         let registry = &config.registry;
         for (key, value) in [
             ("registry.backoff_max", registry.backoff_max),

@@ -55,6 +55,7 @@ impl Resolver {
         self.duration("listen", "drain_timeout", &mut listen.drain_timeout, DAY);
 
         self.auth(&mut config.auth);
+        config.tls = self.tls();
 
         let registry = &mut config.registry;
         let shortest_poll = Duration::from_millis(100);

@@ -138,7 +138,7 @@ fn flags_go_over_the_environment_over_the_file_over_defaults() {
 
 #[test]
 fn every_scalar_key_can_be_given_in_the_environment() {
-    let value = |key: &str| match key {
+    let other = |key: &str| match key {
         "address" => "127.0.0.1:7000",
         "insecure_no_auth" | "locations" | "allow_terminate" | "metrics_open" => "true",
         "max_connections" | "max_event_streams" | "throttle_after" => "7",
@@ -157,9 +157,19 @@ fn every_scalar_key_can_be_given_in_the_environment() {
         "silence" => "1500ms",
         _ => "11s",
     };
+    let value = |section: &str, key: &str| match (section, key) {
+        // The files are looked at where TLS is on.
+        ("tls", "mode" | "client_auth") => "off",
+        ("tls", "min_version") => "1.3",
+        ("tls", _) => "/etc/tls/file.pem",
+        (_, key) => other(key),
+    };
     let environment: Vec<(String, &str)> = SECTIONS
         .iter()
-        .flat_map(|(section, keys)| keys.iter().map(|key| (variable(section, key), value(key))))
+        .flat_map(|(section, keys)| {
+            keys.iter()
+                .map(|key| (variable(section, key), value(section, key)))
+        })
         .collect();
     let environment: Vec<(&str, &str)> = environment
         .iter()

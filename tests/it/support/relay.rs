@@ -42,6 +42,16 @@ impl Relay {
         Self::start(command)
     }
 
+    /// On loopback, with a head that is nowhere: for what needs no cluster. `args` follow `serve`.
+    pub(crate) fn alone(args: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ray-relay"));
+        command
+            .args(["serve", "--ray-address", "http://127.0.0.1:1"])
+            .args(["--listen", "127.0.0.1:0"])
+            .args(args);
+        Self::start(command)
+    }
+
     /// Waits for the line of its log that says where it listens.
     fn start(mut command: Command) -> Self {
         let dir = tempfile::tempdir().unwrap();

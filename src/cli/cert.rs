@@ -1,0 +1,244 @@
+//! `ray-relay cert`: a certificate for a first try.
+//!
+//! Writes two files and contacts nobody. A certificate that signs itself is trusted by those alone who are given it,
+//! which is what `--ca-file` and its like are for.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use clap::{Args, Subcommand};
+use rcgen::{
+    CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
+    SerialNumber,
+};
+use zeroize::Zeroizing;
+
+use super::Error as CommandError;
+
+pub(super) const AFTER_HELP: &str = "\
+Examples:
+  ray-relay cert self-signed --out tls --host relay.example.com
+  ray-relay serve --tls-cert tls/cert.pem --tls-key tls/key.pem";
+
+/// Names that it is for in any case: the near end of `kubectl port-forward` and `ssh -L`.
+const ALWAYS: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
+
+/// Clocks differ: valid from so long ago.
+const BEFORE: Duration = Duration::from_secs(3600);
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// `cert`
+#[derive(Debug, Args)]
+pub struct CertArgs {
+    /// What to make.
+    #[command(subcommand)]
+    command: Make,
+}
+
+#[derive(Debug, Subcommand)]
+enum Make {
+    /// Write cert.pem and key.pem: a certificate that signs itself, and its private key
+    SelfSigned(SelfSignedArgs),
+}
+
+/// `cert self-signed`
+#[derive(Debug, Args)]
+struct SelfSignedArgs {
+    /// Folder for cert.pem and key.pem; made where it is missing
+    #[arg(long, value_name = "DIR", default_value = ".", value_hint = clap::ValueHint::DirPath)]
+    out: PathBuf,
+    /// Name or IP address by which clients reach the relay, besides localhost, 127.0.0.1 and ::1;
+    /// once for each
+    #[arg(long, value_name = "NAME", value_parser = host)]
+    host: Vec<String>,
+    /// How long it is valid. Browsers on macOS take at most 825 days
+    #[arg(long, value_name = "N", default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=3650))]
+    days: u32,
+    /// Overwrite cert.pem and key.pem
+    #[arg(long)]
+    force: bool,
+}
+
+/// Why there is no certificate.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file of that name is there.
+    #[error("{0} is there already; choose another folder with --out, or overwrite it with --force")]
+    Exists(PathBuf),
+    /// The system refuses.
+    #[error("cannot write {path}: {cause}")]
+    Write {
+        /// Which file or folder.
+        path: PathBuf,
+        /// The system's words.
+        cause: io::Error,
+    },
+    /// The library does.
+    #[error("cannot make a certificate: {0}")]
+    Make(#[from] rcgen::Error),
+}
+
+pub(super) fn run(args: CertArgs) -> Result<(), CommandError> {
+    let Make::SelfSigned(args) = args.command;
+    let names = names(args.host);
+    let (cert, key) = make(&names, args.days).map_err(Error::Make)?;
+    let (cert_path, key_path) = (args.out.join("cert.pem"), args.out.join("key.pem"));
+    store(
+        &args.out,
+        &[(&key_path, &key, 0o600), (&cert_path, &cert, 0o644)],
+        args.force,
+    )?;
+    let (cert, key) = (cert_path.display(), key_path.display());
+    writeln!(
+        io::stdout().lock(),
+        "\
+Wrote {cert}, a certificate for {} that is valid for {} days,
+and {key}, its private key: keep that file to the relay.
+
+Serve with them:
+  ray-relay serve --tls-cert {cert} --tls-key {key}
+
+Clients have to be told to trust {cert}:
+  ray-relay list --relay https://localhost:5678 --ca-file {cert}
+  curl --cacert {cert} https://localhost:5678/relay/v1/breakpoints
+  REQUESTS_CA_BUNDLE={cert} ray list workers --address https://localhost:5678",
+        names.join(", "),
+        args.days,
+    )?;
+    Ok(())
+}
+
+fn names(more: Vec<String>) -> Vec<String> {
+    let mut names: Vec<String> = ALWAYS.map(str::to_owned).into();
+    for name in more {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// PEM of a certificate and of its key.
+fn make(
+    names: &[String],
+    days: u32,
+) -> Result<(Zeroizing<String>, Zeroizing<String>), rcgen::Error> {
+    let now = SystemTime::now();
+    let key = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256)?;
+    let mut params = CertificateParams::new(names)?;
+    params.not_before = (now - BEFORE).into();
+    params.not_after = (now + days * DAY).into();
+    // Browsers keep certificates apart by issuer and number.
+    params.serial_number = Some(SerialNumber::from(rand::random::<u64>() >> 1));
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params
+        .distinguished_name
+        .push(DnType::CommonName, "ray-relay, self-signed");
+    // Not an authority: whoever trusts it, and loses its key, is not to trust certificates for other names.
+    params.is_ca = IsCa::ExplicitNoCa;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let cert = params.self_signed(&key)?;
+    Ok((
+        Zeroizing::new(cert.pem()),
+        Zeroizing::new(key.serialize_pem()),
+    ))
+}
+
+/// Writes all of `files` (path, text, mode) to `folder`; unless by `force`, none where one of them exists.
+fn store(folder: &Path, files: &[(&PathBuf, &str, u32)], force: bool) -> Result<(), Error> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |cause| Error::Write { path, cause }
+    };
+    fs::create_dir_all(folder).map_err(failed(folder))?;
+    for (path, ..) in files {
+        if !force && path.symlink_metadata().is_ok() {
+            return Err(Error::Exists(path.to_path_buf()));
+        }
+    }
+    for (path, text, mode) in files {
+        // With --force under another name first: a relay may be reading the old file, whose mode may be another too.
+        let new = match force {
+            true => {
+                let mut name = path.as_os_str().to_owned();
+                name.push(format!(".{:08x}", rand::random::<u32>()));
+                PathBuf::from(name)
+            }
+            false => path.to_path_buf(),
+        };
+        let written = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(*mode)
+            .open(&new)
+            .and_then(|mut file| {
+                file.write_all(text.as_bytes())?;
+                file.sync_all()
+            });
+        let placed = written.and_then(|()| {
+            if force {
+                fs::rename(&new, path)
+            } else {
+                Ok(())
+            }
+        });
+        placed.map_err(failed(path))?;
+    }
+    Ok(())
+}
+
+/// A name or an address alone.
+fn host(text: &str) -> Result<String, String> {
+    let text = text.trim_start_matches('[').trim_end_matches(']');
+    if text.parse::<IpAddr>().is_ok() {
+        return Ok(text.to_owned());
+    }
+    let name = text.strip_prefix("*.").unwrap_or(text);
+    let label = |label: &str| {
+        !label.is_empty()
+            && label.len() <= 63
+            && label
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+    };
+    if name.len() <= 253 && name.split('.').all(label) {
+        Ok(text.to_ascii_lowercase())
+    } else {
+        Err("a host name or an IP address alone: no scheme, no port, no path".to_owned())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_names_or_addresses_alone() {
+        for (given, taken) in [
+            ("Relay.Example.com", "relay.example.com"),
+            ("*.example.com", "*.example.com"),
+            ("[fd00::1]", "fd00::1"),
+            ("10.0.0.1", "10.0.0.1"),
+        ] {
+            assert_eq!(host(given).as_deref(), Ok(taken));
+        }
+        for given in [
+            "",
+            "https://relay",
+            "relay:5678",
+            "a/b",
+            "a..b",
+            "*",
+            "ä.example",
+        ] {
+            assert!(host(given).is_err(), "{given}");
+        }
+    }
+}

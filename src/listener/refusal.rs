@@ -1,0 +1,168 @@
+//! Connections that are not served, and how each is told so in the words of its own protocol.
+//!
+//! Called by [`super::handshake`] before anything else has looked at the connection. Nothing here reaches a worker.
+
+use std::io;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::{Instant, timeout_at};
+use tracing::debug;
+
+use super::detect::Detection;
+use crate::dap::conversation::Conversation;
+use crate::dap::message::Request;
+use crate::dap::refusal::refuse as refuse_request;
+use crate::session::Context;
+use crate::telemetry::metrics::RefusalKind;
+
+/// How long a refused connection may take to read the answer and close.
+const REFUSAL_LINGER: Duration = Duration::from_secs(2);
+
+/// TLS alert record, fatal, `handshake_failure` (RFC 8446 section 6): what a server says that will not do TLS with you.
+pub(super) const TLS_ALERT: &[u8] = &[0x15, 0x03, 0x01, 0x00, 0x02, 0x02, 0x28];
+
+/// HTTP/2: an empty SETTINGS frame, which a server has to begin with (RFC 9113 section 3.4).
+const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
+
+/// INADEQUATE_SECURITY (RFC 9113 section 7).
+const INADEQUATE_SECURITY: u8 = 0x0c;
+
+/// Why somebody is not served.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// Plain text, where only TLS is taken.
+    Plaintext,
+    /// A client certificate that stands for nobody here, in a sentence.
+    Certificate(String),
+}
+
+/// What a refused peer speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Speaks {
+    Http1,
+    Http2,
+    Dap,
+    Tls,
+    Text,
+}
+
+impl Speaks {
+    pub(super) fn of(detection: Detection, first: &[u8], alpn: Option<&[u8]>) -> Self {
+        match detection {
+            Detection::Http if alpn == Some(b"h2") || first.starts_with(b"PRI ") => Self::Http2,
+            Detection::Http => Self::Http1,
+            Detection::Dap => Self::Dap,
+            Detection::Tls => Self::Tls,
+            Detection::Terminal | Detection::Unknown => Self::Text,
+        }
+    }
+}
+
+impl Refused {
+    /// For the client: what is wrong and what to do.
+    fn sentence(&self, speaks: Speaks) -> String {
+        match (self, speaks) {
+            (Self::Certificate(sentence), _) => sentence.clone(),
+            (Self::Plaintext, Speaks::Http1 | Speaks::Http2) => {
+                "this relay takes TLS alone: use https:// instead of http://".to_owned()
+            }
+            (Self::Plaintext, Speaks::Dap) => {
+                "this relay takes TLS alone, which editors do not speak themselves: attach through something on this machine that adds it, \
+                 such as `socat TCP-LISTEN:5678,bind=127.0.0.1,reuseaddr,fork OPENSSL:RELAY:5678,cafile=CA.pem`"
+                    .to_owned()
+            }
+            (Self::Plaintext, Speaks::Tls | Speaks::Text) => {
+                "this relay takes TLS alone: use `openssl s_client -quiet -connect HOST:PORT` or `ncat --ssl HOST PORT`"
+                    .to_owned()
+            }
+        }
+    }
+
+    /// Status line and what belongs to it.
+    fn status(&self) -> &'static str {
+        match self {
+            // RFC 9110 section 15.5.22.
+            Self::Plaintext => {
+                "426 Upgrade Required\r\nupgrade: TLS/1.2\r\nconnection: upgrade, close"
+            }
+            Self::Certificate(_) => "403 Forbidden\r\nconnection: close",
+        }
+    }
+}
+
+/// Tells the peer so in its own protocol, and closes.
+pub(super) async fn tell<S>(
+    context: &Context,
+    stream: S,
+    speaks: Speaks,
+    refused: &Refused,
+    deadline: Instant,
+) where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    debug!(?speaks, ?refused, "connection refused");
+    context.metrics.refused(RefusalKind::Forbidden);
+    let sentence = refused.sentence(speaks);
+    match speaks {
+        Speaks::Http1 => close(stream, http1(refused, &sentence).as_bytes()).await,
+        Speaks::Http2 => close(stream, &http2(&sentence)).await,
+        Speaks::Dap => dap(context, stream, &sentence, deadline).await,
+        Speaks::Tls => close(stream, TLS_ALERT).await,
+        Speaks::Text => close(stream, format!("ray-relay: {sentence}\r\n").as_bytes()).await,
+    }
+}
+
+/// The whole answer, whatever was asked.
+fn http1(refused: &Refused, sentence: &str) -> String {
+    let body = format!("{}\n", serde_json::json!({ "error": sentence }));
+    format!(
+        "HTTP/1.1 {}\r\ncontent-type: application/json\r\ncache-control: no-store\r\ncontent-length: {}\r\n\r\n{body}",
+        refused.status(),
+        body.len()
+    )
+}
+
+/// GOAWAY with the sentence as its debug data: no request is looked at.
+fn http2(sentence: &str) -> Vec<u8> {
+    let mut payload = vec![0, 0, 0, 0, 0, 0, 0, INADEQUATE_SECURITY];
+    payload.extend_from_slice(sentence.as_bytes());
+    let mut answer = SETTINGS.to_vec();
+    let length = u32::try_from(payload.len())
+        .unwrap_or_default()
+        .to_be_bytes();
+    answer.extend_from_slice(&length[1..]);
+    answer.extend_from_slice(&[7, 0, 0, 0, 0, 0]);
+    answer.extend_from_slice(&payload);
+    answer
+}
+
+/// Fails the first request, because a client shows nothing for a bare close.
+async fn dap<S>(context: &Context, stream: S, sentence: &str, deadline: Instant)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut client = Conversation::new(stream, context.config.dap.max_handshake_frame);
+    let first = async {
+        loop {
+            if let Some(request) = Request::read(&mut client.read().await.ok()?) {
+                return Some(request);
+            }
+        }
+    };
+    if let Ok(Some(request)) = timeout_at(deadline, first).await {
+        refuse_request(client, &request, sentence).await;
+    }
+}
+
+/// Says `answer`, then closes so that it arrives: what the peer still sends is read and dropped for a moment.
+pub(super) async fn close<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, answer: &[u8]) {
+    let told = async {
+        stream.write_all(answer).await?;
+        stream.shutdown().await?;
+        let mut sink = [0; 1024];
+        while stream.read(&mut sink).await? > 0 {}
+        io::Result::Ok(())
+    };
+    let _ = timeout_at(Instant::now() + REFUSAL_LINGER, told).await;
+}

@@ -1,0 +1,117 @@
+//! A client's connection, plain or inside TLS, as one type for whatever is spoken on it.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
+
+use super::prefixed::Prefixed;
+
+/// Bytes of the protocol. The TLS state is on the heap: most of its size would otherwise be part of every connection.
+#[derive(Debug)]
+pub(super) enum Wire {
+    Plain(TcpStream),
+    Encrypted(Box<TlsStream<Prefixed<TcpStream>>>),
+}
+
+impl Wire {
+    /// The connection below.
+    pub(super) fn tcp(&self) -> &TcpStream {
+        match self {
+            Self::Plain(stream) => stream,
+            Self::Encrypted(stream) => stream.get_ref().0.get_ref(),
+        }
+    }
+}
+
+/// Says the goodbye of TLS however the session ended, without waiting: to a client of TLS a bare end is an error.
+impl Drop for Wire {
+    fn drop(&mut self) {
+        let Self::Encrypted(stream) = self else {
+            return;
+        };
+        let (below, session) = stream.get_mut();
+        session.send_close_notify();
+        let mut now = Now(below.get_ref());
+        while session.wants_write() && session.write_tls(&mut now).is_ok_and(|sent| sent > 0) {}
+    }
+}
+
+/// Writes what the system takes at once.
+struct Now<'a>(&'a TcpStream);
+
+impl io::Write for Now<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.try_write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Encrypted(stream) => match ready!(Pin::new(stream).poll_read(cx, buf)) {
+                // Closed without the goodbye of TLS, as many clients do. Each protocol here says itself where a message
+                // ends, so whoever cuts the connection can only make one that is seen to be cut.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Poll::Ready(Ok(())),
+                read => Poll::Ready(read),
+            },
+        }
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
+            Self::Encrypted(stream) => Pin::new(stream).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Self::Encrypted(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Plain(stream) => stream.is_write_vectored(),
+            Self::Encrypted(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Encrypted(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Encrypted(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}

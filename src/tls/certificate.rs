@@ -1,0 +1,83 @@
+//! Who a client is by its certificate, which rustls has verified already.
+
+use std::time::SystemTime;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::material::system_time;
+
+/// Longest name that is taken. A SPIFFE id may have 2048 bytes; a policy with such names is not written by hand.
+const LONGEST_NAME: usize = 512;
+
+/// What a verified client certificate says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Certificate {
+    /// The name: the first URI of the subject alternative names, else the first e-mail address, else the first DNS name.
+    pub subject: String,
+    /// SHA-256 of the certificate, in lower-case hex.
+    pub fingerprint: String,
+    /// When its time is over.
+    pub expires: SystemTime,
+}
+
+/// The certificate has no subject alternative name that can stand for somebody. `Display` is a sentence for the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "your client certificate names nobody: it needs a subject alternative name (a URI such as spiffe://…, an e-mail address or a DNS name)"
+)]
+pub struct NobodyNamed;
+
+impl Certificate {
+    /// Reads the DER of a certificate that was verified.
+    ///
+    /// # Errors
+    /// [`NobodyNamed`].
+    pub fn read(der: &[u8]) -> Result<Self, NobodyNamed> {
+        let (_, certificate) = X509Certificate::from_der(der).map_err(|_| NobodyNamed)?;
+        let names = certificate
+            .subject_alternative_name()
+            .ok()
+            .flatten()
+            .ok_or(NobodyNamed)?;
+        let names = &names.value.general_names;
+        // Not the next best: whoever may put strange bytes into a name is not to choose which of them counts.
+        let invalid = |name: &GeneralName<'_>| matches!(name, GeneralName::Invalid(..));
+        if names.iter().any(invalid) {
+            return Err(NobodyNamed);
+        }
+        let first = |wanted: fn(&GeneralName<'_>) -> Option<String>| names.iter().find_map(wanted);
+        let subject = first(|name| match name {
+            GeneralName::URI(uri) => Some((*uri).to_owned()),
+            _ => None,
+        })
+        .or_else(|| {
+            first(|name| match name {
+                GeneralName::RFC822Name(address) => Some((*address).to_owned()),
+                _ => None,
+            })
+        })
+        .or_else(|| {
+            first(|name| match name {
+                GeneralName::DNSName(name) => Some((*name).to_owned()),
+                _ => None,
+            })
+        })
+        .ok_or(NobodyNamed)?;
+        let readable = subject.bytes().all(|byte| byte.is_ascii_graphic());
+        if subject.is_empty() || subject.len() > LONGEST_NAME || !readable {
+            return Err(NobodyNamed);
+        }
+        let fingerprint = digest(&SHA256, der);
+        Ok(Self {
+            subject,
+            fingerprint: fingerprint
+                .as_ref()
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect(),
+            expires: system_time(certificate.validity().not_after),
+        })
+    }
+}

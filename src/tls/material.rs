@@ -1,0 +1,453 @@
+//! What the files of `[tls]` hold, read and checked: certificate chain, key, and what client certificates are held to.
+//!
+//! Called at start and after each change of the files, and by `check-config`. Invariant: a [`Material`] is one with
+//! which connections can be served; everything that stands against it is reported at once.
+
+use std::fmt;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use rustls::pki_types::{
+    CertificateDer, CertificateRevocationListDer, PrivateKeyDer, PrivatePkcs1KeyDer,
+    PrivatePkcs8KeyDer, PrivateSec1KeyDer,
+};
+use rustls::{RootCertStore, ServerConfig};
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate};
+use zeroize::Zeroizing;
+
+use super::server;
+use crate::config::{ClientAuth, Tls};
+
+/// Longest file that is read: a bundle of all public authorities has 0.3 MiB.
+const LONGEST_FILE: u64 = 4 << 20;
+
+/// One of the files of `[tls]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum File {
+    Cert,
+    Key,
+    ClientCa,
+    ClientCrl,
+}
+
+/// A file with which nobody can be served. `Display` is a sentence for the operator.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Unusable {
+    file: File,
+    path: PathBuf,
+    fault: Fault,
+}
+
+/// What is wrong with a file. `Display` follows its path.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// The system's words.
+    #[error("cannot be read: {0}")]
+    Unreadable(String),
+    /// Not text with `-----BEGIN`.
+    #[error("is not PEM text")]
+    NotPem,
+    /// PEM, without what it is named for.
+    #[error("holds no {wanted}{}", but(.found))]
+    Missing {
+        /// What was looked for.
+        wanted: &'static str,
+        /// Labels of the blocks that are there instead.
+        found: Vec<String>,
+    },
+    /// The key wants a passphrase.
+    #[error("holds an encrypted private key")]
+    Encrypted,
+    /// Several keys.
+    #[error("holds more than one private key")]
+    SeveralKeys,
+    /// Not what its label says.
+    #[error("holds a {what} that is not understood: {why}")]
+    Malformed {
+        /// What it should be.
+        what: &'static str,
+        /// Words of the parser.
+        why: String,
+    },
+    /// Key and certificate are no pair.
+    #[error("holds a key that does not fit the first certificate of tls.cert_file")]
+    Mismatch,
+}
+
+fn but(found: &[String]) -> String {
+    match found {
+        [] => String::new(),
+        labels => format!(", but {}", labels.join(", ")),
+    }
+}
+
+impl File {
+    fn key(self) -> &'static str {
+        match self {
+            Self::Cert => "tls.cert_file",
+            Self::Key => "tls.key_file",
+            Self::ClientCa => "tls.client_ca_file",
+            Self::ClientCrl => "tls.client_crl_file",
+        }
+    }
+
+    fn expected(self) -> &'static str {
+        match self {
+            Self::Cert => {
+                "a PEM file with the relay's certificate first, then the intermediate ones"
+            }
+            Self::Key => "a PEM file with the private key of the first certificate, not encrypted",
+            Self::ClientCa => "a PEM file with the authorities of client certificates",
+            Self::ClientCrl => "a PEM file with certificate revocation lists",
+        }
+    }
+}
+
+impl Unusable {
+    fn new(file: File, path: &Path, fault: Fault) -> Self {
+        Self {
+            file,
+            path: path.to_owned(),
+            fault,
+        }
+    }
+
+    /// The key that names the file: `tls.cert_file`.
+    pub fn key(&self) -> &'static str {
+        self.file.key()
+    }
+
+    /// The path and what is wrong with it.
+    pub fn found(&self) -> String {
+        format!("{}, which {}", self.path.display(), self.fault)
+    }
+
+    /// What would be right.
+    pub fn expected(&self) -> &'static str {
+        self.file.expected()
+    }
+
+    /// The next step.
+    pub fn hint(&self) -> String {
+        let path = self.path.display();
+        match (&self.fault, self.file) {
+            (Fault::Encrypted, _) => {
+                format!("write it without a passphrase: openssl pkey -in {path} -out plain.pem")
+            }
+            (Fault::Mismatch, _) => {
+                "the relay's own certificate has to come before the intermediate ones, and both files have to be of the same renewal".to_owned()
+            }
+            (Fault::Missing { found, .. }, File::Cert)
+                if found.iter().any(|label| label.ends_with("PRIVATE KEY")) =>
+            {
+                "perhaps tls.cert_file and tls.key_file are swapped".to_owned()
+            }
+            (Fault::Missing { found, .. }, File::Key)
+                if found.iter().any(|label| label == "CERTIFICATE") =>
+            {
+                "perhaps tls.cert_file and tls.key_file are swapped, or the key is in a file of its own"
+                    .to_owned()
+            }
+            (Fault::NotPem, _) => {
+                format!("for DER: openssl x509 -inform der -in {path}, or openssl pkey for a key")
+            }
+            (Fault::Unreadable(_), _) => {
+                "the relay has to be able to read it, as the user that it runs as".to_owned()
+            }
+            (Fault::SeveralKeys, _) => "keep the one of the relay's certificate".to_owned(),
+            (Fault::Missing { .. } | Fault::Malformed { .. }, File::ClientCrl) => {
+                "make PEM of it: openssl crl -inform der -in FILE".to_owned()
+            }
+            (Fault::Missing { .. } | Fault::Malformed { .. }, _) => {
+                "`ray-relay cert self-signed` makes a pair that works, for comparison".to_owned()
+            }
+        }
+    }
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}; {}", self.key(), self.found(), self.hint())
+    }
+}
+
+impl std::error::Error for Unusable {}
+
+/// Everything that serving needs of the files.
+#[derive(Debug)]
+pub struct Material {
+    server: Arc<ServerConfig>,
+    names: String,
+    not_before: ASN1Time,
+    not_after: ASN1Time,
+}
+
+impl Material {
+    /// Reads the files that `config` names. Blocks.
+    ///
+    /// # Errors
+    /// Every file that is unusable; at least one.
+    pub fn load(config: &Tls) -> Result<Self, Vec<Unusable>> {
+        let mut faults = Vec::new();
+        let chain = part(
+            &mut faults,
+            File::Cert,
+            config.cert_file.as_deref(),
+            |path| {
+                let chain = certificates(path)?;
+                let leaf = leaf(chain.first().map_or(&[][..], |first| first))?;
+                Ok((chain, leaf))
+            },
+        );
+        let key = part(
+            &mut faults,
+            File::Key,
+            config.key_file.as_deref(),
+            private_key,
+        );
+        let mut clients = None;
+        if config.client_auth != ClientAuth::Off {
+            let roots = part(
+                &mut faults,
+                File::ClientCa,
+                config.client_ca_file.as_deref(),
+                authorities,
+            );
+            let lists = match config.client_crl_file.as_deref() {
+                Some(path) => part(&mut faults, File::ClientCrl, Some(path), revocation_lists),
+                None => Some(Vec::new()),
+            };
+            clients = roots.zip(lists);
+        }
+        let (Some((chain, leaf)), Some(key), true) = (chain, key, faults.is_empty()) else {
+            return Err(faults);
+        };
+        let unusable = |file: File, path: &Option<PathBuf>, fault: Fault| {
+            vec![Unusable::new(
+                file,
+                path.as_deref().unwrap_or(Path::new("")),
+                fault,
+            )]
+        };
+        let key = server::certified(chain, key).map_err(|error| {
+            let fault = match error {
+                rustls::Error::InconsistentKeys(_) => Fault::Mismatch,
+                error => malformed("private key", error),
+            };
+            unusable(File::Key, &config.key_file, fault)
+        })?;
+        let verifier = clients
+            .map(|(roots, lists)| {
+                let required = config.client_auth == ClientAuth::Required;
+                server::client_verifier(roots, lists, required)
+            })
+            .transpose()
+            .map_err(|error| {
+                let fault = malformed("certificate revocation list", error);
+                unusable(File::ClientCrl, &config.client_crl_file, fault)
+            })?;
+        let server = server::config(key, verifier, config.min_version)
+            .map_err(|error| unusable(File::Key, &config.key_file, malformed("key", error)))?;
+        Ok(Self {
+            server,
+            names: leaf.names,
+            not_before: leaf.not_before,
+            not_after: leaf.not_after,
+        })
+    }
+
+    /// The names in the certificate, for logs.
+    pub(super) fn names(&self) -> &str {
+        &self.names
+    }
+
+    /// The end of the certificate's time, for logs.
+    pub(super) fn valid_until(&self) -> String {
+        self.not_after.to_string()
+    }
+
+    /// The end of the certificate's time.
+    pub(super) fn expires(&self) -> SystemTime {
+        system_time(self.not_after)
+    }
+
+    /// Why a client would not take the certificate now.
+    pub(super) fn out_of_time(&self) -> Option<String> {
+        let now = ASN1Time::now();
+        if now > self.not_after {
+            return Some(format!("expired at {}", self.not_after));
+        }
+        (now < self.not_before).then(|| format!("is valid from {} on", self.not_before))
+    }
+
+    /// For rustls.
+    pub(super) fn into_server(self) -> Arc<ServerConfig> {
+        self.server
+    }
+}
+
+/// What of the first certificate is told to people.
+struct Leaf {
+    names: String,
+    not_before: ASN1Time,
+    not_after: ASN1Time,
+}
+
+/// Before 1970 is as good as 1970 here.
+pub(super) fn system_time(time: ASN1Time) -> SystemTime {
+    let seconds = u64::try_from(time.timestamp()).unwrap_or_default();
+    SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+}
+
+fn part<T>(
+    faults: &mut Vec<Unusable>,
+    file: File,
+    path: Option<&Path>,
+    read: impl FnOnce(&Path) -> Result<T, Fault>,
+) -> Option<T> {
+    let path = path.unwrap_or(Path::new(""));
+    match read(path) {
+        Ok(part) => Some(part),
+        Err(fault) => {
+            faults.push(Unusable::new(file, path, fault));
+            None
+        }
+    }
+}
+
+fn malformed(what: &'static str, why: impl fmt::Display) -> Fault {
+    Fault::Malformed {
+        what,
+        why: why.to_string(),
+    }
+}
+
+/// The PEM blocks of a file. Erased when dropped: one may be a key.
+fn blocks(path: &Path) -> Result<Vec<Block>, Fault> {
+    let unreadable = |error: std::io::Error| Fault::Unreadable(error.to_string());
+    let mut text = Zeroizing::new(Vec::new());
+    let file = std::fs::File::open(path).map_err(unreadable)?;
+    let metadata = file.metadata().map_err(unreadable)?;
+    if metadata.len() > LONGEST_FILE {
+        return Err(Fault::Unreadable("it is longer than 4 MiB".to_owned()));
+    }
+    // Not grown while reading, which would leave copies behind.
+    text.reserve_exact(usize::try_from(metadata.len()).unwrap_or_default() + 1);
+    file.take(LONGEST_FILE)
+        .read_to_end(&mut text)
+        .map_err(unreadable)?;
+    let blocks = pem::parse_many(&*text).map_err(|_| Fault::NotPem)?;
+    if blocks.is_empty() {
+        return Err(Fault::NotPem);
+    }
+    Ok(blocks
+        .into_iter()
+        .map(|block| Block {
+            label: block.tag().to_owned(),
+            // The old form says so in a header, the new one in the label.
+            encrypted: block.tag() == "ENCRYPTED PRIVATE KEY"
+                || block
+                    .headers()
+                    .get("Proc-Type")
+                    .is_some_and(|kind| kind.contains("ENCRYPTED")),
+            der: Zeroizing::new(block.into_contents()),
+        })
+        .collect())
+}
+
+struct Block {
+    label: String,
+    encrypted: bool,
+    der: Zeroizing<Vec<u8>>,
+}
+
+/// The contents of all blocks called `label`; at least one.
+fn labelled(path: &Path, label: &str, wanted: &'static str) -> Result<Vec<Vec<u8>>, Fault> {
+    let (found, others): (Vec<_>, Vec<_>) = blocks(path)?
+        .into_iter()
+        .partition(|block| block.label == label);
+    if found.is_empty() {
+        return Err(Fault::Missing {
+            wanted,
+            found: others.into_iter().map(|block| block.label).collect(),
+        });
+    }
+    Ok(found.into_iter().map(|block| block.der.to_vec()).collect())
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Fault> {
+    let found = labelled(path, "CERTIFICATE", "certificate")?;
+    Ok(found.into_iter().map(Into::into).collect())
+}
+
+fn leaf(der: &[u8]) -> Result<Leaf, Fault> {
+    let (_, certificate) =
+        X509Certificate::from_der(der).map_err(|error| malformed("certificate", error))?;
+    let names = certificate.subject_alternative_name().ok().flatten();
+    let names = names.map(|names| {
+        let shown = names
+            .value
+            .general_names
+            .iter()
+            .filter_map(|name| match name {
+                GeneralName::DNSName(name) => Some((*name).to_owned()),
+                GeneralName::IPAddress(bytes) => match <[u8; 4]>::try_from(*bytes) {
+                    Ok(v4) => Some(std::net::Ipv4Addr::from(v4).to_string()),
+                    Err(_) => {
+                        let v6 = <[u8; 16]>::try_from(*bytes).ok()?;
+                        Some(std::net::Ipv6Addr::from(v6).to_string())
+                    }
+                },
+                _ => None,
+            });
+        shown.collect::<Vec<_>>().join(", ")
+    });
+    Ok(Leaf {
+        names: names.unwrap_or_default(),
+        not_before: certificate.validity().not_before,
+        not_after: certificate.validity().not_after,
+    })
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, Fault> {
+    let blocks = blocks(path)?;
+    if blocks.iter().any(|block| block.encrypted) {
+        return Err(Fault::Encrypted);
+    }
+    let labels: Vec<String> = blocks.iter().map(|block| block.label.clone()).collect();
+    let mut keys = blocks.into_iter().filter_map(|block| {
+        let der = block.der.to_vec();
+        match block.label.as_str() {
+            "PRIVATE KEY" => Some(PrivatePkcs8KeyDer::from(der).into()),
+            "RSA PRIVATE KEY" => Some(PrivatePkcs1KeyDer::from(der).into()),
+            "EC PRIVATE KEY" => Some(PrivateSec1KeyDer::from(der).into()),
+            _ => None,
+        }
+    });
+    match (keys.next(), keys.next()) {
+        (Some(key), None) => Ok(key),
+        (Some(_), Some(_)) => Err(Fault::SeveralKeys),
+        (None, _) => Err(Fault::Missing {
+            wanted: "private key",
+            found: labels,
+        }),
+    }
+}
+
+fn authorities(path: &Path) -> Result<RootCertStore, Fault> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        roots
+            .add(certificate)
+            .map_err(|error| malformed("certificate", error))?;
+    }
+    Ok(roots)
+}
+
+fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, Fault> {
+    let found = labelled(path, "X509 CRL", "certificate revocation list")?;
+    Ok(found.into_iter().map(Into::into).collect())
+}

@@ -1,0 +1,142 @@
+//! Encryption on the one port, and client certificates.
+//!
+//! The listener hands every connection that begins with a ClientHello to the acceptor of [`Tls`], and looks for the
+//! protocol again inside. [`Material`] is what the files hold, `server` what rustls makes of it, `reload` follows
+//! changes of the files, and [`Certificate`] is who a client's certificate says it is. The port has one certificate,
+//! whatever server name a client asks for.
+
+mod certificate;
+mod material;
+mod reload;
+mod server;
+#[cfg(test)]
+pub(crate) mod testing;
+
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, SystemTime};
+
+use rustls::ServerConfig;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+pub use certificate::{Certificate, NobodyNamed};
+pub use material::{Fault, Material, Unusable};
+
+use self::reload::Files;
+use crate::config::{self, TlsMode};
+use crate::telemetry::Metrics;
+use crate::telemetry::metrics::Reload;
+
+/// How often the files are looked at. Changed ones are taken at the second look at which they are the same, so that a
+/// certificate and a key that are written one after the other are not read in between.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// What the port does with TLS. One for the process.
+pub struct Tls {
+    config: config::Tls,
+    files: Mutex<Files>,
+    current: RwLock<Option<Current>>,
+}
+
+/// What new connections get.
+struct Current {
+    server: Arc<ServerConfig>,
+    expires: SystemTime,
+}
+
+impl Tls {
+    /// Reads the files that `config` names.
+    ///
+    /// # Errors
+    /// Every file that is unusable; at least one.
+    pub fn new(config: &config::Tls) -> Result<Arc<Self>, Vec<Unusable>> {
+        let tls = Self {
+            config: config.clone(),
+            // Before they are read: a change in between is found at the next look.
+            files: Mutex::new(Files::new(config)),
+            current: RwLock::new(None),
+        };
+        if config.mode != TlsMode::Off {
+            tls.put(Material::load(config)?);
+        }
+        Ok(Arc::new(tls))
+    }
+
+    /// Whether plain text is served, and TLS.
+    pub fn mode(&self) -> TlsMode {
+        self.config.mode
+    }
+
+    /// For one connection, with the certificate of this moment. `None` where TLS is off.
+    pub fn acceptor(&self) -> Option<TlsAcceptor> {
+        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        Some(TlsAcceptor::from(current.as_ref()?.server.clone()))
+    }
+
+    /// Follows changes of the files until `shutdown`.
+    pub async fn run(self: Arc<Self>, metrics: Arc<Metrics>, shutdown: CancellationToken) {
+        if self.config.mode == TlsMode::Off {
+            return;
+        }
+        self.record(&metrics);
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                () = tokio::time::sleep(LOOK) => {}
+            }
+            let tls = self.clone();
+            match tokio::task::spawn_blocking(move || tls.look()).await {
+                Ok(Some(reload)) => {
+                    metrics.tls_reload(reload);
+                    self.record(&metrics);
+                }
+                Ok(None) => {}
+                Err(error) => warn!(%error, "cannot look after the TLS files"),
+            }
+        }
+    }
+
+    /// Takes the files where they have changed. Blocks.
+    fn look(&self) -> Option<Reload> {
+        let settled = self
+            .files
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .settled();
+        settled.then(|| match Material::load(&self.config) {
+            Ok(material) => {
+                self.put(material);
+                Reload::Ok
+            }
+            Err(faults) => {
+                for fault in faults {
+                    warn!("the changed TLS files are not used, those from before stay: {fault}");
+                }
+                Reload::Refused
+            }
+        })
+    }
+
+    fn put(&self, material: Material) {
+        let (names, until) = (material.names(), material.valid_until());
+        info!(mode = ?self.config.mode, client_auth = ?self.config.client_auth, %names, %until, "TLS certificate");
+        if let Some(trouble) = material.out_of_time() {
+            warn!("the TLS certificate {trouble}: clients will refuse it");
+        }
+        let expires = material.expires();
+        let server = material.into_server();
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        *current = Some(Current { server, expires });
+    }
+
+    fn record(&self, metrics: &Metrics) {
+        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(current) = current.as_ref() {
+            metrics.tls_certificate(current.expires);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,324 @@
+//! Files, their changes, and names in certificates. Connections are tested with the listener.
+#![allow(clippy::unwrap_used)]
+
+use rcgen::SanType;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio_rustls::{TlsConnector, client, server};
+
+use super::testing::{Authority, Client, Files as TestFiles, Pair, certificate};
+use super::*;
+use crate::config::{ClientAuth, TlsVersion};
+
+fn faults(config: &config::Tls) -> Vec<Unusable> {
+    Material::load(config).err().unwrap_or_default()
+}
+
+/// The only sentence.
+fn fault(config: &config::Tls) -> String {
+    let faults = faults(config);
+    assert_eq!(faults.len(), 1, "{faults:?}");
+    faults[0].to_string()
+}
+
+#[test]
+fn unusable_files_are_each_told_with_what_to_do() {
+    let authority = Authority::new("test");
+    let (pair, other) = (authority.server(), authority.server());
+    let files = TestFiles::new(&pair);
+    let good = files.config();
+    assert_eq!(faults(&good), []);
+    let with = |key: &str, text: &str| {
+        let path = files.write("other.pem", text);
+        let mut config = good.clone();
+        match key {
+            "cert" => config.cert_file = Some(path),
+            _ => config.key_file = Some(path),
+        }
+        fault(&config)
+    };
+    let old_encrypted = pair.key.replace(
+        "-----BEGIN PRIVATE KEY-----",
+        "-----BEGIN EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n",
+    );
+    let old_encrypted = old_encrypted.replace("END PRIVATE", "END EC PRIVATE");
+    let encrypted = pair.key.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY");
+    for (key, text, expected) in [
+        ("cert", "", "is not PEM text"),
+        ("cert", "hello", "is not PEM text"),
+        ("cert", pair.key.as_str(), "are swapped"),
+        (
+            "cert",
+            "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n",
+            "not understood",
+        ),
+        ("key", &pair.cert, "are swapped"),
+        ("key", &encrypted, "openssl pkey"),
+        ("key", &old_encrypted, "openssl pkey"),
+        (
+            "key",
+            &(pair.key.clone() + &other.key),
+            "more than one private key",
+        ),
+        ("key", &other.key, "does not fit the first certificate"),
+        (
+            "key",
+            "-----BEGIN PRIVATE KEY-----\nMAA=\n-----END PRIVATE KEY-----\n",
+            "not understood",
+        ),
+    ] {
+        let sentence = with(key, text);
+        assert!(sentence.contains(expected), "{sentence}");
+        assert!(sentence.contains("other.pem"), "{sentence}");
+    }
+    // The chain the wrong way round.
+    let chain = authority.pem + &pair.cert;
+    let path = files.write("chain.pem", &chain);
+    let turned = config::Tls {
+        cert_file: Some(path),
+        ..good.clone()
+    };
+    assert!(fault(&turned).contains("before the intermediate ones"));
+    // Everything at once.
+    let missing = config::Tls {
+        cert_file: Some("/nowhere/a.pem".into()),
+        key_file: Some("/nowhere/b.pem".into()),
+        client_auth: ClientAuth::Optional,
+        client_ca_file: Some(files.path().to_owned()),
+        client_crl_file: Some(files.write("crl", &pair.cert)),
+        ..good
+    };
+    let keys: Vec<_> = faults(&missing).iter().map(Unusable::key).collect();
+    assert_eq!(
+        keys,
+        [
+            "tls.cert_file",
+            "tls.key_file",
+            "tls.client_ca_file",
+            "tls.client_crl_file"
+        ]
+    );
+}
+
+#[test]
+fn only_suites_with_forward_secrecy_and_authenticated_encryption_are_there() {
+    let authority = Authority::new("test");
+    let files = TestFiles::new(&authority.server());
+    let server = Material::load(&files.config()).unwrap().into_server();
+    for suite in &server.crypto_provider().cipher_suites {
+        let name = format!("{:?}", suite.suite());
+        let fine = name.starts_with("TLS13_") || name.starts_with("TLS_ECDHE_");
+        assert!(
+            fine && (name.contains("GCM") || name.contains("POLY1305")),
+            "{name}"
+        );
+    }
+    assert_eq!(server.max_early_data_size, 0, "early data can be replayed");
+}
+
+/// A client and a server that are connected.
+type Ends = (
+    client::TlsStream<DuplexStream>,
+    server::TlsStream<DuplexStream>,
+);
+
+async fn connect(tls: &Tls, authority: &str, client: &Client<'_>) -> std::io::Result<Ends> {
+    let (near, far) = duplex(1 << 14);
+    let name = ServerName::try_from("localhost").unwrap();
+    let connector = TlsConnector::from(client.trusting(authority));
+    let acceptor = tls.acceptor().unwrap();
+    let (client, server) = tokio::join!(connector.connect(name, near), acceptor.accept(far));
+    Ok((client?, server?))
+}
+
+async fn talk((client, server): &mut Ends) {
+    client.write_all(b"ping").await.unwrap();
+    client.flush().await.unwrap();
+    let mut said = [0; 4];
+    server.read_exact(&mut said).await.unwrap();
+    server.write_all(&said).await.unwrap();
+    server.flush().await.unwrap();
+    client.read_exact(&mut said).await.unwrap();
+    assert_eq!(&said, b"ping");
+}
+
+fn presented(ends: &Ends) -> Vec<u8> {
+    ends.0.get_ref().1.peer_certificates().unwrap()[0].to_vec()
+}
+
+#[tokio::test]
+async fn a_changed_pair_is_for_new_sessions_and_a_bad_one_for_none() {
+    let authority = Authority::new("test");
+    let (old, new) = (authority.server(), authority.server());
+    let files = TestFiles::new(&old);
+    let tls = Tls::new(&files.config()).unwrap();
+    let client = Client::default();
+    let connect = || connect(&tls, &authority.pem, &client);
+    let mut live = connect().await.unwrap();
+    assert_eq!(tls.look(), None, "nothing has changed");
+
+    files.write("tls.crt", &new.cert);
+    assert_eq!(tls.look(), None, "it may still be being written");
+    files.write("tls.key", &new.key);
+    assert_eq!(tls.look(), None, "it changed since the last look");
+    assert_eq!(
+        presented(&connect().await.unwrap()),
+        *certificate(&old.cert)
+    );
+    assert_eq!(tls.look(), Some(Reload::Ok));
+    assert_eq!(
+        presented(&connect().await.unwrap()),
+        *certificate(&new.cert)
+    );
+    talk(&mut live).await;
+    assert_eq!(tls.look(), None);
+
+    files.write("tls.key", &old.key);
+    assert_eq!((tls.look(), tls.look()), (None, Some(Reload::Refused)));
+    assert_eq!((tls.look(), tls.look()), (None, None), "told once");
+    talk(&mut connect().await.unwrap()).await;
+    talk(&mut live).await;
+
+    std::fs::remove_file(files.path().join("tls.key")).unwrap();
+    assert_eq!((tls.look(), tls.look()), (None, Some(Reload::Refused)));
+    assert_eq!(
+        presented(&connect().await.unwrap()),
+        *certificate(&new.cert)
+    );
+}
+
+#[tokio::test]
+async fn a_kubernetes_secret_is_followed_through_its_links() {
+    let authority = Authority::new("test");
+    let (old, new) = (authority.server(), authority.server());
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let put = |folder: &str, pair: &Pair| {
+        std::fs::create_dir(at(folder)).unwrap();
+        std::fs::write(at(folder).join("tls.crt"), &pair.cert).unwrap();
+        std::fs::write(at(folder).join("tls.key"), &pair.key).unwrap();
+    };
+    put("..1", &old);
+    std::os::unix::fs::symlink("..1", at("..data")).unwrap();
+    for name in ["tls.crt", "tls.key"] {
+        std::os::unix::fs::symlink(format!("..data/{name}"), at(name)).unwrap();
+    }
+    let config = config::Tls {
+        mode: TlsMode::Required,
+        cert_file: Some(at("tls.crt")),
+        key_file: Some(at("tls.key")),
+        ..config::Tls::default()
+    };
+    let tls = Tls::new(&config).unwrap();
+    put("..2", &new);
+    std::os::unix::fs::symlink("..2", at("..data_tmp")).unwrap();
+    std::fs::rename(at("..data_tmp"), at("..data")).unwrap();
+    std::fs::remove_dir_all(at("..1")).unwrap();
+    assert_eq!((tls.look(), tls.look()), (None, Some(Reload::Ok)));
+    let ends = connect(&tls, &authority.pem, &Client::default())
+        .await
+        .unwrap();
+    assert_eq!(presented(&ends), *certificate(&new.cert));
+}
+
+#[tokio::test]
+async fn the_oldest_version_is_as_configured() {
+    let authority = Authority::new("test");
+    let files = TestFiles::new(&authority.server());
+    let old = Client {
+        version: Some(&rustls::version::TLS12),
+        ..Client::default()
+    };
+    let both = Tls::new(&files.config()).unwrap();
+    assert!(connect(&both, &authority.pem, &old).await.is_ok());
+    let new = config::Tls {
+        min_version: TlsVersion::V1_3,
+        ..files.config()
+    };
+    let new = Tls::new(&new).unwrap();
+    assert!(connect(&new, &authority.pem, &old).await.is_err());
+    assert!(
+        connect(&new, &authority.pem, &Client::default())
+            .await
+            .is_ok()
+    );
+}
+
+#[tokio::test]
+async fn a_ticket_does_not_outlive_a_change_of_the_files() {
+    let authority = Authority::new("test");
+    let files = TestFiles::new(&authority.server());
+    let tls = Tls::new(&files.mutual(&authority, ClientAuth::Required)).unwrap();
+    let pair = authority.client("spiffe://test/alice");
+    let client = Client {
+        identity: Some(&pair),
+        ..Client::default()
+    };
+    let config = client.trusting(&authority.pem);
+    let once = async || {
+        let (near, far) = duplex(1 << 14);
+        let name = ServerName::try_from("localhost").unwrap();
+        let connector = TlsConnector::from(config.clone());
+        let acceptor = tls.acceptor().unwrap();
+        let (client, server) = tokio::join!(connector.connect(name, near), acceptor.accept(far));
+        let mut ends = (client.unwrap(), server.unwrap());
+        talk(&mut ends).await;
+        assert!(ends.1.get_ref().1.peer_certificates().is_some());
+        ends.1.get_ref().1.handshake_kind().unwrap()
+    };
+    assert_eq!(once().await, rustls::HandshakeKind::Full);
+    assert_eq!(once().await, rustls::HandshakeKind::Resumed);
+    files.write("ca.crt", &(authority.pem.clone() + "\n"));
+    assert_eq!((tls.look(), tls.look()), (None, Some(Reload::Ok)));
+    assert_eq!(once().await, rustls::HandshakeKind::Full);
+}
+
+#[test]
+fn the_first_uri_then_mail_then_dns_name_is_the_subject() {
+    let authority = Authority::new("test");
+    let uri = |text: &str| SanType::URI(text.try_into().unwrap());
+    let mail = |text: &str| SanType::Rfc822Name(text.try_into().unwrap());
+    let dns = |text: &str| SanType::DnsName(text.try_into().unwrap());
+    let subject = |names: &[SanType]| {
+        let pair = authority.issue(names, |_| {});
+        Certificate::read(&certificate(&pair.cert)).map(|read| read.subject)
+    };
+    let all = [
+        dns("a.example"),
+        mail("a@example"),
+        uri("spiffe://x/a"),
+        uri("spiffe://x/b"),
+    ];
+    assert_eq!(subject(&all).as_deref(), Ok("spiffe://x/a"));
+    assert_eq!(subject(&all[..2]).as_deref(), Ok("a@example"));
+    assert_eq!(subject(&all[..1]).as_deref(), Ok("a.example"));
+    for nobody in [
+        &[][..],
+        &[SanType::IpAddress([10, 0, 0, 1].into())],
+        &[uri("spiffe://x/a b"), mail("a@example")],
+        &[uri(""), mail("a@example")],
+        &[uri("spiffe://x/\nadmin")],
+        &[uri(&"x".repeat(513))],
+    ] {
+        assert_eq!(subject(nobody), Err(NobodyNamed), "{nobody:?}");
+    }
+    assert_eq!(Certificate::read(b"\x30\x00"), Err(NobodyNamed));
+}
+
+#[test]
+fn fingerprint_and_end_are_those_of_the_certificate() {
+    let authority = Authority::new("test");
+    let pair = authority.issue(&[SanType::URI("x:a".try_into().unwrap())], |params| {
+        params.not_after = rcgen::date_time_ymd(2040, 1, 2);
+    });
+    let der = certificate(&pair.cert);
+    let read = Certificate::read(&der).unwrap();
+    let seconds = read.expires.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    assert_eq!(seconds.as_secs(), 2_209_075_200);
+    assert_eq!(read.fingerprint.len(), 64);
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &der);
+    assert!(
+        read.fingerprint
+            .starts_with(&format!("{:02x}", digest.as_ref()[0]))
+    );
+}
