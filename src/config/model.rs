@@ -3,6 +3,10 @@
 //! Built by [`super::resolve`] alone in the daemon, by hand in tests. Every value here has been
 //! checked against its bounds, so the rest of the relay uses it without looking again.
 
+mod masking;
+
+pub use masking::Masking;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,6 +26,8 @@ pub struct Config {
     pub http: Http,
     /// How breakpoints are told apart in rewritten dashboard answers.
     pub advertise: Advertise,
+    /// What is hidden of values.
+    pub masking: Masking,
     /// Logs.
     pub log: Log,
 }
@@ -141,6 +147,7 @@ impl Default for Config {
             dap: Dap::default(),
             http: Http::default(),
             advertise: Advertise::Single,
+            masking: Masking::default(),
             log: Log::default(),
         }
     }

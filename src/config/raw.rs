@@ -56,6 +56,18 @@ pub(super) const SECTIONS: &[(&str, &[&str])] = &[
         ],
     ),
     ("advertise", &["mode", "ports", "host"]),
+    (
+        "masking",
+        &[
+            "enabled",
+            "defaults",
+            "names",
+            "types",
+            "values",
+            "email",
+            "max_value",
+        ],
+    ),
     ("log", &["level", "format"]),
 ];
 
@@ -294,8 +306,9 @@ fn unknown_section(section: &str, place: String) -> Problem {
         key: shown(section),
         place,
         found: "a section or key that is not known".to_owned(),
-        expected: "[listen], [[cluster]], [registry], [dap], [http], [advertise] or [log]"
-            .to_owned(),
+        expected:
+            "[listen], [[cluster]], [registry], [dap], [http], [advertise], [masking] or [log]"
+                .to_owned(),
         hint: match home {
             Some((name, _)) => Some(format!("`{section}` belongs in [{name}]")),
             None if CLUSTER_KEYS.contains(&section) => {

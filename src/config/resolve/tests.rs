@@ -141,8 +141,11 @@ fn every_scalar_key_can_be_given_in_the_environment() {
     let value = |key: &str| match key {
         "address" => "127.0.0.1:7000",
         "insecure_no_auth" | "locations" | "allow_terminate" => "true",
+        "enabled" | "defaults" | "email" => "true",
+        "names" | "types" => "pin, *_pin",
+        "values" => r"\d{3,5}",
         "max_connections" | "max_event_streams" => "7",
-        "max_frame" | "max_rewrite" => "2MiB",
+        "max_frame" | "max_rewrite" | "max_value" => "2MiB",
         "max_handshake_frame" => "8KiB",
         "allowed_hosts" => "a.example.com, b",
         "mode" => "host",
@@ -171,6 +174,25 @@ fn every_scalar_key_can_be_given_in_the_environment() {
     }
     assert_eq!(resolved.config.http.allowed_hosts, ["a.example.com", "b"]);
     assert_eq!(resolved.config.log.format, LogFormat::Json);
+    assert_eq!(resolved.config.masking.names, ["pin", "*_pin"]);
+    assert_eq!(resolved.config.masking.values, [r"\d{3,5}"]);
+}
+
+#[test]
+fn rules_for_masking_that_hide_everything_or_nothing_are_refused() {
+    for (key, value) in [
+        ("names", "['*']"),
+        ("types", "['_*']"),
+        ("names", "['']"),
+        ("values", "['(']"),
+        ("values", "['a*']"),
+        ("values", "['(?:[a-z]{1000}){1000}']"),
+        ("values", "[3]"),
+        ("max_value", "'10B'"),
+    ] {
+        let problem = problem(&format!("[masking]\n{key} = {value}\n"));
+        assert_eq!(problem.key, format!("masking.{key}"), "{value}");
+    }
 }
 
 #[test]
