@@ -2,7 +2,7 @@
 //!
 //! | module | what it needs |
 //! |---|---|
-//! | `loopback` | Python and the network once (a virtual environment under `target/`) |
+//! | `loopback`, `view` | Python and the network once (a virtual environment under `target/`) |
 //! | `isolation`, `sessions`, `kinds`, `faults`, `tools`, `advertise`, `token`, `advertise` | also root, iproute2 and util-linux (network namespaces) |
 //!
 //! What is missing is said on standard error and the test passes, except where `CI` is set: then
@@ -19,3 +19,4 @@ mod sessions;
 mod support;
 mod token;
 mod tools;
+mod view;

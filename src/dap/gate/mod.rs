@@ -35,8 +35,8 @@ const MAX_PENDING: usize = 256;
 pub struct Gate {
     scopes: Scopes,
     lookups: Lookups,
-    /// Requests that set breakpoints, by `seq`, with those of the breakpoints asked for that stay here.
-    breakpoints: HashMap<u64, Vec<bool>>,
+    /// Requests that set breakpoints, by `seq`, and why each of the breakpoints asked for stays here, if it does.
+    breakpoints: HashMap<u64, Vec<Option<&'static str>>>,
     /// Requests of the worker's that the client may answer.
     reverse: HashSet<u64>,
 }
@@ -73,6 +73,7 @@ impl Gate {
             "supportsSetVariable": false,
             "supportsSetExpression": false,
             "supportsGotoTargetsRequest": false,
+            "supportsFunctionBreakpoints": false,
             "supportsExceptionOptions": false,
             "supportsDebuggerProperties": false,
             "supportsClipboardContext": false,
@@ -106,11 +107,14 @@ impl Gate {
         };
         match requests::judge(&request.command, &request.arguments, self.scopes) {
             Verdict::Pass(arguments) => vec![pass(seq, &request.command, arguments)],
-            Verdict::Breakpoints { arguments, kept } => {
+            Verdict::Breakpoints {
+                arguments,
+                left_out,
+            } => {
                 if self.breakpoints.len() >= MAX_PENDING {
                     return refuse(&request, None, "too many requests are being answered");
                 }
-                self.breakpoints.insert(seq, kept);
+                self.breakpoints.insert(seq, left_out);
                 vec![pass(seq, &request.command, arguments)]
             }
             Verdict::Disconnect {
@@ -156,8 +160,8 @@ impl Gate {
         if let Some(actions) = self.lookups.answered(seq, &message) {
             return actions;
         }
-        if let Some(kept) = self.breakpoints.remove(&seq) {
-            put_refused_back(&mut message, &kept);
+        if let Some(left_out) = self.breakpoints.remove(&seq) {
+            put_back(&mut message, &left_out);
         }
         vec![Action::ToClient(message)]
     }
@@ -204,21 +208,14 @@ fn refuse(request: &Request, missing: Option<Scope>, why: &str) -> Vec<Action> {
 }
 
 /// The client counts on one answer for each breakpoint that it asked for, in its order.
-fn put_refused_back(message: &mut Value, kept: &[bool]) {
-    if kept.iter().all(|kept| *kept) {
-        return;
-    }
+fn put_back(message: &mut Value, left_out: &[Option<&str>]) {
     let Some(Value::Array(answers)) = message.pointer_mut("/body/breakpoints") else {
         return;
     };
     let mut of_worker = std::mem::take(answers).into_iter();
-    let refused = json!({
-        "verified": false,
-        "message": "a condition, hit count or log message runs code in the task, which needs the permission `debug`",
-    });
-    let all = kept.iter().map_while(|kept| match kept {
-        true => of_worker.next(),
-        false => Some(refused.clone()),
+    let all = left_out.iter().map_while(|why| match why {
+        None => of_worker.next(),
+        Some(why) => Some(json!({"verified": false, "message": why})),
     });
     *answers = all.collect();
 }

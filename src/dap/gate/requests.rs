@@ -17,13 +17,19 @@ const MAX_BREAKPOINTS: usize = 10_000;
 /// Of `breakMode`-less filters, those that debugpy has.
 const FILTERS: [&str; 3] = ["raised", "uncaught", "userUnhandled"];
 
+const CONDITION: &str = "a condition, hit count or log message runs code in the task, which needs the permission `debug`";
+const FUNCTION: &str = "a breakpoint on a function outlives the session in debugpy and would stop the task with nobody there, so it needs the permission `debug`; set one on a line";
+
 /// What becomes of a request.
 #[derive(Debug, PartialEq)]
 pub(super) enum Verdict {
     /// The worker gets it with these arguments.
     Pass(Value),
-    /// The same, without some of the breakpoints asked for: which are kept.
-    Breakpoints { arguments: Value, kept: Vec<bool> },
+    /// The same, without some of the breakpoints asked for: of each, why it is left out.
+    Breakpoints {
+        arguments: Value,
+        left_out: Vec<Option<&'static str>>,
+    },
     /// The same; `narrowed`: without ending the task.
     Disconnect { arguments: Value, narrowed: bool },
     /// To be answered with the variable of this name in this frame.
@@ -107,21 +113,12 @@ pub(super) fn judge(command: &str, arguments: &Value, scopes: Scopes) -> Verdict
         };
     }
     match command {
-        "setBreakpoints" => {
-            let source = narrow(arguments, &[("source", SOURCE), ("sourceModified", Flag)]);
-            breakpoints(
-                arguments,
-                source,
-                &[("line", Id), ("column", Id)],
-                &["condition", "hitCondition", "logMessage", "mode"],
-            )
-        }
-        "setFunctionBreakpoints" => breakpoints(
-            arguments,
-            Ok(json!({})),
-            &[("name", Text)],
-            &["condition", "hitCondition"],
-        ),
+        "setBreakpoints" => breakpoints(arguments),
+        // debugpy 1.8.22 leaves them set when its client goes, and then the task stops with nobody there.
+        "setFunctionBreakpoints" => Verdict::Breakpoints {
+            left_out: vec![Some(FUNCTION); listed(arguments).map_or(0, <[_]>::len)],
+            arguments: json!({"breakpoints": []}),
+        },
         "setExceptionBreakpoints" => exception_breakpoints(arguments),
         "evaluate" => evaluate(arguments),
         "completions" => completions(arguments),
@@ -188,33 +185,36 @@ fn narrow<'s>(arguments: &Value, shapes: &'s [(&'s str, Shape)]) -> Result<Value
     Ok(Value::Object(kept))
 }
 
-/// `breakpoints` of `arguments` without those that have one of the keys `running`.
-fn breakpoints(
-    arguments: &Value,
-    rest: Result<Value, &str>,
-    shapes: &[(&str, Shape)],
-    running: &[&str],
-) -> Verdict {
-    let mut upstream = match rest {
-        Ok(rest) => rest,
+/// The breakpoints asked for; `None` where that is no list, or too long a one.
+fn listed(arguments: &Value) -> Option<&[Value]> {
+    match arguments.get("breakpoints") {
+        None | Some(Value::Null) => Some(&[]),
+        Some(Value::Array(asked)) if asked.len() <= MAX_BREAKPOINTS => Some(asked),
+        Some(_) => None,
+    }
+}
+
+/// Breakpoints on lines, without those that run something when they are reached.
+fn breakpoints(arguments: &Value) -> Verdict {
+    let Some(asked) = listed(arguments) else {
+        return malformed("breakpoints");
+    };
+    let mut upstream = match narrow(arguments, &[("source", SOURCE), ("sourceModified", Flag)]) {
+        Ok(upstream) => upstream,
         Err(key) => return malformed(key),
     };
-    let none = Vec::new();
-    let asked = match arguments.get("breakpoints") {
-        None | Some(Value::Null) => &none,
-        Some(Value::Array(asked)) if asked.len() <= MAX_BREAKPOINTS => asked,
-        Some(_) => return malformed("breakpoints"),
-    };
-    let (mut passing, mut kept) = (Vec::new(), Vec::new());
+    let (mut passing, mut left_out) = (Vec::new(), Vec::new());
     for one in asked {
-        let runs = running
+        let given =
+            |key: &&str| !matches!(one.get(*key), None | Some(Value::Null)) && one[*key] != "";
+        let runs = ["condition", "hitCondition", "logMessage", "mode"]
             .iter()
-            .any(|key| !matches!(one.get(key), None | Some(Value::Null)) && one[key] != "");
-        kept.push(!runs);
+            .any(given);
+        left_out.push(runs.then_some(CONDITION));
         if runs {
             continue;
         }
-        match narrow(one, shapes) {
+        match narrow(one, &[("line", Id), ("column", Id)]) {
             Ok(one) => passing.push(one),
             Err(key) => return malformed(key),
         }
@@ -222,7 +222,7 @@ fn breakpoints(
     upstream["breakpoints"] = passing.into();
     Verdict::Breakpoints {
         arguments: upstream,
-        kept,
+        left_out,
     }
 }
 
