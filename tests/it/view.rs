@@ -228,8 +228,8 @@ fn harmful(client: &Client, command: &str) -> Value {
         "text": text, "column": text.len() + 1,
         "line": if command == "completions" { 1 } else { line_here() }, "source": {"path": script(), "sourceReference": 0}, "sourceReference": 0,
         "breakpoints": [{"line": line_here() + 1, "name": "work", "condition": code},
-                        {"line": line_here() + 1, "name": "work", "hitCondition": code},
-                        {"line": line_here() + 1, "name": "work", "logMessage": format!("{{{code}}}")}],
+                        {"line": line_here() + 1, "name": "main", "hitCondition": code},
+                        {"line": line_here() + 1, "name": "mark", "logMessage": format!("{{{code}}}")}],
         "filters": ["uncaught"],
         "filterOptions": [{"filterId": "raised", "condition": code}],
         "exceptionOptions": [{"path": [{"names": ["Python Exceptions"]}, {"names": [code]}], "breakMode": "always"}],
@@ -290,7 +290,13 @@ async fn what_is_tried_against_view_does_run_code_with_debug() {
             watched.marks()
         );
     }
+    drop(client);
     for command in ["setBreakpoints", "setFunctionBreakpoints"] {
+        let Some(watched) = Watched::start().await else {
+            return;
+        };
+        let policing = Policing::new(&rights(Scope::Debug), None);
+        let mut client = Client::attach(&watched, policing, attach_arguments()).await;
         let arguments = harmful(&client, command);
         client.request(command, arguments).await;
         client.go_on().await;
