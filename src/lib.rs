@@ -12,6 +12,7 @@
 //! | [`listener`], [`tcp`] | the one port: accepts, recognises the protocol of the first bytes, replays them |
 //! | [`identity`] | who a client is: tokens, certificates, tickets |
 //! | [`policy`] | what a principal may do, with which breakpoints |
+//! | [`masking`] | hides secrets in what a debugger or a terminal shows |
 //! | [`audit`] | the record of what was decided and done |
 //! | [`session`] | live sessions, and the permit without which no worker is reached |
 //! | [`upstream`] | the connection to a worker, for a permit |
@@ -32,6 +33,7 @@ pub mod head;
 pub mod http;
 pub mod identity;
 pub mod listener;
+pub mod masking;
 pub mod policy;
 pub mod registry;
 pub mod session;

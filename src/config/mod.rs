@@ -15,7 +15,7 @@ pub mod units;
 
 pub use model::{
     Advertise, Auth, ClientAuth, Cluster, Config, Dap, Discovery, Gcs, Http, Listen, Log,
-    LogFormat, Registry, Tls, TlsMode, TlsVersion,
+    LogFormat, Masking, Registry, Tls, TlsMode, TlsVersion,
 };
 pub use problem::{Problem, Problems};
 pub use resolve::{Resolved, Setting, resolve};

@@ -4,6 +4,7 @@
 //! checked against its bounds, so the rest of the relay uses it without looking again.
 
 mod auth;
+mod masking;
 mod tls;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -11,6 +12,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use auth::Auth;
+pub use masking::Masking;
 pub use tls::{ClientAuth, Tls, TlsMode, TlsVersion};
 
 /// Everything, resolved. Built by `resolve` from defaults, file, environment and flags.
@@ -32,6 +34,8 @@ pub struct Config {
     pub http: Http,
     /// How breakpoints are told apart in rewritten dashboard answers.
     pub advertise: Advertise,
+    /// What is hidden of values.
+    pub masking: Masking,
     /// Logs.
     pub log: Log,
 }
@@ -189,6 +193,7 @@ impl Default for Config {
             dap: Dap::default(),
             http: Http::default(),
             advertise: Advertise::Single,
+            masking: Masking::default(),
             log: Log::default(),
         }
     }

@@ -87,6 +87,18 @@ pub(super) const SECTIONS: &[(&str, &[&str])] = &[
         ],
     ),
     ("advertise", &["mode", "ports", "host"]),
+    (
+        "masking",
+        &[
+            "enabled",
+            "defaults",
+            "names",
+            "types",
+            "values",
+            "email",
+            "max_value",
+        ],
+    ),
     ("log", &["level", "format"]),
 ];
 

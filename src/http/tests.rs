@@ -78,7 +78,6 @@ pub(crate) fn config() -> Config {
             keepalive: 15 * second,
             drain_timeout: 30 * second,
         },
-        tls: config::Tls::default(),
         clusters: Vec::new(),
         registry: config::Registry {
             poll_interval: second,
@@ -108,6 +107,7 @@ pub(crate) fn config() -> Config {
             filter: "info".to_owned(),
             format: config::LogFormat::Text,
         },
+        ..Config::default()
     }
 }
 

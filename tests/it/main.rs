@@ -3,7 +3,7 @@
 //! | module | what it needs |
 //! |---|---|
 //! | `tls` | nothing, and sslscan for one test |
-//! | `loopback` | Python and the network once (a virtual environment under `target/`) |
+//! | `loopback`, `view` | Python and the network once (a virtual environment under `target/`) |
 //! | `isolation`, `sessions`, `kinds`, `faults`, `tools`, `advertise`, `token`, `advertise` | also root, iproute2 and util-linux (network namespaces) |
 //!
 //! What is missing is said on standard error and the test passes, except where `CI` is set: then
@@ -21,3 +21,4 @@ mod support;
 mod tls;
 mod token;
 mod tools;
+mod view;

@@ -159,6 +159,7 @@ impl Resolver {
         );
 
         config.advertise = self.advertise();
+        config.masking = self.masking();
 
         let log = &mut config.log;
         self.set("log", "level", &mut log.filter, quoted, setting::log_filter);

@@ -141,11 +141,14 @@ fn every_scalar_key_can_be_given_in_the_environment() {
     let other = |key: &str| match key {
         "address" => "127.0.0.1:7000",
         "insecure_no_auth" | "locations" | "allow_terminate" | "metrics_open" => "true",
+        "enabled" | "defaults" | "email" => "true",
+        "names" | "types" => "pin, *_pin",
+        "values" => r"\d{3,5}",
         "max_connections" | "max_event_streams" | "throttle_after" => "7",
         "keys" | "issuer" => "/a, /b",
         "audience" | "policy_file" | "revocations_file" | "ticket_key_file" => "/c",
         "max_token" => "9KiB",
-        "max_frame" | "max_rewrite" => "2MiB",
+        "max_frame" | "max_rewrite" | "max_value" => "2MiB",
         "max_handshake_frame" => "8KiB",
         "allowed_hosts" => "a.example.com, b",
         "discovery" => "gcs",
@@ -185,6 +188,25 @@ fn every_scalar_key_can_be_given_in_the_environment() {
     }
     assert_eq!(resolved.config.http.allowed_hosts, ["a.example.com", "b"]);
     assert_eq!(resolved.config.log.format, LogFormat::Json);
+    assert_eq!(resolved.config.masking.names, ["pin", "*_pin"]);
+    assert_eq!(resolved.config.masking.values, [r"\d{3,5}"]);
+}
+
+#[test]
+fn rules_for_masking_that_hide_everything_or_nothing_are_refused() {
+    for (key, value) in [
+        ("names", "['*']"),
+        ("types", "['_*']"),
+        ("names", "['']"),
+        ("values", "['(']"),
+        ("values", "['a*']"),
+        ("values", "['(?:[a-z]{1000}){1000}']"),
+        ("values", "[3]"),
+        ("max_value", "'10B'"),
+    ] {
+        let problem = problem(&format!("[masking]\n{key} = {value}\n"));
+        assert_eq!(problem.key, format!("masking.{key}"), "{value}");
+    }
 }
 
 #[test]

@@ -1,0 +1,65 @@
+//! Attach arguments of a session that may only look.
+//!
+//! Some of debugpy's run code: `guiEventLoop` imports what it names, `autoReload` runs changed files again,
+//! `processId` with `debugpyArgs` puts a debugger into another process, `listen` opens a port. Those that are kept
+//! here do not, and are enough for VS Code and Neovim.
+
+use serde_json::{Map, Value};
+
+/// Keys that are kept: what describes the session to its client, and what says how things are shown.
+const KEPT: [&str; 29] = [
+    "name",
+    "type",
+    "request",
+    "connect",
+    "host",
+    "port",
+    "subProcessId",
+    "workspaceFolder",
+    "__configurationTarget",
+    "__sessionId",
+    "presentation",
+    "internalConsoleOptions",
+    "cwd",
+    "clientOS",
+    "justMyCode",
+    "debugStdLib",
+    "rules",
+    "pathMappings",
+    "resolveSymlinks",
+    "redirectOutput",
+    "isOutputRedirected",
+    "showReturnValue",
+    "variablePresentation",
+    "maxExceptionStackFrames",
+    "steppingResumesAllThreads",
+    "stopAllThreadsOnSuspend",
+    "breakOnSystemExit",
+    "breakOnSystemExitZero",
+    "subProcess",
+];
+
+/// Flags of `debugOptions` that are kept. Those for templates of Django and Jinja load parts of them.
+const OPTIONS: [&str; 7] = [
+    "RedirectOutput",
+    "ShowReturnValue",
+    "DebugStdLib",
+    "BreakOnSystemExitZero",
+    "FixFilePathCase",
+    "WindowsClient",
+    "UnixClient",
+];
+
+/// Of `arguments` on their way to the worker, those that run nothing.
+pub fn harmless(arguments: Value) -> Value {
+    let Value::Object(mut arguments) = arguments else {
+        return Value::Object(Map::new());
+    };
+    let options = arguments.shift_remove("debugOptions");
+    arguments.retain(|key, _| KEPT.contains(&key.as_str()));
+    if let Some(Value::Array(mut options)) = options {
+        options.retain(|option| option.as_str().is_some_and(|o| OPTIONS.contains(&o)));
+        arguments.insert("debugOptions".into(), options.into());
+    }
+    Value::Object(arguments)
+}

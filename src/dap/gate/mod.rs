@@ -1,0 +1,221 @@
+//! What a client that may only look ([`Scope::View`]) can do with a worker's debugger.
+//!
+//! Pure: [`super::policing`] gives it every message of the client and some of the worker's, and carries out the
+//! [`Action`]s. An allowlist: a request is rebuilt from the arguments that are known to be harmless ([`requests`]),
+//! answered here, or refused with the permission that is missing. What is not known is refused, so nothing that a
+//! later debugpy learns is open before somebody has looked at it. No text of the client's is ever evaluated: a name to
+//! show is looked up in what the worker lists ([`lookup`]). Source: debugpy 1.8.22, every request of its adapter and
+//! of pydevd.
+
+pub mod attach;
+mod lookup;
+mod requests;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, HashSet};
+
+use serde_json::{Value, json};
+
+use self::lookup::{Lookups, Wanted};
+use self::requests::Verdict;
+use super::message::{Request, event, notice};
+use super::peek::MessageType;
+use super::policing::Action;
+use crate::policy::{Scope, Scopes};
+
+/// First `seq` that clients may not use: the relay's own requests have those from here on.
+pub const FIRST_OWN_SEQ: u64 = 0x6000_0000;
+
+/// Requests whose answers are waited for, of each kind; more are refused.
+const MAX_PENDING: usize = 256;
+
+/// The state of one session.
+#[derive(Debug)]
+pub struct Gate {
+    scopes: Scopes,
+    lookups: Lookups,
+    /// Requests that set breakpoints, by `seq`, and why each of the breakpoints asked for stays here, if it does.
+    breakpoints: HashMap<u64, Vec<Option<&'static str>>>,
+    /// Requests of the worker's that the client may answer.
+    reverse: HashSet<u64>,
+}
+
+/// Messages of a worker's debugger that [`Gate::on_worker`] has to see.
+pub fn captures_from_worker(kind: MessageType, name: &[u8]) -> bool {
+    match kind {
+        MessageType::Response => matches!(
+            name,
+            b"scopes" | b"variables" | b"setBreakpoints" | b"setFunctionBreakpoints"
+        ),
+        MessageType::Request => true,
+        MessageType::Event => false,
+    }
+}
+
+impl Gate {
+    /// For somebody who has `scopes`, without [`Scope::Debug`].
+    pub fn new(scopes: Scopes) -> Self {
+        Self {
+            scopes,
+            lookups: Lookups::new(FIRST_OWN_SEQ),
+            breakpoints: HashMap::new(),
+            reverse: HashSet::new(),
+        }
+    }
+
+    /// What the client is to be told first, so that it does not offer what would be refused.
+    pub fn opening() -> [Value; 2] {
+        let off = json!({
+            "supportsConditionalBreakpoints": false,
+            "supportsHitConditionalBreakpoints": false,
+            "supportsLogPoints": false,
+            "supportsSetVariable": false,
+            "supportsSetExpression": false,
+            "supportsGotoTargetsRequest": false,
+            "supportsFunctionBreakpoints": false,
+            "supportsExceptionOptions": false,
+            "supportsDebuggerProperties": false,
+            "supportsClipboardContext": false,
+        });
+        [
+            event("capabilities", json!({ "capabilities": off })),
+            notice(
+                "this session may look, but run no code of its own (permission `view`)",
+                false,
+            ),
+        ]
+    }
+
+    /// What becomes of a message of the client's.
+    pub fn on_client(&mut self, mut message: Value) -> Vec<Action> {
+        match message.get("type").and_then(Value::as_str) {
+            Some("request") => {}
+            Some("response") => return self.answer_of_client(&message),
+            // The protocol knows no events of a client's, and debugpy would hand them to the worker.
+            _ => return Vec::new(),
+        }
+        let seq = message.get("seq").and_then(Value::as_u64);
+        let Some(request) = Request::read(&mut message) else {
+            return vec![Action::ToClient(notice(
+                "a request without a number or a command was left out",
+                false,
+            ))];
+        };
+        let Some(seq) = seq.filter(|seq| *seq < FIRST_OWN_SEQ) else {
+            return refuse(&request, None, "a request needs a `seq` below 2^30");
+        };
+        match requests::judge(&request.command, &request.arguments, self.scopes) {
+            Verdict::Pass(arguments) => vec![pass(seq, &request.command, arguments)],
+            Verdict::Breakpoints {
+                arguments,
+                left_out,
+            } => {
+                if self.breakpoints.len() >= MAX_PENDING {
+                    return refuse(&request, None, "too many requests are being answered");
+                }
+                self.breakpoints.insert(seq, left_out);
+                vec![pass(seq, &request.command, arguments)]
+            }
+            Verdict::Disconnect {
+                arguments,
+                narrowed,
+            } => {
+                let mut actions = vec![pass(seq, &request.command, arguments)];
+                if narrowed {
+                    actions.push(Action::ToClient(notice(
+                        "the task runs on: ending it needs the permission `terminate`",
+                        false,
+                    )));
+                }
+                actions
+            }
+            Verdict::Show { frame, name } => {
+                let wanted = Wanted { request, name };
+                self.lookups
+                    .begin(frame, wanted)
+                    .unwrap_or_else(|wanted| vec![wanted.fail("too many names are looked up now")])
+            }
+            Verdict::Answer(body) => vec![Action::ToClient(request.success(body))],
+            Verdict::Refuse { missing, why } => refuse(&request, missing, &why),
+        }
+    }
+
+    /// What becomes of a message of the worker's.
+    pub fn on_worker(&mut self, mut message: Value) -> Vec<Action> {
+        match message.get("type").and_then(Value::as_str) {
+            Some("response") => {}
+            Some("request") => {
+                let seq = message.get("seq").and_then(Value::as_u64);
+                if let Some(seq) = seq.filter(|_| self.reverse.len() < MAX_PENDING) {
+                    self.reverse.insert(seq);
+                }
+                return vec![Action::ToClient(message)];
+            }
+            _ => return vec![Action::ToClient(message)],
+        }
+        let Some(seq) = message.get("request_seq").and_then(Value::as_u64) else {
+            return vec![Action::ToClient(message)];
+        };
+        if let Some(actions) = self.lookups.answered(seq, &message) {
+            return actions;
+        }
+        if let Some(left_out) = self.breakpoints.remove(&seq) {
+            put_back(&mut message, &left_out);
+        }
+        vec![Action::ToClient(message)]
+    }
+
+    /// Only to what the worker has asked, and only once.
+    fn answer_of_client(&mut self, message: &Value) -> Vec<Action> {
+        let asked = message.get("request_seq").and_then(Value::as_u64);
+        let command = message.get("command").and_then(Value::as_str);
+        let known =
+            command.filter(|command| matches!(*command, "startDebugging" | "runInTerminal"));
+        let (Some(asked), Some(command)) = (asked, known) else {
+            return Vec::new();
+        };
+        if !self.reverse.remove(&asked) {
+            return Vec::new();
+        }
+        // What a client could put into the body means nothing to debugpy when it attached.
+        vec![Action::ToWorker(json!({
+            "seq": 0, "type": "response", "request_seq": asked, "command": command,
+            "success": message.get("success") == Some(&Value::Bool(true)), "body": {},
+        }))]
+    }
+}
+
+fn pass(seq: u64, command: &str, arguments: Value) -> Action {
+    Action::ToWorker(json!({
+        "seq": seq, "type": "request", "command": command, "arguments": arguments,
+    }))
+}
+
+fn refuse(request: &Request, missing: Option<Scope>, why: &str) -> Vec<Action> {
+    let mut answer = request.failure(why);
+    // These come from every movement of a mouse or key, and the client shows the answer where it asked.
+    let quiet = matches!(
+        request.command.as_str(),
+        "evaluate" | "completions" | "setVariable" | "setExpression"
+    );
+    answer["body"]["error"]["showUser"] = (!quiet).into();
+    vec![Action::Refuse {
+        command: super::message::clean(&request.command, 40),
+        missing,
+        answer,
+    }]
+}
+
+/// The client counts on one answer for each breakpoint that it asked for, in its order.
+fn put_back(message: &mut Value, left_out: &[Option<&str>]) {
+    let Some(Value::Array(answers)) = message.pointer_mut("/body/breakpoints") else {
+        return;
+    };
+    let mut of_worker = std::mem::take(answers).into_iter();
+    let all = left_out.iter().map_while(|why| match why {
+        None => of_worker.next(),
+        Some(why) => Some(json!({"verified": false, "message": why})),
+    });
+    *answers = all.collect();
+}

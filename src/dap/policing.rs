@@ -1,0 +1,134 @@
+//! What the rights of a session mean for its messages: which are looked at, and what becomes of them.
+//!
+//! [`super::worker`] asks once for the functions by which messages are captured, and hands over what they captured.
+//! Somebody who may do everything and sees everything costs nothing here: no message of the worker's is parsed that
+//! the relay does not need for itself.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::gate::{self, Gate, attach};
+use super::peek::MessageType;
+use super::rewrite;
+use crate::masking::{self, MaskedSession, Masking};
+use crate::policy::{Rights, Scope};
+
+/// Something to be done with a message.
+#[derive(Debug, PartialEq)]
+pub enum Action {
+    /// Goes to the worker, after what the relay itself has to do with it.
+    ToWorker(Value),
+    /// Goes to the client, after what the relay itself has to do with it.
+    ToClient(Value),
+    /// A request was refused: `answer` goes to the client.
+    Refuse {
+        /// The request, fit for a log.
+        command: String,
+        /// What would have allowed it.
+        missing: Option<Scope>,
+        /// For the client.
+        answer: Value,
+    },
+}
+
+/// Whether a message is captured, by its type and its command or event.
+pub type Captures = fn(MessageType, &[u8]) -> bool;
+
+/// The rules for one session.
+#[derive(Debug)]
+pub struct Policing {
+    gate: Option<Gate>,
+    masked: Option<MaskedSession>,
+}
+
+impl Policing {
+    /// For somebody who has `rights`, where `masking` is configured or not.
+    pub fn new(rights: &Rights, masking: Option<&Arc<Masking>>) -> Self {
+        let gated = !rights.scopes.contains(Scope::Debug);
+        Self {
+            gate: gated.then(|| Gate::new(rights.scopes)),
+            masked: masking
+                .filter(|_| !rights.handling.unmasked)
+                .map(|rules| MaskedSession::new(rules.clone())),
+        }
+    }
+
+    /// The session may look and no more.
+    pub fn is_gated(&self) -> bool {
+        self.gate.is_some()
+    }
+
+    /// Messages of the client's to capture.
+    pub fn captures_from_client(&self) -> Captures {
+        match (&self.gate, &self.masked) {
+            (Some(_), _) => |_, _| true,
+            (None, Some(_)) => |kind, name| {
+                rewrite::captures_from_client(kind, name)
+                    || masking::captures_from_client(kind, name)
+            },
+            (None, None) => rewrite::captures_from_client,
+        }
+    }
+
+    /// Messages of the worker's to capture.
+    pub fn captures_from_worker(&self) -> Captures {
+        match (&self.gate, &self.masked) {
+            (Some(_), None) => |kind, name| {
+                rewrite::captures_from_worker(kind, name) || gate::captures_from_worker(kind, name)
+            },
+            (_, Some(_)) => |kind, name| {
+                rewrite::captures_from_worker(kind, name)
+                    || gate::captures_from_worker(kind, name)
+                    || masking::captures_from_worker(kind, name)
+            },
+            (None, None) => rewrite::captures_from_worker,
+        }
+    }
+
+    /// Attach arguments as the worker may have them.
+    pub fn attach_arguments(&self, arguments: Value) -> Value {
+        match self.gate {
+            Some(_) => attach::harmless(arguments),
+            None => arguments,
+        }
+    }
+
+    /// What the client is told when the session begins.
+    pub fn opening(&self) -> Vec<Value> {
+        match self.gate {
+            Some(_) => Gate::opening().into(),
+            None => Vec::new(),
+        }
+    }
+
+    /// What becomes of a captured message of the client's.
+    pub fn on_client(&mut self, message: Value) -> Vec<Action> {
+        if let Some(masked) = &mut self.masked
+            && let Some(answer) = masked.on_client(&message, self.gate.is_some())
+        {
+            return vec![Action::ToClient(answer)];
+        }
+        match &mut self.gate {
+            Some(gate) => gate.on_client(message),
+            None => vec![Action::ToWorker(message)],
+        }
+    }
+
+    /// What becomes of a captured message of the worker's. Masked first, so that what is looked up in it is as well.
+    pub fn on_worker(&mut self, mut message: Value) -> Vec<Action> {
+        if let Some(masked) = &mut self.masked {
+            masked.on_worker(&mut message);
+        }
+        match &mut self.gate {
+            Some(gate) => gate.on_worker(message),
+            None => vec![Action::ToClient(message)],
+        }
+    }
+
+    /// What becomes of a captured message of the worker's that is no JSON to this parser: Python's is more lenient.
+    /// `None`: it must not pass, because nobody can tell what is in it.
+    pub fn unparsed(&self, body: Vec<u8>) -> Option<Vec<u8>> {
+        self.masked.is_none().then_some(body)
+    }
+}

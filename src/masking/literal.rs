@@ -1,0 +1,157 @@
+//! Where a value ends that stands in a text.
+//!
+//! Pure. In doubt it ends late: what is hidden too much can be asked for, what is shown cannot be taken back.
+
+/// `'` or `"`.
+pub(super) fn is_quote(c: char) -> bool {
+    matches!(c, '\'' | '"')
+}
+
+/// The end of the value that begins at `start` of `text`: a string, something in brackets, or a word.
+pub(super) fn end(text: &str, start: usize) -> usize {
+    if let Some(end) = strings(text, start) {
+        return end;
+    }
+    let bytes = text.as_bytes();
+    if matches!(bytes.get(start), Some(b'(' | b'[' | b'{' | b'<')) {
+        return bracketed(text, start);
+    }
+    word(text, start)
+}
+
+/// One string after the other, as Python breaks long ones up.
+fn strings(text: &str, start: usize) -> Option<usize> {
+    let mut end = string(text, start)?;
+    loop {
+        let rest = text[end..].trim_start();
+        match string(text, text.len() - rest.len()) {
+            Some(further) if further > end && !rest.is_empty() => end = further,
+            _ => return Some(end),
+        }
+    }
+}
+
+/// A string with its prefix (`b`, `r`, `f`). Its quotes may be escaped, where the whole is inside of another string.
+fn string(text: &str, start: usize) -> Option<usize> {
+    let bytes = text.as_bytes();
+    let mut at = start;
+    while at < start + 2
+        && matches!(
+            bytes.get(at),
+            Some(b'b' | b'B' | b'r' | b'R' | b'f' | b'F' | b'u' | b'U')
+        )
+    {
+        at += 1;
+    }
+    let first = at;
+    while bytes.get(at) == Some(&b'\\') {
+        at += 1;
+    }
+    let (escapes, quote) = (at - first, *bytes.get(at)?);
+    if !is_quote(char::from(quote)) {
+        return None;
+    }
+    let triple = escapes == 0 && bytes[at..].starts_with(&[quote; 3]);
+    at += if triple { 3 } else { 1 };
+    // In a string of level n, where a quote has 2^n - 1 backslashes, one of the text itself has more.
+    let level = escapes + 1;
+    let mut slashes = 0;
+    while let Some(byte) = bytes.get(at) {
+        if *byte == quote {
+            let closes = (slashes + 1) % level == 0 && (slashes + 1) / level % 2 == 1;
+            if slashes < escapes {
+                // The string around it ends.
+                return Some(at - slashes);
+            }
+            if closes && triple {
+                if bytes[at..].starts_with(&[quote; 3]) {
+                    return Some(at + 3);
+                }
+            } else if closes {
+                return Some(at + 1);
+            }
+        }
+        slashes = if *byte == b'\\' { slashes + 1 } else { 0 };
+        at += 1;
+    }
+    Some(text.len())
+}
+
+/// To the bracket that closes the one at `start`.
+fn bracketed(text: &str, start: usize) -> usize {
+    let bytes = text.as_bytes();
+    let angled = bytes[start] == b'<';
+    let mut depth = 0usize;
+    let mut at = start;
+    while let Some(byte) = bytes.get(at) {
+        match byte {
+            b'(' | b'[' | b'{' => depth += 1,
+            b'<' if angled => depth += 1,
+            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+            b'>' if angled => depth = depth.saturating_sub(1),
+            b'\'' | b'"' | b'\\' => {
+                let escapes = bytes[at..].iter().take_while(|b| **b == b'\\').count();
+                at = string(text, at).unwrap_or(at).max(at + escapes.max(1));
+                continue;
+            }
+            _ => {}
+        }
+        at += 1;
+        if depth == 0 {
+            return at;
+        }
+    }
+    text.len()
+}
+
+/// To the end of the line, a comma and a space, the end of what it stands in, or the next `name=`.
+fn word(text: &str, start: usize) -> usize {
+    let mut depth = 0usize;
+    let mut at = start;
+    while let Some(c) = text[at..].chars().next() {
+        let rest = &text[at + c.len_utf8()..];
+        let next = rest.chars().next();
+        match c {
+            '\n' | '\r' => return at,
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' if depth == 0 => return at,
+            ')' | ']' | '}' => depth -= 1,
+            ',' if depth == 0 && next.is_none_or(|n| n.is_whitespace() || is_quote(n)) => {
+                return at;
+            }
+            ' ' | '\t' if depth == 0 => {
+                if names_next(rest) {
+                    return at;
+                }
+                at = text.len() - rest.trim_start_matches([' ', '\t']).len();
+                continue;
+            }
+            // The two characters that stand for the end of a line in the text of a string.
+            '\\' if depth == 0 && matches!(next, Some('n' | 'r')) => return at,
+            '\\' if next.is_some_and(is_quote) => return at,
+            '\'' | '"' if depth > 0 => {
+                at = string(text, at).unwrap_or(at + 1);
+                continue;
+            }
+            // The end of the text that it stands in, and not an apostrophe.
+            '\'' | '"'
+                if next.is_none_or(|n| {
+                    n.is_whitespace() || matches!(n, ',' | ')' | ']' | '}' | ':')
+                }) =>
+            {
+                return at;
+            }
+            _ => {}
+        }
+        at += c.len_utf8();
+    }
+    text.len()
+}
+
+/// `text` begins with `name=` or `name:`.
+fn names_next(text: &str) -> bool {
+    let text = text.trim_start_matches([' ', '\t']);
+    let name =
+        text.trim_start_matches(|c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.'));
+    name.len() < text.len() && name.starts_with(['=', ':'])
+}

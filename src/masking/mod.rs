@@ -1,0 +1,111 @@
+//! Hides secrets in what a debugger or a terminal shows.
+//!
+//! [`Masking`] is the rules, one for the process; [`MaskedSession`] applies them to the messages of one debug session
+//! ([`crate::dap::policing`] calls it), [`MaskedStream`] to a terminal's output. Three kinds of rule: the name of a
+//! variable, its type, and what a value looks like. Names and types are looked for inside texts as well, because a
+//! container is shown as one text with everything in it.
+//!
+//! A rule hides too much rather than too little, but it reads text: a secret that was cut, encoded or reversed by the
+//! program is not recognised. So masking holds only where no code can be run (`view`).
+
+mod literal;
+mod message;
+mod names;
+mod session;
+mod stream;
+mod text;
+mod values;
+
+use std::borrow::Cow;
+
+use self::names::Names;
+use self::values::Values;
+use crate::config;
+
+pub use self::message::captures_from_worker;
+pub use self::session::{MaskedSession, captures_from_client};
+pub use self::stream::MaskedStream;
+pub use self::values::BadPattern;
+
+/// What stands in the place of what is hidden.
+pub const MASKED: &str = "‹masked›";
+
+/// What stands at the end of a value that was cut.
+const CUT: &str = "… (cut by ray-relay)";
+
+/// The rules. Shared by all sessions.
+#[derive(Debug)]
+pub struct Masking {
+    names: Names,
+    types: Names,
+    values: Values,
+    /// In bytes.
+    max_value: usize,
+}
+
+impl Masking {
+    /// By `config`; `None` where masking is off.
+    ///
+    /// # Errors
+    /// [`BadPattern`] for a pattern of `values`; [`config::resolve`] has found those before.
+    pub fn new(config: &config::Masking) -> Result<Option<Self>, BadPattern> {
+        if !config.enabled {
+            return Ok(None);
+        }
+        let (names, types, values) = match config.defaults {
+            true => (names::NAMES, names::TYPES, values::DEFAULTS),
+            false => (&[][..], &[][..], &[][..]),
+        };
+        let all = |defaults: &[&str], given: &[String]| {
+            let defaults = defaults.iter().map(|p| (*p).to_owned());
+            Names::new(defaults.chain(given.iter().cloned()))
+        };
+        Ok(Some(Self {
+            names: all(names, &config.names),
+            types: all(types, &config.types),
+            values: Values::new(values, config.email, &config.values)?,
+            max_value: config.max_value,
+        }))
+    }
+
+    /// `text` without what the rules hide in it.
+    pub fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        let mut hidden = text::spans(text, &self.names, &self.types);
+        self.values.spans(text, &mut hidden);
+        text::replace(text, hidden)
+    }
+
+    /// `text` as the value of a variable: the same, and cut at the longest length.
+    fn value(&self, text: &str) -> String {
+        let mut masked = self.text(text).into_owned();
+        if masked.len() > self.max_value {
+            masked.truncate(boundary(&masked, self.max_value.saturating_sub(CUT.len())));
+            masked.push_str(CUT);
+        }
+        masked
+    }
+
+    /// Whether a variable of this name, or an expression with it, is hidden.
+    fn hides_name(&self, text: &str) -> bool {
+        text::identifiers(text).any(|name| self.names.matches(name))
+    }
+}
+
+/// The last place up to `at` where `text` can be cut.
+fn boundary(text: &str, mut at: usize) -> usize {
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}
+
+/// Whether `pattern` can be one of `masking.values`.
+///
+/// # Errors
+/// [`BadPattern`].
+pub fn check_pattern(pattern: &str) -> Result<(), BadPattern> {
+    values::compile(pattern).map(drop)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,175 @@
+//! Rules by what a value looks like.
+
+use std::ops::Range;
+
+use regex::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
+
+/// Most memory of a compiled pattern.
+const MAX_COMPILED: usize = 1 << 20;
+
+/// The built-in rules: a pattern, of which group 1 is hidden where there is one, and what else has to hold. Dots are
+/// part of tokens because debugpy shortens long texts inside containers to `beginning...end`.
+pub(super) const DEFAULTS: &[Rule] = &[
+    // Cloud providers and code hosts.
+    Rule::of(r"\b(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}\b"),
+    Rule::of(r"\bAIza[0-9A-Za-z_.-]{20,}"),
+    Rule::of(r"\bya29\.[0-9A-Za-z_.-]{20,}"),
+    Rule::of(r"\bgh[pousr]_[A-Za-z0-9.]{20,}"),
+    Rule::of(r"\bgithub_pat_[A-Za-z0-9_.]{20,}"),
+    Rule::of(r"\bglpat-[0-9A-Za-z_.-]{16,}"),
+    Rule::of(r"\bxox[abeoprs]-[A-Za-z0-9.-]{10,}"),
+    Rule::of(r"\bhf_[A-Za-z0-9.]{20,}"),
+    Rule::of(r"\bsk-[A-Za-z0-9_.-]{20,}"),
+    Rule::of(r"\b[rs]k_(?:live|test)_[0-9a-zA-Z.]{16,}"),
+    Rule::of(r"\bnpm_[A-Za-z0-9.]{20,}"),
+    // A JSON Web Token: `{"` in base64 is `eyJ`.
+    Rule::of(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9._-]*"),
+    Rule::of(r"(?i)\bbearer +([A-Za-z0-9._~+/-]{12,}=*)"),
+    // To the end of the key, or of the text that it is in.
+    Rule::of(
+        r#"(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY[A-Z ]*-----(?:.*?-----END [A-Z0-9 ]*PRIVATE KEY[A-Z ]*-----|[^'"]*)"#,
+    ),
+    // The password in an address.
+    Rule::of(r#"[A-Za-z][A-Za-z0-9+.-]*://[^\s:/@'"]*:([^\s/'"]+)@"#),
+    Rule {
+        pattern: r"\b(?:\d{13,19}|\d{4}[ -]\d{4}[ -]\d{4}[ -]\d{1,4}(?:[ -]\d{1,3})?|\d{4}[ -]\d{6}[ -]\d{4,5})\b",
+        holds: is_card,
+    },
+];
+
+const EMAIL: Rule = Rule::of(
+    r"\b[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})*\.[A-Za-z]{2,24}\b",
+);
+
+/// One rule.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rule {
+    pattern: &'static str,
+    holds: fn(&str) -> bool,
+}
+
+impl Rule {
+    const fn of(pattern: &'static str) -> Self {
+        Self {
+            pattern,
+            holds: |_| true,
+        }
+    }
+}
+
+/// A pattern of `masking.values` that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadPattern {
+    /// It is not understood.
+    #[error("a pattern of masking.values is no regular expression, or too large a one: {0}")]
+    Unusable(String),
+    /// It would hide nothing, everywhere.
+    #[error("a pattern of masking.values fits a text without any characters")]
+    Empty,
+}
+
+/// All rules of this kind.
+#[derive(Debug)]
+pub(super) struct Values {
+    /// Which of `rules` has a match at all.
+    any: RegexSet,
+    rules: Vec<(Regex, fn(&str) -> bool)>,
+}
+
+impl Values {
+    pub(super) fn new(
+        defaults: &[Rule],
+        email: bool,
+        patterns: &[String],
+    ) -> Result<Self, BadPattern> {
+        let builtin = defaults.iter().copied().chain(email.then_some(EMAIL));
+        let given: Vec<_> = builtin
+            .map(|rule| (rule.pattern, rule.holds))
+            .chain(
+                patterns
+                    .iter()
+                    .map(|p| (p.as_str(), always as fn(&str) -> bool)),
+            )
+            .collect();
+        let rules: Result<Vec<_>, _> = given
+            .iter()
+            .map(|(pattern, holds)| Ok((compile(pattern)?, *holds)))
+            .collect();
+        let any = RegexSetBuilder::new(given.iter().map(|(pattern, _)| pattern))
+            .size_limit(MAX_COMPILED * given.len().max(1))
+            .build()
+            .map_err(|error| BadPattern::Unusable(error.to_string()))?;
+        Ok(Self { any, rules: rules? })
+    }
+
+    /// Adds what is to be hidden in `text`.
+    pub(super) fn spans(&self, text: &str, hidden: &mut Vec<Range<usize>>) {
+        for rule in self.any.matches(text) {
+            let (pattern, holds) = &self.rules[rule];
+            let mut at = 0;
+            while let Some(found) = pattern.captures_at(text, at) {
+                let Some(span) = found.get(1).or_else(|| found.get(0)) else {
+                    break;
+                };
+                let whole = found.get(0).map_or(span.range(), |whole| whole.range());
+                let good = !span.is_empty() && holds(span.as_str());
+                // What only looked like one may have hidden the beginning of a real one.
+                at = if good { whole.end } else { whole.start + 1 };
+                if good {
+                    hidden.push(span.range());
+                }
+                if at > text.len() {
+                    break;
+                }
+                while !text.is_char_boundary(at) {
+                    at += 1;
+                }
+            }
+        }
+    }
+}
+
+/// `pattern` within bounds.
+pub(super) fn compile(pattern: &str) -> Result<Regex, BadPattern> {
+    let compiled = RegexBuilder::new(pattern)
+        .size_limit(MAX_COMPILED)
+        .build()
+        .map_err(|error| BadPattern::Unusable(error.to_string()))?;
+    match compiled.is_match("") {
+        true => Err(BadPattern::Empty),
+        false => Ok(compiled),
+    }
+}
+
+fn always(_: &str) -> bool {
+    true
+}
+
+/// The number of a payment card: one of an issuer, with the right check digit (ISO/IEC 7812-1, Luhn). Without the
+/// issuers every tenth time in nanoseconds would be one.
+fn is_card(text: &str) -> bool {
+    let digits: Vec<u32> = text.chars().filter_map(|c| c.to_digit(10)).collect();
+    let prefix = |n: usize| digits.iter().take(n).fold(0, |number, d| number * 10 + d);
+    let issued = match digits.len() {
+        13 => prefix(1) == 4,
+        14 => matches!(prefix(2), 36 | 38 | 39) || matches!(prefix(3), 300..=305),
+        15 => matches!(prefix(2), 34 | 37),
+        16..=19 => {
+            prefix(1) == 4
+                || matches!(prefix(2), 51..=55 | 35 | 62 | 65)
+                || matches!(prefix(3), 644..=649)
+                || matches!(prefix(4), 2221..=2720 | 6011)
+        }
+        _ => false,
+    };
+    let sum: u32 = digits
+        .iter()
+        .rev()
+        .enumerate()
+        .map(|(at, digit)| match at % 2 {
+            0 => *digit,
+            _ => digit * 2 / 10 + digit * 2 % 10,
+        })
+        .sum();
+    issued && sum % 10 == 0
+}

@@ -1,0 +1,143 @@
+"""Stops in `work` again and again, and leaves a file for whatever is run in it.
+
+Takes a directory for those marks, and prints the port on which its debugger listens. Marks that begin with `own-` are
+left by objects when somebody looks at them; all others by code that a client brought.
+"""
+
+import builtins
+import os
+import sys
+import threading
+import time
+
+import debugpy
+
+MARKS = sys.argv[1]
+
+
+def mark(name):
+    with open(os.path.join(MARKS, name), "a") as file:
+        file.write("x")
+    return True
+
+
+# Reachable from wherever a debugger evaluates, its own modules included.
+builtins.mark = mark
+
+
+class Lazy:
+    def __init__(self):
+        self.plain = 1
+
+    @property
+    def computed(self):
+        mark("own-property")
+        return 2
+
+    def __getattr__(self, name):
+        mark("own-getattr")
+        raise AttributeError(name)
+
+    def __dir__(self):
+        mark("own-dir")
+        return [*object.__dir__(self), "computed"]
+
+    def __repr__(self):
+        mark("own-repr")
+        return "Lazy()"
+
+    def __str__(self):
+        mark("own-str")
+        return "Lazy()"
+
+    def __len__(self):
+        mark("own-len")
+        return 1
+
+    def __iter__(self):
+        mark("own-iter")
+        return iter([1])
+
+    def __eq__(self, other):
+        mark("own-eq")
+        return self is other
+
+    def __hash__(self):
+        mark("own-hash")
+        return 1
+
+    def __bool__(self):
+        mark("own-bool")
+        return True
+
+
+class Plain:
+    @property
+    def computed(self):
+        mark("own-plain-property")
+        return 2
+
+
+class Mapping(dict):
+    def items(self):
+        mark("own-dict-items")
+        return super().items()
+
+    def __iter__(self):
+        mark("own-dict-iter")
+        return super().__iter__()
+
+    def __getitem__(self, key):
+        mark("own-dict-getitem")
+        return super().__getitem__(key)
+
+
+class Listing(list):
+    def __iter__(self):
+        mark("own-list-iter")
+        return super().__iter__()
+
+    def __getitem__(self, index):
+        mark("own-list-getitem")
+        return super().__getitem__(index)
+
+
+class Completed:
+    """Looked at by nobody, so that only an expression reaches the property."""
+
+    @property
+    def attribute(self):
+        mark("completions")
+        return Completed()
+
+
+completed = Completed()
+_protected = "a global in a group"
+
+
+def work(turn):
+    total = turn * 2
+    lazy, plain, mapping, listing = Lazy(), Plain(), Mapping(a=1), Listing([1, 2])
+    settings = {"user": "ada", "password": "hunter2", "nested": [("api_key", "AKIAIOSFODNN7EXAMPLE")]}
+    password = {"current": "hunter2"}
+    debugpy.breakpoint()
+    total += 1  # HERE
+    total += 1
+    return total, lazy, plain, mapping, listing, settings, password
+
+
+def main():
+    host, port = debugpy.listen(("127.0.0.1", 0))
+    print(port, flush=True)
+    debugpy.wait_for_client()
+    # A thread that does nothing else, so that nothing but the debugger wakes it.
+    threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
+    for turn in range(1_000_000):
+        work(turn)
+        print(f"turn {turn} password=hunter2", flush=True)
+        with open(os.path.join(MARKS, "own-turns"), "w") as file:
+            file.write(str(turn))
+        time.sleep(0.02)
+
+
+main()
