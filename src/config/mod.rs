@@ -13,7 +13,9 @@ mod setting;
 mod sources;
 pub mod units;
 
-pub use model::{Advertise, Cluster, Config, Dap, Http, Listen, Log, LogFormat, Registry};
+pub use model::{
+    Advertise, Cluster, Config, Dap, Http, Jwks, Kubernetes, Listen, Log, LogFormat, Registry,
+};
 pub use problem::{Problem, Problems};
 pub use resolve::{Resolved, Setting, resolve};
 pub use sources::{Flags, Sources};

@@ -7,6 +7,12 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+mod jwks;
+mod kubernetes;
+
+pub use jwks::Jwks;
+pub use kubernetes::Kubernetes;
+
 /// Everything, resolved. Built by `resolve` from defaults, file, environment and flags.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
@@ -20,6 +26,10 @@ pub struct Config {
     pub dap: Dap,
     /// API and dashboard.
     pub http: Http,
+    /// Keys of another issuer of tokens.
+    pub jwks: Jwks,
+    /// Kubernetes as an identity provider.
+    pub kubernetes: Kubernetes,
     /// How breakpoints are told apart in rewritten dashboard answers.
     pub advertise: Advertise,
     /// Logs.
@@ -140,6 +150,8 @@ impl Default for Config {
             registry: Registry::default(),
             dap: Dap::default(),
             http: Http::default(),
+            jwks: Jwks::default(),
+            kubernetes: Kubernetes::default(),
             advertise: Advertise::Single,
             log: Log::default(),
         }

@@ -55,6 +55,26 @@ pub(super) const SECTIONS: &[(&str, &[&str])] = &[
             "allowed_hosts",
         ],
     ),
+    (
+        "jwks",
+        &["file", "url", "ca_file", "refresh", "max_stale", "timeout"],
+    ),
+    (
+        "kubernetes",
+        &[
+            "enabled",
+            "audiences",
+            "namespace",
+            "api_server",
+            "ca_file",
+            "token_file",
+            "timeout",
+            "cache_entries",
+            "recheck",
+            "refused_for",
+            "outage_grace",
+        ],
+    ),
     ("advertise", &["mode", "ports", "host"]),
     ("log", &["level", "format"]),
 ];
@@ -294,7 +314,7 @@ fn unknown_section(section: &str, place: String) -> Problem {
         key: shown(section),
         place,
         found: "a section or key that is not known".to_owned(),
-        expected: "[listen], [[cluster]], [registry], [dap], [http], [advertise] or [log]"
+        expected: "[listen], [[cluster]], [registry], [dap], [http], [jwks], [kubernetes], [advertise] or [log]"
             .to_owned(),
         hint: match home {
             Some((name, _)) => Some(format!("`{section}` belongs in [{name}]")),

@@ -17,6 +17,7 @@ use super::units::{format_duration, format_size};
 
 mod checks;
 mod clusters;
+mod identity_providers;
 mod scalars;
 #[cfg(test)]
 mod tests;

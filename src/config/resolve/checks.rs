@@ -56,6 +56,7 @@ impl Resolver {
                 "the messages before attach are the small ones",
             );
         }
+        self.check_identity_providers(config);
         if let Advertise::Ports(ports) = &config.advertise
             && ports.contains(&listen.address.port())
         {

@@ -138,6 +138,9 @@ impl Resolver {
             setting::host_names,
         );
 
+        self.jwks(&mut config.jwks);
+        self.kubernetes(&mut config.kubernetes);
+
         config.advertise = self.advertise();
 
         let log = &mut config.log;
