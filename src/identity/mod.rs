@@ -4,6 +4,7 @@
 //! prints as dots and is erased when dropped.
 
 mod authenticator;
+pub mod keys;
 mod principal;
 pub mod revocation;
 mod secret;
