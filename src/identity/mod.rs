@@ -5,6 +5,7 @@
 
 mod authenticator;
 pub mod keys;
+mod kubernetes;
 mod principal;
 pub mod revocation;
 mod secret;

@@ -97,7 +97,10 @@ impl Resolver {
             self.problem(
                 "kubernetes.timeout",
                 &format_duration(kubernetes.timeout),
-                &format!("less than listen.handshake_timeout ({})", format_duration(handshake)),
+                &format!(
+                    "less than listen.handshake_timeout ({})",
+                    format_duration(handshake)
+                ),
                 "a client would be cut off before it hears that Kubernetes does not answer",
             );
         }
