@@ -4,6 +4,8 @@
 //! prints as dots and is erased when dropped.
 
 mod authenticator;
+mod authorities;
+mod jwks;
 pub mod keys;
 mod kubernetes;
 mod principal;

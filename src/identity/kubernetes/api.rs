@@ -4,7 +4,6 @@
 //! to a TokenReview may repeat the token. Every answer is bounded in size, and nothing of it but a number and one
 //! plain word gets into an error.
 
-use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,6 +20,7 @@ use zeroize::Zeroizing;
 use crate::config;
 use crate::head::clean;
 use crate::identity::SetupError;
+use crate::identity::authorities::{read_authorities, read_bounded};
 
 /// Largest answer. A review with thousands of groups stays far below.
 const MAX_ANSWER: usize = 256 * 1024;
@@ -28,12 +28,9 @@ const MAX_ANSWER: usize = 256 * 1024;
 /// Requests at a time, of all reviews together.
 const MAX_REQUESTS: usize = 32;
 
-/// Largest token or certificate file.
-const MAX_FILE: u64 = 1024 * 1024;
-
 /// Why there is no answer. `Display` is for the relay's log: it names the API server, never a token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum ApiError {
+pub(in crate::identity) enum ApiError {
     #[error(
         "cannot reach the Kubernetes API server at {address}: {cause}; check kubernetes.api_server, ca_file and the network policy"
     )]
@@ -74,7 +71,7 @@ pub(super) enum ApiError {
 }
 
 /// The API server.
-pub(super) struct Api {
+pub(in crate::identity) struct Api {
     client: kube::Client,
     address: String,
     namespace: String,
@@ -248,38 +245,15 @@ fn named(address: &str, config: &config::Kubernetes) -> Result<kube::Config, Set
         .map_err(|_| SetupError("kubernetes.api_server is no address".to_owned()))?;
     let mut found = kube::Config::new(url);
     if let Some(path) = &config.ca_file {
-        let text = read("kubernetes.ca_file", path)?;
-        let blocks = pem::parse_many(text)
-            .map_err(|why| SetupError(format!("kubernetes.ca_file {}: {why}", path.display())))?;
-        let authorities: Vec<_> = blocks
-            .into_iter()
-            .filter(|block| block.tag() == "CERTIFICATE")
-            .map(pem::Pem::into_contents)
-            .collect();
-        if authorities.is_empty() {
-            return Err(SetupError(format!(
-                "kubernetes.ca_file {} holds no certificate in PEM",
-                path.display()
-            )));
-        }
+        let authorities = read_authorities("kubernetes.ca_file", path)?;
         found.root_cert = Some(authorities);
     }
     if let Some(path) = &config.token_file {
         // Read once for the message; kube reads it again every minute.
-        read("kubernetes.token_file", path)?;
+        read_bounded("kubernetes.token_file", path)?;
         found.auth_info.token_file = Some(path.display().to_string());
     }
     Ok(found)
-}
-
-fn read(key: &str, path: &Path) -> Result<Zeroizing<Vec<u8>>, SetupError> {
-    let problem = |why: String| SetupError(format!("cannot read {key} {}: {why}", path.display()));
-    let size = std::fs::metadata(path).map_err(|why| problem(why.to_string()))?;
-    if size.len() > MAX_FILE {
-        return Err(problem("longer than 1 MiB".to_owned()));
-    }
-    let text = std::fs::read(path).map_err(|why| problem(why.to_string()))?;
-    Ok(Zeroizing::new(text))
 }
 
 /// The innermost cause: the layers around it say nothing that helps.

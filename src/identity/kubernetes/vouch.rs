@@ -32,7 +32,7 @@ const AT_ONCE: usize = 8;
 
 /// Who a token belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct User {
+pub(in crate::identity) struct User {
     pub(super) name: String,
     pub(super) uid: String,
     pub(super) groups: BTreeSet<String>,
@@ -40,13 +40,13 @@ pub(super) struct User {
 
 /// That, and what it may do: one entry for each cluster, in their order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Vouched {
+pub(in crate::identity) struct Vouched {
     pub(super) user: User,
     pub(super) grants: Vec<(String, Scopes)>,
 }
 
 /// Somebody who can be asked about a token.
-pub(super) trait Vouch: Send + Sync + 'static {
+pub(in crate::identity) trait Vouch: Send + Sync + 'static {
     /// `None`: it is not accepted.
     fn vouch(
         &self,
