@@ -11,6 +11,7 @@ mod kubernetes;
 mod principal;
 pub mod revocation;
 mod secret;
+mod standing;
 
 pub use authenticator::{AuthError, Authenticator, SetupError};
 pub use principal::{Credential, Ended, Principal};

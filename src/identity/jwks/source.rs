@@ -56,9 +56,11 @@ enum Place {
     },
     Web {
         uri: Uri,
-        client: Client<HttpsConnector<HttpConnector>, Empty<Bytes>>,
+        client: Box<WebClient>,
     },
 }
+
+type WebClient = Client<HttpsConnector<HttpConnector>, Empty<Bytes>>;
 
 /// What tells one content of a file from the next without reading it.
 #[derive(Clone, PartialEq, Eq)]
@@ -90,7 +92,7 @@ impl Source {
             // Without a query: people put keys into those.
             name: url.split('?').next().unwrap_or_default().to_owned(),
             place: Place::Web {
-                client: client(config, uri.scheme_str() == Some("https"))?,
+                client: Box::new(client(config, uri.scheme_str() == Some("https"))?),
                 uri,
             },
         }))
@@ -158,10 +160,7 @@ impl Fetch for Source {
     }
 }
 
-fn client(
-    config: &config::Jwks,
-    secure: bool,
-) -> Result<Client<HttpsConnector<HttpConnector>, Empty<Bytes>>, SetupError> {
+fn client(config: &config::Jwks, secure: bool) -> Result<WebClient, SetupError> {
     let unusable = |why: String| SetupError(format!("cannot verify the server of jwks.url: {why}"));
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)

@@ -7,25 +7,37 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::vouch::{Vouch, Vouched};
-use super::{Key, Known, Reviewed, Reviewer, Revocations, access, fingerprint};
+use super::{Key, Known, Reviewed, Reviewer, fingerprint, grants};
 use crate::identity::Secret;
-use crate::identity::revocation::RevocationList;
+use crate::identity::standing::{Withdraw, standing};
+use crate::policy::{Narrowing, Scopes};
 
 /// Longest pause before an API server is asked again that did not answer.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 
-/// Under what the principals of one token stand.
+/// Somebody who is there by a token.
 pub(super) struct Kept {
-    tell: Arc<watch::Sender<Arc<RevocationList>>>,
+    subject: String,
+    groups: Vec<String>,
+    fingerprint: String,
+    expires: Option<SystemTime>,
+    grants: Vec<(Scopes, Narrowing)>,
+    withdraw: Arc<Withdraw>,
 }
 
 impl Kept {
-    pub(super) fn join(&self) -> Revocations {
-        self.tell.subscribe()
+    pub(super) fn join(&self) -> Reviewed {
+        Reviewed {
+            subject: self.subject.clone(),
+            groups: self.groups.clone(),
+            fingerprint: self.fingerprint.clone(),
+            expires: self.expires,
+            grants: self.grants.clone(),
+            standing: self.withdraw.standing(),
+        }
     }
 }
 
@@ -36,7 +48,7 @@ struct Keeper<A> {
     fingerprint: String,
     token: Secret,
     vouched: Vouched,
-    tell: Arc<watch::Sender<Arc<RevocationList>>>,
+    withdraw: Arc<Withdraw>,
     /// When Kubernetes last said what it said at first.
     confirmed: Instant,
 }
@@ -57,40 +69,34 @@ pub(super) fn keep<A: Vouch>(
     expires: Option<SystemTime>,
     vouched: Vouched,
 ) -> Reviewed {
-    let own = Arc::clone(&reviewer.0.revocations.borrow());
-    let (tell, revocations) = watch::channel(own);
-    let tell = Arc::new(tell);
+    // The first who holds it is the one in what is returned.
+    let (withdraw, _first) = standing();
+    let withdraw = Arc::new(withdraw);
     let fingerprint = fingerprint(&key);
     let kept = Kept {
-        tell: Arc::clone(&tell),
-    };
-    known.kept.insert(fingerprint.clone(), kept);
-    let reviewed = Reviewed {
         subject: vouched.user.name.clone(),
         groups: vouched.user.groups.iter().cloned().collect(),
         fingerprint: fingerprint.clone(),
         expires,
-        access: access(&vouched),
-        revocations,
+        grants: grants(&vouched),
+        withdraw: Arc::clone(&withdraw),
     };
+    let reviewed = kept.join();
+    known.kept.insert(fingerprint.clone(), kept);
     let keeper = Keeper {
         reviewer: reviewer.clone(),
         key,
         fingerprint,
         token,
         vouched,
-        tell,
+        withdraw,
         confirmed: Instant::now(),
     };
     let stop = reviewer.0.stop.clone();
-    let own = reviewer.0.revocations.clone();
-    let forward = forward(own, Arc::clone(&keeper.tell));
     reviewer.0.tasks.spawn(async move {
-        // One task: nothing is forwarded over a withdrawal.
         tokio::select! {
             () = stop.cancelled() => {}
             () = keeper.run() => {}
-            () = forward => {}
         }
     });
     reviewed
@@ -170,11 +176,7 @@ impl<A: Vouch> Keeper<A> {
             known.accepted.forget(&self.key);
         }
         self.leave(&mut known);
-        self.tell.send_modify(|list| {
-            let mut with = RevocationList::clone(list);
-            with.credentials.insert(self.fingerprint.clone());
-            *list = Arc::new(with);
-        });
+        self.withdraw.withdraw();
     }
 
     /// Nobody but the memory holds it; the memory then does not any more either.
@@ -182,7 +184,7 @@ impl<A: Vouch> Keeper<A> {
         let mut known = self.reviewer.0.lock();
         // Under the lock nobody can be given it meanwhile.
         let by_memory = usize::from(self.is_current(&known));
-        if self.tell.receiver_count() > by_memory {
+        if self.withdraw.holders() > by_memory {
             return false;
         }
         if by_memory > 0 {
@@ -193,7 +195,7 @@ impl<A: Vouch> Keeper<A> {
     }
 
     fn leave(&self, known: &mut Known) {
-        let ours = |kept: &Kept| Arc::ptr_eq(&kept.tell, &self.tell);
+        let ours = |kept: &Kept| Arc::ptr_eq(&kept.withdraw, &self.withdraw);
         if known.kept.get(&self.fingerprint).is_some_and(ours) {
             known.kept.remove(&self.fingerprint);
         }
@@ -206,17 +208,8 @@ impl<A: Vouch> Keeper<A> {
 
     fn remembered(&self, known: &Known) -> Option<Reviewed> {
         let held = known.accepted.held(&self.key)?;
-        held.revocations
-            .same_channel(&self.tell.subscribe())
-            .then(|| held.clone())
-    }
-}
-
-/// Passes on what the relay itself revokes, at once. Ends with the authenticator.
-async fn forward(mut own: Revocations, tell: Arc<watch::Sender<Arc<RevocationList>>>) {
-    own.mark_changed();
-    while own.changed().await.is_ok() {
-        tell.send_replace(Arc::clone(&own.borrow_and_update()));
+        let ours = self.withdraw.is_of(&held.standing);
+        ours.then(|| held.clone())
     }
 }
 

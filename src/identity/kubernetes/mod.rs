@@ -26,10 +26,10 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::revocation::RevocationList;
+use super::standing::Standing;
 use super::{AuthError, Secret, SetupError};
 use crate::config;
-use crate::policy::{Access, Narrowing, Pattern, Rule};
+use crate::policy::{Narrowing, Pattern, Scopes};
 use api::Api;
 use memory::Memory;
 use vouch::{Kubernetes, Vouch, Vouched};
@@ -49,10 +49,8 @@ type Key = [u8; 32];
 /// What waits for one answer together. `None`: it is not there yet.
 type Answer = Option<Result<Reviewed, AuthError>>;
 
-type Revocations = watch::Receiver<Arc<RevocationList>>;
-
-/// Somebody whom Kubernetes vouched for. As long as any clone of `revocations` is held, the token is shown to it
-/// again and again.
+/// Somebody whom Kubernetes vouched for. As long as any clone of `standing` is held, the token is shown to it again
+/// and again.
 #[derive(Debug, Clone)]
 pub(super) struct Reviewed {
     /// The user's name, unchanged.
@@ -63,10 +61,10 @@ pub(super) struct Reviewed {
     pub(super) fingerprint: String,
     /// `exp` of the token, where it is a JWT.
     pub(super) expires: Option<SystemTime>,
-    /// What the user's roles allow: a rule for each cluster.
-    pub(super) access: Access,
-    /// The relay's revocations, and the fingerprint among them once Kubernetes has withdrawn it.
-    pub(super) revocations: Revocations,
+    /// What the user's roles allow, for each cluster on which that is anything.
+    pub(super) grants: Vec<(Scopes, Narrowing)>,
+    /// Withdrawn when Kubernetes does not say so any more.
+    pub(super) standing: Standing,
 }
 
 /// Asks Kubernetes about tokens. Cheap to clone.
@@ -87,8 +85,6 @@ struct Inner<A> {
     known: Mutex<Known>,
     first_reviews: Arc<Semaphore>,
     rechecks: Semaphore,
-    /// Those of the relay itself.
-    revocations: Revocations,
     /// The last answer was one; said in the log when it changes.
     answers: AtomicBool,
     tasks: TaskTracker,
@@ -104,25 +100,24 @@ struct Known {
 }
 
 impl Reviewer<Kubernetes> {
-    /// For `clusters`, by their names. `revocations` are the relay's own.
+    /// For `clusters`, by their names.
     ///
     /// # Errors
     /// [`SetupError`] where it cannot be found out where the API server is, or who the relay is there.
     pub(super) async fn new(
         config: &config::Kubernetes,
         clusters: &[config::Cluster],
-        revocations: Revocations,
     ) -> Result<Self, SetupError> {
         let api = Api::new(config).await?;
         tracing::info!(api_server = api.address(), namespace = api.namespace(), audiences = ?config.audiences, "tokens are shown to Kubernetes");
         let clusters = clusters.iter().map(|cluster| cluster.name.clone());
         let source = Kubernetes::new(api, config.audiences.clone(), clusters.collect());
-        Ok(Self::with(source, config, revocations))
+        Ok(Self::with(source, config))
     }
 }
 
 impl<A: Vouch> Reviewer<A> {
-    fn with(source: A, config: &config::Kubernetes, revocations: Revocations) -> Self {
+    fn with(source: A, config: &config::Kubernetes) -> Self {
         Self(Arc::new(Inner {
             source,
             timeout: config.timeout,
@@ -137,7 +132,6 @@ impl<A: Vouch> Reviewer<A> {
             }),
             first_reviews: Arc::new(Semaphore::new(FIRST_REVIEWS)),
             rechecks: Semaphore::new(RECHECKS),
-            revocations,
             answers: AtomicBool::new(true),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
@@ -164,10 +158,7 @@ impl<A: Vouch> Reviewer<A> {
             let mut known = self.0.lock();
             let now = Instant::now();
             if let Some(reviewed) = known.accepted.known(&key, now) {
-                return match reviewed.is_revoked() {
-                    true => Err(AuthError::Refused),
-                    false => Ok(reviewed.clone()),
-                };
+                return Ok(reviewed.clone());
             }
             if known.refused.known(&key, now).is_some() {
                 return Err(AuthError::Refused);
@@ -184,9 +175,9 @@ impl<A: Vouch> Reviewer<A> {
         }
     }
 
-    /// The revocations under which a principal stands who is already there by the token of that `fingerprint`. For
-    /// tickets: the token is shown again for them too. `None`: nobody is, and so nobody would.
-    pub(super) fn standing(&self, fingerprint: &str) -> Option<Revocations> {
+    /// Who is already there by the token of that `fingerprint`, for tickets: they stand and fall with it. `None`:
+    /// nobody is, and so nobody would notice its end.
+    pub(super) fn present(&self, fingerprint: &str) -> Option<Reviewed> {
         self.0.lock().kept.get(fingerprint).map(keeper::Kept::join)
     }
 
@@ -228,10 +219,7 @@ impl<A: Vouch> Reviewer<A> {
                         keeper::keep(&reviewer, &mut known, key, token, expires, vouched);
                     let until = now + inner.recheck;
                     known.accepted.learn(key, reviewed.clone(), until, now);
-                    match reviewed.is_revoked() {
-                        true => Err(AuthError::Refused),
-                        false => Ok(reviewed),
-                    }
+                    Ok(reviewed)
                 }
                 Ok(None) => {
                     known.accepted.forget(&key);
@@ -287,33 +275,20 @@ impl<A: Vouch> Inner<A> {
 /// Kubernetes did not answer; why is in the log.
 struct Unanswered;
 
-impl Reviewed {
-    fn is_revoked(&self) -> bool {
-        let credential = super::Credential::Kubernetes {
-            fingerprint: self.fingerprint.clone(),
-        };
-        let list = self.revocations.borrow();
-        list.revokes(&self.subject, &credential)
-    }
-}
-
-/// A rule for each cluster on which anything is allowed.
-fn access(vouched: &Vouched) -> Access {
+/// What of `vouched` allows anything.
+fn grants(vouched: &Vouched) -> Vec<(Scopes, Narrowing)> {
     let allowed = vouched
         .grants
         .iter()
         .filter(|(_, scopes)| !scopes.is_empty());
-    let rules = allowed.map(|(cluster, scopes)| {
-        Arc::new(Rule {
-            scopes: *scopes,
-            narrowing: Narrowing {
-                clusters: vec![Pattern::new(cluster.clone())],
-                ..Narrowing::default()
-            },
-            ..Rule::default()
-        })
+    let narrowed = allowed.map(|(cluster, scopes)| {
+        let narrowing = Narrowing {
+            clusters: vec![Pattern::new(cluster.clone())],
+            ..Narrowing::default()
+        };
+        (*scopes, narrowing)
     });
-    Access::new(rules.collect())
+    narrowed.collect()
 }
 
 /// For the client: where the API server is and what ails it is not its business.

@@ -10,11 +10,8 @@ use std::io;
 use std::time::Instant as Clock;
 
 use super::*;
+use crate::policy::{Access, Rule};
 use server::{Mode, NAME, Server};
-
-fn no_revocations() -> Revocations {
-    watch::channel(Arc::default()).1
-}
 
 fn clusters(names: &[&str]) -> Vec<config::Cluster> {
     let cluster = |name: &&str| config::Cluster {
@@ -35,6 +32,15 @@ fn jwt(claims: &str) -> String {
     )
 }
 
+fn access(reviewed: &Reviewed) -> Access {
+    let rule = |(scopes, narrowing): &(Scopes, Narrowing)| Rule {
+        scopes: *scopes,
+        narrowing: narrowing.clone(),
+        ..Rule::default()
+    };
+    Access::new(reviewed.grants.iter().map(rule).map(Arc::new).collect())
+}
+
 struct Fixture {
     server: Server,
     reviewer: Reviewer,
@@ -49,7 +55,7 @@ async fn fixture(change: impl Fn(&mut config::Kubernetes)) -> Fixture {
     let mut config = server.files(files.path());
     change(&mut config);
     let clusters = clusters(&["east", "west"]);
-    let reviewer = Reviewer::new(&config, &clusters, no_revocations()).await;
+    let reviewer = Reviewer::new(&config, &clusters).await;
     Fixture {
         reviewer: reviewer.unwrap(),
         token: Secret::new(token),
@@ -99,7 +105,7 @@ async fn roles_become_scopes_on_clusters_by_reviews_that_are_right_in_every_fiel
     );
     use crate::policy::Scope::*;
     let on = |cluster: &str| {
-        let access = &reviewed.access;
+        let access = access(&reviewed);
         let allowed = crate::policy::Scope::ALL.into_iter();
         allowed
             .filter(|scope| access.may_on_cluster(*scope, cluster))
@@ -128,7 +134,7 @@ async fn an_answer_that_says_allowed_and_denied_allows_nothing() {
     let fixture = fixture(|_| {}).await;
     fixture.server.state().access = Mode::Both;
     let reviewed = fixture.review().await.unwrap();
-    assert_eq!(reviewed.access, Access::default());
+    assert_eq!(reviewed.grants, []);
 }
 
 #[tokio::test]
@@ -235,7 +241,7 @@ async fn a_setup_that_cannot_work_says_what_to_do() {
     let refused = async |change: &dyn Fn(&mut config::Kubernetes)| {
         let mut config = good.clone();
         change(&mut config);
-        let made = Reviewer::new(&config, &[], no_revocations()).await;
+        let made = Reviewer::new(&config, &[]).await;
         made.err().unwrap().to_string()
     };
     let missing = files.path().join("missing");

@@ -7,7 +7,6 @@ use tokio::time::{advance, sleep};
 
 use super::super::vouch::User;
 use super::*;
-use crate::identity::Credential;
 use crate::policy::Scopes;
 
 /// Kubernetes, as it is told to be.
@@ -74,19 +73,12 @@ impl Oracle {
     }
 
     fn reviewer(self: &Arc<Self>) -> Reviewer<Arc<Self>> {
-        Reviewer::with(Arc::clone(self), &config(), no_revocations_kept())
+        Reviewer::with(Arc::clone(self), &config())
     }
 }
 
 fn config() -> config::Kubernetes {
     config::Kubernetes::default()
-}
-
-/// Whose sender lives as long as the test.
-fn no_revocations_kept() -> Revocations {
-    let (tell, revocations) = watch::channel(Arc::default());
-    std::mem::forget(tell);
-    revocations
 }
 
 fn token(text: &str) -> Secret {
@@ -98,13 +90,9 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// When `reviewed` is withdrawn, from now on.
 async fn withdrawn_after(reviewed: &Reviewed) -> Duration {
     let began = Instant::now();
-    let mut revocations = reviewed.revocations.clone();
-    let by = Credential::Kubernetes {
-        fingerprint: reviewed.fingerprint.clone(),
-    };
-    let is_over = |list: &Arc<RevocationList>| list.revokes(&reviewed.subject, &by);
-    let over = revocations.wait_for(is_over);
-    timeout(60 * MINUTE, over).await.unwrap().unwrap();
+    timeout(60 * MINUTE, reviewed.standing.withdrawn())
+        .await
+        .unwrap();
     began.elapsed()
 }
 
@@ -164,7 +152,7 @@ async fn a_token_that_is_not_accepted_any_more_ends_its_sessions_at_the_next_loo
     let reviewer = oracle.reviewer();
     let reviewed = reviewer.review(&token("t")).await.unwrap();
     sleep(5 * MINUTE).await;
-    assert!(!reviewed.is_revoked());
+    assert!(!reviewed.standing.is_withdrawn());
     assert!(oracle.asked() >= 5, "{}", oracle.asked());
     oracle.says(Said::Refused);
     assert!(withdrawn_after(&reviewed).await <= MINUTE);
@@ -181,15 +169,15 @@ async fn less_than_before_ends_sessions_and_more_does_not() {
     let before = reviewer.review(&token("t")).await.unwrap();
     oracle.says(Said::Scopes("list,debug,terminal"));
     sleep(2 * MINUTE).await;
-    assert!(!before.is_revoked());
+    assert!(!before.standing.is_withdrawn());
     let more = reviewer.review(&token("t")).await.unwrap();
-    assert!(more.access.may_anywhere(crate::policy::Scope::Terminal));
+    assert!(access(&more).may_anywhere(crate::policy::Scope::Terminal));
     oracle.says(Said::Scopes("list,view"));
     assert!(withdrawn_after(&more).await <= MINUTE);
     assert!(withdrawn_after(&before).await <= MINUTE);
     let less = reviewer.review(&token("t")).await.unwrap();
-    assert!(!less.access.may_anywhere(crate::policy::Scope::Debug));
-    assert!(!less.is_revoked());
+    assert!(!access(&less).may_anywhere(crate::policy::Scope::Debug));
+    assert!(!less.standing.is_withdrawn());
 }
 
 #[tokio::test(start_paused = true)]
@@ -201,7 +189,7 @@ async fn an_outage_ends_live_sessions_after_its_grace_and_lets_nobody_in() {
     let other = reviewer.review(&token("u")).await.unwrap_err();
     assert_eq!(other, unavailable());
     sleep(3 * MINUTE).await;
-    assert!(!reviewed.is_revoked());
+    assert!(!reviewed.standing.is_withdrawn());
     // What was answered before holds no longer than otherwise.
     assert_eq!(
         reviewer.review(&token("t")).await.unwrap_err(),
@@ -210,28 +198,10 @@ async fn an_outage_ends_live_sessions_after_its_grace_and_lets_nobody_in() {
     // It comes back in time, and then does not.
     oracle.says(Said::Scopes("list"));
     sleep(3 * MINUTE).await;
-    assert!(!reviewed.is_revoked());
+    assert!(!reviewed.standing.is_withdrawn());
     oracle.says(Said::Nothing);
     let after = withdrawn_after(&reviewed).await;
     assert!((4 * MINUTE..=6 * MINUTE).contains(&after), "{after:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_the_relay_revokes_holds_for_these_principals_too_and_at_once() {
-    let oracle = Oracle::saying(&[Said::Scopes("list")]);
-    let (revoke, own) = watch::channel(Arc::default());
-    let reviewer = Reviewer::with(Arc::clone(&oracle), &config(), own);
-    let reviewed = reviewer.review(&token("t")).await.unwrap();
-    let by_ticket = reviewer.standing(&reviewed.fingerprint).unwrap();
-    let mut list = RevocationList::default();
-    list.subjects.insert("alice".to_owned());
-    revoke.send_replace(Arc::new(list));
-    assert!(withdrawn_after(&reviewed).await < Duration::from_millis(100));
-    assert_eq!(by_ticket.borrow().subjects.len(), 1);
-    assert_eq!(
-        reviewer.review(&token("t")).await.unwrap_err(),
-        AuthError::Refused
-    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -239,14 +209,14 @@ async fn nobody_stands_under_a_token_whose_sessions_are_over() {
     let oracle = Oracle::saying(&[Said::Scopes("list")]);
     let reviewer = oracle.reviewer();
     let reviewed = reviewer.review(&token("t")).await.unwrap();
-    let by_ticket = reviewer.standing(&reviewed.fingerprint).unwrap();
+    let by_ticket = reviewer.present(&reviewed.fingerprint).unwrap();
     let fingerprint = reviewed.fingerprint.clone();
     drop(reviewed);
     sleep(5 * MINUTE).await;
-    assert!(reviewer.standing(&fingerprint).is_some());
+    assert!(reviewer.present(&fingerprint).is_some());
     drop(by_ticket);
     sleep(5 * MINUTE).await;
-    assert!(reviewer.standing(&fingerprint).is_none());
+    assert!(reviewer.present(&fingerprint).is_none());
     assert_eq!(reviewer.0.tasks.len(), 0);
     assert_eq!(reviewer.0.lock().accepted.len(), 0);
 }
