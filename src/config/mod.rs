@@ -14,7 +14,7 @@ mod sources;
 pub mod units;
 
 pub use model::{
-    Advertise, Cluster, Config, Dap, Http, Jwks, Kubernetes, Listen, Log, LogFormat, Registry,
+    Advertise, Auth, Cluster, Config, Dap, Http, Jwks, Kubernetes, Listen, Log, LogFormat, Registry,
 };
 pub use problem::{Problem, Problems};
 pub use resolve::{Resolved, Setting, resolve};

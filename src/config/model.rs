@@ -7,9 +7,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+mod auth;
 mod jwks;
 mod kubernetes;
 
+pub use auth::Auth;
 pub use jwks::Jwks;
 pub use kubernetes::Kubernetes;
 
@@ -18,6 +20,8 @@ pub use kubernetes::Kubernetes;
 pub struct Config {
     /// The one port.
     pub listen: Listen,
+    /// Who is recognised.
+    pub auth: Auth,
     /// At least one; the first is the default cluster.
     pub clusters: Vec<Cluster>,
     /// Polling.
@@ -146,6 +150,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             listen: Listen::default(),
+            auth: Auth::default(),
             clusters: vec![Cluster::default()],
             registry: Registry::default(),
             dap: Dap::default(),

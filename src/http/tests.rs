@@ -57,6 +57,7 @@ pub(super) fn breakpoint(worker_id: &str) -> Breakpoint {
 pub(super) fn config() -> Config {
     let second = Duration::from_secs(1);
     Config {
+        auth: crate::config::Auth::default(),
         listen: config::Listen {
             address: ([127, 0, 0, 1], 0).into(),
             insecure_no_auth: false,

@@ -5,9 +5,11 @@
 //! [`crate::session::Permit`]. Deny is the default: no rule, no access.
 
 mod access;
+mod file;
 mod narrowing;
 mod scope;
 
 pub use access::{Access, Authorized, Denied, Handling, Rights, Rule, authorise};
+pub use file::{Policy, PolicyFile};
 pub use narrowing::{Narrowing, Pattern};
 pub use scope::{BadScope, Scope, Scopes};
