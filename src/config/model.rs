@@ -146,6 +146,13 @@ pub enum LogFormat {
     Json,
 }
 
+impl Config {
+    /// Whether anybody has to be recognised at all.
+    pub fn authenticates(&self) -> bool {
+        self.auth.is_on() || self.jwks.is_given() || self.kubernetes.enabled
+    }
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {

@@ -5,9 +5,10 @@
 
 mod authenticator;
 mod authorities;
-mod jwks;
 mod basis;
 mod claims;
+mod issuers;
+mod jwks;
 mod jws;
 mod key_files;
 pub mod keys;
@@ -16,8 +17,8 @@ mod principal;
 mod refusal;
 pub mod revocation;
 mod secret;
-mod standing;
 mod signing;
+mod standing;
 mod subject;
 mod throttle;
 mod ticket;

@@ -8,7 +8,7 @@ impl Resolver {
     /// What no single value can be blamed for.
     pub(super) fn cross_checks(&mut self, config: &Config) {
         let listen = &config.listen;
-        let is_open = !listen.insecure_no_auth && !config.auth.is_on();
+        let is_open = !listen.insecure_no_auth && !config.authenticates();
         if !listen.address.ip().is_loopback() && is_open {
             self.problem(
                 "listen.address",

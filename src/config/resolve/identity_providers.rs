@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hyper::Uri;
 
-use super::{Resolver, Setting, Shape, plain, quoted};
+use super::{Resolver, Shape, plain, quoted};
 use crate::config::address::Wrong;
 use crate::config::model::{Config, Jwks, Kubernetes};
 use crate::config::raw::RawValue;
@@ -22,11 +22,11 @@ impl Resolver {
     pub(super) fn jwks(&mut self, jwks: &mut Jwks) {
         let path = |value: &RawValue| setting::text(value, "the path of a JSON file with keys");
         jwks.file = self
-            .optional("jwks", "file", Shape::Path, path)
+            .without_default("jwks", "file", Shape::Path, quoted, path)
             .map(PathBuf::from);
-        jwks.url = self.optional("jwks", "url", Shape::Address, web_address);
+        jwks.url = self.without_default("jwks", "url", Shape::Address, quoted, web_address);
         jwks.ca_file = self
-            .optional("jwks", "ca_file", Shape::Path, pem_path)
+            .without_default("jwks", "ca_file", Shape::Path, quoted, pem_path)
             .map(PathBuf::from);
         self.duration_from("jwks", "refresh", &mut jwks.refresh, 10 * SECOND, DAY);
         self.duration_from("jwks", "max_stale", &mut jwks.max_stale, SECOND, 30 * DAY);
@@ -44,16 +44,18 @@ impl Resolver {
             |names| format!("{names:?}"),
             audiences,
         );
-        kubernetes.namespace = self.optional(SECTION, "namespace", Shape::Open, namespace);
-        kubernetes.api_server = self.optional(SECTION, "api_server", Shape::Address, web_address);
+        kubernetes.namespace =
+            self.without_default(SECTION, "namespace", Shape::Open, quoted, namespace);
+        kubernetes.api_server =
+            self.without_default(SECTION, "api_server", Shape::Address, quoted, web_address);
         kubernetes.ca_file = self
-            .optional(SECTION, "ca_file", Shape::Path, pem_path)
+            .without_default(SECTION, "ca_file", Shape::Path, quoted, pem_path)
             .map(PathBuf::from);
         let token = |value: &RawValue| {
             setting::text(value, "the path of a file with the relay's own token")
         };
         kubernetes.token_file = self
-            .optional(SECTION, "token_file", Shape::Path, token)
+            .without_default(SECTION, "token_file", Shape::Path, quoted, token)
             .map(PathBuf::from);
         self.duration(SECTION, "timeout", &mut kubernetes.timeout, MINUTE);
         let entries = &mut kubernetes.cache_entries;
@@ -125,35 +127,6 @@ impl Resolver {
                 "a token of a ServiceAccount that is bound to system:auth-delegator",
             );
         }
-    }
-
-    /// A key without a default.
-    fn optional(
-        &mut self,
-        section: &'static str,
-        key: &'static str,
-        shape: Shape,
-        read: impl Fn(&RawValue) -> Read<String>,
-    ) -> Option<String> {
-        let entries = self.entries.get(&(section, key)).cloned();
-        let mut found = None;
-        for entry in entries.unwrap_or_default() {
-            if let Some(value) = self.read(&entry, shape, &read) {
-                let origin = match entry.label.contains('.') {
-                    true => entry.place,
-                    false => entry.label,
-                };
-                found = Some((value, origin));
-            }
-        }
-        let (value, origin) = found?;
-        self.settings.push(Setting {
-            section,
-            key,
-            value: quoted(&value),
-            origin,
-        });
-        Some(value)
     }
 }
 

@@ -160,6 +160,7 @@ fn every_scalar_key_can_be_given_in_the_environment() {
         "format" => "json",
         "silence" => "1500ms",
         "enabled" => "true",
+        "timeout" => "3s",
         "audiences" => "a, b",
         "cache_entries" => "9",
         "namespace" => "ray",

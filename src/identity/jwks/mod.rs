@@ -75,7 +75,7 @@ impl Known {
 }
 
 impl RemoteKeys<Source> {
-    /// `None`: no set is configured. Reads nothing of a network yet; [`Self::run`] has to run.
+    /// `None`: no set is configured. Reads nothing of a network yet; [`KeyRing::run`] has to run.
     ///
     /// # Errors
     /// [`SetupError`]: the set in the file cannot be used, or the certificate authorities cannot be read.
@@ -114,14 +114,6 @@ impl<S: Fetch> RemoteKeys<S> {
             next_unknown: Mutex::new(Instant::now()),
         }))
     }
-
-    /// Keeps the keys fresh until `shutdown`.
-    pub(super) async fn run(&self, shutdown: CancellationToken) {
-        tokio::select! {
-            () = shutdown.cancelled() => {}
-            () = self.0.keep_fresh() => {}
-        }
-    }
 }
 
 impl<S: Fetch> KeyRing for RemoteKeys<S> {
@@ -137,6 +129,15 @@ impl<S: Fetch> KeyRing for RemoteKeys<S> {
             }
             let known = self.0.fresh_enough(kid).await?;
             Ok(fitting(&known.keys, kid, algorithm, false))
+        })
+    }
+
+    fn run(&self, shutdown: CancellationToken) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            tokio::select! {
+                () = shutdown.cancelled() => {}
+                () = self.0.keep_fresh() => {}
+            }
         })
     }
 }

@@ -12,8 +12,8 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::vouch::{Vouch, Vouched};
 use super::{Key, Known, Reviewed, Reviewer, fingerprint, grants};
 use crate::identity::Secret;
+use crate::identity::principal::Roles;
 use crate::identity::standing::{Withdraw, standing};
-use crate::policy::{Narrowing, Scopes};
 
 /// Longest pause before an API server is asked again that did not answer.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
@@ -24,7 +24,7 @@ pub(super) struct Kept {
     groups: Vec<String>,
     fingerprint: String,
     expires: Option<SystemTime>,
-    grants: Vec<(Scopes, Narrowing)>,
+    grants: Roles,
     withdraw: Arc<Withdraw>,
 }
 

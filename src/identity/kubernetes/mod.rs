@@ -21,15 +21,17 @@ use std::time::{Duration, SystemTime};
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use futures_util::future::BoxFuture;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::principal::Roles;
 use super::standing::Standing;
-use super::{AuthError, Secret, SetupError};
+use super::{AuthError, Basis, Credential, Secret, SetupError, Voucher};
 use crate::config;
-use crate::policy::{Narrowing, Pattern, Scopes};
+use crate::policy::{Narrowing, Pattern};
 use api::Api;
 use memory::Memory;
 use vouch::{Kubernetes, Vouch, Vouched};
@@ -62,7 +64,7 @@ pub(super) struct Reviewed {
     /// `exp` of the token, where it is a JWT.
     pub(super) expires: Option<SystemTime>,
     /// What the user's roles allow, for each cluster on which that is anything.
-    pub(super) grants: Vec<(Scopes, Narrowing)>,
+    pub(super) grants: Roles,
     /// Withdrawn when Kubernetes does not say so any more.
     pub(super) standing: Standing,
 }
@@ -175,20 +177,6 @@ impl<A: Vouch> Reviewer<A> {
         }
     }
 
-    /// Who is already there by the token of that `fingerprint`, for tickets: they stand and fall with it. `None`:
-    /// nobody is, and so nobody would notice its end.
-    pub(super) fn present(&self, fingerprint: &str) -> Option<Reviewed> {
-        self.0.lock().kept.get(fingerprint).map(keeper::Kept::join)
-    }
-
-    /// Ends what goes on in the background when `shutdown` is cancelled.
-    pub(super) async fn run(&self, shutdown: CancellationToken) {
-        shutdown.cancelled().await;
-        self.0.stop.cancel();
-        self.0.tasks.close();
-        self.0.tasks.wait().await;
-    }
-
     fn ask(
         &self,
         known: &mut Known,
@@ -272,11 +260,52 @@ impl<A: Vouch> Inner<A> {
     }
 }
 
+impl<A: Vouch> Voucher for Reviewer<A> {
+    fn vouch<'a>(&'a self, token: &'a Secret) -> BoxFuture<'a, Result<super::Vouched, AuthError>> {
+        Box::pin(async move { self.review(token).await.map(Reviewed::vouched) })
+    }
+
+    fn present(&self, fingerprint: &str) -> Option<super::Vouched> {
+        let known = self.0.lock();
+        known
+            .kept
+            .get(fingerprint)
+            .map(|kept| kept.join().vouched())
+    }
+
+    fn run(&self, shutdown: CancellationToken) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            shutdown.cancelled().await;
+            self.0.stop.cancel();
+            self.0.tasks.close();
+            self.0.tasks.wait().await;
+        })
+    }
+}
+
+impl Reviewed {
+    fn vouched(self) -> super::Vouched {
+        super::Vouched {
+            subject: self.subject,
+            credential: Credential::Kubernetes {
+                fingerprint: self.fingerprint,
+            },
+            expires: self.expires,
+            basis: Basis {
+                groups: self.groups,
+                limit: None,
+            },
+            roles: Some(self.grants),
+            standing: Some(self.standing),
+        }
+    }
+}
+
 /// Kubernetes did not answer; why is in the log.
 struct Unanswered;
 
 /// What of `vouched` allows anything.
-fn grants(vouched: &Vouched) -> Vec<(Scopes, Narrowing)> {
+fn grants(vouched: &Vouched) -> Roles {
     let allowed = vouched
         .grants
         .iter()

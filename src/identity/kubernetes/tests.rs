@@ -4,13 +4,14 @@
 
 mod keeping;
 mod server;
+mod through;
 
 use std::collections::HashSet;
 use std::io;
 use std::time::Instant as Clock;
 
 use super::*;
-use crate::policy::{Access, Rule};
+use crate::policy::{Access, Rule, Scopes};
 use server::{Mode, NAME, Server};
 
 fn clusters(names: &[&str]) -> Vec<config::Cluster> {
@@ -151,7 +152,7 @@ async fn an_api_server_that_fails_lets_nobody_in_and_is_asked_again() {
         Mode::NoStatus,
     ];
     for mode in modes {
-        let fixture = fixture(|config| config.timeout = Duration::from_millis(300)).await;
+        let fixture = fixture(|config| config.timeout = Duration::from_secs(2)).await;
         for (tokens, access) in [(mode, Mode::Normal), (Mode::Normal, mode)] {
             fixture.server.state().tokens = tokens;
             fixture.server.state().access = access;
