@@ -9,7 +9,7 @@ use tracing::{info, warn};
 
 use crate::audit::Audit;
 use crate::config::{Advertise, Config};
-use crate::identity::{Authenticator, Issuers};
+use crate::identity::{Authenticator, Issuers, SetupError};
 use crate::listener::{self, BindError};
 use crate::registry::Registry;
 use crate::session::Context;
@@ -70,8 +70,9 @@ pub async fn start(config: Config) -> Result<Running, Error> {
     };
     let extra: Vec<_> = extra.map_err(Error::Bind)?;
     registry.observe(metrics.clone());
-    let auth = Authenticator::from_config(&config.auth, Issuers::default())
-        .map_err(|why| Error::Setup(why.to_string()))?;
+    let setup = |why: SetupError| Error::Setup(why.to_string());
+    let issuers = Issuers::from_config(&config).await.map_err(setup)?;
+    let auth = Authenticator::from_config(&config.auth, issuers).map_err(setup)?;
     let audit = Audit::off();
     let context = Arc::new(Context::new(
         config,

@@ -4,6 +4,8 @@
 //! checked against its bounds, so the rest of the relay uses it without looking again.
 
 mod auth;
+mod jwks;
+mod kubernetes;
 mod masking;
 mod tls;
 
@@ -12,6 +14,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use auth::Auth;
+pub use jwks::Jwks;
+pub use kubernetes::Kubernetes;
 pub use masking::Masking;
 pub use tls::{ClientAuth, Tls, TlsMode, TlsVersion};
 
@@ -32,6 +36,10 @@ pub struct Config {
     pub dap: Dap,
     /// API and dashboard.
     pub http: Http,
+    /// Keys of another issuer of tokens.
+    pub jwks: Jwks,
+    /// Kubernetes as an identity provider.
+    pub kubernetes: Kubernetes,
     /// How breakpoints are told apart in rewritten dashboard answers.
     pub advertise: Advertise,
     /// What is hidden of values.
@@ -182,6 +190,13 @@ pub enum LogFormat {
     Json,
 }
 
+impl Config {
+    /// Whether anybody has to be recognised at all.
+    pub fn authenticates(&self) -> bool {
+        self.auth.is_on() || self.jwks.is_given() || self.kubernetes.enabled
+    }
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -192,6 +207,8 @@ impl Default for Config {
             registry: Registry::default(),
             dap: Dap::default(),
             http: Http::default(),
+            jwks: Jwks::default(),
+            kubernetes: Kubernetes::default(),
             advertise: Advertise::Single,
             masking: Masking::default(),
             log: Log::default(),

@@ -86,6 +86,26 @@ pub(super) const SECTIONS: &[(&str, &[&str])] = &[
             "metrics_open",
         ],
     ),
+    (
+        "jwks",
+        &["file", "url", "ca_file", "refresh", "max_stale", "timeout"],
+    ),
+    (
+        "kubernetes",
+        &[
+            "enabled",
+            "audiences",
+            "namespace",
+            "api_server",
+            "ca_file",
+            "token_file",
+            "timeout",
+            "cache_entries",
+            "recheck",
+            "refused_for",
+            "outage_grace",
+        ],
+    ),
     ("advertise", &["mode", "ports", "host"]),
     (
         "masking",

@@ -18,6 +18,7 @@ use super::units::{format_duration, format_size};
 mod auth;
 mod checks;
 mod clusters;
+mod identity_providers;
 mod masking;
 mod scalars;
 #[cfg(test)]

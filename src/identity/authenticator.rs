@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
 use aws_lc_rs::digest::{SHA256, digest};
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, join_all};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
@@ -17,18 +17,19 @@ use super::basis::Basis;
 use super::claims::Expectations;
 use super::key_files::{KeyFiles, LONGEST_KEY_FILE};
 use super::keys::{KeyRing, SECRET_PREFIX, read_secret};
-use super::principal::{Credential, Principal, Recognised};
+use super::principal::{Credential, Principal, Recognised, Roles};
 use super::refusal::Refusal;
 use super::revocation::{Kept, LiveRevocations, Revocation, RevocationList, RevokeError};
 use super::secret::Secret;
 use super::signing::random_secret;
+use super::standing::Standing;
 use super::subject::is_presentable;
 use super::throttle::{Digest, Limits, Throttle, Verdict};
 use super::ticket::Tickets;
 use super::verifier::{Failure, Verifier};
 use super::watched::read_bounded;
 use crate::config::Auth;
-use crate::policy::{Policy, PolicyFile};
+use crate::policy::{Access, Narrowing, Policy, PolicyFile, Rule, Scopes};
 use crate::registry::{Breakpoint, BreakpointId};
 
 /// How often the list of revocations is looked at: sessions end within a second of a change.
@@ -78,6 +79,10 @@ pub struct Vouched {
     pub expires: Option<SystemTime>,
     /// Groups, and what it is limited to; without a policy file that is what is allowed.
     pub basis: Basis,
+    /// What its roles allow: no more than that, whatever the policy file says, and all of that without one.
+    pub(super) roles: Option<Roles>,
+    /// Whether it still vouches, in the time to come.
+    pub(super) standing: Option<Standing>,
 }
 
 /// Somebody outside who knows tokens: Kubernetes.
@@ -87,6 +92,13 @@ pub trait Voucher: Send + Sync {
     /// # Errors
     /// [`AuthError::Refused`] where it does not know it, [`AuthError::Unavailable`] where it cannot be asked.
     fn vouch<'a>(&'a self, token: &'a Secret) -> BoxFuture<'a, Result<Vouched, AuthError>>;
+
+    /// Who is already there by the credential of that `fingerprint`, for tickets made of it. `None`: nobody is, and so
+    /// nobody would notice that it ends.
+    fn present(&self, fingerprint: &str) -> Option<Vouched>;
+
+    /// Does what has to go on behind, until `shutdown`.
+    fn run(&self, shutdown: CancellationToken) -> BoxFuture<'_, ()>;
 }
 
 /// Where keys and recognition come from beside the files of `[auth]`.
@@ -109,6 +121,8 @@ pub struct Authenticator {
 struct Checks {
     verifier: Verifier,
     voucher: Option<Arc<dyn Voucher>>,
+    /// Those beside `keys`.
+    rings: Vec<Arc<dyn KeyRing>>,
     keys: Arc<KeyFiles>,
     policy: Option<Arc<PolicySlot>>,
     revocations: Arc<LiveRevocations>,
@@ -213,7 +227,14 @@ impl Authenticator {
                 },
                 _ => Err(refusal),
             },
-            Err(Failure::Unavailable(why)) => return Err(AuthError::Unavailable(why)),
+            // Perhaps it is none of theirs.
+            Err(Failure::Unavailable(why)) => match &checks.voucher {
+                Some(voucher) => match voucher.vouch(token).await {
+                    Ok(vouched) => vouched.recognised(),
+                    Err(_) => return Err(AuthError::Unavailable(why)),
+                },
+                None => return Err(AuthError::Unavailable(why)),
+            },
         };
         checks.conclude(who, digest, peer)
     }
@@ -239,6 +260,8 @@ impl Authenticator {
             },
             expires: Some(expires),
             basis: Basis::default(),
+            roles: None,
+            standing: None,
         };
         vouched
             .recognised()
@@ -280,7 +303,7 @@ impl Authenticator {
         };
         let digest = checks.admit(ticket, peer)?;
         let (who, id) = match checks.tickets.read(ticket, SystemTime::now()) {
-            Ok((who, id)) => (Ok(who), Some(id)),
+            Ok((who, id)) => (checks.still_vouched(who), Some(id)),
             Err(refusal) => (Err(refusal), None),
         };
         let principal = checks.conclude(who, digest, peer)?;
@@ -320,10 +343,16 @@ impl Authenticator {
             }
         };
         // Files are read on other threads: cancelling leaves at most one read to its end.
-        tokio::select! {
-            () = shutdown.cancelled() => {}
-            () = work => {}
-        }
+        let work = async {
+            tokio::select! {
+                () = shutdown.cancelled() => {}
+                () = work => {}
+            }
+        };
+        let rings = checks.rings.iter().map(|ring| ring.run(shutdown.clone()));
+        let voucher = checks.voucher.iter().map(|v| v.run(shutdown.clone()));
+        let others = join_all(rings.chain(voucher));
+        tokio::join!(work, others);
     }
 }
 
@@ -359,7 +388,7 @@ impl Checks {
             by.push("a policy file".to_owned());
         }
         let mut rings: Vec<Arc<dyn KeyRing>> = vec![keys.clone()];
-        rings.extend(issuers.rings);
+        rings.extend(issuers.rings.iter().cloned());
         let expected = Expectations {
             audience: auth.audience.clone(),
             issuers: auth.issuer.clone(),
@@ -376,6 +405,7 @@ impl Checks {
         Ok(Self {
             verifier,
             voucher: issuers.voucher,
+            rings: issuers.rings,
             keys,
             policy: policy.map(|file| {
                 Arc::new(PolicySlot {
@@ -428,13 +458,30 @@ impl Checks {
 
     fn principal(&self, who: Recognised) -> Result<Principal, Refusal> {
         let policy = self.policy.as_ref().map(|slot| slot.policy());
-        let access = who.basis.access(&who.subject, policy.as_deref());
+        let access = match (&who.roles, policy.as_deref()) {
+            (None, policy) => who.basis.access(&who.subject, policy),
+            (Some(roles), Some(policy)) => policy
+                .access(&who.subject, &who.basis.groups)
+                .limited_to_any(roles.clone()),
+            (Some(roles), None) => Access::new(roles.iter().map(rule).collect()),
+        };
         let principal = Principal::issued(who, access, self.revocations.watch());
         match principal.is_over() {
             None => Ok(principal),
             Some(super::Ended::Expired) => Err(Refusal::Expired),
             Some(super::Ended::Revoked) => Err(Refusal::Revoked),
         }
+    }
+
+    /// What a ticket says of somebody whom Kubernetes vouched for is worth as much as the token that it came from:
+    /// the relay that shows that one again and again is asked.
+    fn still_vouched(&self, who: Recognised) -> Result<Recognised, Refusal> {
+        let Credential::Kubernetes { fingerprint } = &who.credential else {
+            return Ok(who);
+        };
+        let voucher = self.voucher.as_ref().ok_or(Refusal::Revoked)?;
+        let vouched = voucher.present(fingerprint).ok_or(Refusal::Revoked)?;
+        vouched.recognised()
     }
 
     async fn look(&self, at_keys_too: bool) {
@@ -490,8 +537,19 @@ impl Vouched {
             expires: self.expires,
             issued: None,
             basis: self.basis,
+            roles: self.roles,
+            standing: self.standing,
         })
     }
+}
+
+/// Of a role.
+fn rule((scopes, narrowing): &(Scopes, Narrowing)) -> Arc<Rule> {
+    Arc::new(Rule {
+        scopes: *scopes,
+        narrowing: narrowing.clone(),
+        ..Rule::default()
+    })
 }
 
 fn tickets(auth: &Auth) -> Result<Tickets, String> {

@@ -16,6 +16,7 @@ use jsonwebtoken::DecodingKey;
 use jsonwebtoken::jwk::{
     AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, KeyOperations, PublicKeyUse,
 };
+use tokio_util::sync::CancellationToken;
 use x509_parser::der_parser::asn1_rs::{FromDer, Oid, oid};
 use x509_parser::public_key::RSAPublicKey;
 use x509_parser::x509::SubjectPublicKeyInfo;
@@ -376,6 +377,11 @@ pub trait KeyRing: Send + Sync {
         kid: Option<&'a str>,
         algorithm: Algorithm,
     ) -> BoxFuture<'a, Result<Vec<Arc<VerificationKey>>, KeysUnavailable>>;
+
+    /// Keeps them fresh until `shutdown`, where nobody else does.
+    fn run(&self, shutdown: CancellationToken) -> BoxFuture<'_, ()> {
+        Box::pin(async move { shutdown.cancelled().await })
+    }
 }
 
 /// Keys of one source that are tried for one token.

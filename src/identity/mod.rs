@@ -4,18 +4,23 @@
 //! prints as dots and is erased when dropped.
 
 mod authenticator;
+mod authorities;
 mod basis;
 mod claims;
 #[cfg(test)]
 pub(crate) mod fixed;
+mod issuers;
+mod jwks;
 mod jws;
 mod key_files;
 pub mod keys;
+mod kubernetes;
 mod principal;
 mod refusal;
 pub mod revocation;
 mod secret;
 mod signing;
+mod standing;
 mod subject;
 mod throttle;
 mod ticket;

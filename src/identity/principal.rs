@@ -9,7 +9,8 @@ use tokio::time::sleep;
 
 use super::basis::Basis;
 use super::revocation::RevocationList;
-use crate::policy::{Access, Rule, Scopes};
+use super::standing::Standing;
+use crate::policy::{Access, Narrowing, Rule, Scopes};
 
 /// Longest wait before the clock is looked at again: it may be set while somebody waits.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
@@ -78,7 +79,14 @@ pub(super) struct Recognised {
     pub(super) expires: Option<SystemTime>,
     pub(super) issued: Option<SystemTime>,
     pub(super) basis: Basis,
+    /// What its roles allow, where somebody outside knows that: it is not in tickets.
+    pub(super) roles: Option<Roles>,
+    /// Whether whoever vouched for it still does.
+    pub(super) standing: Option<Standing>,
 }
+
+/// Scopes, and what they are for.
+pub(super) type Roles = Vec<(Scopes, Narrowing)>;
 
 /// Somebody who was recognised, and what that person may do. Cheap to clone.
 #[derive(Clone)]
@@ -92,6 +100,7 @@ struct Inner {
     basis: Basis,
     access: Access,
     revocations: Option<watch::Receiver<Arc<RevocationList>>>,
+    standing: Option<Standing>,
 }
 
 impl fmt::Debug for Principal {
@@ -115,6 +124,7 @@ impl Principal {
             basis: Basis::default(),
             access: Access::new(vec![Arc::new(everything)]),
             revocations: None,
+            standing: None,
         }))
     }
 
@@ -135,6 +145,8 @@ impl Principal {
                 expires,
                 issued: None,
                 basis: Basis::default(),
+                roles: None,
+                standing: None,
             },
             access,
             revocations,
@@ -155,6 +167,7 @@ impl Principal {
             basis: who.basis,
             access,
             revocations: Some(revocations),
+            standing: who.standing,
         }))
     }
 
@@ -204,7 +217,8 @@ impl Principal {
             let (credential, issued) = (&self.0.credential, self.0.issued);
             list.borrow().revokes(&self.0.subject, credential, issued)
         };
-        if self.0.revocations.as_ref().is_some_and(revoked) {
+        let withdrawn = self.0.standing.as_ref().is_some_and(Standing::is_withdrawn);
+        if withdrawn || self.0.revocations.as_ref().is_some_and(revoked) {
             return Some(Ended::Revoked);
         }
         let expired = self.0.expires.is_some_and(|at| at <= SystemTime::now());
@@ -233,7 +247,14 @@ impl Principal {
                     None => std::future::pending().await,
                 }
             };
+            let withdrawn = async {
+                match &self.0.standing {
+                    Some(standing) => standing.withdrawn().await,
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
+                () = withdrawn => {}
                 closed = changed => if closed.is_err() {
                     // The authenticator is gone: the process ends.
                     revocations = None;

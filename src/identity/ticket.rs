@@ -139,6 +139,8 @@ impl Tickets {
             expires,
             issued: claims.issued.map(time).transpose()?,
             basis: claims.basis.read().ok_or(Refusal::Malformed)?,
+            roles: None,
+            standing: None,
         };
         Ok((who, breakpoint))
     }

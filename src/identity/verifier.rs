@@ -111,6 +111,8 @@ impl Verifier {
             expires: Some(claims.expires + self.expected.leeway),
             issued: claims.issued,
             basis: claims.basis,
+            roles: None,
+            standing: None,
         })
     }
 

@@ -38,8 +38,8 @@ pub struct Rule {
 pub struct Access {
     /// Any of these allows.
     rules: Vec<Arc<Rule>>,
-    /// And all of these have to allow as well: what the credential itself is limited to.
-    limits: Vec<(Scopes, Narrowing)>,
+    /// And of each of these one has to allow as well: what the credential itself is limited to.
+    limits: Vec<Vec<(Scopes, Narrowing)>>,
 }
 
 /// What a principal may do with one breakpoint.
@@ -62,8 +62,14 @@ impl Access {
 
     /// The same, and only as far as `scopes` on `narrowing`.
     #[must_use]
-    pub fn limited(mut self, scopes: Scopes, narrowing: Narrowing) -> Self {
-        self.limits.push((scopes, narrowing));
+    pub fn limited(self, scopes: Scopes, narrowing: Narrowing) -> Self {
+        self.limited_to_any(vec![(scopes, narrowing)])
+    }
+
+    /// The same, and only as far as any of `grants` goes. None: nothing.
+    #[must_use]
+    pub fn limited_to_any(mut self, grants: Vec<(Scopes, Narrowing)>) -> Self {
+        self.limits.push(grants);
         self
     }
 
@@ -101,12 +107,9 @@ impl Access {
             all.session_limit = shorter(all.session_limit, one.session_limit);
             all.idle_limit = shorter(all.idle_limit, one.idle_limit);
         }
-        for (scopes, narrowing) in &self.limits {
-            let allowed = if fits(narrowing) {
-                *scopes
-            } else {
-                Scopes::NONE
-            };
+        for grants in &self.limits {
+            let fitting = grants.iter().filter(|(_, narrowing)| fits(narrowing));
+            let allowed = fitting.fold(Scopes::NONE, |all, (scopes, _)| all.union(*scopes));
             rights.scopes = rights.scopes.intersection(allowed);
         }
         rights
@@ -200,4 +203,39 @@ pub fn authorise(
         scope,
         name: breakpoint.title(),
     })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::policy::Pattern;
+
+    fn on(scopes: &str, clusters: &[&str]) -> (Scopes, Narrowing) {
+        let narrowing = Narrowing {
+            clusters: clusters.iter().map(|name| Pattern::new(*name)).collect(),
+            ..Narrowing::default()
+        };
+        (scopes.parse().unwrap(), narrowing)
+    }
+
+    #[test]
+    fn of_several_grants_any_is_enough_and_of_several_limits_each_has_to_allow() {
+        let everything = Rule {
+            scopes: Scopes::ALL_BUT_TERMINATE,
+            ..Rule::default()
+        };
+        let access = Access::new(vec![Arc::new(everything)])
+            .limited_to_any(vec![on("list,debug", &["east"]), on("list", &["west"])]);
+        assert!(access.may_on_cluster(Scope::Debug, "east"));
+        assert!(access.may_on_cluster(Scope::List, "west"));
+        assert!(!access.may_on_cluster(Scope::Debug, "west"));
+        assert!(!access.may_on_cluster(Scope::List, "north"));
+        let (scopes, narrowing) = on("list", &[]);
+        let less = access.clone().limited(scopes, narrowing);
+        assert!(!less.may_on_cluster(Scope::Debug, "east"));
+        assert!(less.may_on_cluster(Scope::List, "east"));
+        let nothing = access.limited_to_any(Vec::new());
+        assert!(!nothing.may_on_cluster(Scope::List, "east"));
+    }
 }

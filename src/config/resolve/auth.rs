@@ -105,7 +105,7 @@ impl Resolver {
     }
 
     /// A key without a default: where nobody gives it there is nothing to show.
-    fn without_default<T>(
+    pub(super) fn without_default<T>(
         &mut self,
         section: &'static str,
         key: &'static str,

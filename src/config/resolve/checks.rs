@@ -8,7 +8,7 @@ impl Resolver {
     /// What no single value can be blamed for.
     pub(super) fn cross_checks(&mut self, config: &Config) {
         let listen = &config.listen;
-        let is_open = !listen.insecure_no_auth && !config.auth.is_on();
+        let is_open = !listen.insecure_no_auth && !config.authenticates();
         if !listen.address.ip().is_loopback() && is_open {
             self.problem(
                 "listen.address",
@@ -59,6 +59,7 @@ impl Resolver {
                 "the messages before attach are the small ones",
             );
         }
+        self.check_identity_providers(config);
         if let Advertise::Ports(ports) = &config.advertise
             && ports.contains(&listen.address.port())
         {

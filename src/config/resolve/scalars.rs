@@ -158,6 +158,9 @@ impl Resolver {
             setting::flag,
         );
 
+        self.jwks(&mut config.jwks);
+        self.kubernetes(&mut config.kubernetes);
+
         config.advertise = self.advertise();
         config.masking = self.masking();
 

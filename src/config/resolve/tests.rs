@@ -83,9 +83,14 @@ fn the_example_names_every_key_and_each_with_its_default() {
 fn commented_values_of_the_example_are_right_too() {
     let uncommented = EXAMPLE
         .replace("\n# token_file", "\ntoken_file")
+        .replace("\n# api_server", "\napi_server")
+        .replace("\n# ca_file", "\nca_file")
+        .replace("\n# namespace", "\nnamespace")
+        .replace("\n# url", "\nurl")
         .replace("\n# host = ", "\nhost = ");
     let config = config(&uncommented, &[]);
     assert!(config.clusters[0].token_file.is_some());
+    assert!(config.kubernetes.ca_file.is_some() && config.jwks.url.is_some());
     let host = resolve(
         &given(
             &uncommented.replace("mode = \"single\"", "mode = \"host\""),
@@ -158,6 +163,12 @@ fn every_scalar_key_can_be_given_in_the_environment() {
         "level" => "ray_relay=debug,warn",
         "format" => "json",
         "silence" => "1500ms",
+        "timeout" => "3s",
+        "audiences" => "a, b",
+        "cache_entries" => "9",
+        "namespace" => "ray",
+        "file" | "ca_file" | "token_file" => "/some/file",
+        "url" | "api_server" => "https://a.example.com/x",
         _ => "11s",
     };
     let value = |section: &str, key: &str| match (section, key) {
@@ -171,6 +182,8 @@ fn every_scalar_key_can_be_given_in_the_environment() {
         .iter()
         .flat_map(|(section, keys)| {
             keys.iter()
+                // One or the other.
+                .filter(|key| (*section, **key) != ("jwks", "file"))
                 .map(|key| (variable(section, key), value(section, key)))
         })
         .collect();
@@ -461,4 +474,51 @@ fn a_level_that_is_misspelt_is_not_taken_for_a_module() {
         "did you mean debug?"
     );
     assert!(problem("[log]\nlevel = \"a=b=c=d\"\n").hint.is_none());
+}
+
+#[test]
+fn identity_providers_are_only_asked_where_nobody_can_answer_for_them() {
+    for (file, key) in [
+        (
+            "[jwks]\nurl = \"http://login.example.com/keys\"",
+            "jwks.url",
+        ),
+        (
+            "[jwks]\nurl = \"https://me:secret@login.example.com/keys\"",
+            "jwks.url",
+        ),
+        ("[jwks]\nurl = \"file:///keys\"", "jwks.url"),
+        (
+            "[jwks]\nfile = \"/k\"\nurl = \"https://login.example.com/keys\"",
+            "jwks.file",
+        ),
+        ("[jwks]\nca_file = \"/ca\"", "jwks.ca_file"),
+        ("[jwks]\nmax_stale = \"1m\"", "jwks.max_stale"),
+        ("[kubernetes]\naudiences = []", "kubernetes.audiences"),
+        ("[kubernetes]\naudiences = [\"\"]", "kubernetes.audiences"),
+        ("[kubernetes]\nnamespace = \"Ray_\"", "kubernetes.namespace"),
+        (
+            "[kubernetes]\napi_server = \"http://10.0.0.1\"\ntoken_file = \"/t\"",
+            "kubernetes.api_server",
+        ),
+        (
+            "[kubernetes]\napi_server = \"https://10.0.0.1\"",
+            "kubernetes.api_server",
+        ),
+        ("[kubernetes]\nca_file = \"/ca\"", "kubernetes.ca_file"),
+        ("[kubernetes]\ntoken_file = \"/t\"", "kubernetes.token_file"),
+    ] {
+        // A value that is wrong by itself may leave its companions without it.
+        let found = problems(file, &[]);
+        assert!(
+            found.iter().any(|problem| problem.key == key),
+            "{file}: {found:#?}"
+        );
+        assert!(!format!("{found:?}").contains("secret"), "{found:#?}");
+    }
+    let config = config(
+        "[jwks]\nurl = \"http://[::1]:1/keys\"\n[kubernetes]\nenabled = true\napi_server = \"http://127.0.0.1:2\"\ntoken_file = \"/t\"",
+        &[],
+    );
+    assert!(config.jwks.is_given() && config.kubernetes.enabled);
 }

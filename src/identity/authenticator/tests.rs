@@ -586,6 +586,8 @@ fn a_ticket_is_good_for_a_short_time_and_never_longer_than_its_holder() {
             expires,
             issued: None,
             basis: Basis::default(),
+            roles: None,
+            standing: None,
         };
         Principal::issued(who, crate::policy::Access::default(), live.watch())
     };
@@ -735,10 +737,20 @@ impl Voucher for OneToken {
                         ..Default::default()
                     }),
                 },
+                roles: None,
+                standing: None,
             }),
             false => Err(AuthError::Refused),
         };
         std::future::ready(answer).boxed()
+    }
+
+    fn present(&self, _: &str) -> Option<Vouched> {
+        None
+    }
+
+    fn run(&self, shutdown: CancellationToken) -> BoxFuture<'_, ()> {
+        async move { shutdown.cancelled().await }.boxed()
     }
 }
 

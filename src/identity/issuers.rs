@@ -1,0 +1,26 @@
+//! Who vouches for tokens beside the relay's own keys, as the configuration says.
+
+use std::sync::Arc;
+
+use super::authenticator::{Issuers, SetupError};
+use super::jwks::RemoteKeys;
+use super::kubernetes::Reviewer;
+use crate::config::Config;
+
+impl Issuers {
+    /// `[jwks]` and `[kubernetes]`. Reads files, and so blocks; asks nobody yet.
+    ///
+    /// # Errors
+    /// [`SetupError`] where one of them cannot be put to work.
+    pub async fn from_config(config: &Config) -> Result<Self, SetupError> {
+        let mut issuers = Self::default();
+        if let Some(keys) = RemoteKeys::new(&config.jwks)? {
+            issuers.rings.push(Arc::new(keys));
+        }
+        if config.kubernetes.enabled {
+            let reviewer = Reviewer::new(&config.kubernetes, &config.clusters).await?;
+            issuers.voucher = Some(Arc::new(reviewer));
+        }
+        Ok(issuers)
+    }
+}

@@ -1,0 +1,375 @@
+//! Fetching under a paused clock against a scripted source, sets, and real files and servers.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+
+use aws_lc_rs::signature::{EcdsaKeyPair, Ed25519KeyPair, KeyPair};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::time::{advance, sleep};
+
+use super::*;
+
+fn b64(bytes: &[u8]) -> String {
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+fn ed25519(kid: &str) -> Value {
+    let pair = Ed25519KeyPair::generate().unwrap();
+    json!({"kty": "OKP", "crv": "Ed25519", "kid": kid, "x": b64(pair.public_key().as_ref())})
+}
+
+fn set_of(keys: &[Value]) -> String {
+    json!({"keys": keys}).to_string()
+}
+
+/// A source that says what it is told to, and counts.
+struct Script {
+    sets: Mutex<VecDeque<Result<String, &'static str>>>,
+    fetches: Mutex<Vec<Instant>>,
+    takes: Mutex<Duration>,
+}
+
+impl Script {
+    fn saying(kids: &[&str]) -> Arc<Self> {
+        let script = Self {
+            sets: Mutex::default(),
+            fetches: Mutex::default(),
+            takes: Mutex::default(),
+        };
+        script.says(kids);
+        Arc::new(script)
+    }
+
+    fn says(&self, kids: &[&str]) {
+        let keys: Vec<_> = kids.iter().map(|kid| ed25519(kid)).collect();
+        *self.sets.lock().unwrap() = VecDeque::from([Ok(set_of(&keys))]);
+    }
+
+    fn fails(&self) {
+        *self.sets.lock().unwrap() = VecDeque::from([Err("it is out")]);
+    }
+
+    fn fetches(&self) -> usize {
+        self.fetches.lock().unwrap().len()
+    }
+}
+
+impl Fetch for Arc<Script> {
+    async fn fetch(&self) -> Result<Fetched, String> {
+        self.fetches.lock().unwrap().push(Instant::now());
+        let takes = *self.takes.lock().unwrap();
+        sleep(takes).await;
+        let said = self.sets.lock().unwrap()[0].clone();
+        Ok(Fetched::Set(set::parse(said?.as_bytes()).unwrap()))
+    }
+
+    fn name(&self) -> &str {
+        "script"
+    }
+}
+
+type Keys = RemoteKeys<Arc<Script>>;
+
+fn running(script: &Arc<Script>) -> Keys {
+    let keys = RemoteKeys::with(Arc::clone(script), &config::Jwks::default(), false);
+    let own = keys.clone();
+    tokio::spawn(async move { own.run(CancellationToken::new()).await });
+    keys
+}
+
+async fn find<S: Fetch>(keys: &RemoteKeys<S>, kid: &str) -> Result<usize, KeysUnavailable> {
+    let found = keys.candidates(Some(kid), Algorithm::EdDsa).await?;
+    assert!(found.iter().all(|key| key.kid() == Some(kid)));
+    Ok(found.len())
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[tokio::test(start_paused = true)]
+async fn tokens_that_come_before_the_first_set_wait_for_it() {
+    let script = Script::saying(&["a"]);
+    *script.takes.lock().unwrap() = 2 * SECOND;
+    let keys = running(&script);
+    let began = Instant::now();
+    assert_eq!(find(&keys, "a").await, Ok(1));
+    assert_eq!(began.elapsed(), 2 * SECOND);
+    assert_eq!(script.fetches(), 1);
+    assert_eq!(
+        keys.candidates(Some("a"), Algorithm::Hs256)
+            .await
+            .unwrap()
+            .len(),
+        0
+    );
+    assert_eq!(
+        keys.candidates(Some("a"), Algorithm::Rs256)
+            .await
+            .unwrap()
+            .len(),
+        0
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_not_known_is_fetched_at_once_and_everybody_waits_for_the_same_fetch() {
+    let script = Script::saying(&["old"]);
+    let keys = running(&script);
+    assert_eq!(find(&keys, "old").await, Ok(1));
+    script.says(&["old", "new"]);
+    *script.takes.lock().unwrap() = SECOND;
+    let many: Vec<_> = (0..20)
+        .map(|_| {
+            let keys = keys.clone();
+            tokio::spawn(async move { find(&keys, "new").await })
+        })
+        .collect();
+    for one in many {
+        assert_eq!(one.await.unwrap(), Ok(1));
+    }
+    assert_eq!(script.fetches(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_made_up_names_of_keys_costs_one_fetch_in_thirty_seconds() {
+    let script = Script::saying(&["a"]);
+    let keys = running(&script);
+    assert_eq!(find(&keys, "a").await, Ok(1));
+    for n in 0..1000 {
+        assert_eq!(find(&keys, &format!("made-up-{n}")).await, Ok(0));
+    }
+    assert_eq!(script.fetches(), 2);
+    // Those who know their key are not held up by the others' fetch.
+    advance(40 * SECOND).await;
+    *script.takes.lock().unwrap() = 3 * SECOND;
+    let began = Instant::now();
+    let other = keys.clone();
+    let waiting = tokio::spawn(async move { find(&other, "made-up").await });
+    tokio::task::yield_now().await;
+    assert_eq!(find(&keys, "a").await, Ok(1));
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    assert_eq!(waiting.await.unwrap(), Ok(0));
+    assert_eq!(script.fetches(), 3);
+    sleep(100 * SECOND).await;
+    for n in 0..1000 {
+        assert_eq!(find(&keys, &format!("made-up-{n}")).await, Ok(0));
+    }
+    assert_eq!(script.fetches(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_set_is_fetched_again_in_time_and_a_withdrawn_key_is_gone_then() {
+    let script = Script::saying(&["a"]);
+    let keys = running(&script);
+    assert_eq!(find(&keys, "a").await, Ok(1));
+    script.says(&["b"]);
+    assert_eq!(find(&keys, "a").await, Ok(1));
+    sleep(301 * SECOND).await;
+    assert_eq!(script.fetches(), 2);
+    assert_eq!(find(&keys, "b").await, Ok(1));
+    assert_eq!(find(&keys, "a").await, Ok(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_outlast_failures_for_a_time_and_no_longer() {
+    let script = Script::saying(&["a"]);
+    let keys = running(&script);
+    assert_eq!(find(&keys, "a").await, Ok(1));
+    script.fails();
+    sleep(3500 * SECOND).await;
+    assert_eq!(find(&keys, "a").await, Ok(1));
+    sleep(101 * SECOND).await;
+    assert!(find(&keys, "a").await.is_err());
+    // It was asked all the time, less and less often: once a minute at the end.
+    let fetches = script.fetches();
+    assert!((60..150).contains(&fetches), "{fetches}");
+    script.says(&["a"]);
+    sleep(61 * SECOND).await;
+    assert_eq!(find(&keys, "a").await, Ok(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_never_answers_holds_nobody_longer_than_its_time() {
+    let script = Script::saying(&["a"]);
+    *script.takes.lock().unwrap() = 1000 * SECOND;
+    let keys = running(&script);
+    let began = Instant::now();
+    let why = find(&keys, "a").await.unwrap_err();
+    assert!(why.to_string().contains("cannot be fetched"), "{why}");
+    assert_eq!(began.elapsed(), config::Jwks::default().timeout);
+}
+
+#[test]
+fn only_public_keys_for_signatures_that_are_known_are_taken_from_a_set() {
+    let rsa = |n: &[u8]| json!({"kty": "RSA", "n": b64(n), "e": "AQAB"});
+    let with = |mut key: Value, more: Value| {
+        let more = more.as_object().unwrap().clone();
+        key.as_object_mut().unwrap().extend(more);
+        key
+    };
+    let pair = EcdsaKeyPair::generate(&aws_lc_rs::signature::ECDSA_P256_SHA256_FIXED_SIGNING);
+    let point = pair.unwrap().public_key().as_ref().to_vec();
+    let p256 =
+        json!({"kty": "EC", "crv": "P-256", "x": b64(&point[1..33]), "y": b64(&point[33..])});
+    let good = [
+        with(
+            rsa(&[0xc1; 256]),
+            json!({"kid": "1", "alg": "RS256", "use": "sig"}),
+        ),
+        with(
+            p256.clone(),
+            json!({"kid": "2", "alg": "ES256", "key_ops": ["verify"]}),
+        ),
+        with(
+            ed25519("3"),
+            json!({"alg": "EdDSA", "x5c": ["ignored"], "unknown": {}}),
+        ),
+    ];
+    let bad = [
+        rsa(&[0xc1; 128]),
+        with(rsa(&[0xc1; 256]), json!({"alg": "RS512"})),
+        with(rsa(&[0xc1; 256]), json!({"alg": "HS256"})),
+        with(rsa(&[0xc1; 256]), json!({"use": "enc"})),
+        with(p256.clone(), json!({"alg": "RS256"})),
+        with(p256.clone(), json!({"key_ops": ["sign"]})),
+        with(p256.clone(), json!({"d": b64(&[1; 32])})),
+        with(p256, json!({"x": b64(&[1; 32])})),
+        json!({"kty": "OKP", "crv": "X25519", "x": b64(&[9; 32])}),
+        json!({"kty": "oct", "k": b64(&[7; 64]), "alg": "HS256"}),
+        json!({"kty": "new"}),
+        json!("text"),
+        json!(null),
+    ];
+    let all: Vec<_> = good.iter().chain(&bad).cloned().collect();
+    let kept = set::parse(set_of(&all).as_bytes()).unwrap();
+    let kids: Vec<_> = kept.iter().filter_map(VerificationKey::kid).collect();
+    assert_eq!(kids, ["1", "2", "3"]);
+    for key in bad {
+        let text = set_of(std::slice::from_ref(&key));
+        assert_eq!(set::parse(text.as_bytes()).unwrap().len(), 0, "{key}");
+    }
+    let many = set_of(&vec![json!({}); set::MAX_KEYS + 1]);
+    assert_eq!(
+        set::parse(many.as_bytes()).unwrap_err(),
+        set::SetError::TooMany
+    );
+    let long = set_of(&[json!("x".repeat(set::MAX_SET))]);
+    assert_eq!(
+        set::parse(long.as_bytes()).unwrap_err(),
+        set::SetError::TooLong
+    );
+    for text in [
+        "",
+        "{",
+        "[]",
+        "{\"keys\": 1}",
+        "{\"jwks_uri\": \"https://x\"}",
+    ] {
+        let why = set::parse(text.as_bytes()).unwrap_err();
+        assert!(why.to_string().contains("jwks_uri"), "{why}");
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_text_makes_a_set_panic(text in "\\PC{0,200}", kty in "(RSA|EC|OKP|oct)", x in "[A-Za-z0-9_=-]{0,90}") {
+        let _ = set::parse(text.as_bytes());
+        let key = json!({"kty": kty, "crv": "P-256", "x": x, "y": x, "n": x, "e": x});
+        let _ = set::parse(set_of(&[key]).as_bytes());
+    }
+}
+
+/// A server that answers every request so.
+async fn serve(status: u16, body: String) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let body = body.clone();
+            tokio::spawn(async move {
+                let answer = service_fn(|request: Request<hyper::body::Incoming>| {
+                    assert_eq!(request.uri().path(), "/keys");
+                    assert!(!request.headers().contains_key("authorization"));
+                    let answer = Response::builder()
+                        .status(status)
+                        .header("location", "/other");
+                    let answer = answer.body(body.clone()).unwrap();
+                    async move { Ok::<_, Infallible>(answer) }
+                });
+                let _ = hyper::server::conn::http1::Builder::new()
+                    .serve_connection(TokioIo::new(stream), answer)
+                    .await;
+            });
+        }
+    });
+    format!("http://{address}/keys")
+}
+
+fn web(url: String) -> Source {
+    let config = config::Jwks {
+        url: Some(url),
+        ..config::Jwks::default()
+    };
+    Source::new(&config).unwrap().unwrap()
+}
+
+#[tokio::test]
+async fn a_set_is_read_from_an_address_and_nothing_else_is_taken_for_one() {
+    let good = serve(200, set_of(&[ed25519("a")])).await;
+    let Fetched::Set(keys) = web(good).fetch().await.unwrap() else {
+        panic!("unchanged");
+    };
+    assert_eq!(keys[0].kid(), Some("a"));
+    for (status, body, why) in [
+        (302, set_of(&[ed25519("a")]), "leads elsewhere"),
+        (500, set_of(&[ed25519("a")]), "answered 500"),
+        (200, "<html>".to_owned(), "not a JSON Web Key Set"),
+        (200, "x".repeat(set::MAX_SET + 1), "longer than 256 KiB"),
+    ] {
+        let failed = web(serve(status, body).await).fetch().await.err().unwrap();
+        assert!(failed.contains(why), "{failed}");
+    }
+    let secret = web("http://127.0.0.1:1/keys?apikey=secret".to_owned());
+    assert!(!secret.name().contains("secret"));
+    assert!(!secret.fetch().await.err().unwrap().contains("secret"));
+}
+
+#[tokio::test]
+async fn a_file_is_read_again_when_it_changes() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("jwks.json");
+    let config = config::Jwks {
+        file: Some(path.clone()),
+        ..config::Jwks::default()
+    };
+    assert!(RemoteKeys::new(&config).is_err());
+    std::fs::write(&path, "{}").unwrap();
+    assert!(
+        RemoteKeys::new(&config)
+            .err()
+            .unwrap()
+            .to_string()
+            .contains("JSON Web Key Set")
+    );
+    std::fs::write(&path, set_of(&[ed25519("a")])).unwrap();
+    let keys = RemoteKeys::new(&config).unwrap().unwrap();
+    assert_eq!(find(&keys, "a").await, Ok(1));
+    let own = keys.clone();
+    tokio::spawn(async move { own.run(CancellationToken::new()).await });
+    // As Kubernetes and careful people do it: a new file in the place of the old one.
+    let next = dir.path().join("next");
+    std::fs::write(&next, set_of(&[ed25519("b"), ed25519("c")])).unwrap();
+    std::fs::rename(&next, &path).unwrap();
+    let mut changes = keys.0.keys.subscribe();
+    let read = changes.wait_for(|known| known.has("b"));
+    drop(timeout(10 * SECOND, read).await.unwrap().unwrap());
+    assert_eq!(find(&keys, "a").await, Ok(0));
+    assert!(RemoteKeys::new(&config::Jwks::default()).unwrap().is_none());
+}

@@ -1,0 +1,266 @@
+//! Reviews posted to the Kubernetes API server, through kube's client: its TLS, its kubeconfig, its own token.
+//!
+//! Only [`kube::Client::send`] is used. The client's typed calls log an answer that they cannot parse, and the answer
+//! to a TokenReview may repeat the token. Every answer is bounded in size, and nothing of it but a number and one
+//! plain word gets into an error.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::header::{ACCEPT, CONTENT_TYPE};
+use hyper::{Request, StatusCode};
+use k8s_openapi::{ClusterResourceScope, Resource};
+use kube::client::{Body, ClientBuilder};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::Semaphore;
+use zeroize::Zeroizing;
+
+use crate::config;
+use crate::head::clean;
+use crate::identity::SetupError;
+use crate::identity::authorities::{read_authorities, read_bounded};
+
+/// Largest answer. A review with thousands of groups stays far below.
+const MAX_ANSWER: usize = 256 * 1024;
+
+/// Requests at a time, of all reviews together.
+const MAX_REQUESTS: usize = 32;
+
+/// Why there is no answer. `Display` is for the relay's log: it names the API server, never a token.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(in crate::identity) enum ApiError {
+    #[error(
+        "cannot reach the Kubernetes API server at {address}: {cause}; check kubernetes.api_server, ca_file and the network policy"
+    )]
+    Unreachable { address: String, cause: String },
+    #[error("the Kubernetes API server at {address} gave no answer within {after:?}")]
+    TimedOut { address: String, after: Duration },
+    #[error(
+        "the Kubernetes API server at {address} refused a {kind} with {status} {reason}; {step}"
+    )]
+    Status {
+        address: String,
+        kind: &'static str,
+        status: u16,
+        reason: String,
+        step: &'static str,
+    },
+    #[error(
+        "the Kubernetes API server at {address} answered with more than {MAX_ANSWER} bytes; is it one?"
+    )]
+    TooLarge { address: String },
+    #[error(
+        "the Kubernetes API server at {address} answered with something else than a {kind} (line {line}, column {column}); is it one?"
+    )]
+    NotReview {
+        address: String,
+        kind: &'static str,
+        line: usize,
+        column: usize,
+    },
+    #[error(
+        "the Kubernetes API server at {address} answered a {kind} without saying anything that can be used: {missing}"
+    )]
+    Unusable {
+        address: String,
+        kind: &'static str,
+        missing: &'static str,
+    },
+}
+
+/// The API server.
+pub(in crate::identity) struct Api {
+    client: kube::Client,
+    address: String,
+    namespace: String,
+    requests: Semaphore,
+}
+
+impl Api {
+    /// Reads where it is and who the relay is there; asks nothing yet.
+    ///
+    /// # Errors
+    /// [`SetupError`] where that cannot be found out.
+    pub(super) async fn new(config: &config::Kubernetes) -> Result<Self, SetupError> {
+        let mut found = match &config.api_server {
+            Some(address) => named(address, config)?,
+            None if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() => {
+                kube::Config::incluster().map_err(|why| {
+                    SetupError(format!(
+                        "cannot find the API server of this pod: {}; mount the ServiceAccount's token, or give kubernetes.api_server",
+                        clean(&why.to_string())
+                    ))
+                })?
+            }
+            None => kube::Config::from_kubeconfig(&kube::config::KubeConfigOptions::default())
+                .await
+                .map_err(|why| {
+                    SetupError(format!(
+                        "kubernetes.enabled is set, but this is no pod and there is no usable kubeconfig ({}): give kubernetes.api_server, ca_file and token_file",
+                        clean(&why.to_string())
+                    ))
+                })?,
+        };
+        if found.accept_invalid_certs {
+            return Err(SetupError(
+                "the kubeconfig has insecure-skip-tls-verify: anybody on the way could vouch for anybody; give it certificate-authority-data instead".to_owned(),
+            ));
+        }
+        found.connect_timeout = Some(config.timeout);
+        found.read_timeout = Some(config.timeout);
+        found.write_timeout = Some(config.timeout);
+        let namespace = config.namespace.clone();
+        let namespace = namespace.unwrap_or_else(|| found.default_namespace.clone());
+        let authority = found.cluster_url.authority();
+        let address = authority.map_or_else(String::new, |a| a.as_str().to_owned());
+        let client = ClientBuilder::try_from(found).map_err(|why| {
+            SetupError(format!(
+                "cannot talk to the Kubernetes API server at {address}: {}; check kubernetes.ca_file and token_file",
+                innermost(&why)
+            ))
+        })?;
+        Ok(Self {
+            client: client.build(),
+            address,
+            namespace,
+            requests: Semaphore::new(MAX_REQUESTS),
+        })
+    }
+
+    /// In which roles are looked for.
+    pub(super) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// Its host and port, for messages.
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Posts `review` and returns it as it came back. Cancel safe: a review changes nothing.
+    ///
+    /// # Errors
+    /// [`ApiError`].
+    pub(super) async fn create<R>(&self, review: &R) -> Result<R, ApiError>
+    where
+        R: Resource<Scope = ClusterResourceScope> + Serialize + DeserializeOwned,
+    {
+        // Room for everything at once: a buffer that grows leaves copies of a token behind.
+        let mut text = Zeroizing::new(Vec::with_capacity(64 * 1024));
+        serde_json::to_writer(&mut *text, review).map_err(|_| self.unusable::<R>("request"))?;
+        let text = Bytes::from_owner(text);
+        let _slot = self.requests.acquire().await;
+        let (status, answer) = match self.post::<R>(text.clone()).await {
+            // An API server that closes an idle connection is no outage.
+            Err(ApiError::Unreachable { .. }) => self.post::<R>(text).await?,
+            answer => answer?,
+        };
+        if !status.is_success() {
+            return Err(self.refusal::<R>(status, &answer));
+        }
+        serde_json::from_slice(&answer).map_err(|error| ApiError::NotReview {
+            address: self.address.clone(),
+            kind: R::KIND,
+            line: error.line(),
+            column: error.column(),
+        })
+    }
+
+    /// It answered, but not to the question.
+    pub(super) fn unusable<R: Resource>(&self, missing: &'static str) -> ApiError {
+        ApiError::Unusable {
+            address: self.address.clone(),
+            kind: R::KIND,
+            missing,
+        }
+    }
+
+    async fn post<R: Resource>(
+        &self,
+        text: Bytes,
+    ) -> Result<(StatusCode, Zeroizing<Vec<u8>>), ApiError> {
+        let path = format!("/apis/{}/{}", R::API_VERSION, R::URL_PATH_SEGMENT);
+        let request = Request::post(path)
+            .header(CONTENT_TYPE, "application/json")
+            .header(ACCEPT, "application/json")
+            .body(Body::from(text))
+            .map_err(|_| self.unusable::<R>("request"))?;
+        let unreachable = |cause: &(dyn std::error::Error + 'static)| ApiError::Unreachable {
+            address: self.address.clone(),
+            cause: innermost(cause),
+        };
+        let answer = self.client.send(request).await;
+        let answer = answer.map_err(|error| unreachable(&error))?;
+        let status = answer.status();
+        let mut body = answer.into_body();
+        let mut held = Zeroizing::new(Vec::with_capacity(64 * 1024));
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| unreachable(&error))?;
+            let Ok(data) = frame.into_data() else {
+                continue;
+            };
+            if held.len() + data.len() > MAX_ANSWER {
+                return Err(ApiError::TooLarge {
+                    address: self.address.clone(),
+                });
+            }
+            held.extend_from_slice(&data);
+        }
+        Ok((status, held))
+    }
+
+    fn refusal<R: Resource>(&self, status: StatusCode, answer: &[u8]) -> ApiError {
+        #[derive(serde::Deserialize)]
+        struct Status {
+            reason: String,
+        }
+        // The message beside it may quote what was posted.
+        let reason = serde_json::from_slice::<Status>(answer).map(|status| status.reason);
+        let reason = reason.unwrap_or_default();
+        let plain = reason.len() <= 40 && reason.bytes().all(|b| b.is_ascii_alphabetic());
+        ApiError::Status {
+            address: self.address.clone(),
+            kind: R::KIND,
+            status: status.as_u16(),
+            reason: if plain { reason } else { String::new() },
+            step: match status.as_u16() {
+                401 => "the relay's own token is not accepted there: check kubernetes.token_file",
+                403 => {
+                    "bind the relay's ServiceAccount to the ClusterRole system:auth-delegator (docker/kubernetes/identity.yaml)"
+                }
+                404 => "is it a Kubernetes API server?",
+                429 => "it has too much to do",
+                _ => "see its own log",
+            },
+        }
+    }
+}
+
+/// The API server that the configuration names.
+fn named(address: &str, config: &config::Kubernetes) -> Result<kube::Config, SetupError> {
+    let url = address
+        .parse()
+        .map_err(|_| SetupError("kubernetes.api_server is no address".to_owned()))?;
+    let mut found = kube::Config::new(url);
+    if let Some(path) = &config.ca_file {
+        let authorities = read_authorities("kubernetes.ca_file", path)?;
+        found.root_cert = Some(authorities);
+    }
+    if let Some(path) = &config.token_file {
+        // Read once for the message; kube reads it again every minute.
+        read_bounded("kubernetes.token_file", path)?;
+        found.auth_info.token_file = Some(path.display().to_string());
+    }
+    Ok(found)
+}
+
+/// The innermost cause: the layers around it say nothing that helps.
+fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut cause = error;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    clean(&cause.to_string())
+}

@@ -1,0 +1,219 @@
+//! Whoever is there by a token of Kubernetes' is there only as long as Kubernetes says so: one task for each accepted
+//! token shows it again, and withdraws it when it is refused or may do less than before.
+//!
+//! A keeper ends when nobody holds the [`Reviewed`] any more but the memory, and when it has withdrawn. An API server
+//! that does not answer is asked again and again for `kubernetes.outage_grace`, then the token is withdrawn.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use super::vouch::{Vouch, Vouched};
+use super::{Key, Known, Reviewed, Reviewer, fingerprint, grants};
+use crate::identity::Secret;
+use crate::identity::principal::Roles;
+use crate::identity::standing::{Withdraw, standing};
+
+/// Longest pause before an API server is asked again that did not answer.
+const ASK_AGAIN: Duration = Duration::from_secs(10);
+
+/// Somebody who is there by a token.
+pub(super) struct Kept {
+    subject: String,
+    groups: Vec<String>,
+    fingerprint: String,
+    expires: Option<SystemTime>,
+    grants: Roles,
+    withdraw: Arc<Withdraw>,
+}
+
+impl Kept {
+    pub(super) fn join(&self) -> Reviewed {
+        Reviewed {
+            subject: self.subject.clone(),
+            groups: self.groups.clone(),
+            fingerprint: self.fingerprint.clone(),
+            expires: self.expires,
+            grants: self.grants.clone(),
+            standing: self.withdraw.standing(),
+        }
+    }
+}
+
+/// One keeper.
+struct Keeper<A> {
+    reviewer: Reviewer<A>,
+    key: Key,
+    fingerprint: String,
+    token: Secret,
+    vouched: Vouched,
+    withdraw: Arc<Withdraw>,
+    /// When Kubernetes last said what it said at first.
+    confirmed: Instant,
+}
+
+/// What came of showing it again.
+enum Standing {
+    Confirmed,
+    Withdrawn(&'static str),
+    Unknown,
+}
+
+/// Starts a keeper for a token that has just been accepted.
+pub(super) fn keep<A: Vouch>(
+    reviewer: &Reviewer<A>,
+    known: &mut Known,
+    key: Key,
+    token: Secret,
+    expires: Option<SystemTime>,
+    vouched: Vouched,
+) -> Reviewed {
+    // The first who holds it is the one in what is returned.
+    let (withdraw, _first) = standing();
+    let withdraw = Arc::new(withdraw);
+    let fingerprint = fingerprint(&key);
+    let kept = Kept {
+        subject: vouched.user.name.clone(),
+        groups: vouched.user.groups.iter().cloned().collect(),
+        fingerprint: fingerprint.clone(),
+        expires,
+        grants: grants(&vouched),
+        withdraw: Arc::clone(&withdraw),
+    };
+    let reviewed = kept.join();
+    known.kept.insert(fingerprint.clone(), kept);
+    let keeper = Keeper {
+        reviewer: reviewer.clone(),
+        key,
+        fingerprint,
+        token,
+        vouched,
+        withdraw,
+        confirmed: Instant::now(),
+    };
+    let stop = reviewer.0.stop.clone();
+    reviewer.0.tasks.spawn(async move {
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = keeper.run() => {}
+        }
+    });
+    reviewed
+}
+
+impl<A: Vouch> Keeper<A> {
+    async fn run(mut self) {
+        let inner = Arc::clone(&self.reviewer.0);
+        let mut next = self.confirmed + spread(inner.recheck);
+        loop {
+            sleep_until(next).await;
+            if self.is_forgotten() {
+                return;
+            }
+            let now = Instant::now();
+            let again = inner.recheck.min(ASK_AGAIN);
+            let patience = (self.confirmed + inner.outage_grace).max(now + inner.timeout);
+            match timeout_at(patience, self.look()).await {
+                Ok(Standing::Confirmed) => {
+                    self.confirmed = now;
+                    next = now + spread(inner.recheck);
+                }
+                Ok(Standing::Withdrawn(why)) => return self.withdraw(why),
+                Ok(Standing::Unknown) if self.confirmed + inner.outage_grace > Instant::now() => {
+                    next = Instant::now() + spread(again);
+                }
+                Ok(Standing::Unknown) | Err(_) => {
+                    return self.withdraw("Kubernetes does not answer any more");
+                }
+            }
+        }
+    }
+
+    /// Shows the token again.
+    async fn look(&self) -> Standing {
+        let inner = &self.reviewer.0;
+        let _slot = inner.rechecks.acquire().await;
+        let Ok(found) = inner.vouch(&self.token).await else {
+            return Standing::Unknown;
+        };
+        let mut known = inner.lock();
+        let now = Instant::now();
+        let Some(found) = found else {
+            if self.is_current(&known) {
+                known.accepted.forget(&self.key);
+            }
+            let until = now + inner.refused_for;
+            known.refused.learn(self.key, (), until, now);
+            return Standing::Withdrawn("Kubernetes does not accept it any more");
+        };
+        if found == self.vouched {
+            if let Some(reviewed) = self.remembered(&known) {
+                let until = now + inner.recheck;
+                known.accepted.learn(self.key, reviewed, until, now);
+            }
+            return Standing::Confirmed;
+        }
+        // Whoever comes with it now is to get what is true now.
+        if self.is_current(&known) {
+            known.accepted.forget(&self.key);
+        }
+        let pairs = self.vouched.grants.iter().zip(&found.grants);
+        let less = pairs
+            .into_iter()
+            .any(|((_, before), (_, now))| before.intersection(*now) != *before);
+        match less || found.user != self.vouched.user {
+            true => Standing::Withdrawn("its roles allow less, or its user is another one"),
+            false => Standing::Confirmed,
+        }
+    }
+
+    /// Ends whoever is there by it.
+    fn withdraw(self, why: &'static str) {
+        tracing::info!(subject = %self.vouched.user.name, credential = %format_args!("kubernetes:{}", self.fingerprint), why, "a token is withdrawn");
+        let mut known = self.reviewer.0.lock();
+        if self.is_current(&known) {
+            known.accepted.forget(&self.key);
+        }
+        self.leave(&mut known);
+        self.withdraw.withdraw();
+    }
+
+    /// Nobody but the memory holds it; the memory then does not any more either.
+    fn is_forgotten(&self) -> bool {
+        let mut known = self.reviewer.0.lock();
+        // Under the lock nobody can be given it meanwhile.
+        let by_memory = usize::from(self.is_current(&known));
+        if self.withdraw.holders() > by_memory {
+            return false;
+        }
+        if by_memory > 0 {
+            known.accepted.forget(&self.key);
+        }
+        self.leave(&mut known);
+        true
+    }
+
+    fn leave(&self, known: &mut Known) {
+        let ours = |kept: &Kept| Arc::ptr_eq(&kept.withdraw, &self.withdraw);
+        if known.kept.get(&self.fingerprint).is_some_and(ours) {
+            known.kept.remove(&self.fingerprint);
+        }
+    }
+
+    /// What is remembered of the token is this keeper's, and not that of a later one.
+    fn is_current(&self, known: &Known) -> bool {
+        self.remembered(known).is_some()
+    }
+
+    fn remembered(&self, known: &Known) -> Option<Reviewed> {
+        let held = known.accepted.held(&self.key)?;
+        let ours = self.withdraw.is_of(&held.standing);
+        ours.then(|| held.clone())
+    }
+}
+
+/// Up to a tenth less, so that those who came together do not ask together for ever.
+fn spread(pause: Duration) -> Duration {
+    pause.mul_f64(rand::random_range(0.9..=1.0))
+}

@@ -1,0 +1,87 @@
+//! What was answered, by the SHA-256 of the token. Bounded, and pure: the times come from the caller.
+//!
+//! Accepted and refused tokens have room of their own, so that a flood of made-up tokens displaces nobody.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use tokio::time::Instant;
+
+/// Something that is known until a time, at most `limit` of it. Where there is no room, what was to be forgotten
+/// first is.
+pub(super) struct Memory<K, V> {
+    entries: HashMap<K, (Instant, V)>,
+    limit: usize,
+}
+
+impl<K: Copy + Eq + Hash, V> Memory<K, V> {
+    pub(super) fn new(limit: usize) -> Self {
+        Self {
+            entries: HashMap::new(),
+            limit,
+        }
+    }
+
+    /// Unless its time is over.
+    pub(super) fn known(&self, key: &K, now: Instant) -> Option<&V> {
+        self.entries
+            .get(key)
+            .filter(|(until, _)| *until > now)
+            .map(|(_, value)| value)
+    }
+
+    /// Whatever its time.
+    pub(super) fn held(&self, key: &K) -> Option<&V> {
+        self.entries.get(key).map(|(_, value)| value)
+    }
+
+    /// Until `until`, in the place of what was known before.
+    pub(super) fn learn(&mut self, key: K, value: V, until: Instant, now: Instant) {
+        if self.entries.len() >= self.limit && !self.entries.contains_key(&key) {
+            self.entries.retain(|_, (until, _)| *until > now);
+        }
+        if self.entries.len() >= self.limit && !self.entries.contains_key(&key) {
+            let first = self.entries.iter().min_by_key(|(_, (until, _))| *until);
+            if let Some(first) = first.map(|(key, _)| *key) {
+                self.entries.remove(&first);
+            }
+        }
+        self.entries.insert(key, (until, value));
+    }
+
+    pub(super) fn forget(&mut self, key: &K) {
+        self.entries.remove(key);
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn there_is_room_for_so_many_and_what_ends_first_goes_first() {
+        let mut memory = Memory::new(2);
+        let now = Instant::now();
+        let at = |seconds| now + Duration::from_secs(seconds);
+        memory.learn(1, "a", at(30), now);
+        memory.learn(2, "b", at(10), now);
+        memory.learn(3, "c", at(20), now);
+        assert_eq!(
+            [1, 2, 3].map(|key| memory.known(&key, now).copied()),
+            [Some("a"), None, Some("c")]
+        );
+        assert_eq!(memory.known(&1, at(30)), None);
+        assert_eq!(memory.held(&1), Some(&"a"));
+        // What is over makes room first.
+        memory.learn(4, "d", at(60), at(25));
+        assert_eq!(memory.known(&1, at(25)), Some(&"a"));
+        assert_eq!(memory.len(), 2);
+    }
+}

@@ -1,0 +1,351 @@
+//! Kubernetes as an identity provider: the API server says who a token belongs to and what that user may do.
+//!
+//! [`Reviewer`] is asked by the authenticator about tokens that are not the relay's own. Everything fails closed: an
+//! API server that does not answer recognises nobody. An answer holds for `kubernetes.recheck`; while anybody is
+//! there by an accepted token, a [`keeper`] shows the token again after the same time, and withdraws it when it is
+//! not accepted any more or may do less. The token itself is kept only by those keepers; what is remembered goes by
+//! its SHA-256.
+
+mod api;
+mod keeper;
+mod memory;
+#[cfg(test)]
+mod tests;
+mod vouch;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use aws_lc_rs::digest::{SHA256, digest};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use futures_util::future::BoxFuture;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::principal::Roles;
+use super::standing::Standing;
+use super::{AuthError, Basis, Credential, Secret, SetupError, Voucher};
+use crate::config;
+use crate::policy::{Narrowing, Pattern};
+use api::Api;
+use memory::Memory;
+use vouch::{Kubernetes, Vouch, Vouched};
+
+/// Longest token that is shown to Kubernetes.
+const MAX_TOKEN: usize = 16 * 1024;
+
+/// Tokens that are looked at for the first time at a time. More are told to come again.
+const FIRST_REVIEWS: usize = 64;
+
+/// Tokens of live sessions that are looked at again at a time. The others wait.
+const RECHECKS: usize = 16;
+
+/// SHA-256 of a token.
+type Key = [u8; 32];
+
+/// What waits for one answer together. `None`: it is not there yet.
+type Answer = Option<Result<Reviewed, AuthError>>;
+
+/// Somebody whom Kubernetes vouched for. As long as any clone of `standing` is held, the token is shown to it again
+/// and again.
+#[derive(Debug, Clone)]
+pub(super) struct Reviewed {
+    /// The user's name, unchanged.
+    pub(super) subject: String,
+    /// The user's groups.
+    pub(super) groups: Vec<String>,
+    /// SHA-256 of the token in hex, cut to 16 characters.
+    pub(super) fingerprint: String,
+    /// `exp` of the token, where it is a JWT.
+    pub(super) expires: Option<SystemTime>,
+    /// What the user's roles allow, for each cluster on which that is anything.
+    pub(super) grants: Roles,
+    /// Withdrawn when Kubernetes does not say so any more.
+    pub(super) standing: Standing,
+}
+
+/// Asks Kubernetes about tokens. Cheap to clone.
+pub(super) struct Reviewer<A = Kubernetes>(Arc<Inner<A>>);
+
+impl<A> Clone for Reviewer<A> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+struct Inner<A> {
+    source: A,
+    timeout: Duration,
+    recheck: Duration,
+    refused_for: Duration,
+    outage_grace: Duration,
+    known: Mutex<Known>,
+    first_reviews: Arc<Semaphore>,
+    rechecks: Semaphore,
+    /// The last answer was one; said in the log when it changes.
+    answers: AtomicBool,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+struct Known {
+    asking: HashMap<Key, watch::Receiver<Answer>>,
+    accepted: Memory<Key, Reviewed>,
+    refused: Memory<Key, ()>,
+    /// Those that are shown again and again, by fingerprint.
+    kept: HashMap<String, keeper::Kept>,
+}
+
+impl Reviewer<Kubernetes> {
+    /// For `clusters`, by their names.
+    ///
+    /// # Errors
+    /// [`SetupError`] where it cannot be found out where the API server is, or who the relay is there.
+    pub(super) async fn new(
+        config: &config::Kubernetes,
+        clusters: &[config::Cluster],
+    ) -> Result<Self, SetupError> {
+        let api = Api::new(config).await?;
+        tracing::info!(api_server = api.address(), namespace = api.namespace(), audiences = ?config.audiences, "tokens are shown to Kubernetes");
+        let clusters = clusters.iter().map(|cluster| cluster.name.clone());
+        let source = Kubernetes::new(api, config.audiences.clone(), clusters.collect());
+        Ok(Self::with(source, config))
+    }
+}
+
+impl<A: Vouch> Reviewer<A> {
+    fn with(source: A, config: &config::Kubernetes) -> Self {
+        Self(Arc::new(Inner {
+            source,
+            timeout: config.timeout,
+            recheck: config.recheck,
+            refused_for: config.refused_for,
+            outage_grace: config.outage_grace,
+            known: Mutex::new(Known {
+                asking: HashMap::new(),
+                accepted: Memory::new(config.cache_entries),
+                refused: Memory::new(config.cache_entries),
+                kept: HashMap::new(),
+            }),
+            first_reviews: Arc::new(Semaphore::new(FIRST_REVIEWS)),
+            rechecks: Semaphore::new(RECHECKS),
+            answers: AtomicBool::new(true),
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+        }))
+    }
+
+    /// Who `token` belongs to. Several that ask about the same token wait for the same answer; leaving early
+    /// disturbs none of the others.
+    ///
+    /// # Errors
+    /// [`AuthError::Refused`]: Kubernetes does not accept it for any of the audiences.
+    /// [`AuthError::Unavailable`]: it cannot be asked.
+    pub(super) async fn review(&self, token: &Secret) -> Result<Reviewed, AuthError> {
+        let text = token.expose();
+        // What no header could carry is no token (RFC 6750 section 2.1); neither is one whose time is over.
+        let possible =
+            (1..=MAX_TOKEN).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic());
+        let expires = expiry(text);
+        if !possible || expires.is_some_and(|at| at <= SystemTime::now()) {
+            return Err(AuthError::Refused);
+        }
+        let key = key_of(text);
+        let mut answer = {
+            let mut known = self.0.lock();
+            let now = Instant::now();
+            if let Some(reviewed) = known.accepted.known(&key, now) {
+                return Ok(reviewed.clone());
+            }
+            if known.refused.known(&key, now).is_some() {
+                return Err(AuthError::Refused);
+            }
+            match known.asking.get(&key) {
+                Some(answer) => answer.clone(),
+                None => self.ask(&mut known, key, token, expires)?,
+            }
+        };
+        match answer.wait_for(Option::is_some).await.as_deref() {
+            Ok(Some(answer)) => answer.clone(),
+            // The relay is about to end.
+            Ok(None) | Err(_) => Err(unavailable()),
+        }
+    }
+
+    fn ask(
+        &self,
+        known: &mut Known,
+        key: Key,
+        token: &Secret,
+        expires: Option<SystemTime>,
+    ) -> Result<watch::Receiver<Answer>, AuthError> {
+        let permit = Arc::clone(&self.0.first_reviews).try_acquire_owned();
+        let permit = permit.map_err(|_| {
+            AuthError::Unavailable("too many tokens are being looked at; try again".to_owned())
+        })?;
+        let (tell, answer) = watch::channel(None);
+        known.asking.insert(key, answer.clone());
+        let (reviewer, token) = (self.clone(), token.clone());
+        // On its own, so that the answer comes and is remembered whoever stops waiting.
+        self.0.tasks.spawn(async move {
+            let inner = &reviewer.0;
+            let found = tokio::select! {
+                () = inner.stop.cancelled() => Err(unavailable()),
+                found = inner.vouch(&token) => found.map_err(|_| unavailable()),
+            };
+            let mut known = inner.lock();
+            known.asking.remove(&key);
+            let now = Instant::now();
+            let found = match found {
+                Ok(Some(vouched)) => {
+                    let reviewed =
+                        keeper::keep(&reviewer, &mut known, key, token, expires, vouched);
+                    let until = now + inner.recheck;
+                    known.accepted.learn(key, reviewed.clone(), until, now);
+                    Ok(reviewed)
+                }
+                Ok(None) => {
+                    known.accepted.forget(&key);
+                    known.refused.learn(key, (), now + inner.refused_for, now);
+                    Err(AuthError::Refused)
+                }
+                Err(unavailable) => Err(unavailable),
+            };
+            drop(known);
+            tell.send_replace(Some(found));
+            drop(permit);
+        });
+        Ok(answer)
+    }
+}
+
+impl<A: Vouch> Inner<A> {
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One deadline over all questions about one token. A failure is logged when it begins, and its end too.
+    async fn vouch(&self, token: &Secret) -> Result<Option<Vouched>, Unanswered> {
+        let found = match timeout(self.timeout, self.source.vouch(token)).await {
+            Ok(found) => found.map_err(|why| why.to_string()),
+            Err(_) => Err(format!(
+                "the Kubernetes API server gave no answer within {:?}",
+                self.timeout
+            )),
+        };
+        match found {
+            Ok(vouched) => {
+                if !self.answers.swap(true, Ordering::Relaxed) {
+                    tracing::info!("Kubernetes answers again");
+                }
+                Ok(vouched)
+            }
+            Err(why) => {
+                if self.answers.swap(false, Ordering::Relaxed) {
+                    tracing::error!(
+                        why,
+                        "cannot have tokens reviewed by Kubernetes; nobody new is let in by them"
+                    );
+                } else {
+                    tracing::debug!(why, "cannot have a token reviewed by Kubernetes");
+                }
+                Err(Unanswered)
+            }
+        }
+    }
+}
+
+impl<A: Vouch> Voucher for Reviewer<A> {
+    fn vouch<'a>(&'a self, token: &'a Secret) -> BoxFuture<'a, Result<super::Vouched, AuthError>> {
+        Box::pin(async move { self.review(token).await.map(Reviewed::vouched) })
+    }
+
+    fn present(&self, fingerprint: &str) -> Option<super::Vouched> {
+        let known = self.0.lock();
+        known
+            .kept
+            .get(fingerprint)
+            .map(|kept| kept.join().vouched())
+    }
+
+    fn run(&self, shutdown: CancellationToken) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            shutdown.cancelled().await;
+            self.0.stop.cancel();
+            self.0.tasks.close();
+            self.0.tasks.wait().await;
+        })
+    }
+}
+
+impl Reviewed {
+    fn vouched(self) -> super::Vouched {
+        super::Vouched {
+            subject: self.subject,
+            credential: Credential::Kubernetes {
+                fingerprint: self.fingerprint,
+            },
+            expires: self.expires,
+            basis: Basis {
+                groups: self.groups,
+                limit: None,
+            },
+            roles: Some(self.grants),
+            standing: Some(self.standing),
+        }
+    }
+}
+
+/// Kubernetes did not answer; why is in the log.
+struct Unanswered;
+
+/// What of `vouched` allows anything.
+fn grants(vouched: &Vouched) -> Roles {
+    let allowed = vouched
+        .grants
+        .iter()
+        .filter(|(_, scopes)| !scopes.is_empty());
+    let narrowed = allowed.map(|(cluster, scopes)| {
+        let narrowing = Narrowing {
+            clusters: vec![Pattern::new(cluster.clone())],
+            ..Narrowing::default()
+        };
+        (*scopes, narrowing)
+    });
+    narrowed.collect()
+}
+
+/// For the client: where the API server is and what ails it is not its business.
+fn unavailable() -> AuthError {
+    AuthError::Unavailable("Kubernetes does not answer; try again, and have whoever runs this relay look at its log if that does not help".to_owned())
+}
+
+fn key_of(token: &str) -> Key {
+    let mut key = Key::default();
+    key.copy_from_slice(digest(&SHA256, token.as_bytes()).as_ref());
+    key
+}
+
+fn fingerprint(key: &Key) -> String {
+    key[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// `exp` of a JWT. Nobody has verified it yet: it serves to end earlier what Kubernetes accepts, never later.
+fn expiry(token: &str) -> Option<SystemTime> {
+    #[derive(serde::Deserialize)]
+    struct Claims {
+        exp: f64,
+    }
+    let mut parts = token.split('.');
+    let (_, payload, _, None) = (parts.next()?, parts.next()?, parts.next()?, parts.next()) else {
+        return None;
+    };
+    let payload = zeroize::Zeroizing::new(URL_SAFE_NO_PAD.decode(payload).ok()?);
+    let exp = serde_json::from_slice::<Claims>(&payload).ok()?.exp;
+    SystemTime::UNIX_EPOCH.checked_add(Duration::try_from_secs_f64(exp).ok()?)
+}

@@ -1,0 +1,256 @@
+//! The reviews, against a stand-in for the API server that looks at every field of them; what is remembered and kept,
+//! against a stand-in for Kubernetes under a paused clock.
+#![allow(clippy::unwrap_used)]
+
+mod keeping;
+mod server;
+mod through;
+
+use std::collections::HashSet;
+use std::io;
+use std::time::Instant as Clock;
+
+use super::*;
+use crate::policy::{Access, Rule, Scopes};
+use server::{Mode, NAME, Server};
+
+fn clusters(names: &[&str]) -> Vec<config::Cluster> {
+    let cluster = |name: &&str| config::Cluster {
+        name: (*name).to_owned(),
+        ..config::Cluster::default()
+    };
+    names.iter().map(cluster).collect()
+}
+
+/// A JWT with these claims, signed by nobody.
+fn jwt(claims: &str) -> String {
+    let part = |text: &str| URL_SAFE_NO_PAD.encode(text);
+    format!(
+        "{}.{}.{}",
+        part("{\"alg\":\"RS256\"}"),
+        part(claims),
+        part("signature")
+    )
+}
+
+fn access(reviewed: &Reviewed) -> Access {
+    let rule = |(scopes, narrowing): &(Scopes, Narrowing)| Rule {
+        scopes: *scopes,
+        narrowing: narrowing.clone(),
+        ..Rule::default()
+    };
+    Access::new(reviewed.grants.iter().map(rule).map(Arc::new).collect())
+}
+
+struct Fixture {
+    server: Server,
+    reviewer: Reviewer,
+    token: Secret,
+    _files: tempfile::TempDir,
+}
+
+async fn fixture(change: impl Fn(&mut config::Kubernetes)) -> Fixture {
+    let token = jwt("{\"exp\": 4000000000}");
+    let server = Server::start(&token).await;
+    let files = tempfile::tempdir().unwrap();
+    let mut config = server.files(files.path());
+    change(&mut config);
+    let clusters = clusters(&["east", "west"]);
+    let reviewer = Reviewer::new(&config, &clusters).await;
+    Fixture {
+        reviewer: reviewer.unwrap(),
+        token: Secret::new(token),
+        server,
+        _files: files,
+    }
+}
+
+impl Fixture {
+    async fn review(&self) -> Result<Reviewed, AuthError> {
+        self.reviewer.review(&self.token).await
+    }
+}
+
+#[tokio::test]
+async fn roles_become_scopes_on_clusters_by_reviews_that_are_right_in_every_field() {
+    let fixture = fixture(|_| {}).await;
+    fixture.server.state().allowed = HashSet::from([
+        "east/debug",
+        "east/list",
+        "west/dashboard-write",
+        "west/terminate",
+    ]);
+    let reviewed = fixture.review().await.unwrap();
+    assert_eq!(reviewed.subject, NAME);
+    assert_eq!(
+        reviewed.groups,
+        ["system:authenticated", "system:serviceaccounts"]
+    );
+    assert_eq!(reviewed.fingerprint.len(), 16);
+    assert_eq!(
+        reviewed.expires,
+        Some(SystemTime::UNIX_EPOCH + Duration::from_secs(4_000_000_000))
+    );
+    let state = fixture.server.state();
+    assert_eq!(state.faults, Vec::<String>::new());
+    assert_eq!(state.token_reviews, 1);
+    let verbs = "list view debug terminal dashboard-read dashboard-write admin terminate";
+    let every: HashSet<_> = ["east", "west"]
+        .into_iter()
+        .flat_map(|name| verbs.split(' ').map(move |verb| format!("{name}/{verb}")))
+        .collect();
+    assert_eq!(state.access_reviews.len(), 16);
+    assert_eq!(
+        state.access_reviews.iter().cloned().collect::<HashSet<_>>(),
+        every
+    );
+    use crate::policy::Scope::*;
+    let on = |cluster: &str| {
+        let access = access(&reviewed);
+        let allowed = crate::policy::Scope::ALL.into_iter();
+        allowed
+            .filter(|scope| access.may_on_cluster(*scope, cluster))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(on("east"), [List, View, Debug]);
+    assert_eq!(on("west"), [DashboardRead, DashboardWrite, Terminate]);
+    assert_eq!(on("other"), []);
+}
+
+#[tokio::test]
+async fn what_kubernetes_does_not_accept_for_this_relay_is_refused() {
+    for mode in [Mode::Refuse, Mode::NoAudience, Mode::OtherAudience] {
+        let fixture = fixture(|_| {}).await;
+        fixture.server.state().tokens = mode;
+        let refused = fixture.review().await;
+        assert_eq!(refused.unwrap_err(), AuthError::Refused, "{mode:?}");
+        let state = fixture.server.state();
+        assert_eq!(state.access_reviews, Vec::<String>::new(), "{mode:?}");
+        assert_eq!(state.faults, Vec::<String>::new());
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_says_allowed_and_denied_allows_nothing() {
+    let fixture = fixture(|_| {}).await;
+    fixture.server.state().access = Mode::Both;
+    let reviewed = fixture.review().await.unwrap();
+    assert_eq!(reviewed.grants, []);
+}
+
+#[tokio::test]
+async fn an_api_server_that_fails_lets_nobody_in_and_is_asked_again() {
+    let modes = [
+        Mode::Status(401),
+        Mode::Status(403),
+        Mode::Status(500),
+        Mode::Status(503),
+        Mode::Slow,
+        Mode::Huge,
+        Mode::NotJson,
+        Mode::OtherKind,
+        Mode::NoStatus,
+    ];
+    for mode in modes {
+        let fixture = fixture(|config| config.timeout = Duration::from_secs(2)).await;
+        for (tokens, access) in [(mode, Mode::Normal), (Mode::Normal, mode)] {
+            fixture.server.state().tokens = tokens;
+            fixture.server.state().access = access;
+            let began = Clock::now();
+            let failed = fixture.review().await.unwrap_err();
+            assert_eq!(failed, unavailable(), "{tokens:?} {access:?}");
+            assert!(began.elapsed() < Duration::from_secs(10), "{mode:?}");
+        }
+        fixture.server.state().access = Mode::Normal;
+        // A failure is not remembered.
+        fixture.review().await.unwrap();
+    }
+    let fixture = fixture(|_| {}).await;
+    fixture.server.state().tokens = Mode::NoName;
+    assert_eq!(fixture.review().await.unwrap_err(), unavailable());
+}
+
+#[tokio::test]
+async fn an_api_server_that_cannot_prove_itself_is_told_nothing() {
+    let other = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    let files = tempfile::tempdir().unwrap();
+    let path = files.path().join("other.pem");
+    std::fs::write(&path, other.cert.pem()).unwrap();
+    let fixture = fixture(|config| config.ca_file = Some(path.clone())).await;
+    assert_eq!(fixture.review().await.unwrap_err(), unavailable());
+    assert_eq!(fixture.server.state().token_reviews, 0);
+}
+
+#[tokio::test]
+async fn what_cannot_be_a_token_is_not_shown_to_anybody() {
+    let fixture = fixture(|_| {}).await;
+    let over = jwt("{\"exp\": 1000}");
+    for text in ["", "a b", "a\nb", "ä", &"x".repeat(MAX_TOKEN + 1), &over] {
+        let refused = fixture.reviewer.review(&Secret::new(text)).await;
+        assert_eq!(refused.unwrap_err(), AuthError::Refused);
+    }
+    assert_eq!(fixture.server.state().token_reviews, 0);
+    assert_eq!(expiry("opaque"), None);
+    assert_eq!(expiry(&jwt("{\"exp\": -1}")), None);
+    assert_eq!(expiry(&jwt("{\"exp\": 1e300}")), None);
+}
+
+/// Everything that is logged on this thread.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn no_token_is_in_the_log_whatever_the_api_server_answers() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::TRACE)
+        .with_writer(move || writer.clone())
+        .finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    // Both quote what they were sent.
+    for mode in [Mode::NotJson, Mode::Status(400), Mode::OtherKind] {
+        let fixture = fixture(|_| {}).await;
+        fixture.server.state().tokens = mode;
+        let failed = fixture.review().await.unwrap_err();
+        let token = fixture.token.expose();
+        let logged = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        assert!(logged.contains("cannot have tokens reviewed"), "{logged}");
+        for secret in token.split('.').chain([token, server::OWN_TOKEN]) {
+            assert!(!logged.contains(secret), "{logged}");
+            assert!(!failed.to_string().contains(secret));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_setup_that_cannot_work_says_what_to_do() {
+    let server = Server::start("").await;
+    let files = tempfile::tempdir().unwrap();
+    let good = server.files(files.path());
+    let refused = async |change: &dyn Fn(&mut config::Kubernetes)| {
+        let mut config = good.clone();
+        change(&mut config);
+        let made = Reviewer::new(&config, &[]).await;
+        made.err().unwrap().to_string()
+    };
+    let missing = files.path().join("missing");
+    let no_ca = refused(&|config| config.ca_file = Some(missing.clone())).await;
+    assert!(no_ca.contains("kubernetes.ca_file"), "{no_ca}");
+    let no_token = refused(&|config| config.token_file = Some(missing.clone())).await;
+    assert!(no_token.contains("kubernetes.token_file"), "{no_token}");
+    let no_pem = refused(&|config| config.ca_file = config.token_file.clone()).await;
+    assert!(no_pem.contains("no certificate"), "{no_pem}");
+    assert!(!no_pem.contains(server::OWN_TOKEN));
+}

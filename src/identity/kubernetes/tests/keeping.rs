@@ -1,0 +1,274 @@
+//! What is remembered, who waits together, and when a live session ends. The clock is paused.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use tokio::sync::Notify;
+use tokio::time::{advance, sleep};
+
+use super::super::vouch::User;
+use super::*;
+use crate::policy::Scopes;
+
+/// Kubernetes, as it is told to be.
+#[derive(Default)]
+struct Oracle {
+    /// What is answered next; the last is answered for ever.
+    script: Mutex<VecDeque<Said>>,
+    asked: Mutex<usize>,
+    /// Answers wait for this where it is set.
+    hold: Option<Arc<Notify>>,
+}
+
+#[derive(Clone)]
+enum Said {
+    Scopes(&'static str),
+    Refused,
+    Nothing,
+}
+
+impl Vouch for Arc<Oracle> {
+    async fn vouch(&self, _: &Secret) -> Result<Option<Vouched>, api::ApiError> {
+        *self.asked.lock().unwrap() += 1;
+        if let Some(hold) = &self.hold {
+            hold.notified().await;
+        }
+        let said = {
+            let mut script = self.script.lock().unwrap();
+            match script.len() {
+                1 => script[0].clone(),
+                _ => script.pop_front().unwrap(),
+            }
+        };
+        match said {
+            Said::Scopes(words) => Ok(Some(Vouched {
+                user: User {
+                    name: "alice".to_owned(),
+                    uid: "1".to_owned(),
+                    groups: BTreeSet::new(),
+                },
+                grants: vec![("east".to_owned(), words.parse::<Scopes>().unwrap())],
+            })),
+            Said::Refused => Ok(None),
+            Said::Nothing => Err(api::ApiError::TooLarge {
+                address: "there".to_owned(),
+            }),
+        }
+    }
+}
+
+impl Oracle {
+    fn saying(script: &[Said]) -> Arc<Self> {
+        Arc::new(Self {
+            script: Mutex::new(script.iter().cloned().collect()),
+            ..Self::default()
+        })
+    }
+
+    fn says(&self, said: Said) {
+        *self.script.lock().unwrap() = VecDeque::from([said]);
+    }
+
+    fn asked(&self) -> usize {
+        *self.asked.lock().unwrap()
+    }
+
+    fn reviewer(self: &Arc<Self>) -> Reviewer<Arc<Self>> {
+        Reviewer::with(Arc::clone(self), &config())
+    }
+}
+
+fn config() -> config::Kubernetes {
+    config::Kubernetes::default()
+}
+
+fn token(text: &str) -> Secret {
+    Secret::new(text)
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// When `reviewed` is withdrawn, from now on.
+async fn withdrawn_after(reviewed: &Reviewed) -> Duration {
+    let began = Instant::now();
+    timeout(60 * MINUTE, reviewed.standing.withdrawn())
+        .await
+        .unwrap();
+    began.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_that_come_with_one_token_cost_one_review_even_if_the_first_gives_up() {
+    let hold = Arc::new(Notify::new());
+    let oracle = Arc::new(Oracle {
+        script: Mutex::new(VecDeque::from([Said::Scopes("list")])),
+        hold: Some(Arc::clone(&hold)),
+        ..Oracle::default()
+    });
+    let reviewer = oracle.reviewer();
+    let ask = || {
+        let reviewer = reviewer.clone();
+        tokio::spawn(async move { reviewer.review(&token("t")).await })
+    };
+    let first = ask();
+    tokio::task::yield_now().await;
+    let others: Vec<_> = (0..50).map(|_| ask()).collect();
+    tokio::task::yield_now().await;
+    first.abort();
+    hold.notify_one();
+    for other in others {
+        assert_eq!(other.await.unwrap().unwrap().subject, "alice");
+    }
+    assert_eq!(oracle.asked(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_hold_for_their_time_and_no_longer() {
+    let oracle = Oracle::saying(&[Said::Scopes("list")]);
+    let reviewer = oracle.reviewer();
+    reviewer.review(&token("t")).await.unwrap();
+    reviewer.review(&token("t")).await.unwrap();
+    assert_eq!(oracle.asked(), 1);
+    // Nobody is there any more: it is forgotten, not shown again.
+    sleep(10 * MINUTE).await;
+    assert_eq!(oracle.asked(), 1);
+    reviewer.review(&token("t")).await.unwrap();
+    assert_eq!(oracle.asked(), 2);
+
+    oracle.says(Said::Refused);
+    for _ in 0..3 {
+        let refused = reviewer.review(&token("u")).await;
+        assert_eq!(refused.unwrap_err(), AuthError::Refused);
+    }
+    assert_eq!(oracle.asked(), 3);
+    advance(Duration::from_secs(10)).await;
+    oracle.says(Said::Scopes("list"));
+    reviewer.review(&token("u")).await.unwrap();
+    assert_eq!(oracle.asked(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_is_not_accepted_any_more_ends_its_sessions_at_the_next_look() {
+    let oracle = Oracle::saying(&[Said::Scopes("list,debug")]);
+    let reviewer = oracle.reviewer();
+    let reviewed = reviewer.review(&token("t")).await.unwrap();
+    sleep(5 * MINUTE).await;
+    assert!(!reviewed.standing.is_withdrawn());
+    assert!(oracle.asked() >= 5, "{}", oracle.asked());
+    oracle.says(Said::Refused);
+    assert!(withdrawn_after(&reviewed).await <= MINUTE);
+    assert_eq!(
+        reviewer.review(&token("t")).await.unwrap_err(),
+        AuthError::Refused
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn less_than_before_ends_sessions_and_more_does_not() {
+    let oracle = Oracle::saying(&[Said::Scopes("list,debug")]);
+    let reviewer = oracle.reviewer();
+    let before = reviewer.review(&token("t")).await.unwrap();
+    oracle.says(Said::Scopes("list,debug,terminal"));
+    sleep(2 * MINUTE).await;
+    assert!(!before.standing.is_withdrawn());
+    let more = reviewer.review(&token("t")).await.unwrap();
+    assert!(access(&more).may_anywhere(crate::policy::Scope::Terminal));
+    oracle.says(Said::Scopes("list,view"));
+    assert!(withdrawn_after(&more).await <= MINUTE);
+    assert!(withdrawn_after(&before).await <= MINUTE);
+    let less = reviewer.review(&token("t")).await.unwrap();
+    assert!(!access(&less).may_anywhere(crate::policy::Scope::Debug));
+    assert!(!less.standing.is_withdrawn());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_ends_live_sessions_after_its_grace_and_lets_nobody_in() {
+    let oracle = Oracle::saying(&[Said::Scopes("list")]);
+    let reviewer = oracle.reviewer();
+    let reviewed = reviewer.review(&token("t")).await.unwrap();
+    oracle.says(Said::Nothing);
+    let other = reviewer.review(&token("u")).await.unwrap_err();
+    assert_eq!(other, unavailable());
+    sleep(3 * MINUTE).await;
+    assert!(!reviewed.standing.is_withdrawn());
+    // What was answered before holds no longer than otherwise.
+    assert_eq!(
+        reviewer.review(&token("t")).await.unwrap_err(),
+        unavailable()
+    );
+    // It comes back in time, and then does not.
+    oracle.says(Said::Scopes("list"));
+    sleep(3 * MINUTE).await;
+    assert!(!reviewed.standing.is_withdrawn());
+    oracle.says(Said::Nothing);
+    let after = withdrawn_after(&reviewed).await;
+    assert!((4 * MINUTE..=6 * MINUTE).contains(&after), "{after:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_stands_under_a_token_whose_sessions_are_over() {
+    let oracle = Oracle::saying(&[Said::Scopes("list")]);
+    let reviewer = oracle.reviewer();
+    let reviewed = reviewer.review(&token("t")).await.unwrap();
+    let by_ticket = reviewer.present(&reviewed.fingerprint).unwrap();
+    let fingerprint = reviewed.fingerprint.clone();
+    drop(reviewed);
+    sleep(5 * MINUTE).await;
+    assert!(reviewer.present(&fingerprint).is_some());
+    drop(by_ticket);
+    sleep(5 * MINUTE).await;
+    assert!(reviewer.present(&fingerprint).is_none());
+    assert_eq!(reviewer.0.tasks.len(), 0);
+    assert_eq!(reviewer.0.lock().accepted.len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn made_up_tokens_displace_nobody_and_too_many_at_a_time_are_sent_away() {
+    let oracle = Oracle::saying(&[Said::Scopes("list"), Said::Refused]);
+    let reviewer = oracle.reviewer();
+    let _live = reviewer.review(&token("t")).await.unwrap();
+    for n in 0..3000 {
+        let refused = reviewer.review(&token(&format!("made-up-{n}"))).await;
+        assert_eq!(refused.unwrap_err(), AuthError::Refused);
+    }
+    let asked = oracle.asked();
+    reviewer.review(&token("t")).await.unwrap();
+    assert_eq!(oracle.asked(), asked);
+    assert_eq!(reviewer.0.lock().refused.len(), config().cache_entries);
+
+    let never = Arc::new(Oracle {
+        script: Mutex::new(VecDeque::from([Said::Refused])),
+        hold: Some(Arc::default()),
+        ..Oracle::default()
+    });
+    let reviewer = never.reviewer();
+    let waiting: Vec<_> = (0..FIRST_REVIEWS)
+        .map(|n| {
+            let reviewer = reviewer.clone();
+            tokio::spawn(async move { reviewer.review(&token(&format!("{n}"))).await })
+        })
+        .collect();
+    while never.asked() < FIRST_REVIEWS {
+        tokio::task::yield_now().await;
+    }
+    let sent_away = reviewer.review(&token("one-more")).await.unwrap_err();
+    assert!(sent_away.to_string().contains("too many"), "{sent_away}");
+    // The deadline frees the places.
+    for one in waiting {
+        assert_eq!(one.await.unwrap().unwrap_err(), unavailable());
+    }
+    assert_eq!(
+        reviewer.review(&token("one-more")).await.unwrap_err(),
+        unavailable()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_the_relay_ends_what_goes_on_behind() {
+    let oracle = Oracle::saying(&[Said::Scopes("list")]);
+    let reviewer = oracle.reviewer();
+    let _reviewed = reviewer.review(&token("t")).await.unwrap();
+    let stop = CancellationToken::new();
+    stop.cancel();
+    reviewer.run(stop).await;
+    assert_eq!(reviewer.0.tasks.len(), 0);
+}

@@ -1,0 +1,156 @@
+//! Through the authenticator: the principal, its tickets, and its end.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use super::*;
+use crate::config::Config;
+use crate::dap::testing::paused;
+use crate::identity::{Authenticator, Ended, Issuers};
+use crate::policy::Scope;
+
+const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+struct Scene {
+    server: Server,
+    auth: Arc<Authenticator>,
+    token: Secret,
+    dir: tempfile::TempDir,
+}
+
+async fn scene(change: impl Fn(&mut Config, &std::path::Path)) -> Scene {
+    let token = jwt("{\"exp\": 4000000000}");
+    let server = Server::start(&token).await;
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = Config {
+        kubernetes: server.files(dir.path()),
+        clusters: clusters(&["default", "west"]),
+        ..Config::default()
+    };
+    config.kubernetes.recheck = Duration::from_secs(1);
+    change(&mut config, dir.path());
+    let issuers = Issuers::from_config(&config).await.unwrap();
+    let auth = Authenticator::from_config(&config.auth, issuers).unwrap();
+    let own = Arc::clone(&auth);
+    tokio::spawn(async move { own.run(CancellationToken::new()).await });
+    Scene {
+        server,
+        auth,
+        token: Secret::new(token),
+        dir,
+    }
+}
+
+#[tokio::test]
+async fn a_principal_and_its_tickets_last_as_long_as_kubernetes_says_so() {
+    let scene = scene(|_, _| {}).await;
+    scene.server.state().allowed = HashSet::from(["default/debug", "west/list"]);
+    assert!(scene.auth.is_on() && scene.auth.anonymous().is_none());
+    let principal = scene.auth.token(&scene.token, PEER).await.unwrap();
+    assert_eq!(principal.subject(), NAME);
+    let credential = principal.credential().to_string();
+    assert!(credential.starts_with("kubernetes:"), "{credential}");
+    let breakpoint = paused("train", 1);
+    assert_eq!(&*breakpoint.cluster, "default");
+    let rights = |principal: &crate::identity::Principal| {
+        let rights = principal.access().rights(&breakpoint);
+        rights.scopes.to_string()
+    };
+    assert_eq!(rights(&principal), "view,debug");
+    assert!(principal.access().may_on_cluster(Scope::List, "west"));
+    assert!(!principal.access().may_on_cluster(Scope::Debug, "west"));
+
+    let ticket = scene.auth.issue_ticket(&principal, &breakpoint).unwrap();
+    let (child, id) = scene.auth.ticket(&ticket, PEER).unwrap();
+    assert_eq!(id, breakpoint.id);
+    assert_eq!(
+        (child.subject(), rights(&child)),
+        (NAME, "view,debug".to_owned())
+    );
+
+    // The ServiceAccount is deleted.
+    scene.server.state().tokens = Mode::Refuse;
+    let both = async { (principal.ended().await, child.ended().await) };
+    let ended = timeout(Duration::from_secs(20), both).await.unwrap();
+    assert_eq!(ended, (Ended::Revoked, Ended::Revoked));
+    assert_eq!(
+        scene.auth.ticket(&ticket, PEER).unwrap_err(),
+        AuthError::Refused
+    );
+    let again = scene.auth.token(&scene.token, PEER).await;
+    assert_eq!(again.unwrap_err(), AuthError::Refused);
+    assert_eq!(scene.server.state().faults, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_removed_role_binding_ends_the_session_and_the_token_is_worth_less_after_it() {
+    let scene = scene(|_, _| {}).await;
+    scene.server.state().allowed = HashSet::from(["default/debug", "default/list"]);
+    let principal = scene.auth.token(&scene.token, PEER).await.unwrap();
+    scene.server.state().allowed = HashSet::from(["default/list"]);
+    let ended = timeout(Duration::from_secs(20), principal.ended()).await;
+    assert_eq!(ended.unwrap(), Ended::Revoked);
+    let after = scene.auth.token(&scene.token, PEER).await.unwrap();
+    assert!(after.access().may_on_cluster(Scope::List, "default"));
+    assert!(!after.access().may_anywhere(Scope::Debug));
+    assert_eq!(after.is_over(), None);
+}
+
+#[tokio::test]
+async fn roles_allow_nothing_that_a_policy_file_does_not() {
+    let scene = scene(|config, dir| {
+        let policy = dir.join("policy.toml");
+        std::fs::write(&policy, "").unwrap();
+        config.auth.policy_file = Some(policy);
+    })
+    .await;
+    scene.server.state().allowed = HashSet::from(["default/debug", "default/list"]);
+    let principal = scene.auth.token(&scene.token, PEER).await.unwrap();
+    assert!(
+        !Scope::ALL
+            .into_iter()
+            .any(|scope| principal.access().may_anywhere(scope))
+    );
+}
+
+#[tokio::test]
+async fn keys_that_cannot_be_fetched_do_not_lock_out_whom_kubernetes_knows() {
+    let scene = scene(|config, _| {
+        config.jwks.url = Some("http://127.0.0.1:1/keys".to_owned());
+    })
+    .await;
+    scene.auth.token(&scene.token, PEER).await.unwrap();
+    let other = Secret::new(jwt("{\"sub\": \"eve\"}"));
+    scene.server.state().tokens = Mode::Refuse;
+    let cannot = scene.auth.token(&other, PEER).await.unwrap_err();
+    assert!(cannot.to_string().contains("cannot be fetched"), "{cannot}");
+}
+
+#[tokio::test]
+async fn a_token_by_a_key_of_the_set_is_not_shown_to_kubernetes() {
+    use crate::identity::SigningKey;
+    use crate::identity::keys::Algorithm;
+    let made = crate::identity::Generated::new(Algorithm::EdDsa).unwrap();
+    let public = pem::parse(made.public.as_ref().unwrap()).unwrap();
+    // The last 32 bytes of such a key are the key.
+    let x = URL_SAFE_NO_PAD.encode(&public.contents()[public.contents().len() - 32..]);
+    let scene = scene(|config, dir| {
+        let path = dir.join("jwks.json");
+        let set = serde_json::json!({"keys": [{"kty": "OKP", "crv": "Ed25519", "x": x}]});
+        std::fs::write(&path, set.to_string()).unwrap();
+        config.jwks.file = Some(path);
+    })
+    .await;
+    let key = SigningKey::from_file(&made.private).unwrap();
+    let claims = |aud: &str| {
+        let exp = 4_000_000_000_u64;
+        serde_json::json!({"sub": "ada", "aud": aud, "exp": exp, "scope": "list"})
+    };
+    let token = key.sign("JWT", &claims("ray-relay")).unwrap();
+    let principal = scene.auth.token(&token, PEER).await.unwrap();
+    assert_eq!(principal.subject(), "ada");
+    let other = key.sign("JWT", &claims("other")).unwrap();
+    let refused = scene.auth.token(&other, PEER).await;
+    assert_eq!(refused.unwrap_err(), AuthError::Refused);
+    assert_eq!(scene.server.state().token_reviews, 0);
+    drop(scene.dir);
+}

@@ -1,0 +1,184 @@
+//! What Kubernetes says of one token: who it belongs to (TokenReview), and what that user may do with each Ray
+//! cluster (SubjectAccessReview).
+//!
+//! Each scope is a verb on the resource `breakpoints` of the group `ray-relay.dev`, whose name is that of the cluster.
+//! No such API exists, and none has to: roles may name it all the same. All verbs are asked for at once, since the
+//! first thing that anybody asks of a [`crate::policy::Access`] is what may be seen at all.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
+use zeroize::Zeroize;
+
+use super::api::{Api, ApiError};
+use crate::identity::Secret;
+use crate::policy::{Scope, Scopes};
+
+/// API group in roles.
+const GROUP: &str = "ray-relay.dev";
+
+/// Resource in roles.
+const RESOURCE: &str = "breakpoints";
+
+/// Longest user name. ServiceAccounts have at most 340 characters.
+const MAX_NAME: usize = 512;
+
+/// Reviews of one user at a time.
+const AT_ONCE: usize = 8;
+
+/// Who a token belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::identity) struct User {
+    pub(super) name: String,
+    pub(super) uid: String,
+    pub(super) groups: BTreeSet<String>,
+}
+
+/// That, and what it may do: one entry for each cluster, in their order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::identity) struct Vouched {
+    pub(super) user: User,
+    pub(super) grants: Vec<(String, Scopes)>,
+}
+
+/// Somebody who can be asked about a token.
+pub(in crate::identity) trait Vouch: Send + Sync + 'static {
+    /// `None`: it is not accepted.
+    fn vouch(
+        &self,
+        token: &Secret,
+    ) -> impl Future<Output = Result<Option<Vouched>, ApiError>> + Send;
+}
+
+/// The API server, and what it is asked about.
+pub(in crate::identity) struct Kubernetes {
+    api: Api,
+    audiences: Vec<String>,
+    clusters: Vec<String>,
+}
+
+type Extra = Option<BTreeMap<String, Vec<String>>>;
+
+impl Kubernetes {
+    pub(super) fn new(api: Api, audiences: Vec<String>, clusters: Vec<String>) -> Self {
+        Self {
+            api,
+            audiences,
+            clusters,
+        }
+    }
+
+    async fn user(&self, token: &Secret) -> Result<Option<(User, Extra)>, ApiError> {
+        let mut review = TokenReview {
+            spec: TokenReviewSpec {
+                audiences: Some(self.audiences.clone()),
+                token: Some(token.expose().to_owned()),
+            },
+            ..TokenReview::default()
+        };
+        let answer = self.api.create(&review).await;
+        review.spec.token.zeroize();
+        let mut answer = answer?;
+        answer.spec.token.zeroize();
+        let status = answer
+            .status
+            .ok_or_else(|| self.api.unusable::<TokenReview>("it has no status"))?;
+        if status.authenticated != Some(true) {
+            return Ok(None);
+        }
+        // An API server that knows nothing of audiences says none, and would accept any token.
+        let meant = status.audiences.unwrap_or_default();
+        if !meant.iter().any(|one| self.audiences.contains(one)) {
+            tracing::debug!("Kubernetes accepts a token, but for none of kubernetes.audiences");
+            return Ok(None);
+        }
+        let user = status.user.unwrap_or_default();
+        let name = user.username.unwrap_or_default();
+        if name.is_empty() || name.len() > MAX_NAME || name.chars().any(char::is_control) {
+            return Err(self
+                .api
+                .unusable::<TokenReview>("it has no name that could be shown"));
+        }
+        let groups = user.groups.unwrap_or_default().into_iter().collect();
+        let uid = user.uid.unwrap_or_default();
+        Ok(Some((User { name, uid, groups }, user.extra)))
+    }
+
+    async fn may(
+        &self,
+        user: &User,
+        extra: &Extra,
+        cluster: &str,
+        scope: Scope,
+    ) -> Result<bool, ApiError> {
+        let review = SubjectAccessReview {
+            spec: SubjectAccessReviewSpec {
+                user: Some(user.name.clone()),
+                uid: (!user.uid.is_empty()).then(|| user.uid.clone()),
+                groups: Some(user.groups.iter().cloned().collect()),
+                extra: extra.clone(),
+                resource_attributes: Some(ResourceAttributes {
+                    group: Some(GROUP.to_owned()),
+                    resource: Some(RESOURCE.to_owned()),
+                    verb: Some(verb(scope).to_owned()),
+                    namespace: Some(self.api.namespace().to_owned()),
+                    name: Some(cluster.to_owned()),
+                    ..ResourceAttributes::default()
+                }),
+                ..SubjectAccessReviewSpec::default()
+            },
+            ..SubjectAccessReview::default()
+        };
+        let answer = self.api.create(&review).await?;
+        let status = answer
+            .status
+            .ok_or_else(|| self.api.unusable::<SubjectAccessReview>("it has no status"))?;
+        Ok(status.allowed && status.denied != Some(true))
+    }
+}
+
+impl Vouch for Kubernetes {
+    async fn vouch(&self, token: &Secret) -> Result<Option<Vouched>, ApiError> {
+        let Some((user, extra)) = self.user(token).await? else {
+            return Ok(None);
+        };
+        let questions: Vec<_> = (0..self.clusters.len())
+            .flat_map(|cluster| Scope::ALL.map(|scope| (cluster, scope)))
+            .collect();
+        let answers = stream::iter(questions).map(|(cluster, scope)| {
+            let (user, extra, name) = (&user, &extra, &self.clusters[cluster]);
+            async move { Ok((cluster, scope, self.may(user, extra, name, scope).await?)) }
+        });
+        let answers: Vec<(usize, Scope, bool)> =
+            answers.buffer_unordered(AT_ONCE).try_collect().await?;
+        let mut grants: Vec<_> = self
+            .clusters
+            .iter()
+            .map(|name| (name.clone(), Scopes::NONE))
+            .collect();
+        for (cluster, scope, allowed) in answers {
+            if allowed {
+                grants[cluster].1 = grants[cluster].1.with(scope);
+            }
+        }
+        Ok(Some(Vouched { user, grants }))
+    }
+}
+
+/// The word for `scope` in roles.
+fn verb(scope: Scope) -> &'static str {
+    match scope {
+        Scope::List => "list",
+        Scope::View => "view",
+        Scope::Debug => "debug",
+        Scope::Terminal => "terminal",
+        Scope::DashboardRead => "dashboard-read",
+        Scope::DashboardWrite => "dashboard-write",
+        Scope::Admin => "admin",
+        Scope::Terminate => "terminate",
+    }
+}
