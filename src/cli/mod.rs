@@ -8,6 +8,7 @@ mod check_config;
 mod completions;
 mod demo;
 mod error;
+mod exec;
 mod launch_config;
 mod list;
 mod relay_client;
@@ -15,6 +16,7 @@ mod relay_url;
 mod serve;
 mod sse;
 mod terminal;
+mod worker_session;
 
 use std::path::PathBuf;
 
@@ -47,7 +49,7 @@ Environment:
 
 Exit codes:
   0  done        1  failed        2  wrong usage
-  69 the relay cannot be reached  78 the configuration is wrong";
+  69 the relay cannot be reached  77 refused  78 the configuration is wrong";
 
 /// One port into every paused Ray task.
 ///
@@ -82,6 +84,9 @@ pub enum Command {
     /// Print a ready debug configuration for an editor
     #[command(after_help = launch_config::AFTER_HELP)]
     LaunchConfig(LaunchConfigArgs),
+    /// Run pdb commands in a paused task, for scripts
+    #[command(after_help = exec::AFTER_HELP)]
+    Exec(ExecArgs),
     /// Start a small real Ray cluster with tasks at breakpoints, and the relay in front of it
     #[command(after_help = demo::AFTER_HELP)]
     Demo(crate::demo::Args),
@@ -216,6 +221,32 @@ pub struct LaunchConfigArgs {
     pub relay: RelayArgs,
 }
 
+/// `exec`
+#[derive(Debug, Args)]
+pub struct ExecArgs {
+    /// Id or name of the task, as in `ray-relay list`; with --next a pattern such as 'train*'
+    #[arg(value_name = "ID|NAME", required_unless_present = "next")]
+    pub target: Option<String>,
+    /// Wait for the next task that stops
+    #[arg(long)]
+    pub next: bool,
+    /// Run all commands, whatever becomes of them
+    #[arg(long)]
+    pub keep_going: bool,
+    /// Longest time for everything together
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = crate::config::units::parse_duration)]
+    pub timeout: std::time::Duration,
+    /// Longest value that is printed, in characters
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub limit: u32,
+    /// The commands, one line each
+    #[arg(last = true, value_name = "COMMAND")]
+    pub commands: Vec<String>,
+    /// The relay.
+    #[command(flatten)]
+    pub relay: RelayArgs,
+}
+
 /// `completions`
 #[derive(Debug, Args)]
 pub struct CompletionsArgs {
@@ -234,6 +265,7 @@ pub async fn run(cli: Cli) -> Result<(), Error> {
         Command::CheckConfig(args) => check_config::run(args),
         Command::List(args) => list::run(args).await,
         Command::LaunchConfig(args) => launch_config::run(&args),
+        Command::Exec(args) => exec::run(args).await,
         Command::Demo(args) => demo::run(args).await,
         Command::Completions(args) => completions::run(&args),
     }

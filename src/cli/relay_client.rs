@@ -18,6 +18,7 @@ use rustls::ClientConfig;
 use serde_json::Value;
 use tokio::time::timeout;
 
+use super::RelayArgs;
 use super::relay_url::RelayUrl;
 use super::terminal::clean;
 
@@ -254,6 +255,11 @@ impl RelayClient {
         serde_json::from_slice::<Value>(&body)
             .is_ok_and(|version| version["ray_version"].is_string())
     }
+}
+
+/// What a connection to the relay is checked with.
+pub(super) fn tls_config(args: &RelayArgs) -> Result<ClientConfig, RelayError> {
+    tls(&args.relay)
 }
 
 fn tls(relay: &RelayUrl) -> Result<ClientConfig, RelayError> {
