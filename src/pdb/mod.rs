@@ -8,7 +8,7 @@
 //! loop { prompt.text()  →  a line  →  prompt.line(&line) → After::Prompt or After::Ended }
 //! ```
 //!
-//! [`Prompt::idle`] tells what happens while nobody types; [`Interrupt`] stops a task that runs. Where its output
+//! [`snapshot`] looks at a task that waits, without releasing it. [`Prompt::idle`] tells what happens while nobody types; [`Interrupt`] stops a task that runs. Where its output
 //! differs from CPython's pdb, the reason is in `tests/pdb.rs`.
 
 mod breakpoints;
@@ -17,8 +17,10 @@ mod help;
 mod output;
 mod probe;
 mod prompt;
+mod snapshot;
 mod wire;
 
 pub use output::Piece;
 pub use prompt::{After, End, Interrupt, OpenError, Options, Prompt};
+pub use snapshot::{Limits, snapshot};
 pub use wire::Lost;

@@ -1,5 +1,5 @@
 # Runs inside the debugged process, within one `evaluate` request, and leaves nothing behind.
-# In: `ask` (a dict). Out: `answer` (a dict). Works on Python 3.8 and later.
+# In: `ask` (a dict), `g` and `l` (globals and locals of the evaluation). Out: `answer` (a dict). Works on Python 3.8 and later.
 import sys as _sys
 
 
@@ -179,12 +179,77 @@ def _source(thing):
     return {"first": max(1, first), "lines": lines}
 
 
+def _is_helper(code):
+    # What stands between breakpoint() and the debugger that waits.
+    file = code.co_filename.replace("\\", "/")
+    return file.endswith(("/ray/util/debugpy.py", "/ray/util/rpdb.py")) or code.co_name in (
+        "wait_for_client",
+        "wait_for_attach",
+        "_wait_for_attach",
+    )
+
+
+def _look(frame, line, ask, room):
+    import linecache
+
+    code = frame.f_code
+    shown = {
+        "file": code.co_filename,
+        "line": line,
+        "function": code.co_name,
+        "source": linecache.getline(code.co_filename, line, frame.f_globals).strip(),
+    }
+    own = "/ray/_private/" in code.co_filename.replace("\\", "/")
+    if ask["locals"] and not own:
+        names = shown["locals"] = {}
+        for name, value in list(frame.f_locals.items())[: ask["names"]]:
+            text = _repr(value, name) if room[0] > 0 else "..."
+            if len(text) > ask["limit"]:
+                text = text[: ask["limit"]] + "..."
+            room[0] -= len(text)
+            names[name] = text
+    return shown
+
+
+def _snapshot(ask):
+    # The threads that wait for a debugger, oldest frame first. Runs in a thread of the debugger.
+    import threading
+
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    errors = getattr(_sys, "_current_exceptions", dict)()
+    room = [ask["room"]]
+    threads = []
+    for ident, frame in _sys._current_frames().items():
+        stack = []
+        while frame is not None:
+            stack.append(frame)
+            frame = frame.f_back
+        helpers = [at for at, frame in enumerate(stack) if _is_helper(frame.f_code)]
+        if not helpers:
+            continue
+        frames = stack[helpers[-1] + 1 :][: ask["frames"]]
+        shown = {"name": names.get(ident, str(ident)), "frames": [_look(f, f.f_lineno, ask, room) for f in frames][::-1]}
+        error = errors.get(ident)
+        error = error[1] if isinstance(error, tuple) else error
+        if error is not None:
+            shown["exception"] = (type(error).__name__ + ": " + _repr(error, "exception"))[: ask["limit"]]
+            trace, raised = error.__traceback__, []
+            while trace is not None and len(raised) < ask["frames"]:
+                raised.append(_look(trace.tb_frame, trace.tb_lineno, ask, room))
+                trace = trace.tb_next
+            shown["raised"] = raised
+        threads.append(shown)
+    return {"threads": threads}
+
+
 def _run(ask):
     import linecache, os
 
+    if ask["op"] == "snapshot":
+        return _snapshot(ask)
     frame = _target()
-    globs = frame.f_globals if frame is not None else ask["globals"]
-    locs = frame.f_locals if frame is not None else ask["locals"]
+    globs = frame.f_globals if frame is not None else g
+    locs = frame.f_locals if frame is not None else l
     op, limit = ask["op"], ask.get("limit", 0)
     if op == "statement":
         return _statement(ask["text"], globs, locs, frame, limit)

@@ -16,7 +16,7 @@ pub(super) fn expression(ask: &Value) -> String {
     let source = Value::from(SOURCE);
     let ask = STANDARD.encode(ask.to_string());
     format!(
-        "(lambda j, b, n: (n.update(ask=dict(j.loads(b.b64decode('{ask}')), globals=n['g'], locals=n['l'])), \
+        "(lambda j, b, n: (n.update(ask=j.loads(b.b64decode('{ask}'))), \
          exec({source}, n), b.b64encode(j.dumps(n['answer'], ensure_ascii=False).encode('utf-8', 'replace')).decode())[2])\
          (__import__('json'), __import__('base64'), {{'g': globals(), 'l': locals()}})"
     )
@@ -24,7 +24,11 @@ pub(super) fn expression(ask: &Value) -> String {
 
 /// What the process answered: `result` of the `evaluate` response.
 pub(super) fn answer(result: &str) -> Option<Value> {
-    let text = result.strip_prefix('\'')?.strip_suffix('\'')?;
+    // Without a frame the debugger gives the text itself.
+    let quoted = result
+        .strip_prefix('\'')
+        .and_then(|rest| rest.strip_suffix('\''));
+    let text = quoted.unwrap_or(result);
     serde_json::from_slice(&STANDARD.decode(text).ok()?).ok()
 }
 

@@ -401,6 +401,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     }
 
     async fn put(&mut self, piece: Piece) {
+        // Ray's own words on the way to its breakpoint.
+        if self.stack.is_empty() && matches!(piece, Piece::Program(_)) {
+            return;
+        }
         // Whoever reads the output may be gone; the session is ended by its owner then.
         let _ = self.out.send(piece).await;
     }
@@ -521,6 +525,7 @@ fn program_output(body: &Value) -> Option<Piece> {
     let text = body["output"].as_str()?;
     match body["category"].as_str() {
         Some("telemetry") => None,
-        _ => Some(Piece::Program(cut(&clean(text), LONGEST_OUTPUT))),
+        Some("stdout" | "stderr") => Some(Piece::Program(cut(&clean(text), LONGEST_OUTPUT))),
+        _ => Some(Piece::Text(cut(&clean(text), LONGEST_OUTPUT))),
     }
 }
