@@ -17,6 +17,7 @@
 //! | [`session`] | live sessions, and the permit without which no worker is reached |
 //! | [`upstream`] | the connection to a worker, for a permit |
 //! | [`dap`] | the Debug Adapter Protocol: the relay's own part of a session, and what must be rewritten |
+//! | [`pdb`] | a pdb prompt, spoken to a worker's debugger as DAP |
 //! | [`http`] | the relay's API under `/relay/`, and the Ray dashboard under everything else |
 //! | [`app`], [`shutdown`] | composition: binds, starts, drains |
 //! | [`cli`] | the commands |
@@ -34,6 +35,7 @@ pub mod http;
 pub mod identity;
 pub mod listener;
 pub mod masking;
+pub mod pdb;
 pub mod policy;
 pub mod registry;
 pub mod session;

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use super::cert;
 use super::relay_client::RelayError;
+use super::worker_session;
 use crate::config::Problems;
 use crate::telemetry::logging::{LoggingError, colours};
 
@@ -20,6 +21,9 @@ pub enum Error {
     /// The relay could not be asked.
     #[error(transparent)]
     Relay(#[from] RelayError),
+    /// A debug session came to nothing.
+    #[error(transparent)]
+    Session(#[from] worker_session::Error),
     /// The relay could not run.
     #[error(transparent)]
     App(#[from] crate::app::Error),
@@ -43,6 +47,7 @@ impl Error {
         match self {
             Self::Config(_) | Self::ConfigReported => 78,
             Self::Relay(error) if error.is_unreachable() => 69,
+            Self::Session(error) => error.exit_code(),
             Self::Relay(_)
             | Self::App(_)
             | Self::Cert(_)
@@ -57,6 +62,7 @@ impl Error {
         match self {
             Self::Config(_) => Some("every key is explained in config/example.toml; `ray-relay check-config` checks without starting".to_owned()),
             Self::Relay(error) => error.hint(),
+            Self::Session(error) => error.hint(),
             Self::ConfigReported | Self::App(_) | Self::Cert(_) | Self::Demo(_) | Self::Logging(_) | Self::Output(_) => None,
         }
     }
@@ -70,6 +76,7 @@ pub fn report(error: &Error) -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Error::ConfigReported => {}
+        Error::Session(error) if error.is_reported() => {}
         error => {
             // An empty line where the hint belongs to all problems, not to the last one.
             let gap = if matches!(error, Error::Config(_)) {

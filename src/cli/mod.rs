@@ -7,15 +7,20 @@
 mod cert;
 mod check_config;
 mod completions;
+mod dap;
+mod debug;
 mod demo;
 mod error;
+mod exec;
 mod launch_config;
 mod list;
 mod relay_client;
 mod relay_url;
 mod serve;
+mod snapshot;
 mod sse;
 mod terminal;
+mod worker_session;
 
 use std::path::PathBuf;
 
@@ -49,7 +54,7 @@ Environment:
 
 Exit codes:
   0  done        1  failed        2  wrong usage
-  69 the relay cannot be reached  78 the configuration is wrong";
+  69 the relay cannot be reached  77 refused  78 the configuration is wrong";
 
 /// One port into every paused Ray task.
 ///
@@ -87,6 +92,18 @@ pub enum Command {
     /// Make a certificate for a first try with TLS
     #[command(after_help = cert::AFTER_HELP)]
     Cert(cert::CertArgs),
+    /// Debug paused tasks at a pdb prompt
+    #[command(after_help = debug::AFTER_HELP)]
+    Debug(DebugArgs),
+    /// Run pdb commands in a paused task, for scripts
+    #[command(after_help = exec::AFTER_HELP)]
+    Exec(ExecArgs),
+    /// Print stack and variables of paused tasks, which stay paused
+    #[command(after_help = snapshot::AFTER_HELP)]
+    Snapshot(SnapshotArgs),
+    /// Be a debug adapter on standard input and output, for editors that start one
+    #[command(after_help = dap::AFTER_HELP)]
+    Dap(DapArgs),
     /// Start a small real Ray cluster with tasks at breakpoints, and the relay in front of it
     #[command(after_help = demo::AFTER_HELP)]
     Demo(crate::demo::Args),
@@ -192,7 +209,7 @@ pub struct CheckConfigArgs {
 }
 
 /// Which relay a client command talks to.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct RelayArgs {
     /// The relay to ask
     #[arg(
@@ -246,6 +263,93 @@ pub struct LaunchConfigArgs {
     pub relay: RelayArgs,
 }
 
+/// `debug`
+#[derive(Debug, Args)]
+pub struct DebugArgs {
+    /// Debug this one: its id or name, as in `ray-relay list`, or its index in the list of `ray-relay debug`; with
+    /// --next a pattern such as 'train*'
+    #[arg(value_name = "ID|INDEX|NAME")]
+    pub target: Option<String>,
+    /// Wait for the next task that stops
+    #[arg(long)]
+    pub next: bool,
+    /// Show more columns in the list: process, job, task and worker ids
+    #[arg(long, short)]
+    pub verbose: bool,
+    /// Longest value that is printed, in characters
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub limit: u32,
+    /// The relay.
+    #[command(flatten)]
+    pub relay: RelayArgs,
+}
+
+/// `exec`
+#[derive(Debug, Args)]
+pub struct ExecArgs {
+    /// Id or name of the task, as in `ray-relay list`; with --next a pattern such as 'train*'
+    #[arg(value_name = "ID|NAME", required_unless_present = "next")]
+    pub target: Option<String>,
+    /// Wait for the next task that stops
+    #[arg(long)]
+    pub next: bool,
+    /// Run all commands, whatever becomes of them
+    #[arg(long)]
+    pub keep_going: bool,
+    /// Longest time for everything together
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = crate::config::units::parse_duration)]
+    pub timeout: std::time::Duration,
+    /// Longest value that is printed, in characters
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub limit: u32,
+    /// The commands, one line each
+    #[arg(last = true, value_name = "COMMAND")]
+    pub commands: Vec<String>,
+    /// The relay.
+    #[command(flatten)]
+    pub relay: RelayArgs,
+}
+
+/// `snapshot`
+#[derive(Debug, Args)]
+pub struct SnapshotArgs {
+    /// Id or name of the task, as in `ray-relay list`
+    #[arg(value_name = "ID|NAME", required_unless_present = "all")]
+    pub target: Option<String>,
+    /// Every paused task
+    #[arg(long, conflicts_with = "target")]
+    pub all: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Only the stack: no code of the program runs
+    #[arg(long)]
+    pub no_locals: bool,
+    /// Longest value, in characters
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub limit: u32,
+    /// The relay.
+    #[command(flatten)]
+    pub relay: RelayArgs,
+}
+
+/// `dap`
+#[derive(Debug, Args)]
+pub struct DapArgs {
+    /// Attach to this breakpoint, where the editor names none
+    #[arg(long, value_name = "ID")]
+    pub breakpoint: Option<crate::registry::BreakpointId>,
+    /// Attach to the task of this name, where the editor names none
+    #[arg(long, value_name = "NAME")]
+    pub task: Option<String>,
+    /// Wait for the next task that stops
+    #[arg(long)]
+    pub next: bool,
+    /// The relay.
+    #[command(flatten)]
+    pub relay: RelayArgs,
+}
+
 /// `completions`
 #[derive(Debug, Args)]
 pub struct CompletionsArgs {
@@ -265,6 +369,10 @@ pub async fn run(cli: Cli) -> Result<(), Error> {
         Command::List(args) => list::run(args).await,
         Command::LaunchConfig(args) => launch_config::run(&args),
         Command::Cert(args) => cert::run(args),
+        Command::Debug(args) => debug::run(args).await,
+        Command::Exec(args) => exec::run(args).await,
+        Command::Snapshot(args) => snapshot::run(args).await,
+        Command::Dap(args) => dap::run(args).await,
         Command::Demo(args) => demo::run(args).await,
         Command::Completions(args) => completions::run(&args),
     }

@@ -261,6 +261,11 @@ impl RelayClient {
     }
 }
 
+/// What a connection to the relay is checked with.
+pub(super) fn tls_config(args: &RelayArgs) -> Result<ClientConfig, RelayError> {
+    tls(&args.relay, args.ca_file.as_deref())
+}
+
 fn tls(relay: &RelayUrl, ca_file: Option<&Path>) -> Result<ClientConfig, RelayError> {
     let no_roots = |cause: String| RelayError::Untrusted {
         relay: relay.to_string(),

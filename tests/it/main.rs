@@ -16,6 +16,7 @@ mod faults;
 mod isolation;
 mod kinds;
 mod loopback;
+mod pdb;
 mod sessions;
 mod support;
 mod tls;

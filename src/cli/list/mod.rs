@@ -1,6 +1,6 @@
 //! `ray-relay list`: what waits at a breakpoint, once or as it changes.
 
-mod row;
+pub(super) mod row;
 mod table;
 mod view;
 mod watch;

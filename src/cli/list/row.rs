@@ -14,15 +14,15 @@ const OLD: f64 = 5.0;
 
 /// `/relay/v1/breakpoints`
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct List {
-    pub(super) rows: Vec<Row>,
-    pub(super) clusters: Vec<Cluster>,
+pub(in crate::cli) struct List {
+    pub(in crate::cli) rows: Vec<Row>,
+    pub(in crate::cli) clusters: Vec<Cluster>,
     age: Option<f64>,
 }
 
 /// One Ray cluster.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Cluster {
+pub(in crate::cli) struct Cluster {
     name: String,
     age: Option<f64>,
     trouble: Option<String>,
@@ -30,25 +30,25 @@ pub(super) struct Cluster {
 
 /// One breakpoint.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Row {
-    pub(super) id: String,
-    pub(super) cluster: String,
+pub(in crate::cli) struct Row {
+    pub(in crate::cli) id: String,
+    pub(in crate::cli) cluster: String,
     /// Name with actor, rank and the mark of a post-mortem.
-    pub(super) task: String,
+    pub(in crate::cli) task: String,
     /// `train.py:26`, or `-`.
-    pub(super) location: String,
-    pub(super) node: String,
-    pub(super) waiting: Duration,
+    pub(in crate::cli) location: String,
+    pub(in crate::cli) node: String,
+    pub(in crate::cli) waiting: Duration,
     /// `VS Code from 10.0.0.9:5000`, how it ended, or `-`.
-    pub(super) holder: String,
+    pub(in crate::cli) holder: String,
     /// `holder` without the address, for where there is little room.
-    pub(super) holder_name: String,
+    pub(in crate::cli) holder_name: String,
     /// `paused`, `attached`, `released` or `died`.
-    pub(super) state: String,
+    pub(in crate::cli) state: String,
 }
 
 impl List {
-    pub(super) fn read(list: &Value) -> Self {
+    pub(in crate::cli) fn read(list: &Value) -> Self {
         let items = |key: &str| list[key].as_array().map(Vec::as_slice).unwrap_or_default();
         Self {
             rows: items("breakpoints").iter().map(Row::read).collect(),
@@ -65,7 +65,7 @@ impl List {
     }
 
     /// Sentences on heads that stopped answering since `before`, or answer again.
-    pub(super) fn changes(&self, before: &Self) -> Vec<String> {
+    pub(in crate::cli) fn changes(&self, before: &Self) -> Vec<String> {
         let earlier = |name: &str| {
             let cluster = before.clusters.iter().find(|cluster| cluster.name == name);
             cluster.and_then(|cluster| cluster.trouble.as_ref())
@@ -83,7 +83,7 @@ impl List {
     }
 
     /// Sentences on what makes this list incomplete or old.
-    pub(super) fn troubles(&self) -> Vec<String> {
+    pub(in crate::cli) fn troubles(&self) -> Vec<String> {
         let mut troubles: Vec<String> = Vec::new();
         for cluster in &self.clusters {
             let age = cluster
@@ -112,7 +112,7 @@ impl List {
 }
 
 impl Row {
-    pub(super) fn read(row: &Value) -> Self {
+    pub(in crate::cli) fn read(row: &Value) -> Self {
         let state = text(&row["state"]).unwrap_or_default();
         let mut task = text(&row["name"])
             .or_else(|| {
@@ -176,7 +176,7 @@ fn seconds(seconds: f64) -> Duration {
 }
 
 /// `14s`, `2m 14s`, `3h 02m`, `2d 4h`.
-pub(super) fn waited(duration: Duration) -> String {
+pub(in crate::cli) fn waited(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match (
         seconds / 86_400,

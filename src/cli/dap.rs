@@ -1,0 +1,232 @@
+//! `ray-relay dap`: a debug adapter on standard input and output, for editors that start one.
+//!
+//! Messages go through as they are, but for the `attach` request, which is told what the command line says about the
+//! task. Where the relay cannot be reached, the editor gets an answer that says so.
+
+use std::io;
+
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use super::worker_session::{Error as SessionError, Which, dial, relay_block};
+use super::{DapArgs, Error};
+use crate::dap::codec::{Frames, frame, parse};
+use crate::dap::message::Request;
+use crate::pdb::Lost;
+
+pub(super) const AFTER_HELP: &str = "\
+An editor starts it and speaks DAP to it; it speaks to the relay. What the attach request says under \"rayRelay\" holds;
+where it says nothing, --breakpoint, --task and --next do.
+
+Examples:
+  Helix, languages.toml:
+    [language.debugger]
+    name = \"ray\"
+    transport = \"stdio\"
+    command = \"ray-relay\"
+    args = [\"dap\", \"--next\"]
+  Neovim, nvim-dap:
+    require('dap').adapters.ray = { type = 'executable', command = 'ray-relay', args = { 'dap' } }
+
+Exit codes: 0 done, 69 the relay cannot be reached.";
+
+/// Largest message before `attach`, in bytes.
+const LARGEST: usize = 1 << 20;
+/// Read at a time, in bytes.
+const CHUNK: usize = 64 << 10;
+
+pub(super) async fn run(args: DapArgs) -> Result<(), Error> {
+    let block = match (&args.breakpoint, &args.task, args.next) {
+        (Some(id), _, _) => Some(relay_block(&Which::Named(id.to_string()))),
+        (None, task, true) => Some(relay_block(&Which::Next(task.clone()))),
+        (None, Some(task), false) => Some(relay_block(&Which::Named(task.clone()))),
+        (None, None, false) => None,
+    };
+    let (stdin, stdout) = (tokio::io::stdin(), tokio::io::stdout());
+    match dial(&args.relay).await {
+        Ok(relay) => Ok(serve(stdin, stdout, relay, block.as_ref()).await?),
+        Err(error) => {
+            // The editor shows the answer; its user never sees standard error.
+            refuse(stdin, stdout, &error.to_string()).await;
+            Err(error.into())
+        }
+    }
+}
+
+async fn serve<I, O, R>(
+    mut editor: I,
+    mut to_editor: O,
+    relay: R,
+    block: Option<&Value>,
+) -> Result<(), SessionError>
+where
+    I: AsyncRead + Unpin,
+    O: AsyncWrite + Unpin,
+    R: AsyncRead + AsyncWrite + Unpin,
+{
+    let (mut from_relay, mut to_relay) = tokio::io::split(relay);
+    let up = async {
+        let mut frames = Frames::new(LARGEST);
+        loop {
+            while let Some(body) = frames.next_body().map_err(io::Error::other)? {
+                let mut message = parse(&body).map_err(io::Error::other)?;
+                let attaches = message["type"] == "request" && message["command"] == "attach";
+                if attaches {
+                    amend(&mut message, block);
+                }
+                to_relay.write_all(&frame(&message)).await?;
+                to_relay.flush().await?;
+                if attaches {
+                    to_relay.write_all(&frames.into_rest()).await?;
+                    copy(&mut editor, &mut to_relay).await?;
+                    return to_relay.shutdown().await;
+                }
+            }
+            if editor.read_buf(frames.buffer()).await? == 0 {
+                return to_relay.shutdown().await;
+            }
+        }
+    };
+    let down = copy(&mut from_relay, &mut to_editor);
+    let broken = |error: io::Error| SessionError::Lost(Lost::Broken(error.to_string()));
+    let (mut up, mut down) = (std::pin::pin!(up), std::pin::pin!(down));
+    // The relay has the last word: it answers a goodbye, and closes when a session is over.
+    tokio::select! {
+        down = &mut down => down.map_err(broken),
+        up = &mut up => {
+            up.map_err(broken)?;
+            down.await.map_err(broken)
+        }
+    }
+}
+
+/// Copies until the end, each piece at once.
+async fn copy(
+    from: &mut (impl AsyncRead + Unpin),
+    to: &mut (impl AsyncWrite + Unpin),
+) -> io::Result<()> {
+    let mut bytes = vec![0; CHUNK];
+    loop {
+        let read = from.read(&mut bytes).await?;
+        if read == 0 {
+            return Ok(());
+        }
+        to.write_all(&bytes[..read]).await?;
+        to.flush().await?;
+    }
+}
+
+/// Adds to the attach arguments what they leave open.
+fn amend(attach: &mut Value, block: Option<&Value>) {
+    let Some(Value::Object(block)) = block else {
+        return;
+    };
+    if !attach["arguments"].is_object() {
+        attach["arguments"] = Value::Object(serde_json::Map::new());
+    }
+    let own = &mut attach["arguments"]["rayRelay"];
+    match own {
+        Value::Null => *own = Value::Object(block.clone()),
+        Value::Object(own)
+            if !["breakpoint", "task", "worker", "next", "all"]
+                .iter()
+                .any(|key| own.contains_key(*key)) =>
+        {
+            own.extend(block.clone());
+        }
+        _ => {}
+    }
+}
+
+/// Answers the first request with `sentence`.
+async fn refuse(
+    mut editor: impl AsyncRead + Unpin,
+    mut to_editor: impl AsyncWrite + Unpin,
+    sentence: &str,
+) {
+    let mut frames = Frames::new(LARGEST);
+    let answered = async {
+        loop {
+            while let Ok(Some(body)) = frames.next_body() {
+                if let Some(request) = parse(&body).ok().as_mut().and_then(Request::read) {
+                    to_editor
+                        .write_all(&frame(&request.failure(sentence)))
+                        .await?;
+                    return to_editor.flush().await;
+                }
+            }
+            if editor.read_buf(frames.buffer()).await? == 0 {
+                return Ok(());
+            }
+        }
+    };
+    let _ = tokio::time::timeout(std::time::Duration::from_secs(10), answered).await;
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+    use tokio::io::duplex;
+
+    use super::*;
+
+    #[test]
+    fn what_the_editor_says_holds() {
+        let amended = |arguments: Value| {
+            let mut attach =
+                json!({"type": "request", "command": "attach", "arguments": arguments});
+            amend(&mut attach, Some(&json!({"next": true})));
+            attach["arguments"]["rayRelay"].take()
+        };
+        assert_eq!(amended(json!({})), json!({"next": true}));
+        assert_eq!(amended(Value::Null), json!({"next": true}));
+        assert_eq!(amended(json!({"rayRelay": "0123abcd"})), json!("0123abcd"));
+        assert_eq!(
+            amended(json!({"rayRelay": {"task": "x"}})),
+            json!({"task": "x"})
+        );
+        assert_eq!(
+            amended(json!({"rayRelay": {"localRoot": "/x"}})),
+            json!({"localRoot": "/x", "next": true})
+        );
+    }
+
+    #[tokio::test]
+    async fn messages_pass_both_ways_and_the_attach_is_amended() {
+        let (mut editor_in, stdin) = duplex(1 << 16);
+        let (stdout, mut editor_out) = duplex(1 << 16);
+        let (relay, mut far) = duplex(1 << 16);
+        let task =
+            tokio::spawn(
+                async move { serve(stdin, stdout, relay, Some(&json!({"next": true}))).await },
+            );
+        let hello = json!({"seq": 1, "type": "request", "command": "initialize"});
+        let attach = json!({"seq": 2, "type": "request", "command": "attach", "arguments": {}});
+        let mut sent = frame(&hello);
+        sent.extend(frame(&attach));
+        sent.extend(b"and anything else");
+        editor_in.write_all(&sent).await.unwrap();
+        drop(editor_in);
+        let mut got = Vec::new();
+        far.read_to_end(&mut got).await.unwrap();
+        let mut amended = attach.clone();
+        amended["arguments"] = json!({"rayRelay": {"next": true}});
+        assert_eq!(
+            got,
+            [
+                frame(&hello),
+                frame(&amended),
+                b"and anything else".to_vec()
+            ]
+            .concat()
+        );
+        // What the relay says after the editor has closed still arrives.
+        far.write_all(b"the last word").await.unwrap();
+        drop(far);
+        let mut got = Vec::new();
+        editor_out.read_to_end(&mut got).await.unwrap();
+        assert_eq!(got, b"the last word");
+        task.await.unwrap().unwrap();
+    }
+}

@@ -1,0 +1,74 @@
+//! The lines typed earlier: `ray-relay/history` in the user's state directory, readable by nobody else.
+//!
+//! What cannot be read or written is done without: a prompt works in a read-only home too.
+
+use std::env;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+
+/// Most lines that are kept.
+pub(super) const LONGEST: usize = 1000;
+/// A file larger than this is cut when it is read, in bytes.
+const LARGEST: u64 = 1 << 20;
+
+fn path() -> Option<PathBuf> {
+    let absolute = |name: &str| {
+        env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
+    let state =
+        absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
+    Some(state.join("ray-relay/history"))
+}
+
+/// Oldest first.
+pub(super) fn load() -> Vec<String> {
+    let Some(path) = path() else {
+        return Vec::new();
+    };
+    let mut bytes = Vec::new();
+    let file =
+        fs::File::open(&path).and_then(|file| file.take(16 * LARGEST).read_to_end(&mut bytes));
+    if file.is_err() {
+        return Vec::new();
+    }
+    let text = String::from_utf8_lossy(&bytes);
+    let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let kept = lines[lines.len().saturating_sub(LONGEST)..].to_vec();
+    if bytes.len() as u64 > LARGEST || lines.len() > 2 * LONGEST {
+        let _ = rewrite(&path, &kept);
+    }
+    kept
+}
+
+fn rewrite(path: &PathBuf, lines: &[String]) -> io::Result<()> {
+    let beside = path.with_extension("new");
+    let mut file = OpenOptions::new()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(0o600)
+        .open(&beside)?;
+    file.write_all((lines.join("\n") + "\n").as_bytes())?;
+    fs::rename(beside, path)
+}
+
+/// Adds one line.
+pub(super) fn append(line: &str) {
+    let Some(path) = path() else { return };
+    let written = || {
+        if let Some(dir) = path.parent() {
+            fs::create_dir_all(dir)?;
+        }
+        let mut file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(&path)?;
+        file.write_all(format!("{line}\n").as_bytes())
+    };
+    let _ = written();
+}

@@ -1,0 +1,270 @@
+//! Lines from a person, or from a pipe.
+//!
+//! A thread of its own reads them: on a terminal with line editing, history and completion, else plainly. It reads
+//! one line for each [`Input::ask`], so that between two of them the terminal is in its normal mode and Ctrl-C is a
+//! signal. The thread ends with the process.
+
+use std::io::{self, BufRead, IsTerminal, Read, Write};
+use std::sync::{Arc, Mutex, PoisonError, mpsc as sync};
+use std::time::Duration;
+
+use rustyline::completion::Completer;
+use rustyline::error::ReadlineError;
+use rustyline::highlight::{CmdKind, Highlighter};
+use rustyline::hint::Hinter;
+use rustyline::history::MemHistory;
+use rustyline::validate::Validator;
+use rustyline::{CompletionType, Config, Context, Editor, Helper};
+use tokio::sync::mpsc;
+
+use super::history;
+
+/// How long Tab waits for the worker.
+const COMPLETION_PATIENCE: Duration = Duration::from_secs(3);
+/// Longest line from a pipe, in bytes.
+const LONGEST_LINE: u64 = 1 << 20;
+
+/// What was typed.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Typed {
+    Line(String),
+    /// Ctrl-C.
+    Interrupt,
+    /// Ctrl-D, or the end of the pipe.
+    End,
+}
+
+/// What Tab asks for.
+#[derive(Debug)]
+pub(super) struct Completion {
+    pub(super) line: String,
+    /// Byte at which the cursor stands.
+    pub(super) at: usize,
+    pub(super) answer: sync::Sender<(usize, Vec<String>)>,
+}
+
+/// One question to the thread.
+struct Ask {
+    prompt: String,
+    /// Whether the answer belongs into the history, and Tab completes.
+    code: bool,
+}
+
+/// A line that a person is typing.
+type Edited = Arc<Mutex<String>>;
+
+/// Where lines come from.
+pub(super) struct Input {
+    ask: sync::Sender<Ask>,
+    typed: mpsc::Receiver<Typed>,
+    completions: mpsc::Receiver<Completion>,
+    /// The line as it is being typed; `None` in a pipe.
+    edited: Option<Edited>,
+    prompt: String,
+    asked: bool,
+}
+
+impl Input {
+    pub(super) fn open() -> io::Result<Self> {
+        let (ask, asks) = sync::channel();
+        let (to, typed) = mpsc::channel(1);
+        let (complete, completions) = mpsc::channel(1);
+        let mut edited = None;
+        let thread = std::thread::Builder::new().name("prompt".into());
+        if io::stdin().is_terminal() && io::stdout().is_terminal() {
+            let line = Edited::default();
+            let editor = editor(complete, Arc::clone(&line)).map_err(io::Error::other)?;
+            edited = Some(line);
+            thread.spawn(move || edit(editor, &asks, &to))?;
+        } else {
+            thread.spawn(move || read(&asks, &to))?;
+        }
+        Ok(Self {
+            ask,
+            typed,
+            completions,
+            edited,
+            prompt: String::new(),
+            asked: false,
+        })
+    }
+
+    /// Whether a person is editing a line.
+    pub(super) fn is_edited(&self) -> bool {
+        self.edited.is_some()
+    }
+
+    /// Asks for a line, unless that was done already. `code`: a command, for the history.
+    pub(super) fn ask(&mut self, prompt: &str, code: bool) {
+        if !std::mem::replace(&mut self.asked, true) {
+            prompt.clone_into(&mut self.prompt);
+            // The thread is gone only when nothing can be typed any more.
+            let _ = self.ask.send(Ask {
+                prompt: prompt.to_owned(),
+                code,
+            });
+        }
+    }
+
+    /// What was typed. Cancel safe.
+    pub(super) async fn next(&mut self) -> Typed {
+        let typed = self.typed.recv().await.unwrap_or(Typed::End);
+        self.asked = false;
+        typed
+    }
+
+    /// What was typed, or what Tab asks for. Cancel safe.
+    pub(super) async fn next_or_completion(&mut self) -> Result<Typed, Completion> {
+        tokio::select! {
+            biased;
+            Some(completion) = self.completions.recv() => Err(completion),
+            typed = self.typed.recv() => {
+                self.asked = false;
+                Ok(typed.unwrap_or(Typed::End))
+            }
+        }
+    }
+
+    /// Writes above the line that is being typed, and draws that again. (rustyline's own printer loses keys that
+    /// come together.)
+    pub(super) fn say(&mut self, text: &str) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        match &self.edited {
+            Some(line) if self.asked => {
+                let line = line.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let text = text.replace('\n', "\r\n");
+                write!(out, "\r\u{1b}[J{text}{}{line}", self.prompt)?;
+            }
+            _ => out.write_all(text.as_bytes())?,
+        }
+        out.flush()
+    }
+}
+
+fn editor(
+    complete: mpsc::Sender<Completion>,
+    line: Edited,
+) -> rustyline::Result<Editor<Completing, MemHistory>> {
+    let config = Config::builder()
+        .completion_type(CompletionType::List)
+        .max_history_size(history::LONGEST)?
+        .auto_add_history(false)
+        .build();
+    let history = MemHistory::with_config(&config);
+    let mut editor = Editor::with_history(config, history)?;
+    editor.set_helper(Some(Completing {
+        complete,
+        active: false,
+        line,
+    }));
+    for line in history::load() {
+        editor.add_history_entry(line)?;
+    }
+    Ok(editor)
+}
+
+fn edit(
+    mut editor: Editor<Completing, MemHistory>,
+    asks: &sync::Receiver<Ask>,
+    to: &mpsc::Sender<Typed>,
+) {
+    while let Ok(ask) = asks.recv() {
+        if let Some(helper) = editor.helper_mut() {
+            helper.active = ask.code;
+            helper.keep("");
+        }
+        let typed = match editor.readline(&ask.prompt) {
+            Ok(line) => {
+                if ask.code
+                    && !line.trim().is_empty()
+                    && editor.add_history_entry(&line).unwrap_or(false)
+                {
+                    history::append(&line);
+                }
+                Typed::Line(line)
+            }
+            Err(ReadlineError::Interrupted) => Typed::Interrupt,
+            Err(_) => Typed::End,
+        };
+        if to.blocking_send(typed).is_err() {
+            return;
+        }
+    }
+}
+
+fn read(asks: &sync::Receiver<Ask>, to: &mpsc::Sender<Typed>) {
+    while let Ok(ask) = asks.recv() {
+        let mut out = io::stdout().lock();
+        let _ = out
+            .write_all(ask.prompt.as_bytes())
+            .and_then(|()| out.flush());
+        drop(out);
+        let mut line = Vec::new();
+        let read = io::stdin()
+            .lock()
+            .take(LONGEST_LINE)
+            .read_until(b'\n', &mut line);
+        let typed = match read {
+            Ok(0) | Err(_) => Typed::End,
+            Ok(_) => Typed::Line(
+                String::from_utf8_lossy(&line)
+                    .trim_end_matches(['\r', '\n'])
+                    .to_owned(),
+            ),
+        };
+        if to.blocking_send(typed).is_err() {
+            return;
+        }
+    }
+}
+
+/// Tab, answered by the session.
+struct Completing {
+    complete: mpsc::Sender<Completion>,
+    active: bool,
+    line: Edited,
+}
+
+impl Completing {
+    fn keep(&self, line: &str) {
+        line.clone_into(&mut self.line.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl Completer for Completing {
+    type Candidate = String;
+
+    fn complete(
+        &self,
+        line: &str,
+        at: usize,
+        _: &Context<'_>,
+    ) -> rustyline::Result<(usize, Vec<String>)> {
+        let (answer, answered) = sync::channel();
+        let completion = Completion {
+            line: line.to_owned(),
+            at,
+            answer,
+        };
+        if !self.active || self.complete.blocking_send(completion).is_err() {
+            return Ok((at, Vec::new()));
+        }
+        Ok(answered
+            .recv_timeout(COMPLETION_PATIENCE)
+            .unwrap_or((at, Vec::new())))
+    }
+}
+
+impl Hinter for Completing {
+    type Hint = String;
+}
+
+impl Highlighter for Completing {
+    // Called at each key: where the line is learnt.
+    fn highlight_char(&self, line: &str, _: usize, _: CmdKind) -> bool {
+        self.keep(line);
+        false
+    }
+}
+impl Validator for Completing {}
+impl Helper for Completing {}

@@ -1,0 +1,309 @@
+//! `ray-relay debug`: the list of what waits, and the prompt.
+
+mod history;
+mod input;
+mod menu;
+mod screen;
+
+use std::io;
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+
+use self::input::{Input, Typed};
+use self::menu::Menu;
+use self::screen::Screen;
+use super::relay_client::RelayClient;
+use super::sse::Parser;
+use super::worker_session::{Duplex, Error as SessionError, Which, dial, relay_block, unexpected};
+use super::{DebugArgs, Error, terminal};
+use crate::pdb::{After, End, Options, Piece, Prompt};
+
+pub(super) const AFTER_HELP: &str = "\
+Without an argument: the list of paused tasks, kept up to date; pick one by its index, id or name, debug it, and
+come back to the list. The prompt is pdb's: `help` there lists its commands.
+
+  Ctrl-C   interrupts a task that runs; at the prompt it clears the line
+  Ctrl-D   leaves the prompt, as `q` does: the task runs on. `q!` kills its worker process instead
+  Tab      completes names as the worker knows them
+
+Examples:
+  ray-relay debug
+  ray-relay debug 3kfz0q8m
+  ray-relay debug --next 'train*'
+      waits for the next task of that name that stops
+
+Source is shown as the worker has it. Output of the program is shown with control characters written out. Lines are
+kept in ray-relay/history in the state directory (XDG_STATE_HOME).
+
+Exit codes: 0 done, 1 the worker process ended at the prompt, 69 the relay cannot be reached or the connection broke,
+77 refused (by the relay, or because somebody else debugs the task).";
+
+/// How long the list waits before it asks for the event stream again.
+const PAUSE: Duration = Duration::from_secs(3);
+/// Events that come together are shown together.
+const SETTLE: Duration = Duration::from_millis(300);
+/// A session that was asked for by id has to stop within this.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+type Session = Prompt<Box<dyn Duplex>>;
+
+/// What every part of the command works with.
+struct Terminal {
+    input: Input,
+    screen: Screen,
+    interrupted: Signal,
+}
+
+pub(super) async fn run(args: DebugArgs) -> Result<(), Error> {
+    let mut terminal = Terminal {
+        input: Input::open()?,
+        screen: Screen::open(),
+        interrupted: signal(SignalKind::interrupt())?,
+    };
+    match (&args.target, args.next) {
+        (target, true) => {
+            let what = target.as_deref().map_or(String::new(), |name| {
+                format!(" called {}", terminal::clean(name))
+            });
+            terminal.input.say(&format!(
+                "Waiting for the next task{what} that stops (Ctrl-C ends).\n"
+            ))?;
+            one(&args, &mut terminal, &Which::Next(target.clone())).await
+        }
+        (Some(target), false) => {
+            let which = match target.parse::<usize>() {
+                Ok(_) => Which::Named(pick(&args, target).await?),
+                Err(_) => Which::Named(target.clone()),
+            };
+            one(&args, &mut terminal, &which).await
+        }
+        (None, false) => list(&args, &mut terminal).await,
+    }
+}
+
+async fn pick(args: &DebugArgs, text: &str) -> Result<String, Error> {
+    let list = RelayClient::new(args.relay.clone())?
+        .breakpoints(false)
+        .await?;
+    let picked = Menu::read(&list).pick(text);
+    Ok(picked.map_err(|_| SessionError::Unknown(text.to_owned()))?)
+}
+
+/// The list, again and again.
+async fn list(args: &DebugArgs, terminal: &mut Terminal) -> Result<(), Error> {
+    let client = RelayClient::new(args.relay.clone())?;
+    let mut news = News::default();
+    let mut show = true;
+    let mut menu = Menu::default();
+    loop {
+        if std::mem::take(&mut show) {
+            menu = Menu::read(&client.breakpoints(false).await?);
+            let columns = terminal::size().map(|(columns, _)| columns);
+            terminal.input.say(&menu.render(args.verbose, columns))?;
+        }
+        terminal
+            .input
+            .ask("Index, id or name (Enter refreshes, q quits): ", false);
+        let typed = tokio::select! {
+            typed = terminal.input.next() => typed,
+            () = news.wait(&client), if terminal.input.is_edited() => {
+                show = true;
+                continue;
+            }
+            _ = terminal.interrupted.recv() => Typed::Interrupt,
+        };
+        let Typed::Line(line) = typed else {
+            terminal.input.say("\n")?;
+            return Ok(());
+        };
+        match line.trim() {
+            "" => show = true,
+            "q" | "quit" | "exit" => return Ok(()),
+            text => match menu.pick(text) {
+                Ok(id) => {
+                    // Whatever ends a session, the list is there again.
+                    match one(args, terminal, &Which::Named(id)).await {
+                        Ok(()) => {}
+                        Err(Error::Session(error)) => {
+                            terminal.input.say(&format!("*** {error}\n"))?
+                        }
+                        Err(error) => return Err(error),
+                    }
+                    show = true;
+                }
+                Err(sentence) => terminal
+                    .input
+                    .say(&format!("*** {}\n", terminal::clean(&sentence)))?,
+            },
+        }
+    }
+}
+
+/// One session from attach to its end.
+async fn one(args: &DebugArgs, terminal: &mut Terminal, which: &Which) -> Result<(), Error> {
+    let stream = dial(&args.relay).await?;
+    let (sender, mut pieces) = mpsc::channel(64);
+    let options = Options {
+        relay: relay_block(which),
+        limit: args.limit as usize,
+        patience: matches!(which, Which::Named(_)).then_some(PATIENCE),
+        ..Options::default()
+    };
+    let opening = Prompt::open(stream, &options, sender);
+    let mut opening = Box::pin(opening);
+    let opened = loop {
+        tokio::select! {
+            biased;
+            Some(piece) = pieces.recv() => terminal.screen.print(&piece)?,
+            // Before the first stop, a client that leaves lets the task wait on.
+            _ = terminal.interrupted.recv() => return Ok(()),
+            opened = &mut opening => break opened,
+        }
+    };
+    drop(opening);
+    let (mut prompt, after) = opened.map_err(SessionError::from)?;
+    while let Ok(piece) = pieces.try_recv() {
+        terminal.screen.print(&piece)?;
+    }
+    let end = match after {
+        After::Prompt => converse(&mut prompt, &mut pieces, terminal).await?,
+        After::Ended(end) => end,
+    };
+    let sentence = match &end {
+        End::Left => "The task runs on without a debugger.",
+        End::Killed => "The worker process is killed.",
+        End::Terminated | End::Lost(_) => "",
+    };
+    if !sentence.is_empty() && terminal.input.is_edited() {
+        terminal.input.say(&format!("{sentence}\n"))?;
+    }
+    Ok(unexpected(end)?)
+}
+
+/// Lines and their answers.
+async fn converse(
+    prompt: &mut Session,
+    pieces: &mut mpsc::Receiver<Piece>,
+    terminal: &mut Terminal,
+) -> io::Result<End> {
+    loop {
+        let line = match typed(prompt, pieces, terminal).await? {
+            Ok(Typed::Line(line)) => line,
+            Ok(Typed::Interrupt) => {
+                if prompt.abort_definition() {
+                    terminal.input.say("*** command definition aborted\n")?;
+                }
+                continue;
+            }
+            Ok(Typed::End) => {
+                terminal.input.say("\n")?;
+                prompt.abort_definition();
+                "q".to_owned()
+            }
+            Err(end) => return Ok(end),
+        };
+        let interrupt = prompt.interrupter();
+        let mut running = Box::pin(prompt.line(&line));
+        let after = loop {
+            tokio::select! {
+                biased;
+                _ = terminal.interrupted.recv() => interrupt.now(),
+                Some(piece) = pieces.recv() => terminal.screen.print(&piece)?,
+                after = &mut running => break after,
+            }
+        };
+        drop(running);
+        while let Ok(piece) = pieces.try_recv() {
+            terminal.screen.print(&piece)?;
+        }
+        if let After::Ended(end) = after {
+            return Ok(end);
+        }
+    }
+}
+
+/// The next line, or how the session ended while one was awaited.
+async fn typed(
+    prompt: &mut Session,
+    pieces: &mut mpsc::Receiver<Piece>,
+    terminal: &mut Terminal,
+) -> io::Result<Result<Typed, End>> {
+    terminal.input.ask(prompt.text(), true);
+    loop {
+        tokio::select! {
+            typed = terminal.input.next_or_completion() => match typed {
+                Ok(typed) => return Ok(Ok(typed)),
+                Err(tab) => {
+                    // Nobody waits for it any more where Tab took too long.
+                    let _ = tab.answer.send(prompt.complete(&tab.line, tab.at).await);
+                }
+            },
+            Some(piece) = pieces.recv() => {
+                let text = terminal.screen.render(&piece);
+                terminal.input.say(&text)?;
+            }
+            end = prompt.idle() => {
+                if terminal.input.is_edited() {
+                    terminal.input.say("\n*** the session is over: the worker process ended, or the connection broke; press Enter\n")?;
+                    terminal.input.next().await;
+                }
+                return Ok(Err(end));
+            }
+            // In a pipe; on a terminal it is a key.
+            _ = terminal.interrupted.recv() => return Ok(Ok(Typed::Interrupt)),
+        }
+    }
+}
+
+/// The relay's event stream, as far as the list cares.
+#[derive(Default)]
+struct News {
+    stream: Option<(Incoming, Parser)>,
+}
+
+impl News {
+    /// Returns when the list has changed. Cancel safe: what was read is parsed at once.
+    async fn wait(&mut self, client: &RelayClient) {
+        loop {
+            let Some((body, parser)) = &mut self.stream else {
+                match client.events().await {
+                    Ok(stream) => self.stream = Some((stream.into_body(), Parser::default())),
+                    Err(_) => sleep(PAUSE).await,
+                }
+                continue;
+            };
+            let events = match body.frame().await {
+                Some(Ok(frame)) => match frame.into_data().map(|data| parser.feed(&data)) {
+                    Ok(Ok(events)) => events,
+                    Ok(Err(_)) => Vec::new(),
+                    Err(_trailers) => continue,
+                },
+                Some(Err(_)) | None => {
+                    self.stream = None;
+                    sleep(PAUSE).await;
+                    continue;
+                }
+            };
+            if events.iter().any(|event| {
+                matches!(
+                    event.name.as_str(),
+                    "appeared" | "attached" | "released" | "died"
+                )
+            }) {
+                // More of a burst, such as many tasks that stop together.
+                if let Some((body, parser)) = &mut self.stream
+                    && let Ok(Some(Ok(frame))) = timeout(SETTLE, body.frame()).await
+                    && let Ok(data) = frame.into_data()
+                {
+                    let _ = parser.feed(&data);
+                }
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! A debug session with a paused task through a relay, for `debug`, `exec`, `snapshot` and `dap`.
+//!
+//! The one port speaks DAP to whoever speaks DAP first, so a session is a plain (or TLS) connection to it. Which task is
+//! meant stands in the attach arguments, under `rayRelay`.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::pki_types::ServerName;
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use super::RelayArgs;
+use super::relay_client::{self, RelayError};
+use super::terminal::clean;
+use crate::pdb::{End, Lost, OpenError};
+use crate::registry::BreakpointId;
+
+/// To the end of the TCP and TLS handshakes.
+const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
+
+/// A connection, with or without TLS.
+pub(super) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
+
+/// Why a session came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The relay's sentence.
+    #[error("{0}")]
+    Refused(String),
+    /// The connection to the relay is gone.
+    #[error("the session broke off: {0}")]
+    Lost(Lost),
+    /// The worker process ended, or the relay ended the session.
+    #[error("the session is over: the worker process ended, or the relay closed it")]
+    Terminated,
+    /// The task did not stop.
+    #[error("{0}")]
+    NoStop(String),
+    /// Its output says why.
+    #[error("a command failed")]
+    CommandFailed,
+    /// There is no such row in the list.
+    #[error("nothing in the list is called {0}")]
+    Unknown(String),
+    /// Several rows fit.
+    #[error("{0}")]
+    Ambiguous(String),
+    /// The worker answered something that is not understood.
+    #[error("{0}")]
+    Snapshot(String),
+}
+
+impl Error {
+    pub(super) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Refused(_) => 77,
+            Self::Lost(_) => 69,
+            Self::Terminated
+            | Self::NoStop(_)
+            | Self::CommandFailed
+            | Self::Unknown(_)
+            | Self::Ambiguous(_)
+            | Self::Snapshot(_) => 1,
+        }
+    }
+
+    /// The next step.
+    pub(super) fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::Lost(_) => {
+                "the task runs on without a debugger; `ray-relay list` shows what waits".to_owned()
+            }
+            Self::Unknown(_) => "`ray-relay list` shows what waits".to_owned(),
+            _ => return None,
+        })
+    }
+
+    /// Nothing needs to be said any more.
+    pub(super) fn is_reported(&self) -> bool {
+        matches!(self, Self::CommandFailed)
+    }
+}
+
+impl From<OpenError> for Error {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Refused(sentence) => Self::Refused(clean(&sentence).into_owned()),
+            OpenError::Lost(lost) => Self::Lost(lost),
+            OpenError::NoStop => Self::NoStop(error.to_string()),
+        }
+    }
+}
+
+/// What an end that nobody asked for comes to.
+pub(super) fn unexpected(end: End) -> Result<(), Error> {
+    match end {
+        End::Left | End::Killed => Ok(()),
+        End::Terminated => Err(Error::Terminated),
+        End::Lost(lost) => Err(Error::Lost(lost)),
+    }
+}
+
+/// Connects to the relay.
+pub(super) async fn dial(args: &RelayArgs) -> Result<Box<dyn Duplex>, RelayError> {
+    let relay = args.relay.to_string();
+    let unreachable = |cause: String| RelayError::Unreachable {
+        relay: relay.clone(),
+        cause: clean(&cause).into_owned(),
+    };
+    let connected = timeout(
+        CONNECT_DEADLINE,
+        TcpStream::connect((args.relay.host(), args.relay.port())),
+    )
+    .await;
+    let stream = match connected {
+        Ok(stream) => stream.map_err(|error| unreachable(error.to_string()))?,
+        Err(_) => return Err(unreachable("no answer".to_owned())),
+    };
+    // Each command is one small message.
+    let _ = stream.set_nodelay(true);
+    if !relay.starts_with("https:") {
+        return Ok(Box::new(stream));
+    }
+    let untrusted = |cause: String| RelayError::Untrusted {
+        relay: relay.clone(),
+        cause: clean(&cause).into_owned(),
+    };
+    let config = relay_client::tls_config(args)?;
+    let name = ServerName::try_from(args.relay.host().to_owned())
+        .map_err(|error| untrusted(error.to_string()))?;
+    match timeout(
+        CONNECT_DEADLINE,
+        TlsConnector::from(Arc::new(config)).connect(name, stream),
+    )
+    .await
+    {
+        Ok(Ok(stream)) => Ok(Box::new(stream)),
+        Ok(Err(error)) if is_about_certificates(&error) => Err(untrusted(error.to_string())),
+        Ok(Err(error)) => Err(unreachable(error.to_string())),
+        Err(_) => Err(unreachable("no TLS handshake".to_owned())),
+    }
+}
+
+fn is_about_certificates(error: &io::Error) -> bool {
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref());
+    matches!(cause, Some(rustls::Error::InvalidCertificate(_)))
+}
+
+/// Which task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Which {
+    /// One that waits: its id, or a name.
+    Named(String),
+    /// The next that stops, of that name where one is given.
+    Next(Option<String>),
+}
+
+/// `rayRelay` of the attach arguments.
+pub(super) fn relay_block(which: &Which) -> Value {
+    match which {
+        Which::Named(name) if name.parse::<BreakpointId>().is_ok() => json!({ "breakpoint": name }),
+        Which::Named(name) => json!({ "task": name }),
+        Which::Next(None) => json!({ "next": true }),
+        Which::Next(Some(name)) => json!({ "next": true, "task": name }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_a_name_and_the_next_are_told_apart() {
+        let named = |name: &str| relay_block(&Which::Named(name.into()));
+        assert_eq!(named("0123abcd"), json!({"breakpoint": "0123abcd"}));
+        assert_eq!(named("Trainer.step"), json!({"task": "Trainer.step"}));
+        assert_eq!(
+            relay_block(&Which::Next(Some("train*".into()))),
+            json!({"next": true, "task": "train*"})
+        );
+    }
+}

@@ -1,0 +1,285 @@
+//! Breakpoints with pdb's numbers, and what of them the debugger is told. Pure.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde_json::{Value, json};
+
+/// Most breakpoints of one session.
+const MOST: usize = 1000;
+
+/// One breakpoint.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Breakpoint {
+    pub(super) number: usize,
+    pub(super) file: String,
+    /// As it is listed: for a function, the line of its `def`.
+    pub(super) line: u32,
+    /// Where the debugger stops.
+    pub(super) stop: u32,
+    pub(super) temporary: bool,
+    pub(super) disabled: bool,
+    pub(super) condition: Option<String>,
+    pub(super) ignore: u64,
+    pub(super) hits: u64,
+    /// What runs when it is hit.
+    pub(super) commands: Option<Vec<String>>,
+}
+
+impl fmt::Display for Breakpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "breakpoint {} at {}:{}",
+            self.number, self.file, self.line
+        )
+    }
+}
+
+impl Breakpoint {
+    /// Its row in the list.
+    fn row(&self) -> String {
+        let disposition = if self.temporary { "del  " } else { "keep " };
+        let enabled = if self.disabled { "no   " } else { "yes  " };
+        let mut row = format!(
+            "{:<4}breakpoint   {disposition}{enabled} at {}:{}\n",
+            self.number, self.file, self.line
+        );
+        if let Some(condition) = &self.condition {
+            row += &format!("\tstop only if {condition}\n");
+        }
+        if self.ignore > 0 {
+            row += &format!("\tignore next {} hits\n", self.ignore);
+        }
+        if self.hits > 0 {
+            let s = if self.hits > 1 { "s" } else { "" };
+            row += &format!("\tbreakpoint already hit {} time{s}\n", self.hits);
+        }
+        row
+    }
+}
+
+/// All of a session. Numbers are never used twice.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    all: Vec<Breakpoint>,
+    last: usize,
+}
+
+/// What becomes of a stop at a line.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Hit {
+    /// The breakpoint that counts; `None`: every one at that line is to be ignored this time.
+    pub(super) stop: Option<Breakpoint>,
+    /// It was temporary, so the debugger is to be told.
+    pub(super) deleted: bool,
+}
+
+impl Table {
+    /// Adds one; `None` where there are too many.
+    pub(super) fn add(&mut self, mut breakpoint: Breakpoint) -> Option<&Breakpoint> {
+        if self.all.len() >= MOST {
+            return None;
+        }
+        self.last += 1;
+        breakpoint.number = self.last;
+        self.all.push(breakpoint);
+        self.all.last()
+    }
+
+    /// The number given last.
+    pub(super) fn last(&self) -> usize {
+        self.last
+    }
+
+    /// The breakpoint that `text` names, or what pdb says.
+    pub(super) fn named(&mut self, text: &str) -> Result<&mut Breakpoint, String> {
+        if text.is_empty() {
+            return Err("Breakpoint number expected".to_owned());
+        }
+        let number: i64 = text
+            .trim()
+            .parse()
+            .map_err(|_| format!("Non-numeric breakpoint number {text}"))?;
+        let number = usize::try_from(number)
+            .ok()
+            .filter(|number| *number <= self.last)
+            .ok_or_else(|| format!("Breakpoint number {number} out of range"))?;
+        self.all
+            .iter_mut()
+            .find(|one| one.number == number)
+            .ok_or_else(|| format!("Breakpoint {number} already deleted"))
+    }
+
+    /// Takes out those that `which` picks.
+    pub(super) fn remove(&mut self, which: impl Fn(&Breakpoint) -> bool) -> Vec<Breakpoint> {
+        let (gone, kept) = std::mem::take(&mut self.all)
+            .into_iter()
+            .partition(|one| which(one));
+        self.all = kept;
+        gone
+    }
+
+    /// Those at a line of a file.
+    pub(super) fn lines(&self, file: &str) -> BTreeSet<u32> {
+        let here = self.all.iter().filter(|one| one.file == file);
+        here.map(|one| one.line).collect()
+    }
+
+    /// Files with any.
+    pub(super) fn files(&self) -> BTreeSet<String> {
+        self.all.iter().map(|one| one.file.clone()).collect()
+    }
+
+    /// As `break` without an argument lists them.
+    pub(super) fn listing(&self) -> String {
+        if self.all.is_empty() {
+            return String::new();
+        }
+        let rows: String = self.all.iter().map(Breakpoint::row).collect();
+        format!("Num Type         Disp Enb   Where\n{rows}")
+    }
+
+    /// Arguments of `setBreakpoints` for `file`, with more lines for the time being.
+    pub(super) fn request(&self, file: &str, more: &[u32]) -> Value {
+        let active = |line: u32| {
+            self.all
+                .iter()
+                .filter(move |one| one.file == file && one.stop == line && !one.disabled)
+        };
+        let own = self
+            .all
+            .iter()
+            .filter(|one| one.file == file && !one.disabled);
+        let lines: BTreeSet<u32> = own
+            .map(|one| one.stop)
+            .chain(more.iter().copied())
+            .collect();
+        let breakpoints: Vec<Value> = lines
+            .into_iter()
+            .map(|line| {
+                let conditions: Option<Vec<String>> = active(line)
+                    .map(|one| one.condition.as_ref().map(|text| format!("({text})")))
+                    .collect();
+                match conditions {
+                    // The debugger knows one breakpoint for each line.
+                    Some(all) if !all.is_empty() && !more.contains(&line) => {
+                        json!({"line": line, "condition": all.join(" or ")})
+                    }
+                    _ => json!({"line": line}),
+                }
+            })
+            .collect();
+        json!({"source": {"path": file}, "breakpoints": breakpoints})
+    }
+
+    /// Counts a stop at `file:line`; `None` where no breakpoint is there.
+    pub(super) fn hit(&mut self, file: &str, line: u32) -> Option<Hit> {
+        let mut found = false;
+        let mut hit = Hit::default();
+        for one in &mut self.all {
+            if one.file != file || one.stop != line || one.disabled {
+                continue;
+            }
+            found = true;
+            one.hits += 1;
+            if one.ignore > 0 {
+                one.ignore -= 1;
+            } else {
+                hit.stop = Some(one.clone());
+                break;
+            }
+        }
+        if let Some(stop) = hit.stop.as_ref().filter(|stop| stop.temporary) {
+            let number = stop.number;
+            self.remove(|one| one.number == number);
+            hit.deleted = true;
+        }
+        found.then_some(hit)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn at(line: u32) -> Breakpoint {
+        Breakpoint {
+            file: "/a.py".into(),
+            line,
+            stop: line,
+            ..Breakpoint::default()
+        }
+    }
+
+    #[test]
+    fn numbers_are_named_as_pdb_does() {
+        let mut table = Table::default();
+        table.add(at(3)).unwrap();
+        table.add(at(4)).unwrap();
+        table.remove(|one| one.number == 1);
+        assert_eq!(
+            table.named("1").unwrap_err(),
+            "Breakpoint 1 already deleted"
+        );
+        assert_eq!(
+            table.named("9").unwrap_err(),
+            "Breakpoint number 9 out of range"
+        );
+        assert_eq!(
+            table.named("x").unwrap_err(),
+            "Non-numeric breakpoint number x"
+        );
+        assert_eq!(table.add(at(5)).unwrap().number, 3);
+    }
+
+    #[test]
+    fn a_hit_is_counted_ignored_and_deleted() {
+        let mut table = Table::default();
+        table
+            .add(Breakpoint {
+                ignore: 1,
+                temporary: true,
+                ..at(3)
+            })
+            .unwrap();
+        assert_eq!(table.hit("/a.py", 9), None);
+        assert_eq!(table.hit("/a.py", 3), Some(Hit::default()));
+        let hit = table.hit("/a.py", 3).unwrap();
+        assert!(hit.deleted && hit.stop.unwrap().hits == 2);
+        assert_eq!(table.listing(), "");
+    }
+
+    #[test]
+    fn the_debugger_is_told_one_breakpoint_for_each_line() {
+        let mut table = Table::default();
+        table
+            .add(Breakpoint {
+                condition: Some("x".into()),
+                ..at(3)
+            })
+            .unwrap();
+        table
+            .add(Breakpoint {
+                condition: Some("y".into()),
+                ..at(3)
+            })
+            .unwrap();
+        table
+            .add(Breakpoint {
+                disabled: true,
+                ..at(4)
+            })
+            .unwrap();
+        assert_eq!(
+            table.request("/a.py", &[])["breakpoints"],
+            json!([{"line": 3, "condition": "(x) or (y)"}])
+        );
+        table.add(at(3)).unwrap();
+        assert_eq!(
+            table.request("/a.py", &[7])["breakpoints"],
+            json!([{"line": 3}, {"line": 7}])
+        );
+    }
+}

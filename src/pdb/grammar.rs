@@ -1,0 +1,336 @@
+//! What a line at the prompt means. Pure.
+//!
+//! The grammar is pdb's own: a word of letters, digits and underscores, then its argument; what is no command is a
+//! Python statement. One rule is added: `n = 3` is an assignment, where pdb would run `next`.
+
+/// One command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Command {
+    Help(String),
+    Where,
+    Up(String),
+    Down(String),
+    List(String),
+    Longlist,
+    Source(String),
+    Args,
+    Print(String),
+    Pretty(String),
+    Whatis(String),
+    Statement(String),
+    Next,
+    Step,
+    Return,
+    Until(String),
+    Continue,
+    Jump(String),
+    Break {
+        at: String,
+        temporary: bool,
+    },
+    Clear(String),
+    Enable(String),
+    Disable(String),
+    Condition(String),
+    Ignore(String),
+    Commands(String),
+    Display(String),
+    Undisplay(String),
+    Retval,
+    Exceptions,
+    Threads,
+    Thread(String),
+    Alias(String),
+    Unalias(String),
+    Detach,
+    Quit,
+    Kill,
+    /// A command of pdb that makes no sense here, and why.
+    Unsupported(&'static str),
+}
+
+/// Whether the command lets the program run.
+pub(super) fn resumes(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Next
+            | Command::Step
+            | Command::Return
+            | Command::Until(_)
+            | Command::Continue
+            | Command::Jump(_)
+            | Command::Detach
+            | Command::Quit
+            | Command::Kill
+    )
+}
+
+/// The full name of each command with its abbreviations, in the order of pdb's help.
+pub(super) const NAMES: &[&[&str]] = &[
+    &["help", "h"],
+    &["where", "w", "bt"],
+    &["down", "d"],
+    &["up", "u"],
+    &["list", "l"],
+    &["longlist", "ll"],
+    &["source"],
+    &["args", "a"],
+    &["p", "print"],
+    &["pp"],
+    &["whatis"],
+    &["display"],
+    &["undisplay"],
+    &["retval", "rv"],
+    &["exceptions"],
+    &["threads"],
+    &["thread"],
+    &["break", "b"],
+    &["tbreak"],
+    &["clear", "cl"],
+    &["enable"],
+    &["disable"],
+    &["ignore"],
+    &["condition"],
+    &["commands"],
+    &["step", "s"],
+    &["next", "n"],
+    &["until", "unt"],
+    &["jump", "j"],
+    &["return", "r"],
+    &["continue", "cont", "c"],
+    &["alias"],
+    &["unalias"],
+    &["interact"],
+    &["debug"],
+    &["run", "restart"],
+    &["detach"],
+    &["quit", "q", "exit"],
+];
+
+/// The full name that `word` stands for.
+pub(super) fn full_name(word: &str) -> Option<&'static str> {
+    NAMES
+        .iter()
+        .find(|names| names.contains(&word))
+        .map(|names| names[0])
+}
+
+/// Commands that take no argument, or a number or a name: what follows them is never `= value`.
+fn takes_no_expression(name: &str) -> bool {
+    !matches!(
+        name,
+        "p" | "pp" | "whatis" | "display" | "undisplay" | "source" | "alias"
+    )
+}
+
+/// The word and the argument of `line`, which is not empty.
+pub(super) fn split(line: &str) -> (&str, &str) {
+    let line = line.trim();
+    let end = line
+        .find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
+        .unwrap_or(line.len());
+    (&line[..end], line[end..].trim())
+}
+
+/// Reads one command; `line` is not empty.
+pub(super) fn parse(line: &str) -> Command {
+    let line = line.trim();
+    if let Some(topic) = line.strip_prefix('?') {
+        return Command::Help(topic.trim().to_owned());
+    }
+    let statement = || Command::Statement(line.strip_prefix('!').unwrap_or(line).to_owned());
+    if line == "EOF" {
+        return Command::Quit;
+    }
+    let (word, rest) = split(line);
+    // Killing is never one slip of a finger away.
+    if matches!(word, "q" | "quit") && rest == "!" {
+        return Command::Kill;
+    }
+    let Some(name) = full_name(word) else {
+        return statement();
+    };
+    let assigns = rest.starts_with('=') && !rest.starts_with("==");
+    if assigns && takes_no_expression(name) {
+        return statement();
+    }
+    // `print(x)` is a call.
+    if word == "print" && rest.starts_with('(') {
+        return statement();
+    }
+    let arg = rest.to_owned();
+    match name {
+        "help" => Command::Help(arg),
+        "where" => Command::Where,
+        "up" => Command::Up(arg),
+        "down" => Command::Down(arg),
+        "list" => Command::List(arg),
+        "longlist" => Command::Longlist,
+        "source" => Command::Source(arg),
+        "args" => Command::Args,
+        "p" => Command::Print(arg),
+        "pp" => Command::Pretty(arg),
+        "whatis" => Command::Whatis(arg),
+        "next" => Command::Next,
+        "step" => Command::Step,
+        "return" => Command::Return,
+        "until" => Command::Until(arg),
+        "continue" => Command::Continue,
+        "jump" => Command::Jump(arg),
+        "break" => Command::Break {
+            at: arg,
+            temporary: false,
+        },
+        "tbreak" => Command::Break {
+            at: arg,
+            temporary: true,
+        },
+        "clear" => Command::Clear(arg),
+        "enable" => Command::Enable(arg),
+        "disable" => Command::Disable(arg),
+        "condition" => Command::Condition(arg),
+        "ignore" => Command::Ignore(arg),
+        "commands" => Command::Commands(arg),
+        "display" => Command::Display(arg),
+        "undisplay" => Command::Undisplay(arg),
+        "retval" => Command::Retval,
+        "exceptions" => Command::Exceptions,
+        "threads" => Command::Threads,
+        "thread" => Command::Thread(arg),
+        "alias" => Command::Alias(arg),
+        "unalias" => Command::Unalias(arg),
+        "detach" => Command::Detach,
+        "quit" => Command::Quit,
+        "interact" => Command::Unsupported(
+            "interact needs a terminal in the worker; type statements at this prompt instead",
+        ),
+        "debug" => Command::Unsupported(
+            "debug needs a debugger inside the worker; set a breakpoint with `break` instead",
+        ),
+        "run" => Command::Unsupported(
+            "a Ray task is not started again from here; `q` leaves it running, `q!` kills its worker",
+        ),
+        _ => statement(),
+    }
+}
+
+/// The first command of `line`, and what follows `;;`.
+pub(super) fn first(line: &str) -> (&str, Option<&str>) {
+    // An alias keeps its `;;` for when it is used.
+    if split(line).0 == "alias" {
+        return (line, None);
+    }
+    match line.split_once(";;") {
+        Some((first, rest)) => (first.trim_end(), Some(rest.trim_start())),
+        None => (line, None),
+    }
+}
+
+/// `line` with `%1`, `%2`, … and `%*` of `alias` replaced by the words after the name.
+pub(super) fn expand(alias: &str, line: &str) -> String {
+    let words: Vec<&str> = line.split_whitespace().skip(1).collect();
+    let mut text = alias.to_owned();
+    for (at, word) in words.iter().enumerate() {
+        text = text.replace(&format!("%{}", at + 1), word);
+    }
+    text.replace("%*", &words.join(" "))
+}
+
+/// An argument of `list`: first and last line, or around the current line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Span {
+    /// No argument: on from the last listing.
+    On,
+    /// `.`
+    Around,
+    /// Lines, both included, the last one `None` for ten more.
+    Lines(i64, Option<i64>),
+}
+
+/// Reads the argument of `list`; `None` where it is neither numbers nor `.`.
+pub(super) fn span(text: &str) -> Option<Span> {
+    match (text, text.split_once(',')) {
+        ("", _) => Some(Span::On),
+        (".", _) => Some(Span::Around),
+        (_, Some((first, last))) => {
+            let (first, last): (i64, i64) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+            let last = if last < first {
+                first.saturating_add(last)
+            } else {
+                last
+            };
+            Some(Span::Lines(first, Some(last)))
+        }
+        (one, None) => Some(Span::Lines(
+            one.trim().parse::<i64>().ok()?.saturating_sub(5).max(1),
+            None,
+        )),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_commands_and_the_rest_is_python() {
+        for (line, command) in [
+            ("n", Command::Next),
+            ("  next  ", Command::Next),
+            ("p x", Command::Print("x".into())),
+            ("print x", Command::Print("x".into())),
+            ("print(x)", Command::Statement("print(x)".into())),
+            ("p(x)", Command::Print("(x)".into())),
+            ("n = 3", Command::Statement("n = 3".into())),
+            ("n=3", Command::Statement("n=3".into())),
+            ("p == 3", Command::Print("== 3".into())),
+            ("!n", Command::Statement("n".into())),
+            ("nn", Command::Statement("nn".into())),
+            ("?list", Command::Help("list".into())),
+            ("q!", Command::Kill),
+            ("quit", Command::Quit),
+            ("u 2", Command::Up("2".into())),
+            (
+                "tbreak 3, x > 2",
+                Command::Break {
+                    at: "3, x > 2".into(),
+                    temporary: true,
+                },
+            ),
+            ("cont", Command::Continue),
+            ("EOF", Command::Quit),
+        ] {
+            assert_eq!(parse(line), command, "{line}");
+        }
+    }
+
+    #[test]
+    fn commands_are_separated_wherever_two_semicolons_stand() {
+        assert_eq!(first("p 1;; p 2 ;;p 3"), ("p 1", Some("p 2 ;;p 3")));
+        assert_eq!(first("alias x p 1;; p 2"), ("alias x p 1;; p 2", None));
+        assert_eq!(
+            expand("p %1;; p %2 ;; p (%*)", "x a b"),
+            "p a;; p b ;; p (a b)"
+        );
+    }
+
+    #[test]
+    fn a_span_is_read_as_pdb_reads_it() {
+        assert_eq!(span("20"), Some(Span::Lines(15, None)));
+        assert_eq!(span("3"), Some(Span::Lines(1, None)));
+        assert_eq!(span("3, 9"), Some(Span::Lines(3, Some(9))));
+        assert_eq!(span("30,5"), Some(Span::Lines(30, Some(35))));
+        assert_eq!(span("x"), None);
+        assert_eq!(span("1,2,3"), None);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_line_is_read_without_panic(line in ".{1,60}") {
+            let _ = parse(&line);
+            let _ = first(&line);
+            let _ = span(&line);
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! A pdb prompt, spoken to a worker's debugger as DAP.
+//!
+//! [`Prompt`] takes lines and writes [`Piece`]s into a channel; it owns no terminal, so the client commands and the
+//! relay's own terminal both stand on it:
+//!
+//! ```text
+//! Prompt::open(stream, options, sender) → first location
+//! loop { prompt.text()  →  a line  →  prompt.line(&line) → After::Prompt or After::Ended }
+//! ```
+//!
+//! [`snapshot`] looks at a task that waits, without releasing it. [`Prompt::idle`] tells what happens while nobody types; [`Interrupt`] stops a task that runs. Where its output
+//! differs from CPython's pdb, the reason is in `tests/pdb.rs`.
+
+mod breakpoints;
+mod grammar;
+mod help;
+mod output;
+mod probe;
+mod prompt;
+mod snapshot;
+mod wire;
+
+pub use output::Piece;
+pub use prompt::{After, End, Interrupt, OpenError, Options, Prompt};
+pub use snapshot::{Limits, snapshot};
+pub use wire::Lost;

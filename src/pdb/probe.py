@@ -1,0 +1,302 @@
+# Runs inside the debugged process, within one `evaluate` request, and leaves nothing behind.
+# In: `ask` (a dict), `g` and `l` (globals and locals of the evaluation). Out: `answer` (a dict). Works on Python 3.8 and later.
+import sys as _sys
+
+
+def _target():
+    # pydevd holds the selected frame in this function of its own; without it, the globals and
+    # locals of the evaluation itself are nearly the same.
+    f = _sys._getframe()
+    while f is not None:
+        if f.f_code.co_name == "evaluate_expression" and "frame" in f.f_locals:
+            return f.f_locals["frame"]
+        f = f.f_back
+    return None
+
+
+class _Cut:
+    # A file for `print`, which keeps the beginning only.
+    encoding = "utf-8"
+
+    def __init__(self, limit):
+        self.limit, self.parts, self.kept, self.total = limit, [], 0, 0
+
+    def write(self, text):
+        text = str(text)
+        if self.kept < self.limit:
+            part = text[: self.limit - self.kept]
+            self.parts.append(part)
+            self.kept += len(part)
+        self.total += len(text)
+        return len(text)
+
+    def flush(self):
+        pass
+
+    def isatty(self):
+        return False
+
+    def text(self):
+        return "".join(self.parts)
+
+
+def _error():
+    import traceback
+
+    return "*** " + traceback.format_exception_only(*_sys.exc_info()[:2])[-1].strip()
+
+
+def _save(frame):
+    # Until Python 3.13, what is written to f_locals has to be copied back.
+    if frame is None or _sys.version_info >= (3, 13):
+        return
+    import ctypes
+
+    try:
+        ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
+    except AttributeError:
+        pass
+
+
+def _whatis(value):
+    for what, of in (("Method", lambda v: v.__func__.__code__), ("Function", lambda v: v.__code__)):
+        try:
+            return "%s %s" % (what, of(value).co_name)
+        except Exception:
+            pass
+    if value.__class__ is type:
+        return "Class %s.%s" % (value.__module__, value.__qualname__)
+    return str(type(value))
+
+
+def _repr(value, what):
+    import traceback
+
+    try:
+        return repr(value)
+    except Exception as e:
+        return "*** repr(%s) failed: %s ***" % (what, traceback.format_exception_only(type(e), e)[-1].strip())
+
+
+def _args(frame, names):
+    code = frame.f_code
+    count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
+    return "".join(
+        "%s = %s\n" % (n, _repr(names[n], n) if n in names else "*** undefined ***")
+        for n in code.co_varnames[:count]
+    )
+
+
+def _statement(text, globs, locs, frame, limit):
+    out = _Cut(limit)
+    saved = _sys.stdout, _sys.displayhook
+
+    def show(value):
+        if value is not None:
+            out.write(repr(value) + "\n")
+
+    try:
+        code = compile(text + "\n", "<stdin>", "single")
+        try:
+            _sys.stdout, _sys.displayhook = out, show
+            exec(code, globs, locs)
+        finally:
+            _sys.stdout, _sys.displayhook = saved
+            _save(frame)
+    except BaseException:
+        out.limit += 2000
+        out.write(_error() + "\n")
+        return {"text": out.text(), "total": out.total, "failed": True}
+    return {"text": out.text(), "total": out.total}
+
+
+def _module(name):
+    # As pdb looks for the file of a breakpoint.
+    import os
+
+    if os.path.isabs(name) and os.path.exists(name):
+        return name
+    if os.path.splitext(name)[1] == "":
+        name += ".py"
+    if os.path.isabs(name):
+        return name
+    for place in _sys.path:
+        full = os.path.abspath(os.path.join(place, name))
+        if os.path.exists(full):
+            return full
+    return None
+
+
+def _first_line(code):
+    import dis
+
+    return next((line for _, line in dis.findlinestarts(code) if line and line > code.co_firstlineno), code.co_firstlineno)
+
+
+def _function(text, globs, locs, here):
+    import os, re, tokenize, types
+
+    try:
+        found = eval(text, globs, locs)
+        found = getattr(found, "__func__", found)
+        code = found.__code__
+        return {"file": os.path.abspath(code.co_filename), "line": code.co_firstlineno, "stop": _first_line(code)}
+    except BaseException:
+        pass
+    parts = text.strip().strip("'").split(".")
+    if parts[0] == "self":
+        del parts[0]
+    if not parts:
+        return None
+    where = here
+    if len(parts) > 1:
+        where, parts = _module(parts[0]) or here, parts[1:2]
+    try:
+        with tokenize.open(where) as f:
+            source = f.read()
+    except (OSError, SyntaxError, UnicodeDecodeError):
+        return None
+    for at, line in enumerate(source.splitlines(), 1):
+        if re.match(r"def\s+%s\s*[(]" % re.escape(parts[0]), line):
+            stop = at
+            todo = [compile(source, where, "exec", dont_inherit=True)]
+            while todo:
+                code = todo.pop()
+                if code.co_name == parts[0] and code.co_firstlineno <= at:
+                    stop = max(at, _first_line(code))
+                todo += [c for c in code.co_consts if isinstance(c, types.CodeType)]
+            return {"file": where, "line": at, "stop": stop}
+    return None
+
+
+def _source(thing):
+    import inspect
+
+    try:
+        lines, first = inspect.getsourcelines(thing)
+    except (OSError, TypeError) as e:
+        return {"error": str(e)}
+    return {"first": max(1, first), "lines": lines}
+
+
+def _is_helper(code):
+    # What stands between breakpoint() and the debugger that waits.
+    file = code.co_filename.replace("\\", "/")
+    return file.endswith(("/ray/util/debugpy.py", "/ray/util/rpdb.py")) or code.co_name in (
+        "wait_for_client",
+        "wait_for_attach",
+        "_wait_for_attach",
+    )
+
+
+def _look(frame, line, ask, room):
+    import linecache
+
+    code = frame.f_code
+    shown = {
+        "file": code.co_filename,
+        "line": line,
+        "function": code.co_name,
+        "source": linecache.getline(code.co_filename, line, frame.f_globals).strip(),
+    }
+    own = "/ray/_private/" in code.co_filename.replace("\\", "/")
+    if ask["locals"] and not own:
+        names = shown["locals"] = {}
+        for name, value in list(frame.f_locals.items())[: ask["names"]]:
+            text = _repr(value, name) if room[0] > 0 else "..."
+            if len(text) > ask["limit"]:
+                text = text[: ask["limit"]] + "..."
+            room[0] -= len(text)
+            names[name] = text
+    return shown
+
+
+def _snapshot(ask):
+    # The threads that wait for a debugger, oldest frame first. Runs in a thread of the debugger.
+    import threading
+
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    errors = getattr(_sys, "_current_exceptions", dict)()
+    room = [ask["room"]]
+    threads = []
+    for ident, frame in _sys._current_frames().items():
+        stack = []
+        while frame is not None:
+            stack.append(frame)
+            frame = frame.f_back
+        helpers = [at for at, frame in enumerate(stack) if _is_helper(frame.f_code)]
+        if not helpers:
+            continue
+        frames = stack[helpers[-1] + 1 :][: ask["frames"]]
+        shown = {"name": names.get(ident, str(ident)), "frames": [_look(f, f.f_lineno, ask, room) for f in frames][::-1]}
+        error = errors.get(ident)
+        error = error[1] if isinstance(error, tuple) else error
+        if error is not None:
+            shown["exception"] = (type(error).__name__ + ": " + _repr(error, "exception"))[: ask["limit"]]
+            trace, raised = error.__traceback__, []
+            while trace is not None and len(raised) < ask["frames"]:
+                raised.append(_look(trace.tb_frame, trace.tb_lineno, ask, room))
+                trace = trace.tb_next
+            shown["raised"] = raised
+        threads.append(shown)
+    return {"threads": threads}
+
+
+def _run(ask):
+    import linecache, os
+
+    if ask["op"] == "snapshot":
+        return _snapshot(ask)
+    frame = _target()
+    globs = frame.f_globals if frame is not None else g
+    locs = frame.f_locals if frame is not None else l
+    op, limit = ask["op"], ask.get("limit", 0)
+    if op == "statement":
+        return _statement(ask["text"], globs, locs, frame, limit)
+    if op in ("p", "pp", "whatis", "repr", "source"):
+        try:
+            value = eval(ask["text"], globs, locs)
+        except BaseException:
+            text = _error()
+            return {"text": "** raised %s **" % text[4:] if op == "repr" else text + "\n", "failed": op != "repr"}
+        if op == "source":
+            return _source(value)
+        try:
+            if op == "pp":
+                import pprint
+
+                text = pprint.pformat(value)
+            elif op == "repr":
+                text = _repr(value, ask["text"])
+            else:
+                text = repr(value) if op == "p" else _whatis(value)
+        except BaseException:
+            return {"text": _error() + "\n", "failed": True}
+        end = "" if op == "repr" else "\n"
+        return {"text": text[:limit] + end, "total": len(text)}
+    if op == "args":
+        text = _args(frame, locs) if frame is not None else "*** the frame is not at hand\n"
+        return {"text": text[:limit], "total": len(text)}
+    if op == "longlist":
+        return _source(frame)
+    if op == "lines":
+        return {"lines": [linecache.getline(file, line, globs) for file, line in ask["at"]]}
+    if op == "file":
+        linecache.checkcache(ask["file"])
+        return {"lines": linecache.getlines(ask["file"], globs)[ask["from"] : ask["from"] + ask["count"]]}
+    if op == "module":
+        return {"file": _module(ask["text"])}
+    if op == "absolute":
+        return {"file": os.path.abspath(ask["text"])}
+    if op == "function":
+        return {"function": _function(ask["text"], globs, locs, ask["file"])}
+    if op == "range":
+        import dis
+
+        last = max([frame.f_code.co_firstlineno] + [n for _, n in dis.findlinestarts(frame.f_code) if n])
+        lines = sorted({n for _, n in dis.findlinestarts(frame.f_code) if n})
+        return {"first": frame.f_code.co_firstlineno, "last": last, "lines": lines}
+    return {"error": "unknown"}
+
+
+answer = _run(ask)

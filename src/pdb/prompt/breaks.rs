@@ -1,0 +1,351 @@
+//! Commands about breakpoints.
+
+use serde_json::json;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::{Breakpoint, Failure, Mode, Prompt, clean};
+use crate::pdb::grammar::{self, parse, resumes};
+use crate::pdb::wire::Lost;
+
+/// Lines of one `commands` list.
+const MOST_COMMANDS: usize = 200;
+
+/// Where a breakpoint is to be set.
+struct Place {
+    file: String,
+    line: u32,
+    stop: u32,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
+    /// Tells the debugger which breakpoints a file has, `more` of them for one run only.
+    pub(super) async fn send_breakpoints(&mut self, file: &str, more: &[u32]) -> Result<(), Lost> {
+        let request = self.table.request(file, more);
+        match self.ask_soon("setBreakpoints", request).await {
+            Ok(_) => Ok(()),
+            Err(failure) => self.tell(failure).await,
+        }
+    }
+
+    pub(super) async fn set_break(&mut self, text: &str, temporary: bool) -> Result<(), Lost> {
+        if text.is_empty() {
+            let listing = clean(&self.table.listing());
+            self.say(listing).await;
+            return Ok(());
+        }
+        let (place, condition) = match text.split_once(',') {
+            Some((place, condition)) if !place.is_empty() => {
+                (place.trim_end(), Some(condition.trim_start().to_owned()))
+            }
+            _ => (text, None),
+        };
+        let Some(place) = self.place(place).await? else {
+            return Ok(());
+        };
+        let lines = self.lines_at(&[(place.file.clone(), place.line)]).await?;
+        let source = lines.first().map_or("", |line| line.as_str());
+        if source.is_empty() {
+            self.say("End of file\n").await;
+            return Ok(());
+        }
+        let source = source.trim();
+        if source.is_empty()
+            || ["#", "\"\"\"", "'''"]
+                .iter()
+                .any(|mark| source.starts_with(mark))
+        {
+            self.error("Blank or comment").await;
+            return Ok(());
+        }
+        let breakpoint = Breakpoint {
+            file: place.file.clone(),
+            line: place.line,
+            stop: place.stop,
+            temporary,
+            condition: condition.filter(|text| !text.is_empty()),
+            ..Breakpoint::default()
+        };
+        let Some(added) = self.table.add(breakpoint) else {
+            self.error("too many breakpoints; delete some with `clear`")
+                .await;
+            return Ok(());
+        };
+        let line = format!(
+            "Breakpoint {} at {}:{}\n",
+            added.number, added.file, added.line
+        );
+        self.send_breakpoints(&place.file, &[]).await?;
+        self.say(clean(&line)).await;
+        Ok(())
+    }
+
+    /// What stands before the comma of `break`; `None`: nothing, and the user was told.
+    async fn place(&mut self, text: &str) -> Result<Option<Place>, Lost> {
+        let here = self
+            .frame()
+            .map(|frame| frame.file.clone())
+            .unwrap_or_default();
+        if let Some((name, line)) = text.rsplit_once(':') {
+            let name = name.trim_end();
+            let found = match self.probe(&json!({"op": "module", "text": name})).await {
+                Ok(answer) => answer["file"].as_str().map(str::to_owned),
+                Err(failure) => return self.tell(failure).await.map(|()| None),
+            };
+            // A file that is on the stack needs no search, as `train.py` of a job's working_dir.
+            let found = found.or_else(|| {
+                let ending = format!("/{name}");
+                let on_stack = self
+                    .stack
+                    .iter()
+                    .find(|frame| frame.file.ends_with(&ending));
+                on_stack.map(|frame| frame.file.clone())
+            });
+            let Some(file) = found else {
+                self.error(&format!("'{name}' not found from sys.path"))
+                    .await;
+                return Ok(None);
+            };
+            let line = line.trim_start();
+            return match line.parse() {
+                Ok(line) => Ok(Some(Place {
+                    file,
+                    line,
+                    stop: line,
+                })),
+                Err(_) => {
+                    self.error(&format!("Bad lineno: {line}")).await;
+                    Ok(None)
+                }
+            };
+        }
+        if let Ok(line) = text.trim().parse() {
+            return Ok(Some(Place {
+                file: here,
+                line,
+                stop: line,
+            }));
+        }
+        let answer = match self
+            .probe(&json!({"op": "function", "text": text, "file": here}))
+            .await
+        {
+            Ok(answer) => answer,
+            Err(failure) => return self.tell(failure).await.map(|()| None),
+        };
+        let found = &answer["function"];
+        let number = |key: &str| {
+            found[key]
+                .as_u64()
+                .and_then(|line| u32::try_from(line).ok())
+        };
+        match (found["file"].as_str(), number("line"), number("stop")) {
+            (Some(file), Some(line), Some(stop)) => Ok(Some(Place {
+                file: file.to_owned(),
+                line,
+                stop,
+            })),
+            _ => {
+                let sentence = format!(
+                    "The specified object '{text}' is not a function or was not found along sys.path."
+                );
+                self.error(&sentence).await;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Deletes those that `which` picks, and says so.
+    pub(super) async fn clear(&mut self, which: impl Fn(&Breakpoint) -> bool) -> Result<(), Lost> {
+        let files = self.table.files();
+        let gone = self.table.remove(which);
+        for file in files {
+            if gone.iter().any(|one| one.file == file) {
+                self.send_breakpoints(&file, &[]).await?;
+            }
+        }
+        for one in gone {
+            self.say(clean(&format!("Deleted {one}\n"))).await;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn clear_some(&mut self, text: &str) -> Result<(), Lost> {
+        if text.is_empty() {
+            self.mode = Mode::ClearAll;
+            return Ok(());
+        }
+        if let Some((name, line)) = text.rsplit_once(':') {
+            let Ok(line) = line.trim().parse::<u32>() else {
+                self.error(&format!("Invalid line number ({line})")).await;
+                return Ok(());
+            };
+            let ending = format!("/{name}");
+            let is_file = |file: &str| file == name || file.ends_with(&ending);
+            let files: Vec<String> = self
+                .table
+                .files()
+                .into_iter()
+                .filter(|file| is_file(file))
+                .collect();
+            if files
+                .iter()
+                .any(|file| self.table.lines(file).contains(&line))
+            {
+                return self
+                    .clear(|one| is_file(&one.file) && one.line == line)
+                    .await;
+            }
+            let name = match files.into_iter().next() {
+                Some(known) => known,
+                None => self.absolute(name).await?,
+            };
+            let sentence = if self.table.files().contains(&name) {
+                format!("There is no breakpoint at {name}:{line}")
+            } else {
+                format!("There are no breakpoints in {name}")
+            };
+            self.error(&sentence).await;
+            return Ok(());
+        }
+        for word in text.split_whitespace() {
+            match self.table.named(word).map(|one| one.number) {
+                Ok(number) => self.clear(|one| one.number == number).await?,
+                Err(sentence) => self.error(&sentence).await,
+            }
+        }
+        Ok(())
+    }
+
+    /// The path of a file as seen from the worker's working directory.
+    async fn absolute(&mut self, name: &str) -> Result<String, Lost> {
+        match self.probe(&json!({"op": "absolute", "text": name})).await {
+            Ok(answer) => Ok(answer["file"].as_str().unwrap_or(name).to_owned()),
+            Err(Failure::Lost(lost)) => Err(lost),
+            Err(_) => Ok(name.to_owned()),
+        }
+    }
+
+    pub(super) async fn enable(&mut self, numbers: &str, enable: bool) -> Result<(), Lost> {
+        for word in numbers.split_whitespace() {
+            let one = match self.table.named(word) {
+                Ok(one) => one,
+                Err(sentence) => {
+                    self.error(&sentence).await;
+                    continue;
+                }
+            };
+            one.disabled = !enable;
+            let (line, file) = (one.to_string(), one.file.clone());
+            self.send_breakpoints(&file, &[]).await?;
+            let word = if enable { "Enabled" } else { "Disabled" };
+            self.say(clean(&format!("{word} {line}\n"))).await;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn condition(&mut self, text: &str) -> Result<(), Lost> {
+        let (number, condition) = text.split_once(' ').unwrap_or((text, ""));
+        let one = match self.table.named(number) {
+            Ok(one) => one,
+            Err(sentence) => {
+                self.error(&sentence).await;
+                return Ok(());
+            }
+        };
+        one.condition = Some(condition.to_owned()).filter(|text| !text.is_empty());
+        let line = match &one.condition {
+            None => format!("Breakpoint {} is now unconditional.\n", one.number),
+            Some(_) => format!("New condition set for breakpoint {}.\n", one.number),
+        };
+        let file = one.file.clone();
+        self.send_breakpoints(&file, &[]).await?;
+        self.say(line).await;
+        Ok(())
+    }
+
+    pub(super) async fn ignore(&mut self, text: &str) {
+        let mut words = text.split_whitespace();
+        let number = words.next().unwrap_or_default();
+        let count = words
+            .next()
+            .and_then(|word| word.parse::<u64>().ok())
+            .unwrap_or_default();
+        match self.table.named(number) {
+            Ok(one) => {
+                one.ignore = count;
+                let line = match count {
+                    0 => format!(
+                        "Will stop next time breakpoint {} is reached.\n",
+                        one.number
+                    ),
+                    1 => format!(
+                        "Will ignore next 1 crossing of breakpoint {}.\n",
+                        one.number
+                    ),
+                    count => format!(
+                        "Will ignore next {count} crossings of breakpoint {}.\n",
+                        one.number
+                    ),
+                };
+                self.say(line).await;
+            }
+            Err(sentence) => self.error(&sentence).await,
+        }
+    }
+
+    /// Begins a list of commands; the lines that follow go to [`Prompt::define`].
+    pub(super) async fn commands(&mut self, text: &str) {
+        let number = if text.is_empty() {
+            self.table.last().to_string()
+        } else {
+            text.trim().to_owned()
+        };
+        if number.parse::<i64>().is_err() {
+            self.error("Usage: commands [bnum]\n        ...\n        end")
+                .await;
+            return;
+        }
+        match self.table.named(&number).map(|one| one.number) {
+            Ok(number) => {
+                self.mode = Mode::Commands {
+                    number,
+                    lines: Vec::new(),
+                }
+            }
+            Err(sentence) => {
+                self.error(&format!("cannot set commands: {sentence}"))
+                    .await
+            }
+        }
+    }
+
+    /// One line of a list of commands.
+    pub(super) async fn define(&mut self, line: &str) {
+        let Mode::Commands { number, lines } = &mut self.mode else {
+            return;
+        };
+        let (first, rest) = grammar::first(line);
+        let first = first.trim();
+        let ends = first == "end" || (!first.is_empty() && resumes(&parse(first)));
+        if !first.is_empty() && first != "end" && lines.len() < MOST_COMMANDS {
+            lines.push(first.to_owned());
+        }
+        if ends {
+            let (number, lines) = (*number, std::mem::take(lines));
+            self.mode = Mode::Command;
+            if let Ok(one) = self.table.named(&number.to_string()) {
+                one.commands = Some(lines).filter(|lines| !lines.is_empty());
+            }
+        } else if let Some(rest) = rest {
+            let rest = rest.to_owned();
+            Box::pin(self.define(&rest)).await;
+        }
+    }
+
+    /// Forgets a list of commands that was not ended.
+    pub fn abort_definition(&mut self) -> bool {
+        let defining = !matches!(self.mode, Mode::Command);
+        self.mode = Mode::Command;
+        defining
+    }
+}

@@ -1,0 +1,456 @@
+//! Commands that look: the stack, source, values of expressions, threads.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::{Failure, Piece, Prompt, clean};
+use crate::pdb::grammar::{Span, span};
+use crate::pdb::wire::Lost;
+
+/// Longest source that is fetched, in lines, and how many come at a time.
+const LONGEST_SOURCE: usize = 60_000;
+const CHUNK: usize = 4000;
+/// Sources kept.
+const MOST_SOURCES: usize = 50;
+/// Longest line of source that is shown, in characters.
+const WIDEST: usize = 2000;
+/// Longest local file that stands in for one that the worker does not show, in bytes.
+const LONGEST_LOCAL: u64 = 4 << 20;
+/// Expressions displayed in one frame.
+const MOST_DISPLAYS: usize = 100;
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
+    pub(super) async fn where_(&mut self) -> Result<(), Lost> {
+        let shown: Vec<usize> = (self.hidden..self.stack.len()).rev().collect();
+        self.print_entries(&shown, true).await
+    }
+
+    /// One frame as pdb shows where the program is.
+    pub(super) async fn print_entry(&mut self, index: usize) -> Result<(), Lost> {
+        self.print_entries(&[index], false).await
+    }
+
+    async fn print_entries(&mut self, which: &[usize], marks: bool) -> Result<(), Lost> {
+        let at: Vec<(String, u32)> = which
+            .iter()
+            .filter_map(|index| self.stack.get(*index))
+            .map(|frame| (frame.file.clone(), frame.line))
+            .collect();
+        if at.is_empty() {
+            self.error("the debugger shows no Python frame here").await;
+            return Ok(());
+        }
+        let sources = self.lines_at(&at).await?;
+        for (index, source) in which.iter().zip(sources) {
+            let Some(frame) = self.stack.get(*index) else {
+                continue;
+            };
+            let mark = if *index == self.current || !marks {
+                "> "
+            } else {
+                "  "
+            };
+            let entry = format!(
+                "{mark}{}({}){}()\n",
+                clean(&frame.file),
+                frame.line,
+                clean(&frame.name)
+            );
+            self.say(entry).await;
+            let source = source.trim();
+            if !source.is_empty() {
+                self.say("-> ").await;
+                self.code(source).await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn code(&mut self, line: &str) {
+        let line: String = clean(line.trim_end()).chars().take(WIDEST).collect();
+        self.put(Piece::Code(line)).await;
+        self.say("\n").await;
+    }
+
+    pub(super) async fn up(&mut self, count: &str) -> Result<(), Lost> {
+        let oldest = self.stack.len().saturating_sub(1);
+        if self.current >= oldest {
+            self.error("Oldest frame").await;
+            return Ok(());
+        }
+        match parse_count(count) {
+            Some(count) if count < 0 => self.select(oldest).await,
+            Some(count) => {
+                let count = usize::try_from(count).unwrap_or(usize::MAX);
+                self.select(self.current.saturating_add(count).min(oldest))
+                    .await
+            }
+            None => {
+                self.error(&format!("Invalid frame count ({count})")).await;
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) async fn down(&mut self, count: &str) -> Result<(), Lost> {
+        if self.current <= self.hidden {
+            self.error("Newest frame").await;
+            return Ok(());
+        }
+        match parse_count(count) {
+            Some(count) if count < 0 => self.select(self.hidden).await,
+            Some(count) => {
+                let count = usize::try_from(count).unwrap_or(usize::MAX);
+                self.select(self.current.saturating_sub(count).max(self.hidden))
+                    .await
+            }
+            None => {
+                self.error(&format!("Invalid frame count ({count})")).await;
+                Ok(())
+            }
+        }
+    }
+
+    async fn select(&mut self, index: usize) -> Result<(), Lost> {
+        self.current = index;
+        self.listed = None;
+        self.print_entry(index).await
+    }
+
+    pub(super) async fn list(&mut self, text: &str) -> Result<(), Lost> {
+        "list".clone_into(&mut self.last);
+        let Some(frame) = self.frame().cloned() else {
+            self.error("no frame").await;
+            return Ok(());
+        };
+        let around = i64::from(frame.line.saturating_sub(5).max(1));
+        let (first, last) = match (span(text), self.listed) {
+            (None, _) => {
+                self.error(&format!("Error in argument: '{text}'")).await;
+                return Ok(());
+            }
+            (Some(Span::Lines(first, last)), _) => {
+                (first, last.unwrap_or(first.saturating_add(10)))
+            }
+            (Some(Span::On), Some(listed)) => (i64::from(listed) + 1, i64::from(listed) + 11),
+            (Some(Span::On | Span::Around), _) => (around, around + 10),
+        };
+        let Some(lines) = self.whole(&frame.file).await? else {
+            return Ok(());
+        };
+        let bound = |line: i64| usize::try_from(line).unwrap_or_default();
+        let (from, to) = (
+            bound(first - 1).min(lines.len()),
+            bound(last).min(lines.len()),
+        );
+        let breaks = self.table.lines(&frame.file);
+        let shown = lines.get(from..to).unwrap_or_default();
+        self.print_lines(shown, from + 1, &breaks, Some(frame.line))
+            .await;
+        self.listed = u32::try_from(bound(last).min(lines.len())).ok();
+        if lines.len() < bound(last) {
+            self.say("[EOF]\n").await;
+        }
+        Ok(())
+    }
+
+    async fn print_lines(
+        &mut self,
+        lines: &[String],
+        first: usize,
+        breaks: &BTreeSet<u32>,
+        current: Option<u32>,
+    ) {
+        for (number, line) in (first..).zip(lines) {
+            let number = u32::try_from(number).unwrap_or(u32::MAX);
+            let mut head = format!("{number:>3}");
+            if head.len() < 4 {
+                head.push(' ');
+            }
+            head.push(if breaks.contains(&number) { 'B' } else { ' ' });
+            if current == Some(number) {
+                head += "->";
+            }
+            self.say(head + "\t").await;
+            self.code(line).await;
+        }
+    }
+
+    pub(super) async fn longlist(&mut self) -> Result<(), Lost> {
+        let frame = self.frame().map(|frame| (frame.file.clone(), frame.line));
+        let Some((file, line)) = frame else {
+            self.error("no frame").await;
+            return Ok(());
+        };
+        let answer = self.probe(&json!({"op": "longlist"})).await;
+        let breaks = self.table.lines(&file);
+        self.print_source(answer, &breaks, Some(line)).await
+    }
+
+    pub(super) async fn source(&mut self, text: &str) -> Result<(), Lost> {
+        let answer = self.probe(&json!({"op": "source", "text": text})).await;
+        self.print_source(answer, &BTreeSet::new(), None).await
+    }
+
+    async fn print_source(
+        &mut self,
+        answer: Result<Value, Failure>,
+        breaks: &BTreeSet<u32>,
+        current: Option<u32>,
+    ) -> Result<(), Lost> {
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(failure) => return self.tell(failure).await,
+        };
+        if answer["failed"] == true {
+            self.failed = true;
+            self.say(clean(answer["text"].as_str().unwrap_or_default()))
+                .await;
+        } else if let Some(sentence) = answer["error"].as_str() {
+            self.error(sentence).await;
+        } else {
+            let first = answer["first"]
+                .as_u64()
+                .and_then(|first| usize::try_from(first).ok());
+            self.print_lines(
+                &texts(&answer["lines"]),
+                first.unwrap_or(1),
+                breaks,
+                current,
+            )
+            .await;
+        }
+        Ok(())
+    }
+
+    /// Lines of source, from the worker where it shows them, else from a local file of that name.
+    pub(super) async fn lines_at(&mut self, at: &[(String, u32)]) -> Result<Vec<String>, Lost> {
+        match self.probe(&json!({"op": "lines", "at": at})).await {
+            Ok(answer) => Ok(texts(&answer["lines"])),
+            Err(Failure::Lost(lost)) => Err(lost),
+            Err(Failure::Refused(_) | Failure::Interrupted) => Ok(at
+                .iter()
+                .map(|(file, line)| {
+                    let lines = local(file).unwrap_or_default();
+                    let index = (*line as usize).wrapping_sub(1);
+                    lines.get(index).cloned().unwrap_or_default()
+                })
+                .collect()),
+        }
+    }
+
+    /// All lines of a file; `None`: none, and the user was told.
+    async fn whole(&mut self, file: &str) -> Result<Option<Vec<String>>, Lost> {
+        if let Some(lines) = self.sources.get(file) {
+            return Ok(Some(lines.clone()));
+        }
+        let mut lines = Vec::new();
+        while lines.len() < LONGEST_SOURCE {
+            let ask = json!({"op": "file", "file": file, "from": lines.len(), "count": CHUNK});
+            match self.probe(&ask).await {
+                Ok(answer) => {
+                    let more = texts(&answer["lines"]);
+                    let whole = more.len() < CHUNK;
+                    lines.extend(more);
+                    if whole {
+                        break;
+                    }
+                }
+                Err(Failure::Lost(lost)) => return Err(lost),
+                Err(failure) => match local(file) {
+                    Some(local) => {
+                        self.say(format!("[{}: the copy on this machine]\n", clean(file)))
+                            .await;
+                        lines = local;
+                        break;
+                    }
+                    None => {
+                        self.tell(failure).await?;
+                        return Ok(None);
+                    }
+                },
+            }
+        }
+        if self.sources.len() >= MOST_SOURCES {
+            self.sources.clear();
+        }
+        self.sources.insert(file.to_owned(), lines.clone());
+        Ok(Some(lines))
+    }
+
+    pub(super) async fn display(&mut self, text: &str) -> Result<(), Lost> {
+        let Some(frame) = self.frame().map(|frame| frame.id) else {
+            return Ok(());
+        };
+        if text.is_empty() {
+            self.say("Currently displaying:\n").await;
+            for (expression, _) in self.displays.get(&frame).cloned().unwrap_or_default() {
+                if let Some(value) = self.shown(&expression).await? {
+                    self.say(format!("{}: {value}\n", clean(&expression))).await;
+                }
+            }
+            return Ok(());
+        }
+        let Some(value) = self.shown(text).await? else {
+            return Ok(());
+        };
+        let known = self.displays.entry(frame).or_default();
+        known.retain(|(expression, _)| expression != text);
+        if known.len() < MOST_DISPLAYS {
+            known.push((text.to_owned(), value.clone()));
+        }
+        self.say(format!("display {}: {value}\n", clean(text)))
+            .await;
+        Ok(())
+    }
+
+    /// What `display` shows of an expression.
+    async fn shown(&mut self, expression: &str) -> Result<Option<String>, Lost> {
+        match self
+            .probe(&json!({"op": "repr", "text": expression, "limit": self.limit}))
+            .await
+        {
+            Ok(answer) => Ok(answer["text"].as_str().map(clean)),
+            Err(failure) => self.tell(failure).await.map(|()| None),
+        }
+    }
+
+    pub(super) async fn show_displays(&mut self) -> Result<(), Lost> {
+        let Some(frame) = self.frame().map(|frame| frame.id) else {
+            return Ok(());
+        };
+        for (expression, old) in self.displays.get(&frame).cloned().unwrap_or_default() {
+            let Some(new) = self.shown(&expression).await? else {
+                continue;
+            };
+            if new == old {
+                continue;
+            }
+            self.say(format!(
+                "display {}: {new}  [old: {old}]\n",
+                clean(&expression)
+            ))
+            .await;
+            let known = self.displays.entry(frame).or_default();
+            for one in known.iter_mut().filter(|one| one.0 == expression) {
+                one.1.clone_from(&new);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) async fn undisplay(&mut self, text: &str) {
+        let Some(frame) = self.frame().map(|frame| frame.id) else {
+            return;
+        };
+        if text.is_empty() {
+            self.displays.remove(&frame);
+            return;
+        }
+        let known = self.displays.entry(frame).or_default();
+        let before = known.len();
+        known.retain(|(expression, _)| expression != text);
+        if known.len() == before {
+            self.error(&format!("not displaying {text}")).await;
+        }
+    }
+
+    pub(super) async fn retval(&mut self) {
+        match self.returned.clone() {
+            Some(value) => self.say(format!("{value}\n")).await,
+            None => self.error("Not yet returned!").await,
+        }
+    }
+
+    /// The exception for which the thread stopped.
+    pub(super) async fn exceptions(&mut self) -> Result<(), Lost> {
+        match self
+            .ask_soon("exceptionInfo", json!({"threadId": self.thread}))
+            .await
+        {
+            Ok(body) => {
+                let name = body["exceptionId"].as_str().unwrap_or("an exception");
+                let name = name.strip_prefix("builtins.").unwrap_or(name);
+                let line = match body["description"].as_str().filter(|text| !text.is_empty()) {
+                    Some(text) => format!("{name}: {text}"),
+                    None => name.to_owned(),
+                };
+                self.say(super::cut(&clean(&line), WIDEST) + "\n").await;
+                Ok(())
+            }
+            Err(Failure::Refused(_)) => {
+                self.error("no exception here").await;
+                Ok(())
+            }
+            Err(failure) => self.tell(failure).await,
+        }
+    }
+
+    async fn all_threads(&mut self) -> Result<Vec<(i64, String)>, Lost> {
+        match self.ask_soon("threads", Value::Null).await {
+            Ok(body) => {
+                let threads = body["threads"].as_array().into_iter().flatten();
+                Ok(threads
+                    .map(|thread| {
+                        let name = clean(thread["name"].as_str().unwrap_or("?"));
+                        (thread["id"].as_i64().unwrap_or_default(), name)
+                    })
+                    .collect())
+            }
+            Err(failure) => self.tell(failure).await.map(|()| Vec::new()),
+        }
+    }
+
+    pub(super) async fn threads(&mut self) -> Result<(), Lost> {
+        for (number, (id, name)) in (1..).zip(self.all_threads().await?) {
+            let mark = if id == self.thread { '*' } else { ' ' };
+            self.say(format!("{mark} {number:>3} {name}\n")).await;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn select_thread(&mut self, text: &str) -> Result<(), Lost> {
+        let threads = self.all_threads().await?;
+        let chosen = text
+            .trim()
+            .parse::<usize>()
+            .ok()
+            .and_then(|number| threads.get(number.checked_sub(1)?));
+        match chosen {
+            Some((id, _)) => {
+                self.load_stack(&json!({ "threadId": id })).await?;
+                self.print_entry(self.current).await
+            }
+            None => {
+                self.error("a number of `threads` expected").await;
+                Ok(())
+            }
+        }
+    }
+}
+
+fn parse_count(text: &str) -> Option<i64> {
+    if text.is_empty() {
+        Some(1)
+    } else {
+        text.trim().parse().ok()
+    }
+}
+
+fn texts(lines: &Value) -> Vec<String> {
+    let lines = lines.as_array().into_iter().flatten();
+    lines
+        .map(|line| line.as_str().unwrap_or_default().to_owned())
+        .collect()
+}
+
+fn local(file: &str) -> Option<Vec<String>> {
+    let known = std::fs::metadata(file).ok()?;
+    if !known.is_file() || known.len() > LONGEST_LOCAL {
+        return None;
+    }
+    let text = String::from_utf8_lossy(&std::fs::read(file).ok()?).into_owned();
+    Some(text.lines().map(str::to_owned).collect())
+}

@@ -1,0 +1,151 @@
+//! From a connection to the first location.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, timeout_at};
+
+use super::{After, Failure, Interrupt, Mode, Piece, Prompt, Table, Wire};
+use crate::pdb::wire::{Incoming, Lost};
+
+/// How a session is opened.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// What the client calls itself.
+    pub client: String,
+    /// `rayRelay` of the attach arguments; null for a worker's own debugger.
+    pub relay: Value,
+    /// Longest value that is printed, in characters.
+    pub limit: usize,
+    /// To the first stop; `None` waits until there is one.
+    pub patience: Option<Duration>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            client: "ray-relay debug".to_owned(),
+            relay: Value::Null,
+            limit: 20_000,
+            patience: Some(Duration::from_secs(30)),
+        }
+    }
+}
+
+/// Why there is no session.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// The relay's, or the debugger's, sentence.
+    #[error("{0}")]
+    Refused(String),
+    /// No connection.
+    #[error(transparent)]
+    Lost(#[from] Lost),
+    /// The worker runs.
+    #[error("attached, but the task did not stop: it was let go in the meantime")]
+    NoStop,
+}
+
+impl From<Failure> for OpenError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Refused(sentence) => Self::Refused(sentence),
+            Failure::Interrupted => Self::Refused("interrupted".to_owned()),
+            Failure::Lost(lost) => Self::Lost(lost),
+        }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
+    /// Attaches over `stream` and writes where the task has stopped. Output goes to `out`, which has to be read
+    /// meanwhile. Dropping the future drops the connection: before the first stop the task goes on waiting.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub async fn open(
+        stream: S,
+        options: &Options,
+        out: mpsc::Sender<Piece>,
+    ) -> Result<(Self, After), OpenError> {
+        let (interrupter, interrupts) = watch::channel(0);
+        let mut prompt = Self {
+            wire: Wire::new(stream),
+            out,
+            interrupts,
+            interrupter: Interrupt(interrupter),
+            limit: options.limit,
+            events: VecDeque::new(),
+            thread: 0,
+            stack: Vec::new(),
+            hidden: 0,
+            current: 0,
+            mode: Mode::Command,
+            queue: VecDeque::new(),
+            last: String::new(),
+            listed: None,
+            sources: HashMap::new(),
+            table: Table::default(),
+            displays: HashMap::new(),
+            aliases: BTreeMap::new(),
+            returned: None,
+            failed: false,
+        };
+        // An hour without an end is a day too long for anything but waiting for the next stop.
+        let deadline =
+            Instant::now() + options.patience.unwrap_or(Duration::from_secs(30 * 86_400));
+        let stop = match timeout_at(deadline, prompt.attach(options)).await {
+            Ok(stop) => stop?,
+            Err(_) => return Err(OpenError::NoStop),
+        };
+        prompt.arrive(stop).await.map_err(OpenError::Lost)?;
+        let after = prompt.work().await?;
+        Ok((prompt, after))
+    }
+
+    async fn attach(&mut self, options: &Options) -> Result<Value, OpenError> {
+        let client = json!({
+            "clientID": "ray-relay", "clientName": options.client, "adapterID": "debugpy", "pathFormat": "path",
+            "linesStartAt1": true, "columnsStartAt1": true, "supportsVariableType": true,
+        });
+        self.ask_soon("initialize", client).await?;
+        let mut arguments = json!({
+            "name": options.client, "request": "attach", "type": "debugpy",
+            // Ray's frames are hidden here, by name; the user's may be anywhere.
+            "justMyCode": false, "redirectOutput": true, "showReturnValue": true, "subProcess": false,
+        });
+        if !options.relay.is_null() {
+            arguments["rayRelay"] = options.relay.clone();
+        }
+        let attach = self.wire.send("attach", arguments).await?;
+        // The answer comes after configurationDone, a refusal at once.
+        loop {
+            match self.wire.read().await? {
+                Incoming::Answer {
+                    to,
+                    body: Err(sentence),
+                } if to == attach => return Err(OpenError::Refused(sentence)),
+                Incoming::Event { name, .. } if name == "initialized" => break,
+                Incoming::Event { name, body } if name == "output" => {
+                    if let Some(piece) = super::program_output(&body) {
+                        self.put(piece).await;
+                    }
+                }
+                Incoming::Event { name, .. } if name == "terminated" => {
+                    return Err(OpenError::Lost(Lost::Closed));
+                }
+                _ => {}
+            }
+        }
+        // Without it a post-mortem stop is none.
+        self.ask_soon("setExceptionBreakpoints", json!({"filters": ["uncaught"]}))
+            .await?;
+        self.ask_soon("configurationDone", Value::Null).await?;
+        match self.next_stop().await? {
+            Some(stop) => Ok(stop),
+            None => Err(OpenError::NoStop),
+        }
+    }
+}

@@ -1,0 +1,444 @@
+//! Commands that let the program run, and what happens when it stops.
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::{End, Failure, Frame, Piece, Prompt, Task, clean};
+use crate::pdb::grammar;
+use crate::pdb::wire::{Incoming, Lost};
+
+/// Files of Ray that stand between `breakpoint()` and the debugger.
+const RAY_HELPERS: [&str; 2] = ["/ray/util/debugpy.py", "/ray/util/rpdb.py"];
+/// Most frames that are asked for.
+const DEEPEST: usize = 5000;
+/// Steps that one command may take in the debugger.
+const MOST_STEPS: usize = 10_000;
+
+/// Where the program was when it was let go.
+struct Before {
+    depth: usize,
+    name: String,
+    frame: i64,
+}
+
+/// How a run ended.
+enum Ran {
+    /// Stopped for this.
+    Stopped(Value),
+    Ended(End),
+    /// The debugger did not let it run.
+    Refused(String),
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
+    pub(super) async fn next(&mut self) -> Result<Option<End>, Lost> {
+        let above = self.current;
+        self.stepping(above, Some("next")).await
+    }
+
+    /// pdb steps from where the program is, whatever frame is selected.
+    pub(super) async fn step(&mut self) -> Result<Option<End>, Lost> {
+        let above = self.hidden;
+        self.stepping(above, Some("stepIn")).await
+    }
+
+    pub(super) async fn return_(&mut self) -> Result<Option<End>, Lost> {
+        let above = self.current + 1;
+        self.stepping(above, None).await
+    }
+
+    pub(super) async fn continue_(&mut self) -> Result<Option<End>, Lost> {
+        loop {
+            let stop = match self.run("continue", None).await? {
+                Ran::Stopped(stop) => stop,
+                other => return self.not_stopped(other).await,
+            };
+            if self.arrive(stop).await? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Steps out of `above` frames, then takes one more step; a stop for any other reason ends it.
+    async fn stepping(&mut self, above: usize, then: Option<&str>) -> Result<Option<End>, Lost> {
+        let before = self.before();
+        let commands = std::iter::repeat_n("stepOut", above).chain(then);
+        let mut last = None;
+        for command in commands {
+            match self.run(command, None).await? {
+                Ran::Stopped(stop) => {
+                    let planned = stop["reason"] == "step";
+                    last = Some(stop);
+                    if !planned {
+                        break;
+                    }
+                }
+                other => return self.not_stopped(other).await,
+            }
+        }
+        self.after_steps(&before, last).await
+    }
+
+    pub(super) async fn until(&mut self, text: &str) -> Result<Option<End>, Lost> {
+        let Some(frame) = self.frame().cloned() else {
+            self.error("no frame").await;
+            return Ok(None);
+        };
+        let target = match text.parse::<u32>() {
+            _ if text.is_empty() => frame.line + 1,
+            Ok(line) if line <= frame.line => {
+                self.error("\"until\" line number is smaller than current line number")
+                    .await;
+                return Ok(None);
+            }
+            Ok(line) => line,
+            Err(_) => {
+                self.error(&format!("Error in argument: '{text}'")).await;
+                return Ok(None);
+            }
+        };
+        let lines: Vec<u32> = match self.probe(&json!({"op": "range"})).await {
+            Ok(range) => {
+                let lines = range["lines"].as_array().into_iter().flatten();
+                let lines = lines.filter_map(|line| u32::try_from(line.as_u64()?).ok());
+                lines.filter(|line| *line >= target).collect()
+            }
+            Err(failure) => {
+                self.tell(failure).await?;
+                return Ok(None);
+            }
+        };
+        let before = self.before();
+        let depth = self.stack.len() - self.current;
+        let mut last = None;
+        let mut above = self.current;
+        for _ in 0..MOST_STEPS {
+            let there = if above > 0 { Vec::new() } else { lines.clone() };
+            let ran = self.run("stepOut", Some((&frame.file, &there))).await?;
+            let Ran::Stopped(stop) = ran else {
+                self.send_breakpoints(&frame.file, &[]).await?;
+                return self.not_stopped(ran).await;
+            };
+            self.load_stack(&stop).await?;
+            let here = self.stack.first().cloned();
+            let planned = stop["reason"] == "step"
+                || here.as_ref().is_some_and(|at| {
+                    at.file == frame.file
+                        && there.contains(&at.line)
+                        && !self.table.lines(&at.file).contains(&at.line)
+                });
+            last = Some(stop);
+            let Some(here) = here.filter(|_| planned) else {
+                break;
+            };
+            match self.stack.len() {
+                now if now > depth => above = now - depth,
+                now if now == depth && here.line < target => above = 0,
+                _ => break,
+            }
+        }
+        self.send_breakpoints(&frame.file, &[]).await?;
+        self.after_steps(&before, last).await
+    }
+
+    pub(super) async fn jump(&mut self, text: &str) -> Result<(), Lost> {
+        if self.current != self.hidden {
+            self.error("You can only jump within the bottom frame")
+                .await;
+            return Ok(());
+        }
+        let Ok(line) = text.trim().parse::<i64>() else {
+            self.error("The 'jump' command requires a line number")
+                .await;
+            return Ok(());
+        };
+        // Ray's helper has to return first, or it would not be the newest frame that jumps.
+        for _ in 0..self.hidden {
+            match self.run("stepOut", None).await? {
+                Ran::Stopped(stop) => self.load_stack(&stop).await?,
+                other => {
+                    self.not_stopped(other).await?;
+                    return Ok(());
+                }
+            }
+        }
+        let Some(frame) = self.frame().cloned() else {
+            return Ok(());
+        };
+        let targets = json!({"source": {"path": frame.file}, "line": line});
+        let target = match self.ask_soon("gotoTargets", targets).await {
+            Ok(body) => body["targets"][0]["id"].clone(),
+            Err(failure) => return self.tell(failure).await,
+        };
+        let goto = json!({"threadId": self.thread, "targetId": target});
+        match self.ask_soon("goto", goto).await {
+            Ok(_) => {}
+            Err(Failure::Refused(sentence)) => {
+                self.error(&format!("Jump failed: {sentence}")).await;
+                return Ok(());
+            }
+            Err(failure) => return self.tell(failure).await,
+        }
+        if let Some(stop) = self.next_stop().await? {
+            self.load_stack(&stop).await?;
+            self.print_entry(self.current).await?;
+        }
+        Ok(())
+    }
+
+    fn before(&self) -> Before {
+        let frame = self.frame();
+        Before {
+            depth: self.stack.len() - self.current.min(self.stack.len()),
+            name: frame.map(|frame| frame.name.clone()).unwrap_or_default(),
+            frame: frame.map_or(0, |frame| frame.id),
+        }
+    }
+
+    async fn after_steps(
+        &mut self,
+        before: &Before,
+        stop: Option<Value>,
+    ) -> Result<Option<End>, Lost> {
+        let Some(stop) = stop else { return Ok(None) };
+        self.load_stack(&stop).await?;
+        if stop["reason"] == "step" && self.stack.len() < before.depth {
+            self.tell_return(&before.name).await?;
+            self.displays.remove(&before.frame);
+        }
+        if self.arrive_loaded(&stop).await? {
+            return Ok(None);
+        }
+        self.continue_().await
+    }
+
+    /// pdb stops inside a function that is about to return; the debugger stops in its caller, and knows the value.
+    async fn tell_return(&mut self, name: &str) -> Result<(), Lost> {
+        let variables = self.locals().await?;
+        let wanted = format!("(return) {name}");
+        let value = variables
+            .iter()
+            .rev()
+            .find(|variable| {
+                variable["name"].as_str().is_some_and(|n| {
+                    n == wanted || n.ends_with(&format!(".{name}")) && n.starts_with("(return) ")
+                })
+            })
+            .and_then(|variable| variable["value"].as_str())
+            .map(clean);
+        let line = match &value {
+            Some(value) => format!(
+                "--Return-- {}()->{}\n",
+                clean(name),
+                super::cut(value, 1000).trim_end()
+            ),
+            None => format!("--Return-- {}()\n", clean(name)),
+        };
+        self.returned = value;
+        self.say(line).await;
+        Ok(())
+    }
+
+    async fn locals(&mut self) -> Result<Vec<Value>, Lost> {
+        let Some(frame) = self.stack.first().map(|frame| frame.id) else {
+            return Ok(Vec::new());
+        };
+        let scopes = match self.ask_soon("scopes", json!({"frameId": frame})).await {
+            Ok(scopes) => scopes,
+            Err(Failure::Lost(lost)) => return Err(lost),
+            Err(_) => return Ok(Vec::new()),
+        };
+        let reference = scopes["scopes"][0]["variablesReference"].clone();
+        match self
+            .ask_soon("variables", json!({"variablesReference": reference}))
+            .await
+        {
+            Ok(mut body) => match body["variables"].take() {
+                Value::Array(variables) => Ok(variables),
+                _ => Ok(Vec::new()),
+            },
+            Err(Failure::Lost(lost)) => Err(lost),
+            Err(_) => Ok(Vec::new()),
+        }
+    }
+
+    async fn not_stopped(&mut self, ran: Ran) -> Result<Option<End>, Lost> {
+        match ran {
+            Ran::Ended(end) => Ok(Some(end)),
+            Ran::Refused(sentence) => {
+                self.error(&sentence).await;
+                Ok(None)
+            }
+            Ran::Stopped(_) => Ok(None),
+        }
+    }
+
+    /// Lets the program run until it stops; first sets breakpoints for this run alone where there are any.
+    async fn run(&mut self, command: &str, lines: Option<(&str, &[u32])>) -> Result<Ran, Lost> {
+        if let Some((file, lines)) = lines {
+            self.send_breakpoints(file, lines).await?;
+        }
+        self.events.clear();
+        self.listed = None;
+        match self
+            .ask_soon(command, json!({"threadId": self.thread}))
+            .await
+        {
+            Ok(_) | Err(Failure::Interrupted) => {}
+            Err(Failure::Refused(sentence)) => return Ok(Ran::Refused(sentence)),
+            Err(Failure::Lost(lost)) => return Err(lost),
+        }
+        let mut interrupts = self.interrupts.clone();
+        let mut interrupted = false;
+        loop {
+            tokio::select! {
+                stop = self.next_stop() => return Ok(match stop? {
+                    Some(stop) => Ran::Stopped(stop),
+                    None => Ran::Ended(End::Terminated),
+                }),
+                // The sender lives as long as the prompt.
+                _ = interrupts.changed() => self.interrupts.mark_unchanged(),
+            }
+            if std::mem::replace(&mut interrupted, true) {
+                self.leave().await;
+                return Ok(Ran::Ended(End::Left));
+            }
+            self.say("\n[interrupting: the task stops at its next line of Python; Ctrl-C again leaves it running]\n").await;
+            let thread = self.thread;
+            self.wire.send("pause", json!({"threadId": thread})).await?;
+        }
+    }
+
+    /// The next `stopped`; `None`: the process or the session ended. Writes output as it comes. Cancel safe but for
+    /// one piece of output.
+    pub(super) async fn next_stop(&mut self) -> Result<Option<Value>, Lost> {
+        loop {
+            let (name, body) = match self.events.pop_front() {
+                Some(event) => event,
+                None => match self.wire.read().await? {
+                    Incoming::Event { name, body } => (name, body),
+                    Incoming::Answer { .. } | Incoming::Other => continue,
+                },
+            };
+            match name.as_str() {
+                "stopped" => return Ok(Some(body)),
+                "terminated" | "exited" => return Ok(None),
+                "output" => {
+                    if let Some(piece) = super::program_output(&body) {
+                        self.put(piece).await;
+                    }
+                }
+                "debugpyAttach" => self.tell_child(&body).await,
+                _ => {}
+            }
+        }
+    }
+
+    async fn tell_child(&mut self, body: &Value) {
+        let pid = &body["subProcessId"];
+        self.put(Piece::Text(format!(
+            "[the task started a Python process (pid {pid}), which waits for a debugger of its own: attach an editor, or leave with `q`]\n"
+        )))
+        .await;
+    }
+
+    /// Takes over a stop and shows it; `false`: its breakpoint is to be passed this time.
+    pub(super) async fn arrive(&mut self, stop: Value) -> Result<bool, Lost> {
+        self.load_stack(&stop).await?;
+        self.arrive_loaded(&stop).await
+    }
+
+    async fn arrive_loaded(&mut self, stop: &Value) -> Result<bool, Lost> {
+        let at = self
+            .stack
+            .first()
+            .map(|frame| (frame.file.clone(), frame.line));
+        let hit = at.and_then(|(file, line)| Some((self.table.hit(&file, line)?, file)));
+        if let Some((hit, file)) = hit {
+            if let Some(gone) = hit.stop.as_ref().filter(|_| hit.deleted) {
+                self.send_breakpoints(&file, &[]).await?;
+                self.say(clean(&format!("Deleted {gone}\n"))).await;
+            }
+            match hit.stop {
+                None if stop["reason"] == "breakpoint" => return Ok(false),
+                None => {}
+                Some(breakpoint) => {
+                    if let Some(commands) = breakpoint.commands {
+                        self.queue_commands(commands);
+                        return Ok(true);
+                    }
+                }
+            }
+        }
+        if stop["reason"] == "exception" {
+            self.exceptions().await?;
+        }
+        if stop["reason"] == "pause" {
+            self.say("Program interrupted. (Use 'cont' to resume).\n")
+                .await;
+        }
+        self.show().await?;
+        Ok(true)
+    }
+
+    fn queue_commands(&mut self, commands: Vec<String>) {
+        let silent = commands.iter().any(|line| line == "silent");
+        let (last, rest): (Vec<_>, Vec<_>) = commands
+            .into_iter()
+            .filter(|line| line != "silent")
+            .partition(|line| grammar::resumes(&grammar::parse(line)));
+        let rest = rest.into_iter().map(Task::Line);
+        let show = (!silent).then_some(Task::Show);
+        let tasks: Vec<Task> = rest
+            .chain(show)
+            .chain(last.into_iter().map(Task::Line))
+            .collect();
+        for task in tasks.into_iter().rev() {
+            self.queue.push_front(task);
+        }
+    }
+
+    /// Where the program is, and what `display` has to say.
+    pub(super) async fn show(&mut self) -> Result<(), Lost> {
+        self.print_entry(self.current).await?;
+        self.show_displays().await
+    }
+
+    pub(super) async fn load_stack(&mut self, stop: &Value) -> Result<(), Lost> {
+        if let Some(thread) = stop["threadId"].as_i64() {
+            self.thread = thread;
+        }
+        let asked = json!({"threadId": self.thread, "startFrame": 0, "levels": DEEPEST});
+        let body = match self.ask_soon("stackTrace", asked).await {
+            Ok(body) => body,
+            Err(failure) => {
+                self.stack.clear();
+                return self.tell(failure).await;
+            }
+        };
+        let frames = body["stackFrames"].as_array().into_iter().flatten();
+        self.stack = frames
+            .map(|frame| Frame {
+                id: frame["id"].as_i64().unwrap_or_default(),
+                name: frame["name"].as_str().unwrap_or("<unknown>").to_owned(),
+                file: frame["source"]["path"]
+                    .as_str()
+                    .unwrap_or_default()
+                    .to_owned(),
+                line: u32::try_from(frame["line"].as_u64().unwrap_or_default()).unwrap_or_default(),
+            })
+            .collect();
+        let helper = |frame: &Frame| RAY_HELPERS.iter().any(|file| frame.file.ends_with(file));
+        self.hidden = self.stack.iter().take_while(|frame| helper(frame)).count();
+        if self.hidden == self.stack.len() {
+            self.hidden = 0;
+        }
+        self.current = self.hidden;
+        self.listed = None;
+        Ok(())
+    }
+
+    pub(super) fn frame(&self) -> Option<&Frame> {
+        self.stack.get(self.current)
+    }
+}

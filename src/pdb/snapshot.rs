@@ -1,0 +1,133 @@
+//! Stack and locals of a task that waits, without releasing it.
+//!
+//! debugpy lets a task run on when a client that has said `configurationDone` leaves; one that has not said it leaves no
+//! trace. Before `configurationDone` the debugger already evaluates expressions, in a thread of its own, and Python lets
+//! any thread look at the frames of the others. (Measured with debugpy 1.8.22; `variables` is refused there, as no
+//! thread is suspended.)
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::timeout;
+
+use super::OpenError;
+use super::probe;
+use super::wire::{Incoming, Lost, Wire};
+
+/// All of a snapshot, in characters of values.
+const ROOM: usize = 2_000_000;
+
+/// How much is looked at.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Longest value, in characters.
+    pub value: usize,
+    /// Names of a frame.
+    pub names: usize,
+    /// Frames of a thread.
+    pub frames: usize,
+    /// Values of variables, which are made by the program's own `__repr__`.
+    pub locals: bool,
+    /// To the end of it all.
+    pub patience: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            value: 1000,
+            names: 200,
+            frames: 100,
+            locals: true,
+            patience: Duration::from_secs(30),
+        }
+    }
+}
+
+/// The threads that wait at a breakpoint: `[{"name", "frames": [{"file", "line", "function", "source", "locals"}]}]`,
+/// oldest frame first; with `"exception"` and `"raised"` (frames too) where a post-mortem waits.
+///
+/// # Errors
+/// [`OpenError`].
+pub async fn snapshot<S>(
+    stream: S,
+    client: &str,
+    relay: &Value,
+    limits: &Limits,
+) -> Result<Value, OpenError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut wire = Wire::new(stream);
+    let looked = timeout(limits.patience, look(&mut wire, client, relay, limits)).await;
+    wire.close().await;
+    match looked {
+        Ok(looked) => looked,
+        Err(_) => Err(OpenError::Refused(format!(
+            "the debugger of the worker does not answer within {} s; the task still waits",
+            limits.patience.as_secs()
+        ))),
+    }
+}
+
+async fn look<S>(
+    wire: &mut Wire<S>,
+    client: &str,
+    relay: &Value,
+    limits: &Limits,
+) -> Result<Value, OpenError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let hello = json!({"clientID": "ray-relay", "clientName": client, "adapterID": "debugpy", "pathFormat": "path"});
+    let asked = wire.send("initialize", hello).await?;
+    answer(wire, asked).await?;
+    let mut arguments =
+        json!({"name": client, "request": "attach", "type": "debugpy", "justMyCode": false});
+    if !relay.is_null() {
+        arguments["rayRelay"] = relay.clone();
+    }
+    let attach = wire.send("attach", arguments).await?;
+    loop {
+        match wire.read().await? {
+            Incoming::Answer {
+                to,
+                body: Err(sentence),
+            } if to == attach => return Err(OpenError::Refused(sentence)),
+            Incoming::Event { name, .. } if name == "initialized" => break,
+            Incoming::Event { name, .. } if name == "terminated" => {
+                return Err(OpenError::Lost(Lost::Closed));
+            }
+            _ => {}
+        }
+    }
+    let ask = json!({
+        "op": "snapshot", "limit": limits.value, "names": limits.names, "frames": limits.frames,
+        "locals": limits.locals, "room": ROOM,
+    });
+    // Without a frame, as no thread is suspended; never `configurationDone`.
+    let evaluate = json!({"expression": probe::expression(&ask), "context": "clipboard"});
+    let asked = wire.send("evaluate", evaluate).await?;
+    let body = answer(wire, asked).await?;
+    let result = body["result"].as_str().unwrap_or_default();
+    match probe::answer(result).map(|mut found| found["threads"].take()) {
+        Some(threads @ Value::Array(_)) => Ok(threads),
+        _ => Err(OpenError::Refused(
+            "the debugger of the worker gives no stack; is debugpy older than 1.8?".to_owned(),
+        )),
+    }
+}
+
+async fn answer<S>(wire: &mut Wire<S>, asked: u64) -> Result<Value, OpenError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    loop {
+        if let Incoming::Answer { to, body } = wire.read().await?
+            && to == asked
+        {
+            return body.map_err(OpenError::Refused);
+        }
+    }
+}

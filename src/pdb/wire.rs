@@ -1,0 +1,215 @@
+//! Debug Adapter Protocol as a client: requests out, answers and events in.
+//!
+//! One owner, no task: [`Wire::read`] is cancel safe, so its caller may wait for other things at the same time.
+//! A message larger than [`LARGEST`] is skipped as it arrives and never held, so no program's output can make the
+//! client grow.
+
+use bytes::{Buf, BytesMut};
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use crate::dap::codec::{frame, header, parse};
+
+/// Largest message that is read, in bytes.
+const LARGEST: usize = 8 << 20;
+/// How much of a message that is skipped is looked at.
+const PEEKED: usize = 512;
+
+/// What came.
+#[derive(Debug)]
+pub(super) enum Incoming {
+    /// The answer to a request: its body, or the sentence of a refusal.
+    Answer {
+        to: u64,
+        body: Result<Value, String>,
+    },
+    /// An event.
+    Event { name: String, body: Value },
+    /// Something of no concern here.
+    Other,
+}
+
+/// The connection is over, and how.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Lost {
+    /// The other side closed.
+    #[error("the connection was closed")]
+    Closed,
+    /// The system's words, or what is wrong with what came.
+    #[error("the connection broke: {0}")]
+    Broken(String),
+}
+
+/// A connection to a debug adapter.
+#[derive(Debug)]
+pub(super) struct Wire<S> {
+    stream: S,
+    bytes: BytesMut,
+    /// What is left of a message that is skipped.
+    skip: usize,
+    seq: u64,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
+    pub(super) fn new(stream: S) -> Self {
+        Self {
+            stream,
+            bytes: BytesMut::new(),
+            skip: 0,
+            seq: 0,
+        }
+    }
+
+    /// Sends a request and gives its number. Not cancel safe.
+    pub(super) async fn send(&mut self, command: &str, arguments: Value) -> Result<u64, Lost> {
+        self.seq += 1;
+        let mut request = json!({"seq": self.seq, "type": "request", "command": command});
+        if !arguments.is_null() {
+            request["arguments"] = arguments;
+        }
+        let sent = async {
+            self.stream.write_all(&frame(&request)).await?;
+            self.stream.flush().await
+        };
+        sent.await.map_err(broken)?;
+        Ok(self.seq)
+    }
+
+    /// The next message. Cancel safe: what was read stays here.
+    pub(super) async fn read(&mut self) -> Result<Incoming, Lost> {
+        loop {
+            let dropped = self.skip.min(self.bytes.len());
+            self.bytes.advance(dropped);
+            self.skip -= dropped;
+            if self.skip == 0
+                && let Some(incoming) = self.take()?
+            {
+                return Ok(incoming);
+            }
+            if self
+                .stream
+                .read_buf(&mut self.bytes)
+                .await
+                .map_err(broken)?
+                == 0
+            {
+                return Err(Lost::Closed);
+            }
+        }
+    }
+
+    fn take(&mut self) -> Result<Option<Incoming>, Lost> {
+        let broken = |error: &dyn std::fmt::Display| Lost::Broken(error.to_string());
+        let Some((head, length)) =
+            header(&self.bytes, usize::MAX >> 1).map_err(|error| broken(&error))?
+        else {
+            return Ok(None);
+        };
+        if length > LARGEST {
+            if self.bytes.len() < head + PEEKED {
+                return Ok(None);
+            }
+            self.bytes.advance(head);
+            self.skip = length;
+            return Ok(Some(oversize(&self.bytes[..PEEKED], length)));
+        }
+        if self.bytes.len() < head + length {
+            return Ok(None);
+        }
+        self.bytes.advance(head);
+        let body = self.bytes.split_to(length);
+        Ok(Some(read(parse(&body).map_err(|error| broken(&error))?)))
+    }
+
+    /// Ends the connection.
+    pub(super) async fn close(&mut self) {
+        let _ = self.stream.shutdown().await;
+    }
+}
+
+#[allow(clippy::needless_pass_by_value)]
+fn broken(error: std::io::Error) -> Lost {
+    Lost::Broken(error.to_string())
+}
+
+fn read(mut message: Value) -> Incoming {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    match message["type"].as_str() {
+        Some("response") => {
+            let to = message["request_seq"].as_u64().unwrap_or_default();
+            let body = if message["success"] == true {
+                Ok(message["body"].take())
+            } else {
+                let sentence = [&message["message"], &message["body"]["error"]["format"]]
+                    .into_iter()
+                    .find_map(Value::as_str);
+                Err(sentence.unwrap_or("refused without a reason").to_owned())
+            };
+            Incoming::Answer { to, body }
+        }
+        Some("event") => Incoming::Event {
+            name: text(&message["event"]),
+            body: message["body"].take(),
+        },
+        _ => Incoming::Other,
+    }
+}
+
+/// What stands for a message that is not read. Adapters write the short fields first.
+fn oversize(beginning: &[u8], length: usize) -> Incoming {
+    let beginning = String::from_utf8_lossy(beginning);
+    let number = beginning
+        .split_once("\"request_seq\":")
+        .map(|(_, rest)| rest.trim_start())
+        .and_then(|rest| {
+            rest.split(|c: char| !c.is_ascii_digit())
+                .next()?
+                .parse()
+                .ok()
+        });
+    match number {
+        Some(to) => Incoming::Answer {
+            to,
+            body: Err(format!(
+                "the answer of {length} bytes is too long to be shown"
+            )),
+        },
+        None if beginning.contains("\"output\"") => Incoming::Event {
+            name: "output".to_owned(),
+            body: json!({"category": "console", "output": format!("[{length} bytes of output are not shown]\n")}),
+        },
+        None => Incoming::Other,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_message_that_is_too_long_is_skipped_and_the_next_one_read() {
+        let (near, mut far) = tokio::io::duplex(1 << 16);
+        let mut wire = Wire::new(near);
+        let writer = tokio::spawn(async move {
+            let long = json!({"seq": 1, "type": "response", "request_seq": 7, "success": true, "body": "x".repeat(LARGEST)});
+            far.write_all(&frame(&long)).await.unwrap();
+            let next =
+                json!({"seq": 2, "type": "event", "event": "stopped", "body": {"threadId": 1}});
+            far.write_all(&frame(&next)).await.unwrap();
+        });
+        assert!(matches!(
+            wire.read().await.unwrap(),
+            Incoming::Answer {
+                to: 7,
+                body: Err(_)
+            }
+        ));
+        assert!(wire.bytes.capacity() < 1 << 20);
+        assert!(
+            matches!(wire.read().await.unwrap(), Incoming::Event { name, .. } if name == "stopped")
+        );
+        writer.await.unwrap();
+        assert_eq!(wire.read().await.unwrap_err(), Lost::Closed);
+    }
+}
