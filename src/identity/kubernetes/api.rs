@@ -4,8 +4,6 @@
 //! to a TokenReview may repeat the token. Every answer is bounded in size, and nothing of it but a number and one
 //! plain word gets into an error.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::header::{ACCEPT, CONTENT_TYPE};
@@ -35,8 +33,6 @@ pub(in crate::identity) enum ApiError {
         "cannot reach the Kubernetes API server at {address}: {cause}; check kubernetes.api_server, ca_file and the network policy"
     )]
     Unreachable { address: String, cause: String },
-    #[error("the Kubernetes API server at {address} gave no answer within {after:?}")]
-    TimedOut { address: String, after: Duration },
     #[error(
         "the Kubernetes API server at {address} refused a {kind} with {status} {reason}; {step}"
     )]
