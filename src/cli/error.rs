@@ -39,6 +39,7 @@ impl Error {
         match self {
             Self::Config(_) | Self::ConfigReported => 78,
             Self::Relay(error) if error.is_unreachable() => 69,
+            Self::Relay(error) if error.is_not_permitted() => 77,
             Self::Relay(_) | Self::App(_) | Self::Demo(_) | Self::Logging(_) | Self::Output(_) => 1,
         }
     }

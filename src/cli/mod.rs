@@ -11,6 +11,7 @@ mod error;
 mod launch_config;
 mod list;
 mod relay_client;
+mod relay_token;
 mod relay_url;
 mod serve;
 mod sse;
@@ -22,6 +23,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use error::{Error, answer, report};
 pub use launch_config::Editor;
+pub use relay_token::TokenArgs;
 pub use relay_url::RelayUrl;
 
 use crate::config::Flags;
@@ -41,13 +43,15 @@ Environment:
   RAY_RELAY_RAY_ADDRESS         Ray heads, separated by commas, each URL or NAME=URL
   RAY_RELAY_<SECTION>_<KEY>     any other key of the configuration, e.g. RAY_RELAY_LISTEN_ADDRESS
   RAY_RELAY_URL                 the relay that list and launch-config talk to
+  RAY_RELAY_TOKEN               the token for it, where it wants one; --token-file goes before
   RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH
                                 Ray's own token, as Ray itself looks for it
   NO_COLOR                      no colours
 
 Exit codes:
   0  done        1  failed        2  wrong usage
-  69 the relay cannot be reached  78 the configuration is wrong";
+  69 the relay cannot be reached  78 the configuration is wrong
+  77 the relay wants a token, or the token does not permit it";
 
 /// One port into every paused Ray task.
 ///
@@ -166,7 +170,10 @@ pub struct CheckConfigArgs {
     /// The same flags as `serve`.
     #[command(flatten)]
     pub config: ConfigArgs,
-    /// Print JSON: {"settings": [...]} or {"problems": [...]}
+    /// Policy file to check
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub policy: Option<PathBuf>,
+    /// Print JSON: {"settings": [...], "policy": {...} or null} or {"problems": [...]}
     #[arg(long)]
     pub json: bool,
 }
@@ -183,6 +190,9 @@ pub struct RelayArgs {
     )]
     #[arg(default_value = "http://127.0.0.1:5678", value_hint = clap::ValueHint::Url)]
     pub relay: RelayUrl,
+    /// What to show it.
+    #[command(flatten)]
+    pub token: TokenArgs,
 }
 
 /// `list`
