@@ -9,7 +9,7 @@ use tracing::{info, warn};
 
 use crate::audit::Audit;
 use crate::config::{Advertise, Config};
-use crate::identity::Authenticator;
+use crate::identity::{Authenticator, Issuers};
 use crate::listener::{self, BindError};
 use crate::registry::Registry;
 use crate::session::Context;
@@ -60,7 +60,8 @@ pub async fn start(config: Config) -> Result<Running, Error> {
     };
     let extra: Vec<_> = extra.map_err(Error::Bind)?;
     registry.observe(metrics.clone());
-    let auth = Authenticator::open();
+    let auth = Authenticator::from_config(&config.auth, Issuers::default())
+        .map_err(|why| Error::Setup(why.to_string()))?;
     let audit = Audit::off();
     let context = Arc::new(Context::new(
         config,
@@ -156,9 +157,20 @@ pub async fn run(config: Config) -> Result<(), Error> {
             "watching"
         );
     }
-    if !relay.address.ip().is_loopback() {
-        warn!(
+    let reachable = !relay.address.ip().is_loopback();
+    match relay.context.auth.summary() {
+        Some(by) => info!(by, "clients are authenticated"),
+        None if reachable => warn!(
             "nobody is authenticated, and {} can be reached from other machines: whoever connects runs code in the cluster",
+            relay.address
+        ),
+        None => info!(
+            "nobody is authenticated: whoever reaches this machine's loopback address is served"
+        ),
+    }
+    if reachable && relay.context.auth.is_on() {
+        warn!(
+            "tokens travel in clear to {}: whoever listens on the way can use them",
             relay.address
         );
     }

@@ -20,7 +20,10 @@ Exit code 0: it is right, and the effective value of every key was printed. 78: 
 
 pub(super) fn run(args: CheckConfigArgs) -> Result<(), Error> {
     let resolved = config::resolve(&Sources::from_process(args.config.into()));
-    let path = args.policy;
+    let named = |resolved: &Resolved| resolved.config.auth.policy_file.clone();
+    let path = args
+        .policy
+        .or_else(|| resolved.as_ref().ok().and_then(named));
     let policy = path.as_deref().map(Policy::load).transpose();
     let (resolved, policy) = match (resolved, policy) {
         (Ok(resolved), Ok(policy)) => (resolved, policy),

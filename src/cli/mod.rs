@@ -111,6 +111,11 @@ pub struct ConfigArgs {
     /// reaches the port can run code in every paused task
     #[arg(long)]
     pub insecure_no_auth: bool,
+    /// File with a key that tokens are verified with: a PEM public key, or hs256: and a secret; once
+    /// for each key. Nobody is served without a token then, and any address may be listened on
+    /// [env: RAY_RELAY_AUTH_KEYS]
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub auth_key: Vec<String>,
     /// How breakpoints are told apart in the dashboard's answers
     /// [env: RAY_RELAY_ADVERTISE_MODE] [default: single]
     #[arg(long, value_name = "MODE", value_enum)]
@@ -138,6 +143,7 @@ impl From<ConfigArgs> for Flags {
             config: args.config,
             ray_address: args.ray_address,
             listen: args.listen,
+            auth_key: args.auth_key,
             insecure_no_auth: args.insecure_no_auth,
             log_level: args.log_level,
         }
@@ -170,7 +176,7 @@ pub struct CheckConfigArgs {
     /// The same flags as `serve`.
     #[command(flatten)]
     pub config: ConfigArgs,
-    /// Policy file to check
+    /// Policy file to check, instead of the one that the configuration names
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub policy: Option<PathBuf>,
     /// Print JSON: {"settings": [...], "policy": {...} or null} or {"problems": [...]}

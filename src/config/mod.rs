@@ -13,7 +13,7 @@ mod setting;
 mod sources;
 pub mod units;
 
-pub use model::{Advertise, Cluster, Config, Dap, Http, Listen, Log, LogFormat, Registry};
+pub use model::{Advertise, Auth, Cluster, Config, Dap, Http, Listen, Log, LogFormat, Registry};
 pub use problem::{Problem, Problems};
 pub use resolve::{Resolved, Setting, resolve};
 pub use sources::{Flags, Sources};

@@ -7,11 +7,17 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+mod auth;
+
+pub use auth::Auth;
+
 /// Everything, resolved. Built by `resolve` from defaults, file, environment and flags.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// The one port.
     pub listen: Listen,
+    /// Who is recognised.
+    pub auth: Auth,
     /// At least one; the first is the default cluster.
     pub clusters: Vec<Cluster>,
     /// Polling.
@@ -138,6 +144,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             listen: Listen::default(),
+            auth: Auth::default(),
             clusters: vec![Cluster::default()],
             registry: Registry::default(),
             dap: Dap::default(),

@@ -26,6 +26,23 @@ pub(super) const SECTIONS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "auth",
+        &[
+            "keys",
+            "audience",
+            "issuer",
+            "leeway",
+            "max_lifetime",
+            "max_token",
+            "policy_file",
+            "revocations_file",
+            "ticket_key_file",
+            "throttle_after",
+            "throttle_delay",
+            "throttle_max",
+        ],
+    ),
+    (
         "registry",
         &[
             "poll_interval",
@@ -296,7 +313,7 @@ fn unknown_section(section: &str, place: String) -> Problem {
         key: shown(section),
         place,
         found: "a section or key that is not known".to_owned(),
-        expected: "[listen], [[cluster]], [registry], [dap], [http], [advertise] or [log]"
+        expected: "[listen], [auth], [[cluster]], [registry], [dap], [http], [advertise] or [log]"
             .to_owned(),
         hint: match home {
             Some((name, _)) => Some(format!("`{section}` belongs in [{name}]")),

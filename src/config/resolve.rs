@@ -15,6 +15,7 @@ use super::setting::{self, Read};
 use super::sources::{FILE_VARIABLE, Flags, Sources, parse_environment};
 use super::units::{format_duration, format_size};
 
+mod auth;
 mod checks;
 mod clusters;
 mod scalars;
@@ -139,6 +140,11 @@ fn flag_entries(flags: &Flags) -> Vec<(&'static str, &'static str, Entry)> {
         if let Some(value) = value {
             entries.push((section, key, entry(label, RawValue::Word(value.clone()))));
         }
+    }
+    if !flags.auth_key.is_empty() {
+        let paths = flags.auth_key.iter().cloned().map(RawValue::Text);
+        let value = RawValue::List(paths.collect());
+        entries.push(("auth", "keys", entry("--auth-key", value)));
     }
     if flags.insecure_no_auth {
         entries.push((

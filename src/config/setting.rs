@@ -30,6 +30,22 @@ pub(super) fn text(value: &RawValue, expected: &str) -> Read<String> {
     }
 }
 
+/// At most `most` texts: a TOML array, or words separated by commas.
+pub(super) fn texts(value: &RawValue, most: usize, expected: &str) -> Read<Vec<String>> {
+    let texts: Read<Vec<String>> = match value {
+        RawValue::List(items) => items.iter().map(|item| text(item, expected)).collect(),
+        RawValue::Word(words) => words
+            .split(',')
+            .map(|word| text(&RawValue::Word(word.to_owned()), expected))
+            .collect(),
+        _ => wrong(expected, None),
+    };
+    match texts {
+        Ok(texts) if texts.len() <= most => Ok(texts),
+        _ => wrong(expected, None),
+    }
+}
+
 /// `true` or `false`.
 pub(crate) fn flag(value: &RawValue) -> Read<bool> {
     match value {

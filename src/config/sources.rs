@@ -33,6 +33,8 @@ pub struct Flags {
     pub listen: Option<String>,
     /// `--insecure-no-auth`
     pub insecure_no_auth: bool,
+    /// `--auth-key`
+    pub auth_key: Vec<String>,
     /// `--advertise`
     pub advertise: Option<String>,
     /// `--log-level`

@@ -285,6 +285,22 @@ pub(crate) async fn record(
     Ok(on_record(ctx, entry).await?)
 }
 
+/// Puts on record that the relay is told to revoke: `jti` or `sub`, and which.
+pub(crate) async fn administers(
+    ctx: &HttpContext,
+    connection: &Connection,
+    caller: &Caller,
+    asked: &Asked,
+    (kind, name): (&str, &str),
+) -> Result<(), Refused> {
+    let mut entry = asked
+        .entry(Action::Administration, connection, "allowed")
+        .with("command", "revoke")
+        .with(kind, name);
+    entry.principal = Some(caller.principal.clone());
+    Ok(on_record(ctx, entry).await?)
+}
+
 /// Writes `entry`.
 async fn on_record(ctx: &HttpContext, entry: Entry) -> Result<(), Unavailable> {
     #[cfg(test)]

@@ -32,7 +32,7 @@ use super::answer::{self, Body};
 use super::{HttpContext, SessionList, SessionRow, advertise, serve_connection};
 use crate::audit::{Entry, Unavailable};
 use crate::config::{self, Config};
-use crate::identity::revocation::RevocationList;
+use crate::identity::revocation::{Revocation, RevocationList, Revoked};
 use crate::identity::{Authenticator, Credential, Principal};
 use crate::listener::Arrival;
 use crate::policy::Policy;
@@ -67,6 +67,7 @@ pub(crate) fn breakpoint(worker_id: &str) -> Breakpoint {
 pub(crate) fn config() -> Config {
     let second = Duration::from_secs(1);
     Config {
+        auth: crate::config::Auth::default(),
         listen: config::Listen {
             address: ([127, 0, 0, 1], 0).into(),
             insecure_no_auth: false,
@@ -182,7 +183,11 @@ impl Person {
     pub(super) fn revoke(&self) {
         self.revocations.send_modify(|list| {
             let mut new = RevocationList::clone(list);
-            new.subjects.insert(self.principal.subject().to_owned());
+            let what = Revoked::Subject {
+                subject: self.principal.subject().to_owned(),
+                at: SystemTime::now(),
+            };
+            new.add(Revocation { what, until: None }).unwrap();
             *list = Arc::new(new);
         });
     }

@@ -1,14 +1,41 @@
 //! From a credential to a principal, for every protocol.
 
+use std::fmt;
 use std::net::IpAddr;
-use std::sync::Arc;
-use std::time::Duration;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, SystemTime};
 
+use aws_lc_rs::digest::{SHA256, digest};
+use futures_util::future::BoxFuture;
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
+use tracing::{debug, error, info, warn};
 
-use super::principal::Principal;
+use super::basis::Basis;
+use super::claims::Expectations;
+use super::key_files::{KeyFiles, LONGEST_KEY_FILE};
+use super::keys::{KeyRing, SECRET_PREFIX, read_secret};
+use super::principal::{Credential, Principal, Recognised};
+use super::refusal::Refusal;
+use super::revocation::{Kept, LiveRevocations, Revocation, RevocationList, RevokeError};
 use super::secret::Secret;
+use super::signing::random_secret;
+use super::subject::is_presentable;
+use super::throttle::{Digest, Limits, Throttle, Verdict};
+use super::ticket::Tickets;
+use super::verifier::{Failure, Verifier};
+use super::watched::read_bounded;
+use crate::config::Auth;
+use crate::policy::{Policy, PolicyFile};
 use crate::registry::{Breakpoint, BreakpointId};
+
+/// How often the list of revocations is looked at: sessions end within a second of a change.
+const LOOK_AT_REVOCATIONS: Duration = Duration::from_millis(250);
+
+/// Keys and policy are looked at with every so many looks at the revocations.
+const LOOKS_PER_KEYS: u32 = 4;
 
 /// The configuration of identities cannot be put to work.
 #[derive(Debug, thiserror::Error)]
@@ -40,18 +67,78 @@ pub enum AuthError {
     Unavailable(String),
 }
 
-/// Recognises principals. One for the process.
+/// What somebody outside says of a token that no key here has signed.
+#[derive(Debug, Clone)]
+pub struct Vouched {
+    /// The name.
+    pub subject: String,
+    /// By what it was recognised. Revoking the subject ends it while that is on the list.
+    pub credential: Credential,
+    /// When it is over by itself.
+    pub expires: Option<SystemTime>,
+    /// Groups, and what it is limited to; without a policy file that is what is allowed.
+    pub basis: Basis,
+}
+
+/// Somebody outside who knows tokens: Kubernetes.
+pub trait Voucher: Send + Sync {
+    /// Whose `token` this is. For a bounded time.
+    ///
+    /// # Errors
+    /// [`AuthError::Refused`] where it does not know it, [`AuthError::Unavailable`] where it cannot be asked.
+    fn vouch<'a>(&'a self, token: &'a Secret) -> BoxFuture<'a, Result<Vouched, AuthError>>;
+}
+
+/// Where keys and recognition come from beside the files of `[auth]`.
 #[derive(Default)]
+pub struct Issuers {
+    /// Further keys.
+    pub rings: Vec<Arc<dyn KeyRing>>,
+    /// Who is asked about a token that no key has signed.
+    pub voucher: Option<Arc<dyn Voucher>>,
+}
+
+/// Recognises principals. One for the process.
 pub struct Authenticator {
-    /// For tests: the answer to each token. `None`: nobody is authenticated.
+    /// `None`: nobody is authenticated.
+    checks: Option<Checks>,
+    /// For tests of others: the answer to each token.
     #[cfg(test)]
     fixed: Option<std::collections::HashMap<String, Result<Principal, AuthError>>>,
+}
+
+struct Checks {
+    verifier: Verifier,
+    voucher: Option<Arc<dyn Voucher>>,
+    keys: Arc<KeyFiles>,
+    policy: Option<Arc<PolicySlot>>,
+    revocations: Arc<LiveRevocations>,
+    tickets: Tickets,
+    throttle: Mutex<Throttle>,
+    summary: String,
+}
+
+struct PolicySlot {
+    file: Mutex<PolicyFile>,
+    current: RwLock<Arc<Policy>>,
+}
+
+impl fmt::Debug for Authenticator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Authenticator")
+            .field(&self.summary())
+            .finish()
+    }
 }
 
 impl Authenticator {
     /// Nobody is authenticated; everybody is [`Principal::anonymous`].
     pub fn open() -> Arc<Self> {
-        Arc::new(Self::default())
+        Arc::new(Self {
+            checks: None,
+            #[cfg(test)]
+            fixed: None,
+        })
     }
 
     /// Knows these tokens with these answers, refuses every other one, and nobody is anonymous.
@@ -59,35 +146,116 @@ impl Authenticator {
     pub(crate) fn fixed(
         table: std::collections::HashMap<String, Result<Principal, AuthError>>,
     ) -> Arc<Self> {
-        Arc::new(Self { fixed: Some(table) })
+        Arc::new(Self {
+            checks: None,
+            fixed: Some(table),
+        })
+    }
+
+    /// As `auth` says, with `issuers` beside it. [`Authenticator::open`] where there is nobody to recognise anybody.
+    /// Reads files, and so blocks.
+    ///
+    /// # Errors
+    /// [`SetupError`] with all problems, a line each.
+    pub fn from_config(auth: &Auth, issuers: Issuers) -> Result<Arc<Self>, SetupError> {
+        if !auth.is_on() && issuers.rings.is_empty() && issuers.voucher.is_none() {
+            return Ok(Self::open());
+        }
+        Ok(Arc::new(Self {
+            checks: Some(Checks::new(auth, issuers)?),
+            #[cfg(test)]
+            fixed: None,
+        }))
+    }
+
+    /// Whether credentials are asked for.
+    pub fn is_on(&self) -> bool {
+        #[cfg(test)]
+        if self.fixed.is_some() {
+            return true;
+        }
+        self.checks.is_some()
+    }
+
+    /// By what people are recognised, for the log. `None`: nobody is.
+    pub fn summary(&self) -> Option<&str> {
+        self.checks.as_ref().map(|checks| checks.summary.as_str())
     }
 
     /// The principal of those who present nothing, where that is enough.
     pub fn anonymous(&self) -> Option<Principal> {
-        #[cfg(test)]
-        if self.fixed.is_some() {
-            return None;
-        }
-        Some(Principal::anonymous())
+        (!self.is_on()).then(Principal::anonymous)
     }
 
     /// Whose `token` this is. `peer` is where it came from.
     ///
     /// # Errors
     /// [`AuthError`].
-    pub async fn token(&self, _token: &Secret, _peer: IpAddr) -> Result<Principal, AuthError> {
+    pub async fn token(&self, token: &Secret, peer: IpAddr) -> Result<Principal, AuthError> {
         #[cfg(test)]
         if let Some(table) = &self.fixed {
-            let answer = table.get(_token.expose()).cloned();
+            let answer = table.get(token.expose()).cloned();
             return answer.unwrap_or(Err(AuthError::Refused));
         }
-        Ok(Principal::anonymous())
+        let Some(checks) = &self.checks else {
+            return Ok(Principal::anonymous());
+        };
+        let digest = checks.admit(token, peer)?;
+        let now = SystemTime::now();
+        let who = match checks.verifier.verify(token, now).await {
+            Ok(who) => Ok(who),
+            Err(Failure::Refused(refusal)) => Err(refusal),
+            Err(Failure::Foreign(refusal)) => match &checks.voucher {
+                Some(voucher) if refusal != Refusal::TooLong => match voucher.vouch(token).await {
+                    Ok(vouched) => vouched.recognised(),
+                    Err(AuthError::Refused) => Err(refusal),
+                    Err(other) => return Err(other),
+                },
+                _ => Err(refusal),
+            },
+            Err(Failure::Unavailable(why)) => return Err(AuthError::Unavailable(why)),
+        };
+        checks.conclude(who, digest, peer)
+    }
+
+    /// Who presented the client certificate with this `fingerprint` (SHA-256 in hex), which was verified and is for
+    /// `subject` until `expires`. What it may do is in the policy file alone.
+    ///
+    /// # Errors
+    /// [`AuthError::Refused`]: it was revoked, has expired, or its name cannot be shown.
+    pub fn certificate(
+        &self,
+        subject: &str,
+        fingerprint: &str,
+        expires: SystemTime,
+    ) -> Result<Principal, AuthError> {
+        let Some(checks) = &self.checks else {
+            return Ok(Principal::anonymous());
+        };
+        let vouched = Vouched {
+            subject: subject.to_owned(),
+            credential: Credential::Certificate {
+                fingerprint: fingerprint.to_owned(),
+            },
+            expires: Some(expires),
+            basis: Basis::default(),
+        };
+        vouched
+            .recognised()
+            .and_then(|who| checks.principal(who))
+            .map_err(|refusal| {
+                debug!(%refusal, "a client certificate was refused");
+                AuthError::Refused
+            })
     }
 
     /// A ticket with which `principal` can open further sessions to `breakpoint` within a short time. `None` where
     /// nobody is authenticated.
-    pub fn issue_ticket(&self, _principal: &Principal, _breakpoint: &Breakpoint) -> Option<Secret> {
-        None
+    pub fn issue_ticket(&self, principal: &Principal, breakpoint: &Breakpoint) -> Option<Secret> {
+        let checks = self.checks.as_ref()?;
+        checks
+            .tickets
+            .issue(principal, breakpoint, SystemTime::now())
     }
 
     /// Whose `ticket` this is, and the one breakpoint that it is for.
@@ -96,14 +264,254 @@ impl Authenticator {
     /// [`AuthError`].
     pub fn ticket(
         &self,
-        _ticket: &Secret,
-        _peer: IpAddr,
+        ticket: &Secret,
+        peer: IpAddr,
     ) -> Result<(Principal, BreakpointId), AuthError> {
-        Err(AuthError::Refused)
+        let Some(checks) = &self.checks else {
+            return Err(AuthError::Refused);
+        };
+        let digest = checks.admit(ticket, peer)?;
+        let (who, id) = match checks.tickets.read(ticket, SystemTime::now()) {
+            Ok((who, id)) => (Ok(who), Some(id)),
+            Err(refusal) => (Err(refusal), None),
+        };
+        let principal = checks.conclude(who, digest, peer)?;
+        Ok((principal, id.ok_or(AuthError::Refused)?))
     }
 
-    /// Keeps keys and revocations fresh until `shutdown`.
+    /// Revokes, with effect on live sessions at once and, where `auth.revocations_file` is configured, on other
+    /// relays that read it.
+    ///
+    /// # Errors
+    /// [`RevokeError`]; also where nobody is authenticated, so that there is nothing to revoke.
+    pub async fn revoke(&self, revocation: Revocation) -> Result<Kept, RevokeError> {
+        match &self.checks {
+            Some(checks) => checks.revocations.revoke(revocation).await,
+            None => Err(RevokeError::Open),
+        }
+    }
+
+    /// What is revoked, as principals watch it. `None` where nobody is authenticated.
+    pub fn revocations(&self) -> Option<watch::Receiver<Arc<RevocationList>>> {
+        Some(self.checks.as_ref()?.revocations.watch())
+    }
+
+    /// Keeps keys, policy and revocations fresh until `shutdown`.
     pub async fn run(&self, shutdown: CancellationToken) {
-        shutdown.cancelled().await;
+        let Some(checks) = &self.checks else {
+            return shutdown.cancelled().await;
+        };
+        let work = async {
+            let mut ticks = interval(LOOK_AT_REVOCATIONS);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            let mut looks = 0u32;
+            loop {
+                ticks.tick().await;
+                looks = looks.wrapping_add(1);
+                checks.look(looks.is_multiple_of(LOOKS_PER_KEYS)).await;
+            }
+        };
+        // Files are read on other threads: cancelling leaves at most one read to its end.
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            () = work => {}
+        }
     }
 }
+
+impl Checks {
+    fn new(auth: &Auth, issuers: Issuers) -> Result<Self, SetupError> {
+        let mut problems = Vec::new();
+        let keys = KeyFiles::open(&auth.keys).map_err(|errors| {
+            problems.extend(errors.iter().map(ToString::to_string));
+        });
+        let policy = auth.policy_file.clone().map(PolicyFile::open).transpose();
+        let policy = policy.map_err(|why| problems.push(why.to_string()));
+        let now = SystemTime::now();
+        let revocations = LiveRevocations::open(auth.revocations_file.as_deref(), now)
+            .map_err(|why| problems.push(why.to_string()));
+        let tickets = tickets(auth).map_err(|why| problems.push(why));
+        let (Ok(keys), Ok(policy), Ok(revocations), Ok(tickets)) =
+            (keys, policy, revocations, tickets)
+        else {
+            return Err(SetupError(problems.join("\n  ")));
+        };
+        let keys = Arc::new(keys);
+        let mut by = vec![match keys.len() {
+            1 => "1 key".to_owned(),
+            n => format!("{n} keys"),
+        }];
+        if !issuers.rings.is_empty() {
+            by.push("a key set".to_owned());
+        }
+        if issuers.voucher.is_some() {
+            by.push("Kubernetes".to_owned());
+        }
+        if policy.is_some() {
+            by.push("a policy file".to_owned());
+        }
+        let mut rings: Vec<Arc<dyn KeyRing>> = vec![keys.clone()];
+        rings.extend(issuers.rings);
+        let expected = Expectations {
+            audience: auth.audience.clone(),
+            issuers: auth.issuer.clone(),
+            leeway: auth.leeway,
+            max_lifetime: auth.max_lifetime,
+        };
+        let verifier = Verifier::new(expected, auth.max_token, rings)
+            .map_err(|why| SetupError(why.to_string()))?;
+        let limits = Limits {
+            free: u32::try_from(auth.throttle_after).unwrap_or(u32::MAX),
+            first: auth.throttle_delay,
+            longest: auth.throttle_max,
+        };
+        Ok(Self {
+            verifier,
+            voucher: issuers.voucher,
+            keys,
+            policy: policy.map(|file| {
+                Arc::new(PolicySlot {
+                    current: RwLock::new(file.policy().clone()),
+                    file: Mutex::new(file),
+                })
+            }),
+            revocations: Arc::new(revocations),
+            tickets,
+            throttle: Mutex::new(Throttle::new(limits)),
+            summary: by.join(", "),
+        })
+    }
+
+    /// Whether a credential from `peer` is looked at, and its digest.
+    fn admit(&self, credential: &Secret, peer: IpAddr) -> Result<Digest, AuthError> {
+        let hash = digest(&SHA256, credential.expose().as_bytes());
+        let mut of_it = Digest::default();
+        of_it.copy_from_slice(hash.as_ref());
+        let mut throttle = self.throttle.lock().unwrap_or_else(PoisonError::into_inner);
+        match throttle.ask(peer, &of_it, Instant::now()) {
+            Verdict::Look | Verdict::Try => Ok(of_it),
+            Verdict::Wait(retry_after) => Err(AuthError::Throttled { retry_after }),
+        }
+    }
+
+    /// The answer to a credential, which is remembered for the next one from there.
+    fn conclude(
+        &self,
+        who: Result<Recognised, Refusal>,
+        digest: Digest,
+        peer: IpAddr,
+    ) -> Result<Principal, AuthError> {
+        let principal = who.and_then(|who| self.principal(who));
+        let mut throttle = self.throttle.lock().unwrap_or_else(PoisonError::into_inner);
+        match principal {
+            Ok(principal) => {
+                throttle.passed(digest, Instant::now());
+                Ok(principal)
+            }
+            Err(refusal) => {
+                debug!(%refusal, %peer, "a credential was refused");
+                if let Some(wait) = throttle.failed(peer, Instant::now()) {
+                    debug!(%peer, seconds = wait.as_secs(), "back-off");
+                }
+                Err(AuthError::Refused)
+            }
+        }
+    }
+
+    fn principal(&self, who: Recognised) -> Result<Principal, Refusal> {
+        let policy = self.policy.as_ref().map(|slot| slot.policy());
+        let access = who.basis.access(&who.subject, policy.as_deref());
+        let principal = Principal::issued(who, access, self.revocations.watch());
+        match principal.is_over() {
+            None => Ok(principal),
+            Some(super::Ended::Expired) => Err(Refusal::Expired),
+            Some(super::Ended::Revoked) => Err(Refusal::Revoked),
+        }
+    }
+
+    async fn look(&self, at_keys_too: bool) {
+        let (revocations, keys) = (self.revocations.clone(), self.keys.clone());
+        let policy = self.policy.clone();
+        let reading = tokio::task::spawn_blocking(move || {
+            revocations.poll(SystemTime::now());
+            if at_keys_too {
+                keys.reload();
+                if let Some(policy) = policy {
+                    policy.reload();
+                }
+            }
+        });
+        if let Err(why) = reading.await
+            && why.is_panic()
+        {
+            error!("reading keys and revocations has panicked; it is tried again");
+        }
+    }
+}
+
+impl PolicySlot {
+    fn policy(&self) -> Arc<Policy> {
+        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        current.clone()
+    }
+
+    fn reload(&self) {
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        match file.reload() {
+            Ok(false) => {}
+            Ok(true) => {
+                info!("the policy file was read again; it holds for those who come from now on");
+                let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+                *current = file.policy().clone();
+            }
+            Err(why) => {
+                error!(%why, "the policy file cannot be used; the old rules stay in force until it is mended");
+            }
+        }
+    }
+}
+
+impl Vouched {
+    fn recognised(self) -> Result<Recognised, Refusal> {
+        if !is_presentable(&self.subject) {
+            return Err(Refusal::Claim("sub"));
+        }
+        Ok(Recognised {
+            subject: self.subject,
+            credential: self.credential,
+            expires: self.expires,
+            issued: None,
+            basis: self.basis,
+        })
+    }
+}
+
+fn tickets(auth: &Auth) -> Result<Tickets, String> {
+    let Some(path) = &auth.ticket_key_file else {
+        let secret = random_secret().map_err(|_| "the system has no randomness".to_owned())?;
+        return Tickets::new(&*secret, auth.leeway).map_err(|why| why.to_string());
+    };
+    let said = |why: &dyn fmt::Display| {
+        format!("cannot read the key of tickets {}: {why}", path.display())
+    };
+    warn_if_open(path);
+    let file = std::fs::File::open(path).map_err(|why| said(&why))?;
+    let text = read_bounded(&file, LONGEST_KEY_FILE).map_err(|why| said(&why))?;
+    let secret = text.trim_start().strip_prefix(SECRET_PREFIX);
+    let secret = secret.ok_or_else(|| {
+        said(&"it does not begin with hs256:; `ray-relay token keygen --algorithm HS256` makes one")
+    })?;
+    let secret = read_secret(secret).map_err(|why| said(&why))?;
+    Tickets::new(&secret, auth.leeway).map_err(|why| said(&why))
+}
+
+/// A secret that others on this machine can read is no secret.
+fn warn_if_open(path: &Path) {
+    use std::os::unix::fs::MetadataExt;
+    if std::fs::metadata(path).is_ok_and(|file| file.mode() & 0o004 != 0) {
+        warn!(file = %path.display(), "everybody on this machine can read this secret: chmod o-r it");
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -4,10 +4,28 @@
 //! prints as dots and is erased when dropped.
 
 mod authenticator;
+mod basis;
+mod claims;
+mod jws;
+mod key_files;
+pub mod keys;
 mod principal;
+mod refusal;
 pub mod revocation;
 mod secret;
+mod signing;
+mod subject;
+mod throttle;
+mod ticket;
+mod verifier;
+mod watched;
 
-pub use authenticator::{AuthError, Authenticator, SetupError};
+pub use authenticator::{AuthError, Authenticator, Issuers, SetupError, Vouched, Voucher};
+pub use basis::{Basis, Limit};
+pub use claims::{Claims, Expectations};
+pub use jws::Jws;
+pub use key_files::{KeyFileError, KeyFiles};
 pub use principal::{Credential, Ended, Principal};
+pub use refusal::Refusal;
 pub use secret::Secret;
+pub use signing::{CannotSign, Generated, SigningKey, SigningKeyError};

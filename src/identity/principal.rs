@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
+use super::basis::Basis;
 use super::revocation::RevocationList;
 use crate::policy::{Access, Rule, Scopes};
 
@@ -69,6 +70,16 @@ pub enum Ended {
     Revoked,
 }
 
+/// Who somebody is by a credential, before it is decided what that person may do.
+pub(super) struct Recognised {
+    pub(super) subject: String,
+    pub(super) credential: Credential,
+    /// With the leeway for clocks that differ.
+    pub(super) expires: Option<SystemTime>,
+    pub(super) issued: Option<SystemTime>,
+    pub(super) basis: Basis,
+}
+
 /// Somebody who was recognised, and what that person may do. Cheap to clone.
 #[derive(Clone)]
 pub struct Principal(Arc<Inner>);
@@ -77,6 +88,8 @@ struct Inner {
     subject: String,
     credential: Credential,
     expires: Option<SystemTime>,
+    issued: Option<SystemTime>,
+    basis: Basis,
     access: Access,
     revocations: Option<watch::Receiver<Arc<RevocationList>>>,
 }
@@ -98,12 +111,16 @@ impl Principal {
             subject: "anonymous".to_owned(),
             credential: Credential::None,
             expires: None,
+            issued: None,
+            basis: Basis::default(),
             access: Access::new(vec![Arc::new(everything)]),
             revocations: None,
         }))
     }
 
-    /// For the authenticator: `subject` was recognised by `credential`.
+    /// As the authenticator makes it, for tests of what follows. With no time of issue, revoking the subject ends it
+    /// whenever that was.
+    #[cfg(test)]
     pub(crate) fn recognised(
         subject: String,
         credential: Credential,
@@ -111,10 +128,31 @@ impl Principal {
         access: Access,
         revocations: watch::Receiver<Arc<RevocationList>>,
     ) -> Self {
+        Self::issued(
+            Recognised {
+                subject,
+                credential,
+                expires,
+                issued: None,
+                basis: Basis::default(),
+            },
+            access,
+            revocations,
+        )
+    }
+
+    /// For the authenticator: all that is known of it.
+    pub(super) fn issued(
+        who: Recognised,
+        access: Access,
+        revocations: watch::Receiver<Arc<RevocationList>>,
+    ) -> Self {
         Self(Arc::new(Inner {
-            subject,
-            credential,
-            expires,
+            subject: who.subject,
+            credential: who.credential,
+            expires: who.expires,
+            issued: who.issued,
+            basis: who.basis,
             access,
             revocations: Some(revocations),
         }))
@@ -135,6 +173,16 @@ impl Principal {
         self.0.expires
     }
 
+    /// When its credential was issued, where that is known.
+    pub(super) fn issued_at(&self) -> Option<SystemTime> {
+        self.0.issued
+    }
+
+    /// What its credential brought along, for tickets.
+    pub(super) fn basis(&self) -> &Basis {
+        &self.0.basis
+    }
+
     /// What it may do.
     pub fn access(&self) -> &Access {
         &self.0.access
@@ -148,7 +196,8 @@ impl Principal {
     /// Whether its time is over now.
     pub fn is_over(&self) -> Option<Ended> {
         let revoked = |list: &watch::Receiver<Arc<RevocationList>>| {
-            list.borrow().revokes(&self.0.subject, &self.0.credential)
+            let (credential, issued) = (&self.0.credential, self.0.issued);
+            list.borrow().revokes(&self.0.subject, credential, issued)
         };
         if self.0.revocations.as_ref().is_some_and(revoked) {
             return Some(Ended::Revoked);

@@ -8,15 +8,17 @@ impl Resolver {
     /// What no single value can be blamed for.
     pub(super) fn cross_checks(&mut self, config: &Config) {
         let listen = &config.listen;
-        if !listen.address.ip().is_loopback() && !listen.insecure_no_auth {
+        let is_open = !listen.insecure_no_auth && !config.auth.is_on();
+        if !listen.address.ip().is_loopback() && is_open {
             self.problem(
                 "listen.address",
                 &format!("{}, which other machines can reach", listen.address),
                 "a loopback address, such as 127.0.0.1:5678",
-                "whoever reaches this port can run code in every paused task, and the relay does not authenticate anybody yet; \
-                 keep 127.0.0.1 and use `kubectl port-forward svc/ray-relay 5678`, or give --insecure-no-auth on a network that is closed to others",
+                "whoever reaches this port can run code in every paused task, and nobody is authenticated: give --auth-key (`ray-relay token keygen` makes one); \
+                 or keep 127.0.0.1 and use `kubectl port-forward svc/ray-relay 5678`; or give --insecure-no-auth on a network that is closed to others",
             );
         }
+        self.check_auth(config);
         if listen.silence >= listen.handshake_timeout {
             self.problem(
                 "listen.silence",

@@ -54,6 +54,8 @@ impl Resolver {
         );
         self.duration("listen", "drain_timeout", &mut listen.drain_timeout, DAY);
 
+        self.auth(&mut config.auth);
+
         let registry = &mut config.registry;
         let shortest_poll = Duration::from_millis(100);
         self.duration_from(

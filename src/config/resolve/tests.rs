@@ -141,7 +141,10 @@ fn every_scalar_key_can_be_given_in_the_environment() {
     let value = |key: &str| match key {
         "address" => "127.0.0.1:7000",
         "insecure_no_auth" | "locations" | "allow_terminate" | "metrics_open" => "true",
-        "max_connections" | "max_event_streams" => "7",
+        "max_connections" | "max_event_streams" | "throttle_after" => "7",
+        "keys" | "issuer" => "/a, /b",
+        "audience" | "policy_file" | "revocations_file" | "ticket_key_file" => "/c",
+        "max_token" => "9KiB",
         "max_frame" | "max_rewrite" => "2MiB",
         "max_handshake_frame" => "8KiB",
         "allowed_hosts" => "a.example.com, b",
@@ -314,7 +317,8 @@ fn other_machines_are_let_in_only_on_purpose() {
     let hint = problem.hint.unwrap();
     for word in [
         "run code",
-        "not authenticate",
+        "nobody is authenticated",
+        "--auth-key",
         "kubectl port-forward",
         "--insecure-no-auth",
     ] {
@@ -325,6 +329,23 @@ fn other_machines_are_let_in_only_on_purpose() {
         &[],
     );
     assert!(open.listen.address.ip().is_unspecified());
+    let mut given = given("[listen]\naddress = \"0.0.0.0:5678\"\n", &[]);
+    given.sources.flags.auth_key = vec!["/a,b.pub".to_owned(), "/c.pub".to_owned()];
+    let resolved = resolve(&given.sources).unwrap();
+    let keys: [std::path::PathBuf; 2] = ["/a,b.pub".into(), "/c.pub".into()];
+    assert_eq!(resolved.config.auth.keys, keys);
+    let shown = resolved.settings.iter().find(|s| s.key == "keys").unwrap();
+    assert_eq!(
+        (&*shown.value, &*shown.origin),
+        (r#"["/a,b.pub", "/c.pub"]"#, "--auth-key")
+    );
+}
+
+#[test]
+fn what_stands_in_the_place_of_a_key_file_is_not_shown() {
+    let problem = problem("[auth]\nkeys = \"hs256:c2VjcmV0c2VjcmV0\"\n");
+    assert_eq!(problem.key, "auth.keys");
+    assert!(!format!("{problem:?}").contains("c2VjcmV0"), "{problem:?}");
 }
 
 #[test]
@@ -341,6 +362,10 @@ fn values_have_to_fit_together() {
             "advertise.ports",
         ),
         ("[advertise]\nmode = \"host\"\n", "advertise.host"),
+        ("[auth]\nleeway = \"6m\"\n", "auth.leeway"),
+        ("[auth]\nissuer = \"x\"\n", "auth.issuer"),
+        ("[auth]\nthrottle_delay = \"2m\"\n", "auth.throttle_max"),
+        ("[auth]\naudience = \"ray-relay-ticket\"\n", "auth.audience"),
         (
             "[advertise]\nhost = \"debug.example.com\"\n",
             "advertise.host",

@@ -1,0 +1,115 @@
+//! What a credential brings along for deciding what its holder may do.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::policy::{Access, Narrowing, Pattern, Policy, Rule, Scope, Scopes};
+
+/// From a credential. Kept with the principal, because tickets carry it on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Basis {
+    /// Groups, for the policy file.
+    pub groups: Vec<String>,
+    /// What the credential itself is limited to. `None`: it says nothing about that.
+    pub limit: Option<Limit>,
+}
+
+/// The scopes and the narrowing of a credential.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Limit {
+    /// `None`: only narrowed; the policy file says what is allowed.
+    pub scopes: Option<Scopes>,
+    /// With which breakpoints.
+    pub narrowing: Narrowing,
+}
+
+impl Basis {
+    /// What `subject` may do. With a policy file: what it says, as far as the credential is not limited further.
+    /// Without: what the credential says, and nothing where it says nothing.
+    pub(crate) fn access(&self, subject: &str, policy: Option<&Policy>) -> Access {
+        match (policy, &self.limit) {
+            (Some(policy), None) => policy.access(subject, &self.groups),
+            (Some(policy), Some(limit)) => {
+                let all = Scope::ALL.into_iter().fold(Scopes::NONE, Scopes::with);
+                policy
+                    .access(subject, &self.groups)
+                    .limited(limit.scopes.unwrap_or(all), limit.narrowing.clone())
+            }
+            (
+                None,
+                Some(Limit {
+                    scopes: Some(scopes),
+                    narrowing,
+                }),
+            ) => Access::new(vec![Arc::new(Rule {
+                scopes: *scopes,
+                narrowing: narrowing.clone(),
+                ..Rule::default()
+            })]),
+            (None, _) => Access::new(Vec::new()),
+        }
+    }
+}
+
+/// As it is written into a ticket.
+#[derive(Serialize, Deserialize)]
+pub(super) struct WrittenBasis {
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    groups: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    limit: Option<WrittenLimit>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct WrittenLimit {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    scopes: Option<String>,
+    clusters: Vec<String>,
+    jobs: Vec<String>,
+    namespaces: Vec<String>,
+    tasks: Vec<String>,
+}
+
+impl From<&Basis> for WrittenBasis {
+    fn from(basis: &Basis) -> Self {
+        let written =
+            |patterns: &[Pattern]| patterns.iter().map(|p| p.as_str().to_owned()).collect();
+        Self {
+            groups: basis.groups.clone(),
+            limit: basis.limit.as_ref().map(|limit| WrittenLimit {
+                scopes: limit.scopes.map(|scopes| scopes.to_string()),
+                clusters: written(&limit.narrowing.clusters),
+                jobs: written(&limit.narrowing.jobs),
+                namespaces: written(&limit.narrowing.namespaces),
+                tasks: written(&limit.narrowing.tasks),
+            }),
+        }
+    }
+}
+
+impl WrittenBasis {
+    /// `None`: the scopes are of another version of the relay.
+    pub(super) fn read(self) -> Option<Basis> {
+        let read = |patterns: Vec<String>| patterns.into_iter().map(Pattern::new).collect();
+        let limit = match self.limit {
+            None => None,
+            Some(limit) => Some(Limit {
+                scopes: match limit.scopes {
+                    None => None,
+                    Some(words) => Some(words.parse().ok()?),
+                },
+                narrowing: Narrowing {
+                    clusters: read(limit.clusters),
+                    jobs: read(limit.jobs),
+                    namespaces: read(limit.namespaces),
+                    tasks: read(limit.tasks),
+                },
+            }),
+        };
+        Some(Basis {
+            groups: self.groups,
+            limit,
+        })
+    }
+}

@@ -1,0 +1,251 @@
+//! The inside of a token: what its claims have to be, and what they come to.
+//!
+//! Pure. Unknown claims are ignored; a known one of the wrong type refuses the token, so that no other reading of
+//! it is possible. Called after the signature was verified ([`super::verifier`]), and by `ray-relay token inspect`.
+
+use std::time::{Duration, SystemTime};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::basis::{Basis, Limit};
+use super::refusal::Refusal;
+use super::subject::is_presentable;
+use crate::policy::{Narrowing, Pattern, Scope, Scopes};
+
+/// Longest `sub`, `jti`, name of a group or pattern, in characters.
+pub(crate) const LONGEST_NAME: usize = 256;
+
+/// Most groups and most audiences in a token.
+const MOST_ENTRIES: usize = 512;
+
+/// Most patterns in one list of a narrowing.
+const MOST_PATTERNS: usize = 64;
+
+/// 9999-12-31: later times overflow what reads them.
+const LATEST: u64 = 253_402_300_799;
+
+/// What a relay asks of tokens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Expectations {
+    /// One of `aud` has to be this.
+    pub audience: String,
+    /// `iss` has to be one of these. Empty: it is not looked at, only its type.
+    pub issuers: Vec<String>,
+    /// By how much clocks may differ.
+    pub leeway: Duration,
+    /// From `iat` to `exp` at most.
+    pub max_lifetime: Option<Duration>,
+}
+
+/// The claims that are read, in whatever types they came.
+#[derive(Deserialize, Default)]
+pub(crate) struct RawClaims {
+    #[serde(default, deserialize_with = "present")]
+    sub: Option<Value>,
+    #[serde(default, deserialize_with = "present")]
+    jti: Option<Value>,
+    #[serde(default, deserialize_with = "present")]
+    exp: Option<Value>,
+    #[serde(default, deserialize_with = "present")]
+    nbf: Option<Value>,
+    #[serde(default, deserialize_with = "present")]
+    iat: Option<Value>,
+    #[serde(default, deserialize_with = "present")]
+    aud: Option<Value>,
+    #[serde(default, deserialize_with = "present")]
+    iss: Option<Value>,
+    #[serde(default, deserialize_with = "present")]
+    scope: Option<Value>,
+    #[serde(default, deserialize_with = "present")]
+    ray_relay: Option<Value>,
+    #[serde(default, deserialize_with = "present")]
+    groups: Option<Value>,
+}
+
+/// `null` is a value: a claim that says nothing is malformed, not absent.
+fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(from).map(Some)
+}
+
+/// Claims of the right types, whose times and audience nobody has looked at yet.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Claims {
+    /// `sub`.
+    pub subject: String,
+    /// `jti`.
+    pub id: Option<String>,
+    /// `exp`.
+    pub expires: SystemTime,
+    /// `nbf`.
+    pub not_before: Option<SystemTime>,
+    /// `iat`.
+    pub issued: Option<SystemTime>,
+    /// `aud`.
+    pub audience: Vec<String>,
+    /// `iss`.
+    pub issuer: Option<String>,
+    /// `groups`, and `scope` with `ray_relay`.
+    pub basis: Basis,
+}
+
+impl Claims {
+    /// Reads `raw`.
+    ///
+    /// # Errors
+    /// [`Refusal::Claim`], [`Refusal::Missing`].
+    pub(crate) fn read(raw: RawClaims) -> Result<Self, Refusal> {
+        let required = |claim: Option<Value>, name| claim.ok_or(Refusal::Missing(name));
+        let expires = date(&required(raw.exp, "exp")?, "exp")?;
+        let audience = texts(required(raw.aud, "aud")?, "aud")?;
+        let subject = text(required(raw.sub, "sub")?, "sub")?;
+        if !is_presentable(&subject) {
+            return Err(Refusal::Claim("sub"));
+        }
+        let id = raw.jti.map(|jti| text(jti, "jti")).transpose()?;
+        if id.as_ref().is_some_and(|id| !is_presentable(id)) {
+            return Err(Refusal::Claim("jti"));
+        }
+        let optional = |claim: Option<Value>, name| claim.map(|c| date(&c, name)).transpose();
+        Ok(Self {
+            subject,
+            id,
+            expires,
+            not_before: optional(raw.nbf, "nbf")?,
+            issued: optional(raw.iat, "iat")?,
+            audience,
+            issuer: raw.iss.map(|iss| text(iss, "iss")).transpose()?,
+            basis: Basis {
+                groups: raw
+                    .groups
+                    .map(|groups| texts(groups, "groups"))
+                    .transpose()?
+                    .unwrap_or_default(),
+                limit: limit(raw.scope, raw.ray_relay)?,
+            },
+        })
+    }
+
+    /// Compares them with what is expected `now`.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub fn check(&self, expected: &Expectations, now: SystemTime) -> Result<(), Refusal> {
+        if !self.audience.contains(&expected.audience) {
+            return Err(Refusal::Audience);
+        }
+        let known = |iss: &String| expected.issuers.contains(iss);
+        if !expected.issuers.is_empty() && !self.issuer.as_ref().is_some_and(known) {
+            return Err(Refusal::Issuer);
+        }
+        if self.expires + expected.leeway <= now {
+            return Err(Refusal::Expired);
+        }
+        let soon = now + expected.leeway;
+        // A time of issue in the future would outlive the revocation of all that the subject has now.
+        if self.not_before.is_some_and(|at| at > soon) || self.issued.is_some_and(|at| at > soon) {
+            return Err(Refusal::NotYet);
+        }
+        if let Some(longest) = expected.max_lifetime {
+            let issued = self.issued.ok_or(Refusal::Missing("iat"))?;
+            if self.expires.duration_since(issued).unwrap_or_default() > longest {
+                return Err(Refusal::Lifetime);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn limit(scope: Option<Value>, narrowing: Option<Value>) -> Result<Option<Limit>, Refusal> {
+    if scope.is_none() && narrowing.is_none() {
+        return Ok(None);
+    }
+    Ok(Some(Limit {
+        scopes: scope.map(scopes).transpose()?,
+        narrowing: narrowing
+            .map(read_narrowing)
+            .transpose()?
+            .unwrap_or_default(),
+    }))
+}
+
+/// The words that are scopes of the relay. Issuers put others beside them, which allow nothing here.
+fn scopes(claim: Value) -> Result<Scopes, Refusal> {
+    let Value::String(words) = claim else {
+        return Err(Refusal::Claim("scope"));
+    };
+    let known = words
+        .split([',', ' '])
+        .filter_map(|word| Scope::ALL.into_iter().find(|scope| scope.word() == word));
+    Ok(known.fold(Scopes::NONE, Scopes::with))
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct RawNarrowing {
+    clusters: Option<Vec<String>>,
+    jobs: Option<Vec<String>>,
+    namespaces: Option<Vec<String>>,
+    tasks: Option<Vec<String>>,
+}
+
+/// Everything in it counts: an unknown key, or a list that is empty and so would not narrow, refuses the token.
+fn read_narrowing(claim: Value) -> Result<Narrowing, Refusal> {
+    const WRONG: Refusal = Refusal::Claim("ray_relay");
+    if !claim.is_object() {
+        return Err(WRONG);
+    }
+    let raw: RawNarrowing = serde_json::from_value(claim).map_err(|_| WRONG)?;
+    let patterns = |list: Option<Vec<String>>| match list {
+        None => Ok(Vec::new()),
+        Some(list)
+            if (1..=MOST_PATTERNS).contains(&list.len())
+                && list.iter().all(|p| is_presentable(p)) =>
+        {
+            Ok(list.into_iter().map(Pattern::new).collect())
+        }
+        Some(_) => Err(WRONG),
+    };
+    Ok(Narrowing {
+        clusters: patterns(raw.clusters)?,
+        jobs: patterns(raw.jobs)?,
+        namespaces: patterns(raw.namespaces)?,
+        tasks: patterns(raw.tasks)?,
+    })
+}
+
+fn text(claim: Value, name: &'static str) -> Result<String, Refusal> {
+    match claim {
+        Value::String(text) if (1..=4 * LONGEST_NAME).contains(&text.len()) => Ok(text),
+        _ => Err(Refusal::Claim(name)),
+    }
+}
+
+/// A text or a list of texts.
+fn texts(claim: Value, name: &'static str) -> Result<Vec<String>, Refusal> {
+    match claim {
+        Value::Array(items) if items.len() <= MOST_ENTRIES => {
+            items.into_iter().map(|item| text(item, name)).collect()
+        }
+        Value::Array(_) => Err(Refusal::Claim(name)),
+        one => Ok(vec![text(one, name)?]),
+    }
+}
+
+/// A NumericDate (RFC 7519 section 2): seconds, perhaps with a fraction, which is cut off.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+fn date(claim: &Value, name: &'static str) -> Result<SystemTime, Refusal> {
+    let seconds = match claim {
+        Value::Number(number) => number.as_u64().or_else(|| {
+            let float = number.as_f64()?;
+            (float >= 0.0 && float <= LATEST as f64).then_some(float as u64)
+        }),
+        _ => None,
+    };
+    match seconds {
+        Some(seconds) if seconds <= LATEST => {
+            Ok(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
+        }
+        _ => Err(Refusal::Claim(name)),
+    }
+}

@@ -1,0 +1,127 @@
+//! The outside of a token: three parts, and a header that says how it is signed (RFC 7515, compact form).
+//!
+//! Pure, and reached by bytes that nobody has vouched for. What a header offers beyond `alg`, `kid` and `typ` (keys,
+//! addresses of keys) is never looked at; `crit` refuses the token, because nothing critical is understood here.
+
+use aws_lc_rs::digest::{SHA256, digest};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use zeroize::Zeroizing;
+
+use super::keys::Algorithm;
+use super::refusal::Refusal;
+
+/// `typ` of a ticket; a token never has it.
+pub(crate) const TICKET: &str = "ray-relay-ticket+jwt";
+
+/// Longest header, encoded. Some carry chains of certificates.
+const LONGEST_HEADER: usize = 4096;
+
+/// Longest name of a key.
+const LONGEST_KID: usize = 256;
+
+/// What `typ` may be in a token. Others are tokens for another purpose: logging out, proofs of possession, tickets.
+const KINDS: [&str; 3] = ["JWT", "at+jwt", "application/at+jwt"];
+
+/// A token taken apart, not verified.
+#[derive(Debug)]
+pub struct Jws<'a> {
+    /// What the header names.
+    pub algorithm: Algorithm,
+    /// The key that signed it, by its issuer's name for it.
+    pub kid: Option<String>,
+    kind: Option<String>,
+    signed: &'a str,
+    payload: &'a str,
+    signature: &'a str,
+}
+
+#[derive(Deserialize)]
+struct Header {
+    alg: String,
+    #[serde(default)]
+    kid: Option<String>,
+    #[serde(default)]
+    typ: Option<String>,
+    #[serde(default)]
+    crit: Option<IgnoredAny>,
+}
+
+impl<'a> Jws<'a> {
+    /// Takes `token` apart, which is at most `longest` bytes long.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub fn parse(token: &'a str, longest: usize) -> Result<Self, Refusal> {
+        if token.len() > longest {
+            return Err(Refusal::TooLong);
+        }
+        let (signed, signature) = token.rsplit_once('.').ok_or(Refusal::Malformed)?;
+        let (header, payload) = signed.split_once('.').ok_or(Refusal::Malformed)?;
+        if payload.contains('.') || header.len() > LONGEST_HEADER {
+            return Err(Refusal::Malformed);
+        }
+        let header: Header = object(header).ok_or(Refusal::Malformed)?;
+        if header.crit.is_some() {
+            return Err(Refusal::Critical);
+        }
+        if header.kid.as_ref().is_some_and(|k| k.len() > LONGEST_KID) {
+            return Err(Refusal::Malformed);
+        }
+        Ok(Self {
+            algorithm: Algorithm::named(&header.alg).ok_or(Refusal::Algorithm)?,
+            kid: header.kid,
+            kind: header.typ,
+            signed,
+            payload,
+            signature,
+        })
+    }
+
+    /// The bytes that are signed, and their signature in base64url.
+    pub fn to_verify(&self) -> (&'a [u8], &'a str) {
+        (self.signed.as_bytes(), self.signature)
+    }
+
+    /// Refuses what is signed for another purpose than access.
+    pub(crate) fn is_token(&self) -> Result<(), Refusal> {
+        let fits = |kind: &str| KINDS.iter().any(|known| known.eq_ignore_ascii_case(kind));
+        match &self.kind {
+            Some(kind) if !fits(kind) => Err(Refusal::Kind),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses what is no ticket.
+    pub(crate) fn is_ticket(&self) -> Result<(), Refusal> {
+        match &self.kind {
+            Some(kind) if kind == TICKET => Ok(()),
+            _ => Err(Refusal::Kind),
+        }
+    }
+
+    /// Reads the claims. Only after the signature was verified.
+    pub(crate) fn claims<T: for<'de> Deserialize<'de>>(&self) -> Result<T, Refusal> {
+        object(self.payload).ok_or(Refusal::Malformed)
+    }
+
+    /// A name for it where it has no `jti`: of what is signed, because a signature may have several spellings.
+    pub fn derived_id(&self) -> String {
+        let hash = digest(&SHA256, self.signed.as_bytes());
+        hash.as_ref()[..16]
+            .iter()
+            .fold("sha256-".to_owned(), |id, byte| id + &format!("{byte:02x}"))
+    }
+}
+
+/// A JSON object in base64url. Names that are read must not be there twice.
+fn object<T: for<'de> Deserialize<'de>>(encoded: &str) -> Option<T> {
+    let text = Zeroizing::new(URL_SAFE_NO_PAD.decode(encoded).ok()?);
+    // Serde would take an array for the fields in their order.
+    if !text.trim_ascii_start().starts_with(b"{") {
+        return None;
+    }
+    serde_json::from_slice(&text).ok()
+}

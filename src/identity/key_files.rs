@@ -1,0 +1,131 @@
+//! The keys in files: read at start, and again when a file changes.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tracing::{error, info};
+
+use super::keys::{Algorithm, KeyError, KeyRing, KeysUnavailable, VerificationKey, fitting};
+use super::watched::WatchedFile;
+
+/// Longest key file: 8192 bits of RSA take 1.5 KiB.
+pub(crate) const LONGEST_KEY_FILE: u64 = 64 * 1024;
+
+/// Why a key file cannot be used. Nothing of its content is in here.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyFileError {
+    /// The system says no.
+    #[error("cannot read the key file {}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// No key in it.
+    #[error("{}: {source}", path.display())]
+    Key {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: KeyError,
+    },
+}
+
+/// A key for each of some files.
+pub struct KeyFiles {
+    files: Mutex<Vec<WatchedFile>>,
+    /// In the order of the files.
+    keys: RwLock<Vec<Arc<VerificationKey>>>,
+}
+
+impl KeyFiles {
+    /// Reads all of `paths`.
+    ///
+    /// # Errors
+    /// All [`KeyFileError`]s.
+    pub fn open(paths: &[PathBuf]) -> Result<Self, Vec<KeyFileError>> {
+        let (mut files, mut keys, mut errors) = (Vec::new(), Vec::new(), Vec::new());
+        for path in paths {
+            let mut file = WatchedFile::new(path.clone(), LONGEST_KEY_FILE);
+            match read(&mut file) {
+                Ok(Some(key)) => keys.push(Arc::new(key)),
+                Ok(None) => {}
+                Err(error) => errors.push(error),
+            }
+            files.push(file);
+        }
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        Ok(Self {
+            files: Mutex::new(files),
+            keys: RwLock::new(keys),
+        })
+    }
+
+    /// How many keys there are.
+    pub fn len(&self) -> usize {
+        self.keys
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .len()
+    }
+
+    /// There are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Reads what has changed. A file that holds no key any more leaves the old one in force: half a file is no reason
+    /// to lock everybody out. Blocks for as long as the file system does.
+    pub(super) fn reload(&self) {
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        for (index, file) in files.iter_mut().enumerate() {
+            let was_there = file.has_been_read();
+            match read(file) {
+                Ok(None) => {}
+                Ok(Some(key)) => {
+                    info!(file = %file.path().display(), algorithm = %key.algorithm(), "the key was read again");
+                    let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+                    keys[index] = Arc::new(key);
+                }
+                // A missing file is missing at each look; once is enough to say so.
+                Err(KeyFileError::Io { .. }) if !was_there => {}
+                Err(why) => {
+                    error!(%why, file = %file.path().display(), "a key file cannot be used any more; its old key stays in force until the file is mended");
+                }
+            }
+        }
+    }
+}
+
+/// `None`: as it was.
+fn read(file: &mut WatchedFile) -> Result<Option<VerificationKey>, KeyFileError> {
+    let text = file.read_if_changed().map_err(|source| KeyFileError::Io {
+        path: file.path().to_owned(),
+        source,
+    })?;
+    let parse = |text: &str, path: &Path| {
+        VerificationKey::from_file(text).map_err(|source| KeyFileError::Key {
+            path: path.to_owned(),
+            source,
+        })
+    };
+    text.map(|text| parse(&text, file.path())).transpose()
+}
+
+impl KeyRing for KeyFiles {
+    fn candidates<'a>(
+        &'a self,
+        kid: Option<&'a str>,
+        algorithm: Algorithm,
+    ) -> BoxFuture<'a, Result<Vec<Arc<VerificationKey>>, KeysUnavailable>> {
+        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        let fitting = fitting(&keys, kid, algorithm, true);
+        std::future::ready(Ok(fitting)).boxed()
+    }
+}

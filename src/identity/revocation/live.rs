@@ -1,0 +1,139 @@
+//! The revocations that hold now: those of the file, and those that this process was told and could not write there.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use tokio::sync::watch;
+use tracing::{error, info};
+
+use super::file::{RevocationFile, RevocationFileError, append};
+use super::{Full, Revocation, RevocationList};
+
+/// Where a revocation is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    /// In `auth.revocations_file`: it holds for every relay that reads it.
+    File,
+    /// Here: it holds for this relay until it ends, because there is no `auth.revocations_file`.
+    Memory,
+}
+
+/// A revocation that does not last.
+#[derive(Debug, thiserror::Error)]
+pub enum RevokeError {
+    /// It could not be written.
+    #[error(
+        "it holds for this relay until it ends, and for no other, because it could not be written: {0}"
+    )]
+    NotWritten(RevocationFileError),
+    /// There is no room.
+    #[error(transparent)]
+    Full(#[from] Full),
+    /// There are no credentials.
+    #[error("this relay authenticates nobody, so there is nothing to revoke")]
+    Open,
+    /// Blocking work was cancelled: the process ends.
+    #[error("the relay is ending; try again at another replica")]
+    Ending,
+}
+
+/// The list that principals watch.
+pub(in crate::identity) struct LiveRevocations {
+    path: Option<PathBuf>,
+    state: Mutex<State>,
+    sender: watch::Sender<Arc<RevocationList>>,
+}
+
+struct State {
+    file: Option<RevocationFile>,
+    from_file: RevocationList,
+    told: RevocationList,
+}
+
+impl LiveRevocations {
+    /// Reads the file at `path`, if there is one.
+    ///
+    /// # Errors
+    /// What is wrong with it: with a list that is not whole the relay does not start.
+    pub(in crate::identity) fn open(
+        path: Option<&Path>,
+        now: SystemTime,
+    ) -> Result<Self, RevocationFileError> {
+        let mut file = path.map(|path| RevocationFile::new(path.to_owned()));
+        let from_file = match file.as_mut().and_then(|file| file.poll(now)) {
+            Some((_, Some(error))) => return Err(error),
+            Some((list, None)) => list,
+            None => RevocationList::default(),
+        };
+        Ok(Self {
+            path: path.map(Path::to_owned),
+            sender: watch::Sender::new(Arc::new(from_file.clone())),
+            state: Mutex::new(State {
+                file,
+                from_file,
+                told: RevocationList::default(),
+            }),
+        })
+    }
+
+    /// For a principal.
+    pub(in crate::identity) fn watch(&self) -> watch::Receiver<Arc<RevocationList>> {
+        self.sender.subscribe()
+    }
+
+    /// Looks at the file. Blocks for as long as the file system does.
+    pub(in crate::identity) fn poll(&self, now: SystemTime) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((mut list, wrong)) = state.file.as_mut().and_then(|file| file.poll(now)) else {
+            return;
+        };
+        if let Some(why) = wrong {
+            error!(%why, "the list of revocations cannot be read; what was revoked before stays revoked, but new revocations may be missing");
+            list.extend(&state.from_file);
+        }
+        if list != state.from_file {
+            info!(
+                revocations = list.len(),
+                "the list of revocations has changed"
+            );
+            state.from_file = list;
+            self.publish(&state);
+        }
+    }
+
+    /// Revokes. It holds, with [`RevokeError::NotWritten`] too, when this returns.
+    ///
+    /// # Errors
+    /// [`RevokeError`].
+    pub(in crate::identity) async fn revoke(
+        self: &Arc<Self>,
+        revocation: Revocation,
+    ) -> Result<Kept, RevokeError> {
+        let this = self.clone();
+        let revoked = tokio::task::spawn_blocking(move || this.revoke_blocking(&revocation));
+        revoked.await.map_err(|_| RevokeError::Ending)?
+    }
+
+    fn revoke_blocking(&self, revocation: &Revocation) -> Result<Kept, RevokeError> {
+        // First what takes effect, then what makes it last.
+        {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            state.told.add(revocation.clone())?;
+            self.publish(&state);
+        }
+        match &self.path {
+            None => Ok(Kept::Memory),
+            Some(path) => match append(path, revocation) {
+                Ok(()) => Ok(Kept::File),
+                Err(error) => Err(RevokeError::NotWritten(error)),
+            },
+        }
+    }
+
+    fn publish(&self, state: &State) {
+        let mut list = state.from_file.clone();
+        list.extend(&state.told);
+        self.sender.send_replace(Arc::new(list));
+    }
+}

@@ -1,0 +1,142 @@
+#![allow(clippy::unwrap_used)]
+
+use std::io::Write;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn at(seconds: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(seconds)
+}
+
+fn token(id: &str) -> Credential {
+    Credential::Token { id: id.to_owned() }
+}
+
+fn subject(name: &str, when: u64) -> Revocation {
+    Revocation {
+        what: Revoked::Subject {
+            subject: name.to_owned(),
+            at: at(when),
+        },
+        until: None,
+    }
+}
+
+fn credential(id: &str, until: Option<u64>) -> Revocation {
+    Revocation {
+        what: Revoked::Credential(id.to_owned()),
+        until: until.map(at),
+    }
+}
+
+#[test]
+fn a_subject_is_revoked_with_all_that_it_has_and_not_with_what_it_gets_later() {
+    let mut list = RevocationList::default();
+    list.add(subject("ada", 100)).unwrap();
+    list.add(subject("ada", 50)).unwrap();
+    for (issued, revoked) in [
+        (Some(99), true),
+        (Some(100), true),
+        (Some(101), false),
+        (None, true),
+    ] {
+        assert_eq!(
+            list.revokes("ada", &token("x"), issued.map(at)),
+            revoked,
+            "{issued:?}"
+        );
+    }
+    assert!(!list.revokes("bob", &token("x"), None));
+}
+
+#[test]
+fn a_file_is_read_when_it_changes_and_lines_of_the_past_are_left_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("revoked");
+    let mut file = RevocationFile::new(path.clone());
+    let now = at(1000);
+    assert!(file.poll(now).is_none(), "none is an empty list");
+    append(&path, &credential("one", None)).unwrap();
+    append(&path, &credential("old", Some(999))).unwrap();
+    append(&path, &subject("ada", 5)).unwrap();
+    let (list, wrong) = file.poll(now).unwrap();
+    assert!(wrong.is_none());
+    assert_eq!(list.len(), 2);
+    assert!(list.revokes("-", &token("one"), None));
+    assert!(!list.revokes("-", &token("old"), None));
+    assert!(file.poll(now).is_none(), "nothing new");
+    std::fs::remove_file(&path).unwrap();
+    let (list, wrong) = file.poll(now).unwrap();
+    assert!(list.is_empty() && wrong.is_some());
+    assert!(file.poll(now).is_none(), "said once");
+}
+
+#[test]
+fn a_line_that_is_none_is_said_and_the_others_hold() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("revoked");
+    std::fs::write(&path, "# by hand\n\n{\"jti\": \"one\"}\n{\"jit\": \"two\"}\n{\"jti\": \"three\", \"note\": \"lost\"}").unwrap();
+    let mut file = RevocationFile::new(path.clone());
+    let (list, wrong) = file.poll(at(0)).unwrap();
+    assert_eq!(list.len(), 2);
+    assert!(wrong.unwrap().to_string().contains("line 4"));
+    // The last line had no end, and is not to swallow the next.
+    append(&path, &credential("four", None)).unwrap();
+    assert_eq!(file.poll(at(0)).unwrap().0.len(), 3);
+}
+
+#[test]
+fn appending_at_the_same_time_loses_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("revoked");
+    std::thread::scope(|scope| {
+        for writer in 0..8 {
+            let path = &path;
+            scope.spawn(move || {
+                for i in 0..20 {
+                    append(path, &credential(&format!("{writer}-{i}"), None)).unwrap();
+                }
+            });
+        }
+    });
+    let (list, wrong) = RevocationFile::new(path).poll(at(0)).unwrap();
+    assert!(wrong.is_none());
+    assert_eq!(list.len(), 160);
+}
+
+#[test]
+fn a_list_is_bounded() {
+    let mut list = RevocationList::default();
+    for i in 0..MOST {
+        list.add(credential(&i.to_string(), None)).unwrap();
+    }
+    assert_eq!(list.add(credential("more", None)), Err(Full));
+    assert_eq!(list.add(credential("0", None)), Ok(()), "known already");
+}
+
+#[test]
+fn too_long_a_file_is_not_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("revoked");
+    let mut file = std::fs::File::create(&path).unwrap();
+    file.write_all(b"{}").unwrap();
+    file.set_len(33 << 20).unwrap();
+    let (list, wrong) = RevocationFile::new(path).poll(at(0)).unwrap();
+    assert!(list.is_empty() && wrong.is_some());
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read_back(name in "[a-z@./: \"\\\\é]{1,20}", when in 0u64..4_000_000_000, until in proptest::option::of(0u64..4_000_000_000)) {
+        let name = name.trim().to_owned();
+        prop_assume!(!name.is_empty());
+        for what in [Revoked::Credential(name.clone()), Revoked::Subject { subject: name, at: at(when) }] {
+            let revocation = Revocation { what, until: until.map(at) };
+            let line = revocation.to_line();
+            prop_assert!(!line.contains('\n'));
+            prop_assert_eq!(Revocation::from_line(&line), Some(revocation));
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! From the text of a token to what is known of its holder.
+//!
+//! Order: the size, the header, a signature by a key of the header's algorithm, and only then the claims. A token that
+//! fits no key costs a signature all the same, so that time does not tell which keys there are.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::claims::{Claims, Expectations, RawClaims};
+use super::jws::Jws;
+use super::keys::{Algorithm, KeyError, KeyRing, VerificationKey};
+use super::principal::{Credential, Recognised};
+use super::refusal::Refusal;
+use super::secret::Secret;
+
+/// x of RFC 8037 appendix A.2. Signatures by it are never accepted.
+const DECOY: [u8; 32] = [
+    0xd7, 0x5a, 0x98, 0x01, 0x82, 0xb1, 0x0a, 0xb7, 0xd5, 0x4b, 0xfe, 0xd3, 0xc9, 0x64, 0x07, 0x3a,
+    0x0e, 0xe1, 0x72, 0xf3, 0xda, 0xa6, 0x23, 0x25, 0xaf, 0x02, 0x1a, 0x68, 0xf7, 0x07, 0x51, 0x1a,
+];
+
+/// As long as a signature of Ed25519.
+const DECOY_SIGNATURE: &str =
+    "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+
+/// Why there is no principal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// It is wrong.
+    Refused(Refusal),
+    /// No key here has signed it: somebody else may know it.
+    Foreign(Refusal),
+    /// The keys cannot be had.
+    Unavailable(String),
+}
+
+/// Verifies tokens.
+pub(super) struct Verifier {
+    expected: Expectations,
+    longest: usize,
+    rings: Vec<Arc<dyn KeyRing>>,
+    decoy: VerificationKey,
+}
+
+impl Verifier {
+    pub(super) fn new(
+        expected: Expectations,
+        longest: usize,
+        rings: Vec<Arc<dyn KeyRing>>,
+    ) -> Result<Self, KeyError> {
+        Ok(Self {
+            expected,
+            longest,
+            rings,
+            decoy: VerificationKey::from_ed25519(&DECOY)?,
+        })
+    }
+
+    /// Who holds `token`, at `now`.
+    pub(super) async fn verify(
+        &self,
+        token: &Secret,
+        now: SystemTime,
+    ) -> Result<Recognised, Failure> {
+        let token = token.expose();
+        let jws = Jws::parse(token, self.longest).map_err(|refusal| {
+            // What is too long is not looked at.
+            if refusal != Refusal::TooLong {
+                self.waste(token);
+            }
+            Failure::Foreign(refusal)
+        })?;
+        self.signature(&jws).await?;
+        self.claims(&jws, now).map_err(Failure::Refused)
+    }
+
+    async fn signature(&self, jws: &Jws<'_>) -> Result<(), Failure> {
+        let (message, signature) = jws.to_verify();
+        let (mut tried, mut trouble) = (false, None);
+        for ring in &self.rings {
+            match ring.candidates(jws.kid.as_deref(), jws.algorithm).await {
+                Ok(keys) => {
+                    for key in keys.iter().filter(|key| key.algorithm() == jws.algorithm) {
+                        tried = true;
+                        if key.verifies(message, signature) {
+                            return Ok(());
+                        }
+                    }
+                }
+                Err(error) => trouble = Some(error.to_string()),
+            }
+        }
+        if !tried {
+            self.decoy.verifies(message, DECOY_SIGNATURE);
+        }
+        Err(match (trouble, tried) {
+            (Some(trouble), _) => Failure::Unavailable(trouble),
+            (None, true) => Failure::Foreign(Refusal::Signature),
+            (None, false) => Failure::Foreign(Refusal::Key),
+        })
+    }
+
+    fn claims(&self, jws: &Jws<'_>, now: SystemTime) -> Result<Recognised, Refusal> {
+        jws.is_token()?;
+        let claims = Claims::read(jws.claims::<RawClaims>()?)?;
+        claims.check(&self.expected, now)?;
+        let id = claims.id.unwrap_or_else(|| jws.derived_id());
+        Ok(Recognised {
+            subject: claims.subject,
+            credential: Credential::Token { id },
+            expires: Some(claims.expires + self.expected.leeway),
+            issued: claims.issued,
+            basis: claims.basis,
+        })
+    }
+
+    fn waste(&self, message: &str) {
+        debug_assert_eq!(self.decoy.algorithm(), Algorithm::EdDsa);
+        self.decoy.verifies(message.as_bytes(), DECOY_SIGNATURE);
+    }
+}
