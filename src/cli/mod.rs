@@ -15,6 +15,7 @@ mod relay_url;
 mod serve;
 mod sse;
 mod terminal;
+mod token;
 
 use std::path::PathBuf;
 
@@ -23,6 +24,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use error::{Error, answer, report};
 pub use launch_config::Editor;
 pub use relay_url::RelayUrl;
+pub use token::{TokenArgs, TokenError};
 
 use crate::config::Flags;
 
@@ -39,6 +41,8 @@ Start:
 Environment:
   RAY_RELAY_CONFIG              configuration file of serve and check-config
   RAY_RELAY_RAY_ADDRESS         Ray heads, separated by commas, each URL or NAME=URL
+  RAY_RELAY_AUTH_REVOCATIONS_FILE
+                                where `token revoke` writes and serve reads
   RAY_RELAY_<SECTION>_<KEY>     any other key of the configuration, e.g. RAY_RELAY_LISTEN_ADDRESS
   RAY_RELAY_URL                 the relay that list and launch-config talk to
   RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH
@@ -85,6 +89,9 @@ pub enum Command {
     /// Start a small real Ray cluster with tasks at breakpoints, and the relay in front of it
     #[command(after_help = demo::AFTER_HELP)]
     Demo(crate::demo::Args),
+    /// Make keys and tokens, show and revoke tokens
+    #[command(after_help = token::AFTER_HELP)]
+    Token(TokenArgs),
     /// Print a completion script for a shell
     #[command(after_help = completions::AFTER_HELP)]
     Completions(CompletionsArgs),
@@ -241,6 +248,7 @@ pub async fn run(cli: Cli) -> Result<(), Error> {
         Command::List(args) => list::run(args).await,
         Command::LaunchConfig(args) => launch_config::run(&args),
         Command::Demo(args) => demo::run(args).await,
+        Command::Token(args) => token::run(args),
         Command::Completions(args) => completions::run(&args),
     }
 }
