@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 
 #[path = "cli/support.rs"]
 mod support;
+#[path = "cli/token.rs"]
+mod token;
 use support::{
     answer_one, err, event, http, interrupt, list, out, ray_relay, read_until, row, run, serve,
     stream, terminal,
@@ -62,6 +64,28 @@ fn every_command_explains_itself() {
             &["pycharm", "--breakpoint", "rayRelay"],
         ),
         (&["completions", "--help"], &["bash", "zsh", "fish"]),
+        (
+            &["token", "--help"],
+            &[
+                "token keygen",
+                "--auth-key",
+                "token mint",
+                "token revoke",
+                "dashboard:read",
+            ],
+        ),
+        (
+            &["token", "mint", "--help"],
+            &["--sub", "--scope", "--ttl", "--job", "--by-policy"],
+        ),
+        (
+            &["token", "inspect", "--help"],
+            &["Exit code", "standard input"],
+        ),
+        (
+            &["token", "revoke", "--help"],
+            &["auth.revocations_file", "--jti"],
+        ),
     ] {
         let output = run(command);
         assert_eq!(output.status.code(), Some(0), "{output:?}");

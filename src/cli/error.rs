@@ -25,6 +25,9 @@ pub enum Error {
     /// The demo could not be shown.
     #[error(transparent)]
     Demo(#[from] crate::demo::Error),
+    /// A key or token.
+    #[error(transparent)]
+    Token(#[from] super::token::TokenError),
     /// Nothing could be logged.
     #[error(transparent)]
     Logging(#[from] LoggingError),
@@ -40,7 +43,12 @@ impl Error {
             Self::Config(_) | Self::ConfigReported => 78,
             Self::Relay(error) if error.is_unreachable() => 69,
             Self::Relay(error) if error.is_not_permitted() => 77,
-            Self::Relay(_) | Self::App(_) | Self::Demo(_) | Self::Logging(_) | Self::Output(_) => 1,
+            Self::Relay(_)
+            | Self::App(_)
+            | Self::Demo(_)
+            | Self::Token(_)
+            | Self::Logging(_)
+            | Self::Output(_) => 1,
         }
     }
 
@@ -49,7 +57,7 @@ impl Error {
         match self {
             Self::Config(_) => Some("every key is explained in config/example.toml; `ray-relay check-config` checks without starting".to_owned()),
             Self::Relay(error) => error.hint(),
-            Self::ConfigReported | Self::App(_) | Self::Demo(_) | Self::Logging(_) | Self::Output(_) => None,
+            Self::ConfigReported | Self::App(_) | Self::Demo(_) | Self::Token(_) | Self::Logging(_) | Self::Output(_) => None,
         }
     }
 }

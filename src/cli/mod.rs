@@ -16,6 +16,7 @@ mod relay_url;
 mod serve;
 mod sse;
 mod terminal;
+mod token;
 
 use std::path::PathBuf;
 
@@ -23,8 +24,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use error::{Error, answer, report};
 pub use launch_config::Editor;
-pub use relay_token::TokenArgs;
+pub use relay_token::RelayTokenArgs;
 pub use relay_url::RelayUrl;
+pub use token::{TokenArgs, TokenError};
 
 use crate::config::Flags;
 
@@ -41,6 +43,8 @@ Start:
 Environment:
   RAY_RELAY_CONFIG              configuration file of serve and check-config
   RAY_RELAY_RAY_ADDRESS         Ray heads, separated by commas, each URL or NAME=URL
+  RAY_RELAY_AUTH_REVOCATIONS_FILE
+                                where `token revoke` writes and serve reads
   RAY_RELAY_<SECTION>_<KEY>     any other key of the configuration, e.g. RAY_RELAY_LISTEN_ADDRESS
   RAY_RELAY_URL                 the relay that list and launch-config talk to
   RAY_RELAY_TOKEN               the token for it, where it wants one; --token-file goes before
@@ -89,6 +93,9 @@ pub enum Command {
     /// Start a small real Ray cluster with tasks at breakpoints, and the relay in front of it
     #[command(after_help = demo::AFTER_HELP)]
     Demo(crate::demo::Args),
+    /// Make keys and tokens, show and revoke tokens
+    #[command(after_help = token::AFTER_HELP)]
+    Token(TokenArgs),
     /// Print a completion script for a shell
     #[command(after_help = completions::AFTER_HELP)]
     Completions(CompletionsArgs),
@@ -198,7 +205,7 @@ pub struct RelayArgs {
     pub relay: RelayUrl,
     /// What to show it.
     #[command(flatten)]
-    pub token: TokenArgs,
+    pub token: RelayTokenArgs,
 }
 
 /// `list`
@@ -251,6 +258,7 @@ pub async fn run(cli: Cli) -> Result<(), Error> {
         Command::List(args) => list::run(args).await,
         Command::LaunchConfig(args) => launch_config::run(&args),
         Command::Demo(args) => demo::run(args).await,
+        Command::Token(args) => token::run(args),
         Command::Completions(args) => completions::run(&args),
     }
 }

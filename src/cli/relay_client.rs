@@ -19,7 +19,7 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use super::RelayArgs;
-use super::relay_token::{TokenArgs, TokenError};
+use super::relay_token::{RelayTokenArgs, RelayTokenError};
 use super::relay_url::RelayUrl;
 use super::terminal::clean;
 
@@ -75,7 +75,7 @@ pub enum RelayError {
     },
     /// There is no token to send.
     #[error(transparent)]
-    Token(#[from] TokenError),
+    Token(#[from] RelayTokenError),
     /// The relay's own refusal.
     #[error("the relay at {relay} answers {status}: {message}")]
     Refused {
@@ -133,7 +133,7 @@ impl RelayError {
 pub(super) struct RelayClient {
     http: Client<HttpsConnector<HttpConnector>, Empty<Bytes>>,
     relay: RelayUrl,
-    token: TokenArgs,
+    token: RelayTokenArgs,
 }
 
 impl RelayClient {

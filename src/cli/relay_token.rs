@@ -24,7 +24,7 @@ const LONGEST_FILE: u64 = 64 << 10;
 
 /// Which token, and where it may go.
 #[derive(Debug, Clone, Default, Args)]
-pub struct TokenArgs {
+pub struct RelayTokenArgs {
     /// File with the token for a relay that wants one [env: RAY_RELAY_TOKEN, the token itself]
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub token_file: Option<PathBuf>,
@@ -35,7 +35,7 @@ pub struct TokenArgs {
 
 /// Why there is no token to send.
 #[derive(Debug, thiserror::Error)]
-pub enum TokenError {
+pub enum RelayTokenError {
     /// The file cannot be read.
     #[error("cannot read the token in {file}: {cause}")]
     Unreadable {
@@ -54,38 +54,38 @@ pub enum TokenError {
     InClear(String),
 }
 
-impl TokenArgs {
+impl RelayTokenArgs {
     /// `Authorization` for a request to `relay`; `None` where no token is given.
     pub(super) fn authorization(
         &self,
         relay: &RelayUrl,
-    ) -> Result<Option<HeaderValue>, TokenError> {
+    ) -> Result<Option<HeaderValue>, RelayTokenError> {
         let (text, place) = match &self.token_file {
             Some(path) => {
                 let file = clean(&path.display().to_string()).into_owned();
                 match read(path) {
                     Ok(text) => (text, file),
-                    Err(cause) => return Err(TokenError::Unreadable { file, cause }),
+                    Err(cause) => return Err(RelayTokenError::Unreadable { file, cause }),
                 }
             }
             None => match std::env::var(VARIABLE).map(Zeroizing::new) {
                 Ok(text) if !text.trim().is_empty() => (text, VARIABLE.to_owned()),
                 Ok(_) | Err(std::env::VarError::NotPresent) => return Ok(None),
                 Err(std::env::VarError::NotUnicode(_)) => {
-                    return Err(TokenError::Malformed(VARIABLE.to_owned()));
+                    return Err(RelayTokenError::Malformed(VARIABLE.to_owned()));
                 }
             },
         };
         let token = text.trim();
         if token.is_empty() || !token.bytes().all(|b| b.is_ascii_graphic()) {
-            return Err(TokenError::Malformed(place));
+            return Err(RelayTokenError::Malformed(place));
         }
         if !(relay.is_https() || is_this_machine(relay.host()) || self.insecure_send_token) {
-            return Err(TokenError::InClear(relay.to_string()));
+            return Err(RelayTokenError::InClear(relay.to_string()));
         }
         let header = Zeroizing::new(format!("Bearer {token}"));
         let Ok(mut header) = HeaderValue::from_str(&header) else {
-            return Err(TokenError::Malformed(place));
+            return Err(RelayTokenError::Malformed(place));
         };
         header.set_sensitive(true);
         Ok(Some(header))
@@ -115,11 +115,11 @@ fn is_this_machine(host: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn sent(file: &[u8], relay: &str, insecure: bool) -> Result<String, TokenError> {
+    fn sent(file: &[u8], relay: &str, insecure: bool) -> Result<String, RelayTokenError> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("token");
         std::fs::write(&path, file).unwrap();
-        let args = TokenArgs {
+        let args = RelayTokenArgs {
             token_file: Some(path),
             insecure_send_token: insecure,
         };
@@ -154,7 +154,7 @@ mod tests {
             "http://[fd88::1]",
         ] {
             let refused = sent(b"abc", relay, false).unwrap_err();
-            assert!(matches!(refused, TokenError::InClear(_)), "{relay}");
+            assert!(matches!(refused, RelayTokenError::InClear(_)), "{relay}");
             assert!(!refused.to_string().contains("abc"));
             assert!(sent(b"abc", relay, true).is_ok());
         }
@@ -164,7 +164,7 @@ mod tests {
     fn what_is_no_token_is_not_sent_and_not_shown() {
         for file in [&b""[..], b" \n", b"a b", b"a\nb", "ä".as_bytes()] {
             let refused = sent(file, "http://localhost", false).unwrap_err();
-            assert!(matches!(refused, TokenError::Malformed(_)), "{file:?}");
+            assert!(matches!(refused, RelayTokenError::Malformed(_)), "{file:?}");
         }
         let long = vec![b'a'; 70_000];
         assert!(sent(&long, "http://localhost", false).is_err());
