@@ -1,7 +1,7 @@
 //! The binary as people run it: help, mistakes, exit codes, and `list` against a small relay.
 #![allow(clippy::unwrap_used)]
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::process::Stdio;
 
@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 
 #[path = "cli/support.rs"]
 mod support;
+#[path = "cli/token.rs"]
+mod token;
 use support::{
     answer_one, err, event, http, interrupt, list, out, ray_relay, read_until, row, run, serve,
     stream, terminal,
@@ -47,13 +49,43 @@ fn every_command_explains_itself() {
         (&["check-config", "--help"], &["--config", "78"]),
         (
             &["list", "--help"],
-            &["--watch", "--json", "RAY_RELAY_URL", "69"],
+            &[
+                "--watch",
+                "--json",
+                "RAY_RELAY_URL",
+                "69",
+                "77",
+                "--token-file",
+                "RAY_RELAY_TOKEN",
+            ],
         ),
         (
             &["launch-config", "--help"],
             &["pycharm", "--breakpoint", "rayRelay"],
         ),
         (&["completions", "--help"], &["bash", "zsh", "fish"]),
+        (
+            &["token", "--help"],
+            &[
+                "token keygen",
+                "--auth-key",
+                "token mint",
+                "token revoke",
+                "dashboard:read",
+            ],
+        ),
+        (
+            &["token", "mint", "--help"],
+            &["--sub", "--scope", "--ttl", "--job", "--by-policy"],
+        ),
+        (
+            &["token", "inspect", "--help"],
+            &["Exit code", "standard input"],
+        ),
+        (
+            &["token", "revoke", "--help"],
+            &["auth.revocations_file", "--jti"],
+        ),
     ] {
         let output = run(command);
         assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -189,6 +221,48 @@ fn launch_configurations_follow_the_relay() {
 }
 
 #[test]
+fn check_config_says_what_a_policy_comes_to() {
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/config/policy.example.toml");
+    let output = run(&["check-config", "--policy", example]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let text = out(&output);
+    assert!(text.contains("is right, and has 4 rules:\n#   "), "{text}");
+    assert!(
+        text.contains(": group \"ml-team\" may view, debug; jobs "),
+        "{text}"
+    );
+    let output = run(&["check-config", "--json", "--policy", example]);
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(told["policy"]["rules"][0]["subjects"], json!(["*"]));
+    assert!(told["settings"].is_array());
+
+    let dir = tempfile::tempdir().unwrap();
+    let wrong = dir.path().join("policy.toml");
+    let rule = "[[rule]]\nsubjects = [\"a\"]\nscope = [\"list\"]\nclusters = [\"prod\"]\n";
+    std::fs::write(&wrong, rule).unwrap();
+    let wrong = wrong.to_str().unwrap();
+    let output = run(&["check-config", "--policy", wrong, "--listen", "nowhere"]);
+    assert_eq!(output.status.code(), Some(78), "{output:?}");
+    let text = err(&output);
+    assert!(
+        text.contains("has 3 problems") && text.contains("did you mean `scopes`?"),
+        "{text}"
+    );
+    std::fs::write(wrong, rule.replace("scope ", "scopes ")).unwrap();
+    let output = run(&["check-config", "--policy", wrong]);
+    assert!(
+        out(&output).contains("no cluster is called \"prod\""),
+        "{output:?}"
+    );
+    std::fs::write(wrong, "").unwrap();
+    let output = run(&["check-config", "--policy", wrong]);
+    assert!(
+        out(&output).contains("nobody may do anything"),
+        "{output:?}"
+    );
+}
+
+#[test]
 fn a_relay_that_is_not_there_is_exit_code_69() {
     // Bound and closed again: nobody else is given this port at once.
     let address = TcpListener::bind("127.0.0.1:0")
@@ -213,6 +287,97 @@ fn a_relay_that_is_not_there_is_exit_code_69() {
             assert!(text.lines().nth(1).unwrap().contains(word), "{text}");
         }
     }
+}
+
+#[test]
+fn a_relay_that_wants_another_token_is_exit_code_77() {
+    for (status, sentence, hint) in [
+        (
+            "401 Unauthorized",
+            "this relay wants a token",
+            "--token-file",
+        ),
+        ("403 Forbidden", "it needs the permission `list`", ""),
+    ] {
+        for extra in [&[][..], &["--watch"]] {
+            let body = json!({ "error": sentence }).to_string();
+            let (url, served) = serve(vec![http(status, "application/json", &body)]);
+            let output = run(&[&["list", "--relay", &url], extra].concat());
+            assert_eq!(output.status.code(), Some(77), "{output:?}");
+            let text = err(&output);
+            assert!(text.contains(sentence) && text.contains(hint), "{text}");
+            served.join().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_token_comes_from_a_file_or_the_environment_and_is_shown_to_nobody_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("token");
+    std::fs::write(&file, "from-the-file\n").unwrap();
+    let file = file.to_str().unwrap();
+    for (flags, token) in [
+        (&[][..], "from-the-environment"),
+        (&["--token-file", file], "from-the-file"),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let served = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            let head: Vec<String> = lines
+                .map(Result::unwrap)
+                .take_while(|line| !line.is_empty())
+                .collect();
+            let body = list().to_string();
+            stream
+                .write_all(&http("200 OK", "application/json", &body))
+                .unwrap();
+            head
+        });
+        let output = ray_relay(&[&["list", "--relay", &url], flags].concat())
+            .env("RAY_RELAY_TOKEN", "from-the-environment")
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let expected = format!("authorization: Bearer {token}");
+        let head = served.join().unwrap();
+        assert!(head.contains(&expected), "{head:?}");
+    }
+    // Nobody answers there, and nobody is asked.
+    let output = run(&["list", "--relay", "http://192.0.2.1", "--token-file", file]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let text = err(&output);
+    assert!(
+        text.contains("in clear text") && text.contains("--insecure-send-token"),
+        "{text}"
+    );
+    assert!(!text.contains("from-the-file"), "{text}");
+    let output = run(&["list", "--token-file", "/nowhere"]);
+    assert!(
+        err(&output).contains("cannot read the token in /nowhere"),
+        "{output:?}"
+    );
+}
+
+#[test]
+fn watching_ends_with_the_token() {
+    let ended = json!({ "reason": "expired", "error": "your token has expired" });
+    let first = stream(&[event("snapshot", &list()), event("ended", &ended)]);
+    let body = json!({ "error": "the token was refused" }).to_string();
+    let (url, served) = serve(vec![
+        first,
+        http("401 Unauthorized", "application/json", &body),
+    ]);
+    let output = run(&["list", "--watch", "--relay", &url]);
+    assert_eq!(output.status.code(), Some(77), "{output:?}");
+    let text = err(&output);
+    assert!(
+        text.contains("your token has expired") && text.contains("the token was refused"),
+        "{text}"
+    );
+    served.join().unwrap();
 }
 
 #[test]

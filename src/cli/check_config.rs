@@ -5,36 +5,82 @@ use std::io::{self, Write};
 use serde_json::json;
 
 use super::{CheckConfigArgs, Error};
-use crate::config::{self, Resolved, Sources};
+use crate::config::{self, Problems, Resolved, Sources, shown};
+use crate::policy::Policy;
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:
   ray-relay check-config --config relay.toml
   ray-relay check-config --config relay.toml --json | jq '.problems[].key'
+  ray-relay check-config --policy policy.toml
 
-Reads the same file, RAY_RELAY_* environment and flags as `ray-relay serve`, and contacts nobody.
+Reads the same file, RAY_RELAY_* environment and flags as `ray-relay serve`, and the policy file that
+they name, and contacts nobody. Says who may do what by the policy, one line for each rule.
 Exit code 0: it is right, and the effective value of every key was printed. 78: it is not.";
 
 pub(super) fn run(args: CheckConfigArgs) -> Result<(), Error> {
     let resolved = config::resolve(&Sources::from_process(args.config.into()));
+    let named = |resolved: &Resolved| resolved.config.auth.policy_file.clone();
+    let path = args
+        .policy
+        .or_else(|| resolved.as_ref().ok().and_then(named));
+    let policy = path.as_deref().map(Policy::load).transpose();
+    let (resolved, policy) = match (resolved, policy) {
+        (Ok(resolved), Ok(policy)) => (resolved, policy),
+        (resolved, policy) => {
+            let mut problems = resolved.err().map_or(Vec::new(), |p| p.problems);
+            problems.extend(policy.err().into_iter().flat_map(|p| p.problems));
+            return told(Problems { problems }, args.json);
+        }
+    };
     let mut out = io::stdout().lock();
-    match resolved {
-        Ok(resolved) if args.json => {
-            let settings: Vec<_> = resolved
-                .settings
-                .iter()
-                .map(|s| json!({"section": s.section, "key": s.key, "value": s.value, "origin": s.origin}))
-                .collect();
-            writeln!(out, "{:#}", json!({ "settings": settings }))?;
-        }
-        Ok(resolved) => write!(out, "{}", summary(&resolved))?,
-        Err(problems) if args.json => {
-            writeln!(out, "{:#}", json!(problems))?;
-            return Err(Error::ConfigReported);
-        }
-        Err(problems) => return Err(problems.into()),
+    let clusters = resolved.config.clusters.iter();
+    let clusters: Vec<&str> = clusters.map(|cluster| cluster.name.as_str()).collect();
+    let file = path.map(|path| shown(&path.display().to_string()));
+    let policy = file.zip(policy);
+    if args.json {
+        let settings: Vec<_> = resolved
+            .settings
+            .iter()
+            .map(|s| json!({"section": s.section, "key": s.key, "value": s.value, "origin": s.origin}))
+            .collect();
+        let policy = policy.map(|(file, policy)| {
+            let doubts = policy.doubts(&clusters);
+            json!({ "file": file, "rules": policy.to_json(), "doubts": doubts })
+        });
+        let told = json!({ "settings": settings, "policy": policy });
+        writeln!(out, "{told:#}")?;
+        return Ok(());
+    }
+    write!(out, "{}", summary(&resolved))?;
+    if let Some((file, policy)) = policy {
+        write!(out, "{}", policy_summary(&file, &policy, &clusters))?;
     }
     Ok(())
+}
+
+fn told(problems: Problems, as_json: bool) -> Result<(), Error> {
+    if !as_json {
+        return Err(problems.into());
+    }
+    writeln!(io::stdout().lock(), "{:#}", json!(problems))?;
+    Err(Error::ConfigReported)
+}
+
+/// What the policy comes to, as comments.
+fn policy_summary(file: &str, policy: &Policy, clusters: &[&str]) -> String {
+    let mut text = match policy.len() {
+        0 => format!("\n# The policy {file} is right, and has no rule: nobody may do anything.\n"),
+        1 => format!("\n# The policy {file} is right, and has 1 rule:\n"),
+        n => format!("\n# The policy {file} is right, and has {n} rules:\n"),
+    };
+    for line in policy.explained() {
+        text += &format!("#   {line}\n");
+    }
+    for doubt in policy.doubts(clusters) {
+        text += &format!("# Is that meant? {doubt}\n");
+    }
+    text
 }
 
 /// The configuration as TOML, with a comment at each value that is not the default.

@@ -33,6 +33,9 @@ pub enum Error {
     /// The demo could not be shown.
     #[error(transparent)]
     Demo(#[from] crate::demo::Error),
+    /// A key or token.
+    #[error(transparent)]
+    Token(#[from] super::token::TokenError),
     /// Nothing could be logged.
     #[error(transparent)]
     Logging(#[from] LoggingError),
@@ -47,11 +50,13 @@ impl Error {
         match self {
             Self::Config(_) | Self::ConfigReported => 78,
             Self::Relay(error) if error.is_unreachable() => 69,
+            Self::Relay(error) if error.is_not_permitted() => 77,
             Self::Session(error) => error.exit_code(),
             Self::Relay(_)
             | Self::App(_)
             | Self::Cert(_)
             | Self::Demo(_)
+            | Self::Token(_)
             | Self::Logging(_)
             | Self::Output(_) => 1,
         }
@@ -63,7 +68,7 @@ impl Error {
             Self::Config(_) => Some("every key is explained in config/example.toml; `ray-relay check-config` checks without starting".to_owned()),
             Self::Relay(error) => error.hint(),
             Self::Session(error) => error.hint(),
-            Self::ConfigReported | Self::App(_) | Self::Cert(_) | Self::Demo(_) | Self::Logging(_) | Self::Output(_) => None,
+            Self::ConfigReported | Self::App(_) | Self::Cert(_) | Self::Demo(_) | Self::Token(_) | Self::Logging(_) | Self::Output(_) => None,
         }
     }
 }

@@ -15,11 +15,13 @@ mod exec;
 mod launch_config;
 mod list;
 mod relay_client;
+mod relay_token;
 mod relay_url;
 mod serve;
 mod snapshot;
 mod sse;
 mod terminal;
+mod token;
 mod worker_session;
 
 use std::path::PathBuf;
@@ -28,7 +30,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use error::{Error, answer, report};
 pub use launch_config::Editor;
+pub use relay_token::RelayTokenArgs;
 pub use relay_url::RelayUrl;
+pub use token::{TokenArgs, TokenError};
 
 use crate::config::Flags;
 
@@ -45,16 +49,20 @@ Start:
 Environment:
   RAY_RELAY_CONFIG              configuration file of serve and check-config
   RAY_RELAY_RAY_ADDRESS         Ray heads, separated by commas, each URL or NAME=URL
+  RAY_RELAY_AUTH_REVOCATIONS_FILE
+                                where `token revoke` writes and serve reads
   RAY_RELAY_<SECTION>_<KEY>     any other key of the configuration, e.g. RAY_RELAY_LISTEN_ADDRESS
   RAY_RELAY_URL                 the relay that list and launch-config talk to
   RAY_RELAY_CA_FILE             authorities to trust for it, instead of the system's
+  RAY_RELAY_TOKEN               the token for it, where it wants one; --token-file goes before
   RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH
                                 Ray's own token, as Ray itself looks for it
   NO_COLOR                      no colours
 
 Exit codes:
   0  done        1  failed        2  wrong usage
-  69 the relay cannot be reached  77 refused  78 the configuration is wrong";
+  69 the relay cannot be reached  78 the configuration is wrong
+  77 the relay wants a token, or the token does not permit it";
 
 /// One port into every paused Ray task.
 ///
@@ -107,6 +115,9 @@ pub enum Command {
     /// Start a small real Ray cluster with tasks at breakpoints, and the relay in front of it
     #[command(after_help = demo::AFTER_HELP)]
     Demo(crate::demo::Args),
+    /// Make keys and tokens, show and revoke tokens
+    #[command(after_help = token::AFTER_HELP)]
+    Token(TokenArgs),
     /// Print a completion script for a shell
     #[command(after_help = completions::AFTER_HELP)]
     Completions(CompletionsArgs),
@@ -203,7 +214,10 @@ pub struct CheckConfigArgs {
     /// The same flags as `serve`.
     #[command(flatten)]
     pub config: ConfigArgs,
-    /// Print JSON: {"settings": [...]} or {"problems": [...]}
+    /// Policy file to check, instead of the one that the configuration names
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub policy: Option<PathBuf>,
+    /// Print JSON: {"settings": [...], "policy": {...} or null} or {"problems": [...]}
     #[arg(long)]
     pub json: bool,
 }
@@ -230,6 +244,9 @@ pub struct RelayArgs {
     )]
     #[arg(value_hint = clap::ValueHint::FilePath)]
     pub ca_file: Option<PathBuf>,
+    /// What to show it.
+    #[command(flatten)]
+    pub token: RelayTokenArgs,
 }
 
 /// `list`
@@ -374,6 +391,7 @@ pub async fn run(cli: Cli) -> Result<(), Error> {
         Command::Snapshot(args) => snapshot::run(args).await,
         Command::Dap(args) => dap::run(args).await,
         Command::Demo(args) => demo::run(args).await,
+        Command::Token(args) => token::run(args),
         Command::Completions(args) => completions::run(&args),
     }
 }

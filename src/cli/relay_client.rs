@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Incoming;
-use hyper::header::{ACCEPT, CONTENT_TYPE};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use hyper::{Request, Response, StatusCode};
 use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
@@ -22,6 +22,7 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use super::RelayArgs;
+use super::relay_token::{RelayTokenArgs, RelayTokenError};
 use super::relay_url::RelayUrl;
 use super::terminal::clean;
 
@@ -65,6 +66,19 @@ pub enum RelayError {
         /// What came instead.
         found: String,
     },
+    /// It wants a token, or another one, or one that permits more.
+    #[error("the relay at {relay} answers {status}: {message}")]
+    NotPermitted {
+        /// Its address.
+        relay: String,
+        /// HTTP status, 401 or 403.
+        status: StatusCode,
+        /// Its words, cleaned.
+        message: String,
+    },
+    /// There is no token to send.
+    #[error(transparent)]
+    Token(#[from] RelayTokenError),
     /// The relay's own refusal.
     #[error("the relay at {relay} answers {status}: {message}")]
     Refused {
@@ -81,6 +95,11 @@ impl RelayError {
     /// Nobody was there.
     pub(super) fn is_unreachable(&self) -> bool {
         matches!(self, Self::Unreachable { .. })
+    }
+
+    /// Somebody was there and wants to know, or does not like, who asks.
+    pub(super) fn is_not_permitted(&self) -> bool {
+        matches!(self, Self::NotPermitted { .. })
     }
 
     /// The next step.
@@ -105,7 +124,10 @@ impl RelayError {
                 "name a relay with --relay URL; its own port is 5678 unless configured otherwise"
                     .to_owned()
             }
-            Self::Refused { .. } => return None,
+            Self::NotPermitted { status, .. } if *status == StatusCode::UNAUTHORIZED => {
+                "give a token with --token-file FILE or RAY_RELAY_TOKEN".to_owned()
+            }
+            Self::NotPermitted { .. } | Self::Token(_) | Self::Refused { .. } => return None,
         })
     }
 }
@@ -114,11 +136,16 @@ impl RelayError {
 pub(super) struct RelayClient {
     http: Client<HttpsConnector<HttpConnector>, Empty<Bytes>>,
     relay: RelayUrl,
+    token: RelayTokenArgs,
 }
 
 impl RelayClient {
     pub(super) fn new(args: RelayArgs) -> Result<Self, RelayError> {
-        let RelayArgs { relay, ca_file } = args;
+        let RelayArgs {
+            relay,
+            ca_file,
+            token,
+        } = args;
         let mut connector = HttpConnector::new();
         connector.enforce_http(false);
         connector.set_connect_timeout(Some(CONNECT_DEADLINE));
@@ -131,6 +158,7 @@ impl RelayClient {
         Ok(Self {
             http: Client::builder(TokioExecutor::new()).build(connector),
             relay,
+            token,
         })
     }
 
@@ -177,10 +205,13 @@ impl RelayClient {
 
     async fn get(&self, path: &str, accept: &str) -> Result<Response<Incoming>, RelayError> {
         let not_a_uri = || self.unreachable("its address is no URL");
-        let request = Request::get(self.relay.uri(path).ok_or_else(not_a_uri)?)
+        let mut request = Request::get(self.relay.uri(path).ok_or_else(not_a_uri)?)
             .header(ACCEPT, accept)
             .body(Empty::new())
             .map_err(|_| not_a_uri())?;
+        if let Some(authorization) = self.token.authorization(&self.relay)? {
+            request.headers_mut().insert(AUTHORIZATION, authorization);
+        }
         match timeout(
             CONNECT_DEADLINE + ANSWER_DEADLINE,
             self.http.request(request),
@@ -230,6 +261,13 @@ impl RelayClient {
         if let Some(message) = json.as_ref().and_then(words)
             && !status.is_success()
         {
+            if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+                return RelayError::NotPermitted {
+                    relay,
+                    status,
+                    message,
+                };
+            }
             return RelayError::Refused {
                 relay,
                 status,
@@ -238,6 +276,7 @@ impl RelayClient {
         }
         // With token authentication a dashboard refuses every path with these words.
         if body.starts_with(b"Unauthorized: Missing authentication token")
+            || body.starts_with(b"Forbidden: Invalid authentication token")
             || self.is_dashboard().await
         {
             return RelayError::Dashboard { relay };

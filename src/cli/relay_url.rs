@@ -23,6 +23,11 @@ impl RelayUrl {
         self.host.trim_start_matches('[').trim_end_matches(']')
     }
 
+    /// Encrypted.
+    pub fn is_https(&self) -> bool {
+        self.https
+    }
+
     /// Port.
     pub fn port(&self) -> u16 {
         self.port

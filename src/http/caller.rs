@@ -64,6 +64,24 @@ pub(crate) enum Refused {
     /// Nothing is allowed that cannot be recorded.
     #[error(transparent)]
     NoRecord(#[from] Unavailable),
+    /// There is none of that name, or the principal has nothing to do with it.
+    #[error("there is no cluster {name:?}; the clusters are {}", listed(known))]
+    NoCluster {
+        /// The name.
+        name: String,
+        /// The clusters that the principal may know of.
+        known: Vec<String>,
+    },
+    /// A cluster without a head.
+    #[error("no Ray dashboard is configured here")]
+    NoDashboard,
+}
+
+fn listed(names: &[String]) -> String {
+    match names.is_empty() {
+        true => "not for you".to_owned(),
+        false => names.join(", "),
+    }
 }
 
 impl Refused {
@@ -77,6 +95,8 @@ impl Refused {
                 StatusCode::SERVICE_UNAVAILABLE
             }
             Self::Ambiguous(_) => StatusCode::BAD_REQUEST,
+            Self::NoCluster { .. } => StatusCode::NOT_FOUND,
+            Self::NoDashboard => StatusCode::BAD_GATEWAY,
             Self::Denied { .. } => StatusCode::FORBIDDEN,
         }
     }
@@ -88,6 +108,8 @@ impl Refused {
                 RefusalKind::Internal
             }
             Self::Ambiguous(_) => RefusalKind::Client,
+            Self::NoCluster { .. } => RefusalKind::NotFound,
+            Self::NoDashboard => RefusalKind::Unsupported,
             Self::Authentication(AuthError::Missing | AuthError::Refused)
             | Self::Over(_)
             | Self::Denied { .. } => RefusalKind::Forbidden,
@@ -124,6 +146,8 @@ impl Refused {
             }
             Self::Authentication(AuthError::Unavailable(_))
             | Self::NoRecord(_)
+            | Self::NoCluster { .. }
+            | Self::NoDashboard
             | Self::Ambiguous(_) => {}
         }
         response
@@ -257,6 +281,22 @@ pub(crate) async fn record(
         .entry(Action::Decision, connection, "allowed")
         .with("scope", scope.word())
         .with("place", place);
+    entry.principal = Some(caller.principal.clone());
+    Ok(on_record(ctx, entry).await?)
+}
+
+/// Puts on record that the relay is told to revoke: `jti` or `sub`, and which.
+pub(crate) async fn administers(
+    ctx: &HttpContext,
+    connection: &Connection,
+    caller: &Caller,
+    asked: &Asked,
+    (kind, name): (&str, &str),
+) -> Result<(), Refused> {
+    let mut entry = asked
+        .entry(Action::Administration, connection, "allowed")
+        .with("command", "revoke")
+        .with(kind, name);
     entry.principal = Some(caller.principal.clone());
     Ok(on_record(ctx, entry).await?)
 }

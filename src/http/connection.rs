@@ -23,7 +23,7 @@ use super::answer::{self, Body};
 use super::caller::{self, Asked, Refused};
 use super::dashboard::Visit;
 use super::route::{EXISTS, Route};
-use super::{HttpContext, api, events, guard};
+use super::{HttpContext, api, events, guard, revocations};
 use crate::listener::Arrival;
 use crate::policy::Scope;
 use crate::telemetry::metrics::{self, RefusalKind};
@@ -202,9 +202,12 @@ async fn answer(
         Route::Cluster(name, rest) => Some((name, rest)),
         Route::Dashboard => None,
         _ => {
-            // The body goes unread.
-            drop(body);
-            let response = match own(ctx, connection, route, &parts, &asked).await {
+            let answered = match route {
+                Route::Revocations => revoke(ctx, connection, &parts, body, &asked).await,
+                // The body goes unread.
+                _ => own(ctx, connection, route, &parts, &asked).await,
+            };
+            let response = match answered {
                 Ok(response) => response,
                 Err(refused) => refused.answer(ctx, true),
             };
@@ -275,14 +278,40 @@ async fn own(
         Route::Healthz => api::healthz(),
         Route::Readyz => api::readyz(&snapshot(), stale_after, Some(principal)),
         Route::Metrics => api::metrics(&ctx.metrics, &snapshot()),
-        Route::Unknown | Route::Cluster(..) | Route::Dashboard => answer::error(
-            StatusCode::NOT_FOUND,
-            format!(
-                "there is no {} here; what exists is {EXISTS}",
-                parts.uri.path()
-            ),
-        ),
+        Route::Unknown | Route::Revocations | Route::Cluster(..) | Route::Dashboard => {
+            answer::error(
+                StatusCode::NOT_FOUND,
+                format!(
+                    "there is no {} here; what exists is {EXISTS}",
+                    parts.uri.path()
+                ),
+            )
+        }
     })
+}
+
+async fn revoke(
+    ctx: &HttpContext,
+    connection: &Connection,
+    parts: &Parts,
+    body: Incoming,
+    asked: &Asked,
+) -> Result<Response<Body>, Refused> {
+    let caller = caller::authenticate(ctx, connection, parts, asked).await?;
+    let place = (Scope::Admin, "on the relay".to_owned());
+    if !caller.principal.access().may_anywhere(Scope::Admin) {
+        return Err(caller::deny(ctx, connection, &caller, asked, place).await);
+    }
+    if parts.method != Method::POST {
+        return Ok(revocations::post_only());
+    }
+    let revocation = match revocations::read(body).await {
+        Ok(revocation) => revocation,
+        Err(sentence) => return Ok(answer::error(StatusCode::BAD_REQUEST, sentence)),
+    };
+    let (kind, name) = revocations::told(&revocation);
+    caller::administers(ctx, connection, &caller, asked, (kind, name)).await?;
+    Ok(revocations::revoke(ctx, revocation).await)
 }
 
 /// The answer to HEAD: the length that GET would have, and no body (HTTP/2 needs that done here).

@@ -6,50 +6,32 @@
 //! whole exchange: following a log may take days. The client bounds the wait for the answer's
 //! head, TCP keepalive finds peers that are gone, and a client that leaves drops all of it.
 
-use std::collections::HashSet;
+mod held;
+mod upstream;
+
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
+use http_body_util::{BodyExt, Empty};
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{
-    ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap,
-    HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LOCATION,
+    ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, IF_MODIFIED_SINCE,
+    IF_NONE_MATCH, LOCATION,
 };
 use hyper::http::request::Parts;
 use hyper::http::uri::{PathAndQuery, Uri};
 use hyper::{Method, Request, Response, StatusCode, Version};
 
+use self::held::{Job, Reader, View, rewritten};
+pub(crate) use self::upstream::Upstream;
 use super::advertise::Reached;
 use super::answer::{self, Body};
 use super::caller::{self, Asked, Caller, Refused};
 use super::connection::Connection;
-use super::filter::{self, NotAList, Row};
 use super::need::{self, Need, Rows};
-use super::rewrite::rewrite;
 use super::route::CLUSTERS;
-use super::{HttpContext, api, credential, hop, websocket};
-use crate::head::{HeadClient, HeadError};
-use crate::identity::Principal;
+use super::{HttpContext, credential, hop, websocket};
 use crate::policy::Scope;
-use crate::registry::{Breakpoint, BreakpointId, Snapshot};
-use crate::telemetry::metrics::{HeadOutcome, RefusalKind};
-
-/// How long an answer that is held for rewriting may take to arrive: 10,000 rows take Ray a few
-/// seconds.
-const WHOLE_ANSWER: Duration = Duration::from_secs(60);
-
-/// From here on rewriting is worth a thread of its own.
-const REWRITE_ELSEWHERE: usize = 1024 * 1024;
-
-/// One head, and where the client sees it.
-pub(crate) struct Upstream {
-    pub(crate) cluster: Arc<str>,
-    pub(crate) head: HeadClient,
-    /// What the client's paths have in front of the head's; empty for the default cluster.
-    prefix: String,
-}
 
 /// One request to a dashboard, before anybody has looked at who sent it.
 pub(crate) struct Visit<'a> {
@@ -58,24 +40,6 @@ pub(crate) struct Visit<'a> {
     pub(crate) reached: Reached,
     /// Name of the cluster in the path and what follows it; `None` for the default cluster.
     pub(crate) named: Option<(&'a str, &'a str)>,
-}
-
-/// How much of an answer is for the one who asks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum View {
-    /// All of it, as it comes.
-    Whole,
-    /// Those rows that are for the principal.
-    Rows(Rows, Reader),
-}
-
-/// Of whose rows some are left out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reader {
-    /// Somebody who may read the whole dashboard, and not list every breakpoint.
-    Dashboard,
-    /// Somebody who may list some breakpoints.
-    List,
 }
 
 impl Visit<'_> {
@@ -103,16 +67,13 @@ impl Visit<'_> {
                 Need::SignIn => return Ok(caller::sign_in(ctx, connection, &parts, &asked).await),
                 // Other clusters' names are not for everybody; whoever signs in at the first page is signed in there too.
                 Need::Page if self.named.is_none() && body.is_end_stream() => {
-                    return Ok(self.page(&parts).await);
+                    return self.page(&parts).await;
                 }
                 _ => {}
             }
         }
         let caller = caller::authenticate(ctx, connection, &parts, &asked).await?;
-        let cluster = match self.cluster(&caller) {
-            Ok(cluster) => cluster,
-            Err(response) => return Ok(response),
-        };
+        let cluster = self.cluster(&caller)?;
         if let Some((name, "")) = self.named {
             return Ok(into_folder(name, &parts));
         }
@@ -121,10 +82,7 @@ impl Visit<'_> {
             .named
             .map(|(name, _)| format!("{CLUSTERS}{name}"))
             .unwrap_or_default();
-        let upstream = match self.upstream(cluster, prefix) {
-            Ok(upstream) => upstream,
-            Err(response) => return Ok(response),
-        };
+        let upstream = self.upstream(cluster, prefix)?;
         let mut request = Request::from_parts(parts, body);
         if let Some(token) = &caller.token {
             credential::strip(request.headers_mut(), token);
@@ -142,32 +100,25 @@ impl Visit<'_> {
     }
 
     /// The cluster that is asked for. One that the caller has nothing to do with is as unknown as one that does not exist.
-    fn cluster(&self, caller: &Caller) -> Result<Arc<str>, Response<Body>> {
-        let ctx = self.ctx;
+    fn cluster(&self, caller: &Caller) -> Result<Arc<str>, Refused> {
+        let registry = &self.ctx.registry;
         let Some((name, _)) = self.named else {
-            let default = ctx.registry.clusters().next().cloned();
-            let sentence = "no Ray cluster is configured";
-            return default.ok_or_else(|| answer::text(StatusCode::BAD_GATEWAY, sentence));
+            let default = registry.clusters().next().cloned();
+            return default.ok_or(Refused::NoDashboard);
         };
         let access = caller.principal.access();
         let may_know = |cluster: &&Arc<str>| {
             let mut scopes = Scope::ALL.into_iter();
             scopes.any(|scope| access.may_somewhere_on(scope, cluster))
         };
-        let known: Vec<&Arc<str>> = ctx.registry.clusters().filter(may_know).collect();
-        if let Some(cluster) = known.iter().find(|cluster| ****cluster == *name) {
-            return Ok(Arc::clone(cluster));
+        let known: Vec<&Arc<str>> = registry.clusters().filter(may_know).collect();
+        match known.iter().find(|cluster| ****cluster == *name) {
+            Some(cluster) => Ok(Arc::clone(cluster)),
+            None => Err(Refused::NoCluster {
+                name: name.to_owned(),
+                known: known.iter().map(|cluster| cluster.to_string()).collect(),
+            }),
         }
-        let known: Vec<&str> = known.iter().map(|cluster| &***cluster).collect();
-        ctx.metrics.refused(RefusalKind::NotFound);
-        let sentence = match known.is_empty() {
-            true => format!("there is no cluster {name:?} for you"),
-            false => format!(
-                "there is no cluster {name:?}; the clusters are {}",
-                known.join(", ")
-            ),
-        };
-        Err(answer::error(StatusCode::NOT_FOUND, sentence))
     }
 
     /// Whether `caller` may, and how much of the answer is to be seen. A change is on record when this returns.
@@ -217,29 +168,20 @@ impl Visit<'_> {
         Ok(View::Whole)
     }
 
-    fn upstream(&self, cluster: Arc<str>, prefix: String) -> Result<Upstream, Response<Body>> {
-        match self.ctx.registry.head(&cluster) {
-            Some(head) => Ok(Upstream {
-                cluster,
-                head,
-                prefix,
-            }),
-            None => {
-                let sentence = format!("cluster {cluster} has no dashboard here");
-                Err(answer::text(StatusCode::BAD_GATEWAY, sentence))
-            }
-        }
+    fn upstream(&self, cluster: Arc<str>, prefix: String) -> Result<Upstream, Refused> {
+        let head = self.ctx.registry.head(&cluster);
+        let head = head.ok_or(Refused::NoDashboard)?;
+        Ok(Upstream {
+            cluster,
+            head,
+            prefix,
+        })
     }
 
     /// The page that asks for a token, for anybody: of the request only the path goes on, and what a cache needs.
-    async fn page(&self, asked: &Parts) -> Response<Body> {
-        let Some(cluster) = self.ctx.registry.clusters().next().cloned() else {
-            return answer::text(StatusCode::BAD_GATEWAY, "no Ray cluster is configured");
-        };
-        let upstream = match self.upstream(cluster, String::new()) {
-            Ok(upstream) => upstream,
-            Err(response) => return response,
-        };
+    async fn page(&self, asked: &Parts) -> Result<Response<Body>, Refused> {
+        let cluster = self.ctx.registry.clusters().next().cloned();
+        let upstream = self.upstream(cluster.ok_or(Refused::NoDashboard)?, String::new())?;
         let mut request = Request::new(Empty::new().map_err(|never| match never {}).boxed());
         *request.method_mut() = asked.method.clone();
         if let Ok(uri) = Uri::builder().path_and_query(asked.uri.path()).build() {
@@ -250,10 +192,10 @@ impl Visit<'_> {
                 request.headers_mut().insert(name, value.clone());
             }
         }
-        match upstream.send(self.ctx, request).await {
+        Ok(match upstream.send(self.ctx, request).await {
             Ok(response) => upstream.stream(response, None),
             Err(response) => response,
-        }
+        })
     }
 
     async fn pass(
@@ -339,97 +281,6 @@ fn into_folder(name: &str, parts: &Parts) -> Response<Body> {
     response
 }
 
-impl Upstream {
-    /// Sends a stripped request; `Err` is the answer for the client where the head gave none.
-    pub(crate) async fn send(
-        &self,
-        ctx: &HttpContext,
-        request: Request<crate::head::RequestBody>,
-    ) -> Result<Response<Incoming>, Response<Body>> {
-        let started = Instant::now();
-        let answered = self.head.send(request).await;
-        let outcome = match &answered {
-            Ok(response) if response.status().is_server_error() => HeadOutcome::Error,
-            Ok(response) if response.status().is_client_error() => HeadOutcome::Refused,
-            Ok(_) => HeadOutcome::Ok,
-            Err(error) => outcome(error),
-        };
-        ctx.metrics
-            .head_request(&self.cluster, outcome, started.elapsed());
-        answered.map_err(|error| {
-            tracing::debug!(cluster = %self.cluster, %error, "dashboard request failed");
-            answer::text(status(outcome), error)
-        })
-    }
-
-    /// The head's answer for the client, its body as it comes, for as long as the principal lasts.
-    pub(crate) fn stream(
-        &self,
-        response: Response<Incoming>,
-        principal: Option<&Principal>,
-    ) -> Response<Body> {
-        let (mut parts, body) = response.into_parts();
-        self.fit(&mut parts.headers);
-        let body = match principal.filter(|principal| !principal.is_anonymous()) {
-            Some(principal) => answer::until_over(body, principal).boxed_unsync(),
-            None => body.map_err(Into::into).boxed_unsync(),
-        };
-        Response::from_parts(parts, body)
-    }
-
-    fn fit(&self, headers: &mut HeaderMap) {
-        hop::strip_answer(headers);
-        if let Some(location) = headers
-            .get(LOCATION)
-            .and_then(|location| self.location(location))
-        {
-            headers.insert(LOCATION, location);
-        }
-    }
-
-    /// A redirect within the head as one within the relay.
-    fn location(&self, location: &HeaderValue) -> Option<HeaderValue> {
-        let location = location.to_str().ok()?;
-        let address = self.head.address();
-        let base = address
-            .find("://")
-            .and_then(|at| address[at + 3..].find('/').map(|path| at + 3 + path));
-        let base = base.map_or("", |at| &address[at..]);
-        let path = match location.strip_prefix(address) {
-            Some(path) => path,
-            None if location.starts_with('/') && !location.starts_with("//") => {
-                location.strip_prefix(base).unwrap_or(location)
-            }
-            None => return None,
-        };
-        let slash = if path.starts_with('/') { "" } else { "/" };
-        HeaderValue::try_from(format!("{}{slash}{path}", self.prefix)).ok()
-    }
-}
-
-fn outcome(error: &HeadError) -> HeadOutcome {
-    match error {
-        HeadError::Unreachable { .. } | HeadError::Certificate { .. } => HeadOutcome::Unreachable,
-        HeadError::TimedOut { .. } => HeadOutcome::Timeout,
-        HeadError::TokenMissing { .. } | HeadError::TokenRefused { .. } => HeadOutcome::Refused,
-        HeadError::Status { .. } => HeadOutcome::Error,
-        HeadError::NotJson { .. } | HeadError::TooLarge { .. } | HeadError::BadRequest { .. } => {
-            HeadOutcome::Invalid
-        }
-    }
-}
-
-fn status(outcome: HeadOutcome) -> StatusCode {
-    match outcome {
-        HeadOutcome::Timeout => StatusCode::GATEWAY_TIMEOUT,
-        HeadOutcome::Ok
-        | HeadOutcome::Refused
-        | HeadOutcome::Error
-        | HeadOutcome::Unreachable
-        | HeadOutcome::Invalid => StatusCode::BAD_GATEWAY,
-    }
-}
-
 /// Path and query at the head. `None` for `OPTIONS *` and the like.
 fn head_uri(uri: &Uri, prefix: &str) -> Option<Uri> {
     let path = uri.path_and_query().map_or("/", PathAndQuery::as_str);
@@ -452,163 +303,4 @@ fn is_json(headers: &HeaderMap) -> bool {
                 .trim()
                 .ends_with("json")
         })
-}
-
-async fn rewritten(
-    upstream: &Upstream,
-    mut job: Job,
-    response: Response<Incoming>,
-) -> Response<Body> {
-    let (mut parts, body) = response.into_parts();
-    upstream.fit(&mut parts.headers);
-    let limit = job.ctx.config.http.max_rewrite;
-    job.text = match whole(&parts.headers, body, limit).await {
-        Ok(text) => text,
-        Err(Held::TooLarge) => {
-            job.ctx.metrics.refused(RefusalKind::Limited);
-            let sentence = format!(
-                "the list is larger than {limit} bytes, so the relay cannot replace the addresses in it: filter it (filter_keys=num_paused_threads), use a smaller limit, or raise `http.max_rewrite`"
-            );
-            return answer::text(StatusCode::BAD_GATEWAY, sentence);
-        }
-        Err(Held::Slow) => {
-            let sentence = "the Ray head began its list but did not get to the end; try again, and look at the load of the head";
-            return answer::text(StatusCode::GATEWAY_TIMEOUT, sentence);
-        }
-        Err(Held::Broken(cause)) => {
-            let sentence = format!("the Ray head's list broke off ({cause}); try again");
-            return answer::text(StatusCode::BAD_GATEWAY, sentence);
-        }
-    };
-    let new = if job.text.len() < REWRITE_ELSEWHERE {
-        job.run()
-    } else {
-        match tokio::task::spawn_blocking(|| job.run()).await {
-            Ok(new) => new,
-            Err(_) => {
-                let sentence = "the relay failed to replace the addresses in the list of workers; please report this";
-                return answer::text(StatusCode::INTERNAL_SERVER_ERROR, sentence);
-            }
-        }
-    };
-    match new {
-        Ok(text) => {
-            hop::forget_body(&mut parts.headers);
-            parts.headers.insert(CONTENT_LENGTH, text.len().into());
-            Response::from_parts(parts, answer::full(text))
-        }
-        Err(sentence) => answer::text(StatusCode::BAD_GATEWAY, sentence),
-    }
-}
-
-struct Job {
-    ctx: Arc<HttpContext>,
-    cluster: Arc<str>,
-    reached: Reached,
-    principal: Principal,
-    view: View,
-    text: Bytes,
-}
-
-impl Job {
-    fn run(self) -> Result<Bytes, String> {
-        let snapshot = self.ctx.registry.snapshot();
-        match self.view {
-            View::Whole => self.rewritten(&snapshot, &self.text),
-            View::Rows(rows, reader) => {
-                let kept = self.kept(&snapshot, rows, reader);
-                let kept = Bytes::from(kept.map_err(|not_a_list| not_a_list.to_string())?);
-                match rows {
-                    Rows::Workers => self.rewritten(&snapshot, &kept),
-                    Rows::Tasks | Rows::Jobs => Ok(kept),
-                }
-            }
-        }
-    }
-
-    /// The rows that are for the principal: those of breakpoints that it may list, and for one who reads the whole
-    /// dashboard all workers that have nothing to do with a debugger.
-    fn kept(&self, snapshot: &Snapshot, rows: Rows, reader: Reader) -> Result<Vec<u8>, NotAList> {
-        let here = |b: &&Arc<Breakpoint>| b.cluster == self.cluster;
-        let (seen, hidden): (Vec<&Breakpoint>, Vec<&Breakpoint>) = snapshot
-            .live
-            .iter()
-            .filter(here)
-            .map(|breakpoint| &**breakpoint)
-            .partition(|breakpoint| api::sees(&self.principal, breakpoint));
-        let ids = |of: &[&Breakpoint]| of.iter().map(|b| b.id).collect::<HashSet<_>>();
-        let (seen_ids, hidden_ids) = (ids(&seen), ids(&hidden));
-        let id = |row: &Row| {
-            filter::text(row, "worker_id").map(|worker| BreakpointId::derive(&self.cluster, worker))
-        };
-        let known = |field: &Option<String>, row: &Row, key: &str| {
-            field.is_some() && field.as_deref() == filter::text(row, key)
-        };
-        filter::keep_rows(&self.text, &mut |row| match rows {
-            Rows::Workers => {
-                let id = id(row);
-                id.is_some_and(|id| seen_ids.contains(&id))
-                    || (reader == Reader::Dashboard
-                        && !filter::has_debugger(row)
-                        && id.is_some_and(|id| !hidden_ids.contains(&id)))
-            }
-            Rows::Tasks => seen.iter().any(|b| known(&b.names.task_id, row, "task_id")),
-            Rows::Jobs => seen.iter().any(|b| {
-                known(&b.names.job_id, row, "job_id")
-                    || known(&b.names.submission_id, row, "submission_id")
-            }),
-        })
-    }
-
-    fn rewritten(&self, snapshot: &Snapshot, text: &Bytes) -> Result<Bytes, String> {
-        let advertised = &self.ctx.advertised;
-        advertised.observe(&self.reached.host, snapshot);
-        let live: HashSet<BreakpointId> = snapshot.live.iter().map(|b| b.id).collect();
-        // First those that are there for sure, so that they get what there is to have.
-        for breakpoint in &snapshot.live {
-            advertised.address(&self.reached, Some(breakpoint.id));
-        }
-        let new = rewrite(text, &mut |worker| {
-            let id = worker
-                .id
-                .map(|worker_id| BreakpointId::derive(&self.cluster, worker_id));
-            match id {
-                // Paused since the last poll: an attach that comes before the next one is to find
-                // this worker and no other.
-                Some(id) if worker.paused && !live.contains(&id) => {
-                    advertised.address_expected(&self.reached, id)
-                }
-                // A worker that has ended, or is not paused, gets the plain address: nobody can
-                // dial what the head says of it, and the relay explains.
-                id => advertised.address(&self.reached, id.filter(|id| live.contains(id))),
-            }
-        });
-        let new = new.map_err(|not_json| not_json.to_string())?;
-        Ok(new.map_or_else(|| text.clone(), Bytes::from))
-    }
-}
-
-/// Why an answer could not be held.
-enum Held {
-    TooLarge,
-    Slow,
-    Broken(String),
-}
-
-async fn whole(headers: &HeaderMap, body: Incoming, limit: usize) -> Result<Bytes, Held> {
-    let encoding = headers.get(CONTENT_ENCODING);
-    if encoding.is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
-        return Err(Held::Broken(
-            "it is compressed, although the relay asked for plain text".to_owned(),
-        ));
-    }
-    if body.size_hint().lower() > limit as u64 {
-        return Err(Held::TooLarge);
-    }
-    match tokio::time::timeout(WHOLE_ANSWER, Limited::new(body, limit).collect()).await {
-        Err(_) => Err(Held::Slow),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Held::TooLarge),
-        Ok(Err(error)) => Err(Held::Broken(super::connection::chain(&*error))),
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-    }
 }

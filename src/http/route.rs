@@ -11,6 +11,8 @@ pub(crate) enum Route<'a> {
     Sessions,
     /// The event stream.
     Events,
+    /// What is not to be trusted any more.
+    Revocations,
     /// Does the process run?
     Healthz,
     /// Is the list fresh?
@@ -29,8 +31,8 @@ pub(crate) enum Route<'a> {
 pub(crate) const CLUSTERS: &str = "/relay/clusters/";
 
 /// What exists below `/relay`, for those who ask for something else.
-pub(crate) const EXISTS: &str = "/relay/v1/breakpoints, /relay/v1/sessions, /relay/v1/events, /relay/healthz, \
-                                 /relay/readyz, /relay/metrics and /relay/clusters/NAME/";
+pub(crate) const EXISTS: &str = "/relay/v1/breakpoints, /relay/v1/sessions, /relay/v1/events, /relay/v1/revocations, \
+                                 /relay/healthz, /relay/readyz, /relay/metrics and /relay/clusters/NAME/";
 
 impl<'a> Route<'a> {
     /// What `path` stands for.
@@ -39,6 +41,7 @@ impl<'a> Route<'a> {
             "/relay/v1/breakpoints" => Self::Breakpoints,
             "/relay/v1/sessions" => Self::Sessions,
             "/relay/v1/events" => Self::Events,
+            "/relay/v1/revocations" => Self::Revocations,
             "/relay/healthz" => Self::Healthz,
             "/relay/readyz" => Self::Readyz,
             "/relay/metrics" => Self::Metrics,
@@ -60,6 +63,7 @@ impl<'a> Route<'a> {
             Self::Breakpoints => metrics::Route::Breakpoints,
             Self::Sessions => metrics::Route::Sessions,
             Self::Events => metrics::Route::Events,
+            Self::Revocations => metrics::Route::Revocations,
             Self::Healthz | Self::Readyz => metrics::Route::Health,
             Self::Metrics => metrics::Route::Metrics,
             Self::Cluster(..) => metrics::Route::Cluster,

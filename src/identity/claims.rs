@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::basis::{Basis, Limit};
+use super::jws::Jws;
 use super::refusal::Refusal;
 use super::subject::is_presentable;
 use crate::policy::{Narrowing, Pattern, Scope, Scopes};
@@ -40,7 +41,7 @@ pub struct Expectations {
 
 /// The claims that are read, in whatever types they came.
 #[derive(Deserialize, Default)]
-pub(crate) struct RawClaims {
+struct RawClaims {
     #[serde(default, deserialize_with = "present")]
     sub: Option<Value>,
     #[serde(default, deserialize_with = "present")]
@@ -90,11 +91,16 @@ pub struct Claims {
 }
 
 impl Claims {
-    /// Reads `raw`.
+    /// Reads those of `token`, which has to be a token for access and no ticket. Its signature is the caller's matter.
     ///
     /// # Errors
-    /// [`Refusal::Claim`], [`Refusal::Missing`].
-    pub(crate) fn read(raw: RawClaims) -> Result<Self, Refusal> {
+    /// [`Refusal`].
+    pub fn of(token: &Jws<'_>) -> Result<Self, Refusal> {
+        token.is_token()?;
+        Self::read(token.claims()?)
+    }
+
+    fn read(raw: RawClaims) -> Result<Self, Refusal> {
         let required = |claim: Option<Value>, name| claim.ok_or(Refusal::Missing(name));
         let expires = date(&required(raw.exp, "exp")?, "exp")?;
         let audience = texts(required(raw.aud, "aud")?, "aud")?;

@@ -86,7 +86,7 @@ impl<'a> Jws<'a> {
     }
 
     /// Refuses what is signed for another purpose than access.
-    pub(crate) fn is_token(&self) -> Result<(), Refusal> {
+    pub(super) fn is_token(&self) -> Result<(), Refusal> {
         let fits = |kind: &str| KINDS.iter().any(|known| known.eq_ignore_ascii_case(kind));
         match &self.kind {
             Some(kind) if !fits(kind) => Err(Refusal::Kind),
@@ -95,7 +95,7 @@ impl<'a> Jws<'a> {
     }
 
     /// Refuses what is no ticket.
-    pub(crate) fn is_ticket(&self) -> Result<(), Refusal> {
+    pub(super) fn is_ticket(&self) -> Result<(), Refusal> {
         match &self.kind {
             Some(kind) if kind == TICKET => Ok(()),
             _ => Err(Refusal::Kind),

@@ -80,6 +80,12 @@ impl KeyFiles {
         self.len() == 0
     }
 
+    /// Those that may have signed a token.
+    pub fn fitting(&self, kid: Option<&str>, algorithm: Algorithm) -> Vec<Arc<VerificationKey>> {
+        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        fitting(&keys, kid, algorithm, true)
+    }
+
     /// Reads what has changed. A file that holds no key any more leaves the old one in force: half a file is no reason
     /// to lock everybody out. Blocks for as long as the file system does.
     pub(super) fn reload(&self) {
@@ -124,8 +130,6 @@ impl KeyRing for KeyFiles {
         kid: Option<&'a str>,
         algorithm: Algorithm,
     ) -> BoxFuture<'a, Result<Vec<Arc<VerificationKey>>, KeysUnavailable>> {
-        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
-        let fitting = fitting(&keys, kid, algorithm, true);
-        std::future::ready(Ok(fitting)).boxed()
+        std::future::ready(Ok(self.fitting(kid, algorithm))).boxed()
     }
 }

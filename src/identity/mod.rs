@@ -36,3 +36,5 @@ pub use principal::{Credential, Ended, Principal};
 pub use refusal::Refusal;
 pub use secret::Secret;
 pub use signing::{CannotSign, Generated, SigningKey, SigningKeyError};
+pub(crate) use subject::is_presentable;
+pub(crate) use watched::read_bounded;

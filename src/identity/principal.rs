@@ -264,3 +264,51 @@ impl Principal {
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::identity::revocation::{Revocation, Revoked};
+
+    fn ada(expires: Option<SystemTime>) -> (watch::Sender<Arc<RevocationList>>, Principal) {
+        let sender = watch::Sender::new(Arc::new(RevocationList::default()));
+        let credential = Credential::Token {
+            id: "one".to_owned(),
+        };
+        let access = Access::default();
+        let revocations = sender.subscribe();
+        let ada = Principal::recognised("ada".to_owned(), credential, expires, access, revocations);
+        (sender, ada)
+    }
+
+    #[tokio::test]
+    async fn its_time_is_over_when_it_expires_or_is_revoked() {
+        let (_sender, principal) = ada(Some(SystemTime::now() + Duration::from_millis(30)));
+        assert_eq!(principal.is_over(), None);
+        assert_eq!(principal.ended().await, Ended::Expired);
+
+        let (sender, principal) = ada(Some(SystemTime::now() + Duration::from_secs(600)));
+        let waiting = tokio::spawn({
+            let principal = principal.clone();
+            async move { principal.ended().await }
+        });
+        let mut list = RevocationList::default();
+        let what = Revoked::Credential("another".to_owned());
+        list.add(Revocation { what, until: None }).unwrap();
+        sender.send_replace(Arc::new(list.clone()));
+        assert_eq!(principal.is_over(), None);
+        let what = Revoked::Credential("one".to_owned());
+        list.add(Revocation { what, until: None }).unwrap();
+        sender.send_replace(Arc::new(list));
+        assert_eq!(waiting.await.unwrap(), Ended::Revoked);
+    }
+
+    #[tokio::test]
+    async fn nobody_in_particular_stays() {
+        let anonymous = Principal::anonymous();
+        let ended = tokio::time::timeout(LOOK_AGAIN, anonymous.ended());
+        tokio::time::pause();
+        assert!(ended.await.is_err());
+    }
+}

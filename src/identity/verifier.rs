@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::claims::{Claims, Expectations, RawClaims};
+use super::claims::{Claims, Expectations};
 use super::jws::Jws;
 use super::keys::{Algorithm, KeyError, KeyRing, VerificationKey};
 use super::principal::{Credential, Recognised};
@@ -101,8 +101,7 @@ impl Verifier {
     }
 
     fn claims(&self, jws: &Jws<'_>, now: SystemTime) -> Result<Recognised, Refusal> {
-        jws.is_token()?;
-        let claims = Claims::read(jws.claims::<RawClaims>()?)?;
+        let claims = Claims::of(jws)?;
         claims.check(&self.expected, now)?;
         let id = claims.id.unwrap_or_else(|| jws.derived_id());
         Ok(Recognised {

@@ -131,6 +131,8 @@ labels! {
         Sessions = "sessions",
         /// `/relay/v1/events`.
         Events = "events",
+        /// `/relay/v1/revocations`.
+        Revocations = "revocations",
         /// `/relay/healthz` and `/relay/readyz`.
         Health = "health",
         /// `/relay/metrics`.

@@ -25,7 +25,7 @@ Examples:
 HOLDER is who has a debugger attached; - means that yours can. A debugger attaches to one of them
 with {\"rayRelay\": {\"breakpoint\": ID}}: `ray-relay launch-config --breakpoint ID` prints that.
 
-Exit codes: 0 done, 69 the relay cannot be reached.";
+Exit codes: 0 done, 69 the relay cannot be reached, 77 it wants a token or the token does not permit it.";
 
 pub(super) async fn run(args: ListArgs) -> Result<(), Error> {
     let client = RelayClient::new(args.relay)?;

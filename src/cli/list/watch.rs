@@ -15,6 +15,7 @@ use super::view::View;
 use crate::cli::Error;
 use crate::cli::relay_client::{RelayClient, RelayError};
 use crate::cli::sse::{self, Parser};
+use crate::cli::terminal::clean;
 
 /// A stream that is silent for longer is opened again: the connection may be half open. A relay
 /// sends a comment line well within it.
@@ -59,6 +60,12 @@ async fn follow(client: &RelayClient, view: &mut View, ended: bool) -> Result<()
             events = open.next() => match events {
                 Ok(events) => {
                     for event in events {
+                        if event.name == "ended" {
+                            // Perhaps there is a new token in the file by now; a relay that still refuses ends this.
+                            view.say(&format!("The relay ended the stream: {}.", reason(&event)))?;
+                            stream = None;
+                            break;
+                        }
                         state.apply(&event, view)?;
                     }
                 }
@@ -78,6 +85,13 @@ async fn follow(client: &RelayClient, view: &mut View, ended: bool) -> Result<()
             _ = tick.tick() => if view.is_due(state.waits()) { view.draw(state.aged().as_ref())? },
         }
     }
+}
+
+/// Why the relay ended the stream, in its words.
+fn reason(event: &sse::Event) -> String {
+    let data = serde_json::from_str::<Value>(&event.data).unwrap_or_default();
+    let words = data["error"].as_str().unwrap_or("it does not say why");
+    clean(words).into_owned()
 }
 
 async fn refresh(client: &RelayClient, ended: bool) -> Result<Value, RelayError> {

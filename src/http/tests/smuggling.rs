@@ -96,7 +96,7 @@ async fn without_a_token_no_trick_reaches_the_head() {
         ),
         format!("GET /nodes HTTP/1.1\r\n{HOST}Host: other\r\n\r\n"),
         format!("GET /nodes\0 HTTP/1.1\r\n{HOST}\r\n"),
-        format!("GET /nodes HTTP/1.1\nHost: 127.0.0.1\n\n"),
+        "GET /nodes HTTP/1.1\nHost: 127.0.0.1\n\n".to_owned(),
         format!("TRACE / HTTP/1.1\r\n{HOST}\r\n"),
         format!("OPTIONS * HTTP/1.1\r\n{HOST}\r\n"),
         "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nGET /nodes HTTP/1.1\r\n\r\n".to_owned(),

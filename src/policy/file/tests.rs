@@ -276,7 +276,7 @@ proptest! {
         place in "[ab]{1,2}",
     ) {
         let wide = policy(&rules.concat());
-        let mut narrow = rules.clone();
+        let mut narrow = rules;
         if !narrow[0].contains(&key) {
             narrow[0] += &format!("{key} = {list:?}\n");
         }

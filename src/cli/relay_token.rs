@@ -1,0 +1,173 @@
+//! The token that client commands show to a relay.
+//!
+//! From a file or the environment, never from a flag's value: everybody on a machine can read the arguments of its
+//! processes. Looked up for each request anew, because files of tokens are replaced while a command runs. It is not sent
+//! where others can read it on the way.
+
+use std::fs::File;
+use std::io::Read;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use hyper::header::HeaderValue;
+use zeroize::Zeroizing;
+
+use super::relay_url::RelayUrl;
+use super::terminal::clean;
+
+/// Where the token may stand in the environment.
+const VARIABLE: &str = "RAY_RELAY_TOKEN";
+
+/// Longest file that is read as one.
+const LONGEST_FILE: u64 = 64 << 10;
+
+/// Which token, and where it may go.
+#[derive(Debug, Clone, Default, Args)]
+pub struct RelayTokenArgs {
+    /// File with the token for a relay that wants one [env: RAY_RELAY_TOKEN, the token itself]
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub token_file: Option<PathBuf>,
+    /// Send the token over http to another machine too, where everybody on the way can read it
+    #[arg(long)]
+    pub insecure_send_token: bool,
+}
+
+/// Why there is no token to send.
+#[derive(Debug, thiserror::Error)]
+pub enum RelayTokenError {
+    /// The file cannot be read.
+    #[error("cannot read the token in {file}: {cause}")]
+    Unreadable {
+        /// Its name, cleaned.
+        file: String,
+        /// The system's words.
+        cause: std::io::Error,
+    },
+    /// No token looks like that.
+    #[error("there is no token in {0}: one line of letters, digits and signs is wanted")]
+    Malformed(String),
+    /// Others could read it.
+    #[error(
+        "the token is not sent to {0} in clear text: use https, or forward the relay's port to this machine, or, on a network where nobody else listens, give --insecure-send-token"
+    )]
+    InClear(String),
+}
+
+impl RelayTokenArgs {
+    /// `Authorization` for a request to `relay`; `None` where no token is given.
+    pub(super) fn authorization(
+        &self,
+        relay: &RelayUrl,
+    ) -> Result<Option<HeaderValue>, RelayTokenError> {
+        let (text, place) = match &self.token_file {
+            Some(path) => {
+                let file = clean(&path.display().to_string()).into_owned();
+                match read(path) {
+                    Ok(text) => (text, file),
+                    Err(cause) => return Err(RelayTokenError::Unreadable { file, cause }),
+                }
+            }
+            None => match std::env::var(VARIABLE).map(Zeroizing::new) {
+                Ok(text) if !text.trim().is_empty() => (text, VARIABLE.to_owned()),
+                Ok(_) | Err(std::env::VarError::NotPresent) => return Ok(None),
+                Err(std::env::VarError::NotUnicode(_)) => {
+                    return Err(RelayTokenError::Malformed(VARIABLE.to_owned()));
+                }
+            },
+        };
+        let token = text.trim();
+        if token.is_empty() || !token.bytes().all(|b| b.is_ascii_graphic()) {
+            return Err(RelayTokenError::Malformed(place));
+        }
+        if !(relay.is_https() || is_this_machine(relay.host()) || self.insecure_send_token) {
+            return Err(RelayTokenError::InClear(relay.to_string()));
+        }
+        let header = Zeroizing::new(format!("Bearer {token}"));
+        let Ok(mut header) = HeaderValue::from_str(&header) else {
+            return Err(RelayTokenError::Malformed(place));
+        };
+        header.set_sensitive(true);
+        Ok(Some(header))
+    }
+}
+
+fn read(path: &Path) -> std::io::Result<Zeroizing<String>> {
+    let mut text = Zeroizing::new(String::new());
+    let mut file = File::open(path)?.take(LONGEST_FILE + 1);
+    file.read_to_string(&mut text)?;
+    match text.len() as u64 > LONGEST_FILE {
+        true => Err(std::io::Error::other("it is longer than 64 KiB")),
+        false => Ok(text),
+    }
+}
+
+fn is_this_machine(host: &str) -> bool {
+    let host = host.to_ascii_lowercase();
+    // RFC 6761 section 6.3: these names are loopback for every resolver.
+    host == "localhost"
+        || host.ends_with(".localhost")
+        || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn sent(file: &[u8], relay: &str, insecure: bool) -> Result<String, RelayTokenError> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token");
+        std::fs::write(&path, file).unwrap();
+        let args = RelayTokenArgs {
+            token_file: Some(path),
+            insecure_send_token: insecure,
+        };
+        let header = args.authorization(&relay.parse().unwrap())?.unwrap();
+        assert!(header.is_sensitive());
+        Ok(header.to_str().unwrap().to_owned())
+    }
+
+    #[test]
+    fn a_token_goes_where_nobody_reads_it_on_the_way() {
+        for relay in [
+            "https://relay.example.com",
+            "http://127.0.0.1:5678",
+            "http://127.9.9.9",
+            "http://[::1]",
+            "http://localhost",
+            "LOCALHOST:7000",
+            "http://a.localhost",
+        ] {
+            assert_eq!(
+                sent(b"abc\n", relay, false).unwrap(),
+                "Bearer abc",
+                "{relay}"
+            );
+        }
+        for relay in [
+            "http://relay",
+            "http://10.0.0.1",
+            "http://0.0.0.0",
+            "http://localhost.example.com",
+            "http://127.0.0.1.example.com",
+            "http://[fd88::1]",
+        ] {
+            let refused = sent(b"abc", relay, false).unwrap_err();
+            assert!(matches!(refused, RelayTokenError::InClear(_)), "{relay}");
+            assert!(!refused.to_string().contains("abc"));
+            assert!(sent(b"abc", relay, true).is_ok());
+        }
+    }
+
+    #[test]
+    fn what_is_no_token_is_not_sent_and_not_shown() {
+        for file in [&b""[..], b" \n", b"a b", b"a\nb", "ä".as_bytes()] {
+            let refused = sent(file, "http://localhost", false).unwrap_err();
+            assert!(matches!(refused, RelayTokenError::Malformed(_)), "{file:?}");
+        }
+        let long = vec![b'a'; 70_000];
+        assert!(sent(&long, "http://localhost", false).is_err());
+        assert!(sent(b"\xff", "http://localhost", false).is_err());
+    }
+}

@@ -1,0 +1,176 @@
+//! `ray-relay token inspect`: what a token says, and whether a relay would take it.
+
+use std::io::{self, Write};
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value, json};
+
+use super::moment::moment;
+use super::{Error, InspectArgs, TokenError, token_from_stdin};
+use crate::cli::terminal::clean;
+use crate::identity::{Claims, Expectations, Jws, KeyFiles, Limit, Refusal};
+use crate::policy::Pattern;
+
+/// `auth.leeway` unless it was changed.
+const LEEWAY: Duration = Duration::from_secs(30);
+
+/// Longer than any relay reads.
+const LONGEST: usize = 64 * 1024;
+
+pub(super) const AFTER_HELP: &str = "\
+Examples:
+  ray-relay token inspect < ada.token
+  echo \"$RAY_RELAY_TOKEN\" | ray-relay token inspect --key relay.pub
+  ray-relay token inspect --json < ada.token | jq .claims.exp
+
+Without --key the signature is not checked: anybody could have written what is shown. The relay's
+list of revocations and its policy file are not looked at.
+Exit code 0: a relay with these keys and this audience would take it. 1: it would not.";
+
+pub(super) fn run(args: InspectArgs) -> Result<(), Error> {
+    let token = match args.token {
+        Some(token) if token.expose() != "-" => token,
+        _ => token_from_stdin()?,
+    };
+    let keys = KeyFiles::open(&args.key).map_err(first)?;
+    let expected = Expectations {
+        audience: args.audience,
+        issuers: args.issuer,
+        leeway: LEEWAY,
+        max_lifetime: None,
+    };
+    let now = SystemTime::now();
+    let jws = Jws::parse(token.expose(), LONGEST).map_err(TokenError::Refused)?;
+    let signature = match args.key.is_empty() {
+        true => None,
+        false => Some(verify(&keys, &jws)),
+    };
+    let claims = Claims::of(&jws);
+    let problem = match (&signature, &claims) {
+        (Some(Err(refusal)), _) | (_, Err(refusal)) => Err(*refusal),
+        (_, Ok(claims)) => claims.check(&expected, now),
+    };
+    let mut out = io::stdout().lock();
+    if args.json {
+        let shown = json!({
+            "header": {"alg": jws.algorithm.name(), "kid": jws.kid},
+            "claims": jws.claims::<Value>().unwrap_or(Value::Null),
+            "id": id(&jws, claims.as_ref().ok()),
+            "verified": signature.map(|verified| verified.is_ok()),
+            "problem": problem.err().map(|refusal| refusal.to_string()),
+        });
+        writeln!(out, "{shown:#}")?;
+    } else {
+        write!(out, "{}", shown(&jws, claims.as_ref().ok(), signature, now))?;
+    }
+    problem.map_err(TokenError::Refused)?;
+    Ok(())
+}
+
+fn first(errors: Vec<crate::identity::KeyFileError>) -> TokenError {
+    match errors.into_iter().next() {
+        Some(error) => error.into(),
+        None => TokenError::NoToken,
+    }
+}
+
+fn verify(keys: &KeyFiles, jws: &Jws<'_>) -> Result<(), Refusal> {
+    let (message, signature) = jws.to_verify();
+    let fitting = keys.fitting(jws.kid.as_deref(), jws.algorithm);
+    match fitting.iter().any(|key| key.verifies(message, signature)) {
+        true => Ok(()),
+        false if fitting.is_empty() => Err(Refusal::Key),
+        false => Err(Refusal::Signature),
+    }
+}
+
+fn id(jws: &Jws<'_>, claims: Option<&Claims>) -> String {
+    let given = claims.and_then(|claims| claims.id.clone());
+    given.unwrap_or_else(|| jws.derived_id())
+}
+
+fn shown(
+    jws: &Jws<'_>,
+    claims: Option<&Claims>,
+    signature: Option<Result<(), Refusal>>,
+    now: SystemTime,
+) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: &str| {
+        if !value.is_empty() {
+            text += &format!("{name:<11}{}\n", clean(value));
+        }
+    };
+    let key = jws.kid.as_ref().map(|kid| format!(", key {kid}"));
+    let signed = match signature {
+        None => "not checked: give --key FILE",
+        Some(Ok(())) => "right",
+        Some(Err(_)) => "WRONG",
+    };
+    line(
+        "signed",
+        &format!("{}{}", jws.algorithm, key.unwrap_or_default()),
+    );
+    line("signature", signed);
+    let Some(claims) = claims else {
+        return text;
+    };
+    line("subject", &claims.subject);
+    line("id (jti)", &id(jws, Some(claims)));
+    line("groups", &claims.basis.groups.join(", "));
+    match &claims.basis.limit {
+        Some(Limit {
+            scopes: Some(scopes),
+            narrowing,
+        }) => {
+            let none = "none: it allows nothing".to_owned();
+            line(
+                "scope",
+                &if scopes.is_empty() {
+                    none
+                } else {
+                    scopes.to_string()
+                },
+            );
+            line("only", &narrowed(narrowing));
+        }
+        Some(Limit {
+            scopes: None,
+            narrowing,
+        }) => {
+            line("scope", "what the policy file of the relay allows");
+            line("only", &narrowed(narrowing));
+        }
+        None => line("scope", "what the policy file of the relay allows"),
+    }
+    line("audience", &claims.audience.join(", "));
+    line("issuer", claims.issuer.as_deref().unwrap_or_default());
+    for (name, time) in [
+        ("issued", claims.issued),
+        ("not before", claims.not_before),
+        ("expires", Some(claims.expires)),
+    ] {
+        line(
+            name,
+            &time.map(|time| moment(time, now)).unwrap_or_default(),
+        );
+    }
+    text
+}
+
+fn narrowed(narrowing: &crate::policy::Narrowing) -> String {
+    let lists = [
+        ("clusters", &narrowing.clusters),
+        ("jobs", &narrowing.jobs),
+        ("namespaces", &narrowing.namespaces),
+        ("tasks", &narrowing.tasks),
+    ];
+    let words = lists
+        .iter()
+        .filter(|(_, list)| !list.is_empty())
+        .map(|(name, list)| {
+            let patterns: Vec<_> = list.iter().map(Pattern::as_str).collect();
+            format!("{name} {}", patterns.join(" or "))
+        });
+    words.collect::<Vec<_>>().join("; ")
+}

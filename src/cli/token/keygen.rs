@@ -1,0 +1,81 @@
+//! `ray-relay token keygen`: a key pair in two files.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use super::{Error, KeygenArgs, TokenError};
+use crate::identity::Generated;
+use crate::identity::keys::Algorithm;
+
+pub(super) const AFTER_HELP: &str = "\
+Examples:
+  ray-relay token keygen ~/relay-keys
+      ~/relay-keys/relay.key (for you alone) and ~/relay-keys/relay.pub
+  ray-relay token keygen --algorithm HS256 /etc/ray-relay/tickets
+      one secret, relay.key, that every replica reads as auth.ticket_key_file
+
+Files that are there already are never overwritten. Every key is PKCS#8 or SPKI in PEM, as openssl
+writes them too; a secret is \"hs256:\" and base64.
+
+Next: `ray-relay serve --auth-key DIR/relay.pub`, and
+`ray-relay token mint --key DIR/relay.key --sub NAME --scope list,debug`.";
+
+pub(super) fn run(args: &KeygenArgs) -> Result<(), Error> {
+    let algorithm = Algorithm::from(args.algorithm);
+    let (private, public) = (args.dir.join("relay.key"), args.dir.join("relay.pub"));
+    for path in [&private, &public] {
+        if fs::symlink_metadata(path).is_ok() {
+            return Err(TokenError::Exists(path.clone()).into());
+        }
+    }
+    let made = Generated::new(algorithm).map_err(TokenError::Sign)?;
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| TokenError::File { path, source }
+    };
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&args.dir)
+        .map_err(failed(&args.dir))?;
+    write_new(&private, &made.private, 0o600).map_err(failed(&private))?;
+    let mut out = io::stdout().lock();
+    writeln!(out, "{}", private.display())?;
+    let verifies = match &made.public {
+        None => &private,
+        Some(text) => {
+            write_new(&public, text, 0o644).map_err(|source| {
+                // Half a pair is of no use, and would be in the way next time.
+                let _ = fs::remove_file(&private);
+                failed(&public)(source)
+            })?;
+            writeln!(out, "{}", public.display())?;
+            &public
+        }
+    };
+    let mut about = io::stderr().lock();
+    writeln!(
+        about,
+        "
+{algorithm}: {} signs tokens; whoever has it can make any token, so keep it where nobody else reads it.
+Next:
+  ray-relay serve --auth-key {}
+  ray-relay token mint --key {} --sub NAME --scope list,debug --ttl 8h",
+        private.display(),
+        verifies.display(),
+        private.display(),
+    )?;
+    Ok(())
+}
+
+fn write_new(path: &PathBuf, text: &str, mode: u32) -> io::Result<()> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}

@@ -1,0 +1,138 @@
+//! `ray-relay token mint`: a new token, signed with a key from a file.
+
+use std::io::{self, IsTerminal, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::{Map, Value, json};
+
+use super::moment::{moment, roughly};
+use super::{Error, MintArgs, TokenError, read_key_file};
+use crate::cli::terminal::clean;
+use crate::identity::{CannotSign, Claims, Expectations, Jws, Secret, SigningKey};
+
+/// `auth.max_token` unless it was changed.
+const LONGEST: usize = 8 * 1024;
+
+pub(super) const AFTER_HELP: &str = "\
+Examples:
+  ray-relay token mint --key relay.key --sub ada --scope list,debug --ttl 8h > ada.token
+  ray-relay token mint --key relay.key --sub ci --scope list,view --job '0100*' --task 'train_*'
+  ray-relay token mint --key relay.key --sub ada --by-policy --group ml --json | jq -r .jti
+
+The token alone is printed; what it says goes to standard error. Narrowing counts together: with
+--job and --task only such tasks of such jobs. Keep the id (jti) to revoke it; with --sub all that
+somebody has can be revoked without it. A relay wants `exp`, `aud` and `sub`, which are always there;
+other programs may mint tokens too, with any JWT library and the claims in the documentation.";
+
+pub(super) fn run(args: &MintArgs) -> Result<(), Error> {
+    let key = SigningKey::from_file(&read_key_file(&args.key)?);
+    let key = key.map_err(|source| TokenError::SigningKey {
+        path: args.key.clone(),
+        source,
+    })?;
+    warn_if_open(&args.key);
+    let now = SystemTime::now();
+    let issued = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let expires = issued + args.ttl.as_secs();
+    let id = random_id()?;
+    let claims = claims(args, &id, issued, expires);
+    let token = key.sign("JWT", &claims).map_err(TokenError::Sign)?;
+    let read = as_a_relay(&token, args, now)?;
+    let mut out = io::stdout().lock();
+    if args.json {
+        let mut answer =
+            json!({"token": token.expose(), "jti": id, "sub": args.sub, "expires": expires});
+        if let Some(scopes) = args.scope {
+            answer["scope"] = json!(scopes.to_string());
+        }
+        writeln!(out, "{answer:#}")?;
+        return Ok(());
+    }
+    writeln!(out, "{}", token.expose())?;
+    let what = match args.scope {
+        Some(scopes) => scopes.to_string(),
+        None => "what the policy file of the relay allows".to_owned(),
+    };
+    let mut about = io::stderr().lock();
+    // The token ends in a line end of its own; on a terminal the two would run together.
+    let gap = if io::stdout().is_terminal() { "\n" } else { "" };
+    writeln!(
+        about,
+        "{gap}for {} (jti {id}): {what}; expires {} (valid for {})",
+        clean(&args.sub),
+        moment(read.expires, now),
+        roughly(args.ttl),
+    )?;
+    Ok(())
+}
+
+fn claims(args: &MintArgs, id: &str, issued: u64, expires: u64) -> Value {
+    let mut claims = json!({
+        "aud": args.audience,
+        "sub": args.sub,
+        "jti": id,
+        "iat": issued,
+        "exp": expires,
+    });
+    if let Some(issuer) = &args.issuer {
+        claims["iss"] = json!(issuer);
+    }
+    if let Some(scopes) = args.scope {
+        // With spaces, as other issuers write it (RFC 8693 section 4.2).
+        claims["scope"] = json!(scopes.to_string().replace(',', " "));
+    }
+    if !args.group.is_empty() {
+        claims["groups"] = json!(args.group);
+    }
+    let mut narrowing = Map::new();
+    for (name, patterns) in [
+        ("clusters", &args.cluster),
+        ("jobs", &args.job),
+        ("namespaces", &args.namespace),
+        ("tasks", &args.task),
+    ] {
+        if !patterns.is_empty() {
+            narrowing.insert(name.to_owned(), json!(patterns));
+        }
+    }
+    if !narrowing.is_empty() {
+        claims["ray_relay"] = narrowing.into();
+    }
+    claims
+}
+
+/// What a relay with the same audience and issuer would read in it: a token that it would refuse is not given out.
+fn as_a_relay(token: &Secret, args: &MintArgs, now: SystemTime) -> Result<Claims, TokenError> {
+    let expected = Expectations {
+        audience: args.audience.clone(),
+        issuers: args.issuer.iter().cloned().collect(),
+        leeway: Duration::ZERO,
+        max_lifetime: None,
+    };
+    let claims = Jws::parse(token.expose(), LONGEST).and_then(|jws| Claims::of(&jws));
+    let claims = claims.map_err(TokenError::Useless)?;
+    claims.check(&expected, now).map_err(TokenError::Useless)?;
+    Ok(claims)
+}
+
+fn random_id() -> Result<String, TokenError> {
+    let mut id = [0; 16];
+    aws_lc_rs::rand::fill(&mut id).map_err(|_| TokenError::Sign(CannotSign))?;
+    Ok(URL_SAFE_NO_PAD.encode(id))
+}
+
+/// A key that others can read makes tokens for them too.
+fn warn_if_open(path: &Path) {
+    let open = std::fs::metadata(path).is_ok_and(|file| file.mode() & 0o077 != 0);
+    if open {
+        let _ = writeln!(
+            io::stderr(),
+            "warning: others can read {}; `chmod 600` it",
+            path.display()
+        );
+    }
+}

@@ -1,0 +1,73 @@
+//! `ray-relay token revoke`: a line in the file that relays watch.
+
+use std::io::{self, Write};
+use std::time::{Duration, SystemTime};
+
+use super::moment::moment;
+use super::{Error, RevokeArgs, TokenError, token_from_stdin};
+use crate::cli::terminal::clean;
+use crate::identity::revocation::{Revocation, Revoked, append};
+use crate::identity::{Claims, Jws, is_presentable};
+
+/// Longer than any relay reads.
+const LONGEST: usize = 64 * 1024;
+
+/// The most that `auth.leeway` may be: until then a relay could still take an expired token.
+const MOST_LEEWAY: Duration = Duration::from_secs(300);
+
+pub(super) const AFTER_HELP: &str = "\
+Examples:
+  ray-relay token revoke --token - --file revoked.jsonl < ada.token
+  ray-relay token revoke --jti 3wq1yJb5nV0mSg2eCkPp7A --file revoked.jsonl
+  ray-relay token revoke --sub ada --file revoked.jsonl
+      all that Ada has now, for good; a token that is issued to her from the next second on is good
+
+FILE is auth.revocations_file of the relays, which look at it four times a second: sessions end within
+a second. One JSON object a line is appended, and may be removed by hand once the token has expired:
+  {\"jti\": \"3wq1yJb5nV0mSg2eCkPp7A\", \"until\": 1790000000}
+  {\"sub\": \"ada\", \"at\": 1780000000}
+Client certificates and Kubernetes users have no time of issue: they are revoked as long as the line
+is there. Without access to that file, POST /relay/v1/revocations does the same with scope admin.";
+
+pub(super) fn run(args: RevokeArgs) -> Result<(), Error> {
+    let now = SystemTime::now();
+    let (what, until) = match (args.jti, args.sub, args.token) {
+        (Some(id), ..) => (Revoked::Credential(id), None),
+        (None, Some(subject), _) => (Revoked::Subject { subject, at: now }, None),
+        (None, None, Some(token)) if token.expose() != "-" => {
+            return Err(TokenError::InArguments.into());
+        }
+        (None, None, _) => of_token(now)?,
+    };
+    let (Revoked::Credential(name) | Revoked::Subject { subject: name, .. }) = &what;
+    if !is_presentable(name) {
+        return Err(TokenError::NoName.into());
+    }
+    let said = match &what {
+        Revoked::Credential(id) => format!("revoked: {}", clean(id)),
+        Revoked::Subject { subject, .. } => {
+            format!("revoked: all that {} has until now", clean(subject))
+        }
+    };
+    let revocation = Revocation { what, until };
+    append(&args.file, &revocation).map_err(TokenError::Revocations)?;
+    writeln!(io::stdout(), "{said}")?;
+    Ok(())
+}
+
+fn of_token(now: SystemTime) -> Result<(Revoked, Option<SystemTime>), TokenError> {
+    let token = token_from_stdin()?;
+    let jws = Jws::parse(token.expose(), LONGEST).map_err(TokenError::Refused)?;
+    // As a relay reads it: what it refuses anyway has no id for it.
+    let claims = Claims::of(&jws).map_err(TokenError::Refused)?;
+    let until = claims.expires + MOST_LEEWAY;
+    if until <= now {
+        let _ = writeln!(
+            io::stderr(),
+            "note: it has expired already ({})",
+            moment(claims.expires, now)
+        );
+    }
+    let id = claims.id.unwrap_or_else(|| jws.derived_id());
+    Ok((Revoked::Credential(id), Some(until)))
+}

@@ -1,0 +1,115 @@
+//! One Ray head as the proxy uses it: what is sent, and what of an answer is fit for a client.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::header::{HeaderMap, HeaderValue, LOCATION};
+use hyper::{Request, Response, StatusCode};
+
+use crate::head::{HeadClient, HeadError};
+use crate::http::answer::{self, Body};
+use crate::http::{HttpContext, hop};
+use crate::identity::Principal;
+use crate::telemetry::metrics::HeadOutcome;
+
+/// One head, and where the client sees it.
+pub(crate) struct Upstream {
+    pub(crate) cluster: Arc<str>,
+    pub(crate) head: HeadClient,
+    /// What the client's paths have in front of the head's; empty for the default cluster.
+    pub(super) prefix: String,
+}
+
+impl Upstream {
+    /// Sends a stripped request; `Err` is the answer for the client where the head gave none.
+    pub(crate) async fn send(
+        &self,
+        ctx: &HttpContext,
+        request: Request<crate::head::RequestBody>,
+    ) -> Result<Response<Incoming>, Response<Body>> {
+        let started = Instant::now();
+        let answered = self.head.send(request).await;
+        let outcome = match &answered {
+            Ok(response) if response.status().is_server_error() => HeadOutcome::Error,
+            Ok(response) if response.status().is_client_error() => HeadOutcome::Refused,
+            Ok(_) => HeadOutcome::Ok,
+            Err(error) => outcome(error),
+        };
+        ctx.metrics
+            .head_request(&self.cluster, outcome, started.elapsed());
+        answered.map_err(|error| {
+            tracing::debug!(cluster = %self.cluster, %error, "dashboard request failed");
+            answer::text(status(outcome), error)
+        })
+    }
+
+    /// The head's answer for the client, its body as it comes, for as long as the principal lasts.
+    pub(crate) fn stream(
+        &self,
+        response: Response<Incoming>,
+        principal: Option<&Principal>,
+    ) -> Response<Body> {
+        let (mut parts, body) = response.into_parts();
+        self.fit(&mut parts.headers);
+        let body = match principal.filter(|principal| !principal.is_anonymous()) {
+            Some(principal) => answer::until_over(body, principal).boxed_unsync(),
+            None => body.map_err(Into::into).boxed_unsync(),
+        };
+        Response::from_parts(parts, body)
+    }
+
+    /// Makes the headers of an answer fit for the client.
+    pub(super) fn fit(&self, headers: &mut HeaderMap) {
+        hop::strip_answer(headers);
+        if let Some(location) = headers
+            .get(LOCATION)
+            .and_then(|location| self.location(location))
+        {
+            headers.insert(LOCATION, location);
+        }
+    }
+
+    /// A redirect within the head as one within the relay.
+    fn location(&self, location: &HeaderValue) -> Option<HeaderValue> {
+        let location = location.to_str().ok()?;
+        let address = self.head.address();
+        let base = address
+            .find("://")
+            .and_then(|at| address[at + 3..].find('/').map(|path| at + 3 + path));
+        let base = base.map_or("", |at| &address[at..]);
+        let path = match location.strip_prefix(address) {
+            Some(path) => path,
+            None if location.starts_with('/') && !location.starts_with("//") => {
+                location.strip_prefix(base).unwrap_or(location)
+            }
+            None => return None,
+        };
+        let slash = if path.starts_with('/') { "" } else { "/" };
+        HeaderValue::try_from(format!("{}{slash}{path}", self.prefix)).ok()
+    }
+}
+
+fn outcome(error: &HeadError) -> HeadOutcome {
+    match error {
+        HeadError::Unreachable { .. } | HeadError::Certificate { .. } => HeadOutcome::Unreachable,
+        HeadError::TimedOut { .. } => HeadOutcome::Timeout,
+        HeadError::TokenMissing { .. } | HeadError::TokenRefused { .. } => HeadOutcome::Refused,
+        HeadError::Status { .. } => HeadOutcome::Error,
+        HeadError::NotJson { .. } | HeadError::TooLarge { .. } | HeadError::BadRequest { .. } => {
+            HeadOutcome::Invalid
+        }
+    }
+}
+
+fn status(outcome: HeadOutcome) -> StatusCode {
+    match outcome {
+        HeadOutcome::Timeout => StatusCode::GATEWAY_TIMEOUT,
+        HeadOutcome::Ok
+        | HeadOutcome::Refused
+        | HeadOutcome::Error
+        | HeadOutcome::Unreachable
+        | HeadOutcome::Invalid => StatusCode::BAD_GATEWAY,
+    }
+}

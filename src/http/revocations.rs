@@ -1,0 +1,116 @@
+//! `POST /relay/v1/revocations`: from now on a credential, or all that somebody has, is not to be trusted any more.
+//!
+//! The body is one line of `auth.revocations_file`: `{"jti": ID}` or `{"sub": NAME}`, either with `"until": SECONDS`
+//! after which it may be forgotten; `"at": SECONDS` of a name is this moment where it is left out. Called by
+//! [`super::connection`] for an administrator, once it is on record.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use hyper::header::{ALLOW, HeaderValue};
+use hyper::{Response, StatusCode};
+use serde_json::{Map, Value, json};
+use tokio::time::timeout;
+
+use super::HttpContext;
+use super::answer::{self, Body};
+use crate::identity::revocation::{Kept, Revocation, RevokeError, Revoked};
+
+/// Largest body that is read.
+const LARGEST: usize = 4096;
+
+/// To the end of the body.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What is wrong with a body.
+const WANTED: &str = "the body has to be {\"jti\": ID} or {\"sub\": NAME}, with \"until\": SECONDS SINCE 1970 where it may be forgotten then";
+
+/// Reads what is to be revoked. `Err` is the answer for the client.
+pub(super) async fn read(body: Incoming) -> Result<Revocation, &'static str> {
+    let whole = timeout(PATIENCE, Limited::new(body, LARGEST).collect()).await;
+    let Ok(Ok(whole)) = whole else {
+        return Err("the body did not come, or is longer than 4 KiB");
+    };
+    parse(&whole.to_bytes(), SystemTime::now()).ok_or(WANTED)
+}
+
+fn parse(text: &[u8], now: SystemTime) -> Option<Revocation> {
+    let mut line: Map<String, Value> = serde_json::from_slice(text).ok()?;
+    if line.contains_key("sub") && !line.contains_key("at") {
+        let now = now.duration_since(UNIX_EPOCH).ok()?.as_secs();
+        line.insert("at".to_owned(), now.into());
+    }
+    Revocation::from_line(&Value::Object(line).to_string())
+}
+
+/// What goes into the record and the answer.
+pub(super) fn told(revocation: &Revocation) -> (&'static str, &str) {
+    match &revocation.what {
+        Revoked::Credential(id) => ("jti", id),
+        Revoked::Subject { subject, .. } => ("sub", subject),
+    }
+}
+
+/// Revokes, and says how long that holds.
+pub(super) async fn revoke(ctx: &HttpContext, revocation: Revocation) -> Response<Body> {
+    let (kind, name) = told(&revocation);
+    let told = json!({ kind: name });
+    match ctx.auth.revoke(revocation).await {
+        Ok(kept) => {
+            let kept = match kept {
+                Kept::File => "file",
+                Kept::Memory => "memory",
+            };
+            answer::json(StatusCode::OK, &json!({ "revoked": told, "kept": kept }))
+        }
+        Err(error) => {
+            let status = match &error {
+                RevokeError::NotWritten(_) => StatusCode::INTERNAL_SERVER_ERROR,
+                RevokeError::Full(_) => StatusCode::INSUFFICIENT_STORAGE,
+                RevokeError::Open => StatusCode::CONFLICT,
+                RevokeError::Ending => StatusCode::SERVICE_UNAVAILABLE,
+            };
+            answer::error(status, error)
+        }
+    }
+}
+
+/// 405 for all but POST.
+pub(super) fn post_only() -> Response<Body> {
+    let sentence = "/relay/v1/revocations takes POST requests only";
+    let mut response = answer::error(StatusCode::METHOD_NOT_ALLOWED, sentence);
+    let post = HeaderValue::from_static("POST");
+    response.headers_mut().insert(ALLOW, post);
+    response
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_credential_or_one_name() {
+        let now = UNIX_EPOCH + Duration::from_secs(1_000);
+        let of = |text: &str| parse(text.as_bytes(), now);
+        let id = of(r#"{"jti": "a1", "until": 2000}"#).unwrap();
+        assert_eq!(id.what, Revoked::Credential("a1".to_owned()));
+        assert_eq!(id.until, Some(UNIX_EPOCH + Duration::from_secs(2_000)));
+        let all = of(r#"{"sub": "ann"}"#).unwrap().what;
+        let subject = "ann".to_owned();
+        assert_eq!(all, Revoked::Subject { subject, at: now });
+        for text in [
+            "",
+            "[]",
+            "{}",
+            r#"{"jti": "a", "sub": "b"}"#,
+            r#"{"jti": ""}"#,
+            r#"{"jti": 1}"#,
+            r#"{"jit": "a"}"#,
+            r#"{"sub": "a\u0000b"}"#,
+        ] {
+            assert_eq!(of(text), None, "{text}");
+        }
+    }
+}
