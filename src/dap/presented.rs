@@ -145,7 +145,7 @@ mod tests {
                 let inner = if list { json!([value]) } else { value };
                 value = json!({(&**step): inner});
             }
-            let mut arguments = json!({"connect": value.clone(), "rayRelay": {"token": value}});
+            let mut arguments = json!({"connect": value, "rayRelay": {"token": value}});
             let _ = Presented::take(&mut arguments);
             proptest::prop_assert!(!arguments.to_string().contains("s3cret"), "{}", arguments);
         }
