@@ -150,7 +150,7 @@ impl Authenticator {
         Arc::new(Self::with(None))
     }
 
-    /// Knows the tokens of `table` and no others, and nobody without one.
+    /// Knows the tokens of `table`, each with its principal or answer, and no others; nobody is anonymous.
     #[cfg(test)]
     pub(crate) fn fixed<T, A>(table: impl IntoIterator<Item = (T, A)>) -> Arc<Self>
     where
