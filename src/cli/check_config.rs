@@ -6,17 +6,23 @@ use serde_json::json;
 
 use super::{CheckConfigArgs, Error};
 use crate::config::{self, Resolved, Sources};
+use crate::identity::Authenticator;
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:
   ray-relay check-config --config relay.toml
   ray-relay check-config --config relay.toml --json | jq '.problems[].key'
 
-Reads the same file, RAY_RELAY_* environment and flags as `ray-relay serve`, and contacts nobody.
+Reads the same file, RAY_RELAY_* environment and flags as `ray-relay serve`, and the files with keys,
+rules and revocations that they name; contacts nobody.
 Exit code 0: it is right, and the effective value of every key was printed. 78: it is not.";
 
 pub(super) fn run(args: CheckConfigArgs) -> Result<(), Error> {
-    let resolved = config::resolve(&Sources::from_process(args.config.into()));
+    let resolved =
+        config::resolve(&Sources::from_process(args.config.into())).and_then(|resolved| {
+            Authenticator::check(&resolved.config.auth)?;
+            Ok(resolved)
+        });
     let mut out = io::stdout().lock();
     match resolved {
         Ok(resolved) if args.json => {

@@ -680,6 +680,7 @@ fn all_that_keeps_it_from_starting_is_said_at_once() {
         policy_file: Some(scene.path("missing.toml")),
         ..Auth::default()
     };
+    assert_eq!(Authenticator::check(&auth).unwrap_err().problems.len(), 5);
     let said = Authenticator::from_config(&auth, Issuers::default())
         .unwrap_err()
         .to_string();
