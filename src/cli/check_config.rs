@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::{CheckConfigArgs, Error};
 use crate::config::{self, Problems, Resolved, Sources, shown};
+use crate::identity::Authenticator;
 use crate::policy::Policy;
 
 pub(super) const AFTER_HELP: &str = "\
@@ -14,12 +15,16 @@ Examples:
   ray-relay check-config --config relay.toml --json | jq '.problems[].key'
   ray-relay check-config --policy policy.toml
 
-Reads the same file, RAY_RELAY_* environment and flags as `ray-relay serve`, and the policy file that
-they name, and contacts nobody. Says who may do what by the policy, one line for each rule.
+Reads the same file, RAY_RELAY_* environment and flags as `ray-relay serve`, and the files with keys,
+rules and revocations that they name, and contacts nobody. Says who may do what by the policy, one line for each rule.
 Exit code 0: it is right, and the effective value of every key was printed. 78: it is not.";
 
 pub(super) fn run(args: CheckConfigArgs) -> Result<(), Error> {
-    let resolved = config::resolve(&Sources::from_process(args.config.into()));
+    let resolved =
+        config::resolve(&Sources::from_process(args.config.into())).and_then(|resolved| {
+            Authenticator::check(&resolved.config.auth)?;
+            Ok(resolved)
+        });
     let named = |resolved: &Resolved| resolved.config.auth.policy_file.clone();
     let path = args
         .policy
@@ -29,7 +34,12 @@ pub(super) fn run(args: CheckConfigArgs) -> Result<(), Error> {
         (Ok(resolved), Ok(policy)) => (resolved, policy),
         (resolved, policy) => {
             let mut problems = resolved.err().map_or(Vec::new(), |p| p.problems);
-            problems.extend(policy.err().into_iter().flat_map(|p| p.problems));
+            for problem in policy.err().into_iter().flat_map(|p| p.problems) {
+                // It may be the one that the configuration names.
+                if !problems.contains(&problem) {
+                    problems.push(problem);
+                }
+            }
             return told(Problems { problems }, args.json);
         }
     };

@@ -19,6 +19,7 @@ mod principal;
 mod refusal;
 pub mod revocation;
 mod secret;
+mod setup;
 mod signing;
 mod standing;
 mod subject;
