@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
 use crate::audit::Audit;
 use crate::config::{Advertise, Config};
-use crate::identity::{Authenticator, Issuers};
+use crate::identity::{Authenticator, Issuers, SetupError};
 use crate::listener::{self, BindError};
 use crate::registry::Registry;
 use crate::session::Context;
@@ -22,6 +23,9 @@ pub enum Error {
     /// The port is not to be had.
     #[error(transparent)]
     Bind(#[from] BindError),
+    /// Keys, policy or revocations cannot be used.
+    #[error(transparent)]
+    Identity(#[from] SetupError),
     /// A part could not be built from the configuration.
     #[error("{0}")]
     Setup(String),
@@ -34,12 +38,14 @@ pub enum Error {
 pub struct Running {
     context: Arc<Context>,
     address: SocketAddr,
+    /// Reads keys and revocations until the last session has ended, so draining must not wait for it.
+    _keeping: AbortOnDropHandle<()>,
 }
 
 /// Builds and starts a relay.
 ///
 /// # Errors
-/// [`Error::Bind`], [`Error::Setup`].
+/// [`Error::Bind`], [`Error::Identity`], [`Error::Setup`].
 pub async fn start(config: Config) -> Result<Running, Error> {
     let config = Arc::new(config);
     let shutdown = Shutdown::default();
@@ -60,8 +66,7 @@ pub async fn start(config: Config) -> Result<Running, Error> {
     };
     let extra: Vec<_> = extra.map_err(Error::Bind)?;
     registry.observe(metrics.clone());
-    let auth = Authenticator::from_config(&config.auth, Issuers::default())
-        .map_err(|why| Error::Setup(why.to_string()))?;
+    let auth = Authenticator::from_config(&config.auth, Issuers::default())?;
     let audit = Audit::off();
     let context = Arc::new(Context::new(
         config,
@@ -78,7 +83,7 @@ pub async fn start(config: Config) -> Result<Running, Error> {
         .spawn(async move { registry.run(shutdown.drain.clone()).await });
     let tasks = &context.shutdown.tasks;
     let until = context.shutdown.abort.clone();
-    tasks.spawn(async move { auth.run(until).await });
+    let keeping = tokio::spawn(async move { auth.run(until).await });
     tasks.spawn(listener::run(
         listener,
         context.clone(),
@@ -93,7 +98,11 @@ pub async fn start(config: Config) -> Result<Running, Error> {
             Some(port),
         ));
     }
-    Ok(Running { context, address })
+    Ok(Running {
+        context,
+        address,
+        _keeping: AbortOnDropHandle::new(keeping),
+    })
 }
 
 fn bind_port(ip: IpAddr, port: u16) -> Result<tokio::net::TcpListener, BindError> {
@@ -186,4 +195,38 @@ pub async fn run(config: Config) -> Result<(), Error> {
     }
     info!("ended");
     Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::config::Auth;
+    use crate::identity::Generated;
+    use crate::identity::keys::Algorithm;
+
+    #[tokio::test]
+    async fn without_sessions_draining_takes_no_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let key = dir.path().join("relay.key");
+        let secret = Generated::new(Algorithm::Hs256).unwrap().private;
+        std::fs::write(&key, &*secret).unwrap();
+        let mut config = Config {
+            auth: Auth {
+                keys: vec![key],
+                ..Auth::default()
+            },
+            ..Config::default()
+        };
+        config.listen.address.set_port(0);
+        // Nothing listens there.
+        config.clusters[0].ray_address = "http://127.0.0.1:9".to_owned();
+        let relay = start(config).await.unwrap();
+        assert!(relay.context.auth.is_on());
+        timeout(Duration::from_secs(10), relay.drain())
+            .await
+            .unwrap();
+    }
 }

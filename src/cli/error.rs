@@ -40,7 +40,9 @@ impl Error {
     /// 1, or the code of `sysexits.h` that fits.
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Config(_) | Self::ConfigReported => 78,
+            Self::Config(_) | Self::ConfigReported | Self::App(crate::app::Error::Identity(_)) => {
+                78
+            }
             Self::Relay(error) if error.is_unreachable() => 69,
             Self::Relay(error) if error.is_not_permitted() => 77,
             Self::Relay(_)

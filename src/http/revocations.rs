@@ -68,6 +68,7 @@ pub(super) async fn revoke(ctx: &HttpContext, revocation: Revocation) -> Respons
             let status = match &error {
                 RevokeError::NotWritten(_) => StatusCode::INTERNAL_SERVER_ERROR,
                 RevokeError::Full(_) => StatusCode::INSUFFICIENT_STORAGE,
+                RevokeError::Name => StatusCode::BAD_REQUEST,
                 RevokeError::Open => StatusCode::CONFLICT,
                 RevokeError::Ending => StatusCode::SERVICE_UNAVAILABLE,
             };

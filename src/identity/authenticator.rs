@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
@@ -11,23 +10,22 @@ use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, error, info, warn};
+use tracing::{debug, error, info};
 
 use super::basis::Basis;
 use super::claims::Expectations;
-use super::key_files::{KeyFiles, LONGEST_KEY_FILE};
-use super::keys::{KeyRing, SECRET_PREFIX, read_secret};
+use super::key_files::KeyFiles;
+use super::keys::KeyRing;
 use super::principal::{Credential, Principal, Recognised};
 use super::refusal::Refusal;
 use super::revocation::{Kept, LiveRevocations, Revocation, RevocationList, RevokeError};
 use super::secret::Secret;
-use super::signing::random_secret;
+use super::setup::Parts;
 use super::subject::is_presentable;
 use super::throttle::{Digest, Limits, Throttle, Verdict};
 use super::ticket::Tickets;
 use super::verifier::{Failure, Verifier};
-use super::watched::read_bounded;
-use crate::config::Auth;
+use crate::config::{Auth, Problems};
 use crate::policy::{Policy, PolicyFile};
 use crate::registry::{Breakpoint, BreakpointId};
 
@@ -156,7 +154,7 @@ impl Authenticator {
     /// Reads files, and so blocks.
     ///
     /// # Errors
-    /// [`SetupError`] with all problems, a line each.
+    /// [`SetupError`] with all problems.
     pub fn from_config(auth: &Auth, issuers: Issuers) -> Result<Arc<Self>, SetupError> {
         if !auth.is_on() && issuers.rings.is_empty() && issuers.voucher.is_none() {
             return Ok(Self::open());
@@ -166,6 +164,17 @@ impl Authenticator {
             #[cfg(test)]
             fixed: None,
         }))
+    }
+
+    /// Whether the files that `auth` names can be put to work. Reads them, and so blocks.
+    ///
+    /// # Errors
+    /// All [`Problems`].
+    pub fn check(auth: &Auth) -> Result<(), Problems> {
+        match auth.is_on() {
+            true => Parts::read(auth).map(|_| ()),
+            false => Ok(()),
+        }
     }
 
     /// Whether credentials are asked for.
@@ -321,21 +330,13 @@ impl Authenticator {
 
 impl Checks {
     fn new(auth: &Auth, issuers: Issuers) -> Result<Self, SetupError> {
-        let mut problems = Vec::new();
-        let keys = KeyFiles::open(&auth.keys).map_err(|errors| {
-            problems.extend(errors.iter().map(ToString::to_string));
-        });
-        let policy = auth.policy_file.clone().map(PolicyFile::open).transpose();
-        let policy = policy.map_err(|why| problems.push(why.to_string()));
-        let now = SystemTime::now();
-        let revocations = LiveRevocations::open(auth.revocations_file.as_deref(), now)
-            .map_err(|why| problems.push(why.to_string()));
-        let tickets = tickets(auth).map_err(|why| problems.push(why));
-        let (Ok(keys), Ok(policy), Ok(revocations), Ok(tickets)) =
-            (keys, policy, revocations, tickets)
-        else {
-            return Err(SetupError(problems.join("\n  ")));
-        };
+        let parts = Parts::read(auth).map_err(|problems| SetupError(problems.to_string()))?;
+        let Parts {
+            keys,
+            policy,
+            revocations,
+            tickets,
+        } = parts;
         let keys = Arc::new(keys);
         let mut by = vec![match keys.len() {
             1 => "1 key".to_owned(),
@@ -483,33 +484,6 @@ impl Vouched {
             issued: None,
             basis: self.basis,
         })
-    }
-}
-
-fn tickets(auth: &Auth) -> Result<Tickets, String> {
-    let Some(path) = &auth.ticket_key_file else {
-        let secret = random_secret().map_err(|_| "the system has no randomness".to_owned())?;
-        return Tickets::new(&*secret, auth.leeway).map_err(|why| why.to_string());
-    };
-    let said = |why: &dyn fmt::Display| {
-        format!("cannot read the key of tickets {}: {why}", path.display())
-    };
-    warn_if_open(path);
-    let file = std::fs::File::open(path).map_err(|why| said(&why))?;
-    let text = read_bounded(&file, LONGEST_KEY_FILE).map_err(|why| said(&why))?;
-    let secret = text.trim_start().strip_prefix(SECRET_PREFIX);
-    let secret = secret.ok_or_else(|| {
-        said(&"it does not begin with hs256:; `ray-relay token keygen --algorithm HS256` makes one")
-    })?;
-    let secret = read_secret(secret).map_err(|why| said(&why))?;
-    Tickets::new(&secret, auth.leeway).map_err(|why| said(&why))
-}
-
-/// A secret that others on this machine can read is no secret.
-fn warn_if_open(path: &Path) {
-    use std::os::unix::fs::MetadataExt;
-    if std::fs::metadata(path).is_ok_and(|file| file.mode() & 0o004 != 0) {
-        warn!(file = %path.display(), "everybody on this machine can read this secret: chmod o-r it");
     }
 }
 

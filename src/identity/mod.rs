@@ -13,6 +13,7 @@ mod principal;
 mod refusal;
 pub mod revocation;
 mod secret;
+mod setup;
 mod signing;
 mod subject;
 mod throttle;

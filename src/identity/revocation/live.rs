@@ -30,6 +30,11 @@ pub enum RevokeError {
     /// There is no room.
     #[error(transparent)]
     Full(#[from] Full),
+    /// No credential can be called so.
+    #[error(
+        "no token or person can be called so: 1 to 256 characters that can be printed, without space around them"
+    )]
+    Name,
     /// There are no credentials.
     #[error("this relay authenticates nobody, so there is nothing to revoke")]
     Open,
@@ -116,6 +121,10 @@ impl LiveRevocations {
     }
 
     fn revoke_blocking(&self, revocation: &Revocation) -> Result<Kept, RevokeError> {
+        // A line that cannot be read back would keep relays from starting.
+        if Revocation::from_line(&revocation.to_line()).is_none() {
+            return Err(RevokeError::Name);
+        }
         // First what takes effect, then what makes it last.
         {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,0 +1,124 @@
+//! The files that `[auth]` names, read and checked: for the authenticator at start and for `check-config`.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::SystemTime;
+
+use tracing::warn;
+
+use super::key_files::{KeyFileError, KeyFiles, LONGEST_KEY_FILE};
+use super::keys::{SECRET_PREFIX, read_secret};
+use super::revocation::LiveRevocations;
+use super::signing::random_secret;
+use super::ticket::Tickets;
+use super::watched::read_bounded;
+use crate::config::{Auth, Problem, Problems};
+use crate::policy::PolicyFile;
+
+/// What comes of them.
+pub(super) struct Parts {
+    pub(super) keys: KeyFiles,
+    pub(super) policy: Option<PolicyFile>,
+    pub(super) revocations: LiveRevocations,
+    pub(super) tickets: Tickets,
+}
+
+impl Parts {
+    /// Reads all of them.
+    ///
+    /// # Errors
+    /// All [`Problems`]. Nothing of what stands in a file of keys is in them.
+    pub(super) fn read(auth: &Auth) -> Result<Self, Problems> {
+        let mut problems = Vec::new();
+        let keys = KeyFiles::open(&auth.keys)
+            .map_err(|errors| problems.extend(errors.iter().map(key_problem)));
+        let policy = auth.policy_file.clone().map(PolicyFile::open).transpose();
+        let policy = policy.map_err(|why| problems.extend(why.problems));
+        let path = auth.revocations_file.as_deref();
+        let revocations = LiveRevocations::open(path, SystemTime::now()).map_err(|why| {
+            problems.push(problem(
+                "auth.revocations_file",
+                path,
+                &why,
+                "one revocation a line, as `ray-relay token revoke` appends them",
+                "a relay that does not know all that was revoked does not start",
+            ));
+        });
+        let tickets = tickets(auth).map_err(|why| problems.push(why));
+        match (keys, policy, revocations, tickets) {
+            (Ok(keys), Ok(policy), Ok(revocations), Ok(tickets)) => Ok(Self {
+                keys,
+                policy,
+                revocations,
+                tickets,
+            }),
+            _ => Err(Problems { problems }),
+        }
+    }
+}
+
+fn problem(
+    key: &str,
+    path: Option<&Path>,
+    found: &dyn fmt::Display,
+    expected: &str,
+    hint: &str,
+) -> Problem {
+    Problem {
+        key: key.to_owned(),
+        place: path.map_or_else(
+            || "the system".to_owned(),
+            |path| path.display().to_string(),
+        ),
+        found: found.to_string(),
+        expected: expected.to_owned(),
+        hint: Some(hint.to_owned()),
+    }
+}
+
+fn key_problem(error: &KeyFileError) -> Problem {
+    let (path, found): (_, &dyn fmt::Display) = match error {
+        KeyFileError::Io { path, source } => (path, source),
+        KeyFileError::Key { path, source } => (path, source),
+    };
+    problem(
+        "auth.keys",
+        Some(path),
+        found,
+        "a public key in PEM, or hs256: and a secret in base64",
+        "`ray-relay token keygen DIR` makes a pair: DIR/relay.pub is for the relay",
+    )
+}
+
+fn tickets(auth: &Auth) -> Result<Tickets, Problem> {
+    let path = auth.ticket_key_file.as_deref();
+    let wrong = |found: &dyn fmt::Display| {
+        problem(
+            "auth.ticket_key_file",
+            path,
+            found,
+            "hs256: and a secret in base64",
+            "`ray-relay token keygen --algorithm HS256 DIR` makes one",
+        )
+    };
+    let Some(path) = path else {
+        let secret = random_secret().map_err(|_| wrong(&"no randomness"))?;
+        return Tickets::new(&*secret, auth.leeway).map_err(|why| wrong(&why));
+    };
+    let file = File::open(path).map_err(|why| wrong(&why))?;
+    warn_if_open(path);
+    let text = read_bounded(&file, LONGEST_KEY_FILE).map_err(|why| wrong(&why))?;
+    let secret = text.trim_start().strip_prefix(SECRET_PREFIX);
+    let secret = secret.ok_or_else(|| wrong(&"something that does not begin with hs256:"))?;
+    let secret = read_secret(secret).map_err(|why| wrong(&why))?;
+    Tickets::new(&secret, auth.leeway).map_err(|why| wrong(&why))
+}
+
+/// A secret that others on this machine can read is no secret.
+fn warn_if_open(path: &Path) {
+    if fs::metadata(path).is_ok_and(|file| file.mode() & 0o004 != 0) {
+        warn!(file = %path.display(), "everybody on this machine can read this secret: chmod o-r it");
+    }
+}
