@@ -1,11 +1,12 @@
 //! `ray-relay check-config`: what a configuration comes to, or everything that is wrong with it.
 
 use std::io::{self, Write};
+use std::path::PathBuf;
 
 use serde_json::json;
 
 use super::{CheckConfigArgs, Error};
-use crate::config::{self, Problems, Resolved, Sources, shown};
+use crate::config::{self, Auth, Problems, Resolved, Sources, shown};
 use crate::identity::Authenticator;
 use crate::policy::Policy;
 
@@ -16,38 +17,19 @@ Examples:
   ray-relay check-config --policy policy.toml
 
 Reads the same file, RAY_RELAY_* environment and flags as `ray-relay serve`, and the files with keys,
-rules and revocations that they name, and contacts nobody. Says who may do what by the policy, one line for each rule.
+rules and revocations that they name; contacts nobody. Says who may do what by the policy file, one
+line for each rule.
 Exit code 0: it is right, and the effective value of every key was printed. 78: it is not.";
 
 pub(super) fn run(args: CheckConfigArgs) -> Result<(), Error> {
-    let resolved =
-        config::resolve(&Sources::from_process(args.config.into())).and_then(|resolved| {
-            Authenticator::check(&resolved.config.auth)?;
-            Ok(resolved)
-        });
-    let named = |resolved: &Resolved| resolved.config.auth.policy_file.clone();
-    let path = args
-        .policy
-        .or_else(|| resolved.as_ref().ok().and_then(named));
-    let policy = path.as_deref().map(Policy::load).transpose();
-    let (resolved, policy) = match (resolved, policy) {
-        (Ok(resolved), Ok(policy)) => (resolved, policy),
-        (resolved, policy) => {
-            let mut problems = resolved.err().map_or(Vec::new(), |p| p.problems);
-            for problem in policy.err().into_iter().flat_map(|p| p.problems) {
-                // It may be the one that the configuration names.
-                if !problems.contains(&problem) {
-                    problems.push(problem);
-                }
-            }
-            return told(Problems { problems }, args.json);
-        }
+    let resolved = config::resolve(&Sources::from_process(args.config.into()));
+    let (resolved, policy) = match checked(resolved, args.policy) {
+        Ok(checked) => checked,
+        Err(problems) => return told(problems, args.json),
     };
     let mut out = io::stdout().lock();
     let clusters = resolved.config.clusters.iter();
     let clusters: Vec<&str> = clusters.map(|cluster| cluster.name.as_str()).collect();
-    let file = path.map(|path| shown(&path.display().to_string()));
-    let policy = file.zip(policy);
     if args.json {
         let settings: Vec<_> = resolved
             .settings
@@ -67,6 +49,34 @@ pub(super) fn run(args: CheckConfigArgs) -> Result<(), Error> {
         write!(out, "{}", policy_summary(&file, &policy, &clusters))?;
     }
     Ok(())
+}
+
+/// The configuration with the files that it names, and the name and content of its policy file, for which `policy`
+/// can stand in.
+fn checked(
+    resolved: Result<Resolved, Problems>,
+    policy: Option<PathBuf>,
+) -> Result<(Resolved, Option<(String, Policy)>), Problems> {
+    let resolved = match resolved {
+        Ok(resolved) => resolved,
+        Err(mut problems) => {
+            let of_policy = policy.and_then(|path| Policy::load(&path).err());
+            let of_policy = of_policy.into_iter().flat_map(|problems| problems.problems);
+            problems.problems.extend(of_policy);
+            return Err(problems);
+        }
+    };
+    let auth = &resolved.config.auth;
+    let path = policy.or_else(|| auth.policy_file.clone());
+    Authenticator::check(&Auth {
+        policy_file: path.clone(),
+        ..auth.clone()
+    })?;
+    let policy = match path {
+        Some(path) => Some((shown(&path.display().to_string()), Policy::load(&path)?)),
+        None => None,
+    };
+    Ok((resolved, policy))
 }
 
 fn told(problems: Problems, as_json: bool) -> Result<(), Error> {

@@ -299,3 +299,74 @@ async fn nobody_is_asked_where_nobody_is_authenticated() {
     assert_eq!(seen.headers["cookie"], "a=1");
     assert!(!format!("{seen:?}").contains("Bearer one"));
 }
+
+#[tokio::test]
+async fn an_administrator_revokes_and_it_holds_at_once() {
+    use crate::identity::SigningKey;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("key");
+    let key = "hs256:c2l4dHktZm91ciBjaGFyYWN0ZXJzIG9mIHNlY3JldCBhcmUgZW5vdWdoIGZvciBldmVyeWJvZHk=";
+    std::fs::write(&file, key).unwrap();
+    let auth = config::Auth {
+        keys: vec![file],
+        ..config::Auth::default()
+    };
+    let auth = Authenticator::from_config(&auth, crate::identity::Issuers::default()).unwrap();
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap()
+        .as_secs();
+    let mint = |subject: &str, scope: &str| {
+        let claims = serde_json::json!({
+            "sub": subject, "scope": scope, "jti": format!("id-of-{subject}"),
+            "aud": "ray-relay", "iat": now, "exp": now + 600,
+        });
+        let key = SigningKey::from_file(key).unwrap();
+        key.sign("JWT", &claims).unwrap().expose().to_owned()
+    };
+    let (ann, bob, eve) = (
+        mint("ann", "admin"),
+        mint("bob", "list"),
+        mint("eve", "list"),
+    );
+    let relay = Relay::with_auth(&[], auth, |_| {}).await;
+    let list = "/relay/v1/breakpoints";
+    assert_eq!(relay.get_as(&bob, list).await.status(), 200);
+    let revoke = async |token: &str, body: &'static str| {
+        let request = relay
+            .request("POST", "/relay/v1/revocations")
+            .header("authorization", format!("Bearer {token}"));
+        let request = request.body(answer::full(body)).unwrap();
+        relay.client().await.send(request).await
+    };
+    assert_eq!(revoke(&bob, r#"{"sub": "ann"}"#).await.status(), 403);
+    assert_eq!(revoke("wrong", r#"{"sub": "ann"}"#).await.status(), 401);
+    assert_eq!(revoke(&ann, r#"{"subject": "bob"}"#).await.status(), 400);
+    let mut events = relay.get_as(&bob, "/relay/v1/events").await.into_body();
+    events.frame().await.unwrap().unwrap();
+    let response = revoke(&ann, r#"{"jti": "id-of-bob"}"#).await;
+    assert_eq!(response.status(), 200);
+    let told = json(response).await;
+    assert_eq!(
+        told,
+        serde_json::json!({ "revoked": { "jti": "id-of-bob" }, "kept": "memory" })
+    );
+    let last = events.frame().await.unwrap().unwrap().into_data().unwrap();
+    assert!(last.starts_with(b"event: ended\n"), "{last:?}");
+    assert_eq!(relay.get_as(&bob, list).await.status(), 401);
+    assert_eq!(relay.get_as(&eve, list).await.status(), 200);
+    assert_eq!(revoke(&ann, r#"{"sub": "eve"}"#).await.status(), 200);
+    assert_eq!(relay.get_as(&eve, list).await.status(), 401);
+    let response = relay.get_as(&ann, "/relay/v1/revocations").await;
+    assert_eq!(
+        (response.status().as_u16(), &response.headers()["allow"]),
+        (405, &"POST".parse().unwrap())
+    );
+    let heard = relay.ctx.heard.lines();
+    let administered = heard
+        .iter()
+        .filter(|line| line.starts_with("Administration allowed ann"));
+    assert_eq!(administered.count(), 2, "{heard:?}");
+    relay.ctx.heard.is_deaf.store(true, Ordering::SeqCst);
+    assert_eq!(revoke(&ann, r#"{"sub": "ann"}"#).await.status(), 503);
+}
