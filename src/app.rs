@@ -7,7 +7,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use crate::audit::Audit;
+use crate::audit::{self, Audit};
 use crate::config::{Advertise, Config};
 use crate::identity::Authenticator;
 use crate::listener::{self, BindError};
@@ -25,6 +25,9 @@ pub enum Error {
     /// A part could not be built from the configuration.
     #[error("{0}")]
     Setup(String),
+    /// What is done here could not be put on record.
+    #[error(transparent)]
+    Audit(#[from] audit::OpenError),
     /// The system refuses a signal handler.
     #[error("cannot wait for signals: {0}")]
     Signal(std::io::Error),
@@ -61,11 +64,11 @@ pub async fn start(config: Config) -> Result<Running, Error> {
     let extra: Vec<_> = extra.map_err(Error::Bind)?;
     registry.observe(metrics.clone());
     let auth = Authenticator::open();
-    let audit = Audit::off();
+    let audit = Audit::open(&config.audit, metrics.clone())?;
     let context = Arc::new(Context::new(
         config,
         auth.clone(),
-        audit,
+        audit.clone(),
         registry.clone(),
         metrics,
         address.port(),
@@ -78,6 +81,8 @@ pub async fn start(config: Config) -> Result<Running, Error> {
     let tasks = &context.shutdown.tasks;
     let until = context.shutdown.abort.clone();
     tasks.spawn(async move { auth.run(until).await });
+    let until = context.shutdown.abort.clone();
+    tasks.spawn(async move { audit.run(until).await });
     tasks.spawn(listener::run(
         listener,
         context.clone(),
@@ -138,6 +143,8 @@ impl Running {
         shutdown.abort.cancel();
         shutdown.tasks.close();
         let _ = timeout(std::time::Duration::from_secs(2), shutdown.tasks.wait()).await;
+        // After the sessions: their ends are on record.
+        self.context.audit.close().await;
     }
 }
 

@@ -13,7 +13,10 @@ mod setting;
 mod sources;
 pub mod units;
 
-pub use model::{Advertise, Cluster, Config, Dap, Http, Listen, Log, LogFormat, Registry};
+pub use model::{
+    Advertise, Audit, AuditSink, AuditSync, Cluster, Config, Dap, Http, Listen, Log, LogFormat,
+    OnFailure, Recording, Registry, SyslogAddress,
+};
 pub use problem::{Problem, Problems};
 pub use resolve::{Resolved, Setting, resolve};
 pub use sources::{Flags, Sources};

@@ -3,9 +3,13 @@
 //! Built by [`super::resolve`] alone in the daemon, by hand in tests. Every value here has been
 //! checked against its bounds, so the rest of the relay uses it without looking again.
 
+mod audit;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
+
+pub use audit::{Audit, AuditSink, AuditSync, OnFailure, Recording, SyslogAddress};
 
 /// Everything, resolved. Built by `resolve` from defaults, file, environment and flags.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,6 +26,10 @@ pub struct Config {
     pub http: Http,
     /// How breakpoints are told apart in rewritten dashboard answers.
     pub advertise: Advertise,
+    /// The record of what was decided and done.
+    pub audit: Audit,
+    /// Recorded sessions.
+    pub recording: Recording,
     /// Logs.
     pub log: Log,
 }
@@ -141,6 +149,8 @@ impl Default for Config {
             dap: Dap::default(),
             http: Http::default(),
             advertise: Advertise::Single,
+            audit: Audit::default(),
+            recording: Recording::default(),
             log: Log::default(),
         }
     }

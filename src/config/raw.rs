@@ -56,6 +56,22 @@ pub(super) const SECTIONS: &[(&str, &[&str])] = &[
         ],
     ),
     ("advertise", &["mode", "ports", "host"]),
+    (
+        "audit",
+        &[
+            "sink",
+            "file",
+            "syslog",
+            "max_size",
+            "keep",
+            "sync",
+            "timeout",
+            "on_failure",
+            "commands",
+            "key_file",
+        ],
+    ),
+    ("recording", &["dir", "max_size", "keep", "on_failure"]),
     ("log", &["level", "format"]),
 ];
 
@@ -294,7 +310,7 @@ fn unknown_section(section: &str, place: String) -> Problem {
         key: shown(section),
         place,
         found: "a section or key that is not known".to_owned(),
-        expected: "[listen], [[cluster]], [registry], [dap], [http], [advertise] or [log]"
+        expected: "[listen], [[cluster]], [registry], [dap], [http], [advertise], [audit], [recording] or [log]"
             .to_owned(),
         hint: match home {
             Some((name, _)) => Some(format!("`{section}` belongs in [{name}]")),

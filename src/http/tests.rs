@@ -93,6 +93,7 @@ pub(super) fn config() -> Config {
             filter: "info".to_owned(),
             format: config::LogFormat::Text,
         },
+        ..Config::default()
     }
 }
 

@@ -140,6 +140,9 @@ impl Resolver {
 
         config.advertise = self.advertise();
 
+        config.audit = self.audit();
+        config.recording = self.recording();
+
         let log = &mut config.log;
         self.set("log", "level", &mut log.filter, quoted, setting::log_filter);
         self.set(

@@ -83,9 +83,14 @@ fn the_example_names_every_key_and_each_with_its_default() {
 fn commented_values_of_the_example_are_right_too() {
     let uncommented = EXAMPLE
         .replace("\n# token_file", "\ntoken_file")
-        .replace("\n# host = ", "\nhost = ");
+        .replace("\n# host = ", "\nhost = ")
+        .replace("\n# file = ", "\nfile = ")
+        .replace("\n# key_file = ", "\nkey_file = ")
+        .replace("\n# dir = ", "\ndir = ");
     let config = config(&uncommented, &[]);
     assert!(config.clusters[0].token_file.is_some());
+    assert!(config.audit.file.is_some() && config.audit.key_file.is_some());
+    assert!(config.recording.dir.is_some());
     let host = resolve(
         &given(
             &uncommented.replace("mode = \"single\"", "mode = \"host\""),
@@ -138,11 +143,17 @@ fn flags_go_over_the_environment_over_the_file_over_defaults() {
 
 #[test]
 fn every_scalar_key_can_be_given_in_the_environment() {
-    let value = |key: &str| match key {
+    let value = |section: &str, key: &str| match key {
         "address" => "127.0.0.1:7000",
-        "insecure_no_auth" | "locations" | "allow_terminate" => "true",
+        "insecure_no_auth" | "locations" | "allow_terminate" | "commands" => "true",
         "max_connections" | "max_event_streams" => "7",
-        "max_frame" | "max_rewrite" => "2MiB",
+        "keep" if section == "audit" => "7",
+        "max_frame" | "max_rewrite" | "max_size" | "keep" => "2MiB",
+        "sink" => "stdout",
+        "syslog" => "udp://logs:514",
+        "sync" => "always",
+        "on_failure" => "allow",
+        "file" | "key_file" | "dir" => "/var/x",
         "max_handshake_frame" => "8KiB",
         "allowed_hosts" => "a.example.com, b",
         "mode" => "host",
@@ -155,7 +166,10 @@ fn every_scalar_key_can_be_given_in_the_environment() {
     };
     let environment: Vec<(String, &str)> = SECTIONS
         .iter()
-        .flat_map(|(section, keys)| keys.iter().map(|key| (variable(section, key), value(key))))
+        .flat_map(|(section, keys)| {
+            keys.iter()
+                .map(|key| (variable(section, key), value(section, key)))
+        })
         .collect();
     let environment: Vec<(&str, &str)> = environment
         .iter()
@@ -356,6 +370,9 @@ fn values_have_to_fit_together() {
             "[http]\nallowed_hosts = [\"http://x\"]\n",
             "http.allowed_hosts",
         ),
+        ("[audit]\nsink = \"file\"\n", "audit.file"),
+        ("[audit]\nsyslog = \"logs:514\"\n", "audit.syslog"),
+        ("[recording]\nmax_size = \"1B\"\n", "recording.max_size"),
         (
             "[registry]\nrequest_timeout = \"0s\"\n",
             "registry.request_timeout",
