@@ -74,6 +74,7 @@ pub async fn start(config: Config) -> Result<Running, Error> {
         address.port(),
         shutdown.clone(),
     ));
+    context.recording.prepare().map_err(Error::Setup)?;
     let permits = Arc::new(Semaphore::new(context.config.listen.max_connections));
     shutdown
         .tasks

@@ -12,6 +12,7 @@
 //! | [`identity`] | who a client is: tokens, certificates, tickets |
 //! | [`policy`] | what a principal may do, with which breakpoints |
 //! | [`audit`] | the record of what was decided and done |
+//! | [`recording`] | what was said in sessions whose policy wants that kept |
 //! | [`session`] | live sessions, and the permit without which no worker is reached |
 //! | [`upstream`] | the connection to a worker, for a permit |
 //! | [`dap`] | the Debug Adapter Protocol: the relay's own part of a session, and what must be rewritten |
@@ -32,6 +33,7 @@ pub mod http;
 pub mod identity;
 pub mod listener;
 pub mod policy;
+pub mod recording;
 pub mod registry;
 pub mod session;
 pub mod shutdown;

@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
+use super::audit::AuditError;
 use super::relay_client::RelayError;
 use crate::config::Problems;
 use crate::telemetry::logging::{LoggingError, colours};
@@ -25,6 +26,9 @@ pub enum Error {
     /// The demo could not be shown.
     #[error(transparent)]
     Demo(#[from] crate::demo::Error),
+    /// An audit log or recording is of no use.
+    #[error(transparent)]
+    Audit(#[from] AuditError),
     /// Nothing could be logged.
     #[error(transparent)]
     Logging(#[from] LoggingError),
@@ -39,7 +43,12 @@ impl Error {
         match self {
             Self::Config(_) | Self::ConfigReported => 78,
             Self::Relay(error) if error.is_unreachable() => 69,
-            Self::Relay(_) | Self::App(_) | Self::Demo(_) | Self::Logging(_) | Self::Output(_) => 1,
+            Self::Relay(_)
+            | Self::App(_)
+            | Self::Demo(_)
+            | Self::Audit(_)
+            | Self::Logging(_)
+            | Self::Output(_) => 1,
         }
     }
 
@@ -48,7 +57,7 @@ impl Error {
         match self {
             Self::Config(_) => Some("every key is explained in config/example.toml; `ray-relay check-config` checks without starting".to_owned()),
             Self::Relay(error) => error.hint(),
-            Self::ConfigReported | Self::App(_) | Self::Demo(_) | Self::Logging(_) | Self::Output(_) => None,
+            Self::ConfigReported | Self::App(_) | Self::Demo(_) | Self::Audit(_) | Self::Logging(_) | Self::Output(_) => None,
         }
     }
 }

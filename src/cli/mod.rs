@@ -4,6 +4,7 @@
 //! with [`report`]. Commands write their result to standard output and everything else to
 //! standard error, so that `| jq` and `> file` always work.
 
+mod audit;
 mod check_config;
 mod completions;
 mod demo;
@@ -20,6 +21,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use audit::{AuditArgs, AuditError};
 pub use error::{Error, answer, report};
 pub use launch_config::Editor;
 pub use relay_url::RelayUrl;
@@ -85,6 +87,9 @@ pub enum Command {
     /// Start a small real Ray cluster with tasks at breakpoints, and the relay in front of it
     #[command(after_help = demo::AFTER_HELP)]
     Demo(crate::demo::Args),
+    /// Verify and read what a relay has recorded
+    #[command(after_help = audit::AFTER_HELP)]
+    Audit(AuditArgs),
     /// Print a completion script for a shell
     #[command(after_help = completions::AFTER_HELP)]
     Completions(CompletionsArgs),
@@ -235,6 +240,7 @@ pub async fn run(cli: Cli) -> Result<(), Error> {
         Command::List(args) => list::run(args).await,
         Command::LaunchConfig(args) => launch_config::run(&args),
         Command::Demo(args) => demo::run(args).await,
+        Command::Audit(args) => audit::run(args).await,
         Command::Completions(args) => completions::run(&args),
     }
 }

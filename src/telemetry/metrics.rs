@@ -37,6 +37,7 @@ pub struct Metrics {
     audit_lines: IntCounter,
     audit_failures: IntCounter,
     audit_seconds: Histogram,
+    recording_failures: IntCounter,
 }
 
 impl Metrics {
@@ -187,6 +188,13 @@ impl Metrics {
                     ]),
                 )?,
             )?,
+            recording_failures: register(
+                r,
+                IntCounter::new(
+                    "ray_relay_recording_failures_total",
+                    "Sessions that had to be recorded and could not be, or not to their end.",
+                )?,
+            )?,
             registry: registry.clone(),
         };
         let build = register(
@@ -288,6 +296,11 @@ impl Metrics {
     /// An entry could not be written to the audit log.
     pub fn audit_failure(&self) {
         self.audit_failures.inc();
+    }
+
+    /// A session that has to be recorded cannot be, or no further.
+    pub fn recording_failure(&self) {
+        self.recording_failures.inc();
     }
 
     /// All families in Prometheus' text format, the registry's as of `snapshot`.
