@@ -9,13 +9,13 @@ use super::chain::MAX_LINE;
 use super::{Action, Entry};
 
 /// Longest text of an entry, in bytes.
-const LONGEST_TEXT: usize = 2 << 10;
+const LONGEST_TEXT: usize = 4 << 10;
 
 /// Texts of a line that would be too long with [`LONGEST_TEXT`].
 const SHORTER_TEXTS: [usize; 2] = [256, 64];
 
 /// Members of an object and items of a list that are kept.
-const MOST_ITEMS: usize = 64;
+const MOST_ITEMS: usize = 256;
 
 /// Objects and lists in each other.
 const DEEPEST: usize = 4;

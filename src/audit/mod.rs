@@ -9,6 +9,8 @@
 
 pub mod chain;
 pub mod files;
+#[cfg(test)]
+pub(crate) mod kept;
 mod line;
 mod sink;
 pub mod time;
@@ -121,6 +123,8 @@ pub struct OpenError(pub String);
 pub struct Audit {
     /// `None`: off.
     running: Option<Running>,
+    #[cfg(test)]
+    kept: Option<kept::Kept>,
 }
 
 struct Running {
@@ -141,7 +145,11 @@ struct Running {
 impl Audit {
     /// Nowhere.
     pub fn off() -> Arc<Self> {
-        Arc::new(Self { running: None })
+        Arc::new(Self {
+            running: None,
+            #[cfg(test)]
+            kept: None,
+        })
     }
 
     /// Opens the sink of `config`, writes the first line, and starts the thread that writes.
@@ -184,11 +192,17 @@ impl Audit {
                 silent: AtomicU64::new(0),
                 began: Instant::now(),
             }),
+            #[cfg(test)]
+            kept: None,
         }))
     }
 
     /// Whether [`Action::Command`] is worth writing.
     pub fn wants_commands(&self) -> bool {
+        #[cfg(test)]
+        if let Some(kept) = &self.kept {
+            return kept.wants_commands();
+        }
         self.running
             .as_ref()
             .is_some_and(|running| running.commands)
@@ -201,6 +215,10 @@ impl Audit {
     /// # Errors
     /// [`Unavailable`]: it is not known to be written. Never with `on_failure = "allow"`.
     pub async fn write(&self, entry: Entry) -> Result<(), Unavailable> {
+        #[cfg(test)]
+        if let Some(kept) = &self.kept {
+            return kept.write(entry);
+        }
         let Some(running) = &self.running else {
             return Ok(());
         };

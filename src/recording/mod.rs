@@ -44,7 +44,7 @@ impl Direction {
 
 /// A session that has to be recorded cannot be, or no further. `Display` is a sentence for the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("this session has to be recorded, and the relay cannot record it: {0}")]
+#[error("the session has to be recorded, and the relay cannot record it: {0}")]
 pub struct Unrecorded(pub String);
 
 /// What is known of a session when its recording begins.
@@ -92,15 +92,15 @@ impl Recording {
     }
 
     /// Begins the recording of a session, and removes the oldest ones where all together take more than
-    /// `recording.keep`. Blocks for a few system calls.
+    /// `recording.keep`. Waits for the disk, for two seconds at most. `None`: it may go on unrecorded, and does.
     ///
     /// # Errors
     /// [`Unrecorded`]: the session must not go on.
-    pub fn begin(&self, meta: &Meta<'_>) -> Result<Option<Recorder>, Unrecorded> {
+    pub async fn begin(&self, meta: &Meta<'_>) -> Result<Option<Recorder>, Unrecorded> {
         let Some(dir) = &self.config.dir else {
             return Err(Unrecorded("recording.dir is not set".to_owned()));
         };
-        match self.start(dir, meta) {
+        match self.start(dir, meta).await {
             Ok(recorder) => Ok(Some(recorder)),
             Err(why) => {
                 self.metrics.recording_failure();
@@ -113,16 +113,14 @@ impl Recording {
         }
     }
 
-    fn start(&self, dir: &Path, meta: &Meta<'_>) -> Result<Recorder, String> {
-        storage::make_room(dir, self.config.keep as u64);
+    async fn start(&self, dir: &Path, meta: &Meta<'_>) -> Result<Recorder, String> {
         let path = dir.join(storage::name(meta));
-        let file = storage::create(&path).map_err(|why| format!("{}: {why}", path.display()))?;
         let (queue, waiting) = mpsc::channel(QUEUE);
-        let (tell, state) = watch::channel(Progress::Running);
+        let (tell, mut state) = watch::channel(Progress::Opening);
         let queued = Arc::new(AtomicUsize::new(0));
         let writer = Writer {
-            file,
-            written: 0,
+            path: path.clone(),
+            keep: self.config.keep as u64,
             most: self.config.max_size as u64,
             queued: queued.clone(),
             tell,
@@ -132,6 +130,16 @@ impl Recording {
             .name("recording".to_owned())
             .spawn(move || writer.run(&header, waiting))
             .map_err(|why| format!("no thread for it: {why}"))?;
+        let opened = timeout(
+            PATIENCE,
+            state.wait_for(|state| *state != Progress::Opening),
+        );
+        match opened.await.map(|state| state.map(|state| state.clone())) {
+            Ok(Ok(Progress::Failed(why))) => return Err(why),
+            Ok(Ok(_)) => {}
+            Ok(Err(_)) => return Err("its thread ended".to_owned()),
+            Err(_) => return Err("the disk does not answer".to_owned()),
+        }
         Ok(Recorder {
             path,
             began: Instant::now(),
@@ -139,7 +147,7 @@ impl Recording {
             queued,
             state,
             on_failure: self.config.on_failure,
-            failed: false,
+            failed: None,
             session: meta.session,
             metrics: self.metrics.clone(),
         })
@@ -149,6 +157,7 @@ impl Recording {
 /// How far the thread is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Progress {
+    Opening,
     Running,
     Finished,
     Failed(String),
@@ -164,8 +173,8 @@ pub struct Recorder {
     queued: Arc<AtomicUsize>,
     state: watch::Receiver<Progress>,
     on_failure: OnFailure,
-    /// It was told already.
-    failed: bool,
+    /// Why nothing is recorded any more.
+    failed: Option<String>,
     session: u64,
     metrics: Arc<Metrics>,
 }
@@ -180,15 +189,18 @@ impl Recorder {
     /// Takes one whole message, or some bytes of a terminal. Never waits.
     ///
     /// # Errors
-    /// [`Unrecorded`]: the session has to end. Never with `on_failure = "allow"`.
+    /// [`Unrecorded`], for this and every later message: the session has to end, and [`Recorder::failed`] says so too.
+    /// Never with `on_failure = "allow"`.
     pub fn frame(&mut self, direction: Direction, bytes: &[u8]) -> Result<(), Unrecorded> {
-        if self.failed {
-            return Ok(());
+        if self.failed.is_none() {
+            let line = format::frame(self.began.elapsed(), direction, bytes);
+            if let Err(why) = self.enqueue(line) {
+                self.fail(why);
+            }
         }
-        let line = format::frame(self.began.elapsed(), direction, bytes);
-        match self.enqueue(line) {
-            Ok(()) => Ok(()),
-            Err(why) => self.fail(why),
+        match (&self.failed, self.on_failure) {
+            (Some(why), OnFailure::Deny) => Err(Unrecorded(why.clone())),
+            _ => Ok(()),
         }
     }
 
@@ -206,48 +218,43 @@ impl Recorder {
         self.queued.fetch_sub(length, Ordering::Relaxed);
         Err(match &*self.state.borrow() {
             Progress::Failed(why) => why.clone(),
-            Progress::Running | Progress::Finished => {
+            Progress::Opening | Progress::Running | Progress::Finished => {
                 "the disk does not keep up with the session".to_owned()
             }
         })
     }
 
-    fn fail(&mut self, why: String) -> Result<(), Unrecorded> {
-        if !std::mem::replace(&mut self.failed, true) {
-            self.metrics.recording_failure();
-            error!(session = self.session, file = %self.path.display(), %why, "NOT RECORDED any further: a session that has to be");
-        }
-        match self.on_failure {
-            OnFailure::Deny => Err(Unrecorded(why)),
-            OnFailure::Allow => Ok(()),
-        }
+    fn fail(&mut self, why: String) {
+        self.metrics.recording_failure();
+        error!(session = self.session, file = %self.path.display(), %why, "NOT RECORDED any further: a session that has to be");
+        self.failed = Some(why);
     }
 
     /// Resolves when nothing can be recorded any more, and the session has to end. Cancel safe; never resolves with
     /// `on_failure = "allow"`.
     pub async fn failed(&mut self) -> Unrecorded {
-        let why = loop {
-            if let Progress::Failed(why) = &*self.state.borrow_and_update() {
-                break why.clone();
-            }
-            if self.state.changed().await.is_err() {
+        while self.failed.is_none() {
+            let progress = self.state.borrow_and_update().clone();
+            if let Progress::Failed(why) = progress {
+                self.fail(why);
+            } else if self.state.changed().await.is_err() {
                 // The thread ended without a word; the next message finds out.
                 std::future::pending::<()>().await;
             }
-        };
-        match self.fail(why) {
-            Err(unrecorded) => unrecorded,
-            Ok(()) => std::future::pending().await,
+        }
+        match (&self.failed, self.on_failure) {
+            (Some(why), OnFailure::Deny) => Unrecorded(why.clone()),
+            _ => std::future::pending().await,
         }
     }
 
     /// Writes the last line, and waits until everything is on the disk, for two seconds at most.
     pub async fn finish(mut self, how: &str) {
         let line = format::end(self.began.elapsed(), how);
-        if !self.failed
+        if self.failed.is_none()
             && let Err(why) = self.enqueue(line)
         {
-            _ = self.fail(why);
+            self.fail(why);
         }
         let Self {
             queue, mut state, ..

@@ -4,17 +4,19 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{mpsc, watch};
 
-use super::Progress;
+use super::{Progress, storage};
 use crate::config::units::format_size;
 
 pub(super) struct Writer {
-    pub(super) file: File,
-    pub(super) written: u64,
+    pub(super) path: PathBuf,
+    /// Bytes of all recordings in the folder.
+    pub(super) keep: u64,
     /// Largest file, in bytes.
     pub(super) most: u64,
     /// Bytes in the queue.
@@ -23,30 +25,40 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn run(mut self, header: &str, mut queue: mpsc::Receiver<String>) {
-        let mut result = self.write(header);
-        while result.is_ok()
-            && let Some(line) = queue.blocking_recv()
-        {
-            result = self.write(&line);
-            self.queued.fetch_sub(line.len(), Ordering::Relaxed);
-        }
-        // First the state, so that whoever finds the queue closed finds out why.
-        let result = result.and_then(|()| self.file.sync_data().map_err(|why| why.to_string()));
+    pub(super) fn run(self, header: &str, queue: mpsc::Receiver<String>) {
+        // The queue is closed after the state is told, so that whoever finds it closed finds out why.
+        let mut queue = queue;
+        let result = self.record(header, &mut queue);
         self.tell.send_replace(match result {
             Ok(()) => Progress::Finished,
             Err(why) => Progress::Failed(why),
         });
     }
 
-    fn write(&mut self, line: &str) -> Result<(), String> {
-        self.written += line.len() as u64;
-        if self.written > self.most {
+    fn record(&self, header: &str, queue: &mut mpsc::Receiver<String>) -> Result<(), String> {
+        if let Some(dir) = self.path.parent() {
+            storage::make_room(dir, self.keep);
+        }
+        let mut file =
+            storage::create(&self.path).map_err(|why| format!("{}: {why}", self.path.display()))?;
+        let mut written = 0;
+        self.write(&mut file, header, &mut written)?;
+        self.tell.send_replace(Progress::Running);
+        while let Some(line) = queue.blocking_recv() {
+            let result = self.write(&mut file, &line, &mut written);
+            self.queued.fetch_sub(line.len(), Ordering::Relaxed);
+            result?;
+        }
+        file.sync_data().map_err(|why| why.to_string())
+    }
+
+    fn write(&self, file: &mut File, line: &str, written: &mut u64) -> Result<(), String> {
+        *written += line.len() as u64;
+        if *written > self.most {
             let most = format_size(usize::try_from(self.most).unwrap_or(usize::MAX));
             return Err(format!("it is larger than recording.max_size ({most})"));
         }
-        self.file
-            .write_all(line.as_bytes())
+        file.write_all(line.as_bytes())
             .map_err(|why| why.to_string())
     }
 }

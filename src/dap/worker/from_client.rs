@@ -1,0 +1,143 @@
+//! What the client asks of the worker, and what becomes of it on the way.
+
+use std::ops::ControlFlow;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::Relaying;
+use crate::dap::codec::{frame, parse};
+use crate::dap::commands;
+use crate::dap::message::{Request, event, notice};
+use crate::dap::rewrite;
+use crate::dap::splice::Side;
+use crate::policy::Scope;
+use crate::registry::Reason;
+use crate::telemetry::metrics::Outcome;
+
+/// `seq` of the one request that the relay itself may put to a worker, out of the way of any client's.
+pub(super) const OWN_SEQ: u64 = 0x7fff_5678;
+const NO_TERMINATE: &str = "ending a worker process takes the permission `terminate`, or `debug` on a relay with dap.allow_terminate on; disconnect instead, and the task runs on";
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
+    pub(super) async fn on_client(&mut self, body: &[u8]) -> ControlFlow<Outcome, Option<Outcome>> {
+        let mut message = match parse(body) {
+            Ok(message) => message,
+            Err(error) => {
+                self.tell(&notice(
+                    &format!("this session ends, because {error}"),
+                    true,
+                ));
+                self.tell(&event("terminated", Value::Null));
+                return ControlFlow::Break(Outcome::Failed);
+            }
+        };
+        match message
+            .get("command")
+            .and_then(Value::as_str)
+            .filter(|_| message["type"] == "request")
+        {
+            Some("attach" | "launch" | "initialize" | "restart") => {
+                if let Some(request) = Request::read(&mut message) {
+                    let sentence = format!(
+                        "`{}` is not possible in a session that is attached already",
+                        request.command
+                    );
+                    self.tell(&request.failure(&sentence));
+                }
+                return ControlFlow::Continue(None);
+            }
+            Some("terminate") if !self.may_terminate() => {
+                if let Some(request) = Request::read(&mut message) {
+                    self.tell(&request.failure(NO_TERMINATE));
+                }
+                return ControlFlow::Continue(None);
+            }
+            Some("disconnect")
+                if message.pointer("/arguments/terminateDebuggee") == Some(&Value::Bool(true))
+                    && !self.may_terminate() =>
+            {
+                message["arguments"]["terminateDebuggee"] = false.into();
+                self.tell(&notice(&format!("the task runs on: {NO_TERMINATE}"), false));
+            }
+            _ => {}
+        }
+        if let Some(refusal) = self.put_on_record(&mut message).await {
+            self.tell(&refusal);
+            return ControlFlow::Continue(None);
+        }
+        match message
+            .get("command")
+            .and_then(Value::as_str)
+            .filter(|_| message["type"] == "request")
+        {
+            Some("terminate" | "disconnect") => self.leaving = true,
+            Some("setExceptionBreakpoints") => {
+                self.filters_set = true;
+                if self.post_mortem() {
+                    rewrite::break_on_uncaught(&mut message["arguments"]);
+                }
+            }
+            Some("configurationDone") => {
+                self.configured = true;
+                if !self.filters_set && self.post_mortem() {
+                    let mut filters = Value::Null;
+                    rewrite::break_on_uncaught(&mut filters);
+                    let own = json!({
+                        "seq": OWN_SEQ, "type": "request", "command": "setExceptionBreakpoints", "arguments": filters,
+                    });
+                    self.splice.insert(Side::Worker, &frame(&own));
+                }
+            }
+            _ => {}
+        }
+        // Written anew, so that what was judged here is what the worker's parser sees.
+        self.splice.insert(Side::Worker, &frame(&message));
+        ControlFlow::Continue(None)
+    }
+
+    /// Records the request in `message`, where that is wanted; the answer to it where it cannot be and must not be done.
+    async fn put_on_record(&self, message: &mut Value) -> Option<Value> {
+        if !self.context.audit.wants_commands() || message["type"] != "request" {
+            return None;
+        }
+        let command = message.get("command")?.as_str()?;
+        let arguments = message.get("arguments").unwrap_or(&Value::Null);
+        let details = commands::recorded(command, arguments)?;
+        // Letting go is always possible.
+        let harmless = command == "disconnect"
+            && arguments.get("terminateDebuggee") != Some(&Value::Bool(true));
+        match self.record.command(details).await {
+            Err(why) if !harmless => {
+                let request = Request::read(message)?;
+                Some(request.failure(&why.to_string()))
+            }
+            _ => None,
+        }
+    }
+
+    /// Ending the worker process takes a permission of its own, or that of the relay's owner for everybody who may debug.
+    fn may_terminate(&self) -> bool {
+        let scopes = self.permit.rights().scopes;
+        scopes.contains(Scope::Terminate)
+            || self.context.config.dap.allow_terminate && scopes.contains(Scope::Debug)
+    }
+
+    /// The answer to `initialize` was given before it was known who asked.
+    pub(super) fn tell_capabilities(&mut self) {
+        let may = self.may_terminate();
+        if may != self.context.config.dap.allow_terminate {
+            let changed =
+                json!({"supportsTerminateDebuggee": may, "supportsTerminateRequest": may});
+            self.tell(&event("capabilities", json!({"capabilities": changed})));
+        }
+    }
+
+    /// As the registry knows by now: the reason may have become known after the breakpoint was claimed.
+    fn post_mortem(&self) -> bool {
+        let snapshot = self.context.registry.snapshot();
+        snapshot
+            .find(self.permit.breakpoint().id)
+            .is_some_and(|b| b.reason == Reason::PostMortem)
+    }
+}

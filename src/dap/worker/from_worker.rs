@@ -1,0 +1,127 @@
+//! What the worker's debugger says, and what the client sees of it; and what the client is told when that ends.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::from_client::OWN_SEQ;
+use super::{Relaying, WHY_PATIENCE};
+use crate::dap::codec::{parse, put_frame};
+use crate::dap::message::{event, notice};
+use crate::dap::rewrite;
+use crate::dap::splice::Side;
+use crate::telemetry::metrics::{Outcome, SessionProtocol};
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
+    pub(super) async fn on_worker(&mut self, body: Vec<u8>) {
+        let Ok(mut message) = parse(&body) else {
+            // Python and serde_json differ about NaN and lone surrogates; the client may well understand it.
+            return self.pass_to_client(&body);
+        };
+        let name = |key: &str| {
+            message
+                .get(key)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
+        match (
+            name("type").as_str(),
+            name("event").as_str(),
+            name("command").as_str(),
+        ) {
+            ("event", "terminated", _) => {
+                if std::mem::replace(&mut self.terminated, true) {
+                    return;
+                }
+                if !self.leaving && self.permit.holds() {
+                    let why = self.permit.ask_why_died(WHY_PATIENCE).await;
+                    self.tell_reason(why.as_ref());
+                }
+            }
+            ("event", "debugpySockets", _) => rewrite::hide_sockets(&mut message),
+            ("event", "debugpyWaitingForServer", _) => return,
+            ("event", "debugpyAttach", _) | ("request", _, "startDebugging") => {
+                let breakpoint = self.permit.breakpoint();
+                let principal = self.permit.principal();
+                let ticket = self.context.auth.issue_ticket(principal, breakpoint);
+                rewrite::route_child(
+                    &mut message,
+                    &self.opening.dialled,
+                    breakpoint.id,
+                    ticket.as_ref(),
+                );
+            }
+            ("response", _, "attach") => match message["success"] == true {
+                true => self.session.set_state(SessionProtocol::Dap, "attached"),
+                false
+                    if message["message"]
+                        .as_str()
+                        .is_some_and(|m| m.contains("already being debugged")) =>
+                {
+                    message = self.opening.attach.failure(&format!(
+                        "{} is being debugged by somebody who reached it without this relay; it is free again when that session ends",
+                        self.permit.breakpoint().title()
+                    ));
+                }
+                false => {}
+            },
+            ("response", _, "setExceptionBreakpoints" | "disconnect")
+                if message["request_seq"] == OWN_SEQ =>
+            {
+                return;
+            }
+            _ => return self.pass_to_client(&body),
+        }
+        self.tell(&message);
+    }
+
+    fn pass_to_client(&mut self, body: &[u8]) {
+        self.record_seen(body);
+        let mut whole = Vec::new();
+        put_frame(&mut whole, body);
+        self.splice.insert(Side::Client, &whole);
+    }
+
+    /// The worker's debugger closed or failed.
+    pub(super) async fn on_worker_gone(&mut self) -> Outcome {
+        let by_wish = self.leaving;
+        if !by_wish && !self.terminated {
+            let why = self.permit.ask_why_died(WHY_PATIENCE).await;
+            self.tell_death(why.as_ref());
+        }
+        self.splice.close(Side::Client);
+        self.splice.close(Side::Worker);
+        if by_wish {
+            Outcome::Client
+        } else {
+            Outcome::Died
+        }
+    }
+
+    fn tell_reason(&mut self, why: Option<&Arc<str>>) {
+        if let Some(why) = why {
+            let title = self.permit.breakpoint().title();
+            self.tell(&notice(&format!("{title} is gone: {why}"), true));
+        }
+    }
+
+    pub(super) fn tell_death(&mut self, why: Option<&Arc<str>>) {
+        match why {
+            Some(_) => self.tell_reason(why),
+            None => {
+                // A node that is cut off or killed is noticed by Ray only after ten seconds or more.
+                let title = self.permit.breakpoint().title();
+                self.tell(&notice(
+                    &format!("the debugger of {title} closed the connection, and the head does not say why; its node may be lost"),
+                    true,
+                ));
+            }
+        }
+        if !self.terminated {
+            self.terminated = true;
+            self.tell(&event("terminated", Value::Null));
+        }
+    }
+}
