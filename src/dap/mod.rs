@@ -47,6 +47,9 @@ use crate::listener::Arrival;
 use crate::session::{Context, Session};
 use crate::telemetry::metrics::{Outcome, RefusalKind};
 
+/// Largest message of somebody who has yet to say who that is, in bytes. VS Code's `attach` has some 1,000.
+const MAX_UNKNOWN_FRAME: usize = 256 * 1024;
+
 /// What a client has said when it is known what it wants.
 struct Opened {
     client: Client,
@@ -67,8 +70,10 @@ where
     let (up, down) = session.bytes();
     let protocol = session.protocol();
     context.metrics.session_ended(protocol, ending);
+    let principal = context.sessions.principal(session.id());
     info!(
-        session = session.id(), peer = %session.peer(), protocol = protocol.label(), outcome = ending.label(),
+        session = session.id(), peer = %session.peer(), principal = principal.map(tracing::field::debug),
+        protocol = protocol.label(), outcome = ending.label(),
         seconds = started.elapsed().as_secs_f32(), bytes_up = up, bytes_down = down, "session ended"
     );
 }
@@ -83,7 +88,14 @@ async fn converse<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut client = Conversation::new(stream, context.config.dap.max_handshake_frame);
+    let unknown = arrival.certificate.is_none() && context.auth.anonymous().is_none();
+    let limit = context.config.dap.max_handshake_frame;
+    let limit = if unknown {
+        limit.min(MAX_UNKNOWN_FRAME)
+    } else {
+        limit
+    };
+    let mut client = Conversation::new(stream, limit);
     let deadline = started + context.config.listen.handshake_timeout;
     let opened = match timeout_at(deadline, open(context, session, &mut client)).await {
         Ok(Ok(Some(opened))) => opened,

@@ -10,7 +10,8 @@ use crate::identity::Secret;
 /// `rayRelay` at the top level of the arguments.
 const BLOCK: &str = "rayRelay";
 
-/// The same as `rayRelay.token`, for clients whose configuration knows only strings (Helix), where `rayRelay` is one.
+/// The same as `rayRelay.token`, for clients whose configuration knows only strings (Helix), where `rayRelay` is the id of
+/// a breakpoint or the name of a task. A token is taken there as well.
 const TOKEN: &str = "rayRelayToken";
 
 /// How deep copies of the relay's own keys are looked for.
@@ -37,6 +38,15 @@ impl Presented {
         let mut found = Vec::new();
         if let Some(keys) = arguments.as_object_mut() {
             found.push(("rayRelayToken", keys.shift_remove(TOKEN)));
+        }
+        // A client that knows only strings, and has a token for it: not the name of a task.
+        if arguments
+            .get(BLOCK)
+            .and_then(Value::as_str)
+            .is_some_and(is_token)
+        {
+            let keys = arguments.as_object_mut();
+            found.push(("rayRelay", keys.and_then(|keys| keys.shift_remove(BLOCK))));
         }
         if let Some(block) = arguments.get_mut(BLOCK).and_then(Value::as_object_mut) {
             found.push(("rayRelay.token", block.shift_remove("token")));
@@ -66,6 +76,11 @@ impl Presented {
         }
         Ok(presented)
     }
+}
+
+/// A JSON web token in the compact form: three parts of base64, of which the first is a JSON object.
+fn is_token(text: &str) -> bool {
+    text.starts_with("eyJ") && text.split('.').count() == 3 && !text.contains(char::is_whitespace)
 }
 
 /// Removes the keys that a credential could be in from `value`, at any depth; below `depth` everything goes.
@@ -112,6 +127,10 @@ mod tests {
         let presented = Presented::take(&mut helix).unwrap();
         assert!(matches!(presented, Presented::Token(t) if t.expose() == "s3cret"));
         assert_eq!(helix, json!({"rayRelay": "square"}));
+        let mut alone = json!({"rayRelay": "eyJhbGciOiJFZERTQSJ9.eyJzdWIiOiJhbm4ifQ.c2ln"});
+        let presented = Presented::take(&mut alone).unwrap();
+        assert!(matches!(presented, Presented::Token(t) if t.expose().starts_with("eyJ")));
+        assert_eq!(alone, json!({}));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use super::message::{Request, notice};
 use super::refusal::{Refusal, hang_up, refuse};
 use super::wish::{Wish, fits};
 use crate::identity::Principal;
+use crate::policy::{Scope, within};
 use crate::registry::{BreakpointId, Snapshot};
 use crate::session::{Context, Permit};
 use crate::telemetry::metrics::Outcome;
@@ -19,8 +20,8 @@ use crate::telemetry::metrics::Outcome;
 /// How long a client may wait; a forgotten window does not hold a connection for good.
 const PATIENCE: Duration = Duration::from_secs(12 * 3600);
 
-/// Waits for a stop that is not in the list yet and fits `wish`, and takes it with `try_hold`, which has to refuse what
-/// `principal` may not attach to.
+/// Waits for a stop that is not in the list yet, that `principal` may attach to and that fits `wish`, and takes it with
+/// `try_hold`.
 ///
 /// # Errors
 /// How the session ended instead: the client left, or the relay ends.
@@ -68,8 +69,8 @@ where
                 if changed.is_err() {
                     return Err(Outcome::Drained);
                 }
-                let snapshot = snapshots.borrow_and_update().clone();
-                let new = snapshot.paused().filter(|b| !before.contains(&(b.id, b.stop)) && fits(wish, b));
+                let list = within(principal, Scope::View, &snapshots.borrow_and_update());
+                let new = list.paused().filter(|b| !before.contains(&(b.id, b.stop)) && fits(wish, b));
                 // Somebody else may be quicker; then it is the one after.
                 if let Some(permit) = new.into_iter().find_map(|b| try_hold(b.id).ok()) {
                     return Ok((client, permit));
