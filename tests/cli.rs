@@ -7,6 +7,8 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
+#[path = "cli/audit.rs"]
+mod audit;
 #[path = "cli/support.rs"]
 mod support;
 use support::{
