@@ -55,6 +55,7 @@ fn every_command_explains_itself() {
             &["launch-config", "--help"],
             &["pycharm", "--breakpoint", "rayRelay"],
         ),
+        (&["audit", "--help"], &["verify", "show", "replay"]),
         (&["completions", "--help"], &["bash", "zsh", "fish"]),
     ] {
         let output = run(command);

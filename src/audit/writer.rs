@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{info, warn};
 
-use super::chain::{Hash, Hashing, Head};
+use super::chain::{Hash, Hashing, Head, MAX_LINE};
 use super::line::members;
 use super::sink::Sink;
 use super::time::rfc3339;
@@ -22,6 +22,9 @@ use crate::telemetry::Metrics;
 
 /// Lines that share one flush at most.
 const BATCH: usize = 256;
+
+/// Bytes of such lines: with the last of them less than the smallest `audit.max_size`.
+const BATCH_BYTES: usize = (64 << 10) - 2 * MAX_LINE;
 
 /// Something for the thread.
 pub(super) enum Job {
@@ -129,6 +132,11 @@ impl Writer {
             }
             while closing.is_none()
                 && lines.len() < self.batch
+                && lines
+                    .iter()
+                    .map(|(_, m): &(_, String)| m.len())
+                    .sum::<usize>()
+                    < BATCH_BYTES
                 && let Ok(job) = jobs.try_recv()
             {
                 take(job, &mut lines, &mut waiters, &mut closing);

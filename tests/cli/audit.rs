@@ -10,7 +10,7 @@ use ray_relay::identity::Principal;
 use ray_relay::telemetry::Metrics;
 use serde_json::Value;
 
-use crate::support::{err, out, ray_relay, run};
+use crate::support::{err, interrupt, out, ray_relay, run};
 
 fn config(path: &Path) -> config::Audit {
     config::Audit {
@@ -284,4 +284,49 @@ fn every_part_explains_itself() {
             assert!(out(&output).contains(word), "{part} without {word}");
         }
     }
+}
+
+#[test]
+fn a_relay_writes_its_first_and_last_line_to_standard_output() {
+    let mut child = ray_relay(&[
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--ray-address",
+        "http://127.0.0.1:1",
+    ])
+    .env("RAY_RELAY_AUDIT_SINK", "stdout")
+    .env("RAY_RELAY_LOG_LEVEL", "off")
+    .stdout(std::process::Stdio::piped())
+    .spawn()
+    .unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+    let mut event = || {
+        let line: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        line["details"]["event"].clone()
+    };
+    assert_eq!(event(), "started");
+    // Its signal handlers stand before anything else.
+    interrupt(&child);
+    assert_eq!(event(), "stopped");
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn a_relay_that_cannot_write_its_audit_log_does_not_start() {
+    let output = ray_relay(&["serve", "--listen", "127.0.0.1:0"])
+        .env("RAY_RELAY_AUDIT_SINK", "file")
+        .env("RAY_RELAY_AUDIT_FILE", "/nonexistent/audit.log")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        err(&output).contains("cannot begin the audit log: cannot open /nonexistent/audit.log"),
+        "{output:?}"
+    );
+    let output = ray_relay(&["serve", "--listen", "127.0.0.1:0"])
+        .env("RAY_RELAY_AUDIT_SINK", "file")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(78), "{output:?}");
 }

@@ -82,7 +82,13 @@ impl LogFile {
             .mode(0o600)
             .custom_flags(i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or(0))
             .open(&self.path)
-            .map_err(|why| says("cannot open", why))?;
+            .map_err(|why| match why.raw_os_error() {
+                Some(code) if code == rustix::io::Errno::LOOP.raw_os_error() => format!(
+                    "{} is a symbolic link: name the file itself",
+                    self.path.display()
+                ),
+                _ => says("cannot open", why),
+            })?;
         let metadata = file.metadata().map_err(|why| says("cannot look at", why))?;
         if !metadata.is_file() {
             return Err(format!(

@@ -6,19 +6,46 @@
 pub(super) mod file;
 mod syslog;
 
+use std::fs::File;
 use std::io::Write;
+use std::os::fd::AsFd;
 
 use self::file::LogFile;
 use self::syslog::Syslog;
 use super::OpenError;
 use crate::config::{Audit as AuditConfig, AuditSink};
 
+/// Standard output, without the buffer of the standard library: that would try again on its own what has failed.
+pub(super) struct Stdout {
+    file: File,
+    /// Part of a line may have been written.
+    torn: bool,
+}
+
+impl Stdout {
+    fn open() -> Result<Self, OpenError> {
+        let file = std::io::stdout().as_fd().try_clone_to_owned();
+        let file = file.map_err(|why| OpenError(format!("standard output: {why}")))?;
+        Ok(Self {
+            file: file.into(),
+            torn: false,
+        })
+    }
+
+    fn append(&mut self, lines: &str) -> Result<(), String> {
+        let end = if self.torn { "\n" } else { "" };
+        let written = self.file.write_all(format!("{end}{lines}").as_bytes());
+        self.torn = written.is_err();
+        written.map_err(|why| format!("cannot write to standard output: {why}"))
+    }
+}
+
 /// One of them.
 pub(super) enum Sink {
     /// With rotation; lines are on the disk.
     File(LogFile),
     /// Lines are in the pipe.
-    Stdout(std::io::Stdout),
+    Stdout(Stdout),
     /// Lines are in the socket.
     Syslog(Syslog),
 }
@@ -28,7 +55,7 @@ impl Sink {
     pub(super) fn new(config: &AuditConfig) -> Result<Option<Self>, OpenError> {
         Ok(Some(match config.sink {
             AuditSink::Off => return Ok(None),
-            AuditSink::Stdout => Self::Stdout(std::io::stdout()),
+            AuditSink::Stdout => Self::Stdout(Stdout::open()?),
             AuditSink::Syslog => Self::Syslog(Syslog::new(config.syslog.clone())),
             AuditSink::File => {
                 let path = config.file.clone().ok_or_else(|| {
@@ -57,13 +84,7 @@ impl Sink {
     pub(super) fn append(&mut self, lines: &str) -> Result<(), String> {
         match self {
             Self::File(file) => file.append(lines.as_bytes()),
-            Self::Stdout(stdout) => {
-                let mut stdout = stdout.lock();
-                stdout
-                    .write_all(lines.as_bytes())
-                    .and_then(|()| stdout.flush())
-                    .map_err(|why| format!("standard output is gone: {why}"))
-            }
+            Self::Stdout(stdout) => stdout.append(lines),
             Self::Syslog(syslog) => syslog.append(lines),
         }
     }
