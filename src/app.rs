@@ -82,7 +82,7 @@ pub async fn start(config: Config) -> Result<Running, Error> {
     let tasks = &context.shutdown.tasks;
     let until = context.shutdown.abort.clone();
     tasks.spawn(async move { auth.run(until).await });
-    let until = context.shutdown.abort.clone();
+    let until = context.shutdown.drain.clone();
     tasks.spawn(async move { audit.run(until).await });
     tasks.spawn(listener::run(
         listener,

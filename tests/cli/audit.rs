@@ -297,6 +297,7 @@ fn a_relay_writes_its_first_and_last_line_to_standard_output() {
     ])
     .env("RAY_RELAY_AUDIT_SINK", "stdout")
     .env("RAY_RELAY_LOG_LEVEL", "off")
+    .env("RAY_RELAY_LISTEN_DRAIN_TIMEOUT", "1s")
     .stdout(std::process::Stdio::piped())
     .spawn()
     .unwrap();
