@@ -16,7 +16,7 @@ use std::str::FromStr;
 use aws_lc_rs::{digest, hmac};
 use serde_json::{Map, Value};
 
-/// Longest line, with its line feed, in bytes. [`super::line`] keeps to it.
+/// Longest line, with its line feed, in bytes. `audit::line` keeps to it.
 pub const MAX_LINE: usize = 16 << 10;
 
 const BEFORE_HASH: &str = ",\"hash\":\"";

@@ -3,8 +3,8 @@
 //! One [`Entry`] for each decision and each session. [`Audit::write`] returns once the line is where it has to be,
 //! and what was to be recorded happens only then: no record, no access.
 //!
-//! An entry becomes the members of a JSON object ([`line`], bounded), waits in a queue for the one thread that writes
-//! ([`writer`]), is sealed with the hash of the line before ([`chain`]) and goes to the sink ([`sink`]).
+//! An entry becomes the members of a JSON object (`line`, bounded), waits in a queue for the one thread that writes
+//! (`writer`), is sealed with the hash of the line before ([`chain`]) and goes to the sink (`sink`).
 //! [`verify`] finds what was changed afterwards; [`files`] reads rotated files in their order.
 
 pub mod chain;

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Pure. The first element is seconds since the header's time. A message is a text, because what Python writes is not
-//! always JSON; bytes that are no UTF-8 are `{"base64": "…"}`. Written by [`super::writer`], read by
+//! always JSON; bytes that are no UTF-8 are `{"base64": "…"}`. Written by `recording::writer`, read by
 //! `ray-relay audit replay`.
 
 use std::time::Duration;
