@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
-use crate::audit::Audit;
+use crate::audit::{self, Audit};
 use crate::config::{Advertise, Config};
 use crate::identity::{Authenticator, Issuers, SetupError};
 use crate::listener::{self, BindError};
@@ -33,6 +33,9 @@ pub enum Error {
     /// A part could not be built from the configuration.
     #[error("{0}")]
     Setup(String),
+    /// What is done here could not be put on record.
+    #[error(transparent)]
+    Audit(#[from] audit::OpenError),
     /// The system refuses a signal handler.
     #[error("cannot wait for signals: {0}")]
     Signal(std::io::Error),
@@ -78,16 +81,17 @@ pub async fn start(config: Config) -> Result<Running, Error> {
     registry.observe(metrics.clone());
     let issuers = Issuers::from_config(&config).await?;
     let auth = Authenticator::from_config(&config.auth, issuers)?;
-    let audit = Audit::off();
+    let audit = Audit::open(&config.audit, metrics.clone())?;
     let context = Arc::new(Context::new(
         config,
         auth.clone(),
-        audit,
+        audit.clone(),
         registry.clone(),
         metrics,
         address.port(),
         shutdown.clone(),
     ));
+    context.recording.prepare().map_err(Error::Setup)?;
     let permits = Arc::new(Semaphore::new(context.config.listen.max_connections));
     shutdown
         .tasks
@@ -97,6 +101,8 @@ pub async fn start(config: Config) -> Result<Running, Error> {
     let keeping = tokio::spawn(async move { auth.run(until).await });
     let until = context.shutdown.drain.clone();
     tasks.spawn(tls.clone().run(context.metrics.clone(), until));
+    let until = context.shutdown.drain.clone();
+    tasks.spawn(async move { audit.run(until).await });
     tasks.spawn(listener::run(
         listener,
         context.clone(),
@@ -163,6 +169,8 @@ impl Running {
         shutdown.abort.cancel();
         shutdown.tasks.close();
         let _ = timeout(std::time::Duration::from_secs(2), shutdown.tasks.wait()).await;
+        // After the sessions: their ends are on record.
+        self.context.audit.close().await;
     }
 }
 

@@ -14,6 +14,7 @@
 //! | [`policy`] | what a principal may do, with which breakpoints |
 //! | [`masking`] | hides secrets in what a debugger or a terminal shows |
 //! | [`audit`] | the record of what was decided and done |
+//! | [`recording`] | what was said in sessions whose policy wants that kept |
 //! | [`session`] | live sessions, and the permit without which no worker is reached |
 //! | [`upstream`] | the connection to a worker, for a permit |
 //! | [`dap`] | the Debug Adapter Protocol: the relay's own part of a session, and what must be rewritten |
@@ -37,6 +38,7 @@ pub mod listener;
 pub mod masking;
 pub mod pdb;
 pub mod policy;
+pub mod recording;
 pub mod registry;
 pub mod session;
 pub mod shutdown;

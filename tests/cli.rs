@@ -7,6 +7,8 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
+#[path = "cli/audit.rs"]
+mod audit;
 #[path = "cli/support.rs"]
 mod support;
 #[path = "cli/token.rs"]
@@ -63,6 +65,7 @@ fn every_command_explains_itself() {
             &["launch-config", "--help"],
             &["pycharm", "--breakpoint", "rayRelay"],
         ),
+        (&["audit", "--help"], &["verify", "show", "replay"]),
         (&["completions", "--help"], &["bash", "zsh", "fish"]),
         (
             &["token", "--help"],

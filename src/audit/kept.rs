@@ -24,6 +24,7 @@ impl Audit {
             refuses: None,
         })));
         let audit = Self {
+            running: None,
             kept: Some(kept.clone()),
         };
         (Arc::new(audit), kept)

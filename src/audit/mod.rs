@@ -2,17 +2,54 @@
 //!
 //! One [`Entry`] for each decision and each session. [`Audit::write`] returns once the line is where it has to be,
 //! and what was to be recorded happens only then: no record, no access.
+//!
+//! An entry becomes the members of a JSON object (`line`, bounded), waits in a queue for the one thread that writes
+//! (`writer`), is sealed with the hash of the line before ([`chain`]) and goes to the sink (`sink`).
+//! [`verify`] finds what was changed afterwards; [`files`] reads rotated files in their order.
 
+pub mod chain;
+pub mod files;
 #[cfg(test)]
 pub(crate) mod kept;
+mod line;
+mod sink;
+pub mod time;
+pub mod verify;
+mod writer;
 
+use std::io::Read;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value};
 
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
+
+use self::chain::{Hashing, Head};
+use self::sink::Sink;
+use self::writer::{Job, Writer};
+use crate::config::{self, AuditSync, OnFailure};
 use crate::identity::Principal;
 use crate::registry::Breakpoint;
+use crate::telemetry::Metrics;
+
+/// Lines that wait for the thread; a waiter beyond that waits for a place.
+const QUEUE: usize = 1024;
+
+/// How often the log says how far the audit log is, so that an end that was cut off is noticed.
+const ANCHOR_EVERY: Duration = Duration::from_secs(600);
+
+/// Between two errors in the log about lines that are not written.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(1);
+
+/// Longest key file, in bytes.
+const LONGEST_KEY: u64 = 64 << 10;
 
 /// Kinds of entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +66,8 @@ pub enum Action {
     SessionEnded,
     /// The relay itself was told to do something: revoke, release.
     Administration,
+    /// About the record itself: begun, rotated, recovered, ended. Written by the relay alone.
+    Audit,
 }
 
 /// One line to be.
@@ -75,40 +114,254 @@ impl Entry {
 #[error("the relay cannot write its audit log, and allows nothing without: {0}")]
 pub struct Unavailable(pub String);
 
+/// The record cannot be begun.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("cannot begin the audit log: {0}")]
+pub struct OpenError(pub String);
+
 /// Where entries go. One for the process.
 pub struct Audit {
+    /// `None`: off.
+    running: Option<Running>,
     #[cfg(test)]
     kept: Option<kept::Kept>,
+}
+
+struct Running {
+    jobs: mpsc::Sender<Job>,
+    heads: watch::Receiver<Head>,
+    /// Failures that the thread does not know of.
+    given_up: Arc<AtomicU64>,
+    patience: Duration,
+    on_failure: OnFailure,
+    commands: bool,
+    metrics: Arc<Metrics>,
+    /// When the log was last told of a failure, in milliseconds since `began`, and how many it was not told of.
+    complained: AtomicU64,
+    silent: AtomicU64,
+    began: Instant,
 }
 
 impl Audit {
     /// Nowhere.
     pub fn off() -> Arc<Self> {
         Arc::new(Self {
+            running: None,
             #[cfg(test)]
             kept: None,
         })
     }
 
-    /// Whether what is done in sessions is recorded too ([`Action::Command`]).
+    /// Opens the sink of `config`, writes the first line, and starts the thread that writes.
+    ///
+    /// # Errors
+    /// [`OpenError`] where the sink or the key cannot be opened, whatever `on_failure` says.
+    pub fn open(config: &config::Audit, metrics: Arc<Metrics>) -> Result<Arc<Self>, OpenError> {
+        let Some(sink) = Sink::new(config)? else {
+            return Ok(Self::off());
+        };
+        let hashing = hashing(config.key_file.as_deref())?;
+        let name = sink.name();
+        let given_up = Arc::new(AtomicU64::new(0));
+        let (writer, heads) = Writer::start(
+            sink,
+            hashing,
+            config.sync == AuditSync::Always,
+            config.on_failure,
+            given_up.clone(),
+            metrics.clone(),
+        )
+        .map_err(OpenError)?;
+        let (jobs, queue) = mpsc::channel(QUEUE);
+        std::thread::Builder::new()
+            .name("audit".to_owned())
+            .spawn(move || writer.run(queue))
+            .map_err(|why| OpenError(format!("no thread for it: {why}")))?;
+        let head = *heads.borrow();
+        info!(sink = name, seq = head.seq, hash = %head.hash, "audit log begun");
+        Ok(Arc::new(Self {
+            running: Some(Running {
+                jobs,
+                heads,
+                given_up,
+                patience: config.timeout,
+                on_failure: config.on_failure,
+                commands: config.commands,
+                metrics,
+                complained: AtomicU64::new(0),
+                silent: AtomicU64::new(0),
+                began: Instant::now(),
+            }),
+            #[cfg(test)]
+            kept: None,
+        }))
+    }
+
+    /// Whether [`Action::Command`] is worth writing.
     pub fn wants_commands(&self) -> bool {
         #[cfg(test)]
         if let Some(kept) = &self.kept {
             return kept.wants_commands();
         }
-        false
+        self.running
+            .as_ref()
+            .is_some_and(|running| running.commands)
     }
 
-    /// Writes `entry`.
+    /// Writes `entry`, and returns once the line is where it has to be, at the latest after `audit.timeout`.
+    ///
+    /// Cancelling it leaves open whether the line is written. Lines of one task keep their order.
     ///
     /// # Errors
-    /// [`Unavailable`]: it is not written.
+    /// [`Unavailable`]: it is not known to be written. Never with `on_failure = "allow"`.
     pub async fn write(&self, entry: Entry) -> Result<(), Unavailable> {
         #[cfg(test)]
         if let Some(kept) = &self.kept {
             return kept.write(entry);
         }
-        drop(entry);
-        Ok(())
+        let Some(running) = &self.running else {
+            return Ok(());
+        };
+        if entry.action == Action::Command && !running.commands {
+            return Ok(());
+        }
+        match running.write(&entry).await {
+            Ok(()) => Ok(()),
+            Err(why) => {
+                running.metrics.audit_failure();
+                running.complain(&entry, &why);
+                match running.on_failure {
+                    OnFailure::Deny => Err(Unavailable(why)),
+                    OnFailure::Allow => Ok(()),
+                }
+            }
+        }
+    }
+
+    /// Tells the log now and then how far the record is, until `shutdown`.
+    pub async fn run(&self, shutdown: CancellationToken) {
+        let Some(running) = &self.running else {
+            return;
+        };
+        let mut told = *running.heads.borrow();
+        let mut tick = interval(ANCHOR_EVERY);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = tick.tick() => {}
+                () = shutdown.cancelled() => return,
+            }
+            let head = *running.heads.borrow();
+            if head != told {
+                told = head;
+                info!(seq = head.seq, hash = %head.hash, "the audit log is here (`ray-relay audit verify --expect HASH` finds whether it still was)");
+            }
+        }
+    }
+
+    /// Writes the last line and ends the thread, once everything that waits is written. Whatever is written later
+    /// fails. Waits for `audit.timeout` at most.
+    pub async fn close(&self) {
+        let Some(running) = &self.running else {
+            return;
+        };
+        let (done, closed) = oneshot::channel();
+        let close = async {
+            if running.jobs.send(Job::Close(done)).await.is_err() {
+                return Ok(());
+            }
+            closed.await.unwrap_or_else(|_| Err(ENDED.to_owned()))
+        };
+        let why = match timeout(running.patience, close).await {
+            Ok(Ok(())) => return,
+            Ok(Err(why)) => why,
+            Err(_) => running.slow(),
+        };
+        error!(why, "the audit log has no last line");
     }
 }
+
+const ENDED: &str = "the relay is ending, and so has its audit log";
+
+impl Running {
+    async fn write(&self, entry: &Entry) -> Result<(), String> {
+        let (done, written) = oneshot::channel();
+        let job = Job::Line {
+            time: SystemTime::now(),
+            members: line::members(entry),
+            done,
+        };
+        let write = async {
+            if self.jobs.send(job).await.is_err() {
+                return Err(ENDED.to_owned());
+            }
+            written.await.unwrap_or_else(|_| Err(ENDED.to_owned()))
+        };
+        match timeout(self.patience, write).await {
+            Ok(result) => result,
+            Err(_) => {
+                self.given_up.fetch_add(1, Ordering::Relaxed);
+                Err(self.slow())
+            }
+        }
+    }
+
+    fn slow(&self) -> String {
+        format!(
+            "it did not take a line within {} s",
+            self.patience.as_secs_f32()
+        )
+    }
+
+    /// An error in the log, not more often than a log can take.
+    fn complain(&self, entry: &Entry, why: &str) {
+        let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let last = self.complained.load(Ordering::Relaxed);
+        let pause = u64::try_from(COMPLAIN_EVERY.as_millis()).unwrap_or(u64::MAX);
+        let due = last == 0 || now.saturating_sub(last) >= pause;
+        if !due
+            || self
+                .complained
+                .compare_exchange(last, now.max(1), Ordering::Relaxed, Ordering::Relaxed)
+                .is_err()
+        {
+            self.silent.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let others = self.silent.swap(0, Ordering::Relaxed);
+        let consequence = match (self.on_failure, entry.action) {
+            (OnFailure::Allow, _) => "it happens unrecorded, as audit.on_failure says",
+            (OnFailure::Deny, Action::Command | Action::SessionEnded) => {
+                "it belongs to a session that is live or was"
+            }
+            (OnFailure::Deny, _) => "it was refused",
+        };
+        error!(
+            action = entry.action.word(),
+            subject = entry.principal.as_ref().map(Principal::subject),
+            session = entry.session,
+            others,
+            why,
+            "NOT ON RECORD: {consequence}"
+        );
+    }
+}
+
+/// How lines are hashed with the key in `file`.
+///
+/// # Errors
+/// [`OpenError`] where it cannot be read or is no key.
+pub fn hashing(file: Option<&Path>) -> Result<Hashing, OpenError> {
+    let Some(path) = file else {
+        return Ok(Hashing::Plain);
+    };
+    let bad = |why: String| OpenError(format!("audit.key_file {}: {why}", path.display()));
+    let mut secret = zeroize::Zeroizing::new(Vec::new());
+    std::fs::File::open(path)
+        .and_then(|file| file.take(LONGEST_KEY).read_to_end(&mut secret))
+        .map_err(|why| bad(why.to_string()))?;
+    Hashing::new(Some(&secret)).map_err(|why| bad(why.to_string()))
+}
+
+#[cfg(test)]
+mod tests;

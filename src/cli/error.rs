@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
+use super::audit::AuditError;
 use super::cert;
 use super::relay_client::RelayError;
 use super::worker_session;
@@ -36,6 +37,9 @@ pub enum Error {
     /// A key or token.
     #[error(transparent)]
     Token(#[from] super::token::TokenError),
+    /// An audit log or recording is of no use.
+    #[error(transparent)]
+    Audit(#[from] AuditError),
     /// Nothing could be logged.
     #[error(transparent)]
     Logging(#[from] LoggingError),
@@ -56,6 +60,7 @@ impl Error {
             Self::Session(error) => error.exit_code(),
             Self::Relay(_)
             | Self::App(_)
+            | Self::Audit(_)
             | Self::Cert(_)
             | Self::Demo(_)
             | Self::Token(_)
@@ -70,7 +75,7 @@ impl Error {
             Self::Config(_) => Some("every key is explained in config/example.toml; `ray-relay check-config` checks without starting".to_owned()),
             Self::Relay(error) => error.hint(),
             Self::Session(error) => error.hint(),
-            Self::ConfigReported | Self::App(_) | Self::Cert(_) | Self::Demo(_) | Self::Token(_) | Self::Logging(_) | Self::Output(_) => None,
+            Self::ConfigReported | Self::App(_) | Self::Audit(_) | Self::Cert(_) | Self::Demo(_) | Self::Token(_) | Self::Logging(_) | Self::Output(_) => None,
         }
     }
 }

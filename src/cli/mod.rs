@@ -4,6 +4,7 @@
 //! with [`report`]. Commands write their result to standard output and everything else to
 //! standard error, so that `| jq` and `> file` always work.
 
+mod audit;
 mod cert;
 mod check_config;
 mod completions;
@@ -28,6 +29,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use audit::{AuditArgs, AuditError};
 pub use error::{Error, answer, report};
 pub use launch_config::Editor;
 pub use relay_token::RelayTokenArgs;
@@ -118,6 +120,9 @@ pub enum Command {
     /// Make keys and tokens, show and revoke tokens
     #[command(after_help = token::AFTER_HELP)]
     Token(TokenArgs),
+    /// Verify and read what a relay has recorded
+    #[command(after_help = audit::AFTER_HELP)]
+    Audit(AuditArgs),
     /// Print a completion script for a shell
     #[command(after_help = completions::AFTER_HELP)]
     Completions(CompletionsArgs),
@@ -392,6 +397,7 @@ pub async fn run(cli: Cli) -> Result<(), Error> {
         Command::Dap(args) => dap::run(args).await,
         Command::Demo(args) => demo::run(args).await,
         Command::Token(args) => token::run(args),
+        Command::Audit(args) => audit::run(args).await,
         Command::Completions(args) => completions::run(&args),
     }
 }

@@ -14,8 +14,9 @@ mod sources;
 pub mod units;
 
 pub use model::{
-    Advertise, Auth, ClientAuth, Cluster, Config, Dap, Discovery, Gcs, Http, Jwks, Kubernetes,
-    Listen, Log, LogFormat, Masking, Registry, Tls, TlsMode, TlsVersion,
+    Advertise, Audit, AuditSink, AuditSync, Auth, ClientAuth, Cluster, Config, Dap, Discovery, Gcs,
+    Http, Jwks, Kubernetes, Listen, Log, LogFormat, Masking, OnFailure, Recording, Registry,
+    SyslogAddress, Tls, TlsMode, TlsVersion,
 };
 pub use problem::{Problem, Problems};
 pub use resolve::{Resolved, Setting, resolve};

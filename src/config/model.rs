@@ -3,6 +3,7 @@
 //! Built by [`super::resolve`] alone in the daemon, by hand in tests. Every value here has been
 //! checked against its bounds, so the rest of the relay uses it without looking again.
 
+mod audit;
 mod auth;
 mod jwks;
 mod kubernetes;
@@ -13,6 +14,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use audit::{Audit, AuditSink, AuditSync, OnFailure, Recording, SyslogAddress};
 pub use auth::Auth;
 pub use jwks::Jwks;
 pub use kubernetes::Kubernetes;
@@ -42,6 +44,10 @@ pub struct Config {
     pub kubernetes: Kubernetes,
     /// How breakpoints are told apart in rewritten dashboard answers.
     pub advertise: Advertise,
+    /// The record of what was decided and done.
+    pub audit: Audit,
+    /// Recorded sessions.
+    pub recording: Recording,
     /// What is hidden of values.
     pub masking: Masking,
     /// Logs.
@@ -210,6 +216,8 @@ impl Default for Config {
             jwks: Jwks::default(),
             kubernetes: Kubernetes::default(),
             advertise: Advertise::Single,
+            audit: Audit::default(),
+            recording: Recording::default(),
             masking: Masking::default(),
             log: Log::default(),
         }

@@ -119,6 +119,22 @@ pub(super) const SECTIONS: &[(&str, &[&str])] = &[
             "max_value",
         ],
     ),
+    (
+        "audit",
+        &[
+            "sink",
+            "file",
+            "syslog",
+            "max_size",
+            "keep",
+            "sync",
+            "timeout",
+            "on_failure",
+            "commands",
+            "key_file",
+        ],
+    ),
+    ("recording", &["dir", "max_size", "keep", "on_failure"]),
     ("log", &["level", "format"]),
 ];
 

@@ -15,6 +15,7 @@ use super::setting::{self, Read};
 use super::sources::{FILE_VARIABLE, Flags, Sources, parse_environment};
 use super::units::{format_duration, format_size};
 
+mod audit;
 mod auth;
 mod checks;
 mod clusters;

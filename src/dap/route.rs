@@ -24,6 +24,7 @@ use super::{Opened, cluster, refused, waiting, worker};
 use crate::http::advertise::Resolved;
 use crate::identity::Principal;
 use crate::policy::{Authorized, Denied, Scope, authorise, visible, within};
+use crate::recording::{Meta, Protocol, Recorder, Unrecorded};
 use crate::registry::{Breakpoint, BreakpointId, ClaimError, Holder, Snapshot};
 use crate::session::{Context, Permit, Session};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
@@ -260,6 +261,17 @@ impl<'a> Visit<'a> {
         };
         details.insert("scope".into(), scope.word().into());
         details.insert("subprocess".into(), (!permit.holds()).into());
+        let recorder = match self.recorder(&permit, &opened.client.name).await {
+            Ok(recorder) => recorder,
+            Err(why) => {
+                permit.unused();
+                let refusal = Refusal::Unable(why.to_string());
+                return refused(self.context, client, &opened.attach, &refusal).await;
+            }
+        };
+        if let Some(recorder) = &recorder {
+            details.insert("recording".into(), recorder.name().into());
+        }
         // Before the permit is used: what is not on record does not happen.
         let begun = Record::begin(
             self.context,
@@ -288,10 +300,39 @@ impl<'a> Visit<'a> {
             local_root: wish.local_root,
             dialled: opened.dialled,
         };
-        let ending =
-            worker::run(self.context, self.session, client, opening, permit, &record).await;
+        let ending = worker::run(
+            self.context,
+            self.session,
+            client,
+            opening,
+            permit,
+            &record,
+            recorder,
+        )
+        .await;
         record.end(ending).await;
         ending
+    }
+
+    /// Of a session whose policy says that it is to be recorded.
+    async fn recorder(
+        &self,
+        permit: &Permit,
+        client: &str,
+    ) -> Result<Option<Recorder>, Unrecorded> {
+        if !permit.rights().handling.record {
+            return Ok(None);
+        }
+        let meta = Meta {
+            began: SystemTime::now(),
+            protocol: Protocol::Dap,
+            session: self.session.id(),
+            principal: &self.principal,
+            peer: self.session.peer(),
+            client,
+            breakpoint: permit.breakpoint(),
+        };
+        self.context.recording.begin(&meta).await
     }
 
     fn details(&self, protocol: SessionProtocol, client: &str) -> Map<String, Value> {

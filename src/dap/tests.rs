@@ -4,6 +4,7 @@
 
 mod identity;
 mod limits;
+mod recorded;
 mod recording;
 
 use std::sync::Arc;

@@ -7,6 +7,7 @@ mod ending;
 mod from_client;
 mod from_worker;
 mod opening;
+mod recorded;
 
 use std::ops::ControlFlow;
 use std::pin::pin;
@@ -30,6 +31,7 @@ use super::refusal::refuse;
 use super::rewrite;
 use super::scanner::Rules;
 use super::splice::{Side, Splice, SpliceEvent};
+use crate::recording::Recorder;
 use crate::session::{Context, Permit, Session};
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 
@@ -60,6 +62,7 @@ pub(super) async fn run<S>(
     opening: Opening,
     permit: Permit,
     record: &Record<'_>,
+    recorder: Option<Recorder>,
 ) -> Outcome
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -87,16 +90,20 @@ where
     let (worker, from_worker) = worker.into_parts();
     let up = Rules {
         depth: Depth::Whole,
-        captures: match context.audit.wants_commands() {
-            true => commands::captures_for_record,
-            false => rewrite::captures_from_client,
+        captures: match (&recorder, context.audit.wants_commands()) {
+            (Some(_), _) => recorded::captures_everything,
+            (None, true) => commands::captures_for_record,
+            (None, false) => rewrite::captures_from_client,
         },
         max_captured: dap.max_frame,
         max_passed: dap.max_frame,
     };
     let down = Rules {
         depth: Depth::Deciding,
-        captures: rewrite::captures_from_worker,
+        captures: match recorder {
+            Some(_) => recorded::captures_everything,
+            None => rewrite::captures_from_worker,
+        },
         max_captured: dap.max_frame,
         // Passed on as it comes, without being held, so its size is the client's affair.
         max_passed: usize::MAX / 2,
@@ -107,6 +114,7 @@ where
         context,
         session,
         record,
+        recorder,
         opening,
         permit,
         splice,
@@ -126,6 +134,8 @@ struct Relaying<'a, S> {
     context: &'a Context,
     session: &'a Session,
     record: &'a Record<'a>,
+    /// Where the policy says so.
+    recorder: Option<Recorder>,
     opening: Opening,
     permit: Permit,
     splice: Splice<S, TcpStream>,
@@ -223,6 +233,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                         }
                     }
                 }
+                why = recorded::failed(&mut self.recorder), if !self.over => {
+                    self.let_go(&why.to_string());
+                    if linger.is_none() {
+                        ending = Outcome::Failed;
+                    }
+                    let until = Instant::now() + LET_GO;
+                    linger = Some(linger.map_or(until, |sooner| sooner.min(until)));
+                }
                 _ = count.tick() => self.count(),
                 () = tokio::time::sleep_until(until), if linger.is_some() => break,
             }
@@ -232,13 +250,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         self.session.set_bytes(self.splice.bytes());
         // The connection to the worker first, so that the list is asked for after it has ended.
         drop(self.splice);
-        if !self.configured {
-            self.permit.unused();
+        match self.configured {
+            true => drop(self.permit),
+            false => self.permit.unused(),
+        }
+        if let Some(recorder) = self.recorder {
+            recorder.finish(ending.label()).await;
         }
         ending
     }
 
     fn tell(&mut self, message: &Value) {
+        self.record_told(message);
         self.splice.insert(Side::Client, &frame(message));
     }
 
@@ -255,7 +278,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     async fn on_event(&mut self, seen: SpliceEvent) -> ControlFlow<Outcome, Option<Outcome>> {
         match seen {
             SpliceEvent::Captured(Side::Client, _) if self.over => {}
-            SpliceEvent::Captured(Side::Client, body) => return self.on_client(&body).await,
+            SpliceEvent::Captured(Side::Client, body) => {
+                if self.record_sent(&body).is_ok() {
+                    return self.on_client(&body).await;
+                }
+            }
             SpliceEvent::Captured(Side::Worker, body) => {
                 self.on_worker(body).await;
                 if self.terminated {

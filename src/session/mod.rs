@@ -12,6 +12,7 @@ use crate::audit::Audit;
 use crate::config::Config;
 use crate::http::{HttpContext, advertise};
 use crate::identity::Authenticator;
+use crate::recording::Recording;
 use crate::registry::Registry;
 use crate::shutdown::Shutdown;
 use crate::telemetry::Metrics;
@@ -24,6 +25,8 @@ pub struct Context {
     pub auth: Arc<Authenticator>,
     /// The record.
     pub audit: Arc<Audit>,
+    /// Makes recordings of sessions.
+    pub recording: Arc<Recording>,
     /// Breakpoints.
     pub registry: Registry,
     /// Live sessions.
@@ -62,10 +65,12 @@ impl Context {
             sessions.clone(),
             advertised.clone(),
         );
+        let recording = Recording::new(config.recording.clone(), metrics.clone());
         Self {
             config,
             auth,
             audit,
+            recording,
             registry,
             sessions,
             metrics,

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use prometheus::core::Collector;
 use prometheus::{
-    Gauge, GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
-    Opts, Registry, TextEncoder,
+    Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
 pub use super::labels::{
@@ -38,6 +38,10 @@ pub struct Metrics {
     tls_handshakes: IntCounterVec,
     tls_reloads: IntCounterVec,
     tls_not_after: GaugeVec,
+    audit_lines: IntCounter,
+    audit_failures: IntCounter,
+    audit_seconds: Histogram,
+    recording_failures: IntCounter,
 }
 
 impl Metrics {
@@ -191,6 +195,40 @@ impl Metrics {
                     &[],
                 )?,
             )?,
+            audit_lines: register(
+                r,
+                IntCounter::new(
+                    "ray_relay_audit_lines_total",
+                    "Lines written to the audit log.",
+                )?,
+            )?,
+            audit_failures: register(
+                r,
+                IntCounter::new(
+                    "ray_relay_audit_failures_total",
+                    "Entries that could not be written to the audit log. Rising: with audit.on_failure = \"deny\" nobody gets in.",
+                )?,
+            )?,
+            // From a page cache (50 µs) over a disk's flush (5 ms) to one that hangs.
+            audit_seconds: register(
+                r,
+                Histogram::with_opts(
+                    HistogramOpts::new(
+                        "ray_relay_audit_write_seconds",
+                        "Time of one write to the audit log, of one or more lines.",
+                    )
+                    .buckets(vec![
+                        0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 2.0,
+                    ]),
+                )?,
+            )?,
+            recording_failures: register(
+                r,
+                IntCounter::new(
+                    "ray_relay_recording_failures_total",
+                    "Sessions that had to be recorded and could not be, or not to their end.",
+                )?,
+            )?,
             registry: registry.clone(),
         };
         let build = register(
@@ -303,6 +341,22 @@ impl Metrics {
         self.tls_not_after
             .with_label_values::<&str>(&[])
             .set(since_1970.as_secs_f64());
+    }
+
+    /// So many lines were written to the audit log at once.
+    pub fn audit_lines(&self, lines: u64, took: Duration) {
+        self.audit_lines.inc_by(lines);
+        self.audit_seconds.observe(took.as_secs_f64());
+    }
+
+    /// An entry could not be written to the audit log.
+    pub fn audit_failure(&self) {
+        self.audit_failures.inc();
+    }
+
+    /// A session that has to be recorded cannot be, or no further.
+    pub fn recording_failure(&self) {
+        self.recording_failures.inc();
     }
 
     /// All families in Prometheus' text format, the registry's as of `snapshot`.

@@ -164,6 +164,9 @@ impl Resolver {
         config.advertise = self.advertise();
         config.masking = self.masking();
 
+        config.audit = self.audit();
+        config.recording = self.recording();
+
         let log = &mut config.log;
         self.set("log", "level", &mut log.filter, quoted, setting::log_filter);
         self.set(

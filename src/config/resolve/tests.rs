@@ -87,10 +87,18 @@ fn commented_values_of_the_example_are_right_too() {
         .replace("\n# ca_file", "\nca_file")
         .replace("\n# namespace", "\nnamespace")
         .replace("\n# url", "\nurl")
-        .replace("\n# host = ", "\nhost = ");
+        .replace("\n# host = ", "\nhost = ")
+        .replace("\n# file = \"/var", "\nfile = \"/var")
+        .replace(
+            "\n# key_file = \"/etc/ray-relay/audit",
+            "\nkey_file = \"/etc/ray-relay/audit",
+        )
+        .replace("\n# dir = ", "\ndir = ");
     let config = config(&uncommented, &[]);
     assert!(config.clusters[0].token_file.is_some());
     assert!(config.kubernetes.ca_file.is_some() && config.jwks.url.is_some());
+    assert!(config.audit.file.is_some() && config.audit.key_file.is_some());
+    assert!(config.recording.dir.is_some());
     let host = resolve(
         &given(
             &uncommented.replace("mode = \"single\"", "mode = \"host\""),
@@ -145,7 +153,9 @@ fn flags_go_over_the_environment_over_the_file_over_defaults() {
 fn every_scalar_key_can_be_given_in_the_environment() {
     let other = |key: &str| match key {
         "address" => "127.0.0.1:7000",
-        "insecure_no_auth" | "locations" | "allow_terminate" | "metrics_open" => "true",
+        "insecure_no_auth" | "locations" | "allow_terminate" | "metrics_open" | "commands" => {
+            "true"
+        }
         "enabled" | "defaults" | "email" => "true",
         "names" | "types" => "pin, *_pin",
         "values" => r"\d{3,5}",
@@ -153,7 +163,12 @@ fn every_scalar_key_can_be_given_in_the_environment() {
         "keys" | "issuer" => "/a, /b",
         "audience" | "policy_file" | "revocations_file" | "ticket_key_file" => "/c",
         "max_token" => "9KiB",
-        "max_frame" | "max_rewrite" | "max_value" => "2MiB",
+        "max_frame" | "max_rewrite" | "max_value" | "max_size" => "2MiB",
+        "sink" => "stdout",
+        "syslog" => "udp://logs:514",
+        "sync" => "always",
+        "on_failure" => "allow",
+        "key_file" | "dir" => "/var/x",
         "max_handshake_frame" => "8KiB",
         "allowed_hosts" => "a.example.com, b",
         "discovery" => "gcs",
@@ -176,6 +191,8 @@ fn every_scalar_key_can_be_given_in_the_environment() {
         ("tls", "mode" | "client_auth") => "off",
         ("tls", "min_version") => "1.3",
         ("tls", _) => "/etc/tls/file.pem",
+        ("audit", "keep") => "7",
+        ("recording", "keep") => "2MiB",
         (_, key) => other(key),
     };
     let environment: Vec<(String, &str)> = SECTIONS
@@ -427,6 +444,9 @@ fn values_have_to_fit_together() {
             "[http]\nallowed_hosts = [\"http://x\"]\n",
             "http.allowed_hosts",
         ),
+        ("[audit]\nsink = \"file\"\n", "audit.file"),
+        ("[audit]\nsyslog = \"logs:514\"\n", "audit.syslog"),
+        ("[recording]\nmax_size = \"1B\"\n", "recording.max_size"),
         (
             "[registry]\nrequest_timeout = \"0s\"\n",
             "registry.request_timeout",

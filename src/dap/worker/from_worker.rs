@@ -78,6 +78,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     }
 
     fn pass_to_client(&mut self, body: &[u8]) {
+        self.record_seen(body);
         let mut whole = Vec::new();
         put_frame(&mut whole, body);
         self.splice.insert(Side::Client, &whole);

@@ -1,0 +1,98 @@
+//! Audit files as they are read: rotated ones in their order, line by line, whatever is in them.
+
+use std::io::{self, BufRead};
+use std::path::{Path, PathBuf};
+
+use super::chain::MAX_LINE;
+use super::sink::file::{rotated_files, rotated_of};
+
+/// Bytes of a line that are looked at; no audit line is longer, and syslog's own words in front of one are few.
+const LONGEST: usize = 2 * MAX_LINE;
+
+/// `files` in the order in which they were written, each once. A live file (one without the number of a rotated one)
+/// brings its rotated files along.
+///
+/// # Errors
+/// Where a folder cannot be read.
+pub fn in_order(files: &[PathBuf]) -> io::Result<Vec<PathBuf>> {
+    let mut ordered: Vec<(PathBuf, u64, PathBuf)> = Vec::new();
+    for file in files {
+        let all = match rotated_of(file) {
+            Some((live, number)) => vec![(live, number, file.clone())],
+            None => {
+                let rotated = rotated_files(file)?;
+                rotated
+                    .into_iter()
+                    .map(|(number, path)| (file.clone(), number, path))
+                    .chain([(file.clone(), u64::MAX, file.clone())])
+                    .collect()
+            }
+        };
+        ordered.extend(all);
+    }
+    // Logs of different relays stay apart, in the order in which they were named.
+    let mut lives: Vec<PathBuf> = Vec::new();
+    for (live, ..) in &ordered {
+        if !lives.contains(live) {
+            lives.push(live.clone());
+        }
+    }
+    let place = |live: &Path| lives.iter().position(|known| known == live);
+    ordered.sort_by_key(|(live, number, _)| (place(live), *number));
+    ordered.dedup();
+    Ok(ordered.into_iter().map(|(.., path)| path).collect())
+}
+
+/// One line of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RawLine<'a> {
+    /// From 1.
+    pub number: u64,
+    /// Without its line feed; of a line that is too long for an audit line, the beginning.
+    pub bytes: &'a [u8],
+    /// It has a line feed, and is whole.
+    pub whole: bool,
+}
+
+/// Gives each line of `from` to `take`, until that is false. Holds one line at a time, and of that a bounded part.
+///
+/// # Errors
+/// Those of `from`.
+pub fn each_line(
+    mut from: impl BufRead,
+    mut take: impl FnMut(RawLine<'_>) -> bool,
+) -> io::Result<()> {
+    let mut line = Vec::new();
+    let mut cut = false;
+    let mut number = 1;
+    loop {
+        let bytes = match from.fill_buf() {
+            Ok(bytes) => bytes,
+            Err(why) if why.kind() == io::ErrorKind::Interrupted => continue,
+            Err(why) => return Err(why),
+        };
+        let end = memchr::memchr(b'\n', bytes);
+        let part = &bytes[..end.unwrap_or(bytes.len())];
+        let room = LONGEST - line.len();
+        cut |= part.len() > room;
+        line.extend_from_slice(&part[..part.len().min(room)]);
+        let used = part.len() + usize::from(end.is_some());
+        if end.is_some() || (used == 0 && !line.is_empty()) {
+            let whole = end.is_some() && !cut;
+            if !take(RawLine {
+                number,
+                bytes: &line,
+                whole,
+            }) {
+                return Ok(());
+            }
+            line.clear();
+            cut = false;
+            number += 1;
+        }
+        if used == 0 {
+            return Ok(());
+        }
+        from.consume(used);
+    }
+}

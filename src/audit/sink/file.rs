@@ -1,0 +1,308 @@
+//! The audit file: opened so that nothing of it is lost or overwritten, rotated, and watched for being exchanged.
+//!
+//! Invariants: a line is acknowledged only after `fdatasync`; what was written but not acknowledged is cut off again,
+//! or is found when the file is opened the next time; a rotated file is never written again or overwritten; one
+//! process at a time (`flock`). Rotated files are called like the live one with the number of their last line:
+//! `audit.log.000000004711`.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use tracing::warn;
+
+use super::super::chain::{self, Hash, Hashing, Head, MAX_LINE};
+
+/// Digits of the number in a rotated file's name, at least.
+const DIGITS: usize = 12;
+
+/// Bytes at the end of a file in which its last line is looked for: a whole line, and a torn one behind it.
+const TAIL: u64 = 2 * MAX_LINE as u64 + 2;
+
+/// The live file and its rotated ones.
+pub(in crate::audit) struct LogFile {
+    path: PathBuf,
+    max_size: u64,
+    keep: usize,
+    open: Option<Open>,
+}
+
+struct Open {
+    file: File,
+    /// Device and inode.
+    identity: (u64, u64),
+    /// Bytes that are acknowledged.
+    length: u64,
+}
+
+/// How a file ended when it was opened.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(in crate::audit) struct Tail {
+    /// The last whole line, and whether its hash is its own.
+    pub(in crate::audit) last: Option<(Head, bool)>,
+    /// Bytes behind the last line feed that are no line: length and SHA-256. They have been given a line feed.
+    pub(in crate::audit) torn: Option<(u64, Hash)>,
+    /// There is nothing in it.
+    pub(in crate::audit) empty: bool,
+}
+
+impl LogFile {
+    pub(super) fn new(path: PathBuf, max_size: u64, keep: usize) -> Self {
+        Self {
+            path,
+            max_size,
+            keep,
+            open: None,
+        }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(in crate::audit) fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Lets go of the file: whatever is wrong with it, it has to be opened anew.
+    pub(in crate::audit) fn close(&mut self) {
+        self.open = None;
+    }
+
+    /// Opens or creates the file, locks it, and reads how it ends.
+    pub(in crate::audit) fn open(&mut self, hashing: &Hashing) -> Result<Tail, String> {
+        let says = |what: &str, why: io::Error| format!("{what} {}: {why}", self.path.display());
+        // A name that leads elsewhere is not followed: the file is where the administrator wrote that it is.
+        let mut file = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .custom_flags(i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or(0))
+            .open(&self.path)
+            .map_err(|why| match why.raw_os_error() {
+                Some(code) if code == rustix::io::Errno::LOOP.raw_os_error() => format!(
+                    "{} is a symbolic link: name the file itself",
+                    self.path.display()
+                ),
+                _ => says("cannot open", why),
+            })?;
+        let metadata = file.metadata().map_err(|why| says("cannot look at", why))?;
+        if !metadata.is_file() {
+            return Err(format!(
+                "{} is no regular file; use audit.sink = \"stdout\" for a pipe",
+                self.path.display()
+            ));
+        }
+        flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|why| {
+            if why == rustix::io::Errno::WOULDBLOCK {
+                format!(
+                    "another process writes {}: every relay needs a file of its own",
+                    self.path.display()
+                )
+            } else {
+                says("cannot lock", why.into())
+            }
+        })?;
+        let tail = self.read_tail(&mut file, metadata.len(), hashing)?;
+        if let Some(directory) = self.directory() {
+            sync_directory(&directory).map_err(|why| says("cannot flush the folder of", why))?;
+        }
+        let metadata = file.metadata().map_err(|why| says("cannot look at", why))?;
+        self.open = Some(Open {
+            identity: (metadata.dev(), metadata.ino()),
+            length: metadata.len(),
+            file,
+        });
+        Ok(tail)
+    }
+
+    /// The end of `file`; a line that has no line feed is given one.
+    fn read_tail(&self, file: &mut File, length: u64, hashing: &Hashing) -> Result<Tail, String> {
+        let says = |what: &str, why: io::Error| format!("{what} {}: {why}", self.path.display());
+        let mut bytes = Vec::new();
+        file.seek(SeekFrom::Start(length.saturating_sub(TAIL)))
+            .and_then(|_| file.take(TAIL).read_to_end(&mut bytes))
+            .map_err(|why| says("cannot read", why))?;
+        if bytes.is_empty() {
+            return Ok(Tail {
+                empty: true,
+                ..Tail::default()
+            });
+        }
+        let mut tail = Tail::default();
+        let end = bytes.iter().rposition(|byte| *byte == b'\n');
+        let rest = &bytes[end.map_or(0, |end| end + 1)..];
+        let mut whole = end.map(|end| {
+            let start = bytes[..end].iter().rposition(|byte| *byte == b'\n');
+            &bytes[start.map_or(0, |start| start + 1)..end]
+        });
+        if !rest.is_empty() {
+            if chain::open(hashing, rest).is_ok() {
+                whole = Some(rest);
+            } else if rest.len() <= MAX_LINE {
+                tail.torn = Some((rest.len() as u64, Hash::plain(rest)));
+            } else {
+                whole = None;
+            }
+        }
+        match whole.map(|line| (chain::read(line), chain::open(hashing, line).is_ok())) {
+            Some((Some(line), own)) => tail.last = Some((line.head, own)),
+            // The process died in the very first line.
+            None if tail.torn.is_some() => {}
+            Some((None, _)) | None => {
+                return Err(format!(
+                    "{} does not end with an audit line: move it away, and the relay makes a new one",
+                    self.path.display()
+                ));
+            }
+        }
+        if !rest.is_empty() {
+            file.write_all(b"\n")
+                .and_then(|()| file.sync_data())
+                .map_err(|why| says("cannot write", why))?;
+        }
+        Ok(tail)
+    }
+
+    /// Whether the path still leads to the file that is open, and nobody else wrote it.
+    pub(in crate::audit) fn check(&self) -> Result<(), String> {
+        let Some(open) = &self.open else {
+            return Ok(());
+        };
+        let path = self.path.display();
+        match fs::symlink_metadata(&self.path) {
+            Ok(now) if (now.dev(), now.ino()) != open.identity => {
+                Err(format!("{path} was replaced by another file"))
+            }
+            Ok(now) if now.len() < open.length => Err(format!("{path} was cut by somebody else")),
+            Ok(now) if now.len() > open.length => {
+                Err(format!("{path} was written by somebody else"))
+            }
+            Ok(_) => Ok(()),
+            Err(why) if why.kind() == io::ErrorKind::NotFound => {
+                Err(format!("{path} was removed or renamed"))
+            }
+            Err(why) => Err(format!("cannot look at {path}: {why}")),
+        }
+    }
+
+    /// Whether `more` bytes belong into a new file.
+    pub(in crate::audit) fn is_full(&self, more: u64) -> bool {
+        self.open
+            .as_ref()
+            .is_some_and(|open| open.length > 0 && open.length + more > self.max_size)
+    }
+
+    /// Puts the file aside, whose last line has the number `last`, and opens a new one. Returns the name of the old one.
+    pub(in crate::audit) fn rotate(
+        &mut self,
+        last: u64,
+        hashing: &Hashing,
+    ) -> Result<String, String> {
+        let aside = rotated(&self.path, last);
+        if fs::symlink_metadata(&aside).is_ok() {
+            return Err(format!(
+                "cannot rotate {}: {} is there already",
+                self.path.display(),
+                aside.display()
+            ));
+        }
+        fs::rename(&self.path, &aside)
+            .map_err(|why| format!("cannot rotate {}: {why}", self.path.display()))?;
+        self.close();
+        self.open(hashing)?;
+        self.remove_oldest();
+        let name = aside.file_name().unwrap_or_default();
+        Ok(name.to_string_lossy().into_owned())
+    }
+
+    fn remove_oldest(&self) {
+        let rotated = rotated_files(&self.path).unwrap_or_default();
+        for (_, path) in rotated.iter().rev().skip(self.keep) {
+            if let Err(why) = fs::remove_file(path) {
+                warn!(file = %path.display(), %why, "cannot remove an audit file beyond audit.keep");
+            }
+        }
+    }
+
+    pub(super) fn append(&mut self, lines: &[u8]) -> Result<(), String> {
+        let path = self.path.display().to_string();
+        let open = self
+            .open
+            .as_mut()
+            .ok_or_else(|| format!("{path} is not open"))?;
+        let written = open
+            .file
+            .write_all(lines)
+            .and_then(|()| open.file.sync_data());
+        match written {
+            Ok(()) => {
+                open.length += lines.len() as u64;
+                Ok(())
+            }
+            Err(why) => {
+                // Nobody was told that these lines are written. Where cutting fails too, the next opening finds them.
+                let _ = open.file.set_len(open.length);
+                self.close();
+                Err(format!("cannot write {path}: {why}"))
+            }
+        }
+    }
+
+    /// From now on the open file takes nothing.
+    #[cfg(test)]
+    #[allow(clippy::unwrap_used)]
+    pub(in crate::audit) fn fill_disk(&mut self) {
+        self.open.as_mut().unwrap().file = File::options().write(true).open("/dev/full").unwrap();
+    }
+
+    fn directory(&self) -> Option<PathBuf> {
+        let directory = self.path.parent()?;
+        Some(if directory.as_os_str().is_empty() {
+            PathBuf::from(".")
+        } else {
+            directory.to_owned()
+        })
+    }
+}
+
+fn sync_directory(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
+}
+
+/// The name of the file at `path` once it is rotated after line `last`.
+fn rotated(path: &Path, last: u64) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{last:0DIGITS$}"));
+    name.into()
+}
+
+/// The live file's path and the number in a rotated one's name.
+pub(in crate::audit) fn rotated_of(path: &Path) -> Option<(PathBuf, u64)> {
+    let (live, number) = path.to_str()?.rsplit_once('.')?;
+    let plain = number.len() >= DIGITS && number.bytes().all(|b| b.is_ascii_digit());
+    Some((live.into(), number.parse().ok().filter(|_| plain)?))
+}
+
+/// The rotated files of the live one at `path`, the oldest first.
+pub(in crate::audit) fn rotated_files(path: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let name = entry?.file_name();
+        let Some((live, number)) = rotated_of(Path::new(&name)) else {
+            continue;
+        };
+        if Some(live.as_os_str()) == path.file_name() {
+            files.push((number, path.with_file_name(name)));
+        }
+    }
+    files.sort();
+    Ok(files)
+}

@@ -1,0 +1,229 @@
+//! Lines as messages of RFC 5424 to a syslog daemon: a local datagram socket, UDP, or TCP.
+//!
+//! TCP frames by octet counting (RFC 6587, 3.4.1). None of the three acknowledges anything: a line counts as written
+//! once the socket has taken it. The hashes tell the reader whether one is missing.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
+use std::os::unix::net::UnixDatagram;
+use std::time::{Duration, SystemTime};
+
+use super::super::time::rfc3339;
+use crate::config::SyslogAddress;
+
+/// Facility 13 (log audit), severity 5 (notice).
+const PRIORITY: u8 = 13 * 8 + 5;
+
+/// Of connecting and of each write; a waiter's own deadline is `audit.timeout`.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+pub(in crate::audit) struct Syslog {
+    address: SyslogAddress,
+    socket: Option<Socket>,
+}
+
+enum Socket {
+    Unix(UnixDatagram),
+    Udp(UdpSocket),
+    Tcp(TcpStream),
+}
+
+impl Syslog {
+    pub(super) fn new(address: SyslogAddress) -> Self {
+        Self {
+            address,
+            socket: None,
+        }
+    }
+
+    pub(super) fn name(&self) -> String {
+        format!("syslog at {}", self.address)
+    }
+
+    /// Sends one line, over a new connection where the old one has ended.
+    pub(super) fn append(&mut self, line: &str) -> Result<(), String> {
+        let message = message(SystemTime::now(), line.trim_end());
+        let mut socket = match self.socket.take().filter(|socket| !socket.is_over()) {
+            Some(socket) => socket,
+            None => connect(&self.address)
+                .map_err(|why| format!("cannot reach syslog at {}: {why}", self.address))?,
+        };
+        // Dropped where it fails: a frame may be half sent.
+        socket
+            .send(&message)
+            .map_err(|why| format!("cannot write to syslog at {}: {why}", self.address))?;
+        self.socket = Some(socket);
+        Ok(())
+    }
+}
+
+fn connect(address: &SyslogAddress) -> io::Result<Socket> {
+    match address {
+        SyslogAddress::Unix(path) => {
+            let socket = UnixDatagram::unbound()?;
+            socket.connect(path)?;
+            socket.set_write_timeout(Some(PATIENCE))?;
+            Ok(Socket::Unix(socket))
+        }
+        SyslogAddress::Udp(address) => {
+            let address = first(address)?;
+            let any: SocketAddr = if address.is_ipv4() {
+                ([0; 4], 0).into()
+            } else {
+                ([0u16; 8], 0).into()
+            };
+            let socket = UdpSocket::bind(any)?;
+            socket.connect(address)?;
+            Ok(Socket::Udp(socket))
+        }
+        SyslogAddress::Tcp(address) => {
+            let socket = TcpStream::connect_timeout(&first(address)?, PATIENCE)?;
+            socket.set_write_timeout(Some(PATIENCE))?;
+            socket.set_nodelay(true)?;
+            Ok(Socket::Tcp(socket))
+        }
+    }
+}
+
+fn first(address: &str) -> io::Result<SocketAddr> {
+    address
+        .to_socket_addrs()?
+        .next()
+        .ok_or_else(|| io::Error::other("the name has no address"))
+}
+
+impl Socket {
+    /// The other side has closed: what is written now would be lost without an error.
+    fn is_over(&self) -> bool {
+        let Self::Tcp(stream) = self else {
+            return false;
+        };
+        let looked = stream.set_nonblocking(true).map(|()| {
+            let read = (&*stream).read(&mut [0; 64]);
+            matches!(&read, Err(why) if why.kind() == io::ErrorKind::WouldBlock)
+                || matches!(read, Ok(n) if n > 0)
+        });
+        !(looked.unwrap_or(false) && stream.set_nonblocking(false).is_ok())
+    }
+
+    fn send(&mut self, message: &str) -> io::Result<()> {
+        match self {
+            Self::Unix(socket) => socket.send(message.as_bytes()).map(drop),
+            Self::Udp(socket) => socket.send(message.as_bytes()).map(drop),
+            Self::Tcp(stream) => {
+                stream.write_all(format!("{} {message}", message.len()).as_bytes())
+            }
+        }
+    }
+}
+
+/// `<109>1 TIME HOST ray-relay PID audit - LINE`
+fn message(now: SystemTime, line: &str) -> String {
+    let uname = rustix::system::uname();
+    let host: String = uname
+        .nodename()
+        .to_string_lossy()
+        .chars()
+        .filter(char::is_ascii_graphic)
+        .take(255)
+        .collect();
+    let host = if host.is_empty() { "-" } else { &host };
+    format!(
+        "<{PRIORITY}>1 {} {host} ray-relay {} audit - {line}",
+        rfc3339(now),
+        std::process::id()
+    )
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::io::{BufReader, Read};
+    use std::net::TcpListener;
+
+    use super::*;
+
+    fn is_message(text: &str, line: &str) {
+        let fields: Vec<&str> = text.splitn(8, ' ').collect();
+        assert_eq!(fields[0], "<109>1", "{text}");
+        assert!(
+            fields[1].ends_with('Z') && fields[1].contains('T'),
+            "{text}"
+        );
+        assert_eq!(
+            &fields[3..],
+            [
+                "ray-relay",
+                &std::process::id().to_string(),
+                "audit",
+                "-",
+                line
+            ]
+        );
+    }
+
+    #[test]
+    fn a_local_socket_gets_one_datagram_each_and_its_end_is_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let daemon = UnixDatagram::bind(&path).unwrap();
+        let mut syslog = Syslog::new(SyslogAddress::Unix(path.clone()));
+        syslog.append("{\"a\":1}\n").unwrap();
+        let mut bytes = [0; 1024];
+        let n = daemon.recv(&mut bytes).unwrap();
+        is_message(std::str::from_utf8(&bytes[..n]).unwrap(), "{\"a\":1}");
+        drop(daemon);
+        assert!(syslog.append("{}\n").unwrap_err().contains("cannot write"));
+        assert!(syslog.append("{}\n").unwrap_err().contains("cannot reach"));
+        std::fs::remove_file(&path).unwrap();
+        let _daemon = UnixDatagram::bind(&path).unwrap();
+        syslog.append("{}\n").unwrap();
+    }
+
+    #[test]
+    fn udp_and_tcp() {
+        let daemon = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = daemon.local_addr().unwrap().to_string();
+        Syslog::new(SyslogAddress::Udp(address))
+            .append("{}\n")
+            .unwrap();
+        let mut bytes = [0; 1024];
+        let n = daemon.recv(&mut bytes).unwrap();
+        is_message(std::str::from_utf8(&bytes[..n]).unwrap(), "{}");
+
+        let daemon = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut syslog = Syslog::new(SyslogAddress::Tcp(daemon.local_addr().unwrap().to_string()));
+        syslog.append("{\"a\":1}\n").unwrap();
+        syslog.append("{\"b\":2}\n").unwrap();
+        let (stream, _) = daemon.accept().unwrap();
+        let mut reader = BufReader::new(&stream);
+        for line in ["{\"a\":1}", "{\"b\":2}"] {
+            let mut length = Vec::new();
+            for byte in reader.by_ref().bytes() {
+                match byte.unwrap() {
+                    b' ' => break,
+                    digit => length.push(digit),
+                }
+            }
+            let length = String::from_utf8(length).unwrap().parse().unwrap();
+            let mut message = vec![0; length];
+            reader.read_exact(&mut message).unwrap();
+            is_message(std::str::from_utf8(&message).unwrap(), line);
+        }
+        // A daemon that was started anew: the closed connection is noticed before a line is lost in it.
+        drop(reader);
+        drop(stream);
+        while !syslog.socket.as_ref().unwrap().is_over() {
+            std::thread::yield_now();
+        }
+        syslog.append("{\"c\":3}\n").unwrap();
+        let (mut stream, _) = daemon.accept().unwrap();
+        let mut some = [0; 8];
+        stream.read_exact(&mut some).unwrap();
+        drop((stream, daemon));
+        while !syslog.socket.as_ref().unwrap().is_over() {
+            std::thread::yield_now();
+        }
+        assert!(syslog.append("{}\n").is_err());
+    }
+}

@@ -1,0 +1,314 @@
+//! The record as the rest of the relay uses it.
+#![allow(clippy::unwrap_used)]
+
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
+
+use serde_json::json;
+
+use super::*;
+use crate::config::{AuditSink, SyslogAddress};
+use crate::registry::{BreakpointId, Kind, Names, Reason, State};
+
+struct Log {
+    dir: tempfile::TempDir,
+    config: config::Audit,
+    metrics: Arc<Metrics>,
+}
+
+impl Log {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let config = config::Audit {
+            sink: AuditSink::File,
+            file: Some(dir.path().join("audit.log")),
+            ..config::Audit::default()
+        };
+        Self {
+            dir,
+            config,
+            metrics: Metrics::new().unwrap(),
+        }
+    }
+
+    fn open(&self) -> Arc<Audit> {
+        Audit::open(&self.config, self.metrics.clone()).unwrap()
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.path().join("audit.log")
+    }
+
+    fn lines(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.path()).unwrap();
+        text.lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    }
+
+    fn failures(&self) -> bool {
+        !self
+            .metrics
+            .render(&crate::registry::Snapshot::default())
+            .contains("ray_relay_audit_failures_total 0\n")
+    }
+}
+
+fn breakpoint() -> Arc<Breakpoint> {
+    Arc::new(Breakpoint {
+        id: BreakpointId::derive("default", "w"),
+        kind: Kind::Debugpy,
+        cluster: "default".into(),
+        node_id: "n".into(),
+        node_ip: [10, 0, 0, 7].into(),
+        worker_id: "w".into(),
+        pid: 4711,
+        port: 5000,
+        paused_threads: 1,
+        names: Names {
+            name: Some("train".into()),
+            job_id: Some("01000000".into()),
+            submission_id: Some("raysubmit_1".into()),
+            task_id: Some("t".into()),
+            ..Names::default()
+        },
+        reason: Reason::Breakpoint,
+        location: None,
+        first_seen: SystemTime::now(),
+        stop: 1,
+        state: State::Paused,
+        registered: None,
+    })
+}
+
+#[tokio::test]
+async fn a_line_says_who_did_what_with_which_worker() {
+    let log = Log::new();
+    let audit = log.open();
+    let mut entry = Entry::new(Action::SessionBegan).with("outcome", "allowed");
+    entry.principal = Some(Principal::anonymous());
+    entry.peer = Some(([10, 0, 0, 9], 5000).into());
+    entry.session = Some(3);
+    entry.breakpoint = Some(breakpoint());
+    audit.write(entry).await.unwrap();
+    audit.close().await;
+    let lines = log.lines();
+    let mut line = lines[1].clone();
+    let keys: Vec<_> = line.as_object().unwrap().keys().cloned().collect();
+    assert_eq!(
+        keys,
+        [
+            "time",
+            "seq",
+            "action",
+            "subject",
+            "credential",
+            "peer",
+            "session",
+            "cluster",
+            "breakpoint",
+            "worker",
+            "job",
+            "submission",
+            "task",
+            "name",
+            "details",
+            "prev",
+            "hash"
+        ]
+    );
+    for key in ["time", "prev", "hash"] {
+        line.as_object_mut().unwrap().remove(key);
+    }
+    assert_eq!(
+        line,
+        json!({
+            "seq": 2, "action": "session_began", "subject": "anonymous", "credential": "none",
+            "peer": "10.0.0.9:5000", "session": 3, "cluster": "default",
+            "breakpoint": BreakpointId::derive("default", "w"), "worker": "w", "job": "01000000",
+            "submission": "raysubmit_1", "task": "t", "name": "train", "details": {"outcome": "allowed"},
+        })
+    );
+    assert_eq!(lines[0]["details"]["event"], "started");
+    assert_eq!(lines[2]["details"]["event"], "stopped");
+    assert_eq!(lines[2]["prev"], lines[1]["hash"]);
+    let why = audit.write(Entry::new(Action::Decision)).await.unwrap_err();
+    assert!(why.to_string().contains("ending"), "{why}");
+}
+
+#[tokio::test]
+async fn whatever_a_client_sends_is_one_bounded_line() {
+    let log = Log::new();
+    let audit = log.open();
+    let token = format!(
+        "eyJ{}.{}.{}",
+        "a".repeat(40),
+        "b".repeat(40),
+        "c".repeat(40)
+    );
+    let mut deep = json!("end");
+    for _ in 0..100 {
+        deep = json!([deep]);
+    }
+    for details in [
+        json!({"expression": format!("f('{token}')\n\u{1b}[2J\u{0}")}),
+        json!({"expression": "\u{1}".repeat(1 << 20)}),
+        json!({"expression": "é".repeat(1 << 20)}),
+        json!({"deep": deep, "wide": vec!["x".repeat(5000); 5000]}),
+        Value::Object(
+            (0..5000)
+                .map(|i| (format!("{i}{}", "k".repeat(3000)), json!("v".repeat(3000))))
+                .collect(),
+        ),
+        json!({"expression": format!("{}{token}", "x".repeat(2000))}),
+    ] {
+        let mut entry = Entry::new(Action::Command);
+        entry.details = details.as_object().unwrap().clone();
+        audit.write(entry).await.unwrap();
+    }
+    audit.close().await;
+    let text = std::fs::read_to_string(log.path()).unwrap();
+    assert!(!text.contains("eyJ"), "no token");
+    assert_eq!(text.lines().count(), 8);
+    for line in text.lines() {
+        assert!(line.len() < chain::MAX_LINE, "{}", line.len());
+        assert!(!line.contains(|c: char| c.is_control()), "{line}");
+    }
+    let lines = log.lines();
+    assert_eq!(
+        lines[1]["details"]["expression"],
+        "f('[token]')\n\u{1b}[2J\u{0}"
+    );
+    let cut = lines[3]["details"]["expression"].as_str().unwrap();
+    assert!(cut.ends_with("é… (2097152 bytes)"), "{cut}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_writers_make_one_chain_and_each_keeps_its_order() {
+    let log = Log::new();
+    let audit = log.open();
+    let tasks: Vec<_> = (0..20)
+        .map(|task| {
+            let audit = audit.clone();
+            tokio::spawn(async move {
+                for i in 0..20 {
+                    let entry = Entry::new(Action::Command).with("task", task).with("i", i);
+                    audit.write(entry).await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    audit.close().await;
+    let mut next = [0; 20];
+    let lines = log.lines();
+    for (i, line) in lines.iter().enumerate() {
+        assert_eq!(line["seq"], i as u64 + 1);
+        if i > 0 {
+            assert_eq!(line["prev"], lines[i - 1]["hash"]);
+        }
+        if let Some(task) = line["details"]["task"].as_u64() {
+            let next = &mut next[usize::try_from(task).unwrap()];
+            assert_eq!(line["details"]["i"], *next);
+            *next += 1;
+        }
+    }
+    assert_eq!(next, [20; 20]);
+    assert!(!log.failures());
+}
+
+#[tokio::test]
+async fn without_a_record_nothing_happens_unless_it_may() {
+    let mut log = Log::new();
+    let audit = log.open();
+    std::fs::remove_file(log.path()).unwrap();
+    std::fs::create_dir(log.path()).unwrap();
+    for _ in 0..2 {
+        let why = audit.write(Entry::new(Action::Decision)).await.unwrap_err();
+        assert!(why.to_string().contains("allows nothing without"), "{why}");
+    }
+    assert!(log.failures());
+    audit.close().await;
+    std::fs::remove_dir(log.path()).unwrap();
+
+    log.config.on_failure = OnFailure::Allow;
+    log.metrics = Metrics::new().unwrap();
+    let audit = log.open();
+    std::fs::remove_file(log.path()).unwrap();
+    audit.write(Entry::new(Action::Decision)).await.unwrap();
+    assert!(log.failures());
+    audit.write(Entry::new(Action::Decision)).await.unwrap();
+    audit.close().await;
+    assert_eq!(log.lines()[0]["details"]["on_failure"], "allow");
+}
+
+#[tokio::test]
+async fn a_sink_that_cannot_be_opened_is_an_error_at_the_start() {
+    let mut log = Log::new();
+    log.config.file = Some(log.dir.path().join("missing/audit.log"));
+    let open = |log: &Log| match Audit::open(&log.config, log.metrics.clone()) {
+        Ok(_) => panic!("opened"),
+        Err(why) => why.to_string(),
+    };
+    assert!(open(&log).contains("cannot open"), "{}", open(&log));
+    log.config.key_file = Some(log.dir.path().join("key"));
+    assert!(open(&log).contains("audit.key_file"), "{}", open(&log));
+    std::fs::write(log.dir.path().join("key"), "short").unwrap();
+    assert!(open(&log).contains("openssl"), "{}", open(&log));
+    log.config.sink = AuditSink::Syslog;
+    log.config.key_file = None;
+    log.config.syslog = SyslogAddress::Unix(log.dir.path().join("log"));
+    assert!(open(&log).contains("cannot reach syslog"), "{}", open(&log));
+    log.config.sink = AuditSink::Off;
+    let off = Audit::open(&log.config, log.metrics.clone()).unwrap();
+    assert!(!off.wants_commands());
+    off.write(Entry::new(Action::Decision)).await.unwrap();
+    off.close().await;
+}
+
+#[tokio::test]
+async fn a_syslog_that_takes_nothing_is_waited_for_no_longer_than_configured() {
+    let mut log = Log::new();
+    let path = log.dir.path().join("log");
+    let daemon = UnixDatagram::bind(&path).unwrap();
+    log.config.sink = AuditSink::Syslog;
+    log.config.syslog = SyslogAddress::Unix(path.clone());
+    log.config.timeout = Duration::from_millis(200);
+    let audit = log.open();
+    // The socket's queue is short; nobody reads it.
+    let why = loop {
+        if let Err(why) = audit.write(Entry::new(Action::Decision)).await {
+            break why.to_string();
+        }
+    };
+    assert!(why.contains("within 0.2 s"), "{why}");
+    drop(daemon);
+    let why = loop {
+        match audit.write(Entry::new(Action::Decision)).await {
+            Err(why) if why.to_string().contains("cannot reach") => break why,
+            _ => tokio::task::yield_now().await,
+        }
+    };
+    assert!(why.to_string().contains("syslog"), "{why}");
+    std::fs::remove_file(&path).unwrap();
+    let daemon = UnixDatagram::bind(&path).unwrap();
+    audit.write(Entry::new(Action::Decision)).await.unwrap();
+    let mut bytes = [0; 4096];
+    let n = daemon.recv(&mut bytes).unwrap();
+    let text = String::from_utf8_lossy(&bytes[..n]);
+    assert!(text.contains(r#""event":"recovered""#), "{text}");
+}
+
+#[tokio::test]
+async fn commands_are_recorded_where_that_is_wanted() {
+    assert!(Log::new().open().wants_commands());
+    let mut log = Log::new();
+    log.config.commands = false;
+    let audit = log.open();
+    assert!(!audit.wants_commands());
+    audit.write(Entry::new(Action::Command)).await.unwrap();
+    audit.write(Entry::new(Action::SessionEnded)).await.unwrap();
+    assert_eq!(log.lines().len(), 2);
+}

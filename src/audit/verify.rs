@@ -1,0 +1,282 @@
+//! Whether audit lines are as they were written: what `ray-relay audit verify` finds.
+//!
+//! Pure. Fed line by line in the order of writing. Found are a changed, removed, inserted or moved line anywhere, and
+//! lines missing at the beginning of a file. Not found by the hashes alone: lines missing at the very end (an anchor
+//! finds them: the hash of a line that was there), whole files missing at the beginning (they are told of), and a
+//! chain made anew by somebody who can compute its hashes (a key prevents it).
+
+use std::fmt;
+
+use super::chain::{self, BadLine, Hash, Hashing, Head};
+use super::files::RawLine;
+
+/// Findings that are kept; more are counted.
+const MOST: usize = 100;
+
+/// Where a line is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The file as it was named.
+    pub file: String,
+    /// From 1.
+    pub line: u64,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} line {}", self.file, self.line)
+    }
+}
+
+/// What is wrong. `Display` is a sentence.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Finding {
+    /// Its hash is not that of its bytes.
+    #[error("{0}: this line was changed, or was not written with this key")]
+    Changed(Place),
+    /// No audit line at all.
+    #[error("{0}: this is no audit line; one was changed, or text was inserted")]
+    Malformed(Place),
+    /// No line feed, and no line.
+    #[error(
+        "{0}: the last line is torn: the relay writes it right now, or died over it and has not been started since; or it was cut"
+    )]
+    Torn(Place),
+    /// Lines are not there.
+    #[error("{place}: {}", missing(*.expected, *.found))]
+    Missing {
+        /// Of the line behind the hole.
+        place: Place,
+        /// First number that is missing.
+        expected: u64,
+        /// The number that is there.
+        found: u64,
+    },
+    /// A number that was there already.
+    #[error(
+        "{place}: line number {found} comes again or too late, where number {expected} belongs; lines were inserted, moved or written by two relays"
+    )]
+    OutOfOrder {
+        /// Of the line.
+        place: Place,
+        /// The number that should be there.
+        expected: u64,
+        /// The number that is there.
+        found: u64,
+    },
+    /// The right number behind the wrong line.
+    #[error(
+        "{0}: this line was not written behind the one before it; that one was exchanged, or this one"
+    )]
+    Unlinked(Place),
+    /// A file begins in the middle.
+    #[error("{0}: no file begins with such a line; lines before it were removed from this file")]
+    Beheaded(Place),
+    /// The anchor is not there.
+    #[error(
+        "no line has the hash {0}; the end was cut off after it was written, or this is another relay's log"
+    )]
+    NoAnchor(Hash),
+}
+
+fn missing(expected: u64, found: u64) -> String {
+    match found.saturating_sub(expected) {
+        1 => format!("line number {expected} is missing before it"),
+        n => format!(
+            "{n} lines are missing before it, number {expected} to {}",
+            found - 1
+        ),
+    }
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// At most a hundred.
+    pub findings: Vec<Finding>,
+    /// All.
+    pub found: u64,
+    /// Lines read.
+    pub lines: u64,
+    /// Number of the first line; more than 1: what was before is not in the files.
+    pub first: Option<u64>,
+    /// The last good line.
+    pub last: Option<Head>,
+    /// Lines that the relay died over, and said so when it was started again.
+    pub torn: Vec<Place>,
+    /// Starts of a chain behind the first, with [`Verifier::collected`].
+    pub restarts: u64,
+}
+
+/// Walks a log.
+pub struct Verifier<'a> {
+    hashing: &'a Hashing,
+    collected: bool,
+    anchor: Option<Hash>,
+    file: String,
+    file_begins: bool,
+    /// What the next line has to follow; the number is not known behind a line that cannot be read.
+    expected: Option<(Option<u64>, Hash)>,
+    /// A line that is none, until the relay's own word on it comes.
+    torn: Option<(Place, u64, Hash)>,
+    report: Report,
+}
+
+impl<'a> Verifier<'a> {
+    /// For lines that were hashed with `hashing`.
+    pub fn new(hashing: &'a Hashing) -> Self {
+        Self {
+            hashing,
+            collected: false,
+            anchor: None,
+            file: String::new(),
+            file_begins: false,
+            expected: None,
+            torn: None,
+            report: Report {
+                findings: Vec::new(),
+                found: 0,
+                lines: 0,
+                first: None,
+                last: None,
+                torn: Vec::new(),
+                restarts: 0,
+            },
+        }
+    }
+
+    /// The lines were collected from standard output or syslog: what stands before an object is not looked at, other
+    /// lines are none, and every start of the relay begins a chain.
+    #[must_use]
+    pub fn collected(mut self, collected: bool) -> Self {
+        self.collected = collected;
+        self
+    }
+
+    /// One line has to have the hash `anchor`.
+    #[must_use]
+    pub fn expecting(mut self, anchor: Option<Hash>) -> Self {
+        self.anchor = anchor;
+        self
+    }
+
+    /// The lines that follow are those of `file`.
+    pub fn file(&mut self, file: &str) {
+        file.clone_into(&mut self.file);
+        self.file_begins = !self.collected;
+    }
+
+    /// One more line.
+    pub fn line(&mut self, line: RawLine<'_>) {
+        let place = Place {
+            file: self.file.clone(),
+            line: line.number,
+        };
+        let bytes = match self.collected {
+            true => {
+                // A line that is missing because it was changed beyond recognition is missed by the next one.
+                let Some(object) = memchr::memmem::find(line.bytes, b"{\"time\":\"") else {
+                    return;
+                };
+                let bytes = &line.bytes[object..];
+                bytes.strip_suffix(b"\r").unwrap_or(bytes)
+            }
+            false => line.bytes,
+        };
+        self.report.lines += 1;
+        let begins = std::mem::take(&mut self.file_begins);
+        match chain::open(self.hashing, bytes) {
+            Ok(opened) => self.good(place, &opened, begins),
+            Err(BadLine::Changed { claimed }) => {
+                self.found(Finding::Changed(place));
+                // The lines behind it may be as they were.
+                let number = chain::read(bytes).map(|line| line.head.seq);
+                self.expected = Some((number, claimed));
+            }
+            Err(BadLine::Malformed) => {
+                self.settle_torn();
+                if line.whole {
+                    let sha256 = Hash::plain(bytes);
+                    self.torn = Some((place, bytes.len() as u64, sha256));
+                } else {
+                    self.found(Finding::Torn(place));
+                }
+            }
+        }
+    }
+
+    fn good(&mut self, place: Place, opened: &chain::Opened, begins: bool) {
+        let about_itself = opened.members.get("action").is_some_and(|a| a == "audit");
+        let details = opened.members.get("details");
+        if let Some((_, bytes, sha256)) = &self.torn {
+            let told = details.and_then(|details| details.get("torn"));
+            let known = told.is_some_and(|told| {
+                told["bytes"] == *bytes && told["sha256"] == sha256.to_string().as_str()
+            });
+            if known {
+                self.report
+                    .torn
+                    .extend(self.torn.take().map(|(place, ..)| place));
+            } else if !about_itself {
+                self.settle_torn();
+            }
+        }
+        if begins && !about_itself {
+            self.found(Finding::Beheaded(place.clone()));
+        }
+        let Head { seq, hash } = opened.head;
+        let starts = seq == 1 && opened.prev == Hash::NONE;
+        match self.expected {
+            None => self.report.first = Some(seq),
+            Some(_) if self.collected && starts => self.report.restarts += 1,
+            Some((number, before)) => {
+                let expected = number.map(|number| number.saturating_add(1));
+                match expected {
+                    Some(expected) if seq > expected => self.found(Finding::Missing {
+                        place,
+                        expected,
+                        found: seq,
+                    }),
+                    Some(expected) if seq < expected => self.found(Finding::OutOfOrder {
+                        place,
+                        expected,
+                        found: seq,
+                    }),
+                    _ if opened.prev != before => self.found(Finding::Unlinked(place)),
+                    _ => {}
+                }
+            }
+        }
+        if self.anchor == Some(hash) {
+            self.anchor = None;
+        }
+        self.expected = Some((Some(seq), hash));
+        self.report.last = Some(opened.head);
+    }
+
+    /// Nobody has said that the relay died there.
+    fn settle_torn(&mut self) {
+        if let Some((place, ..)) = self.torn.take() {
+            self.found(Finding::Malformed(place));
+        }
+    }
+
+    fn found(&mut self, finding: Finding) {
+        self.report.found += 1;
+        if self.report.findings.len() < MOST {
+            self.report.findings.push(finding);
+        }
+    }
+
+    /// All lines are read.
+    pub fn finish(mut self) -> Report {
+        self.settle_torn();
+        if let Some(anchor) = self.anchor {
+            self.found(Finding::NoAnchor(anchor));
+        }
+        self.report
+    }
+}
+
+#[cfg(test)]
+mod tests;

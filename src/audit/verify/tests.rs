@@ -1,0 +1,237 @@
+//! Every edit of a log is found, and nothing is found in one that was not edited.
+#![allow(clippy::unwrap_used)]
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::audit::files::each_line;
+
+const AUDIT: &str = r#"{"action":"audit","details":{"event":"started"}}"#;
+
+fn key() -> Hashing {
+    Hashing::new(Some(&[7; 32])).unwrap()
+}
+
+/// A log of `names.len() + 1` lines.
+fn log(hashing: &Hashing, names: &[String]) -> Vec<u8> {
+    let mut head = Head::START;
+    let mut text = head.seal(hashing, "2026-11-21T10:55:01.123Z", AUDIT);
+    for name in names {
+        let members = serde_json::json!({"action": "decision", "name": name}).to_string();
+        text += &head.seal(hashing, "2026-11-21T10:55:01.123Z", &members);
+    }
+    text.into_bytes()
+}
+
+fn names(n: usize) -> Vec<String> {
+    (0..n).map(|i| format!("task {i}")).collect()
+}
+
+fn verify_files(hashing: &Hashing, files: &[&[u8]], anchor: Option<Hash>) -> Report {
+    let mut verifier = Verifier::new(hashing).expecting(anchor);
+    for (i, file) in files.iter().enumerate() {
+        verifier.file(&format!("f{i}"));
+        each_line(*file, |line| {
+            verifier.line(line);
+            true
+        })
+        .unwrap();
+    }
+    verifier.finish()
+}
+
+fn verify(hashing: &Hashing, log: &[u8]) -> Report {
+    verify_files(hashing, &[log], None)
+}
+
+fn lines(log: &[u8]) -> Vec<&[u8]> {
+    log.split_inclusive(|byte| *byte == b'\n').collect()
+}
+
+fn sentences(report: &Report) -> Vec<String> {
+    report.findings.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn an_untouched_log_is_good() {
+    for hashing in [Hashing::Plain, key()] {
+        let report = verify(&hashing, &log(&hashing, &names(5)));
+        assert_eq!((report.found, report.lines, report.first), (0, 6, Some(1)));
+        assert_eq!(report.last.unwrap().seq, 6);
+    }
+}
+
+#[test]
+fn removed_moved_repeated_and_inserted_lines_are_named() {
+    let log = log(&Hashing::Plain, &names(6));
+    let all = lines(&log);
+    let check = |lines: Vec<&[u8]>, sentence: &str| {
+        let report = verify(&Hashing::Plain, &lines.concat());
+        let found = sentences(&report);
+        assert!(
+            found
+                .first()
+                .is_some_and(|first| first.starts_with(sentence)),
+            "{sentence}: {found:?}"
+        );
+    };
+    let without = |from: usize, to: usize| [&all[..from], &all[to..]].concat();
+    check(
+        without(2, 3),
+        "f0 line 3: line number 3 is missing before it",
+    );
+    check(
+        without(2, 5),
+        "f0 line 3: 3 lines are missing before it, number 3 to 5",
+    );
+    check(without(0, 1), "f0 line 1: no file begins with such a line");
+    let mut moved = all.clone();
+    moved.swap(2, 3);
+    check(moved, "f0 line 3: line number 3 is missing");
+    check(
+        [&all[..3], &all[2..]].concat(),
+        "f0 line 4: line number 3 comes again",
+    );
+    check(
+        [&all[..3], &[b"\n"], &all[3..]].concat(),
+        "f0 line 4: this is no audit line",
+    );
+    check(
+        [&all[..3], &[b"{}\n"], &all[3..]].concat(),
+        "f0 line 4: this is no audit line",
+    );
+    // A line of another chain, with the right number.
+    let other = super::tests::log(
+        &Hashing::Plain,
+        &names(6)
+            .iter()
+            .map(|n| n.to_uppercase())
+            .collect::<Vec<_>>(),
+    );
+    let mut exchanged = all.clone();
+    exchanged[3] = lines(&other)[3];
+    check(
+        exchanged,
+        "f0 line 4: this line was not written behind the one before it",
+    );
+    check(
+        vec![&log[..log.len() - 5]],
+        "f0 line 7: the last line is torn",
+    );
+    // Without an anchor nobody can tell that the end is missing; with one everybody can.
+    let head = chain::open(&Hashing::Plain, all[5].strip_suffix(b"\n").unwrap())
+        .unwrap()
+        .head;
+    let short = all[..5].concat();
+    assert_eq!(verify(&Hashing::Plain, &short).found, 0);
+    let report = verify_files(&Hashing::Plain, &[&short], Some(head.hash));
+    assert_eq!(report.findings, [Finding::NoAnchor(head.hash)]);
+    assert_eq!(
+        verify_files(&Hashing::Plain, &[&log], Some(head.hash)).found,
+        0
+    );
+}
+
+#[test]
+fn several_files_are_one_chain() {
+    let mut head = Head::START;
+    let mut file = |n: usize| {
+        let mut text = head.seal(&Hashing::Plain, "t", AUDIT);
+        for _ in 0..n {
+            text += &head.seal(&Hashing::Plain, "t", r#"{"action":"decision"}"#);
+        }
+        text.into_bytes()
+    };
+    let (a, b, c) = (file(3), file(2), file(4));
+    let run = |files: &[&[u8]]| verify_files(&Hashing::Plain, files, None);
+    assert_eq!(run(&[&a, &b, &c]).found, 0);
+    let later = run(&[&b, &c]);
+    assert_eq!((later.found, later.first), (0, Some(5)));
+    assert_eq!(
+        sentences(&run(&[&a, &c])),
+        ["f1 line 1: 3 lines are missing before it, number 5 to 7"]
+    );
+    let cut = lines(&a)[..2].concat();
+    assert_eq!(
+        sentences(&run(&[&cut, &b])),
+        ["f1 line 1: 2 lines are missing before it, number 3 to 4"]
+    );
+}
+
+#[test]
+fn a_chain_with_a_key_cannot_be_made_without_it() {
+    let forged = log(&Hashing::Plain, &names(3));
+    assert_eq!(verify(&key(), &forged).found, 4);
+    let other = Hashing::new(Some(&[8; 32])).unwrap();
+    assert_eq!(verify(&other, &log(&key(), &names(3))).found, 4);
+    assert!(Hashing::new(Some(b"short\n")).is_err());
+    assert_eq!(
+        verify(
+            &Hashing::new(Some(&[[b'k'; 32].as_slice(), b"\n"].concat())).unwrap(),
+            &log(&Hashing::new(Some(&[b'k'; 32])).unwrap(), &names(1))
+        )
+        .found,
+        0
+    );
+}
+
+#[test]
+fn collected_lines_may_begin_again_and_have_words_in_front() {
+    let one = log(&Hashing::Plain, &names(2));
+    let mut text = b"<109>1 2026-11-21T10:55:01.123Z host ray-relay 1 audit - ".to_vec();
+    text.extend_from_slice(&one);
+    text.extend_from_slice(b"\r\n");
+    text.extend_from_slice(&one);
+    let mut verifier = Verifier::new(&Hashing::Plain).collected(true);
+    verifier.file("x");
+    each_line(text.as_slice(), |line| {
+        verifier.line(line);
+        true
+    })
+    .unwrap();
+    let report = verifier.finish();
+    assert_eq!(
+        (report.found, report.lines, report.restarts),
+        (0, 6, 1),
+        "{report:?}"
+    );
+    // In a file of the relay's own that is no way to begin.
+    assert!(verify(&Hashing::Plain, &[one.clone(), one].concat()).found > 0);
+}
+
+proptest! {
+    #[test]
+    fn any_edit_of_any_byte_is_found(
+        names in proptest::collection::vec(".{0,12}", 1..6), at in any::<prop::sample::Index>(),
+        byte in any::<u8>(), keyed in any::<bool>(), edit in 0..3,
+    ) {
+        let hashing = if keyed { key() } else { Hashing::Plain };
+        let log = log(&hashing, &names);
+        let at = at.index(log.len());
+        let mut edited = log.clone();
+        match edit {
+            0 => edited[at] = byte,
+            1 => edited.insert(at, byte),
+            _ => _ = edited.remove(at),
+        }
+        let report = verify(&hashing, &edited);
+        // Only the very last line feed carries nothing.
+        let harmless = edited == log || (edited.len() + 1 == log.len() && log.starts_with(&edited));
+        prop_assert_eq!(report.found == 0, harmless, "{:?}", report);
+    }
+
+    #[test]
+    fn any_removal_of_lines_but_at_the_end_is_found(n in 3usize..9, from in any::<prop::sample::Index>(), count in 1usize..4) {
+        let log = log(&Hashing::Plain, &names(n));
+        let all = lines(&log);
+        let from = from.index(all.len());
+        let to = (from + count).min(all.len());
+        let rest = [&all[..from], &all[to..]].concat().concat();
+        prop_assert_eq!(verify(&Hashing::Plain, &rest).found == 0, to == all.len());
+    }
+
+    #[test]
+    fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        let _ = verify(&Hashing::Plain, &bytes);
+    }
+}

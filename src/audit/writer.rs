@@ -1,0 +1,332 @@
+//! The one thread that writes: takes what waits, seals it, writes it, and tells the waiters.
+//!
+//! Started by [`super::Audit::open`], ended by [`super::Audit::close`]. Invariant: [`Writer::head`] moves only when the
+//! sink has taken the lines, so that the chain has no hole which the relay made itself. What could not be written is
+//! counted, and the next line that can be written is preceded by one that says so.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Instant, SystemTime};
+
+use serde_json::{Map, Value, json};
+use tokio::sync::{mpsc, oneshot, watch};
+use tracing::{info, warn};
+
+use super::chain::{Hash, Hashing, Head, MAX_LINE};
+use super::line::members;
+use super::sink::Sink;
+use super::time::rfc3339;
+use super::{Action, Entry};
+use crate::config::OnFailure;
+use crate::telemetry::Metrics;
+
+/// Lines that share one flush at most.
+const BATCH: usize = 256;
+
+/// Bytes of such lines: with the last of them less than the smallest `audit.max_size`.
+const BATCH_BYTES: usize = (64 << 10) - 2 * MAX_LINE;
+
+/// Something for the thread.
+pub(super) enum Job {
+    /// A line, and who waits for it.
+    Line {
+        time: SystemTime,
+        members: String,
+        done: oneshot::Sender<Result<(), String>>,
+    },
+    /// The last line, and the end.
+    Close(oneshot::Sender<Result<(), String>>),
+}
+
+/// What the thread works with.
+pub(super) struct Writer {
+    sink: Sink,
+    hashing: Hashing,
+    head: Head,
+    /// Lines that share a flush.
+    batch: usize,
+    on_failure: OnFailure,
+    /// Set while the sink fails.
+    gap: Option<Gap>,
+    /// Heads after lines of a batch that failed: some of them may be in the file nevertheless.
+    perhaps: Vec<Head>,
+    /// Failures that the waiters noticed themselves: a full queue, a deadline.
+    given_up: Arc<AtomicU64>,
+    told: watch::Sender<Head>,
+    metrics: Arc<Metrics>,
+}
+
+struct Gap {
+    since: SystemTime,
+    entries: u64,
+    why: String,
+}
+
+impl Writer {
+    /// For `sink`, which is opened, and gets its first line.
+    pub(super) fn start(
+        mut sink: Sink,
+        hashing: Hashing,
+        always: bool,
+        on_failure: OnFailure,
+        given_up: Arc<AtomicU64>,
+        metrics: Arc<Metrics>,
+    ) -> Result<(Self, watch::Receiver<Head>), String> {
+        let mut head = Head::START;
+        let mut started = Map::new();
+        started.insert("event".to_owned(), "started".into());
+        started.insert("version".to_owned(), env!("CARGO_PKG_VERSION").into());
+        started.insert("pid".to_owned(), std::process::id().into());
+        started.insert("hashing".to_owned(), hashing.name().into());
+        if let Sink::File(file) = &mut sink {
+            let tail = file.open(&hashing)?;
+            if let Some((last, own)) = tail.last {
+                head = last;
+                if !own {
+                    // Another key, or a changed line. What follows must not stand in the same file.
+                    warn!(
+                        file = sink.name(),
+                        seq = last.seq,
+                        "the last line of the audit file does not have the hash that it claims: it was changed, or audit.key_file was; going on in a new file"
+                    );
+                }
+            }
+            if let (Sink::File(file), Some((last, false))) = (&mut sink, tail.last) {
+                let name = file.rotate(last.seq, &hashing)?;
+                started.insert("unverified_predecessor".to_owned(), name.into());
+            } else if let Some(torn) = tail.torn {
+                put_torn(&mut started, torn);
+            }
+        }
+        let batch = if always || !sink.takes_batches() {
+            1
+        } else {
+            BATCH
+        };
+        let (told, heads) = watch::channel(head);
+        let mut writer = Self {
+            sink,
+            hashing,
+            head,
+            batch,
+            on_failure,
+            gap: None,
+            perhaps: Vec::new(),
+            given_up,
+            told,
+            metrics,
+        };
+        writer.append(&[own(started)])?;
+        Ok((writer, heads))
+    }
+
+    /// Runs until a [`Job::Close`], or until every sender is gone.
+    pub(super) fn run(mut self, mut jobs: mpsc::Receiver<Job>) {
+        let mut lines = Vec::with_capacity(self.batch);
+        let mut waiters = Vec::with_capacity(self.batch);
+        let mut closing = None;
+        while closing.is_none() {
+            match jobs.blocking_recv() {
+                Some(job) => take(job, &mut lines, &mut waiters, &mut closing),
+                None => break,
+            }
+            while closing.is_none()
+                && lines.len() < self.batch
+                && lines
+                    .iter()
+                    .map(|(_, m): &(_, String)| m.len())
+                    .sum::<usize>()
+                    < BATCH_BYTES
+                && let Ok(job) = jobs.try_recv()
+            {
+                take(job, &mut lines, &mut waiters, &mut closing);
+            }
+            if lines.is_empty() {
+                continue;
+            }
+            let result = self.write(&lines);
+            lines.clear();
+            for waiter in waiters.drain(..) {
+                // Whoever has given up was counted by itself.
+                let _ = waiter.send(result.clone());
+            }
+        }
+        let stopped = Map::from_iter([("event".to_owned(), "stopped".into())]);
+        let last = self.write(&[own(stopped)]);
+        info!(seq = self.head.seq, hash = %self.head.hash, "last line of the audit log");
+        if let Some(closing) = closing {
+            let _ = closing.send(last);
+        }
+    }
+
+    /// Writes `lines`, or remembers that it could not.
+    fn write(&mut self, lines: &[(SystemTime, String)]) -> Result<(), String> {
+        let result = self.prepare(lines).and_then(|mut before| {
+            before.extend_from_slice(lines);
+            if self.batch == 1 {
+                before
+                    .iter()
+                    .try_for_each(|line| self.append(std::slice::from_ref(line)))
+            } else {
+                self.append(&before)
+            }
+        });
+        if let Err(why) = &result {
+            let gap = self.gap.get_or_insert_with(|| Gap {
+                since: lines[0].0,
+                entries: 0,
+                why: why.clone(),
+            });
+            gap.entries += lines.len() as u64;
+        }
+        result
+    }
+
+    /// Sees to it that the sink is there, and gives the lines of its own that have to come first.
+    fn prepare(
+        &mut self,
+        lines: &[(SystemTime, String)],
+    ) -> Result<Vec<(SystemTime, String)>, String> {
+        let mut torn = None;
+        if let Sink::File(file) = &mut self.sink {
+            if let Err(why) = file.check() {
+                file.close();
+                return Err(why);
+            }
+            if !file.is_open() {
+                let tail = file.open(&self.hashing)?;
+                torn = tail.torn;
+                let ours = match tail.last {
+                    Some((last, true)) => last == self.head || self.perhaps.contains(&last),
+                    Some((_, false)) => false,
+                    // A new file, which the line below chains to the old one; or a torn first line in one.
+                    None => true,
+                };
+                if !ours {
+                    file.close();
+                    return Err(format!(
+                        "{} does not end with the line that the relay wrote last: move it away, and the relay makes a new one",
+                        self.sink.name()
+                    ));
+                }
+                if let Some((last, _)) = tail.last {
+                    self.head = last;
+                }
+                // A file that came back without a failed line before it was exchanged between two lines.
+                self.gap.get_or_insert_with(|| Gap {
+                    since: SystemTime::now(),
+                    entries: 0,
+                    why: "the file was opened anew".to_owned(),
+                });
+            }
+        }
+        let mut before = Vec::new();
+        let given_up = self.given_up.swap(0, Ordering::Relaxed);
+        if given_up > 0 {
+            let gap = self.gap.get_or_insert_with(|| Gap {
+                since: SystemTime::now(),
+                entries: 0,
+                why: "the audit log was not written in time".to_owned(),
+            });
+            gap.entries += given_up;
+        }
+        if let Some(gap) = &self.gap {
+            let mut recovered = Map::from_iter([
+                ("event".to_owned(), "recovered".into()),
+                ("not_confirmed".to_owned(), gap.entries.into()),
+                ("since".to_owned(), rfc3339(gap.since).into()),
+                ("why".to_owned(), gap.why.as_str().into()),
+                (
+                    "on_failure".to_owned(),
+                    match self.on_failure {
+                        OnFailure::Deny => "deny".into(),
+                        OnFailure::Allow => "allow".into(),
+                    },
+                ),
+            ]);
+            if let Some(torn) = torn {
+                put_torn(&mut recovered, torn);
+            }
+            before.push(own(recovered));
+        }
+        if let Sink::File(file) = &mut self.sink {
+            let length: usize = lines
+                .iter()
+                .chain(&before)
+                .map(|(_, m)| m.len() + 256)
+                .sum();
+            if file.is_full(length as u64) {
+                let name = file.rotate(self.head.seq, &self.hashing)?;
+                info!(rotated = name, seq = self.head.seq, hash = %self.head.hash, "the audit file was rotated");
+                let rotated = json!({"event": "rotated", "predecessor": name, "hashing": self.hashing.name()});
+                if let Value::Object(rotated) = rotated {
+                    before.insert(0, own(rotated));
+                }
+            }
+        }
+        Ok(before)
+    }
+
+    /// Seals and writes all of `lines` or none.
+    fn append(&mut self, lines: &[(SystemTime, String)]) -> Result<(), String> {
+        let mut head = self.head;
+        let mut text = String::new();
+        let mut heads = Vec::with_capacity(lines.len());
+        for (time, members) in lines {
+            text += &head.seal(&self.hashing, &rfc3339(*time), members);
+            heads.push(head);
+        }
+        let began = Instant::now();
+        match self.sink.append(&text) {
+            Ok(()) => {
+                self.metrics
+                    .audit_lines(lines.len() as u64, began.elapsed());
+                self.head = head;
+                self.perhaps.clear();
+                self.gap = None;
+                self.told.send_replace(head);
+                Ok(())
+            }
+            Err(why) => {
+                self.perhaps = heads;
+                Err(why)
+            }
+        }
+    }
+}
+
+fn take(
+    job: Job,
+    lines: &mut Vec<(SystemTime, String)>,
+    waiters: &mut Vec<oneshot::Sender<Result<(), String>>>,
+    closing: &mut Option<oneshot::Sender<Result<(), String>>>,
+) {
+    match job {
+        Job::Line {
+            time,
+            members,
+            done,
+        } => {
+            lines.push((time, members));
+            waiters.push(done);
+        }
+        Job::Close(done) => *closing = Some(done),
+    }
+}
+
+/// A line about the record itself.
+fn own(details: Map<String, Value>) -> (SystemTime, String) {
+    let mut entry = Entry::new(Action::Audit);
+    entry.details = details;
+    (SystemTime::now(), members(&entry))
+}
+
+fn put_torn(details: &mut Map<String, Value>, (bytes, sha256): (u64, Hash)) {
+    details.insert(
+        "torn".to_owned(),
+        json!({"bytes": bytes, "sha256": sha256.to_string()}),
+    );
+}
+
+#[cfg(test)]
+mod tests;

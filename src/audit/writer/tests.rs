@@ -1,0 +1,359 @@
+//! The thread's work without the thread: batches, failures of the disk, restarts.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+
+use super::*;
+use crate::audit::files::{each_line, in_order};
+use crate::audit::verify::{Report, Verifier};
+use crate::config::{Audit as AuditConfig, AuditSink};
+
+fn config(path: &Path) -> AuditConfig {
+    AuditConfig {
+        sink: AuditSink::File,
+        file: Some(path.to_owned()),
+        ..AuditConfig::default()
+    }
+}
+
+fn start(config: &AuditConfig) -> Result<Writer, String> {
+    start_keyed(config, Hashing::Plain)
+}
+
+fn start_keyed(config: &AuditConfig, hashing: Hashing) -> Result<Writer, String> {
+    let sink = Sink::new(config).unwrap().unwrap();
+    let (writer, _) = Writer::start(
+        sink,
+        hashing,
+        false,
+        config.on_failure,
+        Arc::default(),
+        Metrics::new().unwrap(),
+    )?;
+    Ok(writer)
+}
+
+fn line(name: &str) -> (SystemTime, String) {
+    let entry = Entry::new(Action::Decision).with("name", name);
+    (SystemTime::now(), members(&entry))
+}
+
+fn verify(hashing: &Hashing, path: &Path) -> Report {
+    let mut verifier = Verifier::new(hashing);
+    for file in in_order(&[path.to_owned()]).unwrap() {
+        verifier.file(&file.display().to_string());
+        each_line(std::fs::read(&file).unwrap().as_slice(), |line| {
+            verifier.line(line);
+            true
+        })
+        .unwrap();
+    }
+    verifier.finish()
+}
+
+fn good(path: &Path) -> Report {
+    let report = verify(&Hashing::Plain, path);
+    assert_eq!(report.findings, []);
+    report
+}
+
+/// The details of the lines about the record itself.
+fn events(path: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(path).unwrap();
+    text.lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .filter(|line| line["action"] == "audit")
+        .map(|line| line["details"].clone())
+        .collect()
+}
+
+fn file_of(writer: &mut Writer) -> &mut crate::audit::sink::file::LogFile {
+    match &mut writer.sink {
+        Sink::File(file) => file,
+        _ => panic!("another sink"),
+    }
+}
+
+#[test]
+fn what_waits_together_shares_one_write() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit.log");
+    for (always, writes) in [(false, 3), (true, 102)] {
+        let metrics = Metrics::new().unwrap();
+        let sink = Sink::new(&config(&path)).unwrap().unwrap();
+        let (writer, _) = Writer::start(
+            sink,
+            Hashing::Plain,
+            always,
+            OnFailure::Deny,
+            Arc::default(),
+            metrics.clone(),
+        )
+        .unwrap();
+        let (jobs, queue) = mpsc::channel(200);
+        let mut waiters = Vec::new();
+        for i in 0..100 {
+            let (time, members) = line(&i.to_string());
+            let (done, waiter) = oneshot::channel();
+            jobs.try_send(Job::Line {
+                time,
+                members,
+                done,
+            })
+            .ok()
+            .unwrap();
+            waiters.push(waiter);
+        }
+        drop(jobs);
+        writer.run(queue);
+        for mut waiter in waiters {
+            waiter.try_recv().unwrap().unwrap();
+        }
+        let text = metrics.render(&crate::registry::Snapshot::default());
+        assert!(text.contains("ray_relay_audit_lines_total 102\n"), "{text}");
+        assert!(
+            text.contains(&format!("ray_relay_audit_write_seconds_count {writes}\n")),
+            "{text}"
+        );
+    }
+    assert_eq!(good(&path).lines, 204);
+}
+
+#[test]
+fn rotated_files_and_restarts_are_one_chain() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit.log");
+    let mut config = config(&path);
+    config.max_size = 2000;
+    config.keep = 3;
+    for round in 0..7 {
+        let mut writer = start(&config).unwrap();
+        for i in 0..5 {
+            writer.write(&[line(&format!("{round} {i}"))]).unwrap();
+        }
+    }
+    let files = in_order(std::slice::from_ref(&path)).unwrap();
+    assert_eq!(files.len(), 4, "{files:?}");
+    for file in &files[..3] {
+        assert!(std::fs::metadata(file).unwrap().len() <= 2000);
+    }
+    let report = good(&path);
+    let first = report.first.unwrap();
+    assert!(first > 1, "the oldest were removed");
+    assert_eq!(report.last.unwrap().seq, first + report.lines - 1);
+    // Named by hand in any order, it is the same.
+    let mut shuffled = files.clone();
+    shuffled.rotate_left(2);
+    assert_eq!(in_order(&shuffled).unwrap(), files);
+    use std::os::unix::fs::PermissionsExt;
+    for file in &files {
+        let mode = std::fs::metadata(file).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+}
+
+#[test]
+fn a_line_over_which_the_process_died_is_chained_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit.log");
+    let mut writer = start(&config(&path)).unwrap();
+    writer.write(&[line("a"), line("b")]).unwrap();
+    drop(writer);
+    let whole = std::fs::read(&path).unwrap();
+    for cut in [1, 2, 40, 70, 200] {
+        std::fs::write(&path, &whole[..whole.len() - cut]).unwrap();
+        start(&config(&path)).unwrap().write(&[line("c")]).unwrap();
+        let report = good(&path);
+        let torn = usize::from(cut > 1);
+        assert_eq!(report.torn.len(), torn, "{cut}");
+        assert_eq!(events(&path)[1].get("torn").is_some(), torn == 1);
+        // Nobody but the relay can say so.
+        let text = std::fs::read_to_string(&path).unwrap();
+        let edited: Vec<&str> = text.lines().filter(|l| !l.contains("torn")).collect();
+        if torn == 1 {
+            std::fs::write(&path, edited.join("\n")).unwrap();
+            assert!(verify(&Hashing::Plain, &path).found > 0);
+        }
+    }
+    // In the very first line.
+    std::fs::write(&path, &whole[..30]).unwrap();
+    start(&config(&path)).unwrap();
+    assert_eq!(good(&path).torn.len(), 1);
+}
+
+#[test]
+fn a_file_that_is_no_audit_log_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit.log");
+    for text in [
+        "hello\n".to_owned(),
+        format!("x\n{}", "y".repeat(40_000)),
+        "\n".to_owned(),
+    ] {
+        std::fs::write(&path, &text).unwrap();
+        let why = start(&config(&path)).err().unwrap();
+        assert!(why.contains("does not end with an audit line"), "{why}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+    }
+    std::fs::remove_file(&path).unwrap();
+    std::os::unix::fs::symlink(dir.path().join("elsewhere"), &path).unwrap();
+    assert!(
+        start(&config(&path))
+            .err()
+            .unwrap()
+            .contains("symbolic link")
+    );
+    let why = start(&config(dir.path())).err().unwrap();
+    assert!(why.contains("cannot open"), "{why}");
+    let _writer = start(&config(&dir.path().join("one"))).unwrap();
+    let why = start(&config(&dir.path().join("one"))).err().unwrap();
+    assert!(why.contains("another process"), "{why}");
+}
+
+#[test]
+fn another_key_goes_on_in_another_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit.log");
+    start(&config(&path)).unwrap().write(&[line("a")]).unwrap();
+    let key = Hashing::new(Some(&[1; 32])).unwrap();
+    start_keyed(&config(&path), key.clone()).unwrap();
+    let files = in_order(std::slice::from_ref(&path)).unwrap();
+    assert!(files[0].ends_with("audit.log.000000000002"), "{files:?}");
+    assert_eq!(
+        events(&path)[0]["unverified_predecessor"],
+        "audit.log.000000000002"
+    );
+    std::fs::remove_file(&files[0]).unwrap();
+    assert_eq!(verify(&key, &path).findings, []);
+}
+
+#[test]
+fn a_full_disk_refuses_and_later_says_what_is_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit.log");
+    let mut writer = start(&config(&path)).unwrap();
+    writer.write(&[line("a")]).unwrap();
+    file_of(&mut writer).fill_disk();
+    let why = writer.write(&[line("b"), line("c")]).unwrap_err();
+    assert!(why.contains("No space left"), "{why}");
+    assert!(!std::fs::read_to_string(&path).unwrap().contains("\"b\""));
+    writer.write(&[line("d")]).unwrap();
+    good(&path);
+    let recovered = &events(&path)[1];
+    assert_eq!(recovered["event"], "recovered");
+    assert_eq!(recovered["not_confirmed"], 2);
+    assert!(recovered["why"].as_str().unwrap().contains("No space left"));
+    writer.write(&[line("e")]).unwrap();
+    assert_eq!(events(&path).len(), 2);
+}
+
+#[test]
+fn lines_that_were_written_but_not_flushed_are_taken_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit.log");
+    let mut writer = start(&config(&path)).unwrap();
+    // As after an error of fdatasync where the file could not be cut: the bytes are there, unacknowledged.
+    let mut head = writer.head;
+    let (_, members) = line("b");
+    let text = head.seal(&Hashing::Plain, "2026-11-21T10:55:01.123Z", &members);
+    use std::io::Write as _;
+    let mut file = std::fs::OpenOptions::new()
+        .append(true)
+        .open(&path)
+        .unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    writer.perhaps = vec![head];
+    file_of(&mut writer).close();
+    writer.write(&[line("c")]).unwrap();
+    assert_eq!(good(&path).lines, 4);
+    // The same by somebody else is an attack, or a second relay.
+    file.write_all(text.as_bytes()).unwrap();
+    let why = writer.write(&[line("d")]).unwrap_err();
+    assert!(why.contains("written by somebody else"), "{why}");
+    for _ in 0..2 {
+        let why = writer.write(&[line("d")]).unwrap_err();
+        assert!(why.contains("move it away"), "{why}");
+    }
+    std::fs::rename(&path, dir.path().join("away")).unwrap();
+    writer.write(&[line("e")]).unwrap();
+    assert_eq!(events(&path)[0]["not_confirmed"], 3);
+}
+
+#[test]
+fn a_file_that_is_removed_replaced_or_cut_is_noticed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("logs").join("audit.log");
+    let moved = dir.path().join("moved");
+    std::fs::create_dir(path.parent().unwrap()).unwrap();
+    let mut writer = start(&config(&path)).unwrap();
+    writer.write(&[line("a")]).unwrap();
+    std::fs::rename(&path, &moved).unwrap();
+    let why = writer.write(&[line("b")]).unwrap_err();
+    assert!(why.contains("removed or renamed"), "{why}");
+    writer.write(&[line("c")]).unwrap();
+    assert_eq!(events(&path)[0]["event"], "recovered");
+    // Both files together are one chain.
+    let mut verifier = Verifier::new(&Hashing::Plain);
+    for file in [&moved, &path] {
+        verifier.file("x");
+        each_line(std::fs::read(file).unwrap().as_slice(), |line| {
+            verifier.line(line);
+            true
+        })
+        .unwrap();
+    }
+    assert_eq!(verifier.finish().findings, []);
+
+    std::fs::copy(&path, &moved).unwrap();
+    std::fs::rename(&moved, &path).unwrap();
+    let why = writer.write(&[line("d")]).unwrap_err();
+    assert!(why.contains("replaced"), "{why}");
+    writer.write(&[line("e")]).unwrap();
+
+    std::fs::File::options()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(0)
+        .unwrap();
+    let why = writer.write(&[line("f")]).unwrap_err();
+    assert!(why.contains("was cut"), "{why}");
+    writer.write(&[line("g")]).unwrap();
+    assert_eq!(events(&path).len(), 1);
+
+    std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
+    for _ in 0..2 {
+        assert!(writer.write(&[line("h")]).is_err());
+    }
+    std::fs::create_dir(path.parent().unwrap()).unwrap();
+    writer.write(&[line("i")]).unwrap();
+    assert_eq!(events(&path)[0]["not_confirmed"], 2);
+    assert_eq!(verify(&Hashing::Plain, &path).findings, []);
+}
+
+#[test]
+fn a_rotation_never_overwrites() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit.log");
+    let mut config = config(&path);
+    config.max_size = 1500;
+    let mut writer = start(&config).unwrap();
+    let taken: Vec<_> = (1..30)
+        .map(|n| dir.path().join(format!("audit.log.{n:012}")))
+        .collect();
+    for path in &taken {
+        std::fs::write(path, "precious").unwrap();
+    }
+    let why = loop {
+        if let Err(why) = writer.write(&[line("x")]) {
+            break why;
+        }
+    };
+    assert!(why.contains("is there already"), "{why}");
+    for path in &taken {
+        assert_eq!(std::fs::read_to_string(path).unwrap(), "precious");
+        std::fs::remove_file(path).unwrap();
+    }
+    writer.write(&[line("y")]).unwrap();
+    good(&path);
+}

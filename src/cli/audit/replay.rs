@@ -1,0 +1,149 @@
+//! `ray-relay audit replay`.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use super::super::Error;
+use super::super::terminal::{clean, size};
+use super::transcript::Transcript;
+use super::{AuditError, ReplayArgs};
+use crate::recording::format::{Header, Line, read_header, read_line};
+use crate::recording::{Direction, Protocol};
+
+/// Longest pause between two messages that is waited for.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+pub(super) async fn run(args: &ReplayArgs) -> Result<(), Error> {
+    let no_recording = |line: u64, why: &dyn std::fmt::Display| AuditError::NoRecording {
+        path: args.file.clone(),
+        why: format!("line {line}: {why}"),
+    };
+    let unreadable = |cause| AuditError::Unreadable {
+        path: args.file.clone(),
+        cause,
+    };
+    let file = File::open(&args.file).map_err(unreadable)?;
+    let mut lines = BufReader::new(file).split(b'\n');
+    let first = lines
+        .next()
+        .transpose()
+        .map_err(unreadable)?
+        .unwrap_or_default();
+    let header = read_header(&first).map_err(|why| no_recording(1, &why))?;
+    let waits = !args.no_wait && !args.json && size().is_some();
+    let mut out = BufWriter::new(io::stdout());
+    let mut shown = if args.json {
+        Shown::Json
+    } else {
+        writeln!(out, "{}", title(&header))?;
+        match header.protocol {
+            Protocol::Dap => Shown::Transcript(Transcript::default()),
+            Protocol::Terminal => Shown::Terminal,
+        }
+    };
+    let mut now = Duration::ZERO;
+    for (number, line) in (2..).zip(lines) {
+        let line = line.map_err(unreadable)?;
+        // What was recorded up to there is shown before the mistake is told.
+        let line = match read_line(&line) {
+            Ok(line) => line,
+            Err(why) => {
+                out.flush()?;
+                return Err(no_recording(number, &why).into());
+            }
+        };
+        let (Line::Frame { elapsed, .. } | Line::End { elapsed, .. }) = line;
+        if waits {
+            out.flush()?;
+            let pause = elapsed.saturating_sub(now).min(LONGEST_PAUSE);
+            tokio::time::sleep(pause.div_f64(args.speed)).await;
+        }
+        now = elapsed;
+        shown.put(&mut out, line)?;
+    }
+    Ok(out.flush()?)
+}
+
+enum Shown {
+    Json,
+    Transcript(Transcript),
+    Terminal,
+}
+
+impl Shown {
+    fn put(&mut self, out: &mut impl Write, line: Line) -> io::Result<()> {
+        match (self, line) {
+            (Self::Json, line) => writeln!(out, "{}", as_json(line)),
+            (
+                Self::Transcript(transcript),
+                Line::Frame {
+                    elapsed,
+                    direction,
+                    bytes,
+                },
+            ) => {
+                for line in transcript.lines(direction, &bytes) {
+                    writeln!(out, "{:>9.3}  {line}", elapsed.as_secs_f64())?;
+                }
+                Ok(())
+            }
+            // As the person at the terminal saw it; what was typed is in there as its echo.
+            (
+                Self::Terminal,
+                Line::Frame {
+                    direction: Direction::Down,
+                    bytes,
+                    ..
+                },
+            ) => out.write_all(&bytes),
+            (Self::Terminal, Line::Frame { .. }) => Ok(()),
+            (_, Line::End { elapsed, how }) => {
+                writeln!(
+                    out,
+                    "{:>9.3}  -- ended: {}",
+                    elapsed.as_secs_f64(),
+                    clean(&how)
+                )
+            }
+        }
+    }
+}
+
+fn as_json(line: Line) -> Value {
+    match line {
+        Line::Frame {
+            elapsed,
+            direction,
+            bytes,
+        } => {
+            let message = serde_json::from_slice(&bytes)
+                .unwrap_or_else(|_| Value::from(String::from_utf8_lossy(&bytes)));
+            json!({"seconds": elapsed.as_secs_f64(), "direction": direction.label(), "message": message})
+        }
+        Line::End { elapsed, how } => json!({"seconds": elapsed.as_secs_f64(), "end": how}),
+    }
+}
+
+/// `ana (token:x) with VS Code from 10.0.0.9:5000 on train [3k9x7a2q], 2026-11-21T10:55:01.123Z`
+fn title(header: &Header) -> String {
+    let members: &Map<String, Value> = &header.members;
+    let text =
+        |key: &str| clean(members.get(key).and_then(Value::as_str).unwrap_or("-")).into_owned();
+    format!(
+        "-- {} ({}) with {} from {} on {} [{}], session {}, {}",
+        text("subject"),
+        text("credential"),
+        text("client"),
+        text("peer"),
+        text("name"),
+        text("breakpoint"),
+        members
+            .get("session")
+            .and_then(Value::as_u64)
+            .unwrap_or_default(),
+        text("time"),
+    )
+}

@@ -1,0 +1,182 @@
+//! `ray-relay audit show`.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Map, Value};
+
+use super::super::terminal::{self, clean};
+use super::super::{Error, terminal::size};
+use super::{AuditError, ShowArgs, each_line, in_order, put, table};
+use crate::audit::time::rfc3339;
+use crate::policy::Pattern;
+
+/// How often a log is looked at with `--follow`.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Bytes of a line that has no end yet, with `--follow`.
+const LONGEST: usize = 1 << 20;
+
+pub(super) async fn run(args: &ShowArgs) -> Result<(), Error> {
+    let files = in_order(&args.files)?;
+    let mut page = Page {
+        filter: Filter::new(args),
+        json: args.json,
+        columns: size().map(|(columns, _)| columns),
+        titled: args.json,
+        out: BufWriter::new(io::stdout()),
+    };
+    let live = files.last().filter(|_| args.follow).cloned();
+    let whole = &files[..files.len() - usize::from(live.is_some())];
+    let mut result = Ok(());
+    each_line(whole, |path, line| {
+        page.line(
+            line.bytes,
+            &|| format!("{} line {}", path.display(), line.number),
+            &mut result,
+        )
+    })?;
+    result?;
+    match live {
+        Some(live) => follow(page, &live).await,
+        None => Ok(page.out.flush()?),
+    }
+}
+
+/// What is shown, and how.
+struct Page {
+    filter: Filter,
+    json: bool,
+    columns: Option<usize>,
+    titled: bool,
+    out: BufWriter<io::Stdout>,
+}
+
+impl Page {
+    /// Shows a line where it is wanted; false: nobody reads on.
+    fn line(
+        &mut self,
+        line: &[u8],
+        place: &dyn Fn() -> String,
+        result: &mut io::Result<()>,
+    ) -> bool {
+        let Ok(Value::Object(members)) = serde_json::from_slice(line) else {
+            // Said on standard error, so that --json stays JSON.
+            let place = place();
+            _ = writeln!(io::stderr(), "! {}: this is no audit line", clean(&place));
+            return true;
+        };
+        if !self.filter.fits(&members) {
+            return true;
+        }
+        if self.json {
+            return put(&mut self.out, &String::from_utf8_lossy(line), result);
+        }
+        if !std::mem::replace(&mut self.titled, true)
+            && !put(&mut self.out, &table::title(self.columns), result)
+        {
+            return false;
+        }
+        put(
+            &mut self.out,
+            &table::render(&members, self.columns),
+            result,
+        )
+    }
+}
+
+/// Shows `live` to its end and whatever comes, also in the files that come after it.
+async fn follow(mut page: Page, live: &Path) -> Result<(), Error> {
+    let unreadable = |cause| AuditError::Unreadable {
+        path: live.to_owned(),
+        cause,
+    };
+    let mut file = File::open(live).map_err(unreadable)?;
+    let mut rest = Vec::new();
+    loop {
+        let mut result = Ok(());
+        let place = || live.display().to_string();
+        loop {
+            let read = (&mut file)
+                .take(64 << 10)
+                .read_to_end(&mut rest)
+                .map_err(unreadable)?;
+            while let Some(end) = memchr::memchr(b'\n', &rest) {
+                page.line(&rest[..end], &place, &mut result);
+                rest.drain(..=end);
+            }
+            if rest.len() > LONGEST {
+                rest.clear();
+            }
+            if read == 0 {
+                break;
+            }
+        }
+        result?;
+        page.out.flush()?;
+        page.columns = terminal::size().map(|(columns, _)| columns);
+        tokio::time::sleep(LOOK_EVERY).await;
+        // Everything in the old file is shown before the new one is looked at.
+        let old = file.metadata().map_err(unreadable)?;
+        let behind = old.len() > file.stream_position().map_err(unreadable)?;
+        let exchanged = std::fs::metadata(live)
+            .is_ok_and(|now| (now.dev(), now.ino()) != (old.dev(), old.ino()));
+        if exchanged && !behind {
+            file = File::open(live).map_err(unreadable)?;
+            rest.clear();
+        } else if old.len() < file.stream_position().map_err(unreadable)? {
+            file.seek(SeekFrom::Start(0)).map_err(unreadable)?;
+            rest.clear();
+        }
+    }
+}
+
+/// Which lines are wanted.
+struct Filter {
+    subject: Option<Pattern>,
+    job: Option<Pattern>,
+    breakpoint: Option<String>,
+    actions: Vec<&'static str>,
+    since: Option<String>,
+    until: Option<String>,
+}
+
+impl Filter {
+    fn new(args: &ShowArgs) -> Self {
+        // In this form the order of texts is that of times.
+        let time = |time: Option<SystemTime>| time.map(rfc3339);
+        Self {
+            subject: args.subject.as_deref().map(Pattern::new),
+            job: args.job.as_deref().map(Pattern::new),
+            breakpoint: args.breakpoint.map(|id| id.to_string()),
+            actions: args.action.clone(),
+            since: time(args.since),
+            until: time(args.until),
+        }
+    }
+
+    fn fits(&self, line: &Map<String, Value>) -> bool {
+        let text = |key: &str| line.get(key).and_then(Value::as_str);
+        let fits = |pattern: &Option<Pattern>, keys: &[&str]| {
+            pattern.as_ref().is_none_or(|pattern| {
+                keys.iter()
+                    .filter_map(|key| text(key))
+                    .any(|text| pattern.matches(text))
+            })
+        };
+        let time = text("time").unwrap_or_default();
+        fits(&self.subject, &["subject"])
+            && fits(&self.job, &["job", "submission"])
+            && self
+                .breakpoint
+                .as_deref()
+                .is_none_or(|id| text("breakpoint") == Some(id))
+            && (self.actions.is_empty()
+                || text("action").is_some_and(|action| self.actions.contains(&action)))
+            && self.since.as_deref().is_none_or(|since| time >= since)
+            && self.until.as_deref().is_none_or(|until| time < until)
+    }
+}

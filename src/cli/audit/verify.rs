@@ -1,0 +1,84 @@
+//! `ray-relay audit verify`.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use super::super::Error;
+use super::super::terminal::clean;
+use super::{AuditError, VerifyArgs, each_line, in_order};
+use crate::audit::chain::Hashing;
+use crate::audit::hashing;
+use crate::audit::verify::{Report, Verifier};
+
+pub(super) fn run(args: &VerifyArgs) -> Result<(), Error> {
+    let hashing = hashing(args.key_file.as_deref()).map_err(AuditError::from)?;
+    let files = in_order(&args.files)?;
+    let mut verifier = Verifier::new(&hashing)
+        .collected(args.collected)
+        .expecting(args.expect);
+    let mut now: Option<PathBuf> = None;
+    each_line(&files, |path, line| {
+        if now.as_deref() != Some(path) {
+            verifier.file(&clean(&path.display().to_string()));
+            now = Some(path.to_owned());
+        }
+        verifier.line(line);
+        true
+    })?;
+    let report = verifier.finish();
+    let mut out = io::stdout().lock();
+    if report.lines == 0 {
+        let names: Vec<_> = files.iter().map(|f| f.display().to_string()).collect();
+        return Err(AuditError::Empty(clean(&names.join(", ")).into_owned()).into());
+    }
+    if report.found > 0 {
+        for finding in &report.findings {
+            writeln!(out, "{finding}")?;
+        }
+        return Err(AuditError::Altered(count(report.found, "finding")).into());
+    }
+    match (args.last, report.last) {
+        (true, Some(last)) => writeln!(out, "{}", last.hash)?,
+        _ => out.write_all(summary(&report, files.len(), &hashing).as_bytes())?,
+    }
+    Ok(())
+}
+
+fn summary(report: &Report, files: usize, hashing: &Hashing) -> String {
+    let mut text = format!(
+        "as it was written: {} in {}\n",
+        count(report.lines, "line"),
+        count(files as u64, "file")
+    );
+    if let (Some(first), Some(last)) = (report.first, report.last) {
+        text += &format!("  numbers    {first} to {}\n", last.seq);
+        text += &format!("  last hash  {}\n", last.hash);
+        if first > 1 {
+            text += &format!(
+                "  note       what was before number {first} is not in these files (rotated away, or removed)\n"
+            );
+        }
+    }
+    for place in &report.torn {
+        text += &format!(
+            "  note       {place} is torn: the relay died over it, and said so when it was started again\n"
+        );
+    }
+    if report.restarts > 0 {
+        text += &format!(
+            "  note       the chain begins again {}: lines that are missing before that are not noticed\n",
+            count(report.restarts, "time")
+        );
+    }
+    if matches!(hashing, Hashing::Plain) {
+        text += "  note       without a key (audit.key_file), whoever may write these files could have made them anew\n";
+    }
+    text
+}
+
+fn count(n: u64, what: &str) -> String {
+    match n {
+        1 => format!("1 {what}"),
+        n => format!("{n} {what}s"),
+    }
+}

@@ -1,0 +1,169 @@
+//! Sessions that the policy has recorded.
+
+use std::path::Path;
+
+use super::identity::rule;
+use super::*;
+use crate::identity::fixed::somebody;
+use crate::policy::{Handling, Rule};
+use crate::recording::Direction;
+use crate::recording::format::{Line, read_header, read_line};
+
+fn recorded() -> Rule {
+    Rule {
+        handling: Handling {
+            record: true,
+            ..Handling::default()
+        },
+        ..rule("debug")
+    }
+}
+
+/// A relay that records into `dir`, and somebody whose sessions are recorded.
+fn relay(dir: Option<&Path>, max_size: usize) -> Arc<Context> {
+    let revoked = tokio::sync::watch::Sender::default();
+    let ann = somebody("ann", "1", [recorded()], &revoked);
+    // Never revoked; the receiver in `ann` outlives it.
+    guarded(
+        Authenticator::fixed([("token-of-ann", ann)]),
+        Audit::off(),
+        |config| {
+            config.recording.dir = dir.map(Path::to_owned);
+            config.recording.max_size = max_size;
+        },
+    )
+}
+
+async fn attach(debugger: &mut Debugger) -> u64 {
+    debugger
+        .attach(json!({"rayRelay": {"token": "token-of-ann"}}))
+        .await
+}
+
+/// Messages of the only recording in `dir`, and how it ended.
+fn read(dir: &Path) -> (Vec<(Direction, String)>, String) {
+    let files: Vec<_> = std::fs::read_dir(dir).unwrap().collect();
+    assert_eq!(files.len(), 1);
+    let text = std::fs::read(files[0].as_ref().unwrap().path()).unwrap();
+    let mut lines = text.split(|byte| *byte == b'\n').filter(|l| !l.is_empty());
+    let header = read_header(lines.next().unwrap()).unwrap();
+    assert_eq!(header.members["subject"], "ann");
+    assert_eq!(header.members["client"], "Visual Studio Code");
+    let (mut messages, mut end) = (Vec::new(), String::new());
+    for line in lines {
+        match read_line(line).unwrap() {
+            Line::Frame {
+                direction, bytes, ..
+            } => messages.push((direction, String::from_utf8(bytes).unwrap())),
+            Line::End { how, .. } => end = how,
+        }
+    }
+    (messages, end)
+}
+
+#[tokio::test]
+async fn what_the_client_sent_and_saw_is_kept_in_order_and_its_secrets_are_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let context = relay(Some(dir.path()), 1 << 20);
+    let worker = Worker::listen().await;
+    context.registry.insert(worker.breakpoint.clone());
+    let mut debugger = Debugger::connect(&context).await;
+    attach(&mut debugger).await;
+    let (mut dap, _) = worker.attached().await;
+    debugger
+        .send("variables", json!({"variablesReference": 5}))
+        .await;
+    assert_eq!(dap.read().await.unwrap()["command"], "variables");
+    dap.send(&json!({"type": "response", "request_seq": 3, "success": true, "command": "variables", "body": {"variables": [{"name": "x", "value": "1"}]}}))
+        .await
+        .unwrap();
+    dap.send(&json!({"type": "request", "seq": 9, "command": "startDebugging", "arguments": {"request": "attach",
+        "configuration": {"subProcessId": 7, "connect": {"host": "10.0.0.7", "port": 4100}}}}))
+        .await
+        .unwrap();
+    let child = debugger.until(|m| m["command"] == "startDebugging").await;
+    debugger.send("disconnect", json!({})).await;
+    assert_eq!(dap.read().await.unwrap()["command"], "disconnect");
+    drop(dap);
+    drop(debugger.dap);
+    debugger.ended.await.unwrap();
+
+    let (messages, end) = read(dir.path());
+    let seen: Vec<_> = messages
+        .iter()
+        .map(|(direction, text)| {
+            let message: Value = serde_json::from_str(text).unwrap();
+            (
+                *direction,
+                message["command"].as_str().unwrap_or("?").to_owned(),
+            )
+        })
+        .filter(|(_, command)| command != "?")
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            (Direction::Up, "variables".to_owned()),
+            (Direction::Down, "variables".to_owned()),
+            (Direction::Down, "startDebugging".to_owned()),
+            (Direction::Up, "disconnect".to_owned()),
+        ]
+    );
+    assert_eq!(end, "client");
+    let all: String = messages.iter().map(|(_, text)| text.as_str()).collect();
+    assert!(all.contains(r#""value":"1""#), "{all}");
+    assert!(!all.contains("token-of-ann"), "{all}");
+    let ticket = child.pointer("/arguments/configuration/rayRelay/ticket");
+    let ticket = ticket.and_then(Value::as_str).expect("a ticket");
+    assert!(!all.contains(ticket), "{all}");
+}
+
+#[tokio::test]
+async fn a_session_that_cannot_be_recorded_further_ends_and_the_task_runs_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let context = relay(Some(dir.path()), 2000);
+    let worker = Worker::listen().await;
+    context.registry.insert(worker.breakpoint.clone());
+    let mut debugger = Debugger::connect(&context).await;
+    attach(&mut debugger).await;
+    let (mut dap, _) = worker.attached().await;
+    dap.send(&message::event(
+        "output",
+        json!({"output": "x".repeat(3000)}),
+    ))
+    .await
+    .unwrap();
+    let told = debugger
+        .until(|m| {
+            m["body"]["output"]
+                .as_str()
+                .is_some_and(|text| text.contains("recording.max_size"))
+        })
+        .await;
+    let text = told["body"]["output"].as_str().unwrap();
+    assert!(text.contains("the task runs on"), "{text}");
+    debugger.until(|m| m["event"] == "terminated").await;
+    let goodbye = dap.read().await.unwrap();
+    assert_eq!(goodbye["command"], "disconnect");
+    assert_eq!(goodbye["arguments"]["terminateDebuggee"], false);
+    drop(dap);
+    debugger.closed().await;
+}
+
+#[tokio::test]
+async fn a_session_that_has_to_be_recorded_and_cannot_be_does_not_begin() {
+    let missing = tempfile::tempdir().unwrap().path().join("missing");
+    for dir in [None, Some(missing.as_path())] {
+        let context = relay(dir, 1 << 20);
+        let worker = Worker::listen().await;
+        context.registry.insert(worker.breakpoint.clone());
+        let mut debugger = Debugger::connect(&context).await;
+        let seq = attach(&mut debugger).await;
+        let answer = debugger.until(|m| m["request_seq"] == seq).await;
+        assert!(sentence(&answer).contains("has to be recorded"), "{answer}");
+        debugger.closed().await;
+        assert!(context.registry.snapshot().live[0].is_paused());
+        let silent = timeout(Duration::from_millis(20), worker.listener.accept());
+        assert!(silent.await.is_err(), "the worker hears nothing");
+    }
+}

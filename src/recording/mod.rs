@@ -1,0 +1,269 @@
+//! Recordings of sessions: everything that was said, as the client saw it.
+//!
+//! A session whose policy says so ([`crate::policy::Handling`]) asks [`Recording::begin`] for a [`Recorder`] before
+//! anything is relayed, and gives it every message in the order in which the client sent or saw it, so after masking.
+//! A thread of its own writes them; the session never waits for the disk. What cannot be recorded is not relayed
+//! further: the session ends, unless `recording.on_failure` is `allow`. Nothing here touches other sessions.
+
+pub mod format;
+mod storage;
+mod writer;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
+use tracing::error;
+
+pub use self::format::Protocol;
+use self::writer::Writer;
+use crate::config::{self, OnFailure};
+use crate::identity::Principal;
+use crate::registry::Breakpoint;
+use crate::telemetry::Metrics;
+pub use crate::telemetry::metrics::Direction;
+
+/// Messages that wait for the disk.
+const QUEUE: usize = 4096;
+
+/// Bytes that wait for the disk; one message alone may have more.
+const QUEUED_BYTES: usize = 16 << 20;
+
+/// Longest wait for the last lines of a recording.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+impl Direction {
+    fn word(self) -> &'static str {
+        self.label()
+    }
+}
+
+/// A session that has to be recorded cannot be, or no further. `Display` is a sentence for the client.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the session has to be recorded, and the relay cannot record it: {0}")]
+pub struct Unrecorded(pub String);
+
+/// What is known of a session when its recording begins.
+#[derive(Debug)]
+pub struct Meta<'a> {
+    /// When.
+    pub began: SystemTime,
+    /// Of the messages.
+    pub protocol: Protocol,
+    /// As in `/relay/v1/sessions`.
+    pub session: u64,
+    /// Who.
+    pub principal: &'a Principal,
+    /// From where.
+    pub peer: SocketAddr,
+    /// What the client calls itself.
+    pub client: &'a str,
+    /// The worker.
+    pub breakpoint: &'a Breakpoint,
+}
+
+/// Makes recordings. One for the process.
+#[derive(Debug)]
+pub struct Recording {
+    config: config::Recording,
+    metrics: Arc<Metrics>,
+}
+
+impl Recording {
+    /// As `config` says; nothing is opened yet.
+    pub fn new(config: config::Recording, metrics: Arc<Metrics>) -> Arc<Self> {
+        Arc::new(Self { config, metrics })
+    }
+
+    /// Makes the folder where it is missing, and sees whether it can be written.
+    ///
+    /// # Errors
+    /// A sentence on what is wrong with it.
+    pub fn prepare(&self) -> Result<(), String> {
+        match &self.config.dir {
+            Some(dir) => storage::prepare(dir)
+                .map_err(|why| format!("recording.dir {}: {why}", dir.display())),
+            None => Ok(()),
+        }
+    }
+
+    /// Begins the recording of a session, and removes the oldest ones where all together take more than
+    /// `recording.keep`. Waits for the disk, for two seconds at most. `None`: it may go on unrecorded, and does.
+    ///
+    /// # Errors
+    /// [`Unrecorded`]: the session must not go on.
+    pub async fn begin(&self, meta: &Meta<'_>) -> Result<Option<Recorder>, Unrecorded> {
+        let Some(dir) = &self.config.dir else {
+            return Err(Unrecorded("recording.dir is not set".to_owned()));
+        };
+        match self.start(dir, meta).await {
+            Ok(recorder) => Ok(Some(recorder)),
+            Err(why) => {
+                self.metrics.recording_failure();
+                error!(session = meta.session, subject = meta.principal.subject(), %why, "NOT RECORDED: a session that has to be");
+                match self.config.on_failure {
+                    OnFailure::Deny => Err(Unrecorded(why)),
+                    OnFailure::Allow => Ok(None),
+                }
+            }
+        }
+    }
+
+    async fn start(&self, dir: &Path, meta: &Meta<'_>) -> Result<Recorder, String> {
+        let path = dir.join(storage::name(meta));
+        let (queue, waiting) = mpsc::channel(QUEUE);
+        let (tell, mut state) = watch::channel(Progress::Opening);
+        let queued = Arc::new(AtomicUsize::new(0));
+        let writer = Writer {
+            path: path.clone(),
+            keep: self.config.keep as u64,
+            most: self.config.max_size as u64,
+            queued: queued.clone(),
+            tell,
+        };
+        let header = format::header(meta);
+        std::thread::Builder::new()
+            .name("recording".to_owned())
+            .spawn(move || writer.run(&header, waiting))
+            .map_err(|why| format!("no thread for it: {why}"))?;
+        let opened = timeout(
+            PATIENCE,
+            state.wait_for(|state| *state != Progress::Opening),
+        );
+        match opened.await.map(|state| state.map(|state| state.clone())) {
+            Ok(Ok(Progress::Failed(why))) => return Err(why),
+            Ok(Ok(_)) => {}
+            Ok(Err(_)) => return Err("its thread ended".to_owned()),
+            Err(_) => return Err("the disk does not answer".to_owned()),
+        }
+        Ok(Recorder {
+            path,
+            began: Instant::now(),
+            queue,
+            queued,
+            state,
+            on_failure: self.config.on_failure,
+            failed: None,
+            session: meta.session,
+            metrics: self.metrics.clone(),
+        })
+    }
+}
+
+/// How far the thread is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Progress {
+    Opening,
+    Running,
+    Finished,
+    Failed(String),
+}
+
+/// Takes what is said in one session. Dropping it ends the recording without a last line.
+#[derive(Debug)]
+pub struct Recorder {
+    path: PathBuf,
+    began: Instant,
+    queue: mpsc::Sender<String>,
+    /// Bytes in `queue`.
+    queued: Arc<AtomicUsize>,
+    state: watch::Receiver<Progress>,
+    on_failure: OnFailure,
+    /// Why nothing is recorded any more.
+    failed: Option<String>,
+    session: u64,
+    metrics: Arc<Metrics>,
+}
+
+impl Recorder {
+    /// Name of the file, for the audit log.
+    pub fn name(&self) -> String {
+        let name = self.path.file_name().unwrap_or_default();
+        name.to_string_lossy().into_owned()
+    }
+
+    /// Takes one whole message, or some bytes of a terminal. Never waits.
+    ///
+    /// # Errors
+    /// [`Unrecorded`], for this and every later message: the session has to end, and [`Recorder::failed`] says so too.
+    /// Never with `on_failure = "allow"`.
+    pub fn frame(&mut self, direction: Direction, bytes: &[u8]) -> Result<(), Unrecorded> {
+        if self.failed.is_none() {
+            let line = format::frame(self.began.elapsed(), direction, bytes);
+            if let Err(why) = self.enqueue(line) {
+                self.fail(why);
+            }
+        }
+        match (&self.failed, self.on_failure) {
+            (Some(why), OnFailure::Deny) => Err(Unrecorded(why.clone())),
+            _ => Ok(()),
+        }
+    }
+
+    fn enqueue(&self, line: String) -> Result<(), String> {
+        let length = line.len();
+        let waiting = self.queued.fetch_add(length, Ordering::Relaxed);
+        let sent = if waiting > 0 && waiting + length > QUEUED_BYTES {
+            None
+        } else {
+            self.queue.try_send(line).ok()
+        };
+        if sent.is_some() {
+            return Ok(());
+        }
+        self.queued.fetch_sub(length, Ordering::Relaxed);
+        Err(match &*self.state.borrow() {
+            Progress::Failed(why) => why.clone(),
+            Progress::Opening | Progress::Running | Progress::Finished => {
+                "the disk does not keep up with the session".to_owned()
+            }
+        })
+    }
+
+    fn fail(&mut self, why: String) {
+        self.metrics.recording_failure();
+        error!(session = self.session, file = %self.path.display(), %why, "NOT RECORDED any further: a session that has to be");
+        self.failed = Some(why);
+    }
+
+    /// Resolves when nothing can be recorded any more, and the session has to end. Cancel safe; never resolves with
+    /// `on_failure = "allow"`.
+    pub async fn failed(&mut self) -> Unrecorded {
+        while self.failed.is_none() {
+            let progress = self.state.borrow_and_update().clone();
+            if let Progress::Failed(why) = progress {
+                self.fail(why);
+            } else if self.state.changed().await.is_err() {
+                // The thread ended without a word; the next message finds out.
+                std::future::pending::<()>().await;
+            }
+        }
+        match (&self.failed, self.on_failure) {
+            (Some(why), OnFailure::Deny) => Unrecorded(why.clone()),
+            _ => std::future::pending().await,
+        }
+    }
+
+    /// Writes the last line, and waits until everything is on the disk, for two seconds at most.
+    pub async fn finish(mut self, how: &str) {
+        let line = format::end(self.began.elapsed(), how);
+        if self.failed.is_none()
+            && let Err(why) = self.enqueue(line)
+        {
+            self.fail(why);
+        }
+        let Self {
+            queue, mut state, ..
+        } = self;
+        drop(queue);
+        let finished = state.wait_for(|state| *state != Progress::Running);
+        _ = timeout(PATIENCE, finished).await;
+    }
+}
+
+#[cfg(test)]
+mod tests;

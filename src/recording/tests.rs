@@ -1,0 +1,258 @@
+//! Recordings that are written and read back, and sessions that end because they cannot be recorded.
+#![allow(clippy::unwrap_used)]
+
+use std::os::unix::fs::PermissionsExt;
+
+use proptest::prelude::*;
+
+use super::format::{Line, read_header, read_line};
+use super::*;
+use crate::registry::{BreakpointId, Kind, Names, Reason, State};
+
+fn breakpoint() -> Breakpoint {
+    Breakpoint {
+        id: BreakpointId::derive("default", "w"),
+        kind: Kind::Debugpy,
+        cluster: "default".into(),
+        node_id: "n".into(),
+        node_ip: [10, 0, 0, 7].into(),
+        worker_id: "w".into(),
+        pid: 4711,
+        port: 5000,
+        paused_threads: 1,
+        names: Names {
+            name: Some("../train/é".into()),
+            ..Names::default()
+        },
+        reason: Reason::Breakpoint,
+        location: None,
+        first_seen: SystemTime::now(),
+        stop: 1,
+        state: State::Paused,
+        registered: None,
+    }
+}
+
+struct Given {
+    dir: tempfile::TempDir,
+    config: config::Recording,
+    metrics: Arc<Metrics>,
+}
+
+impl Given {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        Self {
+            config: config::Recording {
+                dir: Some(dir.path().to_owned()),
+                ..config::Recording::default()
+            },
+            dir,
+            metrics: Metrics::new().unwrap(),
+        }
+    }
+
+    async fn begin(&self, session: u64) -> Result<Option<Recorder>, Unrecorded> {
+        let recording = Recording::new(self.config.clone(), self.metrics.clone());
+        recording
+            .begin(&Meta {
+                began: SystemTime::now(),
+                protocol: Protocol::Dap,
+                session,
+                principal: &Principal::anonymous(),
+                peer: ([10, 0, 0, 9], 5000).into(),
+                client: "VS Code",
+                breakpoint: &breakpoint(),
+            })
+            .await
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        let mut files: Vec<_> = std::fs::read_dir(self.dir.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect();
+        files.sort();
+        files
+    }
+}
+
+#[tokio::test]
+async fn what_was_said_is_read_back() {
+    let given = Given::new();
+    let mut recorder = given.begin(3).await.unwrap().unwrap();
+    let name = recorder.name();
+    assert!(name.ends_with("Z-s3-anonymous-___train__.jsonl"), "{name}");
+    let said: [(Direction, &[u8]); 3] = [
+        (Direction::Up, br#"{"seq":1,"x":NaN}"#),
+        (Direction::Down, b"\xff\x00"),
+        (Direction::Down, "é\n\u{1b}".as_bytes()),
+    ];
+    for (direction, bytes) in said {
+        recorder.frame(direction, bytes).unwrap();
+    }
+    recorder.finish("client").await;
+    let path = given.dir.path().join(name);
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let text = std::fs::read(&path).unwrap();
+    let mut lines = text.split_inclusive(|byte| *byte == b'\n');
+    let header = read_header(lines.next().unwrap()).unwrap();
+    assert_eq!(header.protocol, Protocol::Dap);
+    assert_eq!(header.members["subject"], "anonymous");
+    assert_eq!(header.members["peer"], "10.0.0.9:5000");
+    for (direction, bytes) in said {
+        match read_line(lines.next().unwrap()).unwrap() {
+            Line::Frame {
+                direction: d,
+                bytes: b,
+                ..
+            } => assert_eq!((d, &*b), (direction, bytes)),
+            line => panic!("{line:?}"),
+        }
+    }
+    match read_line(lines.next().unwrap()).unwrap() {
+        Line::End { how, .. } => assert_eq!(how, "client"),
+        line => panic!("{line:?}"),
+    }
+    assert_eq!(lines.next(), None);
+}
+
+#[tokio::test]
+async fn a_recording_that_would_grow_too_large_ends_the_session() {
+    let mut given = Given::new();
+    given.config.max_size = 1000;
+    let mut recorder = given.begin(1).await.unwrap().unwrap();
+    recorder.frame(Direction::Down, &[b'x'; 100]).unwrap();
+    recorder.frame(Direction::Down, &[b'x'; 1000]).unwrap();
+    let why = recorder.failed().await.to_string();
+    assert!(why.contains("recording.max_size"), "{why}");
+    assert!(why.contains("has to be recorded"), "{why}");
+    recorder.finish("failed").await;
+    let size = std::fs::metadata(&given.files()[0]).unwrap().len();
+    assert!(size <= 1000);
+}
+
+#[tokio::test]
+async fn a_disk_that_does_not_keep_up_ends_the_session_and_memory_is_bounded() {
+    let given = Given::new();
+    let mut recorder = given.begin(1).await.unwrap().unwrap();
+    // A thread that takes nothing.
+    let (queue, _waiting) = mpsc::channel(QUEUE);
+    recorder.queue = queue;
+    // One large message is let through alone.
+    recorder
+        .frame(Direction::Down, &vec![b'x'; 2 * QUEUED_BYTES])
+        .unwrap();
+    let why = recorder.frame(Direction::Down, b"x").unwrap_err();
+    assert!(why.to_string().contains("keep up"), "{why}");
+
+    let mut recorder = given.begin(2).await.unwrap().unwrap();
+    let (queue, _waiting) = mpsc::channel(QUEUE);
+    recorder.queue = queue;
+    for _ in 0..QUEUE {
+        recorder.frame(Direction::Up, b"x").unwrap();
+    }
+    assert!(recorder.frame(Direction::Up, b"x").is_err());
+}
+
+#[tokio::test]
+async fn where_unrecorded_sessions_are_allowed_they_go_on() {
+    let mut given = Given::new();
+    given.config.max_size = 500;
+    given.config.on_failure = OnFailure::Allow;
+    let mut recorder = given.begin(1).await.unwrap().unwrap();
+    while recorder.failed.is_none() {
+        recorder.frame(Direction::Up, b"x").unwrap();
+        tokio::task::yield_now().await;
+    }
+    recorder.frame(Direction::Up, b"x").unwrap();
+    recorder.finish("client").await;
+    given.config.dir = Some(given.dir.path().join("missing"));
+    assert!(given.begin(1).await.unwrap().is_none());
+    let text = given.metrics.render(&crate::registry::Snapshot::default());
+    assert!(
+        text.contains("ray_relay_recording_failures_total 2\n"),
+        "{text}"
+    );
+    // Nobody said where to: that is no failure of a disk.
+    given.config.dir = None;
+    assert!(
+        given
+            .begin(1)
+            .await
+            .unwrap_err()
+            .to_string()
+            .contains("recording.dir")
+    );
+}
+
+#[tokio::test]
+async fn the_oldest_recordings_go_and_live_ones_stay() {
+    let mut given = Given::new();
+    let live = given.begin(0).await.unwrap().unwrap();
+    for session in 1..5 {
+        let mut recorder = given.begin(session).await.unwrap().unwrap();
+        recorder.frame(Direction::Up, &[b'x'; 1000]).unwrap();
+        recorder.finish("client").await;
+        // Names are in the order of time only from one millisecond to the next.
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    std::fs::write(given.dir.path().join("notes.txt"), vec![0; 5000]).unwrap();
+    given.config.keep = 3200;
+    given
+        .begin(5)
+        .await
+        .unwrap()
+        .unwrap()
+        .finish("client")
+        .await;
+    let names: Vec<_> = given
+        .files()
+        .iter()
+        .map(|path| path.to_string_lossy().into_owned())
+        .collect();
+    let has = |word: &str| names.iter().any(|name| name.contains(word));
+    assert!(
+        has("-s0-") && has("-s4-") && has("-s5-") && has("notes.txt"),
+        "{names:?}"
+    );
+    assert!(!has("-s1-") && !has("-s2-"), "{names:?}");
+    live.finish("client").await;
+}
+
+#[test]
+fn the_folder_is_made_and_looked_at() {
+    let mut given = Given::new();
+    let dir = given.dir.path().join("new");
+    given.config.dir = Some(dir.clone());
+    let prepare =
+        |given: &Given| Recording::new(given.config.clone(), given.metrics.clone()).prepare();
+    prepare(&given).unwrap();
+    let mode = std::fs::metadata(&dir).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    given.config.dir = Some(dir.join("a/b"));
+    assert!(prepare(&given).unwrap_err().contains("recording.dir"));
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_come_back(bytes in proptest::collection::vec(any::<u8>(), 0..200), up in any::<bool>(), millis in 0u64..10_000_000) {
+        let direction = if up { Direction::Up } else { Direction::Down };
+        let elapsed = Duration::from_millis(millis);
+        let line = format::frame(elapsed, direction, &bytes);
+        prop_assert_eq!(line.matches('\n').count(), 1);
+        match read_line(line.as_bytes()) {
+            Ok(Line::Frame { elapsed: e, direction: d, bytes: b }) => {
+                prop_assert_eq!((d, b), (direction, bytes));
+                prop_assert!(e.abs_diff(elapsed) < Duration::from_millis(1));
+            }
+            other => prop_assert!(false, "{:?}", other),
+        }
+    }
+
+    #[test]
+    fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let _ = (read_header(&bytes), read_line(&bytes));
+    }
+}

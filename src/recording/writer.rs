@@ -1,0 +1,64 @@
+//! The thread of one recording: from its queue to its file, up to its largest size.
+//!
+//! Ends when the [`super::Recorder`] is dropped or finished, or at the first failure.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::{mpsc, watch};
+
+use super::{Progress, storage};
+use crate::config::units::format_size;
+
+pub(super) struct Writer {
+    pub(super) path: PathBuf,
+    /// Bytes of all recordings in the folder.
+    pub(super) keep: u64,
+    /// Largest file, in bytes.
+    pub(super) most: u64,
+    /// Bytes in the queue.
+    pub(super) queued: Arc<AtomicUsize>,
+    pub(super) tell: watch::Sender<Progress>,
+}
+
+impl Writer {
+    pub(super) fn run(self, header: &str, queue: mpsc::Receiver<String>) {
+        // The queue is closed after the state is told, so that whoever finds it closed finds out why.
+        let mut queue = queue;
+        let result = self.record(header, &mut queue);
+        self.tell.send_replace(match result {
+            Ok(()) => Progress::Finished,
+            Err(why) => Progress::Failed(why),
+        });
+    }
+
+    fn record(&self, header: &str, queue: &mut mpsc::Receiver<String>) -> Result<(), String> {
+        if let Some(dir) = self.path.parent() {
+            storage::make_room(dir, self.keep);
+        }
+        let mut file =
+            storage::create(&self.path).map_err(|why| format!("{}: {why}", self.path.display()))?;
+        let mut written = 0;
+        self.write(&mut file, header, &mut written)?;
+        self.tell.send_replace(Progress::Running);
+        while let Some(line) = queue.blocking_recv() {
+            let result = self.write(&mut file, &line, &mut written);
+            self.queued.fetch_sub(line.len(), Ordering::Relaxed);
+            result?;
+        }
+        file.sync_data().map_err(|why| why.to_string())
+    }
+
+    fn write(&self, file: &mut File, line: &str, written: &mut u64) -> Result<(), String> {
+        *written += line.len() as u64;
+        if *written > self.most {
+            let most = format_size(usize::try_from(self.most).unwrap_or(usize::MAX));
+            return Err(format!("it is larger than recording.max_size ({most})"));
+        }
+        file.write_all(line.as_bytes())
+            .map_err(|why| why.to_string())
+    }
+}
