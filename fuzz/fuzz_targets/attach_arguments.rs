@@ -46,7 +46,7 @@ fuzz_target!(|text: &[u8]| {
     }
 
     let dialled = Dialled::read(&arguments, 5678);
-    let child = child_configuration(&arguments, &breakpoint, &dialled);
+    let child = child_configuration(&arguments, &breakpoint, &dialled, None);
     let relay = child["rayRelay"].as_object().expect("routing");
     assert!(
         relay

@@ -4,7 +4,8 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::registry::Breakpoint;
+use crate::identity::Secret;
+use crate::registry::{Breakpoint, BreakpointId};
 
 /// File in which Ray suspends the thread. Under `justMyCode` debugpy treats it as library code and the
 /// breakpoint never stops; this rule in front of the client's own makes it count as the user's.
@@ -17,7 +18,9 @@ pub fn for_worker(arguments: &Value, breakpoint: &Breakpoint, local_root: Option
         Value::Object(keys) => keys.clone(),
         _ => Map::new(),
     };
-    upstream.shift_remove("rayRelay");
+    for key in ["rayRelay", "rayRelayToken"] {
+        upstream.shift_remove(key);
+    }
     keep_ray_breakpoint(&mut upstream);
     map_working_dir(&mut upstream, breakpoint, local_root);
     Value::Object(upstream)
@@ -104,8 +107,13 @@ impl Dialled {
     }
 }
 
-/// Configuration of a child session for `breakpoint`, from the parent's own attach arguments.
-pub fn child_configuration(parent: &Value, breakpoint: &Breakpoint, dialled: &Dialled) -> Value {
+/// Configuration of a child session for `breakpoint`, from the parent's own attach arguments. It presents `ticket`.
+pub fn child_configuration(
+    parent: &Value,
+    breakpoint: &Breakpoint,
+    dialled: &Dialled,
+    ticket: Option<&Secret>,
+) -> Value {
     let mut child = match parent {
         Value::Object(keys) => keys.clone(),
         _ => Map::new(),
@@ -118,6 +126,7 @@ pub fn child_configuration(parent: &Value, breakpoint: &Breakpoint, dialled: &Di
         "postDebugTask",
         "restart",
         "subProcessId",
+        "rayRelayToken",
     ] {
         child.shift_remove(key);
     }
@@ -135,12 +144,21 @@ pub fn child_configuration(parent: &Value, breakpoint: &Breakpoint, dialled: &Di
         super::message::clean(&breakpoint.title(), 120).into(),
     );
     child.insert("request".into(), "attach".into());
-    let mut relay = json!({"breakpoint": breakpoint.id});
+    let mut relay = way_back(breakpoint.id, ticket);
     if let Some(root) = parent.pointer("/rayRelay/localRoot") {
         relay["localRoot"] = root.clone();
     }
     child.insert("rayRelay".into(), relay);
     Value::Object(child)
+}
+
+/// `rayRelay` of a session that the relay itself has a client open.
+pub(super) fn way_back(id: BreakpointId, ticket: Option<&Secret>) -> Value {
+    let mut relay = json!({"breakpoint": id});
+    if let Some(ticket) = ticket {
+        relay["ticket"] = ticket.expose().into();
+    }
+    relay
 }
 
 #[cfg(test)]

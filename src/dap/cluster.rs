@@ -18,6 +18,8 @@ use super::message::{Request, clean, event, notice};
 use super::refusal::hang_up;
 use super::selection::Children;
 use super::wish::{Wish, fits};
+use crate::identity::{Principal, Secret};
+use crate::policy::{Scope, within};
 use crate::registry::{Breakpoint, BreakpointId, Snapshot};
 use crate::session::Context;
 use crate::telemetry::metrics::Outcome;
@@ -31,6 +33,9 @@ const NAME_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long the client may take to configure before children are announced all the same.
 const CONFIGURE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long the client may take to be told that its time is over.
+const FAREWELL_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Decides which workers the client is told of.
 pub(super) struct Announcer {
@@ -62,7 +67,13 @@ impl Announcer {
     }
 
     /// What to send now, and when to look again even if nothing changes.
-    fn announce(&mut self, snapshot: &Snapshot, now: SystemTime) -> (Vec<Value>, Option<Duration>) {
+    /// `ticket` is what a child presents.
+    fn announce(
+        &mut self,
+        snapshot: &Snapshot,
+        now: SystemTime,
+        ticket: impl Fn(&Breakpoint) -> Option<Secret>,
+    ) -> (Vec<Value>, Option<Duration>) {
         let mut messages = Vec::new();
         let trouble = snapshot.clusters.iter().find_map(|c| c.trouble.clone());
         if trouble != self.trouble {
@@ -91,7 +102,7 @@ impl Announcer {
                 held_back += 1;
             } else {
                 self.announced.insert(breakpoint.id, breakpoint.stop);
-                let child = self.child(breakpoint);
+                let child = self.child(breakpoint, ticket(breakpoint).as_ref());
                 messages.push(child);
             }
         }
@@ -105,10 +116,10 @@ impl Announcer {
         (messages, again)
     }
 
-    fn child(&mut self, breakpoint: &Breakpoint) -> Value {
+    fn child(&mut self, breakpoint: &Breakpoint, ticket: Option<&Secret>) -> Value {
         self.seq += 1;
         let mut configuration =
-            child_configuration(&self.attach.arguments, breakpoint, &self.dialled);
+            child_configuration(&self.attach.arguments, breakpoint, &self.dialled, ticket);
         if self.children == Children::StartDebugging {
             let arguments = json!({"request": "attach", "configuration": configuration});
             return json!({"seq": self.seq, "type": "request", "command": "startDebugging", "arguments": arguments});
@@ -121,16 +132,22 @@ impl Announcer {
     }
 }
 
-/// Runs the session to its end.
+/// Runs the session to its end, with the workers that `principal` may attach to.
 pub(super) async fn run<S>(
     context: &Context,
     mut client: Conversation<S>,
     mut announcer: Announcer,
+    principal: &Principal,
 ) -> Outcome
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    match relate(context, &mut client, &mut announcer).await {
+    let related = tokio::select! {
+        related = relate(context, &mut client, &mut announcer, principal) => related,
+        // A client that reads nothing cannot be told.
+        () = overdue(principal) => return Outcome::Revoked,
+    };
+    match related {
         Ok(ending) => {
             hang_up(client).await;
             ending
@@ -150,10 +167,16 @@ where
     }
 }
 
+async fn overdue(principal: &Principal) {
+    principal.ended().await;
+    tokio::time::sleep(FAREWELL_PATIENCE).await;
+}
+
 async fn relate<S>(
     context: &Context,
     client: &mut Conversation<S>,
     announcer: &mut Announcer,
+    principal: &Principal,
 ) -> Result<Outcome, Over>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -175,7 +198,8 @@ where
                     "configurationDone" if !configured => {
                         configured = true;
                         client.send(&announcer.attach.success(Value::Null)).await?;
-                        let greeting = greeting(&snapshots.borrow());
+                        let list = within(principal, Scope::View, &snapshots.borrow());
+                        let greeting = greeting(&list);
                         client.send(&notice(&greeting, false)).await?;
                     }
                     _ => continue,
@@ -192,6 +216,11 @@ where
                     client.send(&announcer.attach.success(Value::Null)).await?;
                 }
             }
+            ended = principal.ended() => {
+                client.send(&notice(&format!("this session ends, because {ended}"), true)).await?;
+                client.send(&event("terminated", Value::Null)).await?;
+                return Ok(Outcome::Revoked);
+            }
             () = shutdown.drain.cancelled() => {
                 client.send(&notice("the relay is being shut down", true)).await?;
                 client.send(&event("terminated", Value::Null)).await?;
@@ -199,8 +228,10 @@ where
             }
         }
         if configured {
-            let snapshot = snapshots.borrow_and_update().clone();
-            let (messages, again) = announcer.announce(&snapshot, SystemTime::now());
+            // What narrows the principal's rights may have become known since the last time.
+            let list = within(principal, Scope::View, &snapshots.borrow_and_update());
+            let ticket = |breakpoint: &Breakpoint| context.auth.issue_ticket(principal, breakpoint);
+            let (messages, again) = announcer.announce(&list, SystemTime::now(), ticket);
             for message in &messages {
                 client.send(message).await?;
             }

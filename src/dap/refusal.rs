@@ -7,6 +7,7 @@ use tokio::time::timeout;
 
 use super::conversation::Conversation;
 use super::message::Request;
+use crate::identity::AuthError;
 use crate::registry::{Breakpoint, Holder, Snapshot, State};
 use crate::telemetry::metrics::RefusalKind;
 
@@ -42,6 +43,15 @@ pub enum Refusal {
     /// Nothing fits.
     #[error("{0}")]
     Nothing(String),
+    /// Not allowed.
+    #[error("{0}")]
+    Forbidden(String),
+    /// Too often.
+    #[error("{0}")]
+    Throttled(String),
+    /// The relay cannot judge, or cannot record what it would allow.
+    #[error("{0}")]
+    Unable(String),
 }
 
 impl Refusal {
@@ -51,6 +61,9 @@ impl Refusal {
             Self::BadWish(_) => RefusalKind::Client,
             Self::Held { .. } => RefusalKind::Held,
             Self::Ended { .. } | Self::Nothing(_) => RefusalKind::NotFound,
+            Self::Forbidden(_) => RefusalKind::Forbidden,
+            Self::Throttled(_) => RefusalKind::Limited,
+            Self::Unable(_) => RefusalKind::Internal,
         }
     }
 
@@ -84,6 +97,17 @@ impl Refusal {
     /// For an id that nothing is known of.
     pub fn unknown(what: &str, snapshot: &Snapshot) -> Self {
         Self::Nothing(format!("no paused worker {what}; {}", inventory(snapshot)))
+    }
+}
+
+impl From<&AuthError> for Refusal {
+    fn from(why: &AuthError) -> Self {
+        let sentence = why.to_string();
+        match why {
+            AuthError::Missing | AuthError::Refused => Self::Forbidden(sentence),
+            AuthError::Throttled { .. } => Self::Throttled(sentence),
+            AuthError::Unavailable(_) => Self::Unable(sentence),
+        }
     }
 }
 

@@ -6,8 +6,9 @@
 
 use serde_json::{Value, json};
 
-use super::attach::Dialled;
+use super::attach::{Dialled, way_back};
 use super::peek::MessageType;
+use crate::identity::Secret;
 use crate::registry::BreakpointId;
 
 /// Messages of a worker's debugger that [`super::worker`] has to see.
@@ -20,7 +21,9 @@ pub fn captures_from_worker(kind: MessageType, name: &[u8]) -> bool {
             )
         }
         MessageType::Request => name == b"startDebugging",
-        MessageType::Response => name == b"attach" || name == b"setExceptionBreakpoints",
+        MessageType::Response => {
+            matches!(name, b"attach" | b"setExceptionBreakpoints" | b"disconnect")
+        }
     }
 }
 
@@ -40,8 +43,14 @@ pub fn captures_from_client(kind: MessageType, name: &[u8]) -> bool {
         )
 }
 
-/// A child session that debugpy asks for (`startDebugging`, or the event `debugpyAttach`), routed back to the relay.
-pub fn route_child(message: &mut Value, dialled: &Dialled, id: BreakpointId) {
+/// A child session that debugpy asks for (`startDebugging`, or the event `debugpyAttach`), routed back to the relay,
+/// where it presents `ticket`.
+pub fn route_child(
+    message: &mut Value,
+    dialled: &Dialled,
+    id: BreakpointId,
+    ticket: Option<&Secret>,
+) {
     let configuration = match message.pointer("/arguments/configuration").is_some() {
         true => message.pointer_mut("/arguments/configuration"),
         false => message.get_mut("body"),
@@ -59,7 +68,7 @@ pub fn route_child(message: &mut Value, dialled: &Dialled, id: BreakpointId) {
             json!({"host": dialled.host, "port": dialled.port}),
         );
     }
-    configuration.insert("rayRelay".into(), json!({"breakpoint": id}));
+    configuration.insert("rayRelay".into(), way_back(id, ticket));
 }
 
 /// `debugpySockets` without the cluster's sockets: the extension only wants to know which ports not to forward by itself.
@@ -95,7 +104,7 @@ mod tests {
         let id = BreakpointId::derive("default", "ab");
         let mut reverse = json!({"type": "request", "command": "startDebugging", "arguments": {"request": "attach",
             "configuration": {"name": "Subprocess 7", "subProcessId": 7, "connect": {"host": "10.88.0.11", "port": 41000}}}});
-        route_child(&mut reverse, &dialled(), id);
+        route_child(&mut reverse, &dialled(), id, None);
         let configuration = &reverse["arguments"]["configuration"];
         assert_eq!(
             configuration["connect"],
@@ -106,7 +115,7 @@ mod tests {
 
         let mut event = json!({"type": "event", "event": "debugpyAttach",
             "body": {"name": "Subprocess 7", "host": "10.88.0.11", "port": 41000, "subProcessId": 7}});
-        route_child(&mut event, &dialled(), id);
+        route_child(&mut event, &dialled(), id, None);
         assert_eq!(event["body"]["host"], "LocalHost");
         assert_eq!(event["body"]["port"], "5678");
         assert!(event["body"].get("connect").is_none());

@@ -2,6 +2,10 @@
 //! tested end to end.
 #![allow(clippy::unwrap_used)]
 
+mod identity;
+mod limits;
+mod recording;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +19,7 @@ use super::testing::paused;
 use super::*;
 use crate::audit::Audit;
 use crate::config::Config;
-use crate::identity::Authenticator;
+use crate::identity::{Authenticator, Principal};
 use crate::registry::{Breakpoint, Change, Reason, Registry};
 use crate::shutdown::Shutdown;
 use crate::telemetry::Metrics;
@@ -23,6 +27,14 @@ use crate::telemetry::Metrics;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn context(adapt: impl FnOnce(&mut Config)) -> Arc<Context> {
+    guarded(Authenticator::open(), Audit::off(), adapt)
+}
+
+fn guarded(
+    auth: Arc<Authenticator>,
+    audit: Arc<Audit>,
+    adapt: impl FnOnce(&mut Config),
+) -> Arc<Context> {
     let mut config = Config::default();
     config.dap.connect_timeout = Duration::from_millis(300);
     adapt(&mut config);
@@ -30,8 +42,8 @@ fn context(adapt: impl FnOnce(&mut Config)) -> Arc<Context> {
     let metrics = Metrics::new().unwrap();
     Arc::new(Context::new(
         Arc::new(config),
-        Authenticator::open(),
-        Audit::off(),
+        auth,
+        audit,
         registry,
         metrics,
         5678,
@@ -48,6 +60,11 @@ struct Debugger {
 
 impl Debugger {
     async fn connect(context: &Arc<Context>) -> Self {
+        Self::connect_with(context, None).await
+    }
+
+    /// With a client certificate of this principal.
+    async fn connect_with(context: &Arc<Context>, certificate: Option<Principal>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap())
             .await
@@ -55,10 +72,11 @@ impl Debugger {
         let (accepted, peer) = listener.accept().await.unwrap();
         let context = context.clone();
         let session = context.sessions.open(peer);
-        let ended =
-            tokio::spawn(
-                async move { serve(&context, session, accepted, Arrival::plain(peer)).await },
-            );
+        let arrival = Arrival {
+            certificate,
+            ..Arrival::plain(peer)
+        };
+        let ended = tokio::spawn(async move { serve(&context, session, accepted, arrival).await });
         Self {
             dap: Conversation::new(stream, 1 << 26),
             seq: 0,

@@ -11,6 +11,8 @@ use super::conversation::Conversation;
 use super::message::{Request, notice};
 use super::refusal::{Refusal, hang_up, refuse};
 use super::wish::{Wish, fits};
+use crate::identity::Principal;
+use crate::policy::{Scope, within};
 use crate::registry::{BreakpointId, Snapshot};
 use crate::session::{Context, Permit};
 use crate::telemetry::metrics::Outcome;
@@ -18,7 +20,8 @@ use crate::telemetry::metrics::Outcome;
 /// How long a client may wait; a forgotten window does not hold a connection for good.
 const PATIENCE: Duration = Duration::from_secs(12 * 3600);
 
-/// Waits for a stop that is not in the list yet and fits `wish`, and takes it with `try_hold`.
+/// Waits for a stop that is not in the list yet, that `principal` may attach to and that fits `wish`, and takes it with
+/// `try_hold`.
 ///
 /// # Errors
 /// How the session ended instead: the client left, or the relay ends.
@@ -27,12 +30,14 @@ pub(super) async fn for_next<S>(
     mut client: Conversation<S>,
     attach: &Request,
     wish: &Wish,
+    principal: &Principal,
     try_hold: impl Fn(BreakpointId) -> Result<Permit, Refusal>,
 ) -> Result<(Conversation<S>, Permit), Outcome>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut snapshots = context.registry.watch();
+    // Of all, seen or not: what becomes known of an old stop does not make it the next one.
     let before: HashSet<_> = stops(&snapshots.borrow_and_update()).collect();
     let what = wish
         .task
@@ -64,12 +69,16 @@ where
                 if changed.is_err() {
                     return Err(Outcome::Drained);
                 }
-                let snapshot = snapshots.borrow_and_update().clone();
-                let new = snapshot.paused().filter(|b| !before.contains(&(b.id, b.stop)) && fits(wish, b));
+                let list = within(principal, Scope::View, &snapshots.borrow_and_update());
+                let new = list.paused().filter(|b| !before.contains(&(b.id, b.stop)) && fits(wish, b));
                 // Somebody else may be quicker; then it is the one after.
                 if let Some(permit) = new.into_iter().find_map(|b| try_hold(b.id).ok()) {
                     return Ok((client, permit));
                 }
+            }
+            ended = principal.ended() => {
+                refuse(client, attach, &format!("this session ends, because {ended}")).await;
+                return Err(Outcome::Revoked);
             }
             () = context.shutdown.drain.cancelled() => {
                 refuse(client, attach, "the relay is being shut down").await;

@@ -10,7 +10,7 @@ use crate::policy::Pattern;
 use crate::registry::{Breakpoint, BreakpointId};
 
 /// The keys of `rayRelay`, for the error that names the nearest one.
-const KEYS: [&str; 8] = [
+const KEYS: [&str; 9] = [
     "breakpoint",
     "task",
     "worker",
@@ -19,6 +19,7 @@ const KEYS: [&str; 8] = [
     "cluster",
     "localRoot",
     "token",
+    "ticket",
 ];
 
 /// `rayRelay` of the attach arguments, and what else selects.
@@ -45,8 +46,16 @@ pub struct Wish {
 /// Reads `rayRelay` (and `subProcessId`) from attach arguments.
 ///
 /// # Errors
-/// [`Refusal::BadWish`]: an unknown key, a value of the wrong kind.
+/// [`Refusal::BadWish`]: an unknown key, a value of the wrong kind, or arguments by which debugpy would attach to
+/// another process of the node (`processId`) or listen at an address of the client's choice (`listen`).
 pub fn read_wish(arguments: &Value) -> Result<Wish, Refusal> {
+    for key in ["processId", "listen"] {
+        if arguments.get(key).is_some_and(|v| !v.is_null()) {
+            return Err(Refusal::BadWish(format!(
+                "`{key}` in the attach arguments would have the worker's debugger reach another process; the relay attaches to what waits at a breakpoint: leave it out"
+            )));
+        }
+    }
     let mut wish = Wish {
         subprocess: arguments.get("subProcessId").is_some_and(|v| !v.is_null()),
         ..Wish::default()
@@ -106,7 +115,8 @@ pub fn read_wish(arguments: &Value) -> Result<Wish, Refusal> {
             "all" => wish.all = flag()?,
             "cluster" => wish.cluster = Some(text()?),
             "localRoot" => wish.local_root = Some(text()?),
-            "token" => {} // no authentication yet; never forwarded either
+            // Taken out before; here where nothing was in them.
+            "token" | "ticket" => {}
             other => {
                 let nearest = KEYS
                     .iter()

@@ -1,12 +1,15 @@
 //! A session with one worker: replay of the client's opening, then the splice.
 //!
-//! [`Relaying`] owns the session; what passes is judged in `from_client` and `from_worker`.
+//! [`Relaying`] owns the session; what passes is judged in `from_client` and `from_worker`. Whatever ends it, the worker is
+//! let go and the task runs on, unless the client was allowed to end it and did.
 
+mod ending;
 mod from_client;
 mod from_worker;
 mod opening;
 
 use std::ops::ControlFlow;
+use std::pin::pin;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -17,9 +20,13 @@ use tracing::debug;
 
 pub(super) use self::opening::Opening;
 use super::codec::frame;
+use super::commands;
 use super::conversation::Conversation;
+use super::limits::{Due, Limits};
 use super::message::{event, notice};
 use super::peek::Depth;
+use super::policing::Policing;
+use super::record::Record;
 use super::refusal::refuse;
 use super::rewrite;
 use super::scanner::Rules;
@@ -33,9 +40,16 @@ const WHY_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a client that was told of the end may take to say goodbye.
 const LINGER: Duration = Duration::from_secs(5);
 
+/// How long the last words to a client may take.
+const FLUSH: Duration = Duration::from_secs(1);
+
 /// How long a worker may go on answering a client that has closed. debugpy lets the task run on at once but may keep
 /// its half of the connection open; meanwhile nobody else can have the worker.
 const HALF_CLOSED: Duration = Duration::from_millis(500);
+
+/// How long the worker may take to let go of a client whose time is over, and then the client to take the news. Both
+/// together, a session ends within a second.
+const LET_GO: Duration = Duration::from_millis(400);
 
 /// How often the byte counters of a session are brought up to date.
 const COUNT_EVERY: Duration = Duration::from_secs(5);
@@ -46,6 +60,7 @@ pub(super) async fn run<S>(
     client: Conversation<S>,
     opening: Opening,
     permit: Permit,
+    record: &Record<'_>,
 ) -> Outcome
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -53,7 +68,8 @@ where
     let breakpoint = permit.breakpoint().clone();
     session.set_breakpoint(breakpoint.clone());
     session.set_state(SessionProtocol::Dap, "connecting");
-    let worker = match opening::open(context, &permit, &opening).await {
+    let policing = Policing::new(permit.rights(), context.masking.as_ref());
+    let worker = match opening::open(context, &permit, &opening, &policing).await {
         Ok(worker) => worker,
         Err(why) => {
             debug!(%why, breakpoint = %breakpoint.id, "worker not reached");
@@ -73,24 +89,32 @@ where
     let (worker, from_worker) = worker.into_parts();
     let up = Rules {
         depth: Depth::Whole,
-        captures: rewrite::captures_from_client,
+        captures: policing.captures_from_client(match context.audit.wants_commands() {
+            true => commands::captures_for_record,
+            false => rewrite::captures_from_client,
+        }),
         max_captured: dap.max_frame,
         max_passed: dap.max_frame,
     };
     let down = Rules {
         depth: Depth::Deciding,
-        captures: rewrite::captures_from_worker,
+        captures: policing.captures_from_worker(),
         max_captured: dap.max_frame,
         // Passed on as it comes, without being held, so its size is the client's affair.
         max_passed: usize::MAX / 2,
     };
     let splice = Splice::new(client, from_client, up, worker, from_worker, down);
+    let limits = Limits::new(&permit.rights().handling, Instant::now());
     Relaying {
         context,
         session,
+        record,
         opening,
         permit,
         splice,
+        limits,
+        policing,
+        over: false,
         leaving: false,
         client_closed: false,
         configured: false,
@@ -104,9 +128,14 @@ where
 struct Relaying<'a, S> {
     context: &'a Context,
     session: &'a Session,
+    record: &'a Record<'a>,
     opening: Opening,
     permit: Permit,
     splice: Splice<S, TcpStream>,
+    limits: Limits,
+    policing: Policing,
+    /// The relay has ended the session: nothing that the client says counts any more.
+    over: bool,
     /// The client has asked to leave: what ends now ends by its wish.
     leaving: bool,
     client_closed: bool,
@@ -121,17 +150,23 @@ struct Relaying<'a, S> {
 impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     async fn run(mut self) -> Outcome {
         let shutdown = &self.context.shutdown;
+        let principal = self.permit.principal().clone();
+        let mut ended = pin!(principal.ended());
+        self.tell_capabilities();
         let mut ending = Outcome::Client;
         let mut told_of_drain = false;
         let mut linger: Option<Instant> = None;
         // Messages that only pass do not come by here, so the counters are brought up to date now and then.
-        let mut count = tokio::time::interval(COUNT_EVERY);
+        let every = self.limits.sampling().unwrap_or(COUNT_EVERY);
+        let mut count = tokio::time::interval(every.min(COUNT_EVERY));
         count.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let until = linger.unwrap_or_else(Instant::now);
+            let due = self.limits.next();
+            let due_at = due.unwrap_or_else(Instant::now);
             tokio::select! {
                 event = self.splice.next() => {
-                    self.session.set_bytes(self.splice.bytes());
+                    self.count();
                     match self.on_event(event).await {
                         ControlFlow::Continue(None) => {}
                         ControlFlow::Continue(Some(because)) => {
@@ -172,11 +207,32 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                     ending = Outcome::Drained;
                     break;
                 }
-                _ = count.tick() => self.session.set_bytes(self.splice.bytes()),
+                why = &mut ended, if !self.over => {
+                    self.let_go(&why.to_string());
+                    if linger.is_none() {
+                        ending = Outcome::Revoked;
+                    }
+                    let until = Instant::now() + LET_GO;
+                    linger = Some(linger.map_or(until, |sooner| sooner.min(until)));
+                }
+                () = tokio::time::sleep_until(due_at), if due.is_some() && linger.is_none() => {
+                    self.count();
+                    match self.limits.due(Instant::now()) {
+                        None => {}
+                        Some(Due::Warning(text)) => self.tell(&notice(&text, true)),
+                        Some(Due::End(why)) => {
+                            self.let_go(&why);
+                            ending = Outcome::Limit;
+                            linger = Some(Instant::now() + LET_GO);
+                        }
+                    }
+                }
+                _ = count.tick() => self.count(),
                 () = tokio::time::sleep_until(until), if linger.is_some() => break,
             }
         }
-        let _ = timeout(Duration::from_secs(1), self.splice.flush(Side::Client)).await;
+        let patience = if self.over { LET_GO } else { FLUSH };
+        let _ = timeout(patience, self.splice.flush(Side::Client)).await;
         self.session.set_bytes(self.splice.bytes());
         // The connection to the worker first, so that the list is asked for after it has ended.
         drop(self.splice);
@@ -190,10 +246,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         self.splice.insert(Side::Client, &frame(message));
     }
 
+    /// Brings the byte counters up to date, and whether the client has said something.
+    fn count(&mut self) {
+        let bytes = self.splice.bytes();
+        if bytes.0 != self.session.bytes().0 {
+            self.limits.active(Instant::now());
+        }
+        self.session.set_bytes(bytes);
+    }
+
     /// `Continue(Some)`: the session is ending, and has [`LINGER`] to do so.
     async fn on_event(&mut self, seen: SpliceEvent) -> ControlFlow<Outcome, Option<Outcome>> {
         match seen {
-            SpliceEvent::Captured(Side::Client, body) => return self.on_client(&body),
+            SpliceEvent::Captured(Side::Client, _) if self.over => {}
+            SpliceEvent::Captured(Side::Client, body) => return self.on_client(&body).await,
             SpliceEvent::Captured(Side::Worker, body) => {
                 self.on_worker(body).await;
                 if self.terminated {

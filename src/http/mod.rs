@@ -49,6 +49,8 @@ pub struct SessionRow {
     pub state: &'static str,
     /// Where the client connected from.
     pub peer: SocketAddr,
+    /// Who: the subject of its principal, once that is known.
+    pub subject: Option<String>,
     /// What the client calls itself, cleaned for display.
     pub client: Option<String>,
     /// The breakpoint it holds.

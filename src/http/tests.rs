@@ -89,6 +89,7 @@ pub(super) fn config() -> Config {
             allowed_hosts: vec!["relay.example.com".to_owned()],
         },
         advertise: config::Advertise::Single,
+        masking: config::Masking::default(),
         log: config::Log {
             filter: "info".to_owned(),
             format: config::LogFormat::Text,

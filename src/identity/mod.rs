@@ -4,6 +4,8 @@
 //! prints as dots and is erased when dropped.
 
 mod authenticator;
+#[cfg(test)]
+pub(crate) mod fixed;
 mod principal;
 pub mod revocation;
 mod secret;

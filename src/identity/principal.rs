@@ -125,6 +125,11 @@ impl Principal {
         &self.0.subject
     }
 
+    /// The name where somebody was told apart from others, `None` for everybody.
+    pub fn known_subject(&self) -> Option<String> {
+        (!self.is_anonymous()).then(|| self.0.subject.clone())
+    }
+
     /// By what it was recognised.
     pub fn credential(&self) -> &Credential {
         &self.0.credential

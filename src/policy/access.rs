@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::narrowing::Narrowing;
 use super::scope::{Scope, Scopes};
+use super::visible::sees;
 use crate::identity::Principal;
 use crate::registry::Breakpoint;
 
@@ -124,10 +125,19 @@ fn shorter(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
 pub struct Authorized {
     principal: Principal,
     breakpoint: Arc<Breakpoint>,
+    scope: Scope,
     rights: Rights,
 }
 
 impl Authorized {
+    /// The same for `breakpoint`, which is the same worker as it is known now: its names may have changed since.
+    ///
+    /// # Errors
+    /// [`Denied`].
+    pub fn renewed(self, breakpoint: &Arc<Breakpoint>) -> Result<Self, Denied> {
+        authorise(&self.principal, breakpoint, self.scope)
+    }
+
     /// Who.
     pub fn principal(&self) -> &Principal {
         &self.principal
@@ -178,10 +188,11 @@ pub fn authorise(
         return Ok(Authorized {
             principal: principal.clone(),
             breakpoint: breakpoint.clone(),
+            scope,
             rights,
         });
     }
-    if rights.scopes.is_empty() {
+    if !sees(principal, breakpoint) {
         return Err(Denied::Hidden);
     }
     Err(Denied::Missing {

@@ -7,7 +7,9 @@
 mod access;
 mod narrowing;
 mod scope;
+mod visible;
 
 pub use access::{Access, Authorized, Denied, Handling, Rights, Rule, authorise};
 pub use narrowing::{Narrowing, Pattern};
 pub use scope::{BadScope, Scope, Scopes};
+pub use visible::{sees, visible, within};

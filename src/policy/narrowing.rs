@@ -57,10 +57,13 @@ impl Narrowing {
     /// Whether `breakpoint` is meant.
     pub fn fits(&self, breakpoint: &Breakpoint) -> bool {
         let names = &breakpoint.names;
+        // That of a worker that stopped before may still be the name of what it ran then.
+        let settled = breakpoint.stop <= 1 || !names.provisional;
+        let name = if settled { &names.name } else { &None };
         self.fits_cluster(&breakpoint.cluster)
             && one_of(&self.jobs, [&names.job_id, &names.submission_id])
             && one_of(&self.namespaces, [&names.namespace])
-            && one_of(&self.tasks, [&names.name, &names.actor_name])
+            && one_of(&self.tasks, [name, &names.actor_name])
     }
 
     /// Whether `cluster` is meant, or something in it.
@@ -93,6 +96,20 @@ mod tests {
             let text = parts.join(&fill);
             proptest::prop_assert!(Pattern::new(&*pattern).matches(&text), "{} {}", pattern, text);
         }
+    }
+
+    #[test]
+    fn a_name_that_may_be_that_of_the_last_task_fits_nothing() {
+        let narrowing = Narrowing {
+            tasks: vec![Pattern::new("square")],
+            ..Narrowing::default()
+        };
+        let mut breakpoint = crate::dap::testing::paused("square", 1);
+        assert!(narrowing.fits(&breakpoint));
+        (breakpoint.stop, breakpoint.names.provisional) = (2, true);
+        assert!(!narrowing.fits(&breakpoint));
+        breakpoint.names.provisional = false;
+        assert!(narrowing.fits(&breakpoint));
     }
 
     #[test]

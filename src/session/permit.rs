@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::SessionTable;
 use crate::identity::Principal;
 use crate::policy::{Authorized, Rights};
 use crate::registry::{Breakpoint, Claim, ClaimError, Holder, Registry};
@@ -30,25 +31,39 @@ impl Permit {
     /// Takes the breakpoint that was authorised for `holder`.
     ///
     /// # Errors
-    /// As [`Registry::claim`].
+    /// As [`Registry::claim`]; unknown as well where what was learned of the worker since takes the authorisation away.
     pub fn hold(
         registry: &Registry,
         authorized: Authorized,
         holder: Holder,
     ) -> Result<Self, ClaimError> {
         let claim = registry.claim(authorized.breakpoint().id, holder)?;
-        Ok(Self {
-            grant: Grant::Holder(claim),
-            authorized,
-        })
+        match authorized.renewed(claim.breakpoint()) {
+            Ok(authorized) => Ok(Self {
+                grant: Grant::Holder(claim),
+                authorized,
+            }),
+            Err(_) => {
+                claim.unused();
+                Err(ClaimError::Unknown)
+            }
+        }
     }
 
-    /// For a subprocess of the worker that was authorised, which has to be held by a session now.
-    pub fn subprocess(registry: &Registry, authorized: Authorized) -> Option<Self> {
+    /// For a subprocess of the worker that was authorised, which has to be held by a session of the same principal now.
+    pub fn subprocess(
+        registry: &Registry,
+        sessions: &SessionTable,
+        authorized: Authorized,
+    ) -> Option<Self> {
         let snapshot = registry.snapshot();
-        let id = authorized.breakpoint().id;
-        let breakpoint = snapshot.find(id).filter(|b| b.holder().is_some())?;
-        Some(Self {
+        let breakpoint = snapshot.find(authorized.breakpoint().id)?;
+        let holds = sessions.principal(breakpoint.holder()?.session)?;
+        let authorized = authorized.renewed(breakpoint).ok()?;
+        let asks = authorized.principal();
+        // A ticket has the credential of the principal that it was issued to.
+        let same = asks.subject() == holds.subject() && asks.credential() == holds.credential();
+        same.then(|| Self {
             grant: Grant::Subprocess(breakpoint.clone()),
             authorized,
         })

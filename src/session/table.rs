@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use dashmap::DashMap;
 
 use crate::http::{SessionList, SessionRow};
+use crate::identity::Principal;
 use crate::registry::Breakpoint;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::{Direction, OpenGuard, SessionProtocol};
@@ -36,8 +37,10 @@ struct Told {
     open: OpenGuard,
     protocol: SessionProtocol,
     state: &'static str,
+    subject: Option<String>,
     client: Option<String>,
     breakpoint: Option<Arc<Breakpoint>>,
+    principal: Option<Principal>,
 }
 
 /// One live session; dropping it takes it off the table.
@@ -69,8 +72,10 @@ impl SessionTable {
                 open: self.metrics.session_open(SessionProtocol::Dap),
                 protocol: SessionProtocol::Dap,
                 state: "handshake",
+                subject: None,
                 client: None,
                 breakpoint: None,
+                principal: None,
             }),
         });
         self.live.insert(entry.id, entry.clone());
@@ -78,6 +83,13 @@ impl SessionTable {
             table: self.clone(),
             entry,
         }
+    }
+
+    /// Whose session `id` is, once that is known.
+    pub fn principal(&self, id: u64) -> Option<Principal> {
+        let entry = self.live.get(&id)?;
+        let told = entry.told.lock().unwrap_or_else(PoisonError::into_inner);
+        told.principal.clone()
     }
 
     /// How many there are.
@@ -107,6 +119,7 @@ impl Entry {
             protocol: told.protocol.label(),
             state: told.state,
             peer: self.peer,
+            subject: told.subject.clone(),
             client: told.client.clone(),
             breakpoint: told.breakpoint.as_ref().map(|b| b.id),
             name: told.breakpoint.as_ref().map(|b| b.name()),
@@ -127,6 +140,19 @@ impl Session {
     /// Address of the client.
     pub fn peer(&self) -> SocketAddr {
         self.entry.peer
+    }
+
+    /// Whose it is, as soon as that is known.
+    pub fn set_subject(&self, subject: &str) {
+        self.tell(|told| told.subject = Some(subject.to_owned()));
+    }
+
+    /// The same, with what further sessions of it are told by.
+    pub fn set_principal(&self, principal: Principal) {
+        if !principal.is_anonymous() {
+            self.set_subject(principal.subject());
+        }
+        self.tell(|told| told.principal = Some(principal));
     }
 
     /// What the client calls itself.

@@ -83,6 +83,10 @@ labels! {
         Died = "died",
         /// The relay was shut down.
         Drained = "drained",
+        /// The client's credential was revoked or expired.
+        Revoked = "revoked",
+        /// The session or idle limit was reached.
+        Limit = "limit",
         /// It never came to be.
         Refused = "refused",
         /// A protocol error, a limit or a broken connection.

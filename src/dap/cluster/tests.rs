@@ -15,6 +15,10 @@ fn announcer(children: Children) -> Announcer {
     Announcer::new(attach, dialled, children, Wish::default())
 }
 
+fn no_ticket(_: &Breakpoint) -> Option<Secret> {
+    None
+}
+
 fn later() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(2_000_000)
 }
@@ -23,7 +27,7 @@ fn later() -> SystemTime {
 fn each_stop_is_announced_once_and_the_next_stop_of_the_same_worker_again() {
     let mut announcer = announcer(Children::StartDebugging);
     let first = paused("square", 1);
-    let (messages, _) = announcer.announce(&snapshot(vec![first.clone()]), later());
+    let (messages, _) = announcer.announce(&snapshot(vec![first.clone()]), later(), no_ticket);
     assert_eq!(messages.len(), 1);
     assert_eq!(messages[0]["command"], "startDebugging");
     let configuration = &messages[0]["arguments"]["configuration"];
@@ -31,13 +35,16 @@ fn each_stop_is_announced_once_and_the_next_stop_of_the_same_worker_again() {
     assert_eq!(configuration["rayRelay"], json!({"breakpoint": first.id}));
     assert!(
         announcer
-            .announce(&snapshot(vec![first.clone()]), later())
+            .announce(&snapshot(vec![first.clone()]), later(), no_ticket)
             .0
             .is_empty()
     );
     let again = Breakpoint { stop: 2, ..first };
     assert_eq!(
-        announcer.announce(&snapshot(vec![again]), later()).0.len(),
+        announcer
+            .announce(&snapshot(vec![again]), later(), no_ticket)
+            .0
+            .len(),
         1
     );
 }
@@ -49,17 +56,23 @@ fn a_worker_waits_for_its_name_but_not_for_ever() {
     nameless.names.name = None;
     let seen = nameless.first_seen;
     let list = snapshot(vec![nameless]);
-    let (messages, again) = announcer.announce(&list, seen + Duration::from_millis(500));
+    let (messages, again) = announcer.announce(&list, seen + Duration::from_millis(500), no_ticket);
     assert!(messages.is_empty());
     assert_eq!(again, Some(Duration::from_millis(1500)));
-    assert_eq!(announcer.announce(&list, seen + NAME_PATIENCE).0.len(), 1);
+    assert_eq!(
+        announcer
+            .announce(&list, seen + NAME_PATIENCE, no_ticket)
+            .0
+            .len(),
+        1
+    );
 }
 
 #[test]
 fn children_are_bounded_and_the_rest_follow_as_others_end() {
     let mut announcer = announcer(Children::StartDebugging);
     let mut many: Vec<_> = (0..40).map(|n| paused("square", n)).collect();
-    let (messages, _) = announcer.announce(&snapshot(many.clone()), later());
+    let (messages, _) = announcer.announce(&snapshot(many.clone()), later(), no_ticket);
     assert_eq!(
         messages.iter().filter(|m| m["type"] == "request").count(),
         MAX_CHILDREN
@@ -71,13 +84,22 @@ fn children_are_bounded_and_the_rest_follow_as_others_end() {
             .contains("8 more wait")
     );
     many.drain(..5);
-    assert_eq!(announcer.announce(&snapshot(many), later()).0.len(), 5);
+    assert_eq!(
+        announcer
+            .announce(&snapshot(many), later(), no_ticket)
+            .0
+            .len(),
+        5
+    );
 }
 
 #[test]
 fn older_clients_get_debugpys_own_event_with_a_type() {
-    let (messages, _) =
-        announcer(Children::DebugpyAttach).announce(&snapshot(vec![paused("square", 1)]), later());
+    let (messages, _) = announcer(Children::DebugpyAttach).announce(
+        &snapshot(vec![paused("square", 1)]),
+        later(),
+        no_ticket,
+    );
     assert_eq!(messages[0]["event"], "debugpyAttach");
     assert_eq!(messages[0]["body"]["type"], "debugpy");
     assert_eq!(messages[0]["body"]["connect"]["port"], 5678);

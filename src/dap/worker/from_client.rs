@@ -2,22 +2,27 @@
 
 use std::ops::ControlFlow;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Relaying;
 use crate::dap::codec::{frame, parse};
+use crate::dap::commands;
 use crate::dap::message::{Request, event, notice};
+use crate::dap::policing::Action;
 use crate::dap::rewrite;
 use crate::dap::splice::Side;
+use crate::policy::Scope;
 use crate::registry::Reason;
 use crate::telemetry::metrics::Outcome;
 
 /// `seq` of the one request that the relay itself may put to a worker, out of the way of any client's.
 pub(super) const OWN_SEQ: u64 = 0x7fff_5678;
+const NO_TERMINATE: &str = "ending a worker process takes the permission `terminate`, or `debug` on a relay with dap.allow_terminate on; disconnect instead, and the task runs on";
+
 impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
-    pub(super) fn on_client(&mut self, body: &[u8]) -> ControlFlow<Outcome, Option<Outcome>> {
-        let mut message = match parse(body) {
+    pub(super) async fn on_client(&mut self, body: &[u8]) -> ControlFlow<Outcome, Option<Outcome>> {
+        let message = match parse(body) {
             Ok(message) => message,
             Err(error) => {
                 self.tell(&notice(
@@ -28,6 +33,25 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 return ControlFlow::Break(Outcome::Failed);
             }
         };
+        for action in self.policing.on_client(message) {
+            match action {
+                Action::ToWorker(message) => self.for_worker(message).await,
+                Action::ToClient(message) => self.tell(&message),
+                Action::Refuse {
+                    command,
+                    missing,
+                    answer,
+                } => {
+                    self.put_refusal_on_record(&command, missing).await;
+                    self.tell(&answer);
+                }
+            }
+        }
+        ControlFlow::Continue(None)
+    }
+
+    /// A message that may go to the worker, as far as the rights of the session are concerned.
+    async fn for_worker(&mut self, mut message: Value) {
         match message
             .get("command")
             .and_then(Value::as_str)
@@ -41,29 +65,33 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                     );
                     self.tell(&request.failure(&sentence));
                 }
-                return ControlFlow::Continue(None);
+                return;
             }
-            Some("terminate") if !self.context.config.dap.allow_terminate => {
+            Some("terminate") if !self.may_terminate() => {
                 if let Some(request) = Request::read(&mut message) {
-                    self.tell(&request.failure(
-                        "this relay does not let clients end a worker process (dap.allow_terminate is off); disconnect instead, and the task runs on",
-                    ));
+                    self.tell(&request.failure(NO_TERMINATE));
                 }
-                return ControlFlow::Continue(None);
+                return;
             }
-            Some("terminate") => self.leaving = true,
-            Some("disconnect") => {
-                self.leaving = true;
+            Some("disconnect")
                 if message.pointer("/arguments/terminateDebuggee") == Some(&Value::Bool(true))
-                    && !self.context.config.dap.allow_terminate
-                {
-                    message["arguments"]["terminateDebuggee"] = false.into();
-                    self.tell(&notice(
-                        "the task runs on: this relay does not let clients end a worker process",
-                        false,
-                    ));
-                }
+                    && !self.may_terminate() =>
+            {
+                message["arguments"]["terminateDebuggee"] = false.into();
+                self.tell(&notice(&format!("the task runs on: {NO_TERMINATE}"), false));
             }
+            _ => {}
+        }
+        if let Some(refusal) = self.put_on_record(&mut message).await {
+            self.tell(&refusal);
+            return;
+        }
+        match message
+            .get("command")
+            .and_then(Value::as_str)
+            .filter(|_| message["type"] == "request")
+        {
+            Some("terminate" | "disconnect") => self.leaving = true,
             Some("setExceptionBreakpoints") => {
                 self.filters_set = true;
                 if self.post_mortem() {
@@ -85,7 +113,60 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         }
         // Written anew, so that what was judged here is what the worker's parser sees.
         self.splice.insert(Side::Worker, &frame(&message));
-        ControlFlow::Continue(None)
+    }
+
+    /// Records the request in `message`, where that is wanted; the answer to it where it cannot be and must not be done.
+    async fn put_on_record(&self, message: &mut Value) -> Option<Value> {
+        if !self.context.audit.wants_commands() || message["type"] != "request" {
+            return None;
+        }
+        let command = message.get("command")?.as_str()?;
+        let arguments = message.get("arguments").unwrap_or(&Value::Null);
+        let details = commands::recorded(command, arguments)?;
+        // Letting go is always possible.
+        let harmless = command == "disconnect"
+            && arguments.get("terminateDebuggee") != Some(&Value::Bool(true));
+        match self.record.command(details).await {
+            Err(why) if !harmless => {
+                let request = Request::read(message)?;
+                Some(request.failure(&why.to_string()))
+            }
+            _ => None,
+        }
+    }
+
+    /// Nothing comes of the request, so it is not held up by a record that cannot be written.
+    async fn put_refusal_on_record(&self, command: &str, missing: Option<Scope>) {
+        if !self.context.audit.wants_commands() {
+            return;
+        }
+        let mut details = Map::new();
+        details.insert("command".into(), command.into());
+        details.insert("outcome".into(), "refused".into());
+        if let Some(missing) = missing {
+            details.insert("missing".into(), missing.word().into());
+        }
+        let _ = self.record.command(details).await;
+    }
+
+    /// Ending the worker process takes a permission of its own, or that of the relay's owner for everybody who may debug.
+    fn may_terminate(&self) -> bool {
+        let scopes = self.permit.rights().scopes;
+        scopes.contains(Scope::Terminate)
+            || self.context.config.dap.allow_terminate && scopes.contains(Scope::Debug)
+    }
+
+    /// The answer to `initialize` was given before it was known who asked.
+    pub(super) fn tell_capabilities(&mut self) {
+        let may = self.may_terminate();
+        if may != self.context.config.dap.allow_terminate {
+            let changed =
+                json!({"supportsTerminateDebuggee": may, "supportsTerminateRequest": may});
+            self.tell(&event("capabilities", json!({"capabilities": changed})));
+        }
+        for message in self.policing.opening() {
+            self.tell(&message);
+        }
     }
 
     /// As the registry knows by now: the reason may have become known after the breakpoint was claimed.

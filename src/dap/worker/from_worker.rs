@@ -7,18 +7,43 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::from_client::OWN_SEQ;
 use super::{Relaying, WHY_PATIENCE};
-use crate::dap::codec::{parse, put_frame};
+use crate::dap::codec::{frame, parse, put_frame, without_lone_surrogates};
 use crate::dap::message::{event, notice};
+use crate::dap::policing::Action;
 use crate::dap::rewrite;
 use crate::dap::splice::Side;
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     pub(super) async fn on_worker(&mut self, body: Vec<u8>) {
-        let Ok(mut message) = parse(&body) else {
+        let message = match parse(&body) {
+            Ok(message) => message,
             // Python and serde_json differ about NaN and lone surrogates; the client may well understand it.
-            return self.pass_to_client(&body);
+            Err(_) if self.policing.sees_nothing() => return self.pass_to_client(&body),
+            Err(_) => match parse(&without_lone_surrogates(&body)) {
+                Ok(message) => message,
+                Err(_) => {
+                    let text = "a message of the worker's debugger was left out, because it could not be looked through";
+                    return self.tell(&notice(text, false));
+                }
+            },
         };
+        if self.policing.sees_nothing() {
+            return self.for_client(message, Some(&body)).await;
+        }
+        for action in self.policing.on_worker(message) {
+            match action {
+                Action::ToWorker(message) => self.splice.insert(Side::Worker, &frame(&message)),
+                Action::ToClient(message)
+                | Action::Refuse {
+                    answer: message, ..
+                } => self.for_client(message, None).await,
+            }
+        }
+    }
+
+    /// A message that may go to the client, as far as the rights of the session are concerned; `body`: as it came.
+    async fn for_client(&mut self, mut message: Value, body: Option<&[u8]>) {
         let name = |key: &str| {
             message
                 .get(key)
@@ -32,7 +57,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
             name("command").as_str(),
         ) {
             ("event", "terminated", _) => {
-                self.terminated = true;
+                if std::mem::replace(&mut self.terminated, true) {
+                    return;
+                }
                 if !self.leaving && self.permit.holds() {
                     let why = self.permit.ask_why_died(WHY_PATIENCE).await;
                     self.tell_reason(why.as_ref());
@@ -41,10 +68,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
             ("event", "debugpySockets", _) => rewrite::hide_sockets(&mut message),
             ("event", "debugpyWaitingForServer", _) => return,
             ("event", "debugpyAttach", _) | ("request", _, "startDebugging") => {
+                let breakpoint = self.permit.breakpoint();
+                let principal = self.permit.principal();
+                let ticket = self.context.auth.issue_ticket(principal, breakpoint);
                 rewrite::route_child(
                     &mut message,
                     &self.opening.dialled,
-                    self.permit.breakpoint().id,
+                    breakpoint.id,
+                    ticket.as_ref(),
                 );
             }
             ("response", _, "attach") => match message["success"] == true {
@@ -61,10 +92,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 }
                 false => {}
             },
-            ("response", _, "setExceptionBreakpoints") if message["request_seq"] == OWN_SEQ => {
+            ("response", _, "setExceptionBreakpoints" | "disconnect")
+                if message["request_seq"] == OWN_SEQ =>
+            {
                 return;
             }
-            _ => return self.pass_to_client(&body),
+            _ => {
+                if let Some(body) = body {
+                    return self.pass_to_client(body);
+                }
+            }
         }
         self.tell(&message);
     }

@@ -1,0 +1,220 @@
+//! How long a session may last, and how long nothing may be done in it.
+//!
+//! Pure: told the time, it says what is due. The owner of the session tells the client, and ends it.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::policy::Handling;
+
+/// Warnings before the end of a limit that is long enough for them.
+const WARN: [Duration; 2] = [Duration::from_secs(300), Duration::from_secs(60)];
+
+/// From here on a limit gets those; a shorter one is warned of once, a tenth of it before the end.
+const LONG: Duration = Duration::from_secs(900);
+
+/// The limits of one session.
+#[derive(Debug)]
+pub(super) struct Limits {
+    session: Option<Limit>,
+    idle: Option<Limit>,
+}
+
+/// What the client is to be told.
+#[derive(Debug, PartialEq)]
+pub(super) enum Due {
+    /// The end is near.
+    Warning(String),
+    /// It is there.
+    End(String),
+}
+
+#[derive(Debug)]
+struct Limit {
+    length: Duration,
+    since: Instant,
+    /// Warnings given.
+    warned: usize,
+}
+
+impl Limits {
+    /// Of a session that begins `now`.
+    pub(super) fn new(handling: &Handling, now: Instant) -> Self {
+        let limit = |length| Limit {
+            length,
+            since: now,
+            warned: 0,
+        };
+        Self {
+            session: handling.session_limit.map(limit),
+            idle: handling.idle_limit.map(limit),
+        }
+    }
+
+    /// How often it has to be said whether something was done, to be told of idleness in good time.
+    pub(super) fn sampling(&self) -> Option<Duration> {
+        let finest = Duration::from_millis(50);
+        Some((self.idle.as_ref()?.length / 20).max(finest))
+    }
+
+    /// The client has said something.
+    pub(super) fn active(&mut self, now: Instant) {
+        if let Some(idle) = &mut self.idle {
+            (idle.since, idle.warned) = (now, 0);
+        }
+    }
+
+    /// When something is due next.
+    pub(super) fn next(&self) -> Option<Instant> {
+        let limits = [&self.session, &self.idle];
+        limits.into_iter().flatten().map(Limit::next).min()
+    }
+
+    /// What is due `now`.
+    pub(super) fn due(&mut self, now: Instant) -> Option<Due> {
+        if let Some(step) = self.session.as_mut().and_then(|limit| limit.due(now)) {
+            return Some(match step {
+                Step::End(all) => Due::End(format!(
+                    "it has lasted {}, the longest that is allowed here",
+                    span(all)
+                )),
+                Step::Warning(left, all) => Due::Warning(format!(
+                    "this session ends in {}: sessions may last {} here",
+                    span(left),
+                    span(all)
+                )),
+            });
+        }
+        let step = self.idle.as_mut().and_then(|limit| limit.due(now))?;
+        Some(match step {
+            Step::End(all) => Due::End(format!("nothing was done in it for {}", span(all))),
+            Step::Warning(left, all) => Due::Warning(format!(
+                "this session ends in {} unless something is done in it: it may be idle for {} here",
+                span(left),
+                span(all)
+            )),
+        })
+    }
+}
+
+enum Step {
+    /// So much is left, of so much.
+    Warning(Duration, Duration),
+    End(Duration),
+}
+
+impl Limit {
+    fn next(&self) -> Instant {
+        let before = self.warnings().nth(self.warned).unwrap_or_default();
+        self.since + (self.length - before)
+    }
+
+    fn due(&mut self, now: Instant) -> Option<Step> {
+        let mut warned = self.warned;
+        let left = (self.since + self.length).saturating_duration_since(now);
+        if left.is_zero() {
+            return Some(Step::End(self.length));
+        }
+        while self.warnings().nth(warned).is_some_and(|at| left <= at) {
+            warned += 1;
+        }
+        (std::mem::replace(&mut self.warned, warned) != warned)
+            .then_some(Step::Warning(left, self.length))
+    }
+
+    /// How long before the end, the first first.
+    fn warnings(&self) -> impl Iterator<Item = Duration> + use<> {
+        let short = self.length < LONG;
+        let tenth = short.then_some(self.length / 10);
+        let long = WARN.into_iter().filter(move |_| !short);
+        tenth.into_iter().chain(long)
+    }
+}
+
+/// `12 s`, `3 min`, `2 h`.
+fn span(time: Duration) -> String {
+    match time.as_secs_f32().ceil() as u64 {
+        s if s < 120 => format!("{s} s"),
+        s if s < 7200 => format!("{} min", s.div_ceil(60)),
+        s if s % 3600 == 0 => format!("{} h", s / 3600),
+        s => format!("{} h {} min", s / 3600, s % 3600 / 60),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn limits(session: Option<u64>, idle: Option<u64>) -> (Limits, Instant) {
+        let handling = Handling {
+            session_limit: session.map(Duration::from_secs),
+            idle_limit: idle.map(Duration::from_secs),
+            ..Handling::default()
+        };
+        let now = Instant::now();
+        (Limits::new(&handling, now), now)
+    }
+
+    /// Goes from what is due to what is due.
+    fn course(limits: &mut Limits, began: Instant) -> Vec<(u64, Due)> {
+        let mut course = Vec::new();
+        while let Some(at) = limits.next() {
+            let due = limits.due(at).unwrap();
+            let over = matches!(due, Due::End(_));
+            course.push(((at - began).as_secs(), due));
+            if over {
+                break;
+            }
+        }
+        course
+    }
+
+    #[test]
+    fn a_long_limit_is_warned_of_twice_and_a_short_one_once() {
+        let (mut long, began) = limits(Some(7200), None);
+        let course_of_long = course(&mut long, began);
+        let times: Vec<_> = course_of_long.iter().map(|(at, _)| *at).collect();
+        assert_eq!(times, [6900, 7140, 7200]);
+        assert_eq!(
+            course_of_long[0].1,
+            Due::Warning("this session ends in 5 min: sessions may last 2 h here".into())
+        );
+        assert_eq!(
+            course_of_long[2].1,
+            Due::End("it has lasted 2 h, the longest that is allowed here".into())
+        );
+        let (mut short, began) = limits(None, Some(100));
+        let times: Vec<_> = course(&mut short, began)
+            .iter()
+            .map(|(at, _)| *at)
+            .collect();
+        assert_eq!(times, [90, 100]);
+    }
+
+    #[test]
+    fn what_is_done_puts_off_the_end_of_idleness_alone() {
+        let (mut both, began) = limits(Some(1000), Some(100));
+        let after = |s| began + Duration::from_secs(s);
+        assert_eq!(both.due(after(50)), None);
+        assert!(matches!(both.due(after(91)), Some(Due::Warning(_))));
+        both.active(after(95));
+        assert_eq!(both.due(after(101)), None);
+        assert!(
+            matches!(both.due(after(186)), Some(Due::Warning(_))),
+            "warned of again"
+        );
+        both.active(after(990));
+        assert!(matches!(both.due(after(1000)), Some(Due::End(why)) if why.contains("lasted")));
+    }
+
+    #[test]
+    fn a_late_look_warns_once() {
+        let (mut limits, began) = limits(Some(3600), None);
+        let late = began + Duration::from_secs(3590);
+        assert!(matches!(limits.due(late), Some(Due::Warning(_))));
+        assert_eq!(limits.due(late), None);
+        assert_eq!(limits.next(), Some(began + Duration::from_secs(3600)));
+    }
+}

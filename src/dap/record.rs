@@ -1,0 +1,130 @@
+//! What goes on record of a debug session: refusals, its begin, what is done in it, its end.
+//!
+//! [`Record::begin`] comes before the permit is used, so what cannot be recorded does not happen.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+use tokio::time::{Instant, timeout};
+use tracing::error;
+
+use crate::audit::{Action, Entry, Unavailable};
+use crate::identity::{AuthError, Principal};
+use crate::registry::Breakpoint;
+use crate::session::{Context, Session};
+use crate::telemetry::metrics::Outcome;
+
+/// How long one line may take: meanwhile the session that it is of stands still.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// The record of one session that has begun.
+pub(super) struct Record<'a> {
+    context: &'a Context,
+    session: &'a Session,
+    principal: Principal,
+    breakpoint: Option<Arc<Breakpoint>>,
+    began: Instant,
+}
+
+impl<'a> Record<'a> {
+    /// Writes that the session begins: with one worker, or the cluster session. `details` is what else is to be known.
+    pub(super) async fn begin(
+        context: &'a Context,
+        session: &'a Session,
+        principal: &Principal,
+        breakpoint: Option<&Arc<Breakpoint>>,
+        details: Map<String, Value>,
+    ) -> Result<Self, Unavailable> {
+        let record = Self {
+            context,
+            session,
+            principal: principal.clone(),
+            breakpoint: breakpoint.cloned(),
+            began: Instant::now(),
+        };
+        let mut entry = record.entry(Action::SessionBegan);
+        entry.details.extend(details);
+        write(context, entry.with("outcome", "allowed")).await?;
+        Ok(record)
+    }
+
+    /// Writes what is done in it; to be called before it is done.
+    pub(super) async fn command(&self, details: Map<String, Value>) -> Result<(), Unavailable> {
+        let mut entry = self.entry(Action::Command);
+        entry.details = details;
+        write(self.context, entry).await
+    }
+
+    /// Writes how it ended.
+    pub(super) async fn end(self, outcome: Outcome) {
+        let (up, down) = self.session.bytes();
+        let milliseconds = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let entry = self
+            .entry(Action::SessionEnded)
+            .with("protocol", self.session.protocol().label())
+            .with("outcome", outcome.label())
+            .with("seconds", milliseconds as f64 / 1000.0)
+            .with("bytes_up", up)
+            .with("bytes_down", down);
+        if let Err(why) = write(self.context, entry).await {
+            error!(session = self.session.id(), %why, "the end of a session is not on record");
+        }
+    }
+
+    fn entry(&self, action: Action) -> Entry {
+        Entry {
+            principal: Some(self.principal.clone()),
+            peer: Some(self.session.peer()),
+            session: Some(self.session.id()),
+            breakpoint: self.breakpoint.clone(),
+            ..Entry::new(action)
+        }
+    }
+}
+
+/// Writes that a client was not recognised. Nothing is given to it either way.
+pub(super) async fn unrecognised(context: &Context, peer: SocketAddr, why: &AuthError) {
+    let outcome = match why {
+        AuthError::Missing => "missing",
+        AuthError::Refused => "refused",
+        AuthError::Throttled { .. } => "throttled",
+        AuthError::Unavailable(_) => "unavailable",
+    };
+    let entry = Entry {
+        peer: Some(peer),
+        ..Entry::new(Action::Authentication)
+    };
+    let entry = entry.with("protocol", "dap").with("outcome", outcome);
+    if let Err(why) = write(context, entry).await {
+        error!(%why, "a failed authentication is not on record");
+    }
+}
+
+/// Writes that `principal` asked for a session and gets none.
+pub(super) async fn denied(
+    context: &Context,
+    session: &Session,
+    principal: &Principal,
+    breakpoint: Option<Arc<Breakpoint>>,
+    details: Map<String, Value>,
+) {
+    let mut entry = Entry {
+        principal: Some(principal.clone()),
+        peer: Some(session.peer()),
+        session: Some(session.id()),
+        breakpoint,
+        ..Entry::new(Action::Decision)
+    };
+    entry.details = details;
+    let entry = entry.with("protocol", "dap").with("outcome", "denied");
+    if let Err(why) = write(context, entry).await {
+        error!(session = session.id(), %why, "a refusal is not on record");
+    }
+}
+
+async fn write(context: &Context, entry: Entry) -> Result<(), Unavailable> {
+    let written = timeout(PATIENCE, context.audit.write(entry)).await;
+    written.unwrap_or_else(|_| Err(Unavailable("it takes too long".to_owned())))
+}

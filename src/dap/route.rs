@@ -1,0 +1,393 @@
+//! From a client that was recognised to its session: what it may see, what it gets of that, and the permit for it.
+//!
+//! Every list, sentence and number here is made from what the principal may see, so that what is hidden from it cannot
+//! be told from what does not exist.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Map, Value};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::{Instant, sleep_until};
+use tracing::info;
+
+use super::attach::Dialled;
+use super::client::Client;
+use super::conversation::{Conversation, Over};
+use super::entrance::Guest;
+use super::message::Request;
+use super::record::{self, Record};
+use super::refusal::{Refusal, hang_up};
+use super::selection::{Choice, Hint, choose};
+use super::wish::{Wish, read_wish};
+use super::{Opened, cluster, refused, waiting, worker};
+use crate::http::advertise::Resolved;
+use crate::identity::Principal;
+use crate::policy::{Authorized, Denied, Scope, authorise, visible, within};
+use crate::registry::{Breakpoint, BreakpointId, ClaimError, Holder, Snapshot};
+use crate::session::{Context, Permit, Session};
+use crate::telemetry::metrics::{Outcome, SessionProtocol};
+
+/// Longest wait for a breakpoint that the client's address names and the list does not have yet.
+const KNOWN_WITHIN: Duration = Duration::from_secs(5);
+
+/// A recognised client, on its way to a session.
+pub(super) struct Visit<'a> {
+    context: &'a Context,
+    session: &'a Session,
+    principal: Principal,
+    /// It came with a ticket for this one.
+    only: Option<BreakpointId>,
+}
+
+impl<'a> Visit<'a> {
+    pub(super) fn new(context: &'a Context, session: &'a Session, guest: Guest) -> Self {
+        Self {
+            context,
+            session,
+            principal: guest.principal,
+            only: guest.only,
+        }
+    }
+
+    /// Runs the session that `opened` asks for to its end. `advertised`: the port by which the client came.
+    pub(super) async fn serve<S>(
+        &self,
+        mut client: Conversation<S>,
+        opened: Opened,
+        advertised: Option<u16>,
+    ) -> Outcome
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let mut hint = self.hint(&opened.dialled, advertised);
+        if let Hint::Breakpoint(id) = hint {
+            match self.wait_until_visible(&mut client, id).await {
+                Ok(Arrived::Now) => {}
+                Ok(Arrived::Never) => hint = Hint::Stale,
+                Ok(Arrived::ClientLeft) => {
+                    hang_up(client).await;
+                    return Outcome::Client;
+                }
+                Err(_) => return Outcome::Client,
+            }
+        }
+        let wish = read_wish(&opened.attach.arguments).and_then(|wish| self.bound(wish));
+        let chosen = wish.and_then(|wish| {
+            let choice = self.choose(&wish, hint, &opened)?;
+            Ok((wish, choice))
+        });
+        let (wish, choice) = match chosen {
+            Ok(chosen) => chosen,
+            Err(refusal) => return self.deny(client, &opened, hint, &refusal).await,
+        };
+        let permit = match choice {
+            Choice::Worker(breakpoint) => self.hold(&opened.client, breakpoint.id),
+            Choice::Subprocess(breakpoint) => self.subprocess(&breakpoint),
+            Choice::Cluster => return self.cluster(client, opened, wish).await,
+            Choice::Next => {
+                self.session.set_state(SessionProtocol::Dap, "waiting");
+                let try_hold = |id| self.hold(&opened.client, id);
+                let (attach, principal) = (&opened.attach, &self.principal);
+                match waiting::for_next(self.context, client, attach, &wish, principal, try_hold)
+                    .await
+                {
+                    Ok((client, permit)) => {
+                        return self.attached(client, opened, wish, permit).await;
+                    }
+                    Err(ending) => return ending,
+                }
+            }
+        };
+        match permit {
+            Ok(permit) => self.attached(client, opened, wish, permit).await,
+            Err(refusal) => self.deny(client, &opened, hint, &refusal).await,
+        }
+    }
+
+    /// `wish`, which cannot be for more than the ticket is for.
+    fn bound(&self, mut wish: Wish) -> Result<Wish, Refusal> {
+        let Some(only) = self.only else {
+            return Ok(wish);
+        };
+        if wish.next || wish.all || wish.breakpoint.is_some_and(|id| id != only) {
+            return Err(Refusal::Forbidden(
+                "the ticket in `rayRelay.ticket` is for one other breakpoint; present a token to choose".into(),
+            ));
+        }
+        wish.breakpoint = Some(only);
+        Ok(wish)
+    }
+
+    fn choose(&self, wish: &Wish, hint: Hint, opened: &Opened) -> Result<Choice, Refusal> {
+        if !self.principal.access().may_anywhere(Scope::View) {
+            return Err(Refusal::Forbidden(format!(
+                "{} may not attach a debugger here: it needs the permission `view` or `debug`; ask whoever gave you the token",
+                self.principal.subject()
+            )));
+        }
+        let all = self.context.registry.snapshot();
+        let pick =
+            |from: &Snapshot| choose(wish, hint, opened.client.children, from, SystemTime::now());
+        let within_reach = self.only(within(&self.principal, Scope::View, &all));
+        pick(&within_reach).or_else(|refusal| {
+            // What can be seen but not reached is worth a better sentence.
+            match pick(&self.only(visible(&self.principal, &all))) {
+                Ok(Choice::Worker(breakpoint)) => {
+                    match authorise(&self.principal, &breakpoint, Scope::View) {
+                        Ok(_) => Ok(Choice::Worker(breakpoint)),
+                        Err(missing @ Denied::Missing { .. }) => {
+                            Err(Refusal::Forbidden(missing.to_string()))
+                        }
+                        Err(Denied::Hidden) => Err(refusal),
+                    }
+                }
+                _ => Err(refusal),
+            }
+        })
+    }
+
+    /// What a ticket is for.
+    fn only(&self, mut list: Arc<Snapshot>) -> Arc<Snapshot> {
+        if let Some(only) = self.only {
+            let list = Arc::make_mut(&mut list);
+            list.live.retain(|b| b.id == only);
+            list.ended.retain(|b| b.id == only);
+        }
+        list
+    }
+
+    /// What the principal may attach to now.
+    fn within_reach(&self) -> Arc<Snapshot> {
+        let all = self.context.registry.snapshot();
+        self.only(within(&self.principal, Scope::View, &all))
+    }
+
+    fn authorised(&self, id: BreakpointId) -> Result<Authorized, Refusal> {
+        let list = self.within_reach();
+        let unknown = || Refusal::unknown(&format!("has the id {id}"), &list);
+        let known = list.find(id).or_else(|| list.find_ended(id));
+        authorise(&self.principal, known.ok_or_else(unknown)?, Scope::View).map_err(|why| match why
+        {
+            Denied::Hidden => unknown(),
+            Denied::Missing { .. } => Refusal::Forbidden(why.to_string()),
+        })
+    }
+
+    fn hold(&self, client: &Client, id: BreakpointId) -> Result<Permit, Refusal> {
+        let now = SystemTime::now();
+        let authorised = self.authorised(id)?;
+        let holder = Holder {
+            subject: self.principal.known_subject(),
+            session: self.session.id(),
+            client: client.name.clone(),
+            peer: self.session.peer(),
+            since: now,
+        };
+        let registry = &self.context.registry;
+        Permit::hold(registry, authorised, holder).map_err(|why| match why {
+            ClaimError::Held(holder) => match self.within_reach().find(id) {
+                Some(breakpoint) => Refusal::held(breakpoint, &holder, now),
+                None => Refusal::Nothing(format!("{id} is being debugged by {holder}")),
+            },
+            ClaimError::Ended(breakpoint) => Refusal::ended(&breakpoint, now),
+            ClaimError::Unknown => {
+                Refusal::unknown(&format!("has the id {id}"), &self.within_reach())
+            }
+        })
+    }
+
+    fn subprocess(&self, breakpoint: &Breakpoint) -> Result<Permit, Refusal> {
+        let authorised = self.authorised(breakpoint.id)?;
+        let (registry, sessions) = (&self.context.registry, &self.context.sessions);
+        Permit::subprocess(registry, sessions, authorised).ok_or_else(|| {
+            Refusal::Nothing(
+                "the session that this subprocess belongs to has ended, or is somebody else's"
+                    .into(),
+            )
+        })
+    }
+
+    async fn cluster<S>(&self, client: Conversation<S>, opened: Opened, wish: Wish) -> Outcome
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        self.session.set_state(SessionProtocol::Cluster, "attached");
+        let details = self.details(SessionProtocol::Cluster, &opened.client.name);
+        let begun = Record::begin(self.context, self.session, &self.principal, None, details).await;
+        let record = match begun {
+            Ok(record) => record,
+            Err(why) => {
+                let refusal = Refusal::Unable(why.to_string());
+                return refused(self.context, client, &opened.attach, &refusal).await;
+            }
+        };
+        let announcer =
+            cluster::Announcer::new(opened.attach, opened.dialled, opened.client.children, wish);
+        let ending = cluster::run(self.context, client, announcer, &self.principal).await;
+        record.end(ending).await;
+        ending
+    }
+
+    async fn attached<S>(
+        &self,
+        client: Conversation<S>,
+        opened: Opened,
+        wish: Wish,
+        permit: Permit,
+    ) -> Outcome
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let breakpoint = permit.breakpoint().clone();
+        let scopes = permit.rights().scopes;
+        info!(
+            session = self.session.id(), peer = %self.session.peer(), client = opened.client.name,
+            principal = ?self.principal, %scopes, breakpoint = %breakpoint.id, cluster = %breakpoint.cluster,
+            name = breakpoint.name(), subprocess = !permit.holds(), "session attaches"
+        );
+        let mut details = self.details(SessionProtocol::Dap, &opened.client.name);
+        let scope = match scopes.contains(Scope::Debug) {
+            true => Scope::Debug,
+            false => Scope::View,
+        };
+        details.insert("scope".into(), scope.word().into());
+        details.insert("subprocess".into(), (!permit.holds()).into());
+        // Before the permit is used: what is not on record does not happen.
+        let begun = Record::begin(
+            self.context,
+            self.session,
+            &self.principal,
+            Some(&breakpoint),
+            details,
+        )
+        .await;
+        let record = match begun {
+            Ok(record) => record,
+            Err(why) => {
+                permit.unused();
+                let refusal = Refusal::Unable(why.to_string());
+                return refused(self.context, client, &opened.attach, &refusal).await;
+            }
+        };
+        let opening = worker::Opening {
+            initialize: opened.initialize,
+            attach: opened.attach,
+            local_root: wish.local_root,
+            dialled: opened.dialled,
+        };
+        let ending =
+            worker::run(self.context, self.session, client, opening, permit, &record).await;
+        record.end(ending).await;
+        ending
+    }
+
+    fn details(&self, protocol: SessionProtocol, client: &str) -> Map<String, Value> {
+        let mut details = Map::new();
+        details.insert("protocol".into(), protocol.label().into());
+        details.insert("client".into(), client.into());
+        if self.only.is_some() {
+            details.insert("ticket".into(), true.into());
+        }
+        details
+    }
+
+    /// Refuses, and puts it on record: the same for what is hidden and what does not exist, the time it takes included.
+    async fn deny<S>(
+        &self,
+        client: Conversation<S>,
+        opened: &Opened,
+        hint: Hint,
+        refusal: &Refusal,
+    ) -> Outcome
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let wish = read_wish(&opened.attach.arguments).unwrap_or_default();
+        let named = wish.breakpoint.or(match hint {
+            Hint::Breakpoint(id) => Some(id),
+            Hint::Stale | Hint::None => None,
+        });
+        let snapshot = self.context.registry.snapshot();
+        let breakpoint = named.and_then(|id| snapshot.find(id)).cloned();
+        let mut details = self.details(SessionProtocol::Dap, &opened.client.name);
+        details.insert("reason".into(), refusal.kind().label().into());
+        if let Some(id) = named {
+            details.insert("asked".into(), id.to_string().into());
+        }
+        record::denied(
+            self.context,
+            self.session,
+            &self.principal,
+            breakpoint,
+            details,
+        )
+        .await;
+        refused(self.context, client, &opened.attach, refusal).await
+    }
+
+    fn hint(&self, dialled: &Dialled, advertised: Option<u16>) -> Hint {
+        let table = &self.context.advertised;
+        if let Some(id) = advertised.and_then(|port| table.breakpoint_at(port)) {
+            return Hint::Breakpoint(id);
+        }
+        match dialled.host_text().map(|host| table.resolve(host)) {
+            Some(Resolved::Breakpoint(id)) => Hint::Breakpoint(id),
+            Some(Resolved::Unknown) => Hint::Stale,
+            Some(Resolved::Plain) | None => Hint::None,
+        }
+    }
+
+    /// Waits for a moment where `id` is not in the principal's list yet: a client that reads Ray's State API through the
+    /// relay can know of a worker, under an address that says which, up to one poll before the registry does, and
+    /// what a principal's rights are narrowed to may be known later still.
+    async fn wait_until_visible<S>(
+        &self,
+        client: &mut Conversation<S>,
+        id: BreakpointId,
+    ) -> Result<Arrived, Over>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let mut snapshots = self.context.registry.watch();
+        let patience = self.context.config.registry.poll_interval * 2;
+        let until = Instant::now() + patience.min(KNOWN_WITHIN);
+        loop {
+            let list = visible(&self.principal, &snapshots.borrow_and_update());
+            // One that ended does not count: the same worker may have stopped again.
+            if list.find(id).is_some() {
+                return Ok(Arrived::Now);
+            }
+            tokio::select! {
+                changed = snapshots.changed() => {
+                    if changed.is_err() {
+                        return Ok(Arrived::Never);
+                    }
+                }
+                message = client.read() => {
+                    let Some(request) = Request::read(&mut message?) else { continue };
+                    if request.command == "disconnect" {
+                        client.send(&request.success(Value::Null)).await?;
+                        return Ok(Arrived::ClientLeft);
+                    }
+                    client.send(&request.failure("the session is not attached yet")).await?;
+                }
+                () = sleep_until(until) => {
+                    let known = visible(&self.principal, &snapshots.borrow());
+                    return Ok(match known.find_ended(id) {
+                        Some(_) => Arrived::Now,
+                        None => Arrived::Never,
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// What came of waiting for a breakpoint.
+enum Arrived {
+    Now,
+    /// It is not known, or not to this principal.
+    Never,
+    ClientLeft,
+}

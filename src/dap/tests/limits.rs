@@ -1,0 +1,84 @@
+//! Sessions that last too long, or in which nothing is done. The clock stands still until somebody waits for it.
+
+use super::identity::rule;
+use super::*;
+use crate::identity::fixed::somebody;
+use crate::policy::{Handling, Rule};
+
+/// A session of somebody with these limits in seconds, attached.
+async fn attached(session: Option<u64>, idle: Option<u64>) -> (Debugger, Conversation<TcpStream>) {
+    let rule = Rule {
+        handling: Handling {
+            session_limit: session.map(Duration::from_secs),
+            idle_limit: idle.map(Duration::from_secs),
+            ..Handling::default()
+        },
+        ..rule("debug")
+    };
+    let revoked = tokio::sync::watch::Sender::default();
+    let ann = somebody("ann", "1", [rule], &revoked);
+    let context = guarded(Authenticator::fixed([("t", ann)]), Audit::off(), |_| {});
+    let worker = Worker::listen().await;
+    context.registry.insert(worker.breakpoint.clone());
+    let mut debugger = Debugger::connect(&context).await;
+    debugger.attach(json!({"rayRelay": {"token": "t"}})).await;
+    let (dap, _) = worker.attached().await;
+    (debugger, dap)
+}
+
+/// The next message, however long that takes by the clock that stands still.
+async fn text(debugger: &mut Debugger) -> String {
+    let message = debugger.dap.read().await.unwrap();
+    match message["body"]["output"].as_str() {
+        Some(text) => text.to_owned(),
+        None => message["event"].as_str().unwrap().to_owned(),
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_lasts_too_long_is_warned_of_and_ended() {
+    let (mut debugger, mut dap) = attached(Some(3600), None).await;
+    tokio::time::pause();
+    let began = Instant::now();
+    let told = text(&mut debugger).await;
+    assert!(
+        told.contains("ends in 5 min: sessions may last 60 min"),
+        "{told}"
+    );
+    let told = text(&mut debugger).await;
+    assert!(told.contains("ends in 60 s"), "{told}");
+    let told = text(&mut debugger).await;
+    assert!(
+        told.contains("it has lasted 60 min") && told.contains("the task runs on"),
+        "{told}"
+    );
+    let lasted = began.elapsed().as_secs();
+    assert!((3599..=3601).contains(&lasted), "{lasted}");
+    assert_eq!(text(&mut debugger).await, "terminated");
+    assert_eq!(dap.read().await.unwrap()["command"], "disconnect");
+    drop(dap);
+    tokio::time::resume();
+    debugger.closed().await;
+}
+
+#[tokio::test]
+async fn idleness_is_warned_of_and_whatever_the_client_says_puts_it_off() {
+    let (mut debugger, mut dap) = attached(None, Some(600)).await;
+    tokio::time::pause();
+    let began = Instant::now();
+    let told = text(&mut debugger).await;
+    assert!(
+        told.contains("ends in 60 s unless something is done"),
+        "{told}"
+    );
+    // Passed on unread by the relay, and yet noticed.
+    debugger.send("threads", Value::Null).await;
+    assert_eq!(dap.read().await.unwrap()["command"], "threads");
+    let told = text(&mut debugger).await;
+    assert!(told.contains("ends in 60 s"), "warned of again: {told}");
+    let told = text(&mut debugger).await;
+    assert!(told.contains("nothing was done in it for 10 min"), "{told}");
+    let lasted = began.elapsed().as_secs();
+    assert!((540 + 600..=540 + 600 + 60).contains(&lasted), "{lasted}");
+    assert_eq!(dap.read().await.unwrap()["command"], "disconnect");
+}

@@ -1,0 +1,160 @@
+//! What is on record, and that nothing happens that cannot be.
+
+use super::identity::{relay, with_token, worker};
+use super::*;
+use crate::audit::kept::Kept;
+use crate::audit::{Action, Entry};
+
+fn actions(entries: &[Entry]) -> Vec<Action> {
+    entries.iter().map(|entry| entry.action).collect()
+}
+
+/// Entries, once the relay has written `n`.
+async fn entries(kept: &Kept, n: usize) -> Vec<Entry> {
+    let mut all = Vec::new();
+    let enough = async {
+        while all.len() < n {
+            all.extend(kept.take());
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(PATIENCE, enough).await.expect("entries in time");
+    all
+}
+
+#[tokio::test]
+async fn begin_and_end_of_a_session_and_what_is_done_in_it_are_on_record_without_values() {
+    let (audit, kept) = Audit::kept(true);
+    let relay = relay(audit, |_| {});
+    let worker = worker(&relay.context).await;
+    let mut debugger = Debugger::connect(&relay.context).await;
+    debugger.attach(with_token("token-of-ann")).await;
+    let (mut dap, _) = worker.attached().await;
+    for (command, arguments) in [
+        (
+            "setBreakpoints",
+            json!({"source": {"path": "/a.py"}, "breakpoints": [{"line": 3, "condition": "x"}]}),
+        ),
+        (
+            "evaluate",
+            json!({"expression": "os.getpid()", "context": "repl"}),
+        ),
+        (
+            "setVariable",
+            json!({"name": "password", "value": "hunter2", "variablesReference": 1}),
+        ),
+        ("variables", json!({"variablesReference": 1})),
+        ("disconnect", json!({})),
+    ] {
+        debugger.send(command, arguments).await;
+        assert_eq!(dap.read().await.unwrap()["command"], command);
+    }
+    drop(dap);
+    drop(debugger.dap);
+    debugger.ended.await.unwrap();
+    let entries = entries(&kept, 6).await;
+    let mut expected = vec![Action::SessionBegan];
+    expected.extend([Action::Command; 4]);
+    expected.push(Action::SessionEnded);
+    assert_eq!(actions(&entries), expected);
+    for entry in &entries {
+        assert_eq!(entry.principal.as_ref().unwrap().subject(), "ann");
+        assert_eq!(entry.breakpoint.as_ref().unwrap().id, worker.breakpoint.id);
+        assert_eq!(entry.session, Some(1));
+        let details = json!(entry.details).to_string();
+        assert!(
+            !details.contains("hunter2") && !details.contains("token-of"),
+            "{details}"
+        );
+    }
+    assert_eq!(entries[0].details["scope"], "debug");
+    assert_eq!(
+        entries[1].details["breakpoints"],
+        json!([{"line": 3, "condition": "x"}])
+    );
+    assert_eq!(entries[2].details["expression"], "os.getpid()");
+    assert_eq!(entries[3].details["name"], "password");
+    let end = &entries[5].details;
+    assert_eq!(end["outcome"], "client");
+    assert!(
+        end["bytes_up"].as_u64().unwrap() > 100 && end["seconds"].as_f64().is_some(),
+        "{end:?}"
+    );
+}
+
+#[tokio::test]
+async fn what_cannot_be_recorded_does_not_happen() {
+    let (audit, kept) = Audit::kept(true);
+    let relay = relay(audit, |_| {});
+    let context = &relay.context;
+    let worker = worker(context).await;
+    kept.refuse(Action::Command);
+    let mut debugger = Debugger::connect(context).await;
+    debugger.attach(with_token("token-of-ann")).await;
+    let (mut dap, _) = worker.attached().await;
+    let answer = debugger.ask("evaluate", json!({"expression": "1"})).await;
+    assert!(
+        sentence(&answer).contains("cannot write its audit log"),
+        "{answer}"
+    );
+    debugger.send("disconnect", json!({})).await;
+    assert_eq!(
+        dap.read().await.unwrap()["command"],
+        "disconnect",
+        "letting go is always possible"
+    );
+    drop(dap);
+    drop(debugger.dap);
+    debugger.ended.await.unwrap();
+
+    kept.refuse(Action::SessionBegan);
+    context.registry.insert(worker.breakpoint.clone());
+    for arguments in [
+        with_token("token-of-ann"),
+        json!({"rayRelay": {"all": true, "token": "token-of-ann"}}),
+    ] {
+        let mut debugger = Debugger::connect(context).await;
+        let seq = debugger.attach(arguments).await;
+        let answer = debugger.until(|m| m["request_seq"] == seq).await;
+        assert!(
+            sentence(&answer).contains("cannot write its audit log"),
+            "{answer}"
+        );
+        debugger.closed().await;
+    }
+    assert!(context.registry.snapshot().live[0].is_paused());
+    worker.heard_nothing();
+}
+
+#[tokio::test]
+async fn refusals_are_on_record_with_what_was_asked_for() {
+    let (audit, kept) = Audit::kept(false);
+    let relay = relay(audit, |_| {});
+    let worker = worker(&relay.context).await;
+    let id = worker.breakpoint.id;
+    let unknown = crate::registry::BreakpointId::derive("default", "nothing");
+    for arguments in [
+        with_token("wrong"),
+        json!({"rayRelay": {"breakpoint": id, "token": "token-of-ben"}}),
+        json!({"rayRelay": {"breakpoint": unknown, "token": "token-of-ben"}}),
+    ] {
+        let mut debugger = Debugger::connect(&relay.context).await;
+        let seq = debugger.attach(arguments).await;
+        debugger.until(|m| m["request_seq"] == seq).await;
+        debugger.closed().await;
+    }
+    let entries = kept.take();
+    assert_eq!(
+        actions(&entries),
+        [Action::Authentication, Action::Decision, Action::Decision]
+    );
+    assert_eq!(entries[0].details["outcome"], "refused");
+    assert!(entries[0].principal.is_none());
+    assert_eq!(entries[1].breakpoint.as_ref().unwrap().id, id);
+    assert_eq!(entries[2].details["asked"], json!(unknown));
+    for entry in &entries[1..] {
+        assert_eq!(entry.details["outcome"], "denied");
+        assert_eq!(entry.principal.as_ref().unwrap().subject(), "ben");
+    }
+    worker.heard_nothing();
+}

@@ -1,0 +1,62 @@
+//! Tokens and tickets for unit tests of what comes after authentication.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::watch;
+
+use super::revocation::RevocationList;
+use super::{AuthError, Credential, Principal, Secret};
+use crate::policy::{Access, Rule};
+use crate::registry::{Breakpoint, BreakpointId};
+
+/// Who has which.
+pub(crate) struct Fixed {
+    tokens: HashMap<&'static str, Principal>,
+    tickets: Mutex<Vec<(Principal, BreakpointId)>>,
+}
+
+/// `subject` with a token of the id `id`, who may do what any of `rules` says until `revoked` says otherwise.
+pub(crate) fn somebody(
+    subject: &str,
+    id: &str,
+    rules: impl IntoIterator<Item = Rule>,
+    revoked: &watch::Sender<Arc<RevocationList>>,
+) -> Principal {
+    Principal::recognised(
+        subject.to_owned(),
+        Credential::Token { id: id.to_owned() },
+        None,
+        Access::new(rules.into_iter().map(Arc::new).collect()),
+        revoked.subscribe(),
+    )
+}
+
+#[allow(clippy::unwrap_used)]
+impl Fixed {
+    pub(super) fn new(table: impl IntoIterator<Item = (&'static str, Principal)>) -> Self {
+        Self {
+            tokens: table.into_iter().collect(),
+            tickets: Mutex::default(),
+        }
+    }
+
+    pub(super) fn token(&self, token: &Secret) -> Result<Principal, AuthError> {
+        let known = self.tokens.get(token.expose());
+        known.cloned().ok_or(AuthError::Refused)
+    }
+
+    pub(super) fn issue_ticket(&self, principal: &Principal, breakpoint: &Breakpoint) -> Secret {
+        let mut tickets = self.tickets.lock().unwrap();
+        tickets.push((principal.clone(), breakpoint.id));
+        Secret::new(format!("ticket-{}", tickets.len() - 1))
+    }
+
+    pub(super) fn ticket(&self, ticket: &Secret) -> Result<(Principal, BreakpointId), AuthError> {
+        let number = ticket.expose().strip_prefix("ticket-");
+        let number: Option<usize> = number.and_then(|n| n.parse().ok());
+        let tickets = self.tickets.lock().unwrap();
+        let known = number.and_then(|n| tickets.get(n));
+        known.cloned().ok_or(AuthError::Refused)
+    }
+}
