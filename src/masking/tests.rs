@@ -77,7 +77,7 @@ fn names_are_found_in_every_form_in_which_values_are_printed() {
         ("{'password': 'hunt...r2'", "{'password': ‹masked›"),
         (
             "{'password': 'never closed, 'n': 1}",
-            "{'password': ‹masked›n': 1}",
+            "{'password': ‹masked›': 1}",
         ),
         (
             "'password':\n  'hunter2'\n  'more',",
@@ -94,6 +94,7 @@ fn names_are_found_in_every_form_in_which_values_are_printed() {
         ),
         ("X-Api-Key: 12 34", "X-Api-Key: ‹masked›"),
         ("accessToken='x'", "accessToken=‹masked›"),
+        ("f(password='a' + 'b', n=1)", "f(password=‹masked›, n=1)"),
         ("password == 'hunter2'", "password == ‹masked›"),
         (
             "it failed: 'password=hunter2', try again",
@@ -300,24 +301,25 @@ fn a_terminal_shows_lines_when_they_are_whole_and_prompts_when_it_is_quiet() {
     assert_eq!(stream.push("ATE KEY-----\nafter\n"), "\nafter\n");
 }
 
-/// Keys and shapes, without texts and numbers.
+/// Keys and lists, without what is shown.
 fn shape(value: &Value) -> Value {
+    const MAY_CHANGE: [&str; 6] = [
+        "value",
+        "result",
+        "evaluateName",
+        "memoryReference",
+        "namedVariables",
+        "indexedVariables",
+    ];
     match value {
         Value::Array(items) => items.iter().map(shape).collect(),
         Value::Object(fields) => fields
             .iter()
-            .filter(|(key, _)| {
-                !matches!(
-                    key.as_str(),
-                    "evaluateName" | "memoryReference" | "namedVariables" | "indexedVariables"
-                )
-            })
+            .filter(|(key, _)| !MAY_CHANGE.contains(&key.as_str()))
             .map(|(key, value)| (key.clone(), shape(value)))
             .collect::<serde_json::Map<_, _>>()
             .into(),
-        Value::String(_) => "".into(),
-        Value::Number(_) => 0.into(),
-        other => other.clone(),
+        _ => Value::Null,
     }
 }
 
@@ -383,10 +385,7 @@ proptest! {
         ] {
             let mut masked = message.clone();
             session().on_worker(&mut masked);
-            prop_assert_eq!(shape(&masked["type"]), shape(&message["type"]));
-            if !matches!(command.as_str(), "variables" | "evaluate" | "setVariable") || event == "y" || !success {
-                prop_assert_eq!(shape(&masked), shape(&message));
-            }
+            prop_assert_eq!(shape(&masked), shape(&message));
         }
     }
 

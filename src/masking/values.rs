@@ -44,11 +44,14 @@ const EMAIL: Rule = Rule::of(
     r"\b[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})*\.[A-Za-z]{2,24}\b",
 );
 
+/// What else has to hold of what a pattern fits.
+type Holds = fn(&str) -> bool;
+
 /// One rule.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rule {
     pattern: &'static str,
-    holds: fn(&str) -> bool,
+    holds: Holds,
 }
 
 impl Rule {
@@ -76,7 +79,7 @@ pub enum BadPattern {
 pub(super) struct Values {
     /// Which of `rules` has a match at all; `None`: to be found out one by one.
     any: Option<RegexSet>,
-    rules: Vec<(Regex, fn(&str) -> bool)>,
+    rules: Vec<(Regex, Holds)>,
 }
 
 impl Values {
@@ -85,10 +88,7 @@ impl Values {
         let builtin = defaults.iter().copied().chain(email.then_some(EMAIL));
         let given = patterns.iter().map(|pattern| {
             let usable = compile(pattern).is_ok();
-            (
-                if usable { pattern } else { EVERYTHING },
-                always as fn(&str) -> bool,
-            )
+            (if usable { pattern } else { EVERYTHING }, always as Holds)
         });
         let given: Vec<_> = builtin
             .map(|rule| (rule.pattern, rule.holds))
@@ -178,5 +178,5 @@ fn is_card(text: &str) -> bool {
             _ => digit * 2 / 10 + digit * 2 % 10,
         })
         .sum();
-    issued && sum % 10 == 0
+    issued && sum.is_multiple_of(10)
 }

@@ -131,10 +131,7 @@ impl Gate {
                 actions
             }
             Verdict::Show { frame, name } => {
-                let wanted = Wanted { request, name };
-                self.lookups
-                    .begin(frame, wanted)
-                    .unwrap_or_else(|wanted| vec![wanted.fail("too many names are looked up now")])
+                vec![self.lookups.begin(frame, Wanted { request, name })]
             }
             Verdict::Answer(body) => vec![Action::ToClient(request.success(body))],
             Verdict::Refuse { missing, why } => refuse(&request, missing, &why),
@@ -187,9 +184,9 @@ impl Gate {
 }
 
 fn pass(seq: u64, command: &str, arguments: Value) -> Action {
-    Action::ToWorker(json!({
-        "seq": seq, "type": "request", "command": command, "arguments": arguments,
-    }))
+    let mut message = json!({"seq": seq, "type": "request", "command": command});
+    message["arguments"] = arguments;
+    Action::ToWorker(message)
 }
 
 fn refuse(request: &Request, missing: Option<Scope>, why: &str) -> Vec<Action> {

@@ -11,7 +11,9 @@ fn gate() -> Gate {
 }
 
 fn ask(seq: impl Into<Value>, command: &str, arguments: Value) -> Value {
-    json!({"seq": seq.into(), "type": "request", "command": command, "arguments": arguments})
+    let mut message = json!({"seq": seq.into(), "type": "request", "command": command});
+    message["arguments"] = arguments;
+    message
 }
 
 /// The only action.
@@ -244,7 +246,9 @@ fn ending_the_process_takes_its_own_permission() {
 }
 
 fn answer(to: &Value, command: &str, body: Value) -> Value {
-    json!({"seq": 1, "type": "response", "request_seq": to["seq"], "success": true, "command": command, "body": body})
+    let mut message = json!({"seq": 1, "type": "response", "request_seq": to["seq"], "success": true, "command": command});
+    message["body"] = body;
+    message
 }
 
 #[test]
