@@ -116,7 +116,7 @@ impl Debugger {
 
     /// `initialize` and `attach`.
     async fn attach(&mut self, arguments: Value) -> u64 {
-        let initialize = json!({"clientID": "vscode", "clientName": "Visual Studio Code", "supportsStartDebuggingRequest": true});
+        let initialize = json!({"adapterID": "debugpy", "clientID": "vscode", "clientName": "Visual Studio Code", "supportsStartDebuggingRequest": true});
         assert_eq!(self.ask("initialize", initialize).await["success"], true);
         self.send("attach", arguments).await
     }
