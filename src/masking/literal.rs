@@ -138,7 +138,8 @@ fn words(text: &str, start: usize, until: Until) -> usize {
             // The two characters that stand for the end of a line in the text of a string.
             '\\' if depth == 0 && matches!(next, Some('n' | 'r')) => return at,
             '\\' if next.is_some_and(is_quote) => return at,
-            '\'' | '"' if depth > 0 => {
+            // Within brackets, or behind an operator, one begins.
+            '\'' | '"' if depth > 0 || text[start..at].ends_with([' ', '+', '%']) => {
                 at = string(text, at).unwrap_or(at + 1);
                 continue;
             }
