@@ -105,6 +105,11 @@ fn relay(stream: &[u8], mut policing: Policing) -> usize {
             }
             Ok(Step::Captured { head, frame: whole }) => {
                 let message = parse(&rest[head..whole]).expect("it is JSON");
+                if policing.leaves(&message) {
+                    sent += whole;
+                    rest = &rest[whole..];
+                    continue;
+                }
                 for action in policing.on_worker(message) {
                     if let Action::ToClient(message) = action {
                         sent += frame(&message).len();

@@ -59,6 +59,11 @@ impl Policing {
         self.gate.is_none() && self.masked.is_none()
     }
 
+    /// Whether `message` of the worker's goes to the client as it is, so that it need not be written anew.
+    pub fn leaves(&self, message: &Value) -> bool {
+        self.masked.is_none() && self.gate.as_ref().is_none_or(|gate| gate.leaves(message))
+    }
+
     /// Messages of the client's to capture, where `otherwise` are captured for other reasons.
     pub fn captures_from_client(&self, otherwise: Captures) -> Captures {
         match (&self.gate, &self.masked) {

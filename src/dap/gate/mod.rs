@@ -138,6 +138,13 @@ impl Gate {
         }
     }
 
+    /// Whether [`Gate::on_worker`] would give `message` back as it is.
+    pub fn leaves(&self, message: &Value) -> bool {
+        let seq = message.get("request_seq").and_then(Value::as_u64);
+        message.get("type").and_then(Value::as_str) != Some("request")
+            && seq.is_none_or(|seq| seq < FIRST_OWN_SEQ && !self.breakpoints.contains_key(&seq))
+    }
+
     /// What becomes of a message of the worker's.
     pub fn on_worker(&mut self, mut message: Value) -> Vec<Action> {
         match message.get("type").and_then(Value::as_str) {

@@ -28,7 +28,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 }
             },
         };
-        if self.policing.sees_nothing() {
+        if self.policing.leaves(&message) {
             return self.for_client(message, Some(&body)).await;
         }
         for action in self.policing.on_worker(message) {
