@@ -91,7 +91,7 @@ pub struct Dap {
     pub max_frame: usize,
     /// `max_handshake_frame`, default 1 MiB: largest message until attach.
     pub max_handshake_frame: usize,
-    /// `allow_terminate`, default false: whether clients may kill the worker process.
+    /// `allow_terminate`, default false: whether everybody who may debug may end the worker process too.
     pub allow_terminate: bool,
 }
 

@@ -133,6 +133,24 @@ mod tests {
         assert_eq!(alone, json!({}));
     }
 
+    proptest::proptest! {
+        #[test]
+        fn wherever_it_is_it_is_taken_out(
+            path in proptest::collection::vec("[a-c]|rayRelay|rayRelayToken|connect|token|ticket", 0..9),
+            key in "rayRelay|rayRelayToken",
+            list in proptest::bool::ANY,
+        ) {
+            let mut value = json!({(&*key): {"token": "s3cret", "ticket": ["s3cret"]}});
+            for step in path.iter().rev() {
+                let inner = if list { json!([value]) } else { value };
+                value = json!({(&**step): inner});
+            }
+            let mut arguments = json!({"connect": value, "rayRelay": {"token": value}});
+            let _ = Presented::take(&mut arguments);
+            proptest::prop_assert!(!arguments.to_string().contains("s3cret"), "{}", arguments);
+        }
+    }
+
     #[test]
     fn an_unset_variable_is_no_token_and_two_credentials_are_one_too_many() {
         for nothing in [

@@ -163,7 +163,14 @@ impl<'a> Visit<'a> {
         self.only(within(&self.principal, Scope::View, &all))
     }
 
+    /// Recognised a moment ago, and then there may have been a wait.
+    fn still_welcome(&self) -> Result<(), Refusal> {
+        let over = self.principal.is_over();
+        over.map_or(Ok(()), |why| Err(Refusal::Forbidden(why.to_string())))
+    }
+
     fn authorised(&self, id: BreakpointId) -> Result<Authorized, Refusal> {
+        self.still_welcome()?;
         let list = self.within_reach();
         let unknown = || Refusal::unknown(&format!("has the id {id}"), &list);
         let known = list.find(id).or_else(|| list.find_ended(id));
@@ -270,6 +277,11 @@ impl<'a> Visit<'a> {
                 return refused(self.context, client, &opened.attach, &refusal).await;
             }
         };
+        if let Err(refusal) = self.still_welcome() {
+            permit.unused();
+            record.end(Outcome::Revoked).await;
+            return refused(self.context, client, &opened.attach, &refusal).await;
+        }
         let opening = worker::Opening {
             initialize: opened.initialize,
             attach: opened.attach,

@@ -55,9 +55,11 @@ impl Authenticator {
         })
     }
 
-    /// Knows the tokens of `table` and no others, and nobody without one.
+    /// Knows the tokens of `table`, each with its principal or answer, and no others; nobody is anonymous.
     #[cfg(test)]
-    pub(crate) fn fixed(table: impl IntoIterator<Item = (&'static str, Principal)>) -> Arc<Self> {
+    pub(crate) fn fixed(
+        table: impl IntoIterator<Item = (impl Into<String>, impl Into<super::fixed::Known>)>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             fixed: Some(super::fixed::Fixed::new(table)),
         })

@@ -12,8 +12,23 @@ use crate::registry::{Breakpoint, BreakpointId};
 
 /// Who has which.
 pub(crate) struct Fixed {
-    tokens: HashMap<&'static str, Principal>,
+    tokens: HashMap<String, Result<Principal, AuthError>>,
     tickets: Mutex<Vec<(Principal, BreakpointId)>>,
+}
+
+/// The answer to a token.
+pub(crate) struct Known(Result<Principal, AuthError>);
+
+impl From<Principal> for Known {
+    fn from(principal: Principal) -> Self {
+        Self(Ok(principal))
+    }
+}
+
+impl From<Result<Principal, AuthError>> for Known {
+    fn from(answer: Result<Principal, AuthError>) -> Self {
+        Self(answer)
+    }
 }
 
 /// `subject` with a token of the id `id`, who may do what any of `rules` says until `revoked` says otherwise.
@@ -34,16 +49,19 @@ pub(crate) fn somebody(
 
 #[allow(clippy::unwrap_used)]
 impl Fixed {
-    pub(super) fn new(table: impl IntoIterator<Item = (&'static str, Principal)>) -> Self {
+    pub(super) fn new(
+        table: impl IntoIterator<Item = (impl Into<String>, impl Into<Known>)>,
+    ) -> Self {
+        let tokens = table.into_iter();
         Self {
-            tokens: table.into_iter().collect(),
+            tokens: tokens.map(|(k, v)| (k.into(), v.into().0)).collect(),
             tickets: Mutex::default(),
         }
     }
 
     pub(super) fn token(&self, token: &Secret) -> Result<Principal, AuthError> {
         let known = self.tokens.get(token.expose());
-        known.cloned().ok_or(AuthError::Refused)
+        known.cloned().unwrap_or(Err(AuthError::Refused))
     }
 
     pub(super) fn issue_ticket(&self, principal: &Principal, breakpoint: &Breakpoint) -> Secret {

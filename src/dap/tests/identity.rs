@@ -506,6 +506,24 @@ async fn an_address_of_something_hidden_says_what_one_of_something_gone_says() {
 }
 
 #[tokio::test]
+async fn who_is_revoked_while_a_breakpoint_is_waited_for_does_not_reach_it() {
+    let relay = relay(Audit::off(), by_name);
+    let mut worker = Worker::listen().await;
+    worker.breakpoint.names.job_id = Some("01000000".to_owned());
+    let mut debugger = Debugger::connect(&relay.context).await;
+    let seq = debugger
+        .attach(dialled(worker.breakpoint.id, "token-of-ann"))
+        .await;
+    // Answered while it waits, so it is recognised by now.
+    debugger.ask("threads", Value::Null).await;
+    revoke(&relay.revoked, "ann");
+    relay.context.registry.insert(worker.breakpoint.clone());
+    let answer = debugger.until(|m| m["request_seq"] == seq).await;
+    assert_eq!(sentence(&answer), "your token was revoked");
+    worker.heard_nothing();
+}
+
+#[tokio::test]
 async fn a_breakpoint_that_is_not_known_yet_is_waited_for_while_its_client_stays() {
     let relay = relay(Audit::off(), by_name);
     let context = &relay.context;
