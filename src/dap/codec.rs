@@ -107,6 +107,33 @@ pub fn parse(body: &[u8]) -> Result<Value, FrameError> {
     }
 }
 
+/// `body` with a replacement character for each escaped half of a surrogate pair that stands alone, which Python
+/// writes and JSON parsers refuse.
+pub fn without_lone_surrogates(body: &[u8]) -> Vec<u8> {
+    let escaped = |at: usize| {
+        let digits = body.get(at..at + 6)?.strip_prefix(b"\\u")?;
+        u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+    };
+    let mut out = Vec::with_capacity(body.len());
+    let mut at = 0;
+    while at < body.len() {
+        let length = match (body[at], escaped(at), escaped(at + 6)) {
+            (b'\\', Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => 12,
+            (b'\\', Some(0xd800..=0xdfff), _) => {
+                out.extend_from_slice(b"\\ufffd");
+                at += 6;
+                continue;
+            }
+            (b'\\', ..) => 2,
+            _ => 1,
+        };
+        let end = body.len().min(at + length);
+        out.extend_from_slice(&body[at..end]);
+        at = end;
+    }
+    out
+}
+
 /// Cuts a stream of bytes into bodies.
 #[derive(Debug)]
 pub struct Frames {
@@ -194,6 +221,16 @@ mod tests {
             header(&[b'x'; MAX_HEADER], 10),
             Err(FrameError::HeaderTooLong)
         );
+    }
+
+    #[test]
+    fn halves_of_surrogate_pairs_are_replaced_and_nothing_else() {
+        let whole = br#"{"a": "\ud83d\ude00 \\ud83d \u00e4"}"#;
+        assert_eq!(without_lone_surrogates(whole), whole);
+        let lone = br#"{"a": "\udc80\ud83d\ud83d\ude00"}"#;
+        assert!(parse(lone).is_err());
+        let mended = parse(&without_lone_surrogates(lone)).expect("it is JSON now");
+        assert_eq!(mended["a"], "\u{fffd}\u{fffd}\u{1f600}");
     }
 
     proptest! {

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::gate::{self, Gate, attach};
 use super::peek::MessageType;
-use super::rewrite;
+use super::{commands, rewrite};
 use crate::masking::{self, MaskedSession, Masking};
 use crate::policy::{Rights, Scope};
 
@@ -54,20 +54,25 @@ impl Policing {
         }
     }
 
-    /// The session may look and no more.
-    pub fn is_gated(&self) -> bool {
-        self.gate.is_some()
+    /// There are no rules: the messages need not be looked at.
+    pub fn sees_nothing(&self) -> bool {
+        self.gate.is_none() && self.masked.is_none()
     }
 
-    /// Messages of the client's to capture.
-    pub fn captures_from_client(&self) -> Captures {
+    /// Whether `message` of the worker's goes to the client as it is, so that it need not be written anew.
+    pub fn leaves(&self, message: &Value) -> bool {
+        self.masked.is_none() && self.gate.as_ref().is_none_or(|gate| gate.leaves(message))
+    }
+
+    /// Messages of the client's to capture, where `otherwise` are captured for other reasons.
+    pub fn captures_from_client(&self, otherwise: Captures) -> Captures {
         match (&self.gate, &self.masked) {
             (Some(_), _) => |_, _| true,
             (None, Some(_)) => |kind, name| {
-                rewrite::captures_from_client(kind, name)
+                commands::captures_for_record(kind, name)
                     || masking::captures_from_client(kind, name)
             },
-            (None, None) => rewrite::captures_from_client,
+            (None, None) => otherwise,
         }
     }
 
@@ -124,11 +129,5 @@ impl Policing {
             Some(gate) => gate.on_worker(message),
             None => vec![Action::ToClient(message)],
         }
-    }
-
-    /// What becomes of a captured message of the worker's that is no JSON to this parser: Python's is more lenient.
-    /// `None`: it must not pass, because nobody can tell what is in it.
-    pub fn unparsed(&self, body: Vec<u8>) -> Option<Vec<u8>> {
-        self.masked.is_none().then_some(body)
     }
 }

@@ -4,6 +4,7 @@
 
 mod identity;
 mod limits;
+mod policing;
 mod recorded;
 mod recording;
 

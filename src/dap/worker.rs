@@ -26,6 +26,7 @@ use super::conversation::Conversation;
 use super::limits::{Due, Limits};
 use super::message::{event, notice};
 use super::peek::Depth;
+use super::policing::Policing;
 use super::record::Record;
 use super::refusal::refuse;
 use super::rewrite;
@@ -70,7 +71,8 @@ where
     let breakpoint = permit.breakpoint().clone();
     session.set_breakpoint(breakpoint.clone());
     session.set_state(SessionProtocol::Dap, "connecting");
-    let worker = match opening::open(context, &permit, &opening).await {
+    let policing = Policing::new(permit.rights(), context.masking.as_ref());
+    let worker = match opening::open(context, &permit, &opening, &policing).await {
         Ok(worker) => worker,
         Err(why) => {
             debug!(%why, breakpoint = %breakpoint.id, "worker not reached");
@@ -90,19 +92,21 @@ where
     let (worker, from_worker) = worker.into_parts();
     let up = Rules {
         depth: Depth::Whole,
-        captures: match (&recorder, context.audit.wants_commands()) {
-            (Some(_), _) => recorded::captures_everything,
-            (None, true) => commands::captures_for_record,
-            (None, false) => rewrite::captures_from_client,
+        captures: match &recorder {
+            Some(_) => recorded::captures_everything,
+            None => policing.captures_from_client(match context.audit.wants_commands() {
+                true => commands::captures_for_record,
+                false => rewrite::captures_from_client,
+            }),
         },
         max_captured: dap.max_frame,
         max_passed: dap.max_frame,
     };
     let down = Rules {
         depth: Depth::Deciding,
-        captures: match recorder {
+        captures: match &recorder {
             Some(_) => recorded::captures_everything,
-            None => rewrite::captures_from_worker,
+            None => policing.captures_from_worker(),
         },
         max_captured: dap.max_frame,
         // Passed on as it comes, without being held, so its size is the client's affair.
@@ -119,6 +123,7 @@ where
         permit,
         splice,
         limits,
+        policing,
         over: false,
         leaving: false,
         client_closed: false,
@@ -140,6 +145,7 @@ struct Relaying<'a, S> {
     permit: Permit,
     splice: Splice<S, TcpStream>,
     limits: Limits,
+    policing: Policing,
     /// The relay has ended the session: nothing that the client says counts any more.
     over: bool,
     /// The client has asked to leave: what ends now ends by its wish.

@@ -103,6 +103,7 @@ pub(crate) fn config() -> Config {
             metrics_open: false,
         },
         advertise: config::Advertise::Single,
+        masking: config::Masking::default(),
         log: config::Log {
             filter: "info".to_owned(),
             format: config::LogFormat::Text,

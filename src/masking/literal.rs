@@ -7,16 +7,25 @@ pub(super) fn is_quote(c: char) -> bool {
     matches!(c, '\'' | '"')
 }
 
-/// The end of the value that begins at `start` of `text`: a string, something in brackets, or a word.
-pub(super) fn end(text: &str, start: usize) -> usize {
-    if let Some(end) = strings(text, start) {
-        return end;
-    }
-    let bytes = text.as_bytes();
-    if matches!(bytes.get(start), Some(b'(' | b'[' | b'{' | b'<')) {
-        return bracketed(text, start);
-    }
-    word(text, start)
+/// How far a value without quotes goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Until {
+    /// To a comma: `Authorization: Basic QTpC=`.
+    Comma,
+    /// Also no further than to the next name: `token=abc user=ada`.
+    NextName,
+}
+
+/// The end of the value that begins at `start` of `text`: a string, something in brackets, or words; and of what is
+/// put together with it.
+pub(super) fn end(text: &str, start: usize, until: Until) -> usize {
+    let bracket = matches!(text.as_bytes().get(start), Some(b'(' | b'[' | b'{' | b'<'));
+    let first = match strings(text, start) {
+        Some(end) => end,
+        None if bracket => bracketed(text, start),
+        None => start,
+    };
+    words(text, first, until)
 }
 
 /// One string after the other, as Python breaks long ones up.
@@ -78,7 +87,7 @@ fn string(text: &str, start: usize) -> Option<usize> {
 }
 
 /// To the bracket that closes the one at `start`.
-fn bracketed(text: &str, start: usize) -> usize {
+pub(super) fn bracketed(text: &str, start: usize) -> usize {
     let bytes = text.as_bytes();
     let angled = bytes[start] == b'<';
     let mut depth = 0usize;
@@ -105,7 +114,7 @@ fn bracketed(text: &str, start: usize) -> usize {
 }
 
 /// To the end of the line, a comma and a space, the end of what it stands in, or the next `name=`.
-fn word(text: &str, start: usize) -> usize {
+fn words(text: &str, start: usize, until: Until) -> usize {
     let mut depth = 0usize;
     let mut at = start;
     while let Some(c) = text[at..].chars().next() {
@@ -120,7 +129,7 @@ fn word(text: &str, start: usize) -> usize {
                 return at;
             }
             ' ' | '\t' if depth == 0 => {
-                if names_next(rest) {
+                if until == Until::NextName && names_next(rest) {
                     return at;
                 }
                 at = text.len() - rest.trim_start_matches([' ', '\t']).len();
@@ -129,7 +138,8 @@ fn word(text: &str, start: usize) -> usize {
             // The two characters that stand for the end of a line in the text of a string.
             '\\' if depth == 0 && matches!(next, Some('n' | 'r')) => return at,
             '\\' if next.is_some_and(is_quote) => return at,
-            '\'' | '"' if depth > 0 => {
+            // Within brackets, or behind an operator, one begins.
+            '\'' | '"' if depth > 0 || text[start..at].ends_with([' ', '+', '%']) => {
                 at = string(text, at).unwrap_or(at + 1);
                 continue;
             }
@@ -153,5 +163,8 @@ fn names_next(text: &str) -> bool {
     let text = text.trim_start_matches([' ', '\t']);
     let name =
         text.trim_start_matches(|c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.'));
-    name.len() < text.len() && name.starts_with(['=', ':'])
+    // What base64 is filled up with is no sign of a name.
+    let value = name.strip_prefix(['=', ':']);
+    name.len() < text.len()
+        && value.is_some_and(|v| v.starts_with(|c: char| !c.is_whitespace() && c != '='))
 }

@@ -135,7 +135,9 @@ impl Masking {
                 hide(reference);
                 variable.insert("variablesReference".into(), 0.into());
             }
-            variable.insert(key.into(), MASKED.into());
+            if let Some(value) = variable.get_mut(key) {
+                *value = MASKED.into();
+            }
             for further in ["namedVariables", "indexedVariables"] {
                 variable.shift_remove(further);
             }

@@ -45,12 +45,9 @@ pub struct Masking {
 
 impl Masking {
     /// By `config`; `None` where masking is off.
-    ///
-    /// # Errors
-    /// [`BadPattern`] for a pattern of `values`; [`config::resolve`] has found those before.
-    pub fn new(config: &config::Masking) -> Result<Option<Self>, BadPattern> {
+    pub fn new(config: &config::Masking) -> Option<Self> {
         if !config.enabled {
-            return Ok(None);
+            return None;
         }
         let (names, types, values) = match config.defaults {
             true => (names::NAMES, names::TYPES, values::DEFAULTS),
@@ -60,12 +57,12 @@ impl Masking {
             let defaults = defaults.iter().map(|p| (*p).to_owned());
             Names::new(defaults.chain(given.iter().cloned()))
         };
-        Ok(Some(Self {
+        Some(Self {
             names: all(names, &config.names),
             types: all(types, &config.types),
-            values: Values::new(values, config.email, &config.values)?,
+            values: Values::new(values, config.email, &config.values),
             max_value: config.max_value,
-        }))
+        })
     }
 
     /// `text` without what the rules hide in it.

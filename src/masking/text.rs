@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::MASKED;
-use super::literal;
+use super::literal::{self, Until};
 use super::names::Names;
 
 /// What is to be hidden in `text` by names of variables and types.
@@ -17,18 +17,17 @@ pub(super) fn spans(text: &str, names: &Names, types: &Names) -> Vec<Range<usize
     while let Some(name) = next_identifier(text, at) {
         at = name.end;
         let word = &text[name.clone()];
-        let value = match value_after(text, &name) {
-            Some(value) if names.matches(word) => value,
-            _ if text[at..].starts_with('(') && types.matches(word) => at,
+        let span = match value_after(text, &name) {
+            Some((value, until)) if names.matches(word) => value..literal::end(text, value, until),
+            _ if text[at..].starts_with('(') && types.matches(word) => {
+                // The brackets stay, so that what is left is still read as a type.
+                let end = literal::bracketed(text, at);
+                let closed = end > at + 1 && text[..end].ends_with(')');
+                at + 1..end - usize::from(closed)
+            }
             _ => continue,
         };
-        let end = literal::end(text, value);
-        // The brackets of a type stay, so that what is left is still read as one.
-        let span = match value == at && end > at + 1 && text[..end].ends_with(')') {
-            true => value + 1..end - 1,
-            false => value..end,
-        };
-        at = end.max(at);
+        at = span.end.max(at);
         if !span.is_empty() {
             hidden.push(span);
         }
@@ -86,8 +85,8 @@ fn next_identifier(text: &str, at: usize) -> Option<Range<usize>> {
     Some(start..end)
 }
 
-/// Where the value begins that `name` is the name of, if it is one.
-fn value_after(text: &str, name: &Range<usize>) -> Option<usize> {
+/// Where the value begins that `name` is the name of, if it is one, and how far it may go.
+fn value_after(text: &str, name: &Range<usize>) -> Option<(usize, Until)> {
     let before = &text[..name.start];
     let mut rest = &text[name.end..];
     let quote = before.chars().next_back().filter(|c| literal::is_quote(*c));
@@ -103,7 +102,7 @@ fn value_after(text: &str, name: &Range<usize>) -> Option<usize> {
         rest = closed.trim_start();
         rest = rest.strip_prefix(']').map_or(rest, str::trim_start);
         if let Some(value) = rest.strip_prefix([':', ',']) {
-            return Some(text.len() - value.trim_start().len());
+            return Some((text.len() - value.trim_start().len(), Until::Comma));
         }
     }
     rest = rest.trim_start_matches([' ', '\t']);
@@ -112,8 +111,10 @@ fn value_after(text: &str, name: &Range<usize>) -> Option<usize> {
             return None;
         }
         let value = value.strip_prefix('=').unwrap_or(value);
-        return Some(text.len() - value.trim_start_matches([' ', '\t']).len());
+        let at = text.len() - value.trim_start_matches([' ', '\t']).len();
+        return Some((at, Until::Comma));
     }
     let value = rest.strip_prefix('=')?;
-    Some(text.len() - value.trim_start_matches(['=', '>', ' ', '\t']).len())
+    let at = text.len() - value.trim_start_matches(['=', '>', ' ', '\t']).len();
+    Some((at, Until::NextName))
 }

@@ -7,6 +7,9 @@ use regex::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
 /// Most memory of a compiled pattern.
 const MAX_COMPILED: usize = 1 << 20;
 
+/// In the place of a pattern that cannot be used.
+const EVERYTHING: &str = "(?s).+";
+
 /// The built-in rules: a pattern, of which group 1 is hidden where there is one, and what else has to hold. Dots are
 /// part of tokens because debugpy shortens long texts inside containers to `beginning...end`.
 pub(super) const DEFAULTS: &[Rule] = &[
@@ -41,11 +44,14 @@ const EMAIL: Rule = Rule::of(
     r"\b[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})*\.[A-Za-z]{2,24}\b",
 );
 
+/// What else has to hold of what a pattern fits.
+type Holds = fn(&str) -> bool;
+
 /// One rule.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rule {
     pattern: &'static str,
-    holds: fn(&str) -> bool,
+    holds: Holds,
 }
 
 impl Rule {
@@ -71,40 +77,41 @@ pub enum BadPattern {
 /// All rules of this kind.
 #[derive(Debug)]
 pub(super) struct Values {
-    /// Which of `rules` has a match at all.
-    any: RegexSet,
-    rules: Vec<(Regex, fn(&str) -> bool)>,
+    /// Which of `rules` has a match at all; `None`: to be found out one by one.
+    any: Option<RegexSet>,
+    rules: Vec<(Regex, Holds)>,
 }
 
 impl Values {
-    pub(super) fn new(
-        defaults: &[Rule],
-        email: bool,
-        patterns: &[String],
-    ) -> Result<Self, BadPattern> {
+    /// A pattern that cannot be used hides everything: the configuration was to be checked before.
+    pub(super) fn new(defaults: &[Rule], email: bool, patterns: &[String]) -> Self {
         let builtin = defaults.iter().copied().chain(email.then_some(EMAIL));
+        let given = patterns.iter().map(|pattern| {
+            let usable = compile(pattern).is_ok();
+            (if usable { pattern } else { EVERYTHING }, always as Holds)
+        });
         let given: Vec<_> = builtin
             .map(|rule| (rule.pattern, rule.holds))
-            .chain(
-                patterns
-                    .iter()
-                    .map(|p| (p.as_str(), always as fn(&str) -> bool)),
-            )
+            .chain(given)
             .collect();
-        let rules: Result<Vec<_>, _> = given
-            .iter()
-            .map(|(pattern, holds)| Ok((compile(pattern)?, *holds)))
-            .collect();
-        let any = RegexSetBuilder::new(given.iter().map(|(pattern, _)| pattern))
-            .size_limit(MAX_COMPILED * given.len().max(1))
-            .build()
-            .map_err(|error| BadPattern::Unusable(error.to_string()))?;
-        Ok(Self { any, rules: rules? })
+        Self {
+            any: RegexSetBuilder::new(given.iter().map(|(pattern, _)| pattern))
+                .size_limit(MAX_COMPILED * given.len().max(1))
+                .build()
+                .ok(),
+            rules: given
+                .iter()
+                .filter_map(|(pattern, holds)| Some((compile(pattern).ok()?, *holds)))
+                .collect(),
+        }
     }
 
     /// Adds what is to be hidden in `text`.
     pub(super) fn spans(&self, text: &str, hidden: &mut Vec<Range<usize>>) {
-        for rule in self.any.matches(text) {
+        let all = || (0..self.rules.len()).collect();
+        let some = |any: &RegexSet| any.matches(text).into_iter().collect();
+        let rules: Vec<usize> = self.any.as_ref().map_or_else(all, some);
+        for rule in rules {
             let (pattern, holds) = &self.rules[rule];
             let mut at = 0;
             while let Some(found) = pattern.captures_at(text, at) {
@@ -171,5 +178,5 @@ fn is_card(text: &str) -> bool {
             _ => digit * 2 / 10 + digit * 2 % 10,
         })
         .sum();
-    issued && sum % 10 == 0
+    issued && sum.is_multiple_of(10)
 }

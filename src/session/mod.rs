@@ -12,6 +12,7 @@ use crate::audit::Audit;
 use crate::config::Config;
 use crate::http::{HttpContext, advertise};
 use crate::identity::Authenticator;
+use crate::masking::Masking;
 use crate::recording::Recording;
 use crate::registry::Registry;
 use crate::shutdown::Shutdown;
@@ -27,6 +28,8 @@ pub struct Context {
     pub audit: Arc<Audit>,
     /// Makes recordings of sessions.
     pub recording: Arc<Recording>,
+    /// What is hidden of values; `None`: nothing.
+    pub masking: Option<Arc<Masking>>,
     /// Breakpoints.
     pub registry: Registry,
     /// Live sessions.
@@ -67,6 +70,7 @@ impl Context {
         );
         let recording = Recording::new(config.recording.clone(), metrics.clone());
         Self {
+            masking: Masking::new(&config.masking).map(Arc::new),
             config,
             auth,
             audit,

@@ -66,21 +66,17 @@ impl Lookups {
         }
     }
 
-    /// Starts one in `frame`; gives `wanted` back where there are too many.
-    pub(super) fn begin(&mut self, frame: u64, wanted: Wanted) -> Result<Vec<Action>, Wanted> {
+    /// Starts one in `frame`.
+    pub(super) fn begin(&mut self, frame: u64, wanted: Wanted) -> Action {
         if self.under_way.len() >= MAX_LOOKUPS {
-            return Err(wanted);
+            return wanted.fail("too many names are being looked up; try again");
         }
         let lookup = Lookup {
             wanted,
             lists: None,
             left: MAX_LISTS,
         };
-        Ok(vec![self.ask(
-            "scopes",
-            json!({ "frameId": frame }),
-            lookup,
-        )])
+        self.ask("scopes", json!({ "frameId": frame }), lookup)
     }
 
     /// `None` where `seq` is no request of the relay's own.

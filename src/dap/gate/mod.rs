@@ -131,14 +131,18 @@ impl Gate {
                 actions
             }
             Verdict::Show { frame, name } => {
-                let wanted = Wanted { request, name };
-                self.lookups
-                    .begin(frame, wanted)
-                    .unwrap_or_else(|wanted| vec![wanted.fail("too many names are looked up now")])
+                vec![self.lookups.begin(frame, Wanted { request, name })]
             }
             Verdict::Answer(body) => vec![Action::ToClient(request.success(body))],
             Verdict::Refuse { missing, why } => refuse(&request, missing, &why),
         }
+    }
+
+    /// Whether [`Gate::on_worker`] would give `message` back as it is.
+    pub fn leaves(&self, message: &Value) -> bool {
+        let seq = message.get("request_seq").and_then(Value::as_u64);
+        message.get("type").and_then(Value::as_str) != Some("request")
+            && seq.is_none_or(|seq| seq < FIRST_OWN_SEQ && !self.breakpoints.contains_key(&seq))
     }
 
     /// What becomes of a message of the worker's.
@@ -187,9 +191,9 @@ impl Gate {
 }
 
 fn pass(seq: u64, command: &str, arguments: Value) -> Action {
-    Action::ToWorker(json!({
-        "seq": seq, "type": "request", "command": command, "arguments": arguments,
-    }))
+    let mut message = json!({"seq": seq, "type": "request", "command": command});
+    message["arguments"] = arguments;
+    Action::ToWorker(message)
 }
 
 fn refuse(request: &Request, missing: Option<Scope>, why: &str) -> Vec<Action> {

@@ -58,7 +58,6 @@ const FRAME_FORMAT: Shape = Object(&[
     ("parameters", Flag),
     ("parameterTypes", Flag),
     ("parameterNames", Flag),
-    ("parameterValues", Flag),
     ("line", Flag),
     ("module", Flag),
     ("includeAll", Flag),

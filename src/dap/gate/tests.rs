@@ -1,1 +1,380 @@
-//! Tests.
+//! The gate alone; that its list is right is seen on a real debugpy (`tests/it/view.rs`).
+
+#![allow(clippy::unwrap_used)]
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn gate() -> Gate {
+    Gate::new(Scopes::NONE.with(Scope::View))
+}
+
+fn ask(seq: impl Into<Value>, command: &str, arguments: Value) -> Value {
+    let mut message = json!({"seq": seq.into(), "type": "request", "command": command});
+    message["arguments"] = arguments;
+    message
+}
+
+/// The only action.
+fn one(actions: Vec<Action>) -> Action {
+    let [action] = <[_; 1]>::try_from(actions).unwrap();
+    action
+}
+
+fn to_worker(actions: Vec<Action>) -> Value {
+    match one(actions) {
+        Action::ToWorker(message) => message,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn to_client(actions: Vec<Action>) -> Value {
+    match one(actions) {
+        Action::ToClient(message) => message,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn refused(actions: Vec<Action>) -> (Option<Scope>, Value) {
+    match one(actions) {
+        Action::Refuse {
+            missing, answer, ..
+        } => (missing, answer),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_passes_is_written_anew_from_known_keys() {
+    // Python takes the last of two equal keys, and so does this parser: what was judged is what is sent.
+    let twice = r#"{"seq":3,"type":"request","command":"threads","command":"stackTrace",
+        "arguments":{"threadId":1,"threadId":2,"format":{"hex":true,"x":1},"extra":"evaluate"},"command2":"x"}"#;
+    let passed = to_worker(gate().on_client(serde_json::from_str(twice).unwrap()));
+    assert_eq!(
+        passed,
+        ask(
+            3,
+            "stackTrace",
+            json!({"threadId": 2, "format": {"hex": true}})
+        )
+    );
+}
+
+#[test]
+fn a_request_that_is_not_one_reaches_nobody() {
+    for (seq, why) in [
+        (json!(FIRST_OWN_SEQ), "the relay's own range"),
+        (json!(0x7fff_5678), "the range of a post-mortem filter"),
+        (json!(-1), "negative"),
+        (json!(1.5), "no whole number"),
+        (json!(1e300), "huge"),
+    ] {
+        let (missing, _) = refused(gate().on_client(ask(seq, "threads", Value::Null)));
+        assert_eq!(missing, None, "{why}");
+    }
+    for message in [
+        json!({"seq": 1, "type": "request", "command": 7}),
+        json!({"seq": "1", "type": "request", "command": "threads"}),
+        json!({"type": "request", "command": "threads"}),
+    ] {
+        assert!(
+            matches!(&gate().on_client(message)[..], [Action::ToClient(notice)] if notice["type"] == "event")
+        );
+    }
+    for message in [
+        json!({"seq": 1, "type": "event", "event": "evaluate"}),
+        json!({"seq": 1, "command": "evaluate"}),
+        json!({"seq": 1, "type": "Request", "command": "evaluate"}),
+        json!({"seq": 1, "type": ["request"], "command": "evaluate"}),
+    ] {
+        assert_eq!(gate().on_client(message), []);
+    }
+}
+
+#[test]
+fn arguments_of_another_shape_are_refused() {
+    for (command, arguments) in [
+        ("stackTrace", json!({"threadId": "*"})),
+        ("variables", json!({"variablesReference": 1u64 << 60})),
+        (
+            "variables",
+            json!({"variablesReference": 1, "filter": "other"}),
+        ),
+        ("scopes", json!({"frameId": {"a": 1}})),
+        (
+            "setBreakpoints",
+            json!({"source": {"path": 1}, "breakpoints": []}),
+        ),
+        (
+            "setBreakpoints",
+            json!({"source": {"path": "a"}, "breakpoints": {}}),
+        ),
+        (
+            "setBreakpoints",
+            json!({"source": {"path": "a"}, "breakpoints": [{"line": "1"}]}),
+        ),
+        ("setExceptionBreakpoints", json!({"filters": "raised"})),
+        ("evaluate", json!({"expression": ["x"], "frameId": 1})),
+    ] {
+        let (missing, answer) = refused(gate().on_client(ask(1, command, arguments)));
+        assert_eq!(missing, None, "{command}");
+        assert!(
+            answer["message"].as_str().unwrap().contains("kind"),
+            "{answer}"
+        );
+    }
+}
+
+#[test]
+fn an_answer_goes_to_the_worker_only_where_it_asked() {
+    let mut gate = gate();
+    let answer = |asked: u64| {
+        json!({"seq": 9, "type": "response", "request_seq": asked, "success": true,
+        "command": "startDebugging", "body": {"x": 1}, "arguments": {"expression": "x"}})
+    };
+    assert_eq!(gate.on_client(answer(4)), []);
+    gate.on_worker(json!({"seq": 4, "type": "request", "command": "startDebugging"}));
+    assert_eq!(
+        to_worker(gate.on_client(answer(4))),
+        json!({"seq": 0, "type": "response", "request_seq": 4, "command": "startDebugging", "success": true, "body": {}})
+    );
+    assert_eq!(gate.on_client(answer(4)), [], "once");
+    gate.on_worker(json!({"seq": 5, "type": "request", "command": "startDebugging"}));
+    let mut other = answer(5);
+    other["command"] = "evaluate".into();
+    assert_eq!(gate.on_client(other), []);
+}
+
+#[test]
+fn breakpoints_that_run_something_are_left_out_and_answered_in_their_place() {
+    let mut gate = gate();
+    let asked = ask(
+        2,
+        "setBreakpoints",
+        json!({"source": {"path": "/a.py"}, "lines": [1, 2, 3], "breakpoints": [
+        {"line": 1, "condition": "x()"}, {"line": 2, "column": 1, "condition": "", "other": 1}, {"line": 3, "logMessage": "{x}"}]}),
+    );
+    assert_eq!(
+        to_worker(gate.on_client(asked))["arguments"],
+        json!({"source": {"path": "/a.py"}, "breakpoints": [{"line": 2, "column": 1}]})
+    );
+    let answer = json!({"seq": 5, "type": "response", "request_seq": 2, "success": true, "command": "setBreakpoints",
+        "body": {"breakpoints": [{"verified": true, "line": 2}]}});
+    let answer = to_client(gate.on_worker(answer));
+    let all = answer["body"]["breakpoints"].as_array().unwrap();
+    let verified: Vec<_> = all.iter().map(|one| one["verified"] == true).collect();
+    assert_eq!(verified, [false, true, false]);
+    assert!(all[0]["message"].as_str().unwrap().contains("`debug`"));
+}
+
+#[test]
+fn exceptions_are_chosen_by_filter_and_by_nothing_that_is_evaluated() {
+    let filters = json!({"filters": ["raised", "__import__('os')"], "filterOptions": [{"filterId": "uncaught"}]});
+    assert_eq!(
+        to_worker(gate().on_client(ask(1, "setExceptionBreakpoints", filters)))["arguments"],
+        json!({"filters": ["raised", "uncaught"]})
+    );
+    for arguments in [
+        json!({"filters": [], "filterOptions": [{"filterId": "raised", "condition": "x()"}]}),
+        json!({"filters": [], "exceptionOptions": [{"path": [{"names": ["x()"]}], "breakMode": "always"}]}),
+    ] {
+        let (missing, _) = refused(gate().on_client(ask(1, "setExceptionBreakpoints", arguments)));
+        assert_eq!(missing, Some(Scope::Debug));
+    }
+}
+
+#[test]
+fn completions_reach_the_worker_as_a_bare_name_in_its_place() {
+    let complete = |text: &str, column: u64| {
+        one(gate().on_client(ask(
+            1,
+            "completions",
+            json!({"frameId": 3, "text": text, "column": column}),
+        )))
+    };
+    for (text, column, kept) in [
+        ("tot", 4, "tot"),
+        ("f(x.y, tot", 11, "       tot"),
+        ("total + x", 4, "tot"),
+        ("größ", 5, "größ"),
+    ] {
+        match complete(text, column) {
+            Action::ToWorker(message) => {
+                assert_eq!(
+                    message["arguments"],
+                    json!({"frameId": 3, "text": kept, "column": kept.chars().count() + 1, "line": 1})
+                );
+            }
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+    for (text, column) in [
+        ("x.y", 4),
+        ("f().", 5),
+        ("", 1),
+        ("a\nb", 4),
+        ("1", 2),
+        ("x.y", 900),
+    ] {
+        assert!(
+            matches!(complete(text, column), Action::ToClient(_)),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn ending_the_process_takes_its_own_permission() {
+    let (missing, _) = refused(gate().on_client(ask(1, "terminate", Value::Null)));
+    assert_eq!(missing, Some(Scope::Terminate));
+    let goodbye = json!({"terminateDebuggee": true, "restart": true, "suspendDebuggee": true});
+    let actions = gate().on_client(ask(2, "disconnect", goodbye.clone()));
+    assert_eq!(
+        actions[0],
+        Action::ToWorker(ask(2, "disconnect", json!({"terminateDebuggee": false})))
+    );
+    let mut may = Gate::new(Scopes::NONE.with(Scope::View).with(Scope::Terminate));
+    assert_eq!(
+        to_worker(may.on_client(ask(3, "disconnect", goodbye)))["arguments"],
+        json!({"terminateDebuggee": true})
+    );
+    assert_eq!(
+        to_worker(may.on_client(ask(4, "terminate", json!({"restart": true}))))["arguments"],
+        json!({})
+    );
+}
+
+fn answer(to: &Value, command: &str, body: Value) -> Value {
+    let mut message = json!({"seq": 1, "type": "response", "request_seq": to["seq"], "success": true, "command": command});
+    message["body"] = body;
+    message
+}
+
+#[test]
+fn a_name_is_looked_up_in_scopes_and_groups_and_never_sent() {
+    let mut gate = gate();
+    let asked = ask(
+        7,
+        "evaluate",
+        json!({"expression": " _x ", "frameId": 3, "context": "hover"}),
+    );
+    let scopes = to_worker(gate.on_client(asked));
+    assert_eq!(
+        (&scopes["command"], &scopes["arguments"]),
+        (&json!("scopes"), &json!({"frameId": 3}))
+    );
+    let found = answer(
+        &scopes,
+        "scopes",
+        json!({"scopes": [{"variablesReference": 10}, {"variablesReference": 20}]}),
+    );
+    let locals = to_worker(gate.on_worker(found));
+    assert_eq!(locals["arguments"], json!({"variablesReference": 10}));
+    let found = answer(
+        &locals,
+        "variables",
+        json!({"variables": [
+        {"name": "protected variables", "variablesReference": 11}, {"name": "x", "value": "1", "variablesReference": 12}]}),
+    );
+    let group = to_worker(gate.on_worker(found));
+    assert_eq!(group["arguments"], json!({"variablesReference": 11}));
+    let found = answer(
+        &group,
+        "variables",
+        json!({"variables": [
+        {"name": "_x", "value": "[1]", "type": "list", "variablesReference": 13, "evaluateName": "_x"}]}),
+    );
+    let shown = to_client(gate.on_worker(found));
+    assert_eq!(
+        (&shown["request_seq"], &shown["command"]),
+        (&json!(7), &json!("evaluate"))
+    );
+    assert_eq!(
+        shown["body"],
+        json!({"result": "[1]", "type": "list", "variablesReference": 13})
+    );
+    assert_eq!(
+        gate.on_worker(answer(&group, "variables", json!({}))),
+        [],
+        "an answer that nobody waits for"
+    );
+}
+
+#[test]
+fn a_name_that_is_nowhere_is_not_found_after_a_bounded_search() {
+    let mut gate = gate();
+    let mut next =
+        to_worker(gate.on_client(ask(7, "evaluate", json!({"expression": "x", "frameId": 3}))));
+    let mut lists = 0;
+    loop {
+        let body = json!({"scopes": [{"variablesReference": 1}],
+            "variables": [{"name": "special variables", "variablesReference": 1}, {"name": "class variables", "variablesReference": 1}]});
+        match one(gate.on_worker(answer(&next, "variables", body))) {
+            Action::ToWorker(message) => next = message,
+            Action::ToClient(message) => {
+                assert_eq!(message["success"], false);
+                break;
+            }
+            other => panic!("{other:?}"),
+        }
+        lists += 1;
+    }
+    assert_eq!(lists, 10);
+}
+
+#[test]
+fn what_waits_is_bounded() {
+    let mut gate = gate();
+    for seq in 0..300u64 {
+        gate.on_client(ask(
+            seq,
+            "evaluate",
+            json!({"expression": "x", "frameId": 3}),
+        ));
+        gate.on_client(ask(seq, "setBreakpoints", json!({"source": {"path": "a"}})));
+        gate.on_worker(json!({"seq": seq, "type": "request", "command": "startDebugging"}));
+    }
+    assert_eq!(
+        (gate.breakpoints.len(), gate.reverse.len()),
+        (MAX_PENDING, MAX_PENDING)
+    );
+    let full = to_client(gate.on_client(ask(
+        900,
+        "evaluate",
+        json!({"expression": "x", "frameId": 3}),
+    )));
+    assert_eq!(full["success"], false);
+}
+
+#[test]
+fn attach_arguments_that_run_code_stay_here() {
+    let given = json!({"name": "n", "type": "ray", "connect": {"port": 1}, "justMyCode": true, "rules": [], "subProcessId": 4,
+        "debugOptions": ["RedirectOutput", "Django", 7], "guiEventLoop": "a.b", "autoReload": {"enable": true}, "processId": 1,
+        "debugpyArgs": ["x"], "listen": {"port": 1}, "program": "/x", "onTerminate": "KeyboardInterrupt", "options": "DJANGO_DEBUG=True", "unknown": 1});
+    assert_eq!(
+        attach::harmless(given),
+        json!({"name": "n", "type": "ray", "connect": {"port": 1}, "justMyCode": true, "rules": [], "subProcessId": 4,
+            "debugOptions": ["RedirectOutput"]})
+    );
+    assert_eq!(attach::harmless(json!([1])), json!({}));
+}
+
+proptest! {
+    #[test]
+    fn no_text_of_a_clients_reaches_the_worker_but_paths_and_names_to_complete(
+        command in "(threads|scopes|variables|stackTrace|setBreakpoints|setFunctionBreakpoints|setExceptionBreakpoints|evaluate|completions|continue|disconnect|goto|x)",
+        key in "(expression|text|condition|frameId|line|column|filters|breakpoints|source|threadId|format)",
+        nested in any::<bool>(),
+    ) {
+        let evil = "MARK(1)";
+        let value = if nested { json!([{"line": 1, "condition": evil, "name": evil, "hex": evil}]) } else { json!(evil) };
+        let arguments = json!({"frameId": 1, "threadId": 1, "variablesReference": 1, "expression": evil, "text": evil, "column": 8,
+            "source": {"path": "/a.py"}, (&*key): value});
+        for action in gate().on_client(ask(1, &command, arguments)) {
+            if let Action::ToWorker(message) = action {
+                prop_assert!(!message.to_string().contains(evil), "{}", message);
+            }
+        }
+    }
+}

@@ -2,13 +2,14 @@
 
 use std::ops::ControlFlow;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Relaying;
 use crate::dap::codec::{frame, parse};
 use crate::dap::commands;
 use crate::dap::message::{Request, event, notice};
+use crate::dap::policing::Action;
 use crate::dap::rewrite;
 use crate::dap::splice::Side;
 use crate::policy::Scope;
@@ -21,7 +22,7 @@ const NO_TERMINATE: &str = "ending a worker process takes the permission `termin
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     pub(super) async fn on_client(&mut self, body: &[u8]) -> ControlFlow<Outcome, Option<Outcome>> {
-        let mut message = match parse(body) {
+        let message = match parse(body) {
             Ok(message) => message,
             Err(error) => {
                 self.tell(&notice(
@@ -32,6 +33,25 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 return ControlFlow::Break(Outcome::Failed);
             }
         };
+        for action in self.policing.on_client(message) {
+            match action {
+                Action::ToWorker(message) => self.for_worker(message).await,
+                Action::ToClient(message) => self.tell(&message),
+                Action::Refuse {
+                    command,
+                    missing,
+                    answer,
+                } => {
+                    self.put_refusal_on_record(&command, missing).await;
+                    self.tell(&answer);
+                }
+            }
+        }
+        ControlFlow::Continue(None)
+    }
+
+    /// A message that may go to the worker, as far as the rights of the session are concerned.
+    async fn for_worker(&mut self, mut message: Value) {
         match message
             .get("command")
             .and_then(Value::as_str)
@@ -45,13 +65,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                     );
                     self.tell(&request.failure(&sentence));
                 }
-                return ControlFlow::Continue(None);
+                return;
             }
             Some("terminate") if !self.may_terminate() => {
                 if let Some(request) = Request::read(&mut message) {
                     self.tell(&request.failure(NO_TERMINATE));
                 }
-                return ControlFlow::Continue(None);
+                return;
             }
             Some("disconnect")
                 if message.pointer("/arguments/terminateDebuggee") == Some(&Value::Bool(true))
@@ -64,7 +84,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         }
         if let Some(refusal) = self.put_on_record(&mut message).await {
             self.tell(&refusal);
-            return ControlFlow::Continue(None);
+            return;
         }
         match message
             .get("command")
@@ -93,7 +113,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         }
         // Written anew, so that what was judged here is what the worker's parser sees.
         self.splice.insert(Side::Worker, &frame(&message));
-        ControlFlow::Continue(None)
     }
 
     /// Records the request in `message`, where that is wanted; the answer to it where it cannot be and must not be done.
@@ -116,6 +135,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         }
     }
 
+    /// Nothing comes of the request, so it is not held up by a record that cannot be written.
+    async fn put_refusal_on_record(&self, command: &str, missing: Option<Scope>) {
+        if !self.context.audit.wants_commands() {
+            return;
+        }
+        let mut details = Map::new();
+        details.insert("command".into(), command.into());
+        details.insert("outcome".into(), "refused".into());
+        if let Some(missing) = missing {
+            details.insert("missing".into(), missing.word().into());
+        }
+        let _ = self.record.command(details).await;
+    }
+
     /// Ending the worker process takes a permission of its own, or that of the relay's owner for everybody who may debug.
     fn may_terminate(&self) -> bool {
         let scopes = self.permit.rights().scopes;
@@ -130,6 +163,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
             let changed =
                 json!({"supportsTerminateDebuggee": may, "supportsTerminateRequest": may});
             self.tell(&event("capabilities", json!({"capabilities": changed})));
+        }
+        for message in self.policing.opening() {
+            self.tell(&message);
         }
     }
 

@@ -7,18 +7,43 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::from_client::OWN_SEQ;
 use super::{Relaying, WHY_PATIENCE};
-use crate::dap::codec::{parse, put_frame};
+use crate::dap::codec::{frame, parse, put_frame, without_lone_surrogates};
 use crate::dap::message::{event, notice};
+use crate::dap::policing::Action;
 use crate::dap::rewrite;
 use crate::dap::splice::Side;
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     pub(super) async fn on_worker(&mut self, body: Vec<u8>) {
-        let Ok(mut message) = parse(&body) else {
+        let message = match parse(&body) {
+            Ok(message) => message,
             // Python and serde_json differ about NaN and lone surrogates; the client may well understand it.
-            return self.pass_to_client(&body);
+            Err(_) if self.policing.sees_nothing() => return self.pass_to_client(&body),
+            Err(_) => match parse(&without_lone_surrogates(&body)) {
+                Ok(message) => message,
+                Err(_) => {
+                    let text = "a message of the worker's debugger was left out, because it could not be looked through";
+                    return self.tell(&notice(text, false));
+                }
+            },
         };
+        if self.policing.leaves(&message) {
+            return self.for_client(message, Some(&body)).await;
+        }
+        for action in self.policing.on_worker(message) {
+            match action {
+                Action::ToWorker(message) => self.splice.insert(Side::Worker, &frame(&message)),
+                Action::ToClient(message)
+                | Action::Refuse {
+                    answer: message, ..
+                } => self.for_client(message, None).await,
+            }
+        }
+    }
+
+    /// A message that may go to the client, as far as the rights of the session are concerned; `body`: as it came.
+    async fn for_client(&mut self, mut message: Value, body: Option<&[u8]>) {
         let name = |key: &str| {
             message
                 .get(key)
@@ -72,7 +97,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
             {
                 return;
             }
-            _ => return self.pass_to_client(&body),
+            _ => {
+                if let Some(body) = body {
+                    return self.pass_to_client(body);
+                }
+            }
         }
         self.tell(&message);
     }

@@ -7,6 +7,7 @@ use tokio::time::timeout;
 use crate::dap::attach::{Dialled, for_worker};
 use crate::dap::conversation::Conversation;
 use crate::dap::message::Request;
+use crate::dap::policing::Policing;
 use crate::session::{Context, Permit};
 use crate::upstream::{self, ConnectError};
 
@@ -26,6 +27,7 @@ pub(super) async fn open(
     context: &Context,
     permit: &Permit,
     opening: &Opening,
+    policing: &Policing,
 ) -> Result<Conversation<TcpStream>, ConnectError> {
     let dap = &context.config.dap;
     let mut worker = upstream::connect(
@@ -50,6 +52,7 @@ pub(super) async fn open(
             permit.breakpoint(),
             opening.local_root.as_deref(),
         );
+        let arguments = policing.attach_arguments(arguments);
         let attach = json!({
             "seq": opening.attach.seq, "type": "request", "command": "attach", "arguments": arguments,
         });

@@ -1,0 +1,124 @@
+//! What each policy level costs for what a worker's debugger sends: `cargo bench --bench policing`.
+//!
+//! The same stream of answers to `variables`, some with secrets in them, goes through the frame scanner and, where the
+//! level has them looked at, through the rules; no sockets, so that nothing else is measured. Interleaved rounds,
+//! medians printed. Bare scanning is what a session costs that may do and see everything.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use ray_relay::config;
+use ray_relay::dap::codec::{frame, parse, put_frame};
+use ray_relay::dap::peek::Depth;
+use ray_relay::dap::policing::{Action, Policing};
+use ray_relay::dap::scanner::{Rules, Scanner, Step};
+use ray_relay::masking::Masking;
+use ray_relay::policy::{Handling, Rights, Scope, Scopes};
+use serde_json::json;
+
+const ROUNDS: usize = 21;
+/// Answers in a round, and variables in an answer: a frame of a training loop.
+const ANSWERS: usize = 200;
+const VARIABLES: usize = 100;
+
+fn main() {
+    if !std::env::args().any(|arg| arg == "--bench") {
+        println!("run this as: cargo bench --bench policing");
+        return;
+    }
+    let masking = Masking::new(&config::Masking {
+        enabled: true,
+        ..config::Masking::default()
+    });
+    let masking = masking.map(Arc::new);
+    let levels = [
+        ("debug", Scope::Debug, false),
+        ("view", Scope::View, false),
+        ("debug, masked", Scope::Debug, true),
+        ("view, masked", Scope::View, true),
+    ];
+    let stream = answers();
+    let mut times = levels.map(|_| Vec::new());
+    for round in 0..=ROUNDS {
+        for (level, (_, scope, masked)) in levels.iter().enumerate() {
+            let rights = Rights {
+                scopes: Scopes::NONE.with(*scope),
+                handling: Handling::default(),
+            };
+            let rules = masking.as_ref().filter(|_| *masked);
+            let start = Instant::now();
+            let sent = relay(&stream, Policing::new(&rights, rules));
+            let took = start.elapsed().as_secs_f64();
+            assert!(sent > stream.len() / 2, "everything comes out again");
+            // The first round settles caches.
+            if round > 0 {
+                times[level].push(took);
+            }
+        }
+    }
+    println!("{:16} {:>12} {:>10}", "level", "µs/answer", "MB/s");
+    for ((name, ..), times) in levels.iter().zip(&mut times) {
+        times.sort_by(f64::total_cmp);
+        let median = times[times.len() / 2];
+        println!(
+            "{name:16} {:>12.1} {:>10.0}",
+            median * 1e6 / ANSWERS as f64,
+            stream.len() as f64 / median / 1e6
+        );
+    }
+}
+
+/// As debugpy's adapter writes them.
+fn answers() -> Vec<u8> {
+    let mut stream = Vec::new();
+    for answer in 0..ANSWERS {
+        let variables: Vec<_> = (0..VARIABLES)
+            .map(|n| match n % 10 {
+                0 => json!({"name": "api_key", "value": "'0123456789abcdef'", "type": "str", "evaluateName": "api_key", "variablesReference": 0}),
+                1 => json!({"name": format!("config_{n}"), "value": "{'user': 'ada', 'password': 'hunter2', 'layers': [64, 128, 256]}",
+                    "type": "dict", "evaluateName": format!("config_{n}"), "variablesReference": n}),
+                _ => json!({"name": format!("tensor_{n}"), "value": "tensor([[0.1314, 0.2718], [0.5772, 1.6180]], device='cuda:0')",
+                    "type": "Tensor", "evaluateName": format!("tensor_{n}"), "variablesReference": n}),
+            })
+            .collect();
+        let body = json!({"seq": answer, "type": "response", "request_seq": answer, "success": true,
+            "command": "variables", "body": {"variables": variables}});
+        put_frame(&mut stream, body.to_string().as_bytes());
+    }
+    stream
+}
+
+/// Bytes that reach the client.
+fn relay(stream: &[u8], mut policing: Policing) -> usize {
+    let mut scanner = Scanner::new(Rules {
+        depth: Depth::Deciding,
+        captures: policing.captures_from_worker(),
+        max_captured: 64 << 20,
+        max_passed: 64 << 20,
+    });
+    let (mut rest, mut sent) = (stream, 0);
+    while !rest.is_empty() {
+        match scanner.step(rest) {
+            Ok(Step::Forward(n)) => {
+                sent += n;
+                rest = &rest[n..];
+            }
+            Ok(Step::Captured { head, frame: whole }) => {
+                let message = parse(&rest[head..whole]).expect("it is JSON");
+                if policing.leaves(&message) {
+                    sent += whole;
+                    rest = &rest[whole..];
+                    continue;
+                }
+                for action in policing.on_worker(message) {
+                    if let Action::ToClient(message) = action {
+                        sent += frame(&message).len();
+                    }
+                }
+                rest = &rest[whole..];
+            }
+            Ok(Step::More) | Err(_) => break,
+        }
+    }
+    sent
+}

@@ -1,0 +1,107 @@
+//! The rules of a session in the session itself: what a worker hears of somebody who may only look.
+
+use super::identity::{relay, with_token, worker};
+use super::*;
+use crate::dap::peek::MessageType;
+use crate::dap::policing::Policing;
+use crate::masking::Masking;
+use crate::policy::{Handling, Rights, Scopes};
+
+#[tokio::test]
+async fn a_worker_hears_of_a_viewer_what_cannot_run_code_and_the_viewer_sees_no_secrets() {
+    let relay = relay(Audit::off(), |config| config.masking.enabled = true);
+    let worker = worker(&relay.context).await;
+    let mut debugger = Debugger::connect(&relay.context).await;
+    let mut arguments = with_token("token-of-vic");
+    arguments["guiEventLoop"] = "os.system".into();
+    debugger.attach(arguments).await;
+    let (mut dap, attach) = worker.attached().await;
+    assert_eq!(attach["arguments"].get("guiEventLoop"), None, "{attach}");
+    let told = debugger.until(|m| m["event"] == "capabilities").await;
+    assert_eq!(
+        told["body"]["capabilities"]["supportsConditionalBreakpoints"],
+        false
+    );
+
+    let run = json!({"expression": "f()", "frameId": 1});
+    let refused = debugger.ask("evaluate", run).await;
+    let why = refused["message"].as_str().unwrap();
+    assert!(
+        refused["success"] == false && why.contains("permission `debug`"),
+        "{refused}"
+    );
+
+    let hover = json!({"expression": "total", "frameId": 1, "context": "hover"});
+    let asked = debugger.send("evaluate", hover).await;
+    let mut scopes = dap.read().await.unwrap();
+    assert_eq!(
+        scopes["command"], "scopes",
+        "the first thing since the attach"
+    );
+    let scopes = Request::read(&mut scopes).unwrap();
+    let found = json!({"scopes": [{"name": "Locals", "variablesReference": 5}]});
+    dap.send(&scopes.success(found)).await.unwrap();
+    let mut list = dap.read().await.unwrap();
+    assert_eq!(list["arguments"], json!({"variablesReference": 5}));
+    let list = Request::read(&mut list).unwrap();
+    let found = json!({"variables": [{"name": "total", "value": "{'password': 'hunter2'}", "variablesReference": 6}]});
+    dap.send(&list.success(found)).await.unwrap();
+    let answer = debugger.until(|m| m["request_seq"] == asked).await;
+    assert_eq!(answer["body"]["result"], "{'password': ‹masked›}");
+
+    // One that only Python takes for JSON is looked through all the same.
+    let output = br#"{"seq": 9, "type": "event", "event": "output", "body": {"output": "\udc80 password=hunter2"}}"#;
+    let mut frame = Vec::new();
+    codec::put_frame(&mut frame, output);
+    let (mut stream, _) = dap.into_parts();
+    tokio::io::AsyncWriteExt::write_all(&mut stream, &frame)
+        .await
+        .unwrap();
+    let shown = debugger
+        .until(|m| m["event"] == "output" && m["seq"] == 9)
+        .await;
+    assert_eq!(shown["body"]["output"], "\u{fffd} password=‹masked›");
+}
+
+#[test]
+fn who_may_do_and_see_everything_has_nothing_looked_at() {
+    let masking = Masking::new(&crate::config::Masking {
+        enabled: true,
+        ..Default::default()
+    });
+    let masking = masking.map(Arc::new);
+    let rights = |scopes: &str, unmasked: bool| Rights {
+        scopes: scopes.parse::<Scopes>().unwrap(),
+        handling: Handling {
+            unmasked,
+            ..Handling::default()
+        },
+    };
+    for (rights, masking, looked_at) in [
+        (rights("debug", false), None, [false, false, false]),
+        (
+            rights("debug", true),
+            masking.as_ref(),
+            [false, false, false],
+        ),
+        (rights("view", true), masking.as_ref(), [true, true, false]),
+        (rights("debug", false), masking.as_ref(), [true, true, true]),
+        (rights("view", false), masking.as_ref(), [true, true, true]),
+    ] {
+        let policing = Policing::new(&rights, masking);
+        let up = policing.captures_from_client(rewrite::captures_from_client);
+        let down = policing.captures_from_worker();
+        assert_eq!(
+            [
+                up(MessageType::Request, b"evaluate"),
+                down(MessageType::Response, b"variables"),
+                down(MessageType::Event, b"output")
+            ],
+            looked_at,
+            "{rights:?}"
+        );
+        // What the relay looks at for itself it always does.
+        assert!(up(MessageType::Request, b"disconnect"));
+        assert!(down(MessageType::Event, b"debugpySockets"));
+    }
+}
