@@ -11,7 +11,7 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 use tokio_tungstenite::{WebSocketStream, client_async};
 
-pub(super) type Socket = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
+type Socket = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
 
 /// A head with a WebSocket on every path but /none, run by `serve`.
 pub(super) async fn sockets<F>(serve: fn(Socket) -> F) -> (SocketAddr, JoinSet<()>)
