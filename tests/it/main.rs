@@ -18,5 +18,6 @@ mod loopback;
 mod pdb;
 mod sessions;
 mod support;
+mod terminal;
 mod token;
 mod tools;

@@ -20,7 +20,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use ray_relay::pdb::{After, End, Options, Piece, Prompt};
+use ray_relay::pdb::{After, End, Limits, Options, Piece, Prompt, snapshot};
+use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -539,6 +540,39 @@ async fn a_session_ends_well_whatever_ends_it() {
     session.line("q!").await;
     assert_eq!(session.ended, Some(End::Killed));
     debugged.child.wait().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_leaves_the_program_as_it_was() {
+    let Some(venv) = environment(NEWEST) else {
+        return;
+    };
+    let debugged = Debugged::start(&venv.python(), &job("pdb/waits.py"));
+    for _ in 0..2 {
+        let stream = TcpStream::connect(("127.0.0.1", debugged.port))
+            .await
+            .unwrap();
+        let threads = snapshot(stream, "test", &Value::Null, &Limits::default())
+            .await
+            .unwrap();
+        let frames = threads[0]["frames"].as_array().unwrap();
+        let newest = frames.last().unwrap();
+        assert_eq!(newest["function"], "waits", "{threads}");
+        assert_eq!(newest["source"], "debugpy.wait_for_client()");
+        assert_eq!(newest["locals"]["number"], "7");
+        assert_eq!(
+            newest["locals"]["broken"],
+            "*** repr(broken) failed: ValueError: no ***"
+        );
+        assert!(newest["locals"]["long"].as_str().unwrap().len() < 1100);
+    }
+    let mut session = Session::open(debugged.port).await;
+    session.line("p number").await;
+    assert!(
+        session.transcript.ends_with("(Pdb) 7\n"),
+        "{}",
+        session.transcript
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

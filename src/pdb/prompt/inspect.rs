@@ -372,6 +372,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         {
             Ok(body) => {
                 let name = body["exceptionId"].as_str().unwrap_or("an exception");
+                // The debugger adds a note on the frame to the name.
+                let name = name.split_whitespace().next().unwrap_or(name);
                 let name = name.strip_prefix("builtins.").unwrap_or(name);
                 let line = match body["description"].as_str().filter(|text| !text.is_empty()) {
                     Some(text) => format!("{name}: {text}"),
