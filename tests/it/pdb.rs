@@ -542,6 +542,46 @@ async fn a_session_ends_well_whatever_ends_it() {
     debugged.child.wait().unwrap();
 }
 
+/// Commands that pdb does not have, or that are refused here: each line and what its answer begins with.
+const OWN: &[(&str, &str)] = &[
+    ("threads", "*   1 MainThread\n"),
+    ("thread 1", "> PROGRAM(40)work()\n-> for i in range(n):\n"),
+    ("thread 9", "*** a number of `threads` expected\n"),
+    ("exceptions", "*** no exception here\n"),
+    (
+        "h",
+        "Commands (`help NAME` says what one does):\n  help where",
+    ),
+    ("h n", "n(ext)\n"),
+    ("help nothing", "*** No help for 'nothing'\n"),
+    ("interact", "*** interact needs a terminal in the worker"),
+    ("debug f()", "*** debug needs a debugger inside the worker"),
+    ("run", "*** a Ray task is not started again from here"),
+    (
+        "p 'ü', '\\udcff', 'it\\'s \"x\"'",
+        "('ü', '\\udcff', 'it\\'s \"x\"')\n",
+    ),
+    ("detach", ""),
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_of_its_own_answer_too() {
+    let Some(venv) = environment(NEWEST) else {
+        return;
+    };
+    let program = job("pdb/program.py");
+    let debugged = Debugged::start(&venv.python(), &program);
+    let mut session = Session::open(debugged.port).await;
+    for (line, wanted) in OWN {
+        let before = session.transcript.len();
+        session.line(line).await;
+        let answer = session.transcript[before..].replace(program.to_str().unwrap(), "PROGRAM");
+        let answer = answer.strip_prefix("(Pdb) ").unwrap();
+        assert!(answer.starts_with(wanted), "{line}: {answer}");
+    }
+    assert_eq!(session.ended, Some(End::Left));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_snapshot_leaves_the_program_as_it_was() {
     let Some(venv) = environment(NEWEST) else {

@@ -366,6 +366,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
 
     /// The exception for which the thread stopped.
     pub(super) async fn exceptions(&mut self) -> Result<(), Lost> {
+        if !self.raised {
+            self.error("no exception here").await;
+            return Ok(());
+        }
         match self
             .ask_soon("exceptionInfo", json!({"threadId": self.thread}))
             .await
@@ -380,10 +384,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                     None => name.to_owned(),
                 };
                 self.say(super::cut(&clean(&line), WIDEST) + "\n").await;
-                Ok(())
-            }
-            Err(Failure::Refused(_)) => {
-                self.error("no exception here").await;
                 Ok(())
             }
             Err(failure) => self.tell(failure).await,

@@ -415,6 +415,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         if let Some(thread) = stop["threadId"].as_i64() {
             self.thread = thread;
         }
+        self.raised = stop["reason"] == "exception";
         let asked = json!({"threadId": self.thread, "startFrame": 0, "levels": DEEPEST});
         let body = match self.ask_soon("stackTrace", asked).await {
             Ok(body) => body,
