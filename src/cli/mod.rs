@@ -44,8 +44,8 @@ Start:
     ray-relay serve --ray-address http://127.0.0.1:8265
   On a laptop, where the relay runs in Kubernetes:
     kubectl port-forward svc/ray-relay 5678
-  Then see what waits at a breakpoint, and attach your editor to it:
-    ray-relay list
+  Then see what waits at a breakpoint, and debug it at a prompt or in your editor:
+    ray-relay debug
     ray-relay launch-config vscode
 
 Environment:
@@ -54,7 +54,7 @@ Environment:
   RAY_RELAY_AUTH_REVOCATIONS_FILE
                                 where `token revoke` writes and serve reads
   RAY_RELAY_<SECTION>_<KEY>     any other key of the configuration, e.g. RAY_RELAY_LISTEN_ADDRESS
-  RAY_RELAY_URL                 the relay that list and launch-config talk to
+  RAY_RELAY_URL                 the relay that list, debug and the other client commands talk to
   RAY_RELAY_CA_FILE             authorities to trust for it, instead of the system's
   RAY_RELAY_TOKEN               the token for it, where it wants one; --token-file goes before
   RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH

@@ -37,6 +37,9 @@ pub enum Error {
     /// The connection to the relay is gone.
     #[error("the session broke off: {0}")]
     Lost(Lost),
+    /// It was gone before the task had stopped.
+    #[error("no session came about: {0}")]
+    NotOpened(Lost),
     /// The worker process ended, or the relay ended the session.
     #[error("the session is over: the worker process ended, or the relay closed it")]
     Terminated,
@@ -61,7 +64,7 @@ impl Error {
     pub(super) fn exit_code(&self) -> u8 {
         match self {
             Self::Refused(_) => 77,
-            Self::Lost(_) => 69,
+            Self::Lost(_) | Self::NotOpened(_) => 69,
             Self::Terminated
             | Self::NoStop(_)
             | Self::CommandFailed
@@ -76,6 +79,10 @@ impl Error {
         Some(match self {
             Self::Lost(_) => {
                 "the task runs on without a debugger; `ray-relay list` shows what waits".to_owned()
+            }
+            Self::NotOpened(_) => {
+                "is that a relay, and does it want https:// or http://? A task that waited still waits"
+                    .to_owned()
             }
             Self::Unknown(_) => "`ray-relay list` shows what waits".to_owned(),
             _ => return None,
@@ -92,7 +99,7 @@ impl From<OpenError> for Error {
     fn from(error: OpenError) -> Self {
         match error {
             OpenError::Refused(sentence) => Self::Refused(clean(&sentence).into_owned()),
-            OpenError::Lost(lost) => Self::Lost(lost),
+            OpenError::Lost(lost) => Self::NotOpened(lost),
             OpenError::NoStop => Self::NoStop(error.to_string()),
         }
     }

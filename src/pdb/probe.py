@@ -179,14 +179,11 @@ def _source(thing):
     return {"first": max(1, first), "lines": lines}
 
 
-def _is_helper(code):
+def _is_helper(frame):
     # What stands between breakpoint() and the debugger that waits.
-    file = code.co_filename.replace("\\", "/")
-    return file.endswith(("/ray/util/debugpy.py", "/ray/util/rpdb.py")) or code.co_name in (
-        "wait_for_client",
-        "wait_for_attach",
-        "_wait_for_attach",
-    )
+    file = frame.f_code.co_filename.replace("\\", "/")
+    module = str(frame.f_globals.get("__name__", ""))
+    return module.split(".")[0] == "debugpy" or file.endswith(("/ray/util/debugpy.py", "/ray/util/rpdb.py"))
 
 
 def _look(frame, line, ask, room):
@@ -224,10 +221,12 @@ def _snapshot(ask):
         while frame is not None:
             stack.append(frame)
             frame = frame.f_back
-        helpers = [at for at, frame in enumerate(stack) if _is_helper(frame.f_code)]
-        if not helpers:
+        first = next((at for at, frame in enumerate(stack) if _is_helper(frame)), None)
+        if first is None:
             continue
-        frames = stack[helpers[-1] + 1 :][: ask["frames"]]
+        while first < len(stack) and _is_helper(stack[first]):
+            first += 1
+        frames = stack[first:][: ask["frames"]]
         shown = {"name": names.get(ident, str(ident)), "frames": [_look(f, f.f_lineno, ask, room) for f in frames][::-1]}
         error = errors.get(ident)
         error = error[1] if isinstance(error, tuple) else error

@@ -18,6 +18,9 @@ use super::wire::{Incoming, Lost, Wire};
 /// All of a snapshot, in characters of values.
 const ROOM: usize = 2_000_000;
 
+/// How long the debugger may take to answer a goodbye.
+const GOODBYE: Duration = Duration::from_secs(2);
+
 /// How much is looked at.
 #[derive(Debug, Clone)]
 pub struct Limits {
@@ -61,6 +64,8 @@ where
 {
     let mut wire = Wire::new(stream);
     let looked = timeout(limits.patience, look(&mut wire, client, relay, limits)).await;
+    // A goodbye frees the worker at once for the next debugger.
+    let _ = timeout(GOODBYE, goodbye(&mut wire)).await;
     wire.close().await;
     match looked {
         Ok(looked) => looked,
@@ -117,6 +122,19 @@ where
             "the debugger of the worker gives no stack; is debugpy older than 1.8?".to_owned(),
         )),
     }
+}
+
+async fn goodbye<S>(wire: &mut Wire<S>) -> Result<Value, OpenError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let asked = wire
+        .send(
+            "disconnect",
+            json!({"restart": false, "terminateDebuggee": false}),
+        )
+        .await?;
+    answer(wire, asked).await
 }
 
 async fn answer<S>(wire: &mut Wire<S>, asked: u64) -> Result<Value, OpenError>

@@ -4,14 +4,20 @@
 //! A message larger than [`LARGEST`] is skipped as it arrives and never held, so no program's output can make the
 //! client grow.
 
+use std::time::Duration;
+
 use bytes::{Buf, BytesMut};
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use tokio::time::timeout;
 
 use crate::dap::codec::{frame, header, parse};
 
 /// Largest message that is read, in bytes.
 const LARGEST: usize = 8 << 20;
+/// How long the other side may take to close.
+const FAREWELL: Duration = Duration::from_secs(1);
 /// How much of a message that is skipped is looked at.
 const PEEKED: usize = 512;
 
@@ -121,9 +127,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         Ok(Some(read(parse(&body).map_err(|error| broken(&error))?)))
     }
 
-    /// Ends the connection.
+    /// Ends the connection, and waits a moment for the other side to end it too: what it held is free then.
     pub(super) async fn close(&mut self) {
         let _ = self.stream.shutdown().await;
+        let _ = timeout(FAREWELL, async { while self.read().await.is_ok() {} }).await;
     }
 }
 

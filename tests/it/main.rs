@@ -19,6 +19,7 @@ mod loopback;
 mod pdb;
 mod sessions;
 mod support;
+mod terminal;
 mod tls;
 mod token;
 mod tools;

@@ -20,7 +20,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use ray_relay::pdb::{After, End, Options, Piece, Prompt};
+use ray_relay::pdb::{After, End, Limits, Options, Piece, Prompt, snapshot};
+use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -539,6 +540,79 @@ async fn a_session_ends_well_whatever_ends_it() {
     session.line("q!").await;
     assert_eq!(session.ended, Some(End::Killed));
     debugged.child.wait().unwrap();
+}
+
+/// Commands that pdb does not have, or that are refused here: each line and what its answer begins with.
+const OWN: &[(&str, &str)] = &[
+    ("threads", "*   1 MainThread\n"),
+    ("thread 1", "> PROGRAM(40)work()\n-> for i in range(n):\n"),
+    ("thread 9", "*** a number of `threads` expected\n"),
+    ("exceptions", "*** no exception here\n"),
+    (
+        "h",
+        "Commands (`help NAME` says what one does):\n  help where",
+    ),
+    ("h n", "n(ext)\n"),
+    ("help nothing", "*** No help for 'nothing'\n"),
+    ("interact", "*** interact needs a terminal in the worker"),
+    ("debug f()", "*** debug needs a debugger inside the worker"),
+    ("run", "*** a Ray task is not started again from here"),
+    (
+        "p 'ü', '\\udcff', 'it\\'s \"x\"'",
+        "('ü', '\\udcff', 'it\\'s \"x\"')\n",
+    ),
+    ("detach", ""),
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_of_its_own_answer_too() {
+    let Some(venv) = environment(NEWEST) else {
+        return;
+    };
+    let program = job("pdb/program.py");
+    let debugged = Debugged::start(&venv.python(), &program);
+    let mut session = Session::open(debugged.port).await;
+    for (line, wanted) in OWN {
+        let before = session.transcript.len();
+        session.line(line).await;
+        let answer = session.transcript[before..].replace(program.to_str().unwrap(), "PROGRAM");
+        let answer = answer.strip_prefix("(Pdb) ").unwrap();
+        assert!(answer.starts_with(wanted), "{line}: {answer}");
+    }
+    assert_eq!(session.ended, Some(End::Left));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_leaves_the_program_as_it_was() {
+    let Some(venv) = environment(NEWEST) else {
+        return;
+    };
+    let debugged = Debugged::start(&venv.python(), &job("pdb/waits.py"));
+    for _ in 0..2 {
+        let stream = TcpStream::connect(("127.0.0.1", debugged.port))
+            .await
+            .unwrap();
+        let threads = snapshot(stream, "test", &Value::Null, &Limits::default())
+            .await
+            .unwrap();
+        let frames = threads[0]["frames"].as_array().unwrap();
+        let newest = frames.last().unwrap();
+        assert_eq!(newest["function"], "waits", "{threads}");
+        assert_eq!(newest["source"], "debugpy.wait_for_client()");
+        assert_eq!(newest["locals"]["number"], "7");
+        assert_eq!(
+            newest["locals"]["broken"],
+            "*** repr(broken) failed: ValueError: no ***"
+        );
+        assert!(newest["locals"]["long"].as_str().unwrap().len() < 1100);
+    }
+    let mut session = Session::open(debugged.port).await;
+    session.line("p number").await;
+    assert!(
+        session.transcript.ends_with("(Pdb) 7\n"),
+        "{}",
+        session.transcript
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

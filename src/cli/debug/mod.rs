@@ -47,6 +47,8 @@ Exit codes: 0 done, 1 the worker process ended at the prompt, 69 the relay canno
 const PAUSE: Duration = Duration::from_secs(3);
 /// Events that come together are shown together.
 const SETTLE: Duration = Duration::from_millis(300);
+/// A command that takes longer is explained.
+const HINT: Duration = Duration::from_secs(4);
 /// A session that was asked for by id has to stop within this.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -209,10 +211,17 @@ async fn converse(
         };
         let interrupt = prompt.interrupter();
         let mut running = Box::pin(prompt.line(&line));
+        let mut hint = Box::pin(sleep(HINT));
+        let mut hinted = !terminal.input.is_edited();
         let after = loop {
             tokio::select! {
                 biased;
                 _ = terminal.interrupted.recv() => interrupt.now(),
+                // A task that has ended leaves its worker idle, which looks the same.
+                () = &mut hint, if !hinted => {
+                    hinted = true;
+                    terminal.input.say("[running; Ctrl-C interrupts, and once more leaves the task running]\n")?;
+                }
                 Some(piece) = pieces.recv() => terminal.screen.print(&piece)?,
                 after = &mut running => break after,
             }

@@ -366,22 +366,24 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
 
     /// The exception for which the thread stopped.
     pub(super) async fn exceptions(&mut self) -> Result<(), Lost> {
+        if !self.raised {
+            self.error("no exception here").await;
+            return Ok(());
+        }
         match self
             .ask_soon("exceptionInfo", json!({"threadId": self.thread}))
             .await
         {
             Ok(body) => {
                 let name = body["exceptionId"].as_str().unwrap_or("an exception");
+                // The debugger adds a note on the frame to the name.
+                let name = name.split_whitespace().next().unwrap_or(name);
                 let name = name.strip_prefix("builtins.").unwrap_or(name);
                 let line = match body["description"].as_str().filter(|text| !text.is_empty()) {
                     Some(text) => format!("{name}: {text}"),
                     None => name.to_owned(),
                 };
                 self.say(super::cut(&clean(&line), WIDEST) + "\n").await;
-                Ok(())
-            }
-            Err(Failure::Refused(_)) => {
-                self.error("no exception here").await;
                 Ok(())
             }
             Err(failure) => self.tell(failure).await,

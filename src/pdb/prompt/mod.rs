@@ -140,6 +140,8 @@ pub struct Prompt<S> {
     aliases: BTreeMap<String, String>,
     /// What the last function returned, as the debugger shows it.
     returned: Option<String>,
+    /// The program stopped because of an exception.
+    raised: bool,
     failed: bool,
 }
 

@@ -91,6 +91,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             displays: HashMap::new(),
             aliases: BTreeMap::new(),
             returned: None,
+            raised: false,
             failed: false,
         };
         // An hour without an end is a day too long for anything but waiting for the next stop.

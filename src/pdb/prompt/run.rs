@@ -21,6 +21,13 @@ struct Before {
     frame: i64,
 }
 
+/// A frame's name without the mark that the debugger puts behind it at an exception.
+fn function(name: &str) -> String {
+    name.strip_suffix(" (Current frame)")
+        .unwrap_or(name)
+        .to_owned()
+}
+
 /// How a run ended.
 enum Ran {
     /// Stopped for this.
@@ -408,6 +415,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         if let Some(thread) = stop["threadId"].as_i64() {
             self.thread = thread;
         }
+        self.raised = stop["reason"] == "exception";
         let asked = json!({"threadId": self.thread, "startFrame": 0, "levels": DEEPEST});
         let body = match self.ask_soon("stackTrace", asked).await {
             Ok(body) => body,
@@ -420,7 +428,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         self.stack = frames
             .map(|frame| Frame {
                 id: frame["id"].as_i64().unwrap_or_default(),
-                name: frame["name"].as_str().unwrap_or("<unknown>").to_owned(),
+                name: function(frame["name"].as_str().unwrap_or("<unknown>")),
                 file: frame["source"]["path"]
                     .as_str()
                     .unwrap_or_default()

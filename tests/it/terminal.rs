@@ -1,0 +1,393 @@
+//! The client commands of a terminal, from the client's namespace: `debug` on a pseudo-terminal, `exec`, `snapshot`,
+//! `dap`.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::support::eventually;
+use crate::support::namespaces::Cluster;
+use crate::support::ray::{self, NEWEST, OLDEST};
+use crate::support::scene::Scene;
+
+const RELAY: &str = env!("CARGO_BIN_EXE_ray-relay");
+
+fn command(scene: &Scene<'_>, args: &[&str]) -> Command {
+    let mut command = scene.cluster.exec("client", RELAY);
+    command.args(args).env("RAY_RELAY_URL", scene.relay.url());
+    command
+}
+
+fn run(scene: &Scene<'_>, args: &[&str]) -> Output {
+    command(scene, args).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+async fn a_script_looks_and_changes_a_result(version: &str) {
+    let Some(cluster) = Cluster::shared(version) else {
+        return;
+    };
+    let scene = Scene::new(&cluster);
+    let mut driver = cluster.start_driver("tasks.py", &[]);
+    let rows = scene.wait_listed(3);
+    let ids: Vec<&str> = rows.iter().map(|row| row["id"].as_str().unwrap()).collect();
+    let file = ray::job("tasks.py");
+    let file = file.to_str().unwrap();
+
+    // Looking releases nobody.
+    let output = run(&scene, &["snapshot", "--all", "--json"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let shots: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for shot in shots["snapshots"].as_array().unwrap() {
+        let frames = shot["threads"][0]["frames"].as_array().unwrap();
+        let own = frames.last().unwrap();
+        assert_eq!(
+            (own["file"].as_str(), own["function"].as_str()),
+            (Some(file), Some("square")),
+            "{shot}"
+        );
+        assert_eq!(
+            (&own["line"], &own["source"]),
+            (&json!(9), &json!("breakpoint()")),
+            "{shot}"
+        );
+        let x: u32 = own["locals"]["x"].as_str().unwrap().parse().unwrap();
+        assert_eq!(own["locals"]["y"], (x * x).to_string());
+    }
+    assert_eq!(shots["snapshots"].as_array().unwrap().len(), 3);
+    let output = run(&scene, &["snapshot", ids[0], "--no-locals"]);
+    assert!(text(&output.stdout).contains(&format!("{file}(9)square()\n    -> breakpoint()\n")));
+    assert_eq!(scene.paused_workers().len(), 3);
+    let rows = scene.wait_listed(3);
+    assert_eq!(rows.len(), 3);
+
+    let output = run(
+        &scene,
+        &[
+            "exec",
+            ids[0],
+            "--",
+            "p y == x * x",
+            "list 8, 10",
+            "n",
+            "y = -1",
+            "p y",
+        ],
+    );
+    let wanted = format!(
+        "True\n  8  \t    y = x * x\n  9  ->\t    breakpoint()\n 10  \t    y = y + 0\n> {file}(10)square()\n-> y = y + 0\n-1\n"
+    );
+    assert_eq!(text(&output.stdout), wanted, "{}", text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0));
+
+    let output = run(&scene, &["exec", ids[1], "--", "p nope", "y = -2"]);
+    assert_eq!(
+        text(&output.stdout),
+        "*** NameError: name 'nope' is not defined\n"
+    );
+    assert_eq!(
+        (output.status.code(), text(&output.stderr).as_str()),
+        (Some(1), "")
+    );
+
+    // The list on standard input, from a pipe.
+    let mut child = command(&scene, &["exec", ids[2]])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(b"y = -3\nc\n")
+        .unwrap();
+    assert!(child.wait().unwrap().success());
+
+    let mut results: Vec<i64> = driver
+        .result()
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row[1].as_i64().unwrap())
+        .collect();
+    results.sort_unstable();
+    assert_eq!(results.len(), 3);
+    assert_eq!((results[0], results[1]), (-3, -1), "{results:?}");
+    assert!(results[2] > 0, "what failed changed nothing");
+
+    let output = run(&scene, &["exec", "0123abcd", "--", "where"]);
+    assert_eq!(output.status.code(), Some(77), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("0123abcd"),
+        "{}",
+        text(&output.stderr)
+    );
+    let nobody = scene
+        .cluster
+        .exec("client", RELAY)
+        .args(["exec", "x", "--relay", "http://127.0.0.1:9", "--", "w"])
+        .output()
+        .unwrap();
+    assert_eq!(nobody.status.code(), Some(69));
+}
+
+#[tokio::test]
+async fn a_script_looks_and_changes_a_result_on_the_newest_ray() {
+    a_script_looks_and_changes_a_result(NEWEST).await;
+}
+
+#[tokio::test]
+async fn a_script_looks_and_changes_a_result_on_the_oldest_ray() {
+    a_script_looks_and_changes_a_result(OLDEST).await;
+}
+
+#[tokio::test]
+async fn a_post_mortem_shows_its_exception_and_the_frame_that_raised() {
+    let Some(cluster) = Cluster::shared(NEWEST) else {
+        return;
+    };
+    let scene = Scene::new(&cluster);
+    let mut driver = cluster.start_driver("post_mortem.py", &[("RAY_DEBUG_POST_MORTEM", "1")]);
+    let row = scene.listed("divide", &driver);
+    let id = row["id"].as_str().unwrap();
+    let output = run(&scene, &["snapshot", id]);
+    let shown = text(&output.stdout);
+    assert!(
+        shown.contains("raised ZeroDivisionError") && shown.contains("zero = 0"),
+        "{shown}"
+    );
+    let output = run(&scene, &["exec", id, "--", "exceptions", "p zero", "where"]);
+    let shown = text(&output.stdout);
+    assert!(
+        shown.starts_with("ZeroDivisionError: division by zero\n0\n"),
+        "{shown}\n{}",
+        text(&output.stderr)
+    );
+    assert!(
+        shown.ends_with("post_mortem.py(9)divide()\n-> return x / zero\n"),
+        "{shown}"
+    );
+    assert_eq!(driver.result(), "RayTaskError(ZeroDivisionError)");
+}
+
+/// A pseudo-terminal with a program on it.
+struct Screen {
+    ours: File,
+    child: std::process::Child,
+    seen: String,
+}
+
+impl Screen {
+    fn start(scene: &Scene<'_>, args: &[&str]) -> Self {
+        use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&ours).unwrap();
+        unlockpt(&ours).unwrap();
+        let path = ptsname(&ours, Vec::new()).unwrap();
+        let theirs = File::options()
+            .read(true)
+            .write(true)
+            .open(path.to_str().unwrap())
+            .unwrap();
+        let home = tempfile::tempdir().unwrap();
+        // The terminal has to be the program's own, for Ctrl-C to be a signal.
+        let child = scene
+            .cluster
+            .exec("client", "setsid")
+            .args(["--ctty", "--wait", RELAY])
+            .args(args)
+            .env("RAY_RELAY_URL", scene.relay.url())
+            .env("TERM", "xterm")
+            .env("XDG_STATE_HOME", home.path())
+            .env_remove("NO_COLOR")
+            .stdin(theirs.try_clone().unwrap())
+            .stdout(theirs.try_clone().unwrap())
+            .stderr(theirs)
+            .spawn()
+            .unwrap();
+        let mut screen = Self {
+            ours: ours.into(),
+            child,
+            seen: String::new(),
+        };
+        screen.resize(100);
+        screen
+    }
+
+    fn resize(&mut self, columns: u16) {
+        let size = rustix::termios::Winsize {
+            ws_row: 24,
+            ws_col: columns,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        rustix::termios::tcsetwinsize(&self.ours, size).unwrap();
+    }
+
+    /// Reads until `wanted` has come, and gives what came before it.
+    fn expect(&mut self, wanted: &str) -> String {
+        loop {
+            if let Some(at) = self.seen.find(wanted) {
+                let rest = self.seen.split_off(at + wanted.len());
+                return std::mem::replace(&mut self.seen, rest);
+            }
+            let mut from = self.ours.try_clone().unwrap();
+            let (tell, told) = std::sync::mpsc::channel();
+            // A terminal has no read timeout: the thread is left behind where nothing comes.
+            std::thread::spawn(move || {
+                let mut buffer = [0; 4096];
+                let read = from.read(&mut buffer).unwrap_or(0);
+                let _ = tell.send(buffer[..read].to_vec());
+            });
+            match told.recv_timeout(Duration::from_secs(30)) {
+                Ok(read) if !read.is_empty() => self.seen += &String::from_utf8_lossy(&read),
+                _ => panic!("{wanted:?} did not come, only {:?}", self.seen),
+            }
+        }
+    }
+
+    fn type_(&mut self, keys: &str) {
+        self.ours.write_all(keys.as_bytes()).unwrap();
+    }
+
+    fn exit(&mut self) -> Option<i32> {
+        eventually("the end of the program", Duration::from_secs(20), || {
+            self.child.try_wait().unwrap()
+        })
+        .code()
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[tokio::test]
+async fn a_person_picks_a_task_steps_and_changes_its_result() {
+    let Some(cluster) = Cluster::shared(NEWEST) else {
+        return;
+    };
+    let scene = Scene::new(&cluster);
+    let mut screen = Screen::start(&scene, &["debug"]);
+    screen.expect("No task waits at a breakpoint");
+    screen.expect("q quits): ");
+    // What stops appears by itself.
+    let mut driver = cluster.start_driver("tasks.py", &[]);
+    let rows = scene.wait_listed(3);
+    let id = rows[1]["id"].as_str().unwrap();
+    screen.expect(id);
+    screen.type_(&format!("{id}\r"));
+    screen.expect("square()\r\n-> ");
+    screen.expect("(Pdb) ");
+    screen.type_("ll\r");
+    // Source in colours.
+    screen.expect("\u{1b}[35mreturn\u{1b}[0m");
+    screen.expect("(Pdb) ");
+    screen.resize(60);
+    // Ctrl-C clears the line; the session goes on.
+    screen.type_("p 1 +\u{3}");
+    screen.expect("(Pdb) ");
+    // Tab asks the worker.
+    screen.type_("p nod\t");
+    screen.expect("p node");
+    screen.type_("\r");
+    screen.expect("(Pdb) ");
+    screen.type_("print('\\x1b[31mred')\r");
+    screen.expect("\\x1b[31mred\r\n");
+    screen.expect("(Pdb) ");
+    screen.type_("n\r");
+    screen.expect("-> y = y + ");
+    screen.expect("(Pdb) ");
+    screen.type_("y = -5\r");
+    screen.expect("(Pdb) ");
+    // An expression that takes long is given up, and the session goes on.
+    screen.type_("!import time; time.sleep(3)\r");
+    screen.expect("sleep(3)");
+    std::thread::sleep(Duration::from_millis(300));
+    screen.type_("\u{3}");
+    screen.expect("--KeyboardInterrupt--");
+    screen.expect("(Pdb) ");
+    assert!(driver.is_waiting());
+    screen.type_("q\r");
+    screen.expect("The task runs on");
+    screen.expect("q quits): ");
+    screen.type_("q\r");
+    assert_eq!(screen.exit(), Some(0));
+    for row in [&rows[0], &rows[2]] {
+        let id = row["id"].as_str().unwrap();
+        assert!(run(&scene, &["exec", id, "--", "c"]).status.success());
+    }
+    let result = driver.result();
+    let changed = result
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|row| row[1] == -5)
+        .count();
+    assert_eq!(changed, 1, "{result}");
+}
+
+#[tokio::test]
+async fn next_waits_and_control_d_leaves_the_task_running() {
+    let Some(cluster) = Cluster::shared(NEWEST) else {
+        return;
+    };
+    let scene = Scene::new(&cluster);
+    let mut screen = Screen::start(&scene, &["debug", "--next", "nes*"]);
+    screen.expect("Waiting for the next task");
+    let mut driver = cluster.start_driver("tasks.py", &[]);
+    for row in scene.wait_listed(3) {
+        assert!(
+            run(&scene, &["exec", row["id"].as_str().unwrap(), "--", "c"])
+                .status
+                .success()
+        );
+    }
+    driver.result();
+    screen.type_("\u{3}");
+    assert_eq!(screen.exit(), Some(0));
+
+    let mut screen = Screen::start(&scene, &["debug", "--next", "squ*"]);
+    screen.expect("Waiting for the next task");
+    let mut driver = cluster.start_driver("tasks.py", &[]);
+    screen.expect("square()\r\n-> ");
+    screen.expect("(Pdb) ");
+    screen.type_("\u{4}");
+    screen.expect("The task runs on");
+    assert_eq!(screen.exit(), Some(0));
+    for row in scene.wait_listed(2) {
+        assert!(
+            run(&scene, &["exec", row["id"].as_str().unwrap(), "--", "q"])
+                .status
+                .success()
+        );
+    }
+    driver.result();
+}
+
+#[tokio::test]
+async fn a_worker_that_dies_at_the_prompt_is_told() {
+    let Some(cluster) = Cluster::shared(NEWEST) else {
+        return;
+    };
+    let scene = Scene::new(&cluster);
+    let driver = cluster.start_driver("tasks.py", &[]);
+    let rows = scene.wait_listed(3);
+    let mut screen = Screen::start(&scene, &["debug", rows[0]["id"].as_str().unwrap()]);
+    screen.expect("(Pdb) ");
+    drop(driver);
+    screen.expect("the session is over");
+    screen.type_("\r");
+    assert_eq!(screen.exit(), Some(1));
+    scene.gone();
+}
