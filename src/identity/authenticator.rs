@@ -227,22 +227,17 @@ impl Authenticator {
         let now = SystemTime::now();
         let who = match checks.verifier.verify(token, now).await {
             Ok(who) => Ok(who),
-            Err(Failure::Refused(refusal)) => Err(refusal),
-            Err(Failure::Foreign(refusal)) => match &checks.voucher {
-                Some(voucher) if refusal != Refusal::TooLong => match voucher.vouch(token).await {
-                    Ok(vouched) => vouched.recognised(),
-                    Err(AuthError::Refused) => Err(refusal),
-                    Err(other) => return Err(other),
-                },
-                _ => Err(refusal),
+            Err(Failure::Refused(refusal) | Failure::Foreign(refusal @ Refusal::TooLong)) => {
+                Err(refusal)
+            }
+            Err(Failure::Foreign(refusal)) => match checks.vouch(token).await {
+                Ok(vouched) => vouched.recognised(),
+                Err(AuthError::Refused) => Err(refusal),
+                Err(other) => return Err(other),
             },
-            // Perhaps it is none of theirs.
-            Err(Failure::Unavailable(why)) => match &checks.voucher {
-                Some(voucher) => match voucher.vouch(token).await {
-                    Ok(vouched) => vouched.recognised(),
-                    Err(_) => return Err(AuthError::Unavailable(why)),
-                },
-                None => return Err(AuthError::Unavailable(why)),
+            Err(Failure::Unavailable(why)) => match checks.vouch(token).await {
+                Ok(vouched) => vouched.recognised(),
+                Err(_) => return Err(AuthError::Unavailable(why)),
             },
         };
         checks.conclude(who, digest, peer)
@@ -419,6 +414,14 @@ impl Checks {
             throttle: Mutex::new(Throttle::new(limits)),
             summary: by.join(", "),
         })
+    }
+
+    /// What somebody outside says of a token that no key here has signed.
+    async fn vouch(&self, token: &Secret) -> Result<Vouched, AuthError> {
+        match &self.voucher {
+            Some(voucher) => voucher.vouch(token).await,
+            None => Err(AuthError::Refused),
+        }
     }
 
     /// Whether a credential from `peer` is looked at, and its digest.

@@ -273,3 +273,37 @@ fn what_is_revoked_is_a_line_in_the_file() {
     }
     assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
 }
+
+#[test]
+fn files_of_the_relay_are_checked_before_it_starts() {
+    let keys = Keys::new("EdDSA");
+    let (private, public) = (keys.at("relay.key"), keys.at("relay.pub"));
+    for command in ["check-config", "serve"] {
+        let output = run(&[
+            command,
+            "--auth-key",
+            &private,
+            "--auth-key",
+            "/nonexistent",
+        ]);
+        assert_eq!(output.status.code(), Some(78), "{output:?}");
+        for word in [
+            "2 problems",
+            &private,
+            "private key",
+            "/nonexistent",
+            "token keygen",
+        ] {
+            assert!(err(&output).contains(word), "{word}: {output:?}");
+        }
+    }
+    // With a key, other machines are let in.
+    let output = run(&[
+        "check-config",
+        "--listen",
+        "0.0.0.0:5678",
+        "--auth-key",
+        &public,
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+}
