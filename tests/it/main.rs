@@ -3,8 +3,8 @@
 //! | module | what it needs |
 //! |---|---|
 //! | `tls` | nothing, and sslscan for one test |
-//! | `loopback`, `view` | Python and the network once (a virtual environment under `target/`) |
-//! | `isolation`, `sessions`, `kinds`, `faults`, `tools`, `advertise`, `token`, `advertise` | also root, iproute2 and util-linux (network namespaces) |
+//! | `loopback`, `pdb`, `view` | Python and the network once (a virtual environment under `target/`) |
+//! | `isolation`, `sessions`, `kinds`, `faults`, `tools`, `advertise`, `token`, `identity`, `terminal` | also root, iproute2 and util-linux (network namespaces) |
 //!
 //! What is missing is said on standard error and the test passes, except where `CI` is set: then
 //! it fails.
@@ -13,6 +13,7 @@
 
 mod advertise;
 mod faults;
+mod identity;
 mod isolation;
 mod kinds;
 mod loopback;
