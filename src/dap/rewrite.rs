@@ -22,7 +22,10 @@ pub fn captures_from_worker(kind: MessageType, name: &[u8]) -> bool {
         }
         MessageType::Request => name == b"startDebugging",
         MessageType::Response => {
-            matches!(name, b"attach" | b"setExceptionBreakpoints" | b"disconnect")
+            matches!(
+                name,
+                b"attach" | b"setExceptionBreakpoints" | b"setFunctionBreakpoints" | b"disconnect"
+            )
         }
     }
 }

@@ -318,6 +318,33 @@ async fn ending_the_worker_takes_a_permission() {
     }
 }
 
+/// debugpy keeps function breakpoints when its client is gone, and the task would stop at the next call with nobody there.
+#[tokio::test]
+async fn a_client_that_leaves_takes_its_function_breakpoints_along() {
+    for goodbye in [true, false] {
+        let context = context(|_| {});
+        let worker = Worker::listen().await;
+        context.registry.insert(worker.breakpoint.clone());
+        let mut debugger = Debugger::connect(&context).await;
+        debugger.attach(json!({})).await;
+        let (mut dap, _) = worker.attached().await;
+        debugger.send("configurationDone", json!({})).await;
+        assert_eq!(dap.read().await.unwrap()["command"], "configurationDone");
+        if goodbye {
+            debugger.send("disconnect", json!({})).await;
+        } else {
+            drop(debugger);
+        }
+        let forgets = dap.read().await.unwrap();
+        assert_eq!(forgets["command"], "setFunctionBreakpoints");
+        assert_eq!(forgets["arguments"], json!({"breakpoints": []}));
+        match dap.read().await {
+            Ok(message) => assert!(goodbye && message["command"] == "disconnect"),
+            Err(_) => assert!(!goodbye),
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_post_mortem_stop_gets_its_filter_whatever_the_client_sends() {
     let context = context(|_| {});

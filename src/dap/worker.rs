@@ -307,6 +307,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                     return ControlFlow::Break(Outcome::Client);
                 }
                 self.client_closed = true;
+                if !said_goodbye {
+                    self.forget_function_breakpoints();
+                }
                 self.splice.close(Side::Worker);
                 return ControlFlow::Continue(Some(Outcome::Client));
             }

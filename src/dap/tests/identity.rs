@@ -304,6 +304,8 @@ async fn a_revoked_token_ends_its_sessions_within_a_second_and_says_so() {
 
     let revoked_at = Instant::now();
     revoke(&relay.revoked, "ann");
+    let forgets = dap.read().await.unwrap();
+    assert_eq!(forgets["command"], "setFunctionBreakpoints");
     let goodbye = dap.read().await.unwrap();
     assert_eq!(goodbye["command"], "disconnect");
     assert_eq!(goodbye["arguments"]["terminateDebuggee"], false);

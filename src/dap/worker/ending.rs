@@ -10,11 +10,23 @@ use crate::dap::message::{event, notice};
 use crate::dap::splice::Side;
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
+    /// Takes the function breakpoints along before a goodbye: debugpy 1.8 clears all others when its client leaves, and
+    /// the task would stop at the next call with nobody there.
+    pub(super) fn forget_function_breakpoints(&mut self) {
+        if self.configured {
+            let none = json!({
+                "seq": OWN_SEQ, "type": "request", "command": "setFunctionBreakpoints", "arguments": {"breakpoints": []},
+            });
+            self.splice.insert(Side::Worker, &frame(&none));
+        }
+    }
+
     /// Has the worker let go and tells the client why. From here on nothing of the client's is forwarded; what it had
     /// sent by now may still be under way.
     pub(super) fn let_go(&mut self, why: &str) {
         self.over = true;
         if !self.leaving {
+            self.forget_function_breakpoints();
             let goodbye = json!({
                 "seq": OWN_SEQ, "type": "request", "command": "disconnect",
                 "arguments": {"terminateDebuggee": false},

@@ -16,7 +16,7 @@ use crate::policy::Scope;
 use crate::registry::Reason;
 use crate::telemetry::metrics::Outcome;
 
-/// `seq` of the one request that the relay itself may put to a worker, out of the way of any client's.
+/// `seq` of the requests that the relay itself may put to a worker, out of the way of any client's.
 pub(super) const OWN_SEQ: u64 = 0x7fff_5678;
 const NO_TERMINATE: &str = "ending a worker process takes the permission `terminate`, or `debug` on a relay with dap.allow_terminate on; disconnect instead, and the task runs on";
 
@@ -91,7 +91,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
             .and_then(Value::as_str)
             .filter(|_| message["type"] == "request")
         {
-            Some("terminate" | "disconnect") => self.leaving = true,
+            Some("terminate" | "disconnect") => {
+                self.leaving = true;
+                self.forget_function_breakpoints();
+            }
             Some("setExceptionBreakpoints") => {
                 self.filters_set = true;
                 if self.post_mortem() {

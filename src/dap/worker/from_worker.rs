@@ -92,9 +92,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 }
                 false => {}
             },
-            ("response", _, "setExceptionBreakpoints" | "disconnect")
-                if message["request_seq"] == OWN_SEQ =>
-            {
+            (
+                "response",
+                _,
+                "setExceptionBreakpoints" | "setFunctionBreakpoints" | "disconnect",
+            ) if message["request_seq"] == OWN_SEQ => {
                 return;
             }
             _ => {
