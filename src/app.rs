@@ -9,7 +9,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
 use crate::audit::{self, Audit};
-use crate::config::{Advertise, Config};
+use crate::config::{Advertise, Config, TlsMode};
 use crate::identity::{Authenticator, Issuers, SetupError};
 use crate::listener::{self, BindError};
 use crate::registry::Registry;
@@ -200,7 +200,7 @@ pub async fn run(config: Config) -> Result<(), Error> {
             "nobody is authenticated: whoever reaches this machine's loopback address is served"
         ),
     }
-    if reachable && relay.context.auth.is_on() {
+    if reachable && relay.context.auth.is_on() && config.tls.mode != TlsMode::Required {
         warn!(
             "tokens travel in clear to {}: whoever listens on the way can use them",
             relay.address

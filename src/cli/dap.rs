@@ -8,6 +8,7 @@ use std::io;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
+use super::relay_client::RelayError;
 use super::worker_session::{Error as SessionError, Which, dial, relay_block};
 use super::{DapArgs, Error};
 use crate::dap::codec::{Frames, frame, parse};
@@ -43,8 +44,15 @@ pub(super) async fn run(args: DapArgs) -> Result<(), Error> {
         (None, None, false) => None,
     };
     let (stdin, stdout) = (tokio::io::stdin(), tokio::io::stdout());
-    match dial(&args.relay).await {
-        Ok(relay) => Ok(serve(stdin, stdout, relay, block.as_ref()).await?),
+    let dialled = async {
+        let token = args.relay.token.token(&args.relay.relay)?;
+        Ok::<_, RelayError>((dial(&args.relay).await?, token))
+    };
+    match dialled.await {
+        Ok((relay, token)) => {
+            let token = token.as_ref().map(|token| token.as_str());
+            Ok(serve(stdin, stdout, relay, block.as_ref(), token).await?)
+        }
         Err(error) => {
             // The editor shows the answer; its user never sees standard error.
             refuse(stdin, stdout, &error.to_string()).await;
@@ -58,6 +66,7 @@ async fn serve<I, O, R>(
     mut to_editor: O,
     relay: R,
     block: Option<&Value>,
+    token: Option<&str>,
 ) -> Result<(), SessionError>
 where
     I: AsyncRead + Unpin,
@@ -73,6 +82,7 @@ where
                 let attaches = message["type"] == "request" && message["command"] == "attach";
                 if attaches {
                     amend(&mut message, block);
+                    show(&mut message, token);
                 }
                 to_relay.write_all(&frame(&message)).await?;
                 to_relay.flush().await?;
@@ -138,6 +148,19 @@ fn amend(attach: &mut Value, block: Option<&Value>) {
     }
 }
 
+/// Puts the token into the attach arguments, unless the editor has one of its own.
+fn show(attach: &mut Value, token: Option<&str>) {
+    let Some(token) = token else { return };
+    if !attach["arguments"].is_object() {
+        attach["arguments"] = Value::Object(serde_json::Map::new());
+    }
+    let arguments = &mut attach["arguments"];
+    let own = ["/rayRelay/token", "/rayRelay/ticket", "/rayRelayToken"];
+    if own.iter().all(|place| arguments.pointer(place).is_none()) {
+        arguments["rayRelayToken"] = token.into();
+    }
+}
+
 /// Answers the first request with `sentence`.
 async fn refuse(
     mut editor: impl AsyncRead + Unpin,
@@ -192,15 +215,33 @@ mod tests {
         );
     }
 
+    #[test]
+    fn the_token_goes_along_unless_the_editor_has_one() {
+        let shown = |arguments: Value| {
+            let mut attach = json!({"arguments": arguments});
+            show(&mut attach, Some("t"));
+            attach["arguments"].take()
+        };
+        assert_eq!(shown(Value::Null), json!({"rayRelayToken": "t"}));
+        let by_name = shown(json!({"rayRelay": "square"}));
+        assert_eq!(by_name, json!({"rayRelay": "square", "rayRelayToken": "t"}));
+        for own in [
+            json!({"rayRelay": {"token": "own"}}),
+            json!({"rayRelay": {"ticket": "own"}}),
+            json!({"rayRelayToken": "own"}),
+        ] {
+            assert_eq!(shown(own.clone()), own);
+        }
+    }
+
     #[tokio::test]
     async fn messages_pass_both_ways_and_the_attach_is_amended() {
         let (mut editor_in, stdin) = duplex(1 << 16);
         let (stdout, mut editor_out) = duplex(1 << 16);
         let (relay, mut far) = duplex(1 << 16);
-        let task =
-            tokio::spawn(
-                async move { serve(stdin, stdout, relay, Some(&json!({"next": true}))).await },
-            );
+        let task = tokio::spawn(async move {
+            serve(stdin, stdout, relay, Some(&json!({"next": true})), None).await
+        });
         let hello = json!({"seq": 1, "type": "request", "command": "initialize"});
         let attach = json!({"seq": 2, "type": "request", "command": "attach", "arguments": {}});
         let mut sent = frame(&hello);

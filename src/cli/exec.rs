@@ -7,7 +7,9 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
-use super::worker_session::{self, Error as SessionError, Which, dial, relay_block, unexpected};
+use super::worker_session::{
+    self, Error as SessionError, Which, authorized_block, dial, unexpected,
+};
 use super::{Error, ExecArgs};
 use crate::config::units::format_duration;
 use crate::pdb::{After, End, Options, Piece, Prompt};
@@ -42,7 +44,7 @@ pub(super) async fn run(args: ExecArgs) -> Result<(), Error> {
     let (sender, mut pieces) = mpsc::channel(64);
     let options = Options {
         client: "ray-relay exec".to_owned(),
-        relay: relay_block(&which),
+        relay: authorized_block(&args.relay, &which)?,
         limit: args.limit as usize,
         patience: matches!(which, Which::Named(_)).then_some(Duration::from_secs(30)),
     };

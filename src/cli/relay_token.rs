@@ -60,6 +60,21 @@ impl RelayTokenArgs {
         &self,
         relay: &RelayUrl,
     ) -> Result<Option<HeaderValue>, RelayTokenError> {
+        let Some(token) = self.token(relay)? else {
+            return Ok(None);
+        };
+        let header = Zeroizing::new(format!("Bearer {}", *token));
+        let header = HeaderValue::from_str(&header);
+        let mut header = header.map_err(|_| RelayTokenError::Malformed("it".to_owned()))?;
+        header.set_sensitive(true);
+        Ok(Some(header))
+    }
+
+    /// The token for `relay`; `None` where none is given.
+    pub(super) fn token(
+        &self,
+        relay: &RelayUrl,
+    ) -> Result<Option<Zeroizing<String>>, RelayTokenError> {
         let (text, place) = match &self.token_file {
             Some(path) => {
                 let file = clean(&path.display().to_string()).into_owned();
@@ -83,12 +98,7 @@ impl RelayTokenArgs {
         if !(relay.is_https() || is_this_machine(relay.host()) || self.insecure_send_token) {
             return Err(RelayTokenError::InClear(relay.to_string()));
         }
-        let header = Zeroizing::new(format!("Bearer {token}"));
-        let Ok(mut header) = HeaderValue::from_str(&header) else {
-            return Err(RelayTokenError::Malformed(place));
-        };
-        header.set_sensitive(true);
-        Ok(Some(header))
+        Ok(Some(Zeroizing::new(token.to_owned())))
     }
 }
 

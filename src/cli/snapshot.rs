@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::list::row::{Row, waited};
 use super::relay_client::RelayClient;
 use super::terminal::clean;
-use super::worker_session::{Error as SessionError, Which, dial, relay_block};
+use super::worker_session::{Error as SessionError, Which, authorized_block, dial};
 use super::{Error, SnapshotArgs};
 use crate::pdb::{Limits, snapshot};
 
@@ -65,7 +65,7 @@ pub(super) async fn run(args: SnapshotArgs) -> Result<(), Error> {
     for row in chosen {
         let id = row["id"].as_str().unwrap_or_default().to_owned();
         let stream = dial(&args.relay).await?;
-        let block = relay_block(&Which::Named(id));
+        let block = authorized_block(&args.relay, &Which::Named(id))?;
         let shot = match snapshot(stream, "ray-relay snapshot", &block, &limits).await {
             Ok(threads) => json!({"breakpoint": row, "threads": threads}),
             Err(error) => {

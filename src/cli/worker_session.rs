@@ -179,6 +179,18 @@ pub(super) fn relay_block(which: &Which) -> Value {
     }
 }
 
+/// The same, with the token for the relay that `args` name.
+///
+/// # Errors
+/// Where there should be a token and is none that can be sent.
+pub(super) fn authorized_block(args: &RelayArgs, which: &Which) -> Result<Value, RelayError> {
+    let mut block = relay_block(which);
+    if let Some(token) = args.token.token(&args.relay)? {
+        block["token"] = token.as_str().into();
+    }
+    Ok(block)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

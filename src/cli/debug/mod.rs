@@ -19,7 +19,9 @@ use self::menu::Menu;
 use self::screen::Screen;
 use super::relay_client::RelayClient;
 use super::sse::Parser;
-use super::worker_session::{Duplex, Error as SessionError, Which, dial, relay_block, unexpected};
+use super::worker_session::{
+    Duplex, Error as SessionError, Which, authorized_block, dial, unexpected,
+};
 use super::{DebugArgs, Error, terminal};
 use crate::pdb::{After, End, Options, Piece, Prompt};
 
@@ -151,7 +153,7 @@ async fn one(args: &DebugArgs, terminal: &mut Terminal, which: &Which) -> Result
     let stream = dial(&args.relay).await?;
     let (sender, mut pieces) = mpsc::channel(64);
     let options = Options {
-        relay: relay_block(which),
+        relay: authorized_block(&args.relay, which)?,
         limit: args.limit as usize,
         patience: matches!(which, Which::Named(_)).then_some(PATIENCE),
         ..Options::default()
