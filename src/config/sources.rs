@@ -17,11 +17,12 @@ pub(super) const CLUSTERS_VARIABLE: &str = "RAY_RELAY_RAY_ADDRESS";
 pub(super) const FILE_VARIABLE: &str = "RAY_RELAY_CONFIG";
 /// Known variables that hold no key of the configuration: the file itself, and what the client
 /// commands (`list`, `launch-config`) read.
-const OTHER_VARIABLES: [&str; 4] = [
+const OTHER_VARIABLES: [&str; 5] = [
     FILE_VARIABLE,
     CLUSTERS_VARIABLE,
     "RAY_RELAY_URL",
     "RAY_RELAY_CA_FILE",
+    "RAY_RELAY_TOKEN",
 ];
 
 /// Beginnings of variables by which the demo and the tests know their own processes.

@@ -471,6 +471,7 @@ fn variables_of_a_kubernetes_service_are_no_configuration() {
         ("RAY_RELAY_METRICS_PORT", "tcp://10.0.0.1:9090"),
         ("RAY_RELAY_METRICS_PORT_9090_TCP_ADDR", "10.0.0.1"),
         ("RAY_RELAY_URL", "http://relay"),
+        ("RAY_RELAY_TOKEN", "eyJ"),
         ("RAY_RELAY_DEMO_CLUSTER", "1"),
         ("RAY_RELAY_LOG_FORMAT", ""),
     ];
