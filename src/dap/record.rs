@@ -84,12 +84,12 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Writes that a client was not recognised. Nothing is given to it either way.
+/// Writes that a client's credential was not accepted. Nothing is given to it either way, so one that shows none, or
+/// comes too often, leaves no line: nobody is to push older lines out of the log from outside.
 pub(super) async fn unrecognised(context: &Context, peer: SocketAddr, why: &AuthError) {
     let outcome = match why {
-        AuthError::Missing => "missing",
+        AuthError::Missing | AuthError::Throttled { .. } => return,
         AuthError::Refused => "refused",
-        AuthError::Throttled { .. } => "throttled",
         AuthError::Unavailable(_) => "unavailable",
     };
     let entry = Entry {

@@ -1,7 +1,7 @@
 //! What has to fit together.
 
 use super::Resolver;
-use crate::config::model::{Advertise, Config};
+use crate::config::model::{Advertise, ClientAuth, Config, TlsMode};
 use crate::config::units::{format_duration, format_size};
 
 impl Resolver {
@@ -31,6 +31,18 @@ impl Resolver {
             );
         }
         self.check_tls(&config.tls);
+        let tls = &config.tls;
+        if tls.mode != TlsMode::Off
+            && tls.client_auth != ClientAuth::Off
+            && config.auth.policy_file.is_none()
+        {
+            self.problem(
+                "tls.client_auth",
+                "client certificates, and no auth.policy_file",
+                "auth.policy_file beside it, with what each name in a certificate may do",
+                "a certificate says who somebody is and nothing of what that person may do; config/policy.example.toml shows rules",
+            );
+        }
         let registry = &config.registry;
         for (key, value) in [
             ("registry.backoff_max", registry.backoff_max),

@@ -184,9 +184,11 @@ mod tests {
     use crate::tls::testing::{Authority, Files};
 
     fn resolved(environment: &[(&str, &str)], flags: Flags) -> Result<Resolved, Vec<String>> {
+        let policy = ("RAY_RELAY_AUTH_POLICY_FILE".into(), "/policy".into());
         let environment = environment
             .iter()
             .map(|(key, value)| (format!("RAY_RELAY_TLS_{key}").into(), value.into()))
+            .chain([policy])
             .collect();
         resolve(&Sources { environment, flags }).map_err(|problems| {
             let text = |problem: &crate::config::Problem| format!("{problem:?}");
