@@ -11,6 +11,7 @@ use crate::audit::Audit;
 use crate::config::{Advertise, Config};
 use crate::identity::{Authenticator, Issuers, SetupError};
 use crate::listener::{self, BindError};
+use crate::masking::Masking;
 use crate::registry::Registry;
 use crate::session::Context;
 use crate::shutdown::{Shutdown, Signals};
@@ -73,6 +74,7 @@ pub async fn start(config: Config) -> Result<Running, Error> {
     let setup = |why: SetupError| Error::Setup(why.to_string());
     let issuers = Issuers::from_config(&config).await.map_err(setup)?;
     let auth = Authenticator::from_config(&config.auth, issuers).map_err(setup)?;
+    Masking::new(&config.masking).map_err(|why| Error::Setup(why.to_string()))?;
     let audit = Audit::off();
     let context = Arc::new(Context::new(
         config,

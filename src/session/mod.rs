@@ -12,6 +12,7 @@ use crate::audit::Audit;
 use crate::config::Config;
 use crate::http::{HttpContext, advertise};
 use crate::identity::Authenticator;
+use crate::masking::Masking;
 use crate::registry::Registry;
 use crate::shutdown::Shutdown;
 use crate::telemetry::Metrics;
@@ -24,6 +25,8 @@ pub struct Context {
     pub auth: Arc<Authenticator>,
     /// The record.
     pub audit: Arc<Audit>,
+    /// What is hidden of values; `None`: nothing.
+    pub masking: Option<Arc<Masking>>,
     /// Breakpoints.
     pub registry: Registry,
     /// Live sessions.
@@ -63,6 +66,8 @@ impl Context {
             advertised.clone(),
         );
         Self {
+            // A pattern that is none was refused when the configuration was read, and by [`crate::app::start`].
+            masking: Masking::new(&config.masking).ok().flatten().map(Arc::new),
             config,
             auth,
             audit,

@@ -67,6 +67,8 @@ labels! {
         Dap = "dap",
         /// The parent session that opens one for every paused worker.
         Cluster = "dap_cluster",
+        /// A person at a terminal: the list, or a prompt.
+        Terminal = "terminal",
         /// A WebSocket through the dashboard proxy.
         WebSocket = "websocket",
     }
