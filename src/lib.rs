@@ -18,6 +18,7 @@
 //! | [`upstream`] | the connection to a worker, for a permit |
 //! | [`dap`] | the Debug Adapter Protocol: the relay's own part of a session, and what must be rewritten |
 //! | [`pdb`] | a pdb prompt, spoken to a worker's debugger as DAP |
+//! | [`release`] | lets paused tasks run on without a person attaching |
 //! | [`terminal`] | plain lines for a person with `nc`: the list, and a prompt |
 //! | [`http`] | the relay's API under `/relay/`, and the Ray dashboard under everything else |
 //! | [`app`], [`shutdown`] | composition: binds, starts, drains |
@@ -39,6 +40,7 @@ pub mod masking;
 pub mod pdb;
 pub mod policy;
 pub mod registry;
+pub mod release;
 pub mod session;
 pub mod shutdown;
 pub mod tcp;

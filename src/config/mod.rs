@@ -15,7 +15,7 @@ pub mod units;
 
 pub use model::{
     Advertise, Auth, ClientAuth, Cluster, Config, Dap, Discovery, Gcs, Http, Jwks, Kubernetes,
-    Listen, Log, LogFormat, Masking, Registry, Tls, TlsMode, TlsVersion,
+    Listen, Log, LogFormat, Masking, Registry, Release, Tls, TlsMode, TlsVersion,
 };
 pub use problem::{Problem, Problems};
 pub use resolve::{Resolved, Setting, resolve};

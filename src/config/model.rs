@@ -7,6 +7,7 @@ mod auth;
 mod jwks;
 mod kubernetes;
 mod masking;
+mod release;
 mod tls;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -17,6 +18,7 @@ pub use auth::Auth;
 pub use jwks::Jwks;
 pub use kubernetes::Kubernetes;
 pub use masking::Masking;
+pub use release::Release;
 pub use tls::{ClientAuth, Tls, TlsMode, TlsVersion};
 
 /// Everything, resolved. Built by `resolve` from defaults, file, environment and flags.
@@ -44,6 +46,8 @@ pub struct Config {
     pub advertise: Advertise,
     /// What is hidden of values.
     pub masking: Masking,
+    /// What was forgotten.
+    pub release: Release,
     /// Logs.
     pub log: Log,
 }
@@ -211,6 +215,7 @@ impl Default for Config {
             kubernetes: Kubernetes::default(),
             advertise: Advertise::Single,
             masking: Masking::default(),
+            release: Release::default(),
             log: Log::default(),
         }
     }

@@ -23,7 +23,7 @@ use super::answer::{self, Body};
 use super::caller::{self, Asked, Refused};
 use super::dashboard::Visit;
 use super::route::{EXISTS, Route};
-use super::{HttpContext, api, events, guard};
+use super::{HttpContext, api, events, guard, release};
 use crate::listener::Arrival;
 use crate::policy::Scope;
 use crate::telemetry::metrics::{self, RefusalKind};
@@ -202,9 +202,14 @@ async fn answer(
         Route::Cluster(name, rest) => Some((name, rest)),
         Route::Dashboard => None,
         _ => {
-            // The body goes unread.
-            drop(body);
-            let response = match own(ctx, connection, route, &parts, &asked).await {
+            let answered = match (route, &parts.method) {
+                (Route::Release, &Method::POST) => {
+                    release::answer(ctx, connection, &parts, body, &asked).await
+                }
+                // The body goes unread.
+                _ => own(ctx, connection, route, &parts, &asked).await,
+            };
+            let response = match answered {
                 Ok(response) => response,
                 Err(refused) => refused.answer(ctx, true),
             };
@@ -275,6 +280,7 @@ async fn own(
         Route::Healthz => api::healthz(),
         Route::Readyz => api::readyz(&snapshot(), stale_after, Some(principal)),
         Route::Metrics => api::metrics(&ctx.metrics, &snapshot()),
+        Route::Release => release::wants_post(),
         Route::Unknown | Route::Cluster(..) | Route::Dashboard => answer::error(
             StatusCode::NOT_FOUND,
             format!(

@@ -22,6 +22,7 @@ mod filter;
 pub mod guard;
 mod hop;
 mod need;
+mod release;
 #[doc(hidden)] // Public for fuzz/ alone.
 pub mod rewrite;
 mod route;

@@ -11,6 +11,8 @@ pub(crate) enum Route<'a> {
     Sessions,
     /// The event stream.
     Events,
+    /// Lets tasks run on.
+    Release,
     /// Does the process run?
     Healthz,
     /// Is the list fresh?
@@ -29,7 +31,7 @@ pub(crate) enum Route<'a> {
 pub(crate) const CLUSTERS: &str = "/relay/clusters/";
 
 /// What exists below `/relay`, for those who ask for something else.
-pub(crate) const EXISTS: &str = "/relay/v1/breakpoints, /relay/v1/sessions, /relay/v1/events, /relay/healthz, \
+pub(crate) const EXISTS: &str = "/relay/v1/breakpoints, /relay/v1/sessions, /relay/v1/events, /relay/v1/release, /relay/healthz, \
                                  /relay/readyz, /relay/metrics and /relay/clusters/NAME/";
 
 impl<'a> Route<'a> {
@@ -39,6 +41,7 @@ impl<'a> Route<'a> {
             "/relay/v1/breakpoints" => Self::Breakpoints,
             "/relay/v1/sessions" => Self::Sessions,
             "/relay/v1/events" => Self::Events,
+            "/relay/v1/release" => Self::Release,
             "/relay/healthz" => Self::Healthz,
             "/relay/readyz" => Self::Readyz,
             "/relay/metrics" => Self::Metrics,
@@ -60,6 +63,7 @@ impl<'a> Route<'a> {
             Self::Breakpoints => metrics::Route::Breakpoints,
             Self::Sessions => metrics::Route::Sessions,
             Self::Events => metrics::Route::Events,
+            Self::Release => metrics::Route::Release,
             Self::Healthz | Self::Readyz => metrics::Route::Health,
             Self::Metrics => metrics::Route::Metrics,
             Self::Cluster(..) => metrics::Route::Cluster,

@@ -133,6 +133,8 @@ labels! {
         Sessions = "sessions",
         /// `/relay/v1/events`.
         Events = "events",
+        /// `/relay/v1/release`.
+        Release = "release",
         /// `/relay/healthz` and `/relay/readyz`.
         Health = "health",
         /// `/relay/metrics`.

@@ -29,7 +29,7 @@ const LET_GO: Duration = Duration::from_secs(600);
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
 /// Why a prompt that listens on a node's loopback address is not reached.
-pub(super) const NOT_EXTERNAL: &str = "this breakpoint can be entered on its own node alone, because that node was started without `--ray-debugger-external`";
+pub(crate) const NOT_EXTERNAL: &str = "this breakpoint can be entered on its own node alone, because that node was started without `--ray-debugger-external`";
 
 /// How the relaying ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub(super) enum Ended {
 
 /// Whether the relay can dial `breakpoint`: a loopback address means the node's own, which is the relay's only where the
 /// head is on the relay's machine.
-pub(super) fn is_within_reach(config: &Config, breakpoint: &Breakpoint) -> bool {
+pub(crate) fn is_within_reach(config: &Config, breakpoint: &Breakpoint) -> bool {
     if !breakpoint.upstream().ip().is_loopback() {
         return true;
     }

@@ -9,7 +9,7 @@
 
 mod entrance;
 mod input;
-mod legacy;
+pub(crate) mod legacy;
 mod list;
 mod output;
 mod prompt;

@@ -31,6 +31,7 @@ impl Resolver {
             );
         }
         self.check_tls(&config.tls);
+        self.check_release(config);
         let registry = &config.registry;
         for (key, value) in [
             ("registry.backoff_max", registry.backoff_max),

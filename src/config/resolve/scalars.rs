@@ -163,6 +163,7 @@ impl Resolver {
 
         config.advertise = self.advertise();
         config.masking = self.masking();
+        config.release = self.release();
 
         let log = &mut config.log;
         self.set("log", "level", &mut log.filter, quoted, setting::log_filter);
