@@ -81,7 +81,13 @@ fn fits(args: &ReleaseArgs, row: &Value) -> bool {
 
 fn agreed(chosen: &[Value]) -> io::Result<bool> {
     for row in chosen.iter().map(Row::read) {
-        say(&format!("{}  {}  {}  {}\n", row.id, waited(row.waiting), row.task, row.location))?;
+        say(&format!(
+            "{}  {}  {}  {}\n",
+            row.id,
+            waited(row.waiting),
+            row.task,
+            row.location
+        ))?;
     }
     if !io::stdin().is_terminal() {
         say("These are several: say --yes to let all of them run on.\n")?;
@@ -122,7 +128,10 @@ mod tests {
         assert!(fits(&args(&["3KFZ0Q8M"]), &row) && fits(&args(&["step"]), &held));
         assert!(!fits(&args(&["load"]), &row));
         assert!(fits(&args(&["--all"]), &row) && !fits(&args(&["--all"]), &held));
-        assert!(fits(&args(&["--older-than", "30m", "--job", "01000000"]), &row));
+        assert!(fits(
+            &args(&["--older-than", "30m", "--job", "01000000"]),
+            &row
+        ));
         assert!(!fits(&args(&["--older-than", "40m"]), &row));
         assert!(!fits(&args(&["--all", "--job", "02000000"]), &row));
         assert!(Cli::try_parse_from(["ray-relay", "release"]).is_err());

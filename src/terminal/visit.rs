@@ -129,7 +129,7 @@ impl<'a, R: AsyncRead + Unpin> Visit<'a, R> {
                 "q" | "quit" | "exit" => return Outcome::Client,
                 line => {
                     if let Some(id) = enters(line) {
-                        return self.only(&id.to_owned()).await;
+                        return self.only(id).await;
                     }
                     match list.pick(line) {
                         Ok(breakpoint) => {

@@ -8,6 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::time::timeout;
 
+use crate::support::eventually;
 use crate::support::namespaces::Cluster;
 use crate::support::ray::NEWEST;
 use crate::support::scene::Scene;
@@ -80,6 +81,7 @@ async fn plain_lines_are_enough_for_both_debuggers() {
     let scene = Scene::new(&cluster);
     legacy(&scene).await;
     debugpy(&scene).await;
+    commands(&scene);
 }
 
 async fn legacy(scene: &Scene<'_>) {
@@ -142,5 +144,55 @@ async fn debugpy(scene: &Scene<'_>) {
     person.line("c", "").await;
     assert_eq!(driver.result(), json!(40));
     drop(person);
+    scene.gone();
+}
+
+/// `ray-relay debug` on one legacy breakpoint and `release` of the other; then `release` of several threads of an actor.
+fn commands(scene: &Scene<'_>) {
+    let run = |args: &[&str], typed: &str| {
+        let mut command = scene
+            .cluster
+            .exec("client", env!("CARGO_BIN_EXE_ray-relay"));
+        let mut child = command
+            .args(args)
+            .env("RAY_RELAY_URL", scene.relay.url())
+            .env_remove("RAY_ADDRESS")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut typing = child.stdin.take().unwrap();
+        std::io::Write::write_all(&mut typing, typed.as_bytes()).unwrap();
+        drop(typing);
+        let output = child.wait_with_output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{args:?}: {text}");
+        text
+    };
+    let mut driver = scene
+        .cluster
+        .start_driver("legacy.py", &[("RAY_DEBUG", "legacy")]);
+    let rows = scene.wait_listed(2);
+    let head = scene.cluster.address("head").to_string();
+    let on_head = rows.iter().find(|row| row["node_ip"] == *head).unwrap();
+    let id = on_head["id"].as_str().unwrap();
+    let said = run(&["debug", id], "p 'seen', x\n!x = 7\nc\n");
+    assert!(said.contains("(Pdb) ('seen', 1)"), "{said}");
+    let said = run(&["release", "--all"], "");
+    assert_eq!(said.matches("  released").count(), 1, "{said}");
+    assert_eq!(driver.result(), json!([[7, 14], [2, 4]]));
+    scene.gone();
+
+    let mut driver = scene.cluster.start_driver("threaded_actor.py", &[]);
+    eventually("waiting threads", PATIENCE, || {
+        scene
+            .paused_workers()
+            .first()
+            .and_then(|row| row["num_paused_threads"].as_u64())
+            .filter(|n| *n >= 2)
+    });
+    let said = run(&["release", "--older-than", "1ms"], "");
+    assert_eq!(said.matches("  released").count(), 1, "{said}");
+    driver.result();
     scene.gone();
 }
