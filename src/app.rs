@@ -13,6 +13,7 @@ use crate::config::{Advertise, Config, TlsMode};
 use crate::identity::{Authenticator, Issuers, SetupError};
 use crate::listener::{self, BindError};
 use crate::registry::Registry;
+use crate::release;
 use crate::session::Context;
 use crate::shutdown::{Shutdown, Signals};
 use crate::telemetry::Metrics;
@@ -92,6 +93,13 @@ pub async fn start(config: Config) -> Result<Running, Error> {
         shutdown.clone(),
     ));
     context.recording.prepare().map_err(Error::Setup)?;
+    if context.config.release.after.is_some() {
+        let means = context.means();
+        let (audit, until) = (context.audit.clone(), shutdown.drain.clone());
+        shutdown
+            .tasks
+            .spawn(release::auto::run(means, audit, until));
+    }
     let permits = Arc::new(Semaphore::new(context.config.listen.max_connections));
     shutdown
         .tasks

@@ -19,6 +19,8 @@
 //! | [`upstream`] | the connection to a worker, for a permit |
 //! | [`dap`] | the Debug Adapter Protocol: the relay's own part of a session, and what must be rewritten |
 //! | [`pdb`] | a pdb prompt, spoken to a worker's debugger as DAP |
+//! | [`release`] | lets paused tasks run on without a person attaching |
+//! | [`terminal`] | plain lines for a person with `nc`: the list, and a prompt |
 //! | [`http`] | the relay's API under `/relay/`, and the Ray dashboard under everything else |
 //! | [`app`], [`shutdown`] | composition: binds, starts, drains |
 //! | [`cli`] | the commands |
@@ -40,9 +42,11 @@ pub mod pdb;
 pub mod policy;
 pub mod recording;
 pub mod registry;
+pub mod release;
 pub mod session;
 pub mod shutdown;
 pub mod tcp;
 pub mod telemetry;
+pub mod terminal;
 pub mod tls;
 pub mod upstream;

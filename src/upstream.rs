@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::net::TcpStream;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
@@ -54,6 +55,41 @@ pub async fn connect(
     });
     // A task that neither returns nor panics was aborted with the runtime.
     greeted
+        .await
+        .unwrap_or(Err(ConnectError::Refused(io::ErrorKind::Interrupted)))
+}
+
+/// Connects to the legacy debugger that `permit` names: the prompt's first words have not been read.
+///
+/// Whoever connects has entered it, and a connection that closes makes the task fail. So this too is done in a task of
+/// `tasks`, and `left` is what becomes of a connection that nobody waits for any more.
+///
+/// # Errors
+/// [`ConnectError`]; the whole takes at most `patience`.
+pub async fn connect_pdb<F>(
+    permit: &Permit,
+    patience: Duration,
+    tasks: &TaskTracker,
+    left: impl FnOnce(TcpStream) -> F + Send + 'static,
+) -> Result<TcpStream, ConnectError>
+where
+    F: Future<Output = ()> + Send,
+{
+    let address = permit.upstream();
+    let (connected, taken) = oneshot::channel();
+    tasks.spawn(async move {
+        let dialled = match timeout(patience, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => tcp::tune(&stream, PROBE_AFTER)
+                .map(|()| stream)
+                .map_err(|error| ConnectError::Refused(error.kind())),
+            Ok(Err(error)) => Err(ConnectError::Refused(error.kind())),
+            Err(_) => Err(ConnectError::Silent(patience)),
+        };
+        if let Err(Ok(stream)) = connected.send(dialled) {
+            left(stream).await;
+        }
+    });
+    taken
         .await
         .unwrap_or(Err(ConnectError::Refused(io::ErrorKind::Interrupted)))
 }

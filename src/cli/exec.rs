@@ -45,6 +45,7 @@ pub(super) async fn run(args: ExecArgs) -> Result<(), Error> {
     let options = Options {
         client: "ray-relay exec".to_owned(),
         relay: authorized_block(&args.relay, &which)?,
+        may_kill: true,
         limit: args.limit as usize,
         patience: matches!(which, Which::Named(_)).then_some(Duration::from_secs(30)),
     };

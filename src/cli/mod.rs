@@ -18,6 +18,7 @@ mod list;
 mod relay_client;
 mod relay_token;
 mod relay_url;
+mod release;
 mod serve;
 mod snapshot;
 mod sse;
@@ -111,6 +112,9 @@ pub enum Command {
     /// Print stack and variables of paused tasks, which stay paused
     #[command(after_help = snapshot::AFTER_HELP)]
     Snapshot(SnapshotArgs),
+    /// Let paused tasks run on without attaching to each
+    #[command(after_help = release::AFTER_HELP)]
+    Release(ReleaseArgs),
     /// Be a debug adapter on standard input and output, for editors that start one
     #[command(after_help = dap::AFTER_HELP)]
     Dap(DapArgs),
@@ -355,6 +359,30 @@ pub struct SnapshotArgs {
     pub relay: RelayArgs,
 }
 
+/// `release`
+#[derive(Debug, Args)]
+pub struct ReleaseArgs {
+    /// Id or name of the task, as in `ray-relay list`
+    #[arg(value_name = "ID|NAME", required_unless_present_any = ["all", "older_than"])]
+    #[arg(conflicts_with_all = ["all", "older_than"])]
+    pub target: Option<String>,
+    /// Every paused task
+    #[arg(long, conflicts_with = "older_than")]
+    pub all: bool,
+    /// Those that have waited for so long, such as 30m
+    #[arg(long, value_name = "DURATION", value_parser = crate::config::units::parse_duration)]
+    pub older_than: Option<std::time::Duration>,
+    /// Only those of this job, such as 01000000
+    #[arg(long, value_name = "JOB")]
+    pub job: Option<String>,
+    /// Do not ask
+    #[arg(long, short)]
+    pub yes: bool,
+    /// The relay.
+    #[command(flatten)]
+    pub relay: RelayArgs,
+}
+
 /// `dap`
 #[derive(Debug, Args)]
 pub struct DapArgs {
@@ -394,6 +422,7 @@ pub async fn run(cli: Cli) -> Result<(), Error> {
         Command::Debug(args) => debug::run(args).await,
         Command::Exec(args) => exec::run(args).await,
         Command::Snapshot(args) => snapshot::run(args).await,
+        Command::Release(args) => release::run(args).await,
         Command::Dap(args) => dap::run(args).await,
         Command::Demo(args) => demo::run(args).await,
         Command::Token(args) => token::run(args),

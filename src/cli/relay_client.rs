@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use hyper::{Request, Response, StatusCode};
@@ -30,6 +30,8 @@ use super::terminal::clean;
 const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
 /// To the first byte of an answer, and again to its end.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
+/// To the answer when many tasks are let go, some of which do not answer.
+const RELEASE_DEADLINE: Duration = Duration::from_secs(600);
 /// Largest list that is read.
 const LARGEST_ANSWER: usize = 64 << 20;
 
@@ -134,7 +136,7 @@ impl RelayError {
 
 /// A client for one relay.
 pub(super) struct RelayClient {
-    http: Client<HttpsConnector<HttpConnector>, Empty<Bytes>>,
+    http: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     relay: RelayUrl,
     token: RelayTokenArgs,
 }
@@ -205,19 +207,40 @@ impl RelayClient {
 
     async fn get(&self, path: &str, accept: &str) -> Result<Response<Incoming>, RelayError> {
         let not_a_uri = || self.unreachable("its address is no URL");
-        let mut request = Request::get(self.relay.uri(path).ok_or_else(not_a_uri)?)
+        let request = Request::get(self.relay.uri(path).ok_or_else(not_a_uri)?)
             .header(ACCEPT, accept)
-            .body(Empty::new())
+            .body(Full::default())
             .map_err(|_| not_a_uri())?;
+        self.send(request, CONNECT_DEADLINE + ANSWER_DEADLINE).await
+    }
+
+    /// Has the relay let go of what `wanted` names, and gives its answer.
+    pub(super) async fn release(&self, wanted: &Value) -> Result<Value, RelayError> {
+        let not_a_uri = || self.unreachable("its address is no URL");
+        let uri = self.relay.uri("/relay/v1/release").ok_or_else(not_a_uri)?;
+        let request = Request::post(uri)
+            .header(ACCEPT, "application/json")
+            .header(CONTENT_TYPE, "application/json")
+            .body(Full::from(wanted.to_string()))
+            .map_err(|_| not_a_uri())?;
+        let response = self.send(request, RELEASE_DEADLINE).await?;
+        let status = response.status();
+        let body = self.body(response).await?;
+        match serde_json::from_slice::<Value>(&body) {
+            Ok(answer) if status.is_success() && answer["results"].is_array() => Ok(answer),
+            answer => Err(self.not_the_list(status, answer.ok(), &body).await),
+        }
+    }
+
+    async fn send(
+        &self,
+        mut request: Request<Full<Bytes>>,
+        patience: Duration,
+    ) -> Result<Response<Incoming>, RelayError> {
         if let Some(authorization) = self.token.authorization(&self.relay)? {
             request.headers_mut().insert(AUTHORIZATION, authorization);
         }
-        match timeout(
-            CONNECT_DEADLINE + ANSWER_DEADLINE,
-            self.http.request(request),
-        )
-        .await
-        {
+        match timeout(patience, self.http.request(request)).await {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(error)) if speaks_something_else(&error) => Err(RelayError::NotARelay {
                 relay: self.relay.to_string(),

@@ -16,7 +16,7 @@ pub mod units;
 pub use model::{
     Advertise, Audit, AuditSink, AuditSync, Auth, ClientAuth, Cluster, Config, Dap, Discovery, Gcs,
     Http, Jwks, Kubernetes, Listen, Log, LogFormat, Masking, OnFailure, Recording, Registry,
-    SyslogAddress, Tls, TlsMode, TlsVersion,
+    Release, SyslogAddress, Tls, TlsMode, TlsVersion,
 };
 pub use problem::{Problem, Problems};
 pub use resolve::{Resolved, Setting, resolve};

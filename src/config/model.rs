@@ -8,6 +8,7 @@ mod auth;
 mod jwks;
 mod kubernetes;
 mod masking;
+mod release;
 mod tls;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -19,6 +20,7 @@ pub use auth::Auth;
 pub use jwks::Jwks;
 pub use kubernetes::Kubernetes;
 pub use masking::Masking;
+pub use release::Release;
 pub use tls::{ClientAuth, Tls, TlsMode, TlsVersion};
 
 /// Everything, resolved. Built by `resolve` from defaults, file, environment and flags.
@@ -50,6 +52,8 @@ pub struct Config {
     pub recording: Recording,
     /// What is hidden of values.
     pub masking: Masking,
+    /// What was forgotten.
+    pub release: Release,
     /// Logs.
     pub log: Log,
 }
@@ -219,6 +223,7 @@ impl Default for Config {
             audit: Audit::default(),
             recording: Recording::default(),
             masking: Masking::default(),
+            release: Release::default(),
             log: Log::default(),
         }
     }

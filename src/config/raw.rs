@@ -107,6 +107,7 @@ pub(super) const SECTIONS: &[(&str, &[&str])] = &[
         ],
     ),
     ("advertise", &["mode", "ports", "host"]),
+    ("release", &["after", "announce", "clusters"]),
     (
         "masking",
         &[

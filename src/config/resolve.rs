@@ -21,6 +21,7 @@ mod checks;
 mod clusters;
 mod identity_providers;
 mod masking;
+mod release;
 mod scalars;
 #[cfg(test)]
 mod tests;

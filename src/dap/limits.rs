@@ -16,14 +16,14 @@ const LONG: Duration = Duration::from_secs(900);
 
 /// The limits of one session.
 #[derive(Debug)]
-pub(super) struct Limits {
+pub(crate) struct Limits {
     session: Option<Limit>,
     idle: Option<Limit>,
 }
 
 /// What the client is to be told.
 #[derive(Debug, PartialEq)]
-pub(super) enum Due {
+pub(crate) enum Due {
     /// The end is near.
     Warning(String),
     /// It is there.
@@ -40,7 +40,7 @@ struct Limit {
 
 impl Limits {
     /// Of a session that begins `now`.
-    pub(super) fn new(handling: &Handling, now: Instant) -> Self {
+    pub(crate) fn new(handling: &Handling, now: Instant) -> Self {
         let limit = |length| Limit {
             length,
             since: now,
@@ -53,26 +53,26 @@ impl Limits {
     }
 
     /// How often it has to be said whether something was done, to be told of idleness in good time.
-    pub(super) fn sampling(&self) -> Option<Duration> {
+    pub(crate) fn sampling(&self) -> Option<Duration> {
         let finest = Duration::from_millis(50);
         Some((self.idle.as_ref()?.length / 20).max(finest))
     }
 
     /// The client has said something.
-    pub(super) fn active(&mut self, now: Instant) {
+    pub(crate) fn active(&mut self, now: Instant) {
         if let Some(idle) = &mut self.idle {
             (idle.since, idle.warned) = (now, 0);
         }
     }
 
     /// When something is due next.
-    pub(super) fn next(&self) -> Option<Instant> {
+    pub(crate) fn next(&self) -> Option<Instant> {
         let limits = [&self.session, &self.idle];
         limits.into_iter().flatten().map(Limit::next).min()
     }
 
     /// What is due `now`.
-    pub(super) fn due(&mut self, now: Instant) -> Option<Due> {
+    pub(crate) fn due(&mut self, now: Instant) -> Option<Due> {
         if let Some(step) = self.session.as_mut().and_then(|limit| limit.due(now)) {
             return Some(match step {
                 Step::End(all) => Due::End(format!(

@@ -15,12 +15,12 @@ mod commands;
 pub mod conversation;
 mod entrance;
 pub mod gate;
-mod limits;
+pub(crate) mod limits;
 pub mod message;
 pub mod peek;
 pub mod policing;
 mod presented;
-mod record;
+pub(crate) mod record;
 pub mod refusal;
 pub mod rewrite;
 mod route;
@@ -47,7 +47,7 @@ use self::refusal::{Refusal, hang_up, refuse};
 use self::route::Visit;
 use crate::listener::Arrival;
 use crate::session::{Context, Session};
-use crate::telemetry::metrics::{Outcome, RefusalKind};
+use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 
 /// Largest message of somebody who has yet to say who that is, in bytes. VS Code's `attach` has some 1,000.
 const MAX_UNKNOWN_FRAME: usize = 256 * 1024;
@@ -138,7 +138,7 @@ where
         Ok(guest) => guest,
         Err(why) => {
             info!(session = session.id(), peer = %session.peer(), %why, "client not recognised");
-            record::unrecognised(context, session.peer(), &why).await;
+            record::unrecognised(context, session.peer(), SessionProtocol::Dap, &why).await;
             return refused(context, client, &opened.attach, &(&why).into()).await;
         }
     };

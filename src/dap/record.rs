@@ -14,13 +14,13 @@ use crate::audit::{Action, Entry, Unavailable};
 use crate::identity::{AuthError, Principal};
 use crate::registry::Breakpoint;
 use crate::session::{Context, Session};
-use crate::telemetry::metrics::Outcome;
+use crate::telemetry::metrics::{Outcome, SessionProtocol};
 
 /// How long one line may take: meanwhile the session that it is of stands still.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The record of one session that has begun.
-pub(super) struct Record<'a> {
+pub(crate) struct Record<'a> {
     context: &'a Context,
     session: &'a Session,
     principal: Principal,
@@ -30,7 +30,7 @@ pub(super) struct Record<'a> {
 
 impl<'a> Record<'a> {
     /// Writes that the session begins: with one worker, or the cluster session. `details` is what else is to be known.
-    pub(super) async fn begin(
+    pub(crate) async fn begin(
         context: &'a Context,
         session: &'a Session,
         principal: &Principal,
@@ -51,14 +51,14 @@ impl<'a> Record<'a> {
     }
 
     /// Writes what is done in it; to be called before it is done.
-    pub(super) async fn command(&self, details: Map<String, Value>) -> Result<(), Unavailable> {
+    pub(crate) async fn command(&self, details: Map<String, Value>) -> Result<(), Unavailable> {
         let mut entry = self.entry(Action::Command);
         entry.details = details;
         write(self.context, entry).await
     }
 
     /// Writes how it ended.
-    pub(super) async fn end(self, outcome: Outcome) {
+    pub(crate) async fn end(self, outcome: Outcome) {
         let (up, down) = self.session.bytes();
         let milliseconds = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         let entry = self
@@ -86,7 +86,12 @@ impl<'a> Record<'a> {
 
 /// Writes that a client's credential was not accepted. Nothing is given to it either way, so one that shows none, or
 /// comes too often, leaves no line: nobody is to push older lines out of the log from outside.
-pub(super) async fn unrecognised(context: &Context, peer: SocketAddr, why: &AuthError) {
+pub(crate) async fn unrecognised(
+    context: &Context,
+    peer: SocketAddr,
+    protocol: SessionProtocol,
+    why: &AuthError,
+) {
     let outcome = match why {
         AuthError::Missing | AuthError::Throttled { .. } => return,
         AuthError::Refused => "refused",
@@ -96,14 +101,16 @@ pub(super) async fn unrecognised(context: &Context, peer: SocketAddr, why: &Auth
         peer: Some(peer),
         ..Entry::new(Action::Authentication)
     };
-    let entry = entry.with("protocol", "dap").with("outcome", outcome);
+    let entry = entry
+        .with("protocol", protocol.label())
+        .with("outcome", outcome);
     if let Err(why) = write(context, entry).await {
         error!(%why, "a failed authentication is not on record");
     }
 }
 
 /// Writes that `principal` asked for a session and gets none.
-pub(super) async fn denied(
+pub(crate) async fn denied(
     context: &Context,
     session: &Session,
     principal: &Principal,
@@ -118,7 +125,9 @@ pub(super) async fn denied(
         ..Entry::new(Action::Decision)
     };
     entry.details = details;
-    let entry = entry.with("protocol", "dap").with("outcome", "denied");
+    let entry = entry
+        .with("protocol", session.protocol().label())
+        .with("outcome", "denied");
     if let Err(why) = write(context, entry).await {
         error!(session = session.id(), %why, "a refusal is not on record");
     }

@@ -170,7 +170,7 @@ impl Asked {
         }
     }
 
-    fn entry(&self, action: Action, connection: &Connection, outcome: &str) -> Entry {
+    pub(crate) fn entry(&self, action: Action, connection: &Connection, outcome: &str) -> Entry {
         let mut entry = Entry::new(action)
             .with("protocol", "http")
             .with("outcome", outcome)
@@ -302,7 +302,7 @@ pub(crate) async fn administers(
 }
 
 /// Writes `entry`.
-async fn on_record(ctx: &HttpContext, entry: Entry) -> Result<(), Unavailable> {
+pub(crate) async fn on_record(ctx: &HttpContext, entry: Entry) -> Result<(), Unavailable> {
     #[cfg(test)]
     ctx.heard.hear(&entry)?;
     ctx.audit.write(entry).await

@@ -23,7 +23,7 @@ use super::answer::{self, Body};
 use super::caller::{self, Asked, Refused};
 use super::dashboard::Visit;
 use super::route::{EXISTS, Route};
-use super::{HttpContext, api, events, guard, revocations};
+use super::{HttpContext, api, events, guard, release, revocations};
 use crate::listener::Arrival;
 use crate::policy::Scope;
 use crate::telemetry::metrics::{self, RefusalKind};
@@ -202,8 +202,11 @@ async fn answer(
         Route::Cluster(name, rest) => Some((name, rest)),
         Route::Dashboard => None,
         _ => {
-            let answered = match route {
-                Route::Revocations => revoke(ctx, connection, &parts, body, &asked).await,
+            let answered = match (route, &parts.method) {
+                (Route::Revocations, _) => revoke(ctx, connection, &parts, body, &asked).await,
+                (Route::Release, &Method::POST) => {
+                    release::answer(ctx, connection, &parts, body, &asked).await
+                }
                 // The body goes unread.
                 _ => own(ctx, connection, route, &parts, &asked).await,
             };
@@ -278,6 +281,7 @@ async fn own(
         Route::Healthz => api::healthz(),
         Route::Readyz => api::readyz(&snapshot(), stale_after, Some(principal)),
         Route::Metrics => api::metrics(&ctx.metrics, &snapshot()),
+        Route::Release => release::wants_post(),
         Route::Unknown | Route::Revocations | Route::Cluster(..) | Route::Dashboard => {
             answer::error(
                 StatusCode::NOT_FOUND,

@@ -1,7 +1,7 @@
 //! `GET /relay/v1/events`: server-sent events.
 //!
-//! First an event `snapshot` with the whole list, then `appeared`, `named`, `attached`, `released`
-//! and `died`, each with `id: seq` and the breakpoint as its data. A client that reads too slowly
+//! First an event `snapshot` with the whole list, then `appeared`, `named`, `attached`, `releasing` (in a
+//! while, by the policy), `released` and `died`, each with `id: seq` and the breakpoint as its data. A client that reads too slowly
 //! loses events and gets a fresh `snapshot` instead. A comment every 15 s keeps the connection
 //! alive. The number of streams is bounded; each ends when the relay drains, and with the principal: then its last
 //! event is `ended` with the reason.
@@ -138,14 +138,16 @@ impl Feed {
             return was_known.then(|| self.snapshot());
         }
         let change = match (event.change, was_known) {
-            (Change::Named | Change::Attached, false) => Change::Appeared,
+            (Change::Named | Change::Attached | Change::Releasing, false) => Change::Appeared,
             // It began and ended unseen.
             (Change::Released | Change::Died, false) => return None,
             (change, _) => change,
         };
         match change {
             Change::Released | Change::Died => self.known.remove(&id),
-            Change::Appeared | Change::Named | Change::Attached => self.known.insert(id),
+            Change::Appeared | Change::Named | Change::Attached | Change::Releasing => {
+                self.known.insert(id)
+            }
         };
         Some(one(event, change))
     }
@@ -174,6 +176,7 @@ fn one(event: &Event, change: Change) -> String {
         Change::Appeared => "appeared",
         Change::Named => "named",
         Change::Attached => "attached",
+        Change::Releasing => "releasing",
         Change::Released => "released",
         Change::Died => "died",
     };

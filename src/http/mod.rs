@@ -22,6 +22,7 @@ mod filter;
 pub mod guard;
 mod hop;
 mod need;
+mod release;
 mod revocations;
 #[doc(hidden)] // Public for fuzz/ alone.
 pub mod rewrite;
@@ -50,7 +51,7 @@ use crate::telemetry::Metrics;
 pub struct SessionRow {
     /// Counts the sessions of this process.
     pub id: u64,
-    /// `dap`, `dap_cluster` or `websocket`.
+    /// `dap`, `dap_cluster`, `terminal` or `websocket`.
     pub protocol: &'static str,
     /// A word for how far it got.
     pub state: &'static str,

@@ -13,6 +13,8 @@ pub(crate) enum Route<'a> {
     Events,
     /// What is not to be trusted any more.
     Revocations,
+    /// Lets tasks run on.
+    Release,
     /// Does the process run?
     Healthz,
     /// Is the list fresh?
@@ -31,7 +33,7 @@ pub(crate) enum Route<'a> {
 pub(crate) const CLUSTERS: &str = "/relay/clusters/";
 
 /// What exists below `/relay`, for those who ask for something else.
-pub(crate) const EXISTS: &str = "/relay/v1/breakpoints, /relay/v1/sessions, /relay/v1/events, /relay/v1/revocations, \
+pub(crate) const EXISTS: &str = "/relay/v1/breakpoints, /relay/v1/sessions, /relay/v1/events, /relay/v1/release, /relay/v1/revocations, \
                                  /relay/healthz, /relay/readyz, /relay/metrics and /relay/clusters/NAME/";
 
 impl<'a> Route<'a> {
@@ -42,6 +44,7 @@ impl<'a> Route<'a> {
             "/relay/v1/sessions" => Self::Sessions,
             "/relay/v1/events" => Self::Events,
             "/relay/v1/revocations" => Self::Revocations,
+            "/relay/v1/release" => Self::Release,
             "/relay/healthz" => Self::Healthz,
             "/relay/readyz" => Self::Readyz,
             "/relay/metrics" => Self::Metrics,
@@ -64,6 +67,7 @@ impl<'a> Route<'a> {
             Self::Sessions => metrics::Route::Sessions,
             Self::Events => metrics::Route::Events,
             Self::Revocations => metrics::Route::Revocations,
+            Self::Release => metrics::Route::Release,
             Self::Healthz | Self::Readyz => metrics::Route::Health,
             Self::Metrics => metrics::Route::Metrics,
             Self::Cluster(..) => metrics::Route::Cluster,

@@ -128,6 +128,11 @@ impl Principal {
         }))
     }
 
+    /// The relay itself, where it does something by its own configuration. Not for anybody who connects.
+    pub(crate) fn relay() -> Self {
+        Self::anonymous()
+    }
+
     /// As the authenticator makes it, for tests of what follows. With no time of issue, revoking the subject ends it
     /// whenever that was.
     #[cfg(test)]

@@ -20,11 +20,7 @@ use crate::identity::{AuthError, Authenticator, Principal};
 use crate::session::Context;
 use crate::telemetry::metrics::{Handshake, Protocol, RefusalKind};
 use crate::tls::{Certificate, Tls};
-use crate::{dap, http, tcp};
-
-const TERMINAL_ANSWER: &[u8] = b"ray-relay: terminal sessions are not enabled in this version.\r\n\
-    Here you can: attach a debugger (VS Code: `ray-relay launch-config vscode`), run `ray-relay list`,\r\n\
-    or open the Ray dashboard at this address with http://.\r\n";
+use crate::{dap, http, tcp, terminal};
 
 const UNKNOWN_ANSWER: &[u8] =
     b"ray-relay: these bytes are neither HTTP nor the debug adapter protocol.\r\n";
@@ -101,7 +97,7 @@ pub(super) async fn serve(
         (Wire::Plain(stream), first)
     };
     context.metrics.connection(protocol(first.detection));
-    if first.detection == Detection::Dap
+    if matches!(first.detection, Detection::Dap | Detection::Terminal)
         && let Err(error) = tcp::bound_silence(wire.tcp())
     {
         debug!(%error, %peer, "cannot bound how long a client may be silent");
@@ -121,7 +117,10 @@ pub(super) async fn serve(
         }
         // Inside TLS: once is enough.
         Detection::Tls => unsupported(&context, replayed, TLS_ALERT).await,
-        Detection::Terminal => unsupported(&context, replayed, TERMINAL_ANSWER).await,
+        Detection::Terminal => {
+            let session = context.sessions.open(peer);
+            Box::pin(terminal::serve(&context, session, replayed, arrival)).await;
+        }
         Detection::Unknown => unsupported(&context, replayed, UNKNOWN_ANSWER).await,
     }
 }
@@ -303,10 +302,10 @@ mod tests {
     #[tokio::test]
     async fn a_refused_peer_reads_the_whole_answer_though_it_never_stops_talking() {
         let (near, mut far) = duplex(64);
-        let refusing = tokio::spawn(refusal::close(near, TERMINAL_ANSWER));
+        let refusing = tokio::spawn(refusal::close(near, UNKNOWN_ANSWER));
         let mut answer = Vec::new();
         far.read_to_end(&mut answer).await.unwrap();
-        assert_eq!(answer, TERMINAL_ANSWER);
+        assert_eq!(answer, UNKNOWN_ANSWER);
         drop(far);
         refusing.await.unwrap();
     }

@@ -60,6 +60,8 @@ pub enum Change {
     Named,
     /// A session holds it now.
     Attached,
+    /// It will be released in a while, because it has waited for too long ([`crate::release::auto`]).
+    Releasing,
     /// The task runs on.
     Released,
     /// The worker is gone.
@@ -225,6 +227,16 @@ impl Registry {
             self.shared
                 .change(|state, now| (state.insert(index, breakpoint, now), ()));
         }
+    }
+
+    /// Tells everybody who hears events that the breakpoint `id` will be released, where it waits.
+    pub fn announce_release(&self, id: BreakpointId) {
+        self.shared.change(|_, _| {
+            let list = self.shared.snapshot();
+            let waiting = list.find(id).filter(|breakpoint| breakpoint.is_paused());
+            let changes = waiting.map(|b| (Change::Releasing, Arc::clone(b)));
+            (changes.into_iter().collect(), ())
+        });
     }
 
     /// Takes the live breakpoint `id` out: died with the reason `why`, else released.

@@ -15,6 +15,7 @@ use crate::identity::Authenticator;
 use crate::masking::Masking;
 use crate::recording::Recording;
 use crate::registry::Registry;
+use crate::release::Means;
 use crate::shutdown::Shutdown;
 use crate::telemetry::Metrics;
 
@@ -82,6 +83,15 @@ impl Context {
             http,
             port,
             shutdown,
+        }
+    }
+
+    /// What releasing works with.
+    pub fn means(&self) -> Means {
+        Means {
+            registry: self.registry.clone(),
+            config: self.config.clone(),
+            tasks: self.shutdown.tasks.clone(),
         }
     }
 }

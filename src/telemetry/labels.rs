@@ -67,6 +67,8 @@ labels! {
         Dap = "dap",
         /// The parent session that opens one for every paused worker.
         Cluster = "dap_cluster",
+        /// A person at a terminal: the list, or a prompt.
+        Terminal = "terminal",
         /// A WebSocket through the dashboard proxy.
         WebSocket = "websocket",
     }
@@ -133,6 +135,8 @@ labels! {
         Events = "events",
         /// `/relay/v1/revocations`.
         Revocations = "revocations",
+        /// `/relay/v1/release`.
+        Release = "release",
         /// `/relay/healthz` and `/relay/readyz`.
         Health = "health",
         /// `/relay/metrics`.

@@ -25,6 +25,12 @@ impl Menu {
         }
     }
 
+    /// It is a breakpoint of Ray's legacy debugger.
+    pub(super) fn is_legacy(&self, id: &str) -> bool {
+        let mut rows = self.rows.iter();
+        rows.any(|(row, value)| row.id == id && value["kind"] == "pdb")
+    }
+
     /// The id of the row that `text` names: by index, id or name.
     pub(super) fn pick(&self, text: &str) -> Result<String, String> {
         let text = text.trim();

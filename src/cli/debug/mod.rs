@@ -2,6 +2,7 @@
 
 mod history;
 mod input;
+mod legacy;
 mod menu;
 mod screen;
 
@@ -32,6 +33,10 @@ come back to the list. The prompt is pdb's: `help` there lists its commands.
   Ctrl-C   interrupts a task that runs; at the prompt it clears the line
   Ctrl-D   leaves the prompt, as `q` does: the task runs on. `q!` kills its worker process instead
   Tab      completes names as the worker knows them
+
+A breakpoint of Ray's legacy debugger (RAY_DEBUG=legacy) has that debugger's own prompt, through the relay: entering it
+is for good, `remote` and `get` are followed into the next task, and a connection that ends lets the task run on. Only
+`q` said twice makes it fail.
 
 Examples:
   ray-relay debug
@@ -80,22 +85,23 @@ pub(super) async fn run(args: DebugArgs) -> Result<(), Error> {
             one(&args, &mut terminal, &Which::Next(target.clone())).await
         }
         (Some(target), false) => {
-            let which = match target.parse::<usize>() {
-                Ok(_) => Which::Named(pick(&args, target).await?),
-                Err(_) => Which::Named(target.clone()),
-            };
-            one(&args, &mut terminal, &which).await
+            let list = RelayClient::new(args.relay.clone())?;
+            let menu = Menu::read(&list.breakpoints(false).await?);
+            let picked = menu.pick(target);
+            match picked {
+                Ok(id) if menu.is_legacy(&id) => legacy::enter(&args, &mut terminal, &id).await,
+                Ok(id) if target.parse::<usize>().is_ok() => {
+                    one(&args, &mut terminal, &Which::Named(id)).await
+                }
+                Err(_) if target.parse::<usize>().is_ok() => {
+                    Err(SessionError::Unknown(target.clone()).into())
+                }
+                // The relay has the better sentence.
+                Ok(_) | Err(_) => one(&args, &mut terminal, &Which::Named(target.clone())).await,
+            }
         }
         (None, false) => list(&args, &mut terminal).await,
     }
-}
-
-async fn pick(args: &DebugArgs, text: &str) -> Result<String, Error> {
-    let list = RelayClient::new(args.relay.clone())?
-        .breakpoints(false)
-        .await?;
-    let picked = Menu::read(&list).pick(text);
-    Ok(picked.map_err(|_| SessionError::Unknown(text.to_owned()))?)
 }
 
 /// The list, again and again.
@@ -131,7 +137,11 @@ async fn list(args: &DebugArgs, terminal: &mut Terminal) -> Result<(), Error> {
             text => match menu.pick(text) {
                 Ok(id) => {
                     // Whatever ends a session, the list is there again.
-                    match one(args, terminal, &Which::Named(id)).await {
+                    let ended = match menu.is_legacy(&id) {
+                        true => legacy::enter(args, terminal, &id).await,
+                        false => one(args, terminal, &Which::Named(id)).await,
+                    };
+                    match ended {
                         Ok(()) => {}
                         Err(Error::Session(error)) => {
                             terminal.input.say(&format!("*** {error}\n"))?

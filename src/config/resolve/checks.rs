@@ -43,6 +43,7 @@ impl Resolver {
                 "a certificate says who somebody is and nothing of what that person may do; config/policy.example.toml shows rules",
             );
         }
+        self.check_release(config);
         let registry = &config.registry;
         for (key, value) in [
             ("registry.backoff_max", registry.backoff_max),

@@ -163,6 +163,7 @@ impl Resolver {
 
         config.advertise = self.advertise();
         config.masking = self.masking();
+        config.release = self.release();
 
         config.audit = self.audit();
         config.recording = self.recording();

@@ -173,6 +173,7 @@ fn every_scalar_key_can_be_given_in_the_environment() {
         "allowed_hosts" => "a.example.com, b",
         "discovery" => "gcs",
         "mode" => "host",
+        "clusters" => "default",
         "ports" => "6000-6001",
         "host" => "{id}.x",
         "level" => "ray_relay=debug,warn",

@@ -31,6 +31,10 @@ const DEEPEST_ALIAS: usize = 20;
 /// Most of the program's output in one piece, in characters.
 const LONGEST_OUTPUT: usize = 20_000;
 
+/// As the relay refuses it to debuggers.
+const NO_KILL: &str =
+    "ending a worker process takes the permission `terminate`; `q` leaves, and the task runs on";
+
 /// What comes after a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum After {
@@ -119,6 +123,7 @@ pub struct Prompt<S> {
     interrupts: watch::Receiver<u64>,
     interrupter: Interrupt,
     limit: usize,
+    may_kill: bool,
     /// Events that came while an answer was waited for.
     events: VecDeque<(String, Value)>,
     thread: i64,
@@ -321,6 +326,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     }
 
     async fn kill(&mut self) -> Result<Option<End>, Lost> {
+        if !self.may_kill {
+            self.error(NO_KILL).await;
+            return Ok(None);
+        }
         match self.goodbye(true).await {
             Some(sentence) => {
                 self.error(&sentence).await;

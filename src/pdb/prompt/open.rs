@@ -20,6 +20,8 @@ pub struct Options {
     pub relay: Value,
     /// Longest value that is printed, in characters.
     pub limit: usize,
+    /// Whether `q!` is tried at all; where not, it is refused with a sentence.
+    pub may_kill: bool,
     /// To the first stop; `None` waits until there is one.
     pub patience: Option<Duration>,
 }
@@ -30,6 +32,7 @@ impl Default for Options {
             client: "ray-relay debug".to_owned(),
             relay: Value::Null,
             limit: 20_000,
+            may_kill: true,
             patience: Some(Duration::from_secs(30)),
         }
     }
@@ -77,6 +80,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             interrupts,
             interrupter: Interrupt(interrupter),
             limit: options.limit,
+            may_kill: options.may_kill,
             events: VecDeque::new(),
             thread: 0,
             stack: Vec::new(),

@@ -217,7 +217,7 @@ impl Bench {
                     }
                     self.claims.remove(&index);
                 }
-                Change::Named | Change::Attached => {}
+                Change::Named | Change::Attached | Change::Releasing => {}
             }
         }
     }

@@ -1,0 +1,149 @@
+//! `POST /relay/v1/release`: `{"ids": ["3kfz0q8m"]}` lets those tasks run on.
+//!
+//! The answer has one row for each id: `{"results": [{"id", "released": true}]}`, or `false` with `error`. On each
+//! breakpoint `debug` or `terminal` is needed, or `admin`; what somebody may not know of is answered like what does not
+//! exist.
+
+use std::time::{Duration, SystemTime};
+
+use futures_util::stream::{self, StreamExt};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use hyper::header::{ALLOW, HeaderValue};
+use hyper::http::request::Parts;
+use hyper::{Response, StatusCode};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::HttpContext;
+use super::answer::{self, Body};
+use super::caller::{self, Asked, Caller, Refused};
+use super::connection::Connection;
+use crate::audit::Action;
+use crate::policy::{Authorized, Denied, Scope, authorise};
+use crate::registry::{BreakpointId, Holder};
+use crate::release::{CLIENT, Means, release};
+
+/// Largest body.
+const LARGEST: usize = 64 * 1024;
+/// Ids in one request.
+const MOST: usize = 1000;
+/// Tasks that are let go at a time.
+const AT_ONCE: usize = 16;
+/// How long a body may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Any of these is enough.
+const NEEDED: [Scope; 3] = [Scope::Debug, Scope::Terminal, Scope::Admin];
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wanted {
+    ids: Vec<String>,
+}
+
+/// The answer to anything but POST.
+pub(crate) fn wants_post() -> Response<Body> {
+    let sentence = "POST /relay/v1/release with {\"ids\": [\"ID\"]}";
+    let mut response = answer::error(StatusCode::METHOD_NOT_ALLOWED, sentence);
+    let headers = response.headers_mut();
+    headers.insert(ALLOW, HeaderValue::from_static("POST"));
+    response
+}
+
+/// Does it.
+pub(crate) async fn answer(
+    ctx: &HttpContext,
+    connection: &Connection,
+    parts: &Parts,
+    body: Incoming,
+    asked: &Asked,
+) -> Result<Response<Body>, Refused> {
+    // Before a byte of the body is read.
+    let caller = caller::authenticate(ctx, connection, parts, asked).await?;
+    let access = caller.principal.access();
+    if !NEEDED.iter().any(|scope| access.may_anywhere(*scope)) {
+        let missing = (Scope::Debug, "on some breakpoint".to_owned());
+        return Err(caller::deny(ctx, connection, &caller, asked, missing).await);
+    }
+    let read = timeout(PATIENCE, Limited::new(body, LARGEST).collect()).await;
+    let wanted = match read {
+        Ok(Ok(body)) => serde_json::from_slice::<Wanted>(&body.to_bytes()).ok(),
+        Ok(Err(_)) | Err(_) => None,
+    };
+    let Some(Wanted { ids }) = wanted.filter(|wanted| wanted.ids.len() <= MOST) else {
+        let sentence = "the body has to be {\"ids\": [\"ID\"]}, with at most 1000 ids as in /relay/v1/breakpoints";
+        return Ok(answer::error(StatusCode::BAD_REQUEST, sentence));
+    };
+    let means = Means {
+        registry: ctx.registry.clone(),
+        config: ctx.config.clone(),
+        tasks: connection.tasks.clone(),
+    };
+    let (means, caller) = (&means, &caller);
+    let results = stream::iter(ids)
+        .map(|id| async move {
+            match one(ctx, connection, caller, asked, means, &id).await {
+                Ok(()) => json!({"id": id, "released": true}),
+                Err(why) => json!({"id": id, "released": false, "error": why}),
+            }
+        })
+        .buffered(AT_ONCE);
+    let results: Vec<Value> = results.collect().await;
+    Ok(answer::json(StatusCode::OK, &json!({ "results": results })))
+}
+
+async fn one(
+    ctx: &HttpContext,
+    connection: &Connection,
+    caller: &Caller,
+    asked: &Asked,
+    means: &Means,
+    id: &str,
+) -> Result<(), String> {
+    let authorized = match authorized(ctx, caller, id) {
+        Ok(authorized) => authorized,
+        Err(why) => {
+            let place = match id.parse::<BreakpointId>() {
+                Ok(id) => format!("on breakpoint {id}"),
+                Err(_) => "on a breakpoint that is none".to_owned(),
+            };
+            let missing = (Scope::Debug, place);
+            caller::deny(ctx, connection, caller, asked, missing).await;
+            return Err(why.to_string());
+        }
+    };
+    let mut entry = asked
+        .entry(Action::Administration, connection, "allowed")
+        .with("command", "release");
+    entry.principal = Some(caller.principal.clone());
+    entry.breakpoint = Some(authorized.breakpoint().clone());
+    // What is not on record does not happen.
+    let recorded = caller::on_record(ctx, entry).await;
+    recorded.map_err(|why| why.to_string())?;
+    let holder = Holder {
+        session: 0,
+        subject: caller.principal.known_subject(),
+        client: CLIENT.to_owned(),
+        peer: connection.peer,
+        since: SystemTime::now(),
+    };
+    let released = release(means, authorized, holder).await;
+    released.map_err(|why| why.to_string())
+}
+
+fn authorized(ctx: &HttpContext, caller: &Caller, id: &str) -> Result<Authorized, Denied> {
+    let snapshot = ctx.registry.snapshot();
+    let known = id.parse::<BreakpointId>().ok();
+    let known = known.and_then(|id| snapshot.find(id));
+    let breakpoint = known.ok_or(Denied::Hidden)?;
+    let mut denied = Denied::Hidden;
+    for scope in NEEDED.into_iter().rev() {
+        match authorise(&caller.principal, breakpoint, scope) {
+            Ok(authorized) => return Ok(authorized),
+            Err(why) => denied = why,
+        }
+    }
+    Err(denied)
+}

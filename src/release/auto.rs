@@ -1,0 +1,149 @@
+//! The policy that lets go of what was forgotten: announced first, then done.
+//!
+//! Started once by [`crate::app`] where `[release]` says so. Who attaches after the announcement keeps the breakpoint,
+//! and what stops again is a new stop with a time of its own.
+
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::{CLIENT, Means, release};
+use crate::audit::{Action, Audit, Entry};
+use crate::identity::Principal;
+use crate::policy::{Scope, authorise};
+use crate::registry::{Breakpoint, BreakpointId, Holder, Snapshot};
+
+/// The longest pause between looks, in case the wall clock is set.
+const LOOK: Duration = Duration::from_secs(30);
+/// After a release that came to nothing.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// What waits for its end, by breakpoint.
+#[derive(Debug, Clone, Copy)]
+struct Announced {
+    stop: u64,
+    /// When it is let go.
+    at: Instant,
+}
+
+/// Runs until `shutdown`.
+pub async fn run(means: Means, audit: Arc<Audit>, shutdown: CancellationToken) {
+    let mut announced = HashMap::new();
+    let mut snapshots = means.registry.watch();
+    loop {
+        let list = snapshots.borrow_and_update().clone();
+        let next = step(&means, &audit, &list, &mut announced).await;
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            changed = snapshots.changed() => if changed.is_err() {
+                return;
+            },
+            () = sleep_until(next) => {}
+        }
+    }
+}
+
+/// Does what is due and says when to look again.
+async fn step(
+    means: &Means,
+    audit: &Arc<Audit>,
+    list: &Snapshot,
+    announced: &mut HashMap<BreakpointId, Announced>,
+) -> Instant {
+    let now = Instant::now();
+    let mut next = now + LOOK;
+    announced.retain(|id, one| {
+        let known = list.find(*id);
+        known.is_some_and(|b| b.is_paused() && b.stop == one.stop)
+    });
+    let policy = &means.config.release;
+    for breakpoint in list.live.iter().filter(|b| b.is_paused()) {
+        let Some(after) = policy.after_on(&breakpoint.cluster) else {
+            continue;
+        };
+        let Some(one) = announced.get(&breakpoint.id).copied() else {
+            let waited = breakpoint.waiting(SystemTime::now());
+            let left = after.saturating_sub(waited);
+            if left > policy.announce {
+                next = next.min(now + (left - policy.announce));
+                continue;
+            }
+            // Also what is found late, such as by a relay that has just started, is announced in good time.
+            let at = now + policy.announce;
+            let entry =
+                entry(breakpoint, "announced").with("in_seconds", policy.announce.as_secs());
+            match audit.write(entry).await {
+                Ok(()) => {
+                    info!(breakpoint = %breakpoint.id, name = breakpoint.name(), seconds = policy.announce.as_secs(),
+                          "a breakpoint that has waited for long will be released");
+                    means.registry.announce_release(breakpoint.id);
+                    let stop = breakpoint.stop;
+                    announced.insert(breakpoint.id, Announced { stop, at });
+                    next = next.min(at);
+                }
+                Err(why) => warn!(breakpoint = %breakpoint.id, %why, "not released"),
+            }
+            continue;
+        };
+        if one.at > now {
+            next = next.min(one.at);
+            continue;
+        }
+        let at = now + AGAIN;
+        announced.insert(breakpoint.id, Announced { at, ..one });
+        next = next.min(at);
+        let (means, audit, breakpoint) = (means.clone(), audit.clone(), breakpoint.clone());
+        means
+            .tasks
+            .clone()
+            .spawn(async move { let_go(&means, &audit, &breakpoint).await });
+    }
+    next
+}
+
+async fn let_go(means: &Means, audit: &Audit, breakpoint: &Arc<Breakpoint>) {
+    // What is not on record does not happen.
+    if let Err(why) = audit.write(entry(breakpoint, "released")).await {
+        warn!(breakpoint = %breakpoint.id, %why, "not released");
+        return;
+    }
+    // As it is known now: the list may be older than somebody's session.
+    let snapshot = means.registry.snapshot();
+    let known = snapshot.find(breakpoint.id);
+    let Some(known) = known.filter(|b| b.is_paused() && b.stop == breakpoint.stop) else {
+        return;
+    };
+    let Ok(authorized) = authorise(&Principal::relay(), known, Scope::Debug) else {
+        return;
+    };
+    let holder = Holder {
+        session: 0,
+        subject: None,
+        client: CLIENT.to_owned(),
+        peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        since: SystemTime::now(),
+    };
+    match release(means, authorized, holder).await {
+        Ok(()) => {
+            info!(breakpoint = %breakpoint.id, name = breakpoint.name(), "released, because it has waited for too long")
+        }
+        Err(why) => warn!(breakpoint = %breakpoint.id, %why, "not released"),
+    }
+}
+
+fn entry(breakpoint: &Arc<Breakpoint>, outcome: &str) -> Entry {
+    let mut entry = Entry::new(Action::Administration)
+        .with("command", "auto_release")
+        .with("outcome", outcome);
+    entry.breakpoint = Some(breakpoint.clone());
+    entry
+}
+
+#[cfg(test)]
+#[path = "auto/tests.rs"]
+mod tests;

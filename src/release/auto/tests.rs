@@ -1,0 +1,114 @@
+//! What is due when. The clock is the test's.
+#![allow(clippy::unwrap_used)]
+
+use super::super::tests::{debugpy, listening, means};
+use super::*;
+use crate::registry::{Change, Kind};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn policy(after: Duration) -> Means {
+    means(|config| {
+        config.release.after = Some(after);
+        config.release.announce = 5 * MINUTE;
+    })
+}
+
+fn outcomes(kept: &crate::audit::kept::Kept) -> Vec<String> {
+    let text = |entry: Entry| entry.details["outcome"].as_str().unwrap().to_owned();
+    kept.take().into_iter().map(text).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_waited_for_too_long_is_announced_and_then_released() {
+    let means = policy(60 * MINUTE);
+    let (listener, mut breakpoint) = listening(Kind::Debugpy).await;
+    breakpoint.first_seen = SystemTime::now() - 56 * MINUTE;
+    means.registry.insert(breakpoint);
+    let (audit, kept) = Audit::kept(false);
+    let mut events = means.registry.events();
+    let mut announced = HashMap::new();
+    let began = Instant::now();
+    let next = step(&means, &audit, &means.registry.snapshot(), &mut announced).await;
+    assert_eq!(next - began, LOOK);
+    assert_eq!(events.try_recv().unwrap().change, Change::Releasing);
+    assert_eq!(outcomes(&kept), ["announced"]);
+    // Once is enough.
+    tokio::time::advance(4 * MINUTE).await;
+    step(&means, &audit, &means.registry.snapshot(), &mut announced).await;
+    assert!(events.try_recv().is_err() && outcomes(&kept).is_empty());
+    tokio::time::advance(MINUTE).await;
+    let worker = tokio::spawn(debugpy(listener, true));
+    step(&means, &audit, &means.registry.snapshot(), &mut announced).await;
+    let commands = worker.await.unwrap();
+    assert_eq!(commands.last().unwrap(), "disconnect");
+    assert_eq!(outcomes(&kept), ["released"]);
+    means.tasks.close();
+    means.tasks.wait().await;
+    assert!(means.registry.snapshot().live.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_attaches_after_the_announcement_keeps_it_and_a_new_stop_has_its_own_time() {
+    let means = policy(60 * MINUTE);
+    let (listener, mut breakpoint) = listening(Kind::Debugpy).await;
+    breakpoint.first_seen = SystemTime::now() - 70 * MINUTE;
+    let id = breakpoint.id;
+    means.registry.insert(breakpoint.clone());
+    let (audit, kept) = Audit::kept(false);
+    let mut announced = HashMap::new();
+    step(&means, &audit, &means.registry.snapshot(), &mut announced).await;
+    assert_eq!(outcomes(&kept), ["announced"]);
+    let holder = Holder {
+        session: 1,
+        subject: None,
+        client: "an editor".to_owned(),
+        peer: ([127, 0, 0, 1], 1).into(),
+        since: SystemTime::now(),
+    };
+    let claim = means.registry.claim(id, holder).unwrap();
+    tokio::time::advance(10 * MINUTE).await;
+    step(&means, &audit, &means.registry.snapshot(), &mut announced).await;
+    drop(claim);
+    breakpoint.first_seen = SystemTime::now();
+    breakpoint.stop = 2;
+    means.registry.insert(breakpoint);
+    step(&means, &audit, &means.registry.snapshot(), &mut announced).await;
+    assert!(outcomes(&kept).is_empty() && announced.is_empty());
+    assert!(
+        listener.into_std().unwrap().accept().is_err(),
+        "it was dialled"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_record_nothing_is_announced_or_released() {
+    let means = policy(60 * MINUTE);
+    let (_listener, breakpoint) = listening(Kind::Debugpy).await;
+    means.registry.insert(breakpoint);
+    let (audit, kept) = Audit::kept(false);
+    kept.refuse(Action::Administration);
+    let mut announced = HashMap::new();
+    let mut events = means.registry.events();
+    step(&means, &audit, &means.registry.snapshot(), &mut announced).await;
+    assert!(announced.is_empty() && events.try_recv().is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn clusters_that_are_not_named_are_left_alone() {
+    let means = means(|config| {
+        config.release.after = Some(MINUTE);
+        config.release.clusters = vec!["other".to_owned()];
+    });
+    let (_listener, breakpoint) = listening(Kind::Debugpy).await;
+    means.registry.insert(breakpoint);
+    let (audit, kept) = Audit::kept(false);
+    step(
+        &means,
+        &audit,
+        &means.registry.snapshot(),
+        &mut HashMap::new(),
+    )
+    .await;
+    assert!(outcomes(&kept).is_empty());
+}

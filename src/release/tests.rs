@@ -1,0 +1,149 @@
+//! Releases with workers whose part the test plays.
+#![allow(clippy::unwrap_used)]
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use super::*;
+use crate::dap::message::event;
+use crate::dap::testing::paused;
+use crate::identity::Principal;
+use crate::policy::{Scope, authorise};
+use crate::registry::{Breakpoint, Registered};
+
+/// A debugger on a port of this machine.
+pub(super) async fn listening(kind: Kind) -> (TcpListener, Breakpoint) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let registered = Registered {
+        key: "RAY_PDB_84ccee9342eb4d10a70c5c08b7a0424e".to_owned(),
+        exception: None,
+    };
+    let breakpoint = Breakpoint {
+        kind,
+        node_ip: address.ip(),
+        port: address.port(),
+        registered: (kind == Kind::Pdb).then(|| Arc::new(registered)),
+        ..paused("square", 1)
+    };
+    (listener, breakpoint)
+}
+
+pub(super) fn means(adapt: impl FnOnce(&mut Config)) -> Means {
+    let mut config = Config::default();
+    adapt(&mut config);
+    Means {
+        registry: Registry::offline(&["default"], &config.registry),
+        config: Arc::new(config),
+        tasks: TaskTracker::new(),
+    }
+}
+
+fn holder() -> Holder {
+    Holder {
+        session: 0,
+        subject: None,
+        client: CLIENT.to_owned(),
+        peer: ([127, 0, 0, 1], 1).into(),
+        since: SystemTime::now(),
+    }
+}
+
+async fn released(means: &Means) -> Result<(), NotReleased> {
+    let live = means.registry.snapshot().live[0].clone();
+    let authorized = authorise(&Principal::anonymous(), &live, Scope::Debug).unwrap();
+    release(means, authorized, holder()).await
+}
+
+/// Plays debugpy until the client has said goodbye; the commands that came. `attach`: its answer.
+pub(super) async fn debugpy(listener: TcpListener, attach: bool) -> Vec<String> {
+    let (stream, _) = listener.accept().await.unwrap();
+    let mut client = Conversation::new(stream, 1 << 20);
+    client
+        .send(&event("output", json!({"category": "telemetry"})))
+        .await
+        .unwrap();
+    let mut commands = Vec::new();
+    while let Ok(request) = client.read().await {
+        let command = request["command"].as_str().unwrap().to_owned();
+        let answer = |success| json!({"type": "response", "seq": 1, "request_seq": request["seq"], "command": command, "success": success, "message": "Server[pid=1] is already being debugged."});
+        match &*command {
+            "attach" if attach => client
+                .send(&event("initialized", Value::Null))
+                .await
+                .unwrap(),
+            "attach" => client.send(&answer(false)).await.unwrap(),
+            _ => client.send(&answer(true)).await.unwrap(),
+        }
+        if command == "disconnect" {
+            assert_eq!(request["arguments"]["terminateDebuggee"], false);
+        }
+        commands.push(command);
+    }
+    commands
+}
+
+#[tokio::test]
+async fn a_worker_is_attached_to_and_left() {
+    let means = means(|_| {});
+    let (listener, breakpoint) = listening(Kind::Debugpy).await;
+    means.registry.insert(breakpoint);
+    let worker = tokio::spawn(debugpy(listener, true));
+    released(&means).await.unwrap();
+    let commands = worker.await.unwrap();
+    assert_eq!(
+        commands,
+        ["initialize", "attach", "configurationDone", "disconnect"]
+    );
+    let snapshot = means.registry.snapshot();
+    assert!(snapshot.live.is_empty() && snapshot.ended[0].state.word() == "released");
+}
+
+#[tokio::test]
+async fn what_somebody_debugs_without_the_relay_waits_on() {
+    let means = means(|_| {});
+    let (listener, breakpoint) = listening(Kind::Debugpy).await;
+    means.registry.insert(breakpoint);
+    tokio::spawn(debugpy(listener, false));
+    let why = released(&means).await.unwrap_err().to_string();
+    assert!(why.contains("without this relay"), "{why}");
+    assert!(means.registry.snapshot().live[0].is_paused());
+}
+
+#[tokio::test]
+async fn a_legacy_prompt_is_told_to_continue() {
+    let means = means(|_| {});
+    let (listener, breakpoint) = listening(Kind::Pdb).await;
+    means.registry.insert(breakpoint);
+    let prompt = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream.write_all(b"(Pdb) ").await.unwrap();
+        let mut said = [0; 2];
+        stream.read_exact(&mut said).await.unwrap();
+        said
+    });
+    released(&means).await.unwrap();
+    assert_eq!(&prompt.await.unwrap(), b"c\n");
+}
+
+#[tokio::test]
+async fn what_is_held_is_left_alone() {
+    let means = means(|_| {});
+    let (_listener, breakpoint) = listening(Kind::Debugpy).await;
+    let id = breakpoint.id;
+    means.registry.insert(breakpoint);
+    let _claim = means.registry.claim(id, holder()).unwrap();
+    let why = released(&means).await.unwrap_err().to_string();
+    assert!(why.contains("is being debugged by"), "{why}");
+}
+
+#[tokio::test]
+async fn what_the_relay_cannot_reach_is_not_dialled() {
+    let means = means(|config| config.clusters[0].ray_address = "http://10.0.0.1:8265".to_owned());
+    let (listener, breakpoint) = listening(Kind::Pdb).await;
+    means.registry.insert(breakpoint);
+    assert!(matches!(released(&means).await, Err(NotReleased::Local)));
+    let listener = listener.into_std().unwrap();
+    assert!(listener.accept().is_err());
+    assert!(means.registry.snapshot().live[0].is_paused());
+}

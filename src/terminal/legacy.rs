@@ -1,0 +1,199 @@
+//! The prompt of Ray's legacy debugger: its socket, relayed as it is.
+//!
+//! Whoever connects has entered that breakpoint for good, and a connection that closes makes the task fail. So nothing
+//! is dialled before a person picks one, and [`Entered`] sends `c` before it closes, whatever ends the session.
+
+use std::time::Duration;
+
+use bytes::BytesMut;
+use hyper::Uri;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio_util::task::TaskTracker;
+use tracing::debug;
+
+use super::input::{Input, Typed};
+use super::output::{Out, Shown};
+use super::visit::Log;
+use crate::config::Config;
+use crate::registry::Breakpoint;
+
+/// Typed lines that wait for the prompt to read them, in bytes.
+const PENDING: usize = 64 << 10;
+/// After this long without output, what has come is shown.
+const QUIET: Duration = Duration::from_millis(200);
+/// How long a prompt may take to obey the last `c`: a statement may still be running.
+const LET_GO: Duration = Duration::from_secs(600);
+/// How long a client that has closed its half sees what comes.
+const LAST_WORDS: Duration = Duration::from_secs(10);
+
+/// Why a prompt that listens on a node's loopback address is not reached.
+pub(crate) const NOT_EXTERNAL: &str = "this breakpoint can be entered on its own node alone, because that node was started without `--ray-debugger-external`";
+
+/// How the relaying ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// The prompt closed: the task runs on, or failed by `q`.
+    Closed,
+    /// It closed after `remote` or `get`: another one may follow.
+    Continues,
+    /// The client left.
+    Left,
+}
+
+/// Whether the relay can dial `breakpoint`: a loopback address means the node's own, which is the relay's only where the
+/// head is on the relay's machine.
+pub(crate) fn is_within_reach(config: &Config, breakpoint: &Breakpoint) -> bool {
+    if !breakpoint.upstream().ip().is_loopback() {
+        return true;
+    }
+    let mut clusters = config.clusters.iter();
+    let cluster = clusters.find(|cluster| cluster.name == *breakpoint.cluster);
+    let uri: Option<Uri> = cluster.and_then(|cluster| cluster.ray_address.parse().ok());
+    uri.is_some_and(|uri| is_loopback(uri.host().unwrap_or_default()))
+}
+
+fn is_loopback(host: &str) -> bool {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost"
+        || bare
+            .parse()
+            .is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
+}
+
+/// A prompt that was entered. Dropped with the connection open, it has the task run on.
+pub(super) struct Entered {
+    stream: Option<TcpStream>,
+    /// Whole lines that the prompt has not taken, of the first of them maybe only the rest.
+    pending: BytesMut,
+    tasks: TaskTracker,
+}
+
+impl Entered {
+    /// `tasks` own what is left to do after a drop.
+    pub(super) fn new(stream: TcpStream, tasks: &TaskTracker) -> Self {
+        Self {
+            stream: Some(stream),
+            pending: BytesMut::new(),
+            tasks: tasks.clone(),
+        }
+    }
+
+    /// Relays until one side closes. Cancel safe in that the task runs on.
+    pub(super) async fn relay<R: AsyncRead + Unpin>(
+        mut self,
+        input: &mut Input<R>,
+        out: &Out,
+        shown: &mut Shown,
+        log: &Log<'_>,
+    ) -> Ended {
+        let Some(stream) = self.stream.as_mut() else {
+            return Ended::Closed;
+        };
+        let (mut from_prompt, mut to_prompt) = stream.split();
+        let mut said = BytesMut::with_capacity(4096);
+        let mut last = String::new();
+        let mut warned = false;
+        let mut leave_at: Option<Instant> = None;
+        let ended = loop {
+            let until = leave_at.unwrap_or_else(Instant::now);
+            let listening = leave_at.is_none() && self.pending.len() < PENDING;
+            said.clear();
+            tokio::select! {
+                read = from_prompt.read_buf(&mut said) => match read {
+                    Ok(0) | Err(_) => {
+                        shown.quiet().await;
+                        break match (leave_at, &*last) {
+                            (None, "remote" | "get") => Ended::Continues,
+                            (None, _) => Ended::Closed,
+                            (Some(_), _) => Ended::Left,
+                        };
+                    }
+                    Ok(_) => shown.raw(&said).await,
+                },
+                written = to_prompt.write_buf(&mut self.pending), if !self.pending.is_empty() => {
+                    if let Err(error) = written {
+                        debug!(%error, "the prompt takes no more");
+                        break Ended::Closed;
+                    }
+                }
+                typed = input.next(), if listening => match typed {
+                    // Half a line is what is left of a connection that broke.
+                    Typed::Line(line) if !line.ends_with(b"\n") => {}
+                    Typed::Line(line) => {
+                        let text = Typed::text(&line);
+                        let command = text.trim();
+                        let leaves = matches!(command, "q" | "quit" | "exit" | "EOF");
+                        if leaves && !std::mem::replace(&mut warned, true) {
+                            out.notice("leaving with q makes the task fail (BdbQuit); c lets it run on. Say it again to have it fail").await;
+                            continue;
+                        }
+                        warned = leaves;
+                        if let Err(why) = log.command(&text).await {
+                            out.notice(&why.to_string()).await;
+                            continue;
+                        }
+                        if !command.is_empty() {
+                            command.clone_into(&mut last);
+                        }
+                        self.pending.extend_from_slice(&line);
+                    }
+                    Typed::TooLong => out.notice("a line may have 4096 bytes; this one is dropped").await,
+                    Typed::Interrupt => out.notice("the legacy debugger cannot interrupt a task").await,
+                    Typed::End => {
+                        self.pending.extend_from_slice(b"c\n");
+                        leave_at = Some(Instant::now() + LAST_WORDS);
+                    }
+                },
+                () = sleep(QUIET) => shown.quiet().await,
+                () = sleep_until(until), if leave_at.is_some() => break Ended::Left,
+            }
+        };
+        if ended != Ended::Left {
+            // It closed by itself.
+            self.stream = None;
+        }
+        ended
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        if let Some(stream) = self.stream.take()
+            && tokio::runtime::Handle::try_current().is_ok()
+        {
+            let pending = std::mem::take(&mut self.pending);
+            self.tasks.spawn(let_go(stream, pending));
+        }
+    }
+}
+
+/// Says what is left to say and `c`, and closes when the prompt has.
+pub(crate) async fn let_go(mut stream: TcpStream, mut pending: BytesMut) {
+    pending.extend_from_slice(b"c\n");
+    let goodbye = async {
+        let (mut from_prompt, mut to_prompt) = stream.split();
+        let mut said = [0; 4096];
+        loop {
+            tokio::select! {
+                written = to_prompt.write_buf(&mut pending), if !pending.is_empty() => {
+                    written?;
+                }
+                // Unread output would make of the close a reset, which the task does not survive.
+                read = from_prompt.read(&mut said) => {
+                    if read? == 0 {
+                        return Ok::<_, std::io::Error>(());
+                    }
+                }
+            }
+        }
+    };
+    match timeout(LET_GO, goodbye).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => debug!(%error, "a legacy prompt was let go"),
+        Err(_) => {
+            tracing::warn!("a legacy prompt did not obey `c` for ten minutes; its task may fail")
+        }
+    }
+}

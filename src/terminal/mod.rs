@@ -1,0 +1,92 @@
+//! Plain lines for a person with `nc` or `telnet`: the list of what waits, and a prompt on one of it.
+//!
+//! Called by the listener with a connection whose first bytes are text, or that is silent. In the order of a visit:
+//! `entrance` asks who that is, `visit` shows the list and gets the permit, `prompt` runs [`crate::pdb`] on a debugpy
+//! breakpoint, `legacy` relays the socket of a legacy one. `input` reads lines, `output` writes.
+//!
+//! Invariants: nothing of any breakpoint is said, and no worker is reached, before somebody is recognised and has picked
+//! one; whatever ends a session, the task runs on.
+
+mod entrance;
+mod input;
+pub(crate) mod legacy;
+mod list;
+mod output;
+mod prompt;
+mod telnet;
+mod visit;
+
+use std::pin::pin;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::timeout;
+use tracing::info;
+
+use self::input::Input;
+use self::output::{Out, pump};
+use self::visit::Visit;
+use crate::listener::Arrival;
+use crate::session::{Context, Session};
+use crate::telemetry::metrics::{Outcome, SessionProtocol};
+
+/// How long the last words may take to reach the client.
+const FLUSH: Duration = Duration::from_millis(700);
+
+/// Serves one connection.
+pub async fn serve<S>(context: &Context, session: Session, stream: S, arrival: Arrival)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    session.set_state(SessionProtocol::Terminal, "handshake");
+    session.set_client("terminal".to_owned());
+    let (reader, writer) = tokio::io::split(stream);
+    let (out, pieces) = Out::new();
+    let mut input = Input::new(reader, out.clone());
+    let mut pumping = pin!(pump(pieces, writer, out.counts()));
+    let counts = out.counts();
+    let outcome = tokio::select! {
+        outcome = converse(context, &session, &arrival, &mut input, out) => outcome,
+        // Nobody reads any more. Dropping the conversation lets the task go.
+        () = &mut pumping => Outcome::Client,
+    };
+    // What is unread when a socket is closed can cost the client the last words.
+    let _ = timeout(FLUSH, pumping).await;
+    let _ = timeout(FLUSH, input.drain()).await;
+    session.set_bytes((input.bytes(), counts.written()));
+    context
+        .metrics
+        .session_ended(SessionProtocol::Terminal, outcome);
+    info!(
+        session = session.id(), peer = %session.peer(), protocol = "terminal", outcome = outcome.label(),
+        seconds = arrival.accepted.elapsed().as_secs_f32(), "session ended"
+    );
+}
+
+async fn converse<R: AsyncRead + Unpin>(
+    context: &Context,
+    session: &Session,
+    arrival: &Arrival,
+    input: &mut Input<R>,
+    out: Out,
+) -> Outcome {
+    let guest = tokio::select! {
+        guest = entrance::recognise(context, session, arrival, input, &out) => guest,
+        () = context.shutdown.drain.cancelled() => {
+            out.notice("the relay is being shut down").await;
+            return Outcome::Drained;
+        }
+    };
+    match guest {
+        Ok(guest) => {
+            session.set_principal(guest.principal.clone());
+            Visit::new(context, session, guest.principal, input, out)
+                .serve(guest.enter)
+                .await
+        }
+        Err(outcome) => outcome,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,185 @@
+//! What a client sees: a bounded queue towards its connection, and masking.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use crate::masking::MaskedStream;
+
+/// Pieces on their way to the client. The longest value that the prompt prints makes one.
+const QUEUE: usize = 16;
+
+/// How long the client may take one piece; after that nobody reads there.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What was sent.
+#[derive(Debug, Default)]
+pub(super) struct Counts(AtomicU64);
+
+impl Counts {
+    /// Bytes.
+    pub(super) fn written(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The writing half of a client's connection. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(super) struct Out {
+    pieces: mpsc::Sender<Bytes>,
+    telnet: Arc<AtomicBool>,
+    counts: Arc<Counts>,
+}
+
+impl Out {
+    /// And what [`pump`] takes.
+    pub(super) fn new() -> (Self, mpsc::Receiver<Bytes>) {
+        let (pieces, taken) = mpsc::channel(QUEUE);
+        let out = Self {
+            pieces,
+            telnet: Arc::default(),
+            counts: Arc::default(),
+        };
+        (out, taken)
+    }
+
+    pub(super) fn counts(&self) -> Arc<Counts> {
+        self.counts.clone()
+    }
+
+    /// From here on lines end as telnet wants it.
+    pub(super) fn speak_telnet(&self) {
+        self.telnet.store(true, Ordering::Relaxed);
+    }
+
+    /// Text of the relay's own, or of the prompt. Waits for a slow client.
+    pub(super) async fn text(&self, text: &str) {
+        let text = match self.telnet.load(Ordering::Relaxed) {
+            true => text.replace('\n', "\r\n"),
+            false => text.to_owned(),
+        };
+        self.send(text.into_bytes()).await;
+    }
+
+    /// A worker's own bytes, as they are.
+    pub(super) async fn raw(&self, bytes: &[u8]) {
+        let bytes = match self.telnet.load(Ordering::Relaxed) {
+            // RFC 854: 255 is a command unless it is there twice.
+            true if bytes.contains(&255) => {
+                let double = |byte: &u8| std::iter::repeat_n(*byte, 1 + usize::from(*byte == 255));
+                bytes.iter().flat_map(double).collect()
+            }
+            _ => bytes.to_vec(),
+        };
+        self.send(bytes).await;
+    }
+
+    /// Telnet's commands.
+    pub(super) async fn command(&self, bytes: &[u8]) {
+        self.send(bytes.to_vec()).await;
+    }
+
+    /// A sentence of the relay's on a line of its own.
+    pub(super) async fn notice(&self, sentence: &str) {
+        self.text(&format!("\n*** {sentence}\n")).await;
+    }
+
+    /// The same without waiting: where the client reads nothing, it does not hear it.
+    pub(super) fn farewell(&self, sentence: &str) {
+        let _ = self
+            .pieces
+            .try_send(format!("\r\n*** {sentence}\r\n").into());
+    }
+
+    /// Telnet's answers; lost where the client reads nothing.
+    pub(super) fn answer(&self, bytes: Vec<u8>) {
+        if !bytes.is_empty() {
+            let _ = self.pieces.try_send(bytes.into());
+        }
+    }
+
+    async fn send(&self, bytes: Vec<u8>) {
+        if !bytes.is_empty() {
+            // An error means that the connection ends, which its owner sees.
+            let _ = self.pieces.send(bytes.into()).await;
+        }
+    }
+}
+
+/// Writes what comes, until nobody has an [`Out`] any more or the client takes nothing.
+pub(super) async fn pump<W: AsyncWrite + Unpin>(
+    mut pieces: mpsc::Receiver<Bytes>,
+    mut writer: W,
+    counts: Arc<Counts>,
+) {
+    while let Some(piece) = pieces.recv().await {
+        let written = async {
+            writer.write_all(&piece).await?;
+            writer.flush().await
+        };
+        match timeout(PATIENCE, written).await {
+            Ok(Ok(())) => counts.0.fetch_add(piece.len() as u64, Ordering::Relaxed),
+            Ok(Err(_)) | Err(_) => return,
+        };
+    }
+    let _ = writer.shutdown().await;
+}
+
+/// Output of a worker on its way to the client.
+pub(super) struct Shown {
+    out: Out,
+    masked: Option<MaskedStream>,
+    /// The beginning of a character of which the rest has not come.
+    partial: Vec<u8>,
+}
+
+impl Shown {
+    pub(super) fn new(out: Out, masked: Option<MaskedStream>) -> Self {
+        Self {
+            out,
+            masked,
+            partial: Vec::new(),
+        }
+    }
+
+    /// Text of the prompt.
+    pub(super) async fn text(&mut self, text: &str) {
+        match &mut self.masked {
+            Some(masked) => {
+                let shown = masked.push(text);
+                self.out.text(&shown).await;
+            }
+            None => self.out.text(text).await,
+        }
+    }
+
+    /// Bytes of a socket, which are text only where they have to be looked at.
+    pub(super) async fn raw(&mut self, bytes: &[u8]) {
+        let Some(masked) = &mut self.masked else {
+            return self.out.raw(bytes).await;
+        };
+        self.partial.extend_from_slice(bytes);
+        let whole = match std::str::from_utf8(&self.partial) {
+            Err(error) if error.error_len().is_none() => error.valid_up_to(),
+            // What is no text is shown as such.
+            Ok(_) | Err(_) => self.partial.len(),
+        };
+        let rest = self.partial.split_off(whole);
+        let text = std::mem::replace(&mut self.partial, rest);
+        let shown = masked.push(&String::from_utf8_lossy(&text));
+        self.out.raw(shown.as_bytes()).await;
+    }
+
+    /// Nothing has come for a moment: a prompt without a line's end is shown.
+    pub(super) async fn quiet(&mut self) {
+        if let Some(masked) = &mut self.masked {
+            let shown = masked.quiet();
+            self.out.raw(shown.as_bytes()).await;
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! A person with nothing but a plain connection, from the client's namespace: breakpoints of both debuggers.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, ChildStdin, ChildStdout};
+use tokio::time::timeout;
+
+use crate::support::eventually;
+use crate::support::namespaces::Cluster;
+use crate::support::ray::NEWEST;
+use crate::support::scene::Scene;
+
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// `nc RELAY 5678`.
+struct Person {
+    typing: ChildStdin,
+    screen: ChildStdout,
+    seen: String,
+    _nc: Child,
+}
+
+impl Person {
+    fn connect(scene: &Scene<'_>) -> Self {
+        let bridge = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cluster/bridge.py");
+        let to = scene.relay.address();
+        let mut command = scene.cluster.exec("client", scene.cluster.venv().python());
+        command
+            .arg(bridge)
+            .args([to.ip().to_string(), to.port().to_string()]);
+        let mut nc = tokio::process::Command::from(command)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        Self {
+            typing: nc.stdin.take().unwrap(),
+            screen: nc.stdout.take().unwrap(),
+            seen: String::new(),
+            _nc: nc,
+        }
+    }
+
+    async fn until(&mut self, wanted: &str) -> String {
+        loop {
+            if let Some(at) = self.seen.find(wanted) {
+                let rest = self.seen.split_off(at + wanted.len());
+                return std::mem::replace(&mut self.seen, rest);
+            }
+            let mut bytes = [0; 4096];
+            let read = timeout(PATIENCE, self.screen.read(&mut bytes)).await;
+            let read = read
+                .unwrap_or_else(|_| panic!("no {wanted:?} in {:?}", self.seen))
+                .unwrap();
+            assert!(read > 0, "closed without {wanted:?}: {:?}", self.seen);
+            self.seen += &String::from_utf8_lossy(&bytes[..read]);
+        }
+    }
+
+    /// Types a line, and what is shown up to `wanted`.
+    async fn line(&mut self, line: &str, wanted: &str) -> String {
+        self.typing
+            .write_all(format!("{line}\n").as_bytes())
+            .await
+            .unwrap();
+        self.until(wanted).await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn plain_lines_are_enough_for_both_debuggers() {
+    let external = "--ray-debugger-external";
+    let settings = [("HEAD_ARGS", external), ("WORKER_ARGS", external)];
+    let Some(cluster) = Cluster::up(NEWEST, 1, &settings) else {
+        return;
+    };
+    let scene = Scene::new(&cluster);
+    legacy(&scene).await;
+    debugpy(&scene).await;
+    commands(&scene);
+}
+
+async fn legacy(scene: &Scene<'_>) {
+    let mut driver = scene
+        .cluster
+        .start_driver("legacy.py", &[("RAY_DEBUG", "legacy")]);
+    let rows = scene.wait_listed(2);
+    assert!(rows.iter().all(|row| row["kind"] == "pdb"), "{rows:?}");
+    let on = |node: &str| -> Value {
+        let ip = scene.cluster.address(node).to_string();
+        rows.iter().find(|row| row["node_ip"] == *ip).unwrap()["id"].clone()
+    };
+    let (on_head, on_worker) = (on("head"), on("w1"));
+    // The list comes after two seconds of silence, and waits for no breakpoint to be touched.
+    let mut person = Person::connect(scene);
+    let list = person.until("q leaves): ").await;
+    assert_eq!(list.matches("outer").count(), 2, "{list}");
+    assert!(
+        list.contains("legacy.py:") && list.contains("10.88.0.11"),
+        "{list}"
+    );
+    person.line(on_head.as_str().unwrap(), "-> x = x + 0").await;
+    person.until("(Pdb) ").await;
+    assert!(person.line("p x", "(Pdb) ").await.starts_with("1\r\n"));
+    person.line("n", "(Pdb) ").await;
+    person.line("!x = 40", "(Pdb) ").await;
+    // Into the task that it calls, which registers as the same breakpoint.
+    person.line("remote", "Waiting for the session").await;
+    let there = person.until("(Pdb) ").await;
+    assert!(there.contains("double()"), "{there}");
+    assert!(person.line("p x", "(Pdb) ").await.starts_with("40\r\n"));
+    person.line("!x = 21", "(Pdb) ").await;
+    person.line("c", "q leaves): ").await;
+    // Another one, and a connection that just goes.
+    let mut second = Person::connect(scene);
+    second.line("", "q leaves): ").await;
+    second.line(on_worker.as_str().unwrap(), "(Pdb) ").await;
+    assert!(second.line("p x", "(Pdb) ").await.starts_with("2\r\n"));
+    drop(second);
+    assert_eq!(driver.result(), json!([[40, 42], [2, 4]]));
+    scene.gone();
+    person.line("q", "").await;
+}
+
+async fn debugpy(scene: &Scene<'_>) {
+    let mut driver = scene.cluster.start_driver("actor.py", &[]);
+    scene.listed("Counter.add", &driver);
+    let mut person = Person::connect(scene);
+    person.line("", "q leaves): ").await;
+    let stop = person.line("0", "(Pdb) ").await;
+    assert!(stop.contains("actor.py"), "{stop}");
+    assert!(
+        person
+            .line("p self.total", "(Pdb) ")
+            .await
+            .starts_with("5\n")
+    );
+    person.line("!self.total = 40", "(Pdb) ").await;
+    person.line("p undefined", "*** NameError").await;
+    person.line("c", "").await;
+    assert_eq!(driver.result(), json!(40));
+    drop(person);
+    scene.gone();
+}
+
+/// `ray-relay debug` on one legacy breakpoint and `release` of the other; then `release` of several threads of an actor.
+fn commands(scene: &Scene<'_>) {
+    let run = |args: &[&str], typed: &str| {
+        let mut command = scene
+            .cluster
+            .exec("client", env!("CARGO_BIN_EXE_ray-relay"));
+        let mut child = command
+            .args(args)
+            .env("RAY_RELAY_URL", scene.relay.url())
+            .env_remove("RAY_ADDRESS")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut typing = child.stdin.take().unwrap();
+        std::io::Write::write_all(&mut typing, typed.as_bytes()).unwrap();
+        drop(typing);
+        let output = child.wait_with_output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{args:?}: {text}");
+        text
+    };
+    let mut driver = scene
+        .cluster
+        .start_driver("legacy.py", &[("RAY_DEBUG", "legacy")]);
+    let rows = scene.wait_listed(2);
+    let head = scene.cluster.address("head").to_string();
+    let on_head = rows.iter().find(|row| row["node_ip"] == *head).unwrap();
+    let id = on_head["id"].as_str().unwrap();
+    let said = run(&["debug", id], "p 'seen', x\n!x = 7\nc\n");
+    assert!(said.contains("(Pdb) ('seen', 1)"), "{said}");
+    let said = run(&["release", "--all"], "");
+    assert_eq!(said.matches("  released").count(), 1, "{said}");
+    assert_eq!(driver.result(), json!([[7, 14], [2, 4]]));
+    scene.gone();
+
+    let mut driver = scene.cluster.start_driver("threaded_actor.py", &[]);
+    eventually("waiting threads", PATIENCE, || {
+        scene
+            .paused_workers()
+            .first()
+            .and_then(|row| row["num_paused_threads"].as_u64())
+            .filter(|n| *n >= 2)
+    });
+    let said = run(&["release", "--older-than", "1ms"], "");
+    assert_eq!(said.matches("  released").count(), 1, "{said}");
+    driver.result();
+    scene.gone();
+}
