@@ -7,9 +7,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::input::Typed;
 use super::{DebugArgs, Error, Terminal, dial};
+use crate::cli::relay_client::RelayError;
 
 /// What the relay and pdb end a question with.
-const QUESTIONS: [&str; 4] = ["(Pdb) ", "(com) ", "token: ", ">>> "];
+const QUESTIONS: [&str; 4] = ["(Pdb) ", "(com) ", TOKEN, ">>> "];
+
+/// The question for it.
+const TOKEN: &str = "token: ";
 
 /// One session from the first line to the end of the connection.
 pub(super) async fn enter(
@@ -17,6 +21,11 @@ pub(super) async fn enter(
     terminal: &mut Terminal,
     id: &str,
 ) -> Result<(), Error> {
+    let mut token = args
+        .relay
+        .token
+        .token(&args.relay.relay)
+        .map_err(RelayError::from)?;
     let stream = dial(&args.relay).await?;
     let (mut from_relay, mut to_relay) = tokio::io::split(stream);
     let mut bytes = Vec::with_capacity(4096);
@@ -34,8 +43,13 @@ pub(super) async fn enter(
                 match question {
                     Some(question) => {
                         terminal.input.say(&shown)?;
-                        // Not into the history.
-                        terminal.input.ask(question, question != "token: ");
+                        // A second question means that it was refused.
+                        let token = token.take().filter(|_| question == TOKEN);
+                        match token {
+                            Some(token) => sent = send(&mut to_relay, &format!("{}\n", *token)).await,
+                            // Not into the history.
+                            None => terminal.input.ask(question, question != TOKEN),
+                        }
                     }
                     None => terminal.input.say(&shown)?,
                 }
