@@ -7,6 +7,7 @@ mod authorisation;
 mod endings;
 mod lifecycle;
 mod proxy;
+mod release;
 mod smuggling;
 mod websocket;
 
