@@ -35,7 +35,7 @@ fn every_command_explains_itself() {
                 "RAY_RELAY_CONFIG",
                 "69",
                 "78",
-                "ray-relay list",
+                "ray-relay debug",
                 "kubectl port-forward",
             ][..],
         ),

@@ -112,12 +112,21 @@ impl fmt::Debug for Principal {
 impl Principal {
     /// Everybody, where nobody is authenticated: all but ending worker processes.
     pub fn anonymous() -> Self {
+        Self::without_credential("anonymous")
+    }
+
+    /// The relay itself, where it does something by its own configuration. Not for anybody who connects.
+    pub(crate) fn relay() -> Self {
+        Self::without_credential("ray-relay")
+    }
+
+    fn without_credential(subject: &str) -> Self {
         let everything = Rule {
             scopes: Scopes::ALL_BUT_TERMINATE,
             ..Rule::default()
         };
         Self(Arc::new(Inner {
-            subject: "anonymous".to_owned(),
+            subject: subject.to_owned(),
             credential: Credential::None,
             expires: None,
             issued: None,
@@ -126,11 +135,6 @@ impl Principal {
             revocations: None,
             standing: None,
         }))
-    }
-
-    /// The relay itself, where it does something by its own configuration. Not for anybody who connects.
-    pub(crate) fn relay() -> Self {
-        Self::anonymous()
     }
 
     /// As the authenticator makes it, for tests of what follows. With no time of issue, revoking the subject ends it

@@ -13,6 +13,7 @@ pub(crate) mod legacy;
 mod list;
 mod output;
 mod prompt;
+mod tape;
 mod telnet;
 mod visit;
 

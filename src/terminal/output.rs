@@ -9,7 +9,9 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use super::tape::Tape;
 use crate::masking::MaskedStream;
+use crate::recording::Direction;
 
 /// Pieces on their way to the client. The longest value that the prompt prints makes one.
 const QUEUE: usize = 16;
@@ -133,15 +135,17 @@ pub(super) async fn pump<W: AsyncWrite + Unpin>(
 /// Output of a worker on its way to the client.
 pub(super) struct Shown {
     out: Out,
+    tape: Tape,
     masked: Option<MaskedStream>,
     /// The beginning of a character of which the rest has not come.
     partial: Vec<u8>,
 }
 
 impl Shown {
-    pub(super) fn new(out: Out, masked: Option<MaskedStream>) -> Self {
+    pub(super) fn new(out: Out, masked: Option<MaskedStream>, tape: Tape) -> Self {
         Self {
             out,
+            tape,
             masked,
             partial: Vec::new(),
         }
@@ -152,15 +156,25 @@ impl Shown {
         match &mut self.masked {
             Some(masked) => {
                 let shown = masked.push(text);
+                self.record(shown.as_bytes());
                 self.out.text(&shown).await;
             }
-            None => self.out.text(text).await,
+            None => {
+                self.record(text.as_bytes());
+                self.out.text(text).await;
+            }
         }
+    }
+
+    /// Where it cannot be recorded, the session ends by [`Tape::failed`].
+    fn record(&self, bytes: &[u8]) {
+        let _ = self.tape.take(Direction::Down, bytes);
     }
 
     /// Bytes of a socket, which are text only where they have to be looked at.
     pub(super) async fn raw(&mut self, bytes: &[u8]) {
         let Some(masked) = &mut self.masked else {
+            self.record(bytes);
             return self.out.raw(bytes).await;
         };
         self.partial.extend_from_slice(bytes);
@@ -172,6 +186,7 @@ impl Shown {
         let rest = self.partial.split_off(whole);
         let text = std::mem::replace(&mut self.partial, rest);
         let shown = masked.push(&String::from_utf8_lossy(&text));
+        self.record(shown.as_bytes());
         self.out.raw(shown.as_bytes()).await;
     }
 
@@ -179,6 +194,7 @@ impl Shown {
     pub(super) async fn quiet(&mut self) {
         if let Some(masked) = &mut self.masked {
             let shown = masked.quiet();
+            self.record(shown.as_bytes());
             self.out.raw(shown.as_bytes()).await;
         }
     }

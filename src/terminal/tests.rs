@@ -17,7 +17,7 @@ use crate::dap::testing::paused;
 use crate::identity::fixed::somebody;
 use crate::identity::revocation::{Revocation, RevocationList, Revoked};
 use crate::identity::{Authenticator, Principal};
-use crate::policy::Rule;
+use crate::policy::{Handling, Rule};
 use crate::registry::{Breakpoint, Kind, Registered, Registry};
 use crate::shutdown::Shutdown;
 use crate::telemetry::Metrics;
@@ -36,6 +36,10 @@ fn relay(auth: bool, adapt: impl FnOnce(&mut Config)) -> Relay {
     let person = |name: &str, scopes: &str| {
         let rule = Rule {
             scopes: scopes.parse().unwrap(),
+            handling: Handling {
+                record: name == "mia",
+                ..Handling::default()
+            },
             ..Rule::default()
         };
         (
@@ -47,6 +51,7 @@ fn relay(auth: bool, adapt: impl FnOnce(&mut Config)) -> Relay {
         person("ann", "list,terminal"),
         person("lou", "list,debug"),
         person("eve", "dashboard:write"),
+        person("mia", "list,terminal"),
     ];
     let auth = match auth {
         true => Authenticator::fixed(people),
@@ -460,4 +465,47 @@ async fn telnet_gets_no_echo_of_a_token() {
     let has = |wanted: &[u8]| all.windows(wanted.len()).any(|w| w == wanted);
     assert!(has(&telnet::ECHO_OFF) && has(&telnet::ECHO_ON));
     assert!(has(b"No task waits at a breakpoint.\r\n"));
+}
+
+#[tokio::test]
+async fn a_session_that_is_to_be_recorded_is_or_does_not_happen() {
+    let dir = tempfile::tempdir().unwrap();
+    for recorded in [false, true] {
+        let relay = relay(true, |config| {
+            config.recording.dir = recorded.then(|| dir.path().to_owned());
+            config.masking.enabled = true;
+        });
+        let pdb = Pdb::listen().await;
+        relay.context.registry.insert(pdb.breakpoint.clone());
+        let mut mia = Person::connect(&relay).await;
+        mia.say("token-of-mia\n0\n").await;
+        if !recorded {
+            mia.until("cannot record it").await;
+            pdb.heard_nothing();
+            continue;
+        }
+        let mut prompt = pdb.entered().await;
+        mia.until("(Pdb) ").await;
+        mia.say("p password\n").await;
+        until(&mut prompt, "p password\n").await;
+        prompt
+            .write_all(b"password='hunter2'\r\n(Pdb) ")
+            .await
+            .unwrap();
+        mia.until("(Pdb) ").await;
+        drop(prompt);
+        mia.until("q leaves").await;
+        mia.say("q\n").await;
+        mia.rest().await;
+    }
+    let entry = std::fs::read_dir(dir.path()).unwrap().next().unwrap();
+    let recording = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+    assert!(
+        recording.contains("p password") && recording.contains("(Pdb) "),
+        "{recording}"
+    );
+    assert!(
+        !recording.contains("hunter2") && !recording.contains("token-of"),
+        "{recording}"
+    );
 }

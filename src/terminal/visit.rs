@@ -15,6 +15,7 @@ use super::legacy::{self, Ended, Entered, NOT_EXTERNAL};
 use super::list::List;
 use super::output::{Out, Shown};
 use super::prompt;
+use super::tape::Tape;
 use crate::audit::Unavailable;
 use crate::dap::limits::{Due, Limits};
 use crate::dap::message::clean;
@@ -25,6 +26,7 @@ use crate::listener::prefixed::Prefixed;
 use crate::masking::MaskedStream;
 use crate::pdb::{End, OpenError};
 use crate::policy::{Denied, Scope, authorise, visible};
+use crate::recording::{Direction, Meta, Protocol, Unrecorded};
 use crate::registry::{Breakpoint, BreakpointId, ClaimError, Holder, Kind};
 use crate::session::{Context, Permit, Session};
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
@@ -45,11 +47,15 @@ const COMMAND: usize = 200;
 pub(super) struct Log<'a> {
     context: &'a Context,
     record: &'a Record<'a>,
+    tape: Tape,
 }
 
 impl Log<'_> {
     /// To be called before it is done.
     pub(super) async fn command(&self, line: &str) -> Result<(), Unavailable> {
+        let typed = format!("{}\n", line.trim_end_matches(['\r', '\n']));
+        let taken = self.tape.take(Direction::Up, typed.as_bytes());
+        taken.map_err(|why| Unavailable(why.to_string()))?;
         if !self.context.audit.wants_commands() || line.trim().is_empty() {
             return Ok(());
         }
@@ -259,6 +265,17 @@ impl<'a, R: AsyncRead + Unpin> Visit<'a, R> {
         details.insert("protocol".into(), "terminal".into());
         details.insert("client".into(), "terminal".into());
         details.insert("scope".into(), Scope::Terminal.word().into());
+        let tape = match self.tape(&permit).await {
+            Ok(tape) => tape,
+            Err(why) => {
+                permit.unused();
+                self.refuse(&Refusal::Unable(why.to_string())).await;
+                return Next::List;
+            }
+        };
+        if let Some(name) = tape.name() {
+            details.insert("recording".into(), name.into());
+        }
         // Before the permit is used: what is not on record does not happen.
         let principal = self.principal.clone();
         let begun = Record::begin(context, session, &principal, Some(&breakpoint), details).await;
@@ -272,20 +289,47 @@ impl<'a, R: AsyncRead + Unpin> Visit<'a, R> {
         };
         session.set_breakpoint(breakpoint.clone());
         session.set_state(SessionProtocol::Terminal, "attached");
-        let (outcome, next) = self.run(permit, &record).await;
+        let (outcome, next) = self.run(permit, &record, tape.clone()).await;
+        tape.finish(outcome.label()).await;
         session.set_bytes((self.input.bytes(), self.out.counts().written()));
         record.end(outcome).await;
         next
     }
 
-    async fn run(&mut self, mut permit: Permit, record: &Record<'_>) -> (Outcome, Next) {
+    /// Of a session whose policy says that it is to be recorded.
+    async fn tape(&self, permit: &Permit) -> Result<Tape, Unrecorded> {
+        if !permit.rights().handling.record {
+            return Ok(Tape::default());
+        }
+        let meta = Meta {
+            began: SystemTime::now(),
+            protocol: Protocol::Terminal,
+            session: self.session.id(),
+            principal: &self.principal,
+            peer: self.session.peer(),
+            client: "terminal",
+            breakpoint: permit.breakpoint(),
+        };
+        self.context.recording.begin(&meta).await.map(Tape::new)
+    }
+
+    async fn run(
+        &mut self,
+        mut permit: Permit,
+        record: &Record<'_>,
+        tape: Tape,
+    ) -> (Outcome, Next) {
         let context = self.context;
         let breakpoint = permit.breakpoint().clone();
         let handling = permit.rights().handling.clone();
         let scopes = permit.rights().scopes;
         let rules = context.masking.clone().filter(|_| !handling.unmasked);
-        let mut shown = Shown::new(self.out.clone(), rules.map(MaskedStream::new));
-        let log = Log { context, record };
+        let mut shown = Shown::new(self.out.clone(), rules.map(MaskedStream::new), tape.clone());
+        let log = Log {
+            context,
+            record,
+            tape: tape.clone(),
+        };
         let out = self.out.clone();
         let worker = match Worker::connect(context, &permit, breakpoint.kind).await {
             Ok(worker) => worker,
@@ -314,6 +358,9 @@ impl<'a, R: AsyncRead + Unpin> Visit<'a, R> {
                     done = &mut work => break Ok(done),
                     why = self.principal.ended() => {
                         break Err((Outcome::Revoked, format!("this session ends, because {why}; the task runs on")));
+                    }
+                    why = tape.failed() => {
+                        break Err((Outcome::Failed, format!("this session ends, because {why}; the task runs on")));
                     }
                     why = permit.died() => {
                         break Err((Outcome::Died, format!("{} is gone: {why}", breakpoint.title())));
