@@ -45,6 +45,7 @@ pub mod registry;
 pub mod release;
 pub mod session;
 pub mod shutdown;
+mod stamp;
 pub mod tcp;
 pub mod telemetry;
 pub mod terminal;

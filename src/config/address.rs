@@ -2,7 +2,7 @@
 //!
 //! Pure. Used by [`super::resolve`]; no name is looked up, nothing is dialled.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use hyper::Uri;
 use hyper::http::uri::Authority;
@@ -173,6 +173,12 @@ pub(super) fn redacted(text: &str) -> String {
         None => rest.to_owned(),
     };
     format!("{scheme}{rest}")
+}
+
+/// Whether the host of a URL is this machine: `localhost`, or a loopback address, in brackets or without.
+pub(crate) fn is_loopback_host(host: &str) -> bool {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 /// A host name that is neither a URL nor carries a port.

@@ -13,6 +13,7 @@ mod setting;
 mod sources;
 pub mod units;
 
+pub(crate) use address::is_loopback_host;
 pub use model::{
     Advertise, Audit, AuditSink, AuditSync, Auth, ClientAuth, Cluster, Config, Dap, Discovery, Gcs,
     Http, Jwks, Kubernetes, Listen, Log, LogFormat, Masking, OnFailure, Recording, Registry,

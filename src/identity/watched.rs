@@ -2,11 +2,11 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use zeroize::Zeroizing;
+
+use crate::stamp::Stamp;
 
 /// A file, and which content of it was read last. Its methods block for as long as the file system does.
 #[derive(Debug)]
@@ -15,15 +15,6 @@ pub(super) struct WatchedFile {
     longest: u64,
     /// `None`: it has not been read yet, or was not there.
     seen: Option<Stamp>,
-}
-
-/// What tells one content of a file from the next without reading it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Stamp {
-    modified: Option<SystemTime>,
-    changed: (i64, i64),
-    inode: u64,
-    length: u64,
 }
 
 impl WatchedFile {
@@ -57,24 +48,12 @@ impl WatchedFile {
                 return Err(error);
             }
         };
-        let stamp = Stamp::of(&file)?;
+        let stamp = Stamp::of(&file.metadata()?);
         if self.seen.as_ref() == Some(&stamp) {
             return Ok(None);
         }
         self.seen = Some(stamp);
         read_bounded(&file, self.longest).map(Some)
-    }
-}
-
-impl Stamp {
-    fn of(file: &File) -> io::Result<Self> {
-        let metadata = file.metadata()?;
-        Ok(Self {
-            modified: metadata.modified().ok(),
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
-            inode: metadata.ino(),
-            length: metadata.len(),
-        })
     }
 }
 

@@ -6,10 +6,8 @@
 
 mod read;
 
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use serde_json::{Value, json};
 
@@ -18,6 +16,7 @@ use super::narrowing::{Narrowing, Pattern};
 use super::scope::Scope;
 use crate::config::Problems;
 use crate::config::units::format_duration;
+use crate::stamp::Stamp;
 
 /// All rules of one file, in its order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -190,25 +189,9 @@ pub struct PolicyFile {
     policy: Arc<Policy>,
 }
 
-/// What tells one content of a file from the next without reading it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Stamp {
-    modified: Option<SystemTime>,
-    changed: (i64, i64),
-    inode: u64,
-    length: u64,
-}
-
-impl Stamp {
-    fn of(path: &Path) -> Option<Self> {
-        let metadata = std::fs::metadata(path).ok()?;
-        Some(Self {
-            modified: metadata.modified().ok(),
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
-            inode: metadata.ino(),
-            length: metadata.len(),
-        })
-    }
+/// `None` where there is no file.
+fn stamp(path: &Path) -> Option<Stamp> {
+    std::fs::metadata(path).ok().as_ref().map(Stamp::of)
 }
 
 impl PolicyFile {
@@ -218,7 +201,7 @@ impl PolicyFile {
     /// As [`Policy::load`].
     pub fn open(path: PathBuf) -> Result<Self, Problems> {
         // The stamp first: what changes while the file is read is read again.
-        let stamp = Stamp::of(&path);
+        let stamp = stamp(&path);
         let policy = Arc::new(Policy::load(&path)?);
         Ok(Self {
             path,
@@ -239,7 +222,7 @@ impl PolicyFile {
     /// All [`Problems`] of the new content, once for each content; the old rules go on to hold until it is mended, so that
     /// a slip of the pen does not end everybody's work. To take rights away at once, leave the file without rules.
     pub fn reload(&mut self) -> Result<bool, Problems> {
-        let stamp = Stamp::of(&self.path);
+        let stamp = stamp(&self.path);
         if stamp == self.stamp {
             return Ok(false);
         }

@@ -16,7 +16,7 @@ use tracing::debug;
 use super::input::{Input, Typed};
 use super::output::{Out, Shown};
 use super::visit::Log;
-use crate::config::Config;
+use crate::config::{Config, is_loopback_host};
 use crate::registry::Breakpoint;
 
 /// Typed lines that wait for the prompt to read them, in bytes.
@@ -51,15 +51,7 @@ pub(crate) fn is_within_reach(config: &Config, breakpoint: &Breakpoint) -> bool 
     let mut clusters = config.clusters.iter();
     let cluster = clusters.find(|cluster| cluster.name == *breakpoint.cluster);
     let uri: Option<Uri> = cluster.and_then(|cluster| cluster.ray_address.parse().ok());
-    uri.is_some_and(|uri| is_loopback(uri.host().unwrap_or_default()))
-}
-
-fn is_loopback(host: &str) -> bool {
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost"
-        || bare
-            .parse()
-            .is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
+    uri.is_some_and(|uri| is_loopback_host(uri.host().unwrap_or_default()))
 }
 
 /// A prompt that was entered. Dropped with the connection open, it has the task run on.

@@ -1,13 +1,12 @@
 //! `[jwks]` and `[kubernetes]`: who else than the relay's own keys vouches for tokens.
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use hyper::Uri;
 
 use super::{Resolver, Shape, plain, quoted};
-use crate::config::address::Wrong;
+use crate::config::address::{Wrong, is_loopback_host};
 use crate::config::model::{Config, Jwks, Kubernetes};
 use crate::config::raw::RawValue;
 use crate::config::setting::{self, Read};
@@ -150,17 +149,12 @@ fn web_address(value: &RawValue) -> Read<String> {
     }
     match scheme {
         "https" => Ok(text),
-        "http" if is_loopback(authority.host()) => Ok(text),
+        "http" if is_loopback_host(authority.host()) => Ok(text),
         "http" => Err(wrong(Some(
             "http is for this machine alone: anybody on the way could put other keys or answers in",
         ))),
         _ => Err(wrong(None)),
     }
-}
-
-fn is_loopback(host: &str) -> bool {
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 /// At least one: a token without a stated audience is one for the API server itself.
