@@ -20,7 +20,8 @@ Examples:
 
 For a policy that does it by itself see [release] of the configuration.
 
-Exit codes: 0 done, 1 not for all of them, or nothing fits, 69 the relay cannot be reached.";
+Exit codes: 0 done, or nothing waits that fits; 1 not for all of them, or there is no such breakpoint; 69 the relay
+cannot be reached.";
 
 /// Ids in one request.
 const AT_ONCE: usize = 500;
