@@ -80,6 +80,7 @@ fn breakpoint(worker: SocketAddr, id: &str, job: &str) -> Breakpoint {
         },
         reason: Reason::Breakpoint,
         location: None,
+        exception: None,
         first_seen: SystemTime::now(),
         stop: 1,
         state: State::Paused,

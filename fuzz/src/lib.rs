@@ -82,6 +82,7 @@ pub fn paused(worker_id: &str) -> Breakpoint {
         },
         reason: Reason::Breakpoint,
         location: None,
+        exception: None,
         first_seen: SystemTime::UNIX_EPOCH,
         stop: 1,
         state: State::Paused,

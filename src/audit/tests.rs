@@ -74,6 +74,7 @@ fn breakpoint() -> Arc<Breakpoint> {
         },
         reason: Reason::Breakpoint,
         location: None,
+        exception: None,
         first_seen: SystemTime::now(),
         stop: 1,
         state: State::Paused,

@@ -26,6 +26,7 @@ pub(crate) fn paused(name: &str, n: u8) -> Breakpoint {
         },
         reason: Reason::Breakpoint,
         location: None,
+        exception: None,
         first_seen: SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 + u64::from(n)),
         stop: 1,
         state: State::Paused,

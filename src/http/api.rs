@@ -38,6 +38,7 @@ pub(crate) struct Row<'a> {
     rank: Option<u32>,
     reason: Reason,
     location: Option<&'a Location>,
+    exception: Option<&'a str>,
     stop: u64,
     #[serde(serialize_with = "unix_seconds")]
     first_seen: SystemTime,
@@ -69,6 +70,7 @@ impl<'a> Row<'a> {
             rank: names.rank,
             reason: breakpoint.reason,
             location: breakpoint.location.as_ref(),
+            exception: breakpoint.exception.as_deref(),
             stop: breakpoint.stop,
             first_seen: breakpoint.first_seen,
             waiting_seconds: seconds(breakpoint.waiting(now)),

@@ -59,6 +59,7 @@ pub(crate) fn breakpoint(worker_id: &str) -> Breakpoint {
         },
         reason: Reason::Breakpoint,
         location: None,
+        exception: None,
         first_seen: SystemTime::now(),
         stop: 1,
         state: State::Paused,

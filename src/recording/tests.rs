@@ -26,6 +26,7 @@ fn breakpoint() -> Breakpoint {
         },
         reason: Reason::Breakpoint,
         location: None,
+        exception: None,
         first_seen: SystemTime::now(),
         stop: 1,
         state: State::Paused,

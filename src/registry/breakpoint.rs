@@ -221,8 +221,6 @@ pub struct Names {
 pub struct Registered {
     /// Its key, `RAY_PDB_…`. It stays the same when a session goes on in another task.
     pub key: String,
-    /// Last line of the traceback of a post-mortem stop, cleaned for display.
-    pub exception: Option<String>,
 }
 
 /// One worker with a debugger port, and what is known of it.
@@ -252,6 +250,9 @@ pub struct Breakpoint {
     pub reason: Reason,
     /// Where it stopped, where the head tells.
     pub location: Option<Location>,
+    /// Type of the exception of a post-mortem stop, where Ray says it. Its message is left out: it often quotes values,
+    /// which only a session may show.
+    pub exception: Option<String>,
     /// When the relay first saw this stop.
     pub first_seen: SystemTime,
     /// Counts the stops of this worker that the relay has told apart, from 1. A worker that is
@@ -290,8 +291,12 @@ impl Breakpoint {
         if let Some(rank) = self.names.rank.filter(|rank| !says(&title, *rank)) {
             title += &format!(" rank {rank}");
         }
-        if self.reason == Reason::PostMortem {
-            title += " (post-mortem)";
+        match (self.reason, &self.exception) {
+            (Reason::PostMortem, Some(exception)) => {
+                title += &format!(" (post-mortem: {exception})")
+            }
+            (Reason::PostMortem, None) => title += " (post-mortem)",
+            (Reason::Breakpoint | Reason::Unknown, _) => {}
         }
         match self.pid {
             // The legacy debugger does not say.

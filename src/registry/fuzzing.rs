@@ -39,7 +39,7 @@ pub fn looked_up(text: &[u8]) {
     }
     if let Ok(text) = std::str::from_utf8(text) {
         traceback::of_dump(text);
-        traceback::of_exception(text);
+        traceback::of_post_mortem(text);
         names::job_of_driver(text);
     }
 }

@@ -3,9 +3,9 @@
 
 use std::borrow::Cow;
 
-use super::breakpoint::{Location, Names, Reason};
+use super::breakpoint::Names;
 use super::rows::{ActorRow, JobRow, RuntimeEnv, TaskRow};
-use super::traceback;
+use super::traceback::{self, Stopped};
 use crate::head::clean;
 
 /// Longest readable name, in characters.
@@ -22,7 +22,7 @@ const MAX_TASKS: usize = 3;
 pub(super) struct Found {
     pub(super) names: Names,
     /// Set where the rows prove it.
-    pub(super) stop: Option<(Reason, Option<Location>)>,
+    pub(super) stop: Option<Stopped>,
     pub(super) certainty: Certainty,
 }
 
@@ -81,7 +81,7 @@ pub(super) fn of_tasks(rows: &[TaskRow]) -> Option<Found> {
 
 /// A task that still runs although its function has raised waits in a post-mortem. Ray records the
 /// exception with the task (`profiling_data`, all versions), so this needs no `/worker/traceback`.
-fn post_mortem(row: &TaskRow) -> Option<(Reason, Option<Location>)> {
+fn post_mortem(row: &TaskRow) -> Option<Stopped> {
     let events = &row.profiling_data.as_ref()?.events;
     let raised = events.iter().find_map(|event| {
         let extra = event
@@ -90,7 +90,7 @@ fn post_mortem(row: &TaskRow) -> Option<(Reason, Option<Location>)> {
             .filter(|_| event.event_name == "task:execute")?;
         Some(&*extra.traceback).filter(|traceback| !traceback.is_empty())
     })?;
-    Some((Reason::PostMortem, traceback::of_exception(raised)))
+    Some(traceback::of_post_mortem(raised))
 }
 
 /// Adds what only the actor's own row knows.

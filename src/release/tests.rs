@@ -17,7 +17,6 @@ pub(super) async fn listening(kind: Kind) -> (TcpListener, Breakpoint) {
     let address = listener.local_addr().unwrap();
     let registered = Registered {
         key: "RAY_PDB_84ccee9342eb4d10a70c5c08b7a0424e".to_owned(),
-        exception: None,
     };
     let breakpoint = Breakpoint {
         kind,

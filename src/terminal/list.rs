@@ -73,12 +73,17 @@ impl List {
 }
 
 fn cells(index: usize, row: &Breakpoint, now: SystemTime) -> [String; 8] {
-    let exception = row.registered.as_ref().and_then(|r| r.exception.clone());
-    let place = match (&row.location, exception, row.reason) {
-        (Some(location), None, _) => location.to_string(),
-        (_, Some(exception), _) => exception,
-        (None, None, Reason::PostMortem) => "exception".to_owned(),
-        (None, None, _) => "-".to_owned(),
+    let location = row.location.as_ref().map(ToString::to_string);
+    let place = match (location, row.reason, &row.exception) {
+        (Some(location), Reason::PostMortem, Some(exception)) => {
+            format!("{exception} at {location}")
+        }
+        (None, Reason::PostMortem, Some(exception)) => exception.clone(),
+        (Some(location), Reason::PostMortem, None) => format!("exception at {location}"),
+        (None, Reason::PostMortem, None) => "exception".to_owned(),
+        (location, Reason::Breakpoint | Reason::Unknown, _) => {
+            location.unwrap_or_else(|| "-".to_owned())
+        }
     };
     let cells = [
         index.to_string(),

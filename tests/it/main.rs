@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `tls` | nothing, and sslscan for one test |
 //! | `loopback`, `pdb`, `view` | Python and the network once (a virtual environment under `target/`) |
-//! | `isolation`, `sessions`, `kinds`, `faults`, `tools`, `advertise`, `token`, `identity`, `nc`, `terminal` | also root, iproute2 and util-linux (network namespaces) |
+//! | `isolation`, `sessions`, `kinds`, `faults`, `tools`, `advertise`, `token`, `identity`, `nc`, `person`, `terminal` | also root, iproute2 and util-linux (network namespaces) |
 //!
 //! What is missing is said on standard error and the test passes, except where `CI` is set: then
 //! it fails.
@@ -19,6 +19,7 @@ mod kinds;
 mod loopback;
 mod nc;
 mod pdb;
+mod person;
 mod sessions;
 mod support;
 mod terminal;

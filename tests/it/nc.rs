@@ -73,9 +73,7 @@ impl Person {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn plain_lines_are_enough_for_both_debuggers() {
-    let external = "--ray-debugger-external";
-    let settings = [("HEAD_ARGS", external), ("WORKER_ARGS", external)];
-    let Some(cluster) = Cluster::up(NEWEST, 1, &settings) else {
+    let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
     let scene = Scene::new(&cluster);
@@ -85,22 +83,20 @@ async fn plain_lines_are_enough_for_both_debuggers() {
 }
 
 async fn legacy(scene: &Scene<'_>) {
-    let mut driver = scene
-        .cluster
-        .start_driver("legacy.py", &[("RAY_DEBUG", "legacy")]);
+    let mut driver = scene.cluster.start_legacy_driver("legacy.py", &[]);
     let rows = scene.wait_listed(2);
     assert!(rows.iter().all(|row| row["kind"] == "pdb"), "{rows:?}");
     let on = |node: &str| -> Value {
         let ip = scene.cluster.address(node).to_string();
         rows.iter().find(|row| row["node_ip"] == *ip).unwrap()["id"].clone()
     };
-    let (on_head, on_worker) = (on("head"), on("w1"));
+    let (on_head, on_worker) = (on("head"), on("w2"));
     // The list comes after two seconds of silence, and waits for no breakpoint to be touched.
     let mut person = Person::connect(scene);
     let list = person.until("q leaves): ").await;
     assert_eq!(list.matches("outer").count(), 2, "{list}");
     assert!(
-        list.contains("legacy.py:") && list.contains("10.88.0.11"),
+        list.contains("legacy.py:") && list.contains("10.88.0.12"),
         "{list}"
     );
     person.line(on_head.as_str().unwrap(), "-> x = x + 0").await;
@@ -173,9 +169,7 @@ fn commands(scene: &Scene<'_>) {
         assert!(success, "{args:?}: {text}");
         text
     };
-    let mut driver = scene
-        .cluster
-        .start_driver("legacy.py", &[("RAY_DEBUG", "legacy")]);
+    let mut driver = scene.cluster.start_legacy_driver("legacy.py", &[]);
     let rows = scene.wait_listed(2);
     let head = scene.cluster.address("head").to_string();
     let on_head = rows.iter().find(|row| row["node_ip"] == *head).unwrap();

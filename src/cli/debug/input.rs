@@ -94,6 +94,11 @@ impl Input {
         self.edited.is_some()
     }
 
+    /// Whether a line is awaited.
+    pub(super) fn is_asked(&self) -> bool {
+        self.asked
+    }
+
     /// Asks for a line, unless that was done already. `code`: a command, for the history.
     pub(super) fn ask(&mut self, prompt: &str, code: bool) {
         if !std::mem::replace(&mut self.asked, true) {

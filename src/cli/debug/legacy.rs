@@ -66,11 +66,12 @@ pub(super) async fn enter(
             },
             _ = terminal.interrupted.recv() => {
                 terminal.input.say("\n")?;
-                break;
+                return Ok(());
             }
         }
     }
     terminal.input.say(&text.rest())?;
+    terminal.over().await?;
     Ok(())
 }
 

@@ -2,50 +2,40 @@
 
 use serde_json::Value;
 
-use crate::cli::list::row::{Row, waited};
-use crate::cli::terminal::{Keep, fit, width};
-
-/// Blanks between columns.
-const GAP: &str = "  ";
-/// What a long column is cut to where there is little room.
-const NARROW: usize = 12;
+use crate::cli::list::NOTHING_KNOWN;
+use crate::cli::list::row::{List, Row};
+use crate::cli::list::table::{self, Extras};
 
 /// What can be picked, in the order of the list.
 #[derive(Debug, Default)]
 pub(super) struct Menu {
-    rows: Vec<(Row, Value)>,
+    list: List,
+    /// The same breakpoints, whole.
+    values: Vec<Value>,
 }
 
 impl Menu {
     /// From `/relay/v1/breakpoints`.
     pub(super) fn read(list: &Value) -> Self {
-        let rows = list["breakpoints"].as_array().into_iter().flatten();
         Self {
-            rows: rows.map(|row| (Row::read(row), row.clone())).collect(),
+            list: List::read(list),
+            values: list["breakpoints"].as_array().cloned().unwrap_or_default(),
         }
     }
 
     /// It is a breakpoint of Ray's legacy debugger.
     pub(super) fn is_legacy(&self, id: &str) -> bool {
-        let mut rows = self.rows.iter();
-        rows.any(|(row, value)| row.id == id && value["kind"] == "pdb")
+        let mut rows = self.list.rows.iter();
+        rows.any(|row| row.id == id && row.is_legacy())
     }
 
     /// The id of the row that `text` names: by index, id or name.
     pub(super) fn pick(&self, text: &str) -> Result<String, String> {
         let text = text.trim();
-        if let Some((row, _)) = text
-            .parse::<usize>()
-            .ok()
-            .and_then(|index| self.rows.get(index))
-        {
-            return Ok(row.id.clone());
-        }
-        if let Some((row, _)) = self
-            .rows
-            .iter()
-            .find(|(row, _)| row.id.eq_ignore_ascii_case(text))
-        {
+        let rows = &self.list.rows;
+        let by_index = text.parse().ok().and_then(|index: usize| rows.get(index));
+        let by_id = || rows.iter().find(|row| row.id.eq_ignore_ascii_case(text));
+        if let Some(row) = by_index.or_else(by_id) {
             return Ok(row.id.clone());
         }
         let named = |value: &Value| {
@@ -57,9 +47,9 @@ impl Menu {
                         .is_some_and(|name| name.eq_ignore_ascii_case(text))
                 })
         };
-        let fitting: Vec<&Row> = self
-            .rows
+        let fitting: Vec<&Row> = rows
             .iter()
+            .zip(&self.values)
             .filter(|(_, value)| named(value))
             .map(|(row, _)| row)
             .collect();
@@ -79,74 +69,28 @@ impl Menu {
         }
     }
 
-    /// The table, each line ended by a line feed. `columns`: width of the terminal.
+    /// What makes the list unreliable, and the table, each line ended by a line feed. `columns`: width of the terminal.
     pub(super) fn render(&self, verbose: bool, columns: Option<usize>) -> String {
-        if self.rows.is_empty() {
-            return "No task waits at a breakpoint; it appears here when one stops.\n".to_owned();
-        }
-        let mut titles = vec!["INDEX", "ID", "WAITING", "TASK", "WHERE", "NODE", "HOLDER"];
-        if verbose {
-            titles.extend(["PID", "JOB", "TASK ID", "WORKER"]);
-        }
-        let cells: Vec<Vec<String>> = self
-            .rows
+        let troubles = self.list.troubles();
+        let mut text: String = troubles
             .iter()
-            .enumerate()
-            .map(|(index, row)| cells(index, row, verbose))
+            .map(|trouble| format!("! {trouble}\n"))
             .collect();
-        let mut widths: Vec<usize> = (0..titles.len())
-            .map(|column| {
-                let cells = cells.iter().map(|row| width(&row[column]));
-                cells
-                    .chain([width(titles[column])])
-                    .max()
-                    .unwrap_or_default()
-            })
-            .collect();
-        // The holder's address, the place and the name are cut, in this order.
-        let total =
-            |widths: &[usize]| widths.iter().sum::<usize>() + GAP.len() * (widths.len() - 1);
-        for column in [6, 4, 3] {
-            let excess = columns.map_or(0, |room| total(&widths).saturating_sub(room));
-            widths[column] -= excess.min(widths[column].saturating_sub(NARROW));
+        if self.list.rows.is_empty() {
+            text += match troubles.is_empty() {
+                true => "No task waits at a breakpoint; it appears here when one stops.\n",
+                false => NOTHING_KNOWN,
+            };
+            return text;
         }
-        let titles: Vec<String> = titles.iter().map(|title| (*title).to_owned()).collect();
-        let mut text = String::new();
-        for row in std::iter::once(&titles).chain(&cells) {
-            let mut line = String::new();
-            for (column, (cell, room)) in row.iter().zip(&widths).enumerate() {
-                let keep = if column == 4 { Keep::End } else { Keep::Start };
-                let cell = fit(cell, *room, keep);
-                line += &cell;
-                line += &" ".repeat(room - width(&cell));
-                line += GAP;
-            }
-            text += line.trim_end();
-            text.push('\n');
-        }
+        let extras = Extras {
+            index: true,
+            ids: verbose,
+        };
+        // Ids are for copying: better a line that wraps than half of one.
+        text += &table::render(&self.list, &extras, columns.filter(|_| !verbose));
         text
     }
-}
-
-fn cells(index: usize, (row, value): &(Row, Value), verbose: bool) -> Vec<String> {
-    let mut cells = vec![
-        index.to_string(),
-        row.id.clone(),
-        waited(row.waiting),
-        row.task.clone(),
-        row.location.clone(),
-        row.node.clone(),
-        row.holder.clone(),
-    ];
-    if verbose {
-        let text = |key: &str| match &value[key] {
-            Value::String(text) => crate::cli::terminal::clean(text).into_owned(),
-            Value::Number(number) => number.to_string(),
-            _ => "-".to_owned(),
-        };
-        cells.extend(["pid", "job_id", "task_id", "worker_id"].map(text));
-    }
-    cells
 }
 
 #[cfg(test)]
@@ -155,10 +99,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::cli::terminal::width;
 
     fn menu() -> Menu {
         Menu::read(&json!({"breakpoints": [
             {"id": "0123abcd", "name": "step", "node_ip": "10.0.0.1", "waiting_seconds": 61.0, "state": "paused",
+             "reason": "post_mortem", "exception": "KeyError",
              "location": {"file": "a/long/path/to/train.py", "line": 26}, "worker_id": "aa"},
             {"id": "1123abcd", "name": "load", "node_ip": "10.0.0.2", "waiting_seconds": 3.0, "state": "paused", "worker_id": "bb"},
             {"id": "2123abcd", "name": "load", "node_ip": "10.0.0.2", "waiting_seconds": 3.0, "state": "paused", "worker_id": "cc"},
@@ -184,17 +130,51 @@ mod tests {
     fn the_table_fits_the_terminal() {
         let text = menu().render(false, None);
         assert!(
-            text.starts_with("INDEX  ID        WAITING  TASK  WHERE"),
+            text.starts_with("INDEX  ID        TASK                          WHERE"),
             "{text}"
         );
         assert!(
             text.contains(
-                "\n0      0123abcd  1m 01s   step  a/long/path/to/train.py:26  10.0.0.1  -\n"
+                "\n0      0123abcd  step (post-mortem: KeyError)  a/long/path/to/train.py:26  10.0.0.1  1m 01s   -\n"
             ),
             "{text}"
         );
         let text = menu().render(false, Some(70));
         assert!(text.lines().all(|line| width(line) <= 70), "{text}");
         assert!(text.contains("train.py:26"));
+        let text = menu().render(true, Some(70));
+        assert!(
+            text.lines()
+                .next()
+                .unwrap()
+                .ends_with("PID  JOB  TASK ID  WORKER"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn kinds_are_told_apart_where_there_are_two() {
+        let mut list =
+            json!({"breakpoints": [{"id": "0123abcd", "name": "step", "kind": "debugpy"}]});
+        assert!(!Menu::read(&list).render(false, None).contains("KIND"));
+        let legacy = json!({"id": "1123abcd", "name": "load", "kind": "pdb"});
+        list["breakpoints"].as_array_mut().unwrap().push(legacy);
+        let menu = Menu::read(&list);
+        let text = menu.render(false, None);
+        assert!(
+            text.contains("KIND") && text.contains("  pdb      load"),
+            "{text}"
+        );
+        assert!(menu.is_legacy("1123abcd") && !menu.is_legacy("0123abcd"));
+    }
+
+    #[test]
+    fn a_head_that_is_down_is_told() {
+        let list = json!({"breakpoints": [], "clusters": [{"name": "default", "trouble": "cannot reach the Ray head"}]});
+        let text = Menu::read(&list).render(false, None);
+        assert_eq!(
+            text,
+            format!("! cluster default: cannot reach the Ray head\n{NOTHING_KNOWN}")
+        );
     }
 }

@@ -4,22 +4,21 @@ mod history;
 mod input;
 mod legacy;
 mod menu;
+mod news;
 mod screen;
 
 use std::io;
 use std::time::Duration;
 
-use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use self::input::{Input, Typed};
 use self::menu::Menu;
+use self::news::News;
 use self::screen::Screen;
 use super::relay_client::RelayClient;
-use super::sse::Parser;
 use super::worker_session::{
     Duplex, Error as SessionError, Which, authorized_block, dial, unexpected,
 };
@@ -50,10 +49,6 @@ kept in ray-relay/history in the state directory (XDG_STATE_HOME).
 Exit codes: 0 done, 1 the worker process ended at the prompt, 69 the relay cannot be reached or the connection broke,
 77 refused (by the relay, or because somebody else debugs the task).";
 
-/// How long the list waits before it asks for the event stream again.
-const PAUSE: Duration = Duration::from_secs(3);
-/// Events that come together are shown together.
-const SETTLE: Duration = Duration::from_millis(300);
 /// A command that takes longer is explained.
 const HINT: Duration = Duration::from_secs(4);
 /// A session that was asked for by id has to stop within this.
@@ -66,6 +61,17 @@ struct Terminal {
     input: Input,
     screen: Screen,
     interrupted: Signal,
+}
+
+impl Terminal {
+    /// Says that the session is over to a person who is asked for a line of it.
+    async fn over(&mut self) -> io::Result<()> {
+        if self.input.is_edited() && self.input.is_asked() {
+            self.input.say("\n*** the session is over: the worker process ended, or the connection broke; press Enter\n")?;
+            self.input.next().await;
+        }
+        Ok(())
+    }
 }
 
 pub(super) async fn run(args: DebugArgs) -> Result<(), Error> {
@@ -160,6 +166,7 @@ async fn list(args: &DebugArgs, terminal: &mut Terminal) -> Result<(), Error> {
 
 /// One session from attach to its end.
 async fn one(args: &DebugArgs, terminal: &mut Terminal, which: &Which) -> Result<(), Error> {
+    let client = RelayClient::new(args.relay.clone())?;
     let stream = dial(&args.relay).await?;
     let (sender, mut pieces) = mpsc::channel(64);
     let options = Options {
@@ -168,8 +175,14 @@ async fn one(args: &DebugArgs, terminal: &mut Terminal, which: &Which) -> Result
         patience: matches!(which, Which::Named(_)).then_some(PATIENCE),
         ..Options::default()
     };
-    let opening = Prompt::open(stream, &options, sender);
-    let mut opening = Box::pin(opening);
+    let mut opening = Box::pin(Prompt::open(stream, &options, sender));
+    // What speaks no DAP the relay does not offer as the next.
+    let mut legacy = Box::pin(async {
+        match which {
+            Which::Next(name) => News::default().legacy(&client, name.as_deref()).await,
+            Which::Named(_) => std::future::pending().await,
+        }
+    });
     let opened = loop {
         tokio::select! {
             biased;
@@ -177,9 +190,13 @@ async fn one(args: &DebugArgs, terminal: &mut Terminal, which: &Which) -> Result
             // Before the first stop, a client that leaves lets the task wait on.
             _ = terminal.interrupted.recv() => return Ok(()),
             opened = &mut opening => break opened,
+            id = &mut legacy => {
+                drop(opening);
+                return legacy::enter(args, terminal, &id).await;
+            }
         }
     };
-    drop(opening);
+    drop((opening, legacy));
     let (mut prompt, after) = opened.map_err(SessionError::from)?;
     while let Ok(piece) = pieces.try_recv() {
         terminal.screen.print(&piece)?;
@@ -269,62 +286,11 @@ async fn typed(
                 terminal.input.say(&text)?;
             }
             end = prompt.idle() => {
-                if terminal.input.is_edited() {
-                    terminal.input.say("\n*** the session is over: the worker process ended, or the connection broke; press Enter\n")?;
-                    terminal.input.next().await;
-                }
+                terminal.over().await?;
                 return Ok(Err(end));
             }
             // In a pipe; on a terminal it is a key.
             _ = terminal.interrupted.recv() => return Ok(Ok(Typed::Interrupt)),
-        }
-    }
-}
-
-/// The relay's event stream, as far as the list cares.
-#[derive(Default)]
-struct News {
-    stream: Option<(Incoming, Parser)>,
-}
-
-impl News {
-    /// Returns when the list has changed. Cancel safe: what was read is parsed at once.
-    async fn wait(&mut self, client: &RelayClient) {
-        loop {
-            let Some((body, parser)) = &mut self.stream else {
-                match client.events().await {
-                    Ok(stream) => self.stream = Some((stream.into_body(), Parser::default())),
-                    Err(_) => sleep(PAUSE).await,
-                }
-                continue;
-            };
-            let events = match body.frame().await {
-                Some(Ok(frame)) => match frame.into_data().map(|data| parser.feed(&data)) {
-                    Ok(Ok(events)) => events,
-                    Ok(Err(_)) => Vec::new(),
-                    Err(_trailers) => continue,
-                },
-                Some(Err(_)) | None => {
-                    self.stream = None;
-                    sleep(PAUSE).await;
-                    continue;
-                }
-            };
-            if events.iter().any(|event| {
-                matches!(
-                    event.name.as_str(),
-                    "appeared" | "attached" | "released" | "died"
-                )
-            }) {
-                // More of a burst, such as many tasks that stop together.
-                if let Some((body, parser)) = &mut self.stream
-                    && let Ok(Some(Ok(frame))) = timeout(SETTLE, body.frame()).await
-                    && let Ok(data) = frame.into_data()
-                {
-                    let _ = parser.feed(&data);
-                }
-                return;
-            }
         }
     }
 }

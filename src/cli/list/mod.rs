@@ -1,7 +1,7 @@
 //! `ray-relay list`: what waits at a breakpoint, once or as it changes.
 
 pub(super) mod row;
-mod table;
+pub(super) mod table;
 mod view;
 mod watch;
 
@@ -58,12 +58,13 @@ fn page(list: &Value, columns: Option<usize>) -> String {
         // What is not known is not claimed.
         text += if troubled { NOTHING_KNOWN } else { EMPTY };
     } else {
-        text += &table::render(&list.rows, list.clusters.len() > 1, columns);
+        text += &table::render(&list, &table::Extras::default(), columns);
     }
     text
 }
 
-const NOTHING_KNOWN: &str =
+/// Where a cluster's head does not answer.
+pub(super) const NOTHING_KNOWN: &str =
     "No task is known to wait at a breakpoint; this list fills when the head answers again.\n";
 
 const EMPTY: &str = "\

@@ -45,6 +45,16 @@ pub(in crate::cli) struct Row {
     pub(in crate::cli) holder_name: String,
     /// `paused`, `attached`, `released` or `died`.
     pub(in crate::cli) state: String,
+    /// `debugpy`, or `pdb` for Ray's legacy debugger.
+    pub(in crate::cli) kind: String,
+    /// Of the process, or `-`; these four are for who asks for ids.
+    pub(in crate::cli) pid: String,
+    /// Ray's job id, or `-`.
+    pub(in crate::cli) job: String,
+    /// Ray's task id, or `-`.
+    pub(in crate::cli) task_id: String,
+    /// Ray's worker id, or `-`.
+    pub(in crate::cli) worker: String,
 }
 
 impl List {
@@ -113,6 +123,7 @@ impl List {
 
 impl Row {
     pub(in crate::cli) fn read(row: &Value) -> Self {
+        let none = || "-".to_owned();
         let state = text(&row["state"]).unwrap_or_default();
         let mut task = text(&row["name"])
             .or_else(|| {
@@ -127,7 +138,10 @@ impl Row {
             task += &format!(" rank {rank}");
         }
         if row["reason"] == "post_mortem" {
-            task += " (post-mortem)";
+            task += &match text(&row["exception"]) {
+                Some(exception) => format!(" (post-mortem: {exception})"),
+                None => " (post-mortem)".to_owned(),
+            };
         }
         let location = match (
             text(&row["location"]["file"]),
@@ -160,7 +174,20 @@ impl Row {
             holder,
             holder_name,
             state,
+            kind: text(&row["kind"]).unwrap_or_else(none),
+            pid: row["pid"]
+                .as_u64()
+                .filter(|pid| *pid > 0)
+                .map_or_else(none, |pid| pid.to_string()),
+            job: text(&row["job_id"]).unwrap_or_else(none),
+            task_id: text(&row["task_id"]).unwrap_or_else(none),
+            worker: text(&row["worker_id"]).unwrap_or_else(none),
         }
+    }
+
+    /// It is a breakpoint of Ray's legacy debugger.
+    pub(in crate::cli) fn is_legacy(&self) -> bool {
+        self.kind == "pdb"
     }
 }
 

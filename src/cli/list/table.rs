@@ -4,7 +4,7 @@
 //! go, the widest columns shrink, then whole columns go, the least telling ones first. In a pipe
 //! nothing is cut.
 
-use super::row::{Row, waited};
+use super::row::{List, Row, waited};
 use crate::cli::terminal::{Keep, fit, width};
 
 /// Between two columns.
@@ -18,37 +18,68 @@ struct Column {
     keep: Keep,
     /// Order in which columns go where the terminal is too narrow; `None`: stays.
     goes: Option<u8>,
-    cell: fn(&Row) -> String,
+    cell: fn(usize, &Row) -> String,
+    wanted: fn(&List, &Extras) -> bool,
 }
 
-const COLUMNS: [Column; 7] = [
+/// Columns that only some tables have.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::cli) struct Extras {
+    /// A number in front of each row, from zero.
+    pub(in crate::cli) index: bool,
+    /// Process, job, task and worker at the end.
+    pub(in crate::cli) ids: bool,
+}
+
+const COLUMNS: [Column; 13] = [
+    Column {
+        title: "INDEX",
+        least: None,
+        keep: Keep::Start,
+        goes: None,
+        cell: |index, _| index.to_string(),
+        wanted: |_, extras| extras.index,
+    },
     Column {
         title: "ID",
         least: None,
         keep: Keep::Start,
         goes: None,
-        cell: |row| row.id.clone(),
+        cell: |_, row| row.id.clone(),
+        wanted: |_, _| true,
     },
     Column {
         title: "CLUSTER",
         least: Some(5),
         keep: Keep::Start,
         goes: Some(3),
-        cell: |row| row.cluster.clone(),
+        cell: |_, row| row.cluster.clone(),
+        wanted: |list, _| list.clusters.len() > 1,
+    },
+    Column {
+        title: "KIND",
+        least: None,
+        keep: Keep::Start,
+        goes: Some(3),
+        cell: |_, row| row.kind.clone(),
+        // Most people have never seen the other one.
+        wanted: |list, _| list.rows.iter().any(Row::is_legacy),
     },
     Column {
         title: "TASK",
         least: Some(8),
         keep: Keep::Start,
         goes: None,
-        cell: |row| row.task.clone(),
+        cell: |_, row| row.task.clone(),
+        wanted: |_, _| true,
     },
     Column {
         title: "WHERE",
         least: Some(8),
         keep: Keep::End,
         goes: Some(0),
-        cell: |row| row.location.clone(),
+        cell: |_, row| row.location.clone(),
+        wanted: |_, _| true,
     },
     Column {
         title: "NODE",
@@ -56,51 +87,75 @@ const COLUMNS: [Column; 7] = [
         least: Some(15),
         keep: Keep::End,
         goes: Some(1),
-        cell: |row| row.node.clone(),
+        cell: |_, row| row.node.clone(),
+        wanted: |_, _| true,
     },
     Column {
         title: "WAITING",
         least: None,
         keep: Keep::Start,
         goes: Some(4),
-        cell: |row| waited(row.waiting),
+        cell: |_, row| waited(row.waiting),
+        wanted: |_, _| true,
     },
     Column {
         title: "HOLDER",
         least: Some(6),
         keep: Keep::Start,
         goes: Some(2),
-        cell: |row| row.holder.clone(),
+        cell: |_, row| row.holder.clone(),
+        wanted: |_, _| true,
     },
+    id("PID", |_, row| row.pid.clone()),
+    id("JOB", |_, row| row.job.clone()),
+    id("TASK ID", |_, row| row.task_id.clone()),
+    id("WORKER", |_, row| row.worker.clone()),
 ];
 
-/// Stands for the last column where there is little room.
+/// One of Ray's, whole: half of it finds nothing.
+const fn id(title: &'static str, cell: fn(usize, &Row) -> String) -> Column {
+    Column {
+        title,
+        least: None,
+        keep: Keep::Start,
+        goes: None,
+        cell,
+        wanted: |_, extras| extras.ids,
+    }
+}
+
+/// Stands for the column of that title where there is little room.
 static HOLDER_NAME: Column = Column {
     title: "HOLDER",
     least: Some(6),
     keep: Keep::Start,
     goes: Some(2),
-    cell: |row| row.holder_name.clone(),
+    cell: |_, row| row.holder_name.clone(),
+    wanted: |_, _| true,
 };
 
 /// The table, each line ended by a line feed. `columns`: width of the terminal; `None`: a pipe.
-pub(super) fn render(rows: &[Row], several_clusters: bool, columns: Option<usize>) -> String {
+pub(in crate::cli) fn render(list: &List, extras: &Extras, columns: Option<usize>) -> String {
+    let rows = &list.rows;
     let mut shown: Vec<&Column> = COLUMNS
         .iter()
-        .filter(|column| several_clusters || column.title != "CLUSTER")
+        .filter(|column| (column.wanted)(list, extras))
         .collect();
     let natural = |column: &Column| {
-        let cells = rows.iter().map(|row| width(&(column.cell)(row)));
+        let cells = rows.iter().enumerate();
+        let cells = cells.map(|(index, row)| width(&(column.cell)(index, row)));
         cells.chain([width(column.title)]).max().unwrap_or_default()
     };
     let mut widths: Vec<usize> = shown.iter().map(|column| natural(column)).collect();
     if let Some(room) = columns {
         // A holder's address is the first that nobody misses.
         if total(&widths) > room
-            && let (Some(last), Some(width)) = (shown.last_mut(), widths.last_mut())
+            && let Some(holder) = shown
+                .iter()
+                .position(|column| column.title == HOLDER_NAME.title)
         {
-            *last = &HOLDER_NAME;
-            *width = natural(&HOLDER_NAME);
+            shown[holder] = &HOLDER_NAME;
+            widths[holder] = natural(&HOLDER_NAME);
         }
         while least_total(&shown, &widths) > room {
             let Some(goes) = (0..shown.len())
@@ -118,9 +173,9 @@ pub(super) fn render(rows: &[Row], several_clusters: bool, columns: Option<usize
     line(&mut text, &shown, &widths, columns, |column| {
         column.title.to_owned()
     });
-    for row in rows {
+    for (index, row) in rows.iter().enumerate() {
         line(&mut text, &shown, &widths, columns, |column| {
-            (column.cell)(row)
+            (column.cell)(index, row)
         });
     }
     text

@@ -1,7 +1,7 @@
 //! One entry of Ray's legacy debugger in the GCS's key-value store. Pure.
 //!
 //! Source: `ray/util/rpdb.py` of Ray 2.9.3 to 2.60.0. `lineno` is the line of `breakpoint()`; for a post-mortem stop
-//! file and line are Ray's own and `traceback` says what was raised.
+//! file and line are Ray's own and `traceback` says what was raised where.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -13,12 +13,10 @@ use crate::head::clean;
 use crate::registry::breakpoint::{
     Breakpoint, BreakpointId, Kind, Location, Names, Reason, Registered, State,
 };
+use crate::registry::traceback::{self, Stopped};
 
 /// Longest value that is looked at: a traceback is the most of it.
 const LONGEST: usize = 1 << 20;
-
-/// Characters of an exception that are shown.
-const EXCEPTION: usize = 200;
 
 #[derive(Debug, Deserialize)]
 struct Value {
@@ -46,21 +44,22 @@ pub(super) fn read(cluster: &Arc<str>, key: &str, value: &[u8]) -> Option<Breakp
     }
     let value: Value = serde_json::from_slice(value).ok()?;
     let (node_ip, port) = address(value.pdb_address.as_deref()?)?;
-    let exception = exception(&value.traceback);
+    let raised = is_raised(&value.traceback).then(|| traceback::of_post_mortem(&value.traceback));
     let text = |id: Option<String>| id.filter(|id| !id.is_empty()).map(|id| clean(&id));
     let name = value
         .proctitle
         .strip_prefix("ray::")
         .unwrap_or(&value.proctitle);
     let name = clean(name.split('(').next().unwrap_or_default());
-    let location = value
-        .lineno
-        .filter(|_| exception.is_none())
-        .map(|line| Location {
-            file: clean(&value.filename),
+    let stopped = raised.unwrap_or_else(|| Stopped {
+        reason: Reason::Breakpoint,
+        location: value.lineno.map(|line| Location {
+            file: value.filename,
             line,
             function: String::new(),
-        });
+        }),
+        exception: None,
+    });
     Some(Breakpoint {
         id: BreakpointId::derive(cluster, key),
         kind: Kind::Pdb,
@@ -78,17 +77,18 @@ pub(super) fn read(cluster: &Arc<str>, key: &str, value: &[u8]) -> Option<Breakp
             actor_id: text(value.actor_id),
             ..Names::default()
         },
-        reason: match exception {
-            Some(_) => Reason::PostMortem,
-            None => Reason::Breakpoint,
-        },
-        location,
+        reason: stopped.reason,
+        location: stopped.location.map(|location| Location {
+            file: clean(&location.file),
+            function: clean(&location.function),
+            ..location
+        }),
+        exception: stopped.exception,
         first_seen: since(value.timestamp).unwrap_or_else(SystemTime::now),
         stop: 1,
         state: State::Paused,
         registered: Some(Arc::new(Registered {
             key: key.to_owned(),
-            exception,
         })),
     })
 }
@@ -107,13 +107,9 @@ fn address(text: &str) -> Option<(IpAddr, u16)> {
     Some((ip, port))
 }
 
-/// The last line of a traceback; Python prints `NoneType: None` where there is none.
-fn exception(traceback: &str) -> Option<String> {
-    let last = traceback.trim_end().lines().last()?.trim();
-    if last.is_empty() || last == "NoneType: None" {
-        return None;
-    }
-    Some(clean(last).chars().take(EXCEPTION).collect())
+/// Python prints `NoneType: None` where nothing was raised.
+fn is_raised(traceback: &str) -> bool {
+    !matches!(traceback.trim(), "" | "NoneType: None")
 }
 
 /// Within what a `SystemTime` can hold, and not in the future.
@@ -157,17 +153,14 @@ mod tests {
         // Ray 2.9.3.
         let old = read_text(
             r#"{"proctitle": "ray::fails()", "pdb_address": "localhost:41001", "filename": "/ray/util/rpdb.py", "lineno": 9,
-                "traceback": "Traceback (most recent call last):\n  File \"x.py\"\nZeroDivisionError: division by zero\n",
+                "traceback": "Traceback (most recent call last):\n  File \"x.py\", line 3, in fails\nZeroDivisionError: division by zero\n",
                 "timestamp": 1795235618.5, "job_id": "02000000"}"#,
         )
         .unwrap();
         assert_eq!(old.reason, Reason::PostMortem);
-        assert_eq!(old.location, None, "file and line are Ray's own");
-        let exception = old.registered.as_ref().unwrap().exception.clone();
-        assert_eq!(
-            exception.as_deref(),
-            Some("ZeroDivisionError: division by zero")
-        );
+        let location = old.location.as_ref().unwrap().to_string();
+        assert_eq!(location, "x.py:3", "file and line are Ray's own");
+        assert_eq!(old.exception.as_deref(), Some("ZeroDivisionError"));
         assert_eq!(old.names.name.as_deref(), Some("fails"));
         assert!(old.upstream().ip().is_loopback());
     }
@@ -192,7 +185,7 @@ mod tests {
             let _ = read_text(&text);
             let _ = since(Some(stamp));
             let _ = address(&text);
-            let _ = exception(&text);
+            let _ = traceback::of_post_mortem(&text);
         }
     }
 }

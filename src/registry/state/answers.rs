@@ -6,11 +6,10 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::{Changes, Cluster, Entry, MAX_NODES, Node, Now, Questions, State};
-use crate::registry::breakpoint::{
-    Breakpoint, BreakpointId, Kind, Location, Names, Reason, State as Life,
-};
+use crate::registry::breakpoint::{Breakpoint, BreakpointId, Kind, Names, Reason, State as Life};
 use crate::registry::names::{Certainty, Found};
 use crate::registry::rows::{NodeRow, WorkerRow};
+use crate::registry::traceback::Stopped;
 use crate::registry::wish::Wishes;
 use crate::registry::{Change, exit};
 
@@ -242,9 +241,8 @@ impl State {
                 Certainty::Provisional => true,
             };
         }
-        if let Some((reason, location)) = found.stop {
-            next.reason = reason;
-            next.location = location.or(next.location);
+        if let Some(stopped) = found.stop {
+            stopped_as(&mut next, stopped);
         }
         self.named(cluster, worker_id, next)
     }
@@ -255,7 +253,7 @@ impl State {
         cluster: Cluster,
         worker_id: &str,
         stop: u64,
-        stack: Option<(Reason, Option<Location>)>,
+        stack: Option<Stopped>,
     ) -> Changes {
         let Some(entry) = self.clusters[cluster].entries.get_mut(worker_id) else {
             return Changes::new();
@@ -263,12 +261,11 @@ impl State {
         if entry.breakpoint.stop != stop {
             return Changes::new();
         }
-        let Some((reason, location)) = stack else {
+        let Some(stopped) = stack else {
             return Changes::new();
         };
         let mut next = Breakpoint::clone(&entry.breakpoint);
-        next.reason = reason;
-        next.location = location.or(next.location);
+        stopped_as(&mut next, stopped);
         self.named(cluster, worker_id, next)
     }
 
@@ -319,6 +316,7 @@ impl State {
             names: Names::default(),
             reason: Reason::Unknown,
             location: None,
+            exception: None,
             first_seen: now.time,
             stop: state.next_stop(id),
             state: Life::Paused,
@@ -350,6 +348,17 @@ impl State {
     fn unclaimed_since(&self, cluster: Cluster, worker_id: &str, sent: Instant) -> bool {
         let entry = self.clusters[cluster].entries.get(worker_id);
         entry.is_some_and(|entry| entry.claim.is_none() && entry.since <= sent)
+    }
+}
+
+/// What a lookup does not say stays as it was.
+fn stopped_as(breakpoint: &mut Breakpoint, stopped: Stopped) {
+    breakpoint.reason = stopped.reason;
+    if stopped.location.is_some() {
+        breakpoint.location = stopped.location;
+    }
+    if stopped.exception.is_some() {
+        breakpoint.exception = stopped.exception;
     }
 }
 

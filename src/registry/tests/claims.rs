@@ -168,6 +168,7 @@ async fn a_registry_that_polls_nothing_is_fed_by_hand() {
         names: Names::default(),
         reason: Reason::Breakpoint,
         location: None,
+        exception: None,
         first_seen: SystemTime::now(),
         stop: 1,
         state: State::Paused,

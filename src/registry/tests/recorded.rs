@@ -192,14 +192,21 @@ fn a_task_that_does_not_run_yet_names_nothing() {
 #[test]
 fn a_post_mortem_is_recognised_from_its_task() {
     for version in VERSIONS {
-        for (name, function) in [
-            ("postmortem_tasks.json", "boom"),
-            ("postmortem_actor_tasks.json", "go"),
+        for (name, function, exception) in [
+            ("postmortem_tasks.json", "boom", "KeyError"),
+            ("postmortem_actor_tasks.json", "go", "ValueError"),
         ] {
             let found = names::of_tasks(&running(version, name)).unwrap();
-            let (reason, location) = found.stop.unwrap_or_else(|| panic!("{version} {name}"));
-            assert_eq!(reason, Reason::PostMortem, "{version} {name}");
-            let location = location.unwrap_or_else(|| panic!("{version} {name}"));
+            let stopped = found.stop.unwrap_or_else(|| panic!("{version} {name}"));
+            assert_eq!(stopped.reason, Reason::PostMortem, "{version} {name}");
+            assert_eq!(
+                stopped.exception.as_deref(),
+                Some(exception),
+                "{version} {name}"
+            );
+            let location = stopped
+                .location
+                .unwrap_or_else(|| panic!("{version} {name}"));
             assert_eq!(
                 (&*location.file, &*location.function),
                 ("/app/scen.py", function),
@@ -284,9 +291,9 @@ fn several_nodes_and_ipv6_are_kept_apart() {
 fn a_stack_dump_gives_the_line_of_the_breakpoint() {
     for name in ["traceback_ip.txt", "task_traceback.txt"] {
         let dump = std::fs::read_to_string(path("2.60.0", name)).unwrap();
-        let (reason, location) = traceback::of_dump(&dump).unwrap();
-        assert_eq!(reason, Reason::Breakpoint);
-        let location = location.unwrap();
+        let stopped = traceback::of_dump(&dump).unwrap();
+        assert_eq!(stopped.reason, Reason::Breakpoint);
+        let location = stopped.location.unwrap();
         assert_eq!(
             (location.to_string().as_str(), &*location.function),
             ("scen.py:26", "bp_task")

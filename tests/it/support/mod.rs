@@ -5,6 +5,7 @@ pub(crate) mod namespaces;
 pub(crate) mod ray;
 pub(crate) mod relay;
 pub(crate) mod scene;
+pub(crate) mod screen;
 
 use std::io::Write as _;
 use std::time::Duration;

@@ -65,8 +65,6 @@ impl std::ops::Deref for Shared {
     }
 }
 
-impl Shared {}
-
 static SHARED: std::sync::LazyLock<Mutex<HashMap<String, Cluster>>> =
     std::sync::LazyLock::new(Mutex::default);
 static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -77,15 +75,21 @@ static RUN: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
     format!("{:06x}", random & 0xff_ffff)
 });
 
+/// What makes breakpoints of the legacy debugger reachable from other nodes.
+const EXTERNAL: [(&str, &str); 2] = [
+    ("HEAD_ARGS", "--ray-debugger-external"),
+    ("WORKER_ARGS", "--ray-debugger-external"),
+];
+
 impl Cluster {
     /// The cluster of Ray `version` with two workers that tests share, one test at a time; other
-    /// versions' stay up meanwhile. `None` (said aloud) where this machine cannot.
+    /// versions' stay up meanwhile. Its legacy debuggers are reachable from other nodes. `None` (said aloud) where this machine cannot.
     pub(crate) fn shared(version: &str) -> Option<Shared> {
         let mut all = SHARED
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner());
         if !all.contains_key(version) {
-            let cluster = Self::up(version, 2, &[])?;
+            let cluster = Self::up(version, 2, &EXTERNAL)?;
             all.insert(version.to_owned(), cluster);
         }
         Some(Shared {
@@ -182,8 +186,19 @@ impl Cluster {
         command
     }
 
-    /// Runs the driver `tests/jobs/SCRIPT` on the head; tasks see `env` too.
+    /// Runs the driver `tests/jobs/SCRIPT` on the head with debugpy as its debugger; tasks see `env` too.
     pub(crate) fn start_driver(&self, script: &str, env: &[(&str, &str)]) -> Driver {
+        // Up to 2.38 the debugger is pdb without it.
+        self.driver(script, self.needs_ray_debug().then_some("1"), env)
+    }
+
+    /// The same with the legacy debugger.
+    pub(crate) fn start_legacy_driver(&self, script: &str, env: &[(&str, &str)]) -> Driver {
+        let setting = (!self.needs_ray_debug()).then_some("legacy");
+        self.driver(script, setting, env)
+    }
+
+    fn driver(&self, script: &str, debugger: Option<&str>, env: &[(&str, &str)]) -> Driver {
         let number = self.drivers.fetch_add(1, Ordering::Relaxed);
         let log = self.state.join(format!("driver-{number}.log"));
         let file = File::create(&log).unwrap();
@@ -192,8 +207,8 @@ impl Cluster {
             .arg("-u")
             .arg(ray::job(script))
             .env("WORKERS", self.workers.to_string())
-            // Up to 2.38 the debugger is pdb without it.
-            .envs(self.needs_ray_debug().then_some(("RAY_DEBUG", "1")))
+            .env_remove("RAY_DEBUG")
+            .envs(debugger.map(|setting| ("RAY_DEBUG", setting)))
             .envs(env.iter().copied())
             .stdout(file.try_clone().unwrap())
             .stderr(file)

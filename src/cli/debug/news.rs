@@ -1,0 +1,152 @@
+//! The relay's event stream, as far as a list and whoever waits for the next stop care.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use serde_json::Value;
+use tokio::time::{sleep, timeout};
+
+use crate::cli::relay_client::RelayClient;
+use crate::cli::sse::{Event, Parser};
+use crate::policy::Pattern;
+
+/// How long is waited before the stream is asked for again.
+const PAUSE: Duration = Duration::from_secs(3);
+/// How long more of a burst is waited for, such as many tasks that stop together.
+const SETTLE: Duration = Duration::from_millis(300);
+
+/// The stream, opened when it is first wanted and again whenever it breaks.
+#[derive(Default)]
+pub(super) struct News {
+    stream: Option<(Incoming, Parser)>,
+}
+
+impl News {
+    /// Returns when the list has changed. Cancel safe: what was read is parsed at once.
+    pub(super) async fn wait(&mut self, client: &RelayClient) {
+        loop {
+            let events = self.events(client).await;
+            let changes = |event: &Event| {
+                matches!(
+                    event.name.as_str(),
+                    "appeared" | "attached" | "released" | "died"
+                )
+            };
+            if events.iter().any(changes) {
+                if let Some((body, parser)) = &mut self.stream
+                    && let Ok(Some(Ok(frame))) = timeout(SETTLE, body.frame()).await
+                    && let Ok(data) = frame.into_data()
+                {
+                    let _ = parser.feed(&data);
+                }
+                return;
+            }
+        }
+    }
+
+    /// Waits for the next stop of the legacy debugger in a task called `name`, where `*` stands for anything: its id.
+    pub(super) async fn legacy(&mut self, client: &RelayClient, name: Option<&str>) -> String {
+        let pattern = Pattern::new(name.unwrap_or("*"));
+        // What waited from the beginning is not the next one; what came while the stream was broken is.
+        let mut before: Option<HashSet<Stop>> = None;
+        loop {
+            for event in self.events(client).await {
+                let stops = legacy_stops(&event);
+                let Some(before) = &before else {
+                    if event.name == "snapshot" {
+                        before = Some(stops.into_iter().map(|(stop, _)| stop).collect());
+                    }
+                    continue;
+                };
+                let is_new = |(stop, names): &(Stop, Vec<String>)| {
+                    !before.contains(stop) && names.iter().any(|name| pattern.matches(name))
+                };
+                if let Some(((id, _), _)) = stops.into_iter().find(is_new) {
+                    return id;
+                }
+            }
+        }
+    }
+
+    /// What comes next of the stream, maybe nothing. Cancel safe.
+    async fn events(&mut self, client: &RelayClient) -> Vec<Event> {
+        let Some((body, parser)) = &mut self.stream else {
+            match client.events().await {
+                Ok(stream) => self.stream = Some((stream.into_body(), Parser::default())),
+                Err(_) => sleep(PAUSE).await,
+            }
+            return Vec::new();
+        };
+        if let Some(Ok(frame)) = body.frame().await {
+            let Ok(data) = frame.into_data() else {
+                return Vec::new();
+            };
+            if let Ok(events) = parser.feed(&data) {
+                return events;
+            }
+        }
+        self.stream = None;
+        sleep(PAUSE).await;
+        Vec::new()
+    }
+}
+
+/// Id of a breakpoint, and which stop there.
+type Stop = (String, u64);
+
+/// The legacy debugger's stops of a snapshot or of something that appeared, with what they are called.
+fn legacy_stops(event: &Event) -> Vec<(Stop, Vec<String>)> {
+    let data: Value = serde_json::from_str(&event.data).unwrap_or_default();
+    let rows = match event.name.as_str() {
+        "snapshot" => data["breakpoints"]
+            .as_array()
+            .map_or(&[][..], Vec::as_slice),
+        "appeared" => std::slice::from_ref(&data),
+        _ => &[],
+    };
+    let waits = |row: &&Value| row["kind"] == "pdb" && row["state"] == "paused";
+    rows.iter()
+        .filter(waits)
+        .filter_map(|row| {
+            let names = ["name", "title", "task_id"];
+            let names = names.into_iter().filter_map(|key| row[key].as_str());
+            let stop = (row["id"].as_str()?.to_owned(), row["stop"].as_u64()?);
+            Some((stop, names.map(str::to_owned).collect()))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_stops_of_the_legacy_debugger_are_told() {
+        let row = |id: &str, kind: &str, state: &str| json!({"id": id, "kind": kind, "state": state, "stop": 2, "name": "step"});
+        let event = |name: &str, data: Value| Event {
+            name: name.to_owned(),
+            data: data.to_string(),
+        };
+        let told = |event: &Event| {
+            let stops = legacy_stops(event).into_iter();
+            stops.map(|((id, _), _)| id).collect::<Vec<_>>()
+        };
+        let all = json!([
+            row("a", "pdb", "paused"),
+            row("b", "debugpy", "paused"),
+            row("c", "pdb", "attached")
+        ]);
+        assert_eq!(told(&event("snapshot", json!({"breakpoints": all}))), ["a"]);
+        let one = row("d", "pdb", "paused");
+        assert_eq!(told(&event("appeared", one.clone())), ["d"]);
+        assert_eq!(
+            legacy_stops(&event("appeared", one.clone()))[0],
+            (("d".to_owned(), 2), vec!["step".to_owned()])
+        );
+        assert!(told(&event("released", one)).is_empty());
+    }
+}

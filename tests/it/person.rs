@@ -1,0 +1,169 @@
+//! A whole session of a person at a pseudo-terminal in the client's namespace: both debuggers, the oldest and the newest
+//! Ray.
+
+use serde_json::{Value, json};
+
+use crate::support::eventually;
+use crate::support::namespaces::Cluster;
+use crate::support::ray::{NEWEST, OLDEST};
+use crate::support::scene::Scene;
+use crate::support::screen::Screen;
+
+const LIST: &str = "q quits): ";
+const PDB: &str = "(Pdb) ";
+
+#[tokio::test]
+async fn a_person_debugs_on_the_newest_ray() {
+    a_person_debugs(NEWEST);
+}
+
+#[tokio::test]
+async fn a_person_debugs_on_the_oldest_ray() {
+    a_person_debugs(OLDEST);
+}
+
+fn a_person_debugs(version: &str) {
+    let Some(cluster) = Cluster::shared(version) else {
+        return;
+    };
+    let scene = Scene::new(&cluster);
+    let before = scene.idle_descriptors();
+    legacy(&scene);
+    legacy_ends(&scene);
+    debugpy(&scene);
+    // Nothing is left behind: no breakpoint, no session, no connection.
+    scene.gone();
+    eventually(
+        "the relay is idle",
+        std::time::Duration::from_secs(20),
+        || (scene.relay.descriptors() <= before).then_some(()),
+    );
+}
+
+fn id_on(scene: &Scene<'_>, rows: &[Value], node: &str) -> String {
+    let ip = scene.cluster.address(node).to_string();
+    let row = rows.iter().find(|row| row["node_ip"] == *ip).unwrap();
+    row["id"].as_str().unwrap().to_owned()
+}
+
+/// Two breakpoints on two nodes; the first session goes on in the task that it calls, and back.
+fn legacy(scene: &Scene<'_>) {
+    let mut driver = scene.cluster.start_legacy_driver("legacy.py", &[]);
+    let rows = scene.wait_listed(2);
+    let (first, second) = (id_on(scene, &rows, "head"), id_on(scene, &rows, "w2"));
+    let mut screen = Screen::start(scene, &["debug"]);
+    let list = screen.expect(LIST);
+    assert!(list.contains("KIND"), "{list}");
+    for wanted in [&*first, &*second, "pdb", "outer", "legacy.py:14"] {
+        assert!(list.contains(wanted), "{wanted}: {list}");
+    }
+    screen.line(&first, "-> x = x + 0");
+    screen.expect(PDB);
+    screen.line("p 'seen', x", "('seen', 1)");
+    screen.expect(PDB);
+    screen.line("where", "outer()");
+    screen.expect(PDB);
+    screen.line("n", "-> twice = ray.get");
+    screen.expect(PDB);
+    // Ctrl-C clears the line; the breakpoint is not left.
+    screen.type_("never\u{3}");
+    screen.expect(PDB);
+    screen.resize(60);
+    screen.line("!x = 40", PDB);
+    screen.line("remote", "go on in another task");
+    screen.expect("double()");
+    screen.expect(PDB);
+    screen.line("p 'there', x", "('there', 40)");
+    screen.expect(PDB);
+    screen.line("!x = 21", PDB);
+    screen.line("get", "go on in another task");
+    screen.expect("outer()");
+    screen.expect(PDB);
+    screen.line("c", LIST);
+    // Who drops the connection lets the task run on.
+    screen.line(&second, "-> x = x + 0");
+    screen.expect(PDB);
+    screen.line("!x = 5", PDB);
+    drop(screen);
+    assert_eq!(driver.result(), json!([[40, 42], [5, 10]]));
+    scene.gone();
+}
+
+/// A session that goes on nowhere, and a worker that dies at the prompt.
+fn legacy_ends(scene: &Scene<'_>) {
+    let driver = scene.cluster.start_legacy_driver("legacy.py", &[]);
+    let rows = scene.wait_listed(2);
+    let mut screen = Screen::start(scene, &["debug"]);
+    screen.expect(LIST);
+    screen.line(&id_on(scene, &rows, "head"), PDB);
+    screen.line("p 'seen', x", "('seen', 1)");
+    screen.expect(PDB);
+    drop(driver);
+    screen.expect("the session is over");
+    screen.line("", LIST);
+    screen.line("q", "");
+    assert_eq!(screen.exit(), Some(0));
+    scene.gone();
+
+    // Whoever waits for the next stop gets it whichever debugger it is.
+    let mut screen = Screen::start(scene, &["debug", "--next", "out*"]);
+    screen.expect("Waiting for the next task");
+    let mut driver = scene.cluster.start_legacy_driver("legacy.py", &[]);
+    screen.expect("-> x = x + 0");
+    screen.expect(PDB);
+    // Nothing goes on in another task: that is told, and not waited for.
+    screen.line("n", PDB);
+    screen.line("n", PDB);
+    screen.line("remote", "did not go on in another task");
+    assert_eq!(screen.exit(), Some(0));
+    let rows = scene.wait_listed(1);
+    let mut screen = Screen::start(scene, &["debug", rows[0]["id"].as_str().unwrap()]);
+    screen.expect(PDB);
+    // Output that is no text, and a lot of it.
+    screen.line("p '\\udcff\\x1b[31m', 1", "1)");
+    screen.expect(PDB);
+    screen.line("c", "");
+    assert_eq!(screen.exit(), Some(0));
+    assert_eq!(driver.result(), json!([[1, 2], [2, 4]]));
+    scene.gone();
+}
+
+fn debugpy(scene: &Scene<'_>) {
+    let mut driver = scene.cluster.start_driver("tasks.py", &[]);
+    let rows = scene.wait_listed(3);
+    let mut screen = Screen::start(scene, &["debug", "-v"]);
+    let list = screen.expect(LIST);
+    assert!(!list.contains("KIND"), "{list}");
+    for row in &rows {
+        for key in ["id", "job_id", "task_id", "worker_id"] {
+            assert!(list.contains(row[key].as_str().unwrap()), "{key}: {list}");
+        }
+    }
+    screen.line("1", "square()");
+    screen.expect(PDB);
+    screen.line("p 'seen', y == x * x", "('seen', True)");
+    screen.expect(PDB);
+    screen.line("n", "-> y = y + ");
+    screen.expect(PDB);
+    screen.line("y = -7", PDB);
+    // The task comes to its end; Ctrl-C twice leaves what runs.
+    screen.line("c", "[running; ");
+    screen.type_("\u{3}");
+    screen.type_("\u{3}");
+    screen.expect(LIST);
+    for row in [&rows[0], &rows[2]] {
+        screen.line(row["id"].as_str().unwrap(), "square()");
+        screen.expect(PDB);
+        screen.line("q", "The task runs on");
+        screen.expect(LIST);
+    }
+    screen.type_("\u{3}");
+    assert_eq!(screen.exit(), Some(0));
+    let result = driver.result();
+    let changed = result.as_array().unwrap();
+    assert_eq!(
+        changed.iter().filter(|row| row[1] == -7).count(),
+        1,
+        "{result}"
+    );
+}
