@@ -358,6 +358,26 @@ async fn a_session_that_goes_on_in_another_task_is_followed() {
 }
 
 #[tokio::test]
+async fn a_session_that_goes_on_nowhere_is_back_at_the_list_by_rays_word() {
+    let relay = relay(false, |_| {});
+    let pdb = Pdb::listen().await;
+    relay.context.registry.insert(pdb.breakpoint.clone());
+    let mut person = Person::connect(&relay).await;
+    person.say("0\n").await;
+    let mut prompt = pdb.entered().await;
+    person.until("(Pdb) ").await;
+    person.say("remote\n").await;
+    until(&mut prompt, "remote\n").await;
+    drop(prompt);
+    person.until("Waiting for the session to go on").await;
+    relay.context.registry.exit(&pdb.breakpoint);
+    person.until("*** it goes on in no other task").await;
+    person.until("No task waits").await;
+    person.say("q\n").await;
+    person.rest().await;
+}
+
+#[tokio::test]
 async fn a_prompt_on_a_nodes_own_loopback_is_not_dialled() {
     let relay = relay(false, |config| {
         config.clusters[0].ray_address = "http://10.0.0.1:8265".to_owned();
