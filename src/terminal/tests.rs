@@ -1,6 +1,8 @@
 //! Visits over real sockets, with workers whose part the test plays.
 #![allow(clippy::unwrap_used)]
 
+mod debugpy;
+
 use std::sync::Arc;
 use std::time::SystemTime;
 

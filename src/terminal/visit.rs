@@ -50,7 +50,15 @@ pub(super) struct Log<'a> {
     tape: Tape,
 }
 
-impl Log<'_> {
+impl<'a> Log<'a> {
+    pub(super) fn new(context: &'a Context, record: &'a Record<'a>, tape: Tape) -> Self {
+        Self {
+            context,
+            record,
+            tape,
+        }
+    }
+
     /// To be called before it is done.
     pub(super) async fn command(&self, line: &str) -> Result<(), Unavailable> {
         let typed = format!("{}\n", line.trim_end_matches(['\r', '\n']));
@@ -325,11 +333,7 @@ impl<'a, R: AsyncRead + Unpin> Visit<'a, R> {
         let scopes = permit.rights().scopes;
         let rules = context.masking.clone().filter(|_| !handling.unmasked);
         let mut shown = Shown::new(self.out.clone(), rules.map(MaskedStream::new), tape.clone());
-        let log = Log {
-            context,
-            record,
-            tape: tape.clone(),
-        };
+        let log = Log::new(context, record, tape.clone());
         let out = self.out.clone();
         let worker = match Worker::connect(context, &permit, breakpoint.kind).await {
             Ok(worker) => worker,
