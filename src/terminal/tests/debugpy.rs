@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::*;
+use crate::dap::codec::frame;
 use crate::dap::conversation::Conversation;
 use crate::dap::message::event;
 use crate::dap::record::Record;
@@ -17,15 +17,46 @@ use crate::terminal::output::Shown;
 use crate::terminal::tape::Tape;
 use crate::terminal::visit::Log;
 
+/// A worker of which somebody may pick the breakpoint.
+pub(super) struct Debugpy {
+    listener: TcpListener,
+    pub(super) breakpoint: Breakpoint,
+}
+
+impl Debugpy {
+    pub(super) async fn listen() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let breakpoint = Breakpoint {
+            node_ip: address.ip(),
+            port: address.port(),
+            ..paused("add", 1)
+        };
+        Self {
+            listener,
+            breakpoint,
+        }
+    }
+
+    /// Somebody did.
+    pub(super) async fn entered(&self) -> Worker {
+        let accepted = timeout(PATIENCE, self.listener.accept()).await;
+        let (mut stream, _) = accepted.expect("the relay dials").unwrap();
+        let greeting = frame(&event("output", json!({"category": "telemetry"})));
+        stream.write_all(&greeting).await.unwrap();
+        Worker::play(stream, Duration::ZERO)
+    }
+}
+
 /// A task that waits at `/job.py` line 8, runs for good after `continue`, and stops at the next line after `next`.
 pub(super) struct Worker {
-    pub(super) commands: mpsc::UnboundedReceiver<String>,
+    commands: mpsc::UnboundedReceiver<String>,
     stops: Arc<Notify>,
 }
 
 impl Worker {
     /// Its debugger speaks over `stream`; `next` takes so long.
-    pub(super) fn play<S>(stream: S, next: Duration) -> Self
+    fn play<S>(stream: S, next: Duration) -> Self
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -73,8 +104,14 @@ impl Worker {
         self.stops.notify_one();
     }
 
+    /// Waits until its client is gone, which lets it run on.
+    pub(super) async fn let_go(mut self) {
+        let gone = async { while self.commands.recv().await.is_some() {} };
+        timeout(PATIENCE, gone).await.expect("the relay closes");
+    }
+
     /// Waits until `wanted` was asked for.
-    pub(super) async fn asked(&mut self, wanted: &str) {
+    async fn asked(&mut self, wanted: &str) {
         while self.commands.recv().await.expect("the prompt goes on") != wanted {}
     }
 }
