@@ -229,6 +229,25 @@ impl Registry {
         }
     }
 
+    /// Resolves as soon as Ray says that the session with the legacy breakpoint `stop`, which was told to go on in another
+    /// task (`remote`), does not: its task has returned and called none. Ray says it until that key waits again; where it
+    /// says nothing, this never resolves. Cancel safe.
+    pub async fn goes_no_further(&self, stop: &Breakpoint) {
+        let mut clusters = self.shared.clusters.iter();
+        match clusters.find(|cluster| cluster.name == stop.cluster) {
+            Some(cluster) => cluster.until_exited(stop.id).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// As a GCS would say it of `stop` alone.
+    #[cfg(test)]
+    pub(crate) fn exit(&self, stop: &Breakpoint) {
+        for cluster in &self.shared.clusters {
+            cluster.exited([stop.id].into());
+        }
+    }
+
     /// Tells everybody who hears events that the breakpoint `id` will be released, where it waits.
     pub fn announce_release(&self, id: BreakpointId) {
         self.shared.change(|_, _| {

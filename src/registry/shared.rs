@@ -4,7 +4,7 @@
 //! The lock is held for memory work only, never across an await. Snapshots and events leave under
 //! it, so both show the same order.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::SystemTime;
 
@@ -43,6 +43,8 @@ pub(super) struct ClusterHandle {
     pub(super) pdb_now: Notify,
     /// Something new is to be looked up.
     pub(super) lookup_now: Notify,
+    /// Legacy sessions that go on in no other task, by the last answer of the GCS.
+    exited: watch::Sender<HashSet<BreakpointId>>,
 }
 
 pub(super) struct Core {
@@ -246,6 +248,25 @@ impl ClusterHandle {
             poll_now: Notify::new(),
             pdb_now: Notify::new(),
             lookup_now: Notify::new(),
+            exited: watch::Sender::default(),
+        }
+    }
+
+    /// Takes in all of what goes on in no other task.
+    pub(super) fn exited(&self, ids: HashSet<BreakpointId>) {
+        self.exited.send_if_modified(|known| {
+            let news = *known != ids;
+            *known = ids;
+            news
+        });
+    }
+
+    /// Resolves as soon as the session with the breakpoint `id` goes on in no other task. Cancel safe.
+    pub(super) async fn until_exited(&self, id: BreakpointId) {
+        let mut exited = self.exited.subscribe();
+        if exited.wait_for(|ids| ids.contains(&id)).await.is_err() {
+            // The sender lives as long as the registry.
+            std::future::pending().await
         }
     }
 }

@@ -1,4 +1,7 @@
 //! The pdb prompt on a debugpy breakpoint: [`crate::pdb`], with a client's lines and the worker's connection.
+//!
+//! What is typed while the task runs is done when it has stopped, in its order; only a line that leaves does not wait for
+//! a stop that may never come.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,9 +19,13 @@ use crate::pdb::{After, End, OpenError, Options, Piece, Prompt};
 const AHEAD: usize = 64;
 /// After this long without output, what has come is shown.
 const QUIET: Duration = Duration::from_millis(200);
-
 /// How long the last command of a client that has closed its half may run.
 const LAST_WORDS: Duration = Duration::from_secs(10);
+/// How long a command may run before a line that leaves cuts it short: what `n` prints is still seen where `q` comes
+/// right behind it.
+const MOMENT: Duration = Duration::from_secs(1);
+/// After this long it is said, once, how to get away from a task that runs.
+const HINT: Duration = Duration::from_secs(2);
 
 /// Attaches and runs the prompt until its end. Dropping it drops the connection, which lets the task run on.
 pub(super) async fn run<S, R>(
@@ -74,6 +81,7 @@ where
     R: AsyncRead + Unpin,
 {
     let mut ahead = VecDeque::new();
+    let mut hinted = false;
     loop {
         shown.text(prompt.text()).await;
         shown.quiet().await;
@@ -109,18 +117,42 @@ where
         }
         let interrupt = prompt.interrupter();
         let mut running = Box::pin(prompt.line(&line));
-        let mut leaving = None;
+        let began = Instant::now();
+        let mut last_words = None;
         let after = loop {
-            // Nobody is left who could stop it; whoever only said all that there is to say sees what comes at once.
-            if ahead.front() == Some(&Typed::End) && leaving.is_none() {
-                leaving = Some(Instant::now() + LAST_WORDS);
-            }
-            let leave_at = leaving.unwrap_or_else(Instant::now);
+            let leave_at = match ahead.front() {
+                // Nobody is left who could stop it; whoever only said all that there is to say sees what comes at once.
+                Some(Typed::End) => {
+                    Some(*last_words.get_or_insert_with(|| Instant::now() + LAST_WORDS))
+                }
+                // Not where the line that runs has more to do after the stop.
+                Some(Typed::Line(next)) if leaves(next) && !line.contains(";;") => {
+                    Some(began + MOMENT)
+                }
+                _ => None,
+            };
             tokio::select! {
                 biased;
                 Some(piece) = pieces.recv() => shown.text(piece.text()).await,
                 after = &mut running => break Some(after),
-                () = sleep_until(leave_at), if leaving.is_some() => break None,
+                () = sleep_until(leave_at.unwrap_or(began)), if leave_at.is_some() => {
+                    let Some(Typed::Line(leave)) = ahead.front() else {
+                        break None;
+                    };
+                    match log.command(&Typed::text(leave)).await {
+                        Ok(()) => break None,
+                        Err(why) => {
+                            ahead.pop_front();
+                            out.notice(&why.to_string()).await;
+                        }
+                    }
+                }
+                () = sleep_until(began + HINT), if !hinted => {
+                    hinted = true;
+                    shown.quiet().await;
+                    let interrupts = if input.is_telnet() { "Ctrl-C interrupts, " } else { "" };
+                    out.text(&format!("[still running; {interrupts}quit leaves, and the task runs on]\n")).await;
+                }
                 typed = input.next(), if ahead.len() < AHEAD && ahead.back() != Some(&Typed::End) => match typed {
                     Typed::Interrupt => {
                         // What was typed before is for a prompt that will be another one.
@@ -143,6 +175,12 @@ where
             }
         }
     }
+}
+
+/// A line that does nothing but leave. `q!`, which ends the worker, is none: it waits for its turn.
+fn leaves(line: &[u8]) -> bool {
+    let line = Typed::text(line);
+    matches!(line.trim(), "q" | "quit" | "exit" | "detach" | "EOF")
 }
 
 /// What is typed next, or how the session ended while that was awaited.

@@ -1,10 +1,13 @@
-//! Visits over real sockets, with workers whose part the test plays.
+//! Visits, with workers on real sockets whose part the test plays.
 #![allow(clippy::unwrap_used)]
+
+mod debugpy;
+mod limits;
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -23,6 +26,8 @@ use crate::shutdown::Shutdown;
 use crate::telemetry::Metrics;
 
 const PATIENCE: Duration = Duration::from_secs(10);
+/// With a paused clock: beyond every deadline of the relay's.
+const DAY: Duration = Duration::from_secs(86_400);
 
 struct Relay {
     context: Arc<Context>,
@@ -38,6 +43,8 @@ fn relay(auth: bool, adapt: impl FnOnce(&mut Config)) -> Relay {
             scopes: scopes.parse().unwrap(),
             handling: Handling {
                 record: name == "mia",
+                session_limit: (name == "sue").then_some(Duration::from_secs(20 * 60)),
+                idle_limit: (name == "ida").then_some(Duration::from_secs(100)),
                 ..Handling::default()
             },
             ..Rule::default()
@@ -52,6 +59,8 @@ fn relay(auth: bool, adapt: impl FnOnce(&mut Config)) -> Relay {
         person("lou", "list,debug"),
         person("eve", "dashboard:write"),
         person("mia", "list,terminal"),
+        person("sue", "list,terminal"),
+        person("ida", "list,terminal"),
     ];
     let auth = match auth {
         true => Authenticator::fixed(people),
@@ -126,20 +135,18 @@ impl Pdb {
     }
 }
 
-/// A person with `nc`.
+/// A person with `nc`; in memory, because a paused clock runs ahead of sockets.
 struct Person {
-    stream: TcpStream,
+    stream: DuplexStream,
     seen: String,
     ended: JoinHandle<()>,
+    patience: Duration,
 }
 
 impl Person {
-    async fn connect(relay: &Relay) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let stream = TcpStream::connect(listener.local_addr().unwrap())
-            .await
-            .unwrap();
-        let (accepted, peer) = listener.accept().await.unwrap();
+    fn connect(relay: &Relay) -> Self {
+        let (stream, accepted) = duplex(1 << 16);
+        let peer = ([127, 0, 0, 1], 40_000).into();
         let context = relay.context.clone();
         let session = context.sessions.open(peer);
         let ended = tokio::spawn(async move {
@@ -149,6 +156,7 @@ impl Person {
             stream,
             seen: String::new(),
             ended,
+            patience: PATIENCE,
         }
     }
 
@@ -164,7 +172,7 @@ impl Person {
                 return std::mem::replace(&mut self.seen, rest);
             }
             let mut bytes = [0; 4096];
-            let read = timeout(PATIENCE, self.stream.read(&mut bytes)).await;
+            let read = timeout(self.patience, self.stream.read(&mut bytes)).await;
             let read = read
                 .unwrap_or_else(|_| panic!("no {wanted:?} in {:?}", self.seen))
                 .unwrap();
@@ -176,12 +184,12 @@ impl Person {
     /// Everything until the relay closes.
     async fn rest(mut self) -> String {
         let mut bytes = Vec::new();
-        timeout(PATIENCE, self.stream.read_to_end(&mut bytes))
+        timeout(self.patience, self.stream.read_to_end(&mut bytes))
             .await
             .expect("the relay closes")
             .unwrap();
         drop(self.stream);
-        timeout(PATIENCE, self.ended)
+        timeout(self.patience, self.ended)
             .await
             .expect("the session ends")
             .unwrap();
@@ -208,7 +216,7 @@ async fn nothing_is_said_to_nobody_and_three_wrong_tokens_are_enough() {
     let relay = relay(true, |_| {});
     let pdb = Pdb::listen().await;
     relay.context.registry.insert(pdb.breakpoint.clone());
-    let mut person = Person::connect(&relay).await;
+    let mut person = Person::connect(&relay);
     for _ in 0..3 {
         let asked = person.until("token: ").await;
         assert!(!asked.contains("outer"), "{asked}");
@@ -233,12 +241,10 @@ async fn silence_costs_a_minute_and_nothing_else() {
         let relay = relay(auth, |_| {});
         let pdb = Pdb::listen().await;
         relay.context.registry.insert(pdb.breakpoint.clone());
-        let person = Person::connect(&relay).await;
+        let mut person = Person::connect(&relay);
+        person.patience = DAY;
         let began = tokio::time::Instant::now();
-        let mut stream = person.stream;
-        let mut said = String::new();
-        // Not within a deadline of the test's own: its clock would run ahead.
-        stream.read_to_string(&mut said).await.unwrap();
+        let said = person.rest().await;
         assert!(
             began.elapsed() <= Duration::from_secs(65),
             "{:?}",
@@ -255,14 +261,14 @@ async fn who_may_not_enter_sees_the_list_and_no_more() {
     let relay = relay(true, |_| {});
     let pdb = Pdb::listen().await;
     relay.context.registry.insert(pdb.breakpoint.clone());
-    let mut lou = Person::connect(&relay).await;
+    let mut lou = Person::connect(&relay);
     lou.say("token-of-lou\n0\nq\n").await;
     let rest = lou.rest().await;
     assert!(
         rest.contains("outer") && rest.contains("permission `terminal`"),
         "{rest}"
     );
-    let mut eve = Person::connect(&relay).await;
+    let mut eve = Person::connect(&relay);
     eve.say(&format!("enter {}\ntoken-of-eve\n", pdb.breakpoint.id))
         .await;
     let rest = eve.rest().await;
@@ -279,7 +285,7 @@ async fn a_legacy_prompt_is_relayed_and_a_client_that_drops_lets_the_task_run_on
     let relay = relay(true, |_| {});
     let pdb = Pdb::listen().await;
     relay.context.registry.insert(pdb.breakpoint.clone());
-    let mut ann = Person::connect(&relay).await;
+    let mut ann = Person::connect(&relay);
     ann.until("token: ").await;
     ann.say("token-of-ann\r\n").await;
     ann.until("q leaves): ").await;
@@ -317,7 +323,7 @@ async fn leaving_a_legacy_prompt_with_q_has_to_be_said_twice() {
     let relay = relay(false, |_| {});
     let pdb = Pdb::listen().await;
     relay.context.registry.insert(pdb.breakpoint.clone());
-    let mut person = Person::connect(&relay).await;
+    let mut person = Person::connect(&relay);
     person.say("0\n").await;
     let mut prompt = pdb.entered().await;
     person.until("(Pdb) ").await;
@@ -334,7 +340,7 @@ async fn a_session_that_goes_on_in_another_task_is_followed() {
     let relay = relay(false, |_| {});
     let pdb = Pdb::listen().await;
     relay.context.registry.insert(pdb.breakpoint.clone());
-    let mut person = Person::connect(&relay).await;
+    let mut person = Person::connect(&relay);
     person.say("0\n").await;
     let mut prompt = pdb.entered().await;
     person.until("(Pdb) ").await;
@@ -357,13 +363,33 @@ async fn a_session_that_goes_on_in_another_task_is_followed() {
 }
 
 #[tokio::test]
+async fn a_session_that_goes_on_nowhere_is_back_at_the_list_by_rays_word() {
+    let relay = relay(false, |_| {});
+    let pdb = Pdb::listen().await;
+    relay.context.registry.insert(pdb.breakpoint.clone());
+    let mut person = Person::connect(&relay);
+    person.say("0\n").await;
+    let mut prompt = pdb.entered().await;
+    person.until("(Pdb) ").await;
+    person.say("remote\n").await;
+    until(&mut prompt, "remote\n").await;
+    drop(prompt);
+    person.until("Waiting for the session to go on").await;
+    relay.context.registry.exit(&pdb.breakpoint);
+    person.until("*** it goes on in no other task").await;
+    person.until("No task waits").await;
+    person.say("q\n").await;
+    person.rest().await;
+}
+
+#[tokio::test]
 async fn a_prompt_on_a_nodes_own_loopback_is_not_dialled() {
     let relay = relay(false, |config| {
         config.clusters[0].ray_address = "http://10.0.0.1:8265".to_owned();
     });
     let pdb = Pdb::listen().await;
     relay.context.registry.insert(pdb.breakpoint.clone());
-    let mut person = Person::connect(&relay).await;
+    let mut person = Person::connect(&relay);
     person.say("0\nq\n").await;
     let rest = person.rest().await;
     assert!(rest.contains("--ray-debugger-external"), "{rest}");
@@ -375,7 +401,7 @@ async fn revoking_a_token_ends_the_session_and_not_the_task() {
     let relay = relay(true, |_| {});
     let pdb = Pdb::listen().await;
     relay.context.registry.insert(pdb.breakpoint.clone());
-    let mut ann = Person::connect(&relay).await;
+    let mut ann = Person::connect(&relay);
     ann.say("token-of-ann\n0\n").await;
     let mut prompt = pdb.entered().await;
     ann.until("(Pdb) ").await;
@@ -405,7 +431,7 @@ async fn what_cannot_be_recorded_does_not_happen() {
     let pdb = Pdb::listen().await;
     relay.context.registry.insert(pdb.breakpoint.clone());
     relay.kept.refuse(Action::SessionBegan);
-    let mut person = Person::connect(&relay).await;
+    let mut person = Person::connect(&relay);
     person.say("0\nq\n").await;
     let rest = person.rest().await;
     assert!(rest.contains("audit log"), "{rest}");
@@ -417,7 +443,7 @@ async fn secrets_in_the_output_are_masked_where_that_is_on() {
     let relay = relay(false, |config| config.masking.enabled = true);
     let pdb = Pdb::listen().await;
     relay.context.registry.insert(pdb.breakpoint.clone());
-    let mut person = Person::connect(&relay).await;
+    let mut person = Person::connect(&relay);
     person.say("0\n").await;
     let mut prompt = pdb.entered().await;
     person.until("(Pdb) ").await;
@@ -435,7 +461,7 @@ async fn secrets_in_the_output_are_masked_where_that_is_on() {
 #[tokio::test]
 async fn telnet_gets_no_echo_of_a_token() {
     let relay = relay(true, |_| {});
-    let mut person = Person::connect(&relay).await;
+    let mut person = Person::connect(&relay);
     person.stream.write_all(b"\xff\xfb\x1f\r\n").await.unwrap();
     let mut seen = Vec::new();
     while !seen.ends_with(b"token: ") {
@@ -476,7 +502,7 @@ async fn a_session_that_is_to_be_recorded_is_or_does_not_happen() {
         });
         let pdb = Pdb::listen().await;
         relay.context.registry.insert(pdb.breakpoint.clone());
-        let mut mia = Person::connect(&relay).await;
+        let mut mia = Person::connect(&relay);
         mia.say("token-of-mia\n0\n").await;
         if !recorded {
             mia.until("cannot record it").await;

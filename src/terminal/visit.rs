@@ -50,7 +50,15 @@ pub(super) struct Log<'a> {
     tape: Tape,
 }
 
-impl Log<'_> {
+impl<'a> Log<'a> {
+    pub(super) fn new(context: &'a Context, record: &'a Record<'a>, tape: Tape) -> Self {
+        Self {
+            context,
+            record,
+            tape,
+        }
+    }
+
     /// To be called before it is done.
     pub(super) async fn command(&self, line: &str) -> Result<(), Unavailable> {
         let typed = format!("{}\n", line.trim_end_matches(['\r', '\n']));
@@ -70,7 +78,7 @@ impl Log<'_> {
 enum Next {
     List,
     /// The same breakpoint, as soon as it has stopped after this stop.
-    Follow(u64),
+    Follow(Arc<Breakpoint>),
     Over(Outcome),
 }
 
@@ -211,7 +219,7 @@ impl<'a, R: AsyncRead + Unpin> Visit<'a, R> {
             };
             match self.recorded(permit).await {
                 Next::Follow(stop) => {
-                    if let Err(next) = self.wait_for(id, stop).await {
+                    if let Err(next) = self.next_stop(&stop).await {
                         return next;
                     }
                 }
@@ -325,11 +333,7 @@ impl<'a, R: AsyncRead + Unpin> Visit<'a, R> {
         let scopes = permit.rights().scopes;
         let rules = context.masking.clone().filter(|_| !handling.unmasked);
         let mut shown = Shown::new(self.out.clone(), rules.map(MaskedStream::new), tape.clone());
-        let log = Log {
-            context,
-            record,
-            tape: tape.clone(),
-        };
+        let log = Log::new(context, record, tape.clone());
         let out = self.out.clone();
         let worker = match Worker::connect(context, &permit, breakpoint.kind).await {
             Ok(worker) => worker,
@@ -423,22 +427,22 @@ impl<'a, R: AsyncRead + Unpin> Visit<'a, R> {
             }
             Done::Legacy(Ended::Closed) => (Outcome::Upstream, Next::List),
             Done::Legacy(Ended::Left) => (Outcome::Client, Next::Over(Outcome::Client)),
-            Done::Legacy(Ended::Continues) => (Outcome::Upstream, Next::Follow(breakpoint.stop)),
+            Done::Legacy(Ended::Continues) => (Outcome::Upstream, Next::Follow(breakpoint)),
         }
     }
 
-    /// Waits until the breakpoint has stopped again after `stop`.
-    async fn wait_for(&mut self, id: BreakpointId, stop: u64) -> Result<(), Next> {
+    /// Waits until the breakpoint of `last` has stopped again after it.
+    async fn next_stop(&mut self, last: &Breakpoint) -> Result<(), Next> {
         self.out
             .text("Waiting for the session to go on in another task (Enter: back to the list).\n")
             .await;
         let until = Instant::now() + FOLLOW;
         let mut snapshots = self.context.registry.watch();
         loop {
-            let stopped = |b: &&Arc<Breakpoint>| b.stop > stop && b.is_paused();
+            let stopped = |b: &&Arc<Breakpoint>| b.stop > last.stop && b.is_paused();
             if snapshots
                 .borrow_and_update()
-                .find(id)
+                .find(last.id)
                 .filter(stopped)
                 .is_some()
             {
@@ -454,6 +458,10 @@ impl<'a, R: AsyncRead + Unpin> Visit<'a, R> {
                         Typed::End => Next::Over(Outcome::Client),
                         _ => Next::List,
                     });
+                }
+                () = self.context.registry.goes_no_further(last) => {
+                    self.out.notice("it goes on in no other task: the one that was debugged has ended").await;
+                    return Err(Next::List);
                 }
                 () = sleep(left) => {
                     self.out.notice("it did not go on within five minutes").await;

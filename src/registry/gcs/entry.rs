@@ -93,6 +93,17 @@ pub(super) fn read(cluster: &Arc<str>, key: &str, value: &[u8]) -> Option<Breakp
     })
 }
 
+/// Whether Ray says there that a session that was to go on in another task does not: `remote` was said, and the task has
+/// returned without calling one.
+pub(super) fn has_exited(value: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Exit {
+        exit_debugger: bool,
+    }
+    value.len() <= LONGEST
+        && serde_json::from_slice::<Exit>(value).is_ok_and(|exit| exit.exit_debugger)
+}
+
 /// `NODE_IP:PORT`, `[v6]:PORT`, `v6:PORT` or `localhost:PORT`.
 fn address(text: &str) -> Option<(IpAddr, u16)> {
     if let Ok(address) = text.parse::<SocketAddr>() {
@@ -179,10 +190,25 @@ mod tests {
         }
     }
 
+    #[test]
+    fn only_rays_own_word_is_an_exit() {
+        assert!(has_exited(br#"{"exit_debugger": true}"#));
+        for text in [
+            r#"{"exit_debugger": false}"#,
+            r#"{"exit_debugger": "true"}"#,
+            r#"{"pdb_address": "10.0.0.1:40001"}"#,
+            "true",
+            "",
+        ] {
+            assert!(!has_exited(text.as_bytes()), "{text}");
+        }
+    }
+
     proptest::proptest! {
         #[test]
         fn any_value_is_read_or_refused(text in ".{0,200}", stamp in proptest::num::f64::ANY) {
             let _ = read_text(&text);
+            let _ = has_exited(text.as_bytes());
             let _ = since(Some(stamp));
             let _ = address(&text);
             let _ = traceback::of_post_mortem(&text);

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::{GcsClient, GcsError, entry};
 use crate::head::HeadClient;
-use crate::registry::breakpoint::Breakpoint;
+use crate::registry::breakpoint::{Breakpoint, BreakpointId};
 use crate::registry::query;
 use crate::registry::shared::{ClusterHandle, Shared};
 use crate::registry::state::Cluster;
@@ -45,7 +45,7 @@ pub(in crate::registry) async fn run(
                     tracing::info!(cluster = %handle.name, gcs = gcs.address(), "the GCS answers again");
                 }
                 let entries: HashMap<_, _> = entries.into_iter().collect();
-                let found = breakpoints(handle, &entries);
+                let (found, exited) = read(handle, &entries);
                 let due = checked.is_none_or(|at| at.elapsed() >= settings.node_interval);
                 if !found.is_empty() && (entries != known || due) {
                     alive = ask(head, &found).await;
@@ -54,6 +54,8 @@ pub(in crate::registry) async fn run(
                 known = entries;
                 let live: Vec<_> = found.into_iter().filter(|b| alive.may_wait(b)).collect();
                 shared.change(|state, now| (state.apply_registered(cluster, live, sent, now), ()));
+                // After the list: who follows a key from one stop to the next is never told of an exit that is over.
+                handle.exited(exited);
             }
             Err(error) => {
                 complain(handle, &error, gcs.is_named() && !failing);
@@ -72,9 +74,22 @@ pub(in crate::registry) async fn run(
     }
 }
 
-fn breakpoints(handle: &ClusterHandle, entries: &HashMap<String, Vec<u8>>) -> Vec<Breakpoint> {
-    let read = |(key, value): (&String, &Vec<u8>)| entry::read(&handle.name, key, value);
-    entries.iter().filter_map(read).collect()
+/// What waits, and what goes on in no other task.
+fn read(
+    handle: &ClusterHandle,
+    entries: &HashMap<String, Vec<u8>>,
+) -> (Vec<Breakpoint>, HashSet<BreakpointId>) {
+    let (mut found, mut exited) = (Vec::new(), HashSet::new());
+    for (key, value) in entries {
+        match entry::read(&handle.name, key, value) {
+            Some(breakpoint) => found.push(breakpoint),
+            None if entry::has_exited(value) => {
+                exited.insert(BreakpointId::derive(&handle.name, key));
+            }
+            None => {}
+        }
+    }
+    (found, exited)
 }
 
 fn complain(handle: &ClusterHandle, error: &GcsError, aloud: bool) {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http_body_util::{BodyExt, StreamBody};
@@ -15,8 +16,11 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tokio::time::timeout;
 
-use super::fake_head::{FakeHead, dead, holder, live, settings, until, watch, watch_with, worker};
+use super::fake_head::{
+    FakeHead, SECOND, dead, holder, live, settings, until, watch, watch_with, worker,
+};
 use crate::config::{Discovery, Gcs};
 use crate::registry::gcs::messages::{
     Address, KeyValue, KeysReply, KeysRequest, MultiGetReply, MultiGetRequest, Worker, WorkersReply,
@@ -59,6 +63,19 @@ impl FakeGcs {
 
     fn delete(&self, key: &str) {
         self.entries.lock().unwrap().remove(key);
+    }
+
+    /// Returns when what is stored now has been read and taken in.
+    async fn read(&self) {
+        let polls = || {
+            let asked = self.asked.lock().unwrap();
+            asked.iter().filter(|path| path.ends_with("Keys")).count()
+        };
+        // The first may have been on its way, and the third begins when the second is taken in.
+        let enough = polls() + 3;
+        while polls() < enough {
+            tokio::task::yield_now().await;
+        }
     }
 
     async fn answer(
@@ -176,6 +193,36 @@ async fn an_entry_is_listed_held_and_goes_on_under_its_id_in_another_task() {
     );
     gcs.delete(KEY);
     until(&registry, |list| list.live.len() == 1).await;
+}
+
+#[tokio::test]
+async fn a_session_goes_no_further_by_rays_word_and_not_for_want_of_a_key() {
+    let (gcs, address) = FakeGcs::start().await;
+    let head = FakeHead::start().await;
+    let mut settings = settings();
+    settings.poll_interval = Duration::from_millis(10);
+    gcs.put(KEY, entry(40_001, "outer"));
+    gcs.put("RAY_PDB_00", json!({"exit_debugger": true}));
+    let (registry, _guard) = watch_with(&head, Gcs::At(address.to_string()), &settings);
+    let stop = live(&registry, |b| b.kind == Kind::Pdb).await;
+    let is_over = async || {
+        let over = timeout(Duration::ZERO, registry.goes_no_further(&stop));
+        over.await.is_ok()
+    };
+    // Entered, told to go on, and neither is there yet.
+    let claim = registry.claim(stop.id, holder(1)).unwrap();
+    gcs.delete(KEY);
+    drop(claim);
+    gcs.read().await;
+    assert!(!is_over().await);
+    gcs.put(KEY, json!({"exit_debugger": true}));
+    let over = timeout(60 * SECOND, registry.goes_no_further(&stop)).await;
+    over.expect("Ray's word is heard");
+    assert!(registry.snapshot().find(stop.id).is_none());
+    // It was tried again and waits: what was said of the last stop is not said of this one.
+    gcs.put(KEY, entry(40_002, "outer"));
+    live(&registry, |b| b.upstream().port() == 40_002).await;
+    assert!(!is_over().await);
 }
 
 #[tokio::test]

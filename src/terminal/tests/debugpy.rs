@@ -1,0 +1,243 @@
+//! The prompt on a debugpy breakpoint, with a worker whose part the test plays.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::*;
+use crate::dap::codec::frame;
+use crate::dap::conversation::Conversation;
+use crate::dap::message::event;
+use crate::dap::record::Record;
+use crate::pdb::{End, OpenError};
+use crate::terminal::output::Shown;
+use crate::terminal::tape::Tape;
+use crate::terminal::visit::Log;
+
+/// A worker of which somebody may pick the breakpoint.
+pub(super) struct Debugpy {
+    listener: TcpListener,
+    pub(super) breakpoint: Breakpoint,
+}
+
+impl Debugpy {
+    pub(super) async fn listen() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let breakpoint = Breakpoint {
+            node_ip: address.ip(),
+            port: address.port(),
+            ..paused("add", 1)
+        };
+        Self {
+            listener,
+            breakpoint,
+        }
+    }
+
+    /// Somebody did.
+    pub(super) async fn entered(&self) -> Worker {
+        let accepted = timeout(PATIENCE, self.listener.accept()).await;
+        let (mut stream, _) = accepted.expect("the relay dials").unwrap();
+        let greeting = frame(&event("output", json!({"category": "telemetry"})));
+        stream.write_all(&greeting).await.unwrap();
+        Worker::play(stream, Duration::ZERO)
+    }
+}
+
+/// A task that waits at `/job.py` line 8, runs for good after `continue`, and stops at the next line after `next`.
+pub(super) struct Worker {
+    commands: mpsc::UnboundedReceiver<String>,
+    stops: Arc<Notify>,
+}
+
+impl Worker {
+    /// Its debugger speaks over `stream`; `next` takes so long.
+    fn play<S>(stream: S, next: Duration) -> Self
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (sender, commands) = mpsc::unbounded_channel();
+        let stops = Arc::new(Notify::new());
+        let stop = stops.clone();
+        tokio::spawn(async move {
+            let mut client = Conversation::new(stream, 1 << 20);
+            let mut line = 8;
+            loop {
+                let request = tokio::select! {
+                    request = client.read() => request,
+                    () = stop.notified() => {
+                        client.send(&stopped("breakpoint")).await.unwrap();
+                        continue;
+                    }
+                };
+                let Ok(request) = request else { return };
+                let command = request["command"].as_str().unwrap();
+                let frame =
+                    json!({"id": 1, "name": "add", "line": line, "source": {"path": "/job.py"}});
+                let mut answer = json!({"type": "response", "seq": 1, "request_seq": request["seq"], "command": command,
+                    "success": true, "body": {"stackFrames": [frame], "result": ""}});
+                if command == "attach" {
+                    answer = event("initialized", Value::Null);
+                }
+                client.send(&answer).await.unwrap();
+                match command {
+                    "configurationDone" => client.send(&stopped("breakpoint")).await.unwrap(),
+                    "next" => {
+                        tokio::time::sleep(next).await;
+                        line += 1;
+                        client.send(&stopped("step")).await.unwrap();
+                    }
+                    _ => {}
+                }
+                let _ = sender.send(command.to_owned());
+            }
+        });
+        Self { commands, stops }
+    }
+
+    /// Has the task stop where it is.
+    fn stop(&self) {
+        self.stops.notify_one();
+    }
+
+    /// Waits until its client is gone, which lets it run on.
+    pub(super) async fn let_go(mut self) {
+        let gone = async { while self.commands.recv().await.is_some() {} };
+        timeout(PATIENCE, gone).await.expect("the relay closes");
+    }
+
+    /// Waits until `wanted` was asked for.
+    async fn asked(&mut self, wanted: &str) {
+        while self.commands.recv().await.expect("the prompt goes on") != wanted {}
+    }
+}
+
+fn stopped(reason: &str) -> Value {
+    event("stopped", json!({"reason": reason, "threadId": 1}))
+}
+
+/// A prompt with all of its ends in the test's hands, and nothing that a paused clock could overtake.
+struct Scene {
+    person: DuplexStream,
+    worker: Worker,
+    ended: JoinHandle<Result<End, OpenError>>,
+    kept: Kept,
+}
+
+impl Scene {
+    fn begin(next: Duration) -> Self {
+        let relay = relay(false, |_| {});
+        let context = relay.context;
+        let (person, typed) = duplex(1 << 16);
+        let (debugger, stream) = duplex(1 << 16);
+        let ended = tokio::spawn(async move {
+            let session = context.sessions.open(([127, 0, 0, 1], 1).into());
+            let nobody = Principal::anonymous();
+            let record = Record::begin(&context, &session, &nobody, None, Map::new()).await;
+            let record = record.unwrap();
+            let log = Log::new(&context, &record, Tape::default());
+            let (reader, writer) = tokio::io::split(typed);
+            let (out, pieces) = Out::new();
+            tokio::spawn(pump(pieces, writer, out.counts()));
+            let mut input = Input::new(reader, out.clone());
+            let mut shown = Shown::new(out.clone(), None, Tape::default());
+            prompt::run(stream, &mut input, &out, &mut shown, &log, false).await
+        });
+        Self {
+            person,
+            worker: Worker::play(debugger, next),
+            ended,
+            kept: relay.kept,
+        }
+    }
+
+    async fn say(&mut self, text: &str) {
+        self.person.write_all(text.as_bytes()).await.unwrap();
+    }
+
+    /// How it ended, how long that took from `since`, and all that was shown.
+    async fn rest(mut self, since: Instant) -> (End, Duration, String) {
+        let end = self.ended.await.unwrap().unwrap();
+        let took = since.elapsed();
+        let mut shown = String::new();
+        self.person.read_to_string(&mut shown).await.unwrap();
+        (end, took, shown)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn quit_leaves_a_task_that_runs() {
+    let mut scene = Scene::begin(Duration::ZERO);
+    scene.say("c\n").await;
+    scene.worker.asked("continue").await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let said = Instant::now();
+    scene.say("quit\r\n").await;
+    scene.worker.asked("disconnect").await;
+    let kept = scene.kept.clone();
+    let (end, took, shown) = scene.rest(said).await;
+    assert_eq!(end, End::Left);
+    assert!(took < Duration::from_millis(100), "{took:?}");
+    assert_eq!(shown.matches("quit leaves").count(), 1, "{shown}");
+    let commands: Vec<_> = kept
+        .take()
+        .into_iter()
+        .filter_map(|entry| entry.details.get("command").cloned())
+        .collect();
+    assert_eq!(commands, ["c", "quit"], "on record");
+}
+
+#[tokio::test(start_paused = true)]
+async fn quit_right_behind_a_command_gives_it_a_moment() {
+    // It stops in time, and what it prints is seen.
+    let began = Instant::now();
+    let mut scene = Scene::begin(Duration::from_millis(700));
+    scene.say("n\nq\n").await;
+    let (end, took, shown) = scene.rest(began).await;
+    assert_eq!(end, End::Left);
+    assert!(shown.contains("> /job.py(9)add()"), "{shown}");
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    // It does not stop at all.
+    let began = Instant::now();
+    let mut scene = Scene::begin(Duration::ZERO);
+    scene.say("c\nq\n").await;
+    let (end, took, _) = scene.rest(began).await;
+    assert_eq!(end, End::Left);
+    let moment = Duration::from_secs(1)..Duration::from_secs(2);
+    assert!(moment.contains(&took), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn quit_waits_for_what_was_typed_before_it() {
+    for said in ["c\np x\nq\n", "c;; p x\nq\n", "c\nq!\nq\n"] {
+        let mut scene = Scene::begin(Duration::ZERO);
+        scene.say(said).await;
+        scene.worker.asked("continue").await;
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        assert!(!scene.ended.is_finished(), "{said}");
+        scene.worker.stop();
+        scene.worker.asked("stackTrace").await;
+        let (end, ..) = scene.rest(Instant::now()).await;
+        assert_eq!(end, End::Left, "{said}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn quit_that_cannot_be_recorded_leaves_nothing() {
+    let mut scene = Scene::begin(Duration::ZERO);
+    scene.say("c\n").await;
+    scene.worker.asked("continue").await;
+    scene.kept.refuse(Action::Command);
+    scene.say("q\n").await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(!scene.ended.is_finished());
+    // Whoever closes the connection is gone all the same.
+    scene.person.shutdown().await.unwrap();
+    let (end, _, shown) = scene.rest(Instant::now()).await;
+    assert_eq!(end, End::Left);
+    assert!(shown.contains("audit log"), "{shown}");
+}

@@ -1,0 +1,150 @@
+//! How long a session may last, how long nothing may be done in it, and how long somebody may sit at the list.
+//!
+//! The clock is paused once a prompt is there: from then on it goes by the relay's own deadlines.
+
+use tokio::time::{Instant, pause, resume};
+
+use super::debugpy::{Debugpy, Worker};
+use super::*;
+
+/// Somebody who has picked what waits, and sees its prompt.
+async fn picked(relay: &Relay, name: &str) -> Person {
+    let mut person = Person::connect(relay);
+    person.say(&format!("token-of-{name}\n0\n")).await;
+    person.until("(Pdb) ").await;
+    person.patience = DAY;
+    person
+}
+
+struct Limited {
+    relay: Relay,
+    person: Person,
+    task: Task,
+}
+
+/// What is debugged.
+enum Task {
+    Pdb(TcpStream),
+    Debugpy(Worker),
+}
+
+impl Limited {
+    /// Of `person`, with a breakpoint of that kind.
+    async fn begin(kind: Kind, person: &str) -> Self {
+        let relay = relay(true, |_| {});
+        let (person, task) = match kind {
+            Kind::Pdb => {
+                let pdb = Pdb::listen().await;
+                relay.context.registry.insert(pdb.breakpoint.clone());
+                let (person, prompt) = tokio::join!(picked(&relay, person), pdb.entered());
+                (person, Task::Pdb(prompt))
+            }
+            Kind::Debugpy => {
+                let worker = Debugpy::listen().await;
+                relay.context.registry.insert(worker.breakpoint.clone());
+                let (person, worker) = tokio::join!(picked(&relay, person), worker.entered());
+                (person, Task::Debugpy(worker))
+            }
+        };
+        Self {
+            relay,
+            person,
+            task,
+        }
+    }
+
+    /// The session has ended by a limit: the task runs on, and its person is at the list.
+    async fn ended(self) {
+        let mut person = self.person;
+        match self.task {
+            Task::Pdb(mut prompt) => {
+                assert!(until(&mut prompt, "c\n").await.ends_with("c\n"));
+            }
+            Task::Debugpy(worker) => worker.let_go().await,
+        }
+        person.until("No task waits").await;
+        person.say("q\n").await;
+        person.rest().await;
+        let ends = self.relay.kept.take().pop().unwrap();
+        assert_eq!(
+            (ends.action, ends.details["outcome"].as_str()),
+            (Action::SessionEnded, Some("limit"))
+        );
+    }
+}
+
+/// After `seconds`, give or take what came before the clock was paused and the last words.
+fn assert_after(seconds: u64, began: Instant) {
+    let after = began.elapsed().as_secs_f32();
+    assert!((after - seconds as f32).abs() < 2.0, "{after} s");
+}
+
+#[tokio::test]
+async fn a_session_of_the_longest_is_warned_of_and_ends() {
+    for kind in [Kind::Pdb, Kind::Debugpy] {
+        let mut session = Limited::begin(kind, "sue").await;
+        pause();
+        let began = Instant::now();
+        let person = &mut session.person;
+        person
+            .until("*** this session ends in 5 min: sessions may last 20 min here")
+            .await;
+        assert_after(900, began);
+        // Which is no reason to do nothing, or to be spared.
+        person.say("p 1\n").await;
+        person
+            .until("*** this session ends in 60 s: sessions may last 20 min here")
+            .await;
+        assert_after(1140, began);
+        person
+            .until("*** this session ends, because it has lasted 20 min, the longest that is allowed here; the task runs on")
+            .await;
+        assert_after(1200, began);
+        resume();
+        session.ended().await;
+    }
+}
+
+#[tokio::test]
+async fn a_session_in_which_nothing_is_done_is_warned_of_and_ends() {
+    let warning = "*** this session ends in 10 s unless something is done in it: it may be idle for 100 s here";
+    for kind in [Kind::Pdb, Kind::Debugpy] {
+        let mut session = Limited::begin(kind, "ida").await;
+        pause();
+        let began = Instant::now();
+        let person = &mut session.person;
+        person.until(warning).await;
+        assert_after(90, began);
+        person.say("p 1\n").await;
+        let began = Instant::now();
+        person.until(warning).await;
+        assert_after(90, began);
+        person
+            .until(
+                "*** this session ends, because nothing was done in it for 100 s; the task runs on",
+            )
+            .await;
+        assert_after(100, began);
+        resume();
+        session.ended().await;
+    }
+}
+
+#[tokio::test]
+async fn whoever_sits_at_the_list_for_half_an_hour_is_gone() {
+    let relay = relay(false, |_| {});
+    let mut person = Person::connect(&relay);
+    person.say("\n").await;
+    person.until("q leaves): ").await;
+    person.until("q leaves): ").await;
+    person.patience = DAY;
+    pause();
+    let began = Instant::now();
+    let rest = person.rest().await;
+    assert!(
+        rest.contains("*** this connection is closed, because nothing was said for too long"),
+        "{rest}"
+    );
+    assert_after(1800, began);
+    assert!(relay.context.sessions.is_empty());
+}
