@@ -114,7 +114,7 @@ fn legacy_ends(scene: &Scene<'_>) {
     // Nothing goes on in another task: that is told, and not waited for.
     screen.line("n", PDB);
     screen.line("n", PDB);
-    screen.line("remote", "did not go on in another task");
+    screen.line("remote", "goes on in no other task");
     assert_eq!(screen.exit(), Some(0));
     let rows = scene.wait_listed(1);
     let mut screen = Screen::start(scene, &["debug", rows[0]["id"].as_str().unwrap()]);
@@ -149,6 +149,7 @@ fn debugpy(scene: &Scene<'_>) {
     // The task comes to its end; Ctrl-C twice leaves what runs.
     screen.line("c", "[running; ");
     screen.type_("\u{3}");
+    screen.expect("[interrupting: ");
     screen.type_("\u{3}");
     screen.expect(LIST);
     for row in [&rows[0], &rows[2]] {
