@@ -3,7 +3,7 @@
 //! | module | what it needs |
 //! |---|---|
 //! | `tls` | nothing, and sslscan for one test |
-//! | `loopback`, `pdb`, `view` | Python and the network once (a virtual environment under `target/`) |
+//! | `loopback`, `pdb`, `prompt`, `view` | Python and the network once (a virtual environment under `target/`) |
 //! | `isolation`, `sessions`, `kinds`, `faults`, `tools`, `advertise`, `token`, `identity`, `nc`, `person`, `terminal` | also root, iproute2 and util-linux (network namespaces) |
 //!
 //! What is missing is said on standard error and the test passes, except where `CI` is set: then
@@ -20,6 +20,7 @@ mod loopback;
 mod nc;
 mod pdb;
 mod person;
+mod prompt;
 mod sessions;
 mod support;
 mod terminal;

@@ -2,6 +2,7 @@
 
 pub(crate) mod dap_client;
 pub(crate) mod namespaces;
+pub(crate) mod prompt;
 pub(crate) mod ray;
 pub(crate) mod relay;
 pub(crate) mod scene;

@@ -1,0 +1,211 @@
+//! The pdb prompt on a real debugpy, where pdb has nothing to compare with: how it ends, commands of its own, snapshots,
+//! interrupts, several threads.
+
+use std::time::Duration;
+
+use ray_relay::pdb::{End, Limits, snapshot};
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::support::prompt::{Debugged, PATIENCE, Session};
+use crate::support::ray::{NEWEST, environment, job};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_ends_well_whatever_ends_it() {
+    let Some(venv) = environment(NEWEST) else {
+        return;
+    };
+    let (python, program) = (venv.python(), job("pdb/program.py"));
+    // Quit: the program runs to its end.
+    let mut debugged = Debugged::start(&python, &program);
+    let mut session = Session::open(debugged.port).await;
+    session.line("p 'x' * 52428800").await;
+    assert!(
+        session.transcript.len() < 30_000 && session.transcript.contains("of 52428802 characters")
+    );
+    session.line("print('y' * 52428800)").await;
+    assert!(
+        session.transcript.len() < 60_000 && session.transcript.contains("of 52428801 characters")
+    );
+    session
+        .line("print('\\x1b[31m', b'\\xff'.decode('latin1'), '\\udcff')")
+        .await;
+    assert!(
+        session.transcript.contains("\\x1b[31m ÿ ?"),
+        "{}",
+        session.transcript
+    );
+    session.line("q").await;
+    assert_eq!(session.ended, Some(End::Left));
+    assert!(debugged.child.wait().unwrap().success());
+
+    // The process dies at the prompt.
+    let mut debugged = Debugged::start(&python, &program);
+    let mut session = Session::open(debugged.port).await;
+    debugged.child.kill().unwrap();
+    let end = timeout(PATIENCE, session.prompt.idle()).await.unwrap();
+    assert!(matches!(end, End::Terminated | End::Lost(_)), "{end:?}");
+
+    // Killed on purpose: by itself this one would never end.
+    let mut debugged = Debugged::start(&python, &job("pdb/spin.py"));
+    let mut session = Session::open(debugged.port).await;
+    session.line("q!").await;
+    assert_eq!(session.ended, Some(End::Killed));
+    debugged.child.wait().unwrap();
+}
+
+/// Commands that pdb does not have, or that are refused here: each line and what its answer begins with.
+const OWN: &[(&str, &str)] = &[
+    ("threads", "*   1 MainThread\n"),
+    ("thread 1", "> PROGRAM(40)work()\n-> for i in range(n):\n"),
+    ("thread 9", "*** a number of `threads` expected\n"),
+    ("exceptions", "*** no exception here\n"),
+    (
+        "h",
+        "Commands (`help NAME` says what one does):\n  help where",
+    ),
+    ("h n", "n(ext)\n"),
+    ("help nothing", "*** No help for 'nothing'\n"),
+    ("interact", "*** interact needs a terminal in the worker"),
+    ("debug f()", "*** debug needs a debugger inside the worker"),
+    ("run", "*** a Ray task is not started again from here"),
+    (
+        "p 'ü', '\\udcff', 'it\\'s \"x\"'",
+        "('ü', '\\udcff', 'it\\'s \"x\"')\n",
+    ),
+    ("detach", ""),
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_of_its_own_answer_too() {
+    let Some(venv) = environment(NEWEST) else {
+        return;
+    };
+    let program = job("pdb/program.py");
+    let debugged = Debugged::start(&venv.python(), &program);
+    let mut session = Session::open(debugged.port).await;
+    for (line, wanted) in OWN {
+        let before = session.transcript.len();
+        session.line(line).await;
+        let answer = session.transcript[before..].replace(program.to_str().unwrap(), "PROGRAM");
+        let answer = answer.strip_prefix("(Pdb) ").unwrap();
+        assert!(answer.starts_with(wanted), "{line}: {answer}");
+    }
+    assert_eq!(session.ended, Some(End::Left));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_leaves_the_program_as_it_was() {
+    let Some(venv) = environment(NEWEST) else {
+        return;
+    };
+    let debugged = Debugged::start(&venv.python(), &job("pdb/waits.py"));
+    for _ in 0..2 {
+        let stream = TcpStream::connect(("127.0.0.1", debugged.port))
+            .await
+            .unwrap();
+        let threads = snapshot(stream, "test", &Value::Null, &Limits::default())
+            .await
+            .unwrap();
+        let frames = threads[0]["frames"].as_array().unwrap();
+        let newest = frames.last().unwrap();
+        assert_eq!(newest["function"], "waits", "{threads}");
+        assert_eq!(newest["source"], "debugpy.wait_for_client()");
+        assert_eq!(newest["locals"]["number"], "7");
+        assert_eq!(
+            newest["locals"]["broken"],
+            "*** repr(broken) failed: ValueError: no ***"
+        );
+        assert!(newest["locals"]["long"].as_str().unwrap().len() < 1100);
+    }
+    let mut session = Session::open(debugged.port).await;
+    session.line("p number").await;
+    assert!(
+        session.transcript.ends_with("(Pdb) 7\n"),
+        "{}",
+        session.transcript
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_interrupt_stops_the_program_and_not_the_client() {
+    let Some(venv) = environment(NEWEST) else {
+        return;
+    };
+    let mut debugged = Debugged::start(&venv.python(), &job("pdb/spin.py"));
+    let mut session = Session::open(debugged.port).await;
+    for round in 1..=2 {
+        let interrupt = session.prompt.interrupter();
+        let mut running = Box::pin(session.line("c"));
+        let early = timeout(Duration::from_millis(500), &mut running).await;
+        assert!(early.is_err(), "it spins");
+        interrupt.now();
+        timeout(PATIENCE, &mut running).await.unwrap();
+        drop(running);
+        let told = session
+            .transcript
+            .matches("Program interrupted. (Use 'cont' to resume).\n> ")
+            .count();
+        assert_eq!(told, round, "{}", session.transcript);
+    }
+    session.line("tbreak 16").await;
+    session.line("u 99").await;
+    session.line("d 99").await;
+    session.line("!hold = False").await;
+    session.line("c").await;
+    session.line("p hold").await;
+    assert!(
+        session.transcript.ends_with("(Pdb) False\n"),
+        "{}",
+        session.transcript
+    );
+    session.line("c").await;
+    assert_eq!(session.ended, Some(End::Terminated));
+    assert!(debugged.child.wait().unwrap().success());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_of_several_threads_can_be_looked_at_and_comes_to_its_end() {
+    let Some(venv) = environment(NEWEST) else {
+        return;
+    };
+    let mut debugged = Debugged::start(&venv.python(), &job("pdb/threads.py"));
+    let mut session = Session::open(debugged.port).await;
+    let threads = session.answer("threads").await;
+    let number = |name: &str| {
+        let line = threads.lines().find(|line| line.ends_with(name));
+        let line = line.unwrap_or_else(|| panic!("{name} in {threads}"));
+        let number = line.trim_start_matches('*').split_whitespace().next();
+        (line.starts_with('*'), number.unwrap().to_owned())
+    };
+    // Whichever stopped first is the one that the prompt shows; the other is held where it is.
+    let of = ["red", "blue"].map(|name| (name, number(name)));
+    assert_eq!(
+        of.iter().filter(|(_, (shown, _))| *shown).count(),
+        1,
+        "{threads}"
+    );
+    for (name, (_, number)) in &of {
+        session.answer(&format!("thread {number}")).await;
+        let bottom = session.answer("where").await;
+        assert!(bottom.contains("paint"), "{bottom}");
+        // The other one may be inside the debugger by now.
+        while session.answer("p name").await.starts_with("***") {
+            let up = session.answer("up").await;
+            assert!(!up.contains("Oldest frame"), "{up}");
+        }
+        assert_eq!(session.answer("p name").await, format!("'{name}'\n"));
+        session.answer("!name = name.upper()").await;
+    }
+    while session.ended.is_none() {
+        session.line("c").await;
+    }
+    assert_eq!(session.ended, Some(End::Terminated));
+    assert!(debugged.child.wait().unwrap().success());
+    assert!(
+        session.transcript.contains("BLUE, RED"),
+        "{}",
+        session.transcript
+    );
+}
