@@ -48,3 +48,28 @@ async fn a_session_that_goes_on_nowhere_is_back_at_the_list_by_rays_word() {
     person.say("q\n").await;
     person.rest().await;
 }
+
+#[tokio::test]
+async fn a_session_of_which_ray_says_nothing_is_back_at_the_list_in_five_minutes() {
+    let relay = relay(false, |_| {});
+    let pdb = Pdb::listen().await;
+    relay.context.registry.insert(pdb.breakpoint.clone());
+    let mut person = Person::connect(&relay);
+    person.say("0\n").await;
+    let mut prompt = pdb.entered().await;
+    person.until("(Pdb) ").await;
+    person.say("get\n").await;
+    until(&mut prompt, "get\n").await;
+    drop(prompt);
+    person.until("Waiting for the session to go on").await;
+    person.patience = DAY;
+    tokio::time::pause();
+    let began = tokio::time::Instant::now();
+    person
+        .until("*** it did not go on within five minutes")
+        .await;
+    let took = began.elapsed();
+    assert!(took <= Duration::from_secs(300), "{took:?}");
+    assert!(took > Duration::from_secs(298), "{took:?}");
+    person.until("No task waits").await;
+}
