@@ -68,8 +68,7 @@ async fn a_session_of_which_ray_says_nothing_is_back_at_the_list_in_five_minutes
     person
         .until("*** it did not go on within five minutes")
         .await;
-    let took = began.elapsed();
-    assert!(took <= Duration::from_secs(300), "{took:?}");
-    assert!(took > Duration::from_secs(298), "{took:?}");
+    let took = began.elapsed().as_secs();
+    assert!((290..=300).contains(&took), "{took} s");
     person.until("No task waits").await;
 }
