@@ -1,0 +1,74 @@
+//! Legacy sessions that are told to go on in another task.
+
+use super::*;
+
+#[tokio::test]
+async fn a_session_that_goes_on_in_another_task_is_followed() {
+    let relay = relay(false, |_| {});
+    let pdb = Pdb::listen().await;
+    relay.context.registry.insert(pdb.breakpoint.clone());
+    let mut person = Person::connect(&relay);
+    person.say("0\n").await;
+    let mut prompt = pdb.entered().await;
+    person.until("(Pdb) ").await;
+    person.say("remote\n").await;
+    until(&mut prompt, "remote\n").await;
+    drop(prompt);
+    person.until("Waiting for the session to go on").await;
+    // The same key, elsewhere.
+    let next = Pdb::listen().await;
+    relay.context.registry.insert(Breakpoint {
+        stop: 2,
+        ..next.breakpoint.clone()
+    });
+    let mut prompt = next.entered().await;
+    person.until("(Pdb) ").await;
+    person.say("c\n").await;
+    until(&mut prompt, "c\n").await;
+    drop(prompt);
+    person.until("No task waits").await;
+}
+
+#[tokio::test]
+async fn a_session_that_goes_on_nowhere_is_back_at_the_list_by_rays_word() {
+    let relay = relay(false, |_| {});
+    let pdb = Pdb::listen().await;
+    relay.context.registry.insert(pdb.breakpoint.clone());
+    let mut person = Person::connect(&relay);
+    person.say("0\n").await;
+    let mut prompt = pdb.entered().await;
+    person.until("(Pdb) ").await;
+    person.say("remote\n").await;
+    until(&mut prompt, "remote\n").await;
+    drop(prompt);
+    person.until("Waiting for the session to go on").await;
+    relay.context.registry.exit(&pdb.breakpoint);
+    person.until("*** it goes on in no other task").await;
+    person.until("No task waits").await;
+    person.say("q\n").await;
+    person.rest().await;
+}
+
+#[tokio::test]
+async fn a_session_of_which_ray_says_nothing_is_back_at_the_list_in_five_minutes() {
+    let relay = relay(false, |_| {});
+    let pdb = Pdb::listen().await;
+    relay.context.registry.insert(pdb.breakpoint.clone());
+    let mut person = Person::connect(&relay);
+    person.say("0\n").await;
+    let mut prompt = pdb.entered().await;
+    person.until("(Pdb) ").await;
+    person.say("get\n").await;
+    until(&mut prompt, "get\n").await;
+    drop(prompt);
+    person.until("Waiting for the session to go on").await;
+    person.patience = DAY;
+    tokio::time::pause();
+    let began = tokio::time::Instant::now();
+    person
+        .until("*** it did not go on within five minutes")
+        .await;
+    let took = began.elapsed().as_secs();
+    assert!((290..=300).contains(&took), "{took} s");
+    person.until("No task waits").await;
+}

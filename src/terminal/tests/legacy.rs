@@ -1,0 +1,58 @@
+//! The prompt of the legacy debugger.
+
+use super::*;
+
+#[tokio::test]
+async fn a_legacy_prompt_is_relayed_and_a_client_that_drops_lets_the_task_run_on() {
+    let relay = relay(true, |_| {});
+    let pdb = Pdb::listen().await;
+    relay.context.registry.insert(pdb.breakpoint.clone());
+    let mut ann = Person::connect(&relay);
+    ann.until("token: ").await;
+    ann.say("token-of-ann\r\n").await;
+    ann.until("q leaves): ").await;
+    ann.say("0\r\n").await;
+    let mut prompt = pdb.entered().await;
+    ann.until("-> x = x + 0\r\n(Pdb) ").await;
+    ann.say("p x\r\n").await;
+    until(&mut prompt, "p x\r\n").await;
+    prompt.write_all(b"1\r\n(Pdb) ").await.unwrap();
+    ann.until("1\r\n(Pdb) ").await;
+    // Half a line is no command.
+    ann.say("q").await;
+    drop(ann.stream);
+    let said = until(&mut prompt, "c\n").await;
+    assert_eq!(said, "c\n");
+    drop(prompt);
+    timeout(PATIENCE, ann.ended)
+        .await
+        .expect("the session ends")
+        .unwrap();
+    let actions: Vec<_> = relay
+        .kept
+        .take()
+        .into_iter()
+        .map(|e| (e.action, e.details.get("command").cloned()))
+        .collect();
+    assert_eq!(actions[0].0, Action::SessionBegan);
+    assert_eq!(actions[1], (Action::Command, Some("p x".into())));
+    assert_eq!(actions.last().unwrap().0, Action::SessionEnded);
+    assert!(relay.context.sessions.is_empty());
+}
+
+#[tokio::test]
+async fn leaving_a_legacy_prompt_with_q_has_to_be_said_twice() {
+    let relay = relay(false, |_| {});
+    let pdb = Pdb::listen().await;
+    relay.context.registry.insert(pdb.breakpoint.clone());
+    let mut person = Person::connect(&relay);
+    person.say("0\n").await;
+    let mut prompt = pdb.entered().await;
+    person.until("(Pdb) ").await;
+    person.say("q\n").await;
+    person.until("makes the task fail").await;
+    person.say("q\n").await;
+    assert_eq!(until(&mut prompt, "q\n").await, "q\n");
+    drop(prompt);
+    person.until("No task waits").await;
+}

@@ -1,0 +1,108 @@
+//! What holds for a session of either kind.
+
+use super::*;
+
+#[tokio::test]
+async fn revoking_a_token_ends_the_session_and_not_the_task() {
+    let relay = relay(true, |_| {});
+    let pdb = Pdb::listen().await;
+    relay.context.registry.insert(pdb.breakpoint.clone());
+    let mut ann = Person::connect(&relay);
+    ann.say("token-of-ann\n0\n").await;
+    let mut prompt = pdb.entered().await;
+    ann.until("(Pdb) ").await;
+    let mut list = RevocationList::default();
+    let what = Revoked::Subject {
+        subject: "ann".to_owned(),
+        at: SystemTime::now(),
+    };
+    list.add(Revocation { what, until: None }).unwrap();
+    relay.revoked.send_replace(Arc::new(list));
+    let began = std::time::Instant::now();
+    assert!(until(&mut prompt, "c\n").await.ends_with("c\n"));
+    drop(prompt);
+    let rest = ann.rest().await;
+    assert!(rest.contains("your token was revoked"), "{rest}");
+    assert!(began.elapsed() < Duration::from_secs(2));
+    let ends = relay.kept.take().pop().unwrap();
+    assert_eq!(
+        (ends.action, ends.details["outcome"].as_str()),
+        (Action::SessionEnded, Some("revoked"))
+    );
+}
+
+#[tokio::test]
+async fn what_cannot_be_recorded_does_not_happen() {
+    let relay = relay(false, |_| {});
+    let pdb = Pdb::listen().await;
+    relay.context.registry.insert(pdb.breakpoint.clone());
+    relay.kept.refuse(Action::SessionBegan);
+    let mut person = Person::connect(&relay);
+    person.say("0\nq\n").await;
+    let rest = person.rest().await;
+    assert!(rest.contains("audit log"), "{rest}");
+    pdb.heard_nothing();
+}
+
+#[tokio::test]
+async fn a_session_that_is_to_be_recorded_is_or_does_not_happen() {
+    let dir = tempfile::tempdir().unwrap();
+    for recorded in [false, true] {
+        let relay = relay(true, |config| {
+            config.recording.dir = recorded.then(|| dir.path().to_owned());
+            config.masking.enabled = true;
+        });
+        let pdb = Pdb::listen().await;
+        relay.context.registry.insert(pdb.breakpoint.clone());
+        let mut mia = Person::connect(&relay);
+        mia.say("token-of-mia\n0\n").await;
+        if !recorded {
+            mia.until("cannot record it").await;
+            pdb.heard_nothing();
+            continue;
+        }
+        let mut prompt = pdb.entered().await;
+        mia.until("(Pdb) ").await;
+        mia.say("p password\n").await;
+        until(&mut prompt, "p password\n").await;
+        prompt
+            .write_all(b"password='hunter2'\r\n(Pdb) ")
+            .await
+            .unwrap();
+        mia.until("(Pdb) ").await;
+        drop(prompt);
+        mia.until("q leaves").await;
+        mia.say("q\n").await;
+        mia.rest().await;
+    }
+    let entry = std::fs::read_dir(dir.path()).unwrap().next().unwrap();
+    let recording = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+    assert!(
+        recording.contains("p password") && recording.contains("(Pdb) "),
+        "{recording}"
+    );
+    assert!(
+        !recording.contains("hunter2") && !recording.contains("token-of"),
+        "{recording}"
+    );
+}
+
+#[tokio::test]
+async fn secrets_in_the_output_are_masked_where_that_is_on() {
+    let relay = relay(false, |config| config.masking.enabled = true);
+    let pdb = Pdb::listen().await;
+    relay.context.registry.insert(pdb.breakpoint.clone());
+    let mut person = Person::connect(&relay);
+    person.say("0\n").await;
+    let mut prompt = pdb.entered().await;
+    person.until("(Pdb) ").await;
+    prompt
+        .write_all("{'password': 'hunter2', 'größe': 1}\r\n(Pdb) ".as_bytes())
+        .await
+        .unwrap();
+    let shown = person.until("(Pdb) ").await;
+    assert!(
+        shown.contains("masked") && shown.contains("größe") && !shown.contains("hunter2"),
+        "{shown}"
+    );
+}

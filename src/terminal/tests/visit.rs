@@ -1,0 +1,41 @@
+//! What may be picked from the list.
+
+use super::*;
+
+#[tokio::test]
+async fn who_may_not_enter_sees_the_list_and_no_more() {
+    let relay = relay(true, |_| {});
+    let pdb = Pdb::listen().await;
+    relay.context.registry.insert(pdb.breakpoint.clone());
+    let mut lou = Person::connect(&relay);
+    lou.say("token-of-lou\n0\nq\n").await;
+    let rest = lou.rest().await;
+    assert!(
+        rest.contains("outer") && rest.contains("permission `terminal`"),
+        "{rest}"
+    );
+    let mut eve = Person::connect(&relay);
+    eve.say(&format!("enter {}\ntoken-of-eve\n", pdb.breakpoint.id))
+        .await;
+    let rest = eve.rest().await;
+    assert!(
+        rest.contains("no paused worker has the id") && !rest.contains("outer"),
+        "{rest}"
+    );
+    assert!(relay.context.registry.snapshot().live[0].is_paused());
+    pdb.heard_nothing();
+}
+
+#[tokio::test]
+async fn a_prompt_on_a_nodes_own_loopback_is_not_dialled() {
+    let relay = relay(false, |config| {
+        config.clusters[0].ray_address = "http://10.0.0.1:8265".to_owned();
+    });
+    let pdb = Pdb::listen().await;
+    relay.context.registry.insert(pdb.breakpoint.clone());
+    let mut person = Person::connect(&relay);
+    person.say("0\nq\n").await;
+    let rest = person.rest().await;
+    assert!(rest.contains("--ray-debugger-external"), "{rest}");
+    pdb.heard_nothing();
+}

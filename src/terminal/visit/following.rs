@@ -1,0 +1,65 @@
+//! A legacy session that goes on in another task, where it registers under the same key.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::AsyncRead;
+use tokio::time::{Instant, sleep};
+
+use super::{Next, Visit};
+use crate::registry::Breakpoint;
+use crate::telemetry::metrics::Outcome;
+use crate::terminal::input::Typed;
+
+/// How long its next stop is waited for.
+const FOLLOW: Duration = Duration::from_secs(300);
+
+impl<R: AsyncRead + Unpin> Visit<'_, R> {
+    /// Waits until the breakpoint of `last` has stopped again after it.
+    pub(super) async fn next_stop(&mut self, last: &Breakpoint) -> Result<(), Next> {
+        self.out
+            .text("Waiting for the session to go on in another task (Enter: back to the list).\n")
+            .await;
+        let until = Instant::now() + FOLLOW;
+        let mut snapshots = self.context.registry.watch();
+        loop {
+            let stopped = |b: &&Arc<Breakpoint>| b.stop > last.stop && b.is_paused();
+            if snapshots
+                .borrow_and_update()
+                .find(last.id)
+                .filter(stopped)
+                .is_some()
+            {
+                return Ok(());
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            tokio::select! {
+                changed = snapshots.changed() => if changed.is_err() {
+                    return Err(Next::Over(Outcome::Drained));
+                },
+                typed = self.input.next() => {
+                    return Err(match typed {
+                        Typed::End => Next::Over(Outcome::Client),
+                        _ => Next::List,
+                    });
+                }
+                () = self.context.registry.goes_no_further(last) => {
+                    self.out.notice("it goes on in no other task: the one that was debugged has ended").await;
+                    return Err(Next::List);
+                }
+                () = sleep(left) => {
+                    self.out.notice("it did not go on within five minutes").await;
+                    return Err(Next::List);
+                }
+                why = self.principal.ended() => {
+                    self.out.farewell(&format!("this session ends, because {why}"));
+                    return Err(Next::Over(Outcome::Revoked));
+                }
+                () = self.context.shutdown.drain.cancelled() => {
+                    self.out.farewell("the relay is being shut down");
+                    return Err(Next::Over(Outcome::Drained));
+                }
+            }
+        }
+    }
+}
