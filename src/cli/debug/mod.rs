@@ -166,6 +166,7 @@ async fn one(args: &DebugArgs, terminal: &mut Terminal, which: &Which) -> Result
         relay: authorized_block(&args.relay, which)?,
         limit: args.limit as usize,
         patience: matches!(which, Which::Named(_)).then_some(PATIENCE),
+        local_sources: true,
         ..Options::default()
     };
     let opening = Prompt::open(stream, &options, sender);

@@ -22,7 +22,7 @@ use super::{help, probe};
 
 /// How long the debugger may take for what needs no code of the program to run.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
-/// Commands that one line, `;;` and breakpoints' own commands may queue.
+/// Commands that one line or stop may lead to, with `;;`, aliases and breakpoints' own commands.
 const LONGEST_QUEUE: usize = 1000;
 /// Events kept while the debugger is asked something.
 const MOST_EVENTS: usize = 1000;
@@ -124,6 +124,7 @@ pub struct Prompt<S> {
     interrupter: Interrupt,
     limit: usize,
     may_kill: bool,
+    local_sources: bool,
     /// Events that came while an answer was waited for.
     events: VecDeque<(String, Value)>,
     thread: i64,
@@ -135,6 +136,8 @@ pub struct Prompt<S> {
     current: usize,
     mode: Mode,
     queue: VecDeque<Task>,
+    /// Steps since a line was typed or the program stopped.
+    worked: usize,
     last: String,
     /// Line after the last listing.
     listed: Option<u32>,
@@ -183,6 +186,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     }
 
     async fn take_line(&mut self, line: &str) -> Result<After, Lost> {
+        self.worked = 0;
         match &mut self.mode {
             Mode::Command => {
                 let line = if line.trim().is_empty() {
@@ -193,7 +197,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 self.queue.push_back(Task::Line(line));
             }
             Mode::Commands { .. } => {
-                self.define(line).await;
+                self.define(line);
                 return Ok(After::Prompt);
             }
             Mode::ClearAll => {
@@ -209,13 +213,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     /// Works off the queue.
     async fn work(&mut self) -> Result<After, Lost> {
         while !matches!(self.mode, Mode::ClearAll) {
-            match self.queue.pop_front() {
-                None => break,
-                Some(Task::Line(line)) if matches!(self.mode, Mode::Commands { .. }) => {
-                    self.define(&line).await
+            let Some(task) = self.queue.pop_front() else {
+                break;
+            };
+            // An alias that ends with itself has no end, and may ask the debugger for nothing.
+            self.worked += 1;
+            if self.worked > LONGEST_QUEUE {
+                self.queue.clear();
+                self.error("too many commands at once").await;
+                break;
+            }
+            tokio::task::yield_now().await;
+            match task {
+                Task::Line(line) if matches!(self.mode, Mode::Commands { .. }) => {
+                    self.define(&line);
                 }
-                Some(Task::Show) => self.show().await?,
-                Some(Task::Line(line)) => {
+                Task::Show => self.show().await?,
+                Task::Line(line) => {
                     if let Some(end) = self.one(&line).await? {
                         self.queue.clear();
                         return Ok(After::Ended(end));
@@ -232,7 +246,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         for _ in 0..DEEPEST_ALIAS {
             let word = line.split_whitespace().next().unwrap_or_default();
             match self.aliases.get(word) {
-                Some(alias) => line = grammar::expand(alias, &line),
+                Some(alias) => match grammar::expand(alias, &line) {
+                    Some(expanded) => line = expanded,
+                    None => {
+                        self.error("an alias makes this line too long").await;
+                        return Ok(None);
+                    }
+                },
                 None => break,
             }
         }
@@ -540,3 +560,6 @@ fn program_output(body: &Value) -> Option<Piece> {
         _ => Some(Piece::Text(cut(&clean(text), LONGEST_OUTPUT))),
     }
 }
+
+#[cfg(test)]
+mod tests;

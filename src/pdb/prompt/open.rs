@@ -24,6 +24,9 @@ pub struct Options {
     pub may_kill: bool,
     /// To the first stop; `None` waits until there is one.
     pub patience: Option<Duration>,
+    /// Whether a file of this machine may stand in for source that the worker does not show. The worker names it, so
+    /// only where this machine belongs to the person at the prompt.
+    pub local_sources: bool,
 }
 
 impl Default for Options {
@@ -34,6 +37,7 @@ impl Default for Options {
             limit: 20_000,
             may_kill: true,
             patience: Some(Duration::from_secs(30)),
+            local_sources: false,
         }
     }
 }
@@ -81,6 +85,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             interrupter: Interrupt(interrupter),
             limit: options.limit,
             may_kill: options.may_kill,
+            local_sources: options.local_sources,
             events: VecDeque::new(),
             thread: 0,
             stack: Vec::new(),
@@ -88,6 +93,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             current: 0,
             mode: Mode::Command,
             queue: VecDeque::new(),
+            worked: 0,
             last: String::new(),
             listed: None,
             sources: HashMap::new(),

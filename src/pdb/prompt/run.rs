@@ -92,7 +92,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             return Ok(None);
         };
         let target = match text.parse::<u32>() {
-            _ if text.is_empty() => frame.line + 1,
+            _ if text.is_empty() => frame.line.saturating_add(1),
             Ok(line) if line <= frame.line => {
                 self.error("\"until\" line number is smaller than current line number")
                     .await;
@@ -328,7 +328,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 },
             };
             match name.as_str() {
-                "stopped" => return Ok(Some(body)),
+                "stopped" => {
+                    self.worked = 0;
+                    return Ok(Some(body));
+                }
                 "terminated" | "exited" => return Ok(None),
                 "output" => {
                     if let Some(piece) = super::program_output(&body) {
