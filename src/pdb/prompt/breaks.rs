@@ -3,9 +3,13 @@
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::{Breakpoint, Failure, Mode, Prompt, clean};
+use super::Prompt;
+use super::line::Mode;
+use super::request::Failure;
+use crate::pdb::breakpoints::Breakpoint;
 use crate::pdb::grammar::{self, parse, resumes};
 use crate::pdb::location::{self, Location};
+use crate::pdb::output::clean;
 use crate::pdb::wire::Lost;
 
 /// Lines of one `commands` list.

@@ -5,8 +5,10 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::{Failure, Piece, Prompt, clean};
+use super::Prompt;
+use super::request::Failure;
 use crate::pdb::grammar::{Span, span};
+use crate::pdb::output::{Piece, clean, cut};
 use crate::pdb::wire::Lost;
 
 /// Longest source that is fetched, in lines, and how many come at a time.
@@ -395,7 +397,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                     Some(text) => format!("{name}: {text}"),
                     None => name.to_owned(),
                 };
-                self.say(super::cut(&clean(&line), WIDEST) + "\n").await;
+                self.say(cut(&clean(&line), WIDEST) + "\n").await;
                 Ok(())
             }
             Err(failure) => self.tell(failure).await,

@@ -8,8 +8,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 
-use super::{After, Failure, Interrupt, Mode, Piece, Prompt, Table, Wire};
-use crate::pdb::wire::{Incoming, Lost};
+use super::line::Mode;
+use super::request::{Failure, program_output};
+use super::{After, Interrupt, Prompt};
+use crate::pdb::breakpoints::Table;
+use crate::pdb::output::Piece;
+use crate::pdb::wire::{Incoming, Lost, Wire};
 
 /// How a session is opened.
 #[derive(Debug, Clone)]
@@ -140,7 +144,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 } if to == attach => return Err(OpenError::Refused(sentence)),
                 Incoming::Event { name, .. } if name == "initialized" => break,
                 Incoming::Event { name, body } if name == "output" => {
-                    if let Some(piece) = super::program_output(&body) {
+                    if let Some(piece) = program_output(&body) {
                         self.put(piece).await;
                     }
                 }

@@ -3,8 +3,11 @@
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::{End, Failure, Frame, Piece, Prompt, Task, clean};
+use super::line::Task;
+use super::request::{Failure, program_output};
+use super::{End, Frame, Prompt};
 use crate::pdb::grammar;
+use crate::pdb::output::{Piece, clean, cut};
 use crate::pdb::wire::{Incoming, Lost};
 
 /// Files of Ray that stand between `breakpoint()` and the debugger.
@@ -237,7 +240,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             Some(value) => format!(
                 "--Return-- {}()->{}\n",
                 clean(name),
-                super::cut(value, 1000).trim_end()
+                cut(value, 1000).trim_end()
             ),
             None => format!("--Return-- {}()\n", clean(name)),
         };
@@ -334,7 +337,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 }
                 "terminated" | "exited" => return Ok(None),
                 "output" => {
-                    if let Some(piece) = super::program_output(&body) {
+                    if let Some(piece) = program_output(&body) {
                         self.put(piece).await;
                     }
                 }

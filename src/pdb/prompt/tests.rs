@@ -1,11 +1,13 @@
 //! Prompts on a debugger whose part the test plays.
 #![allow(clippy::unwrap_used)]
 
+use serde_json::json;
 use tokio::io::DuplexStream;
 
 use super::*;
 use crate::dap::conversation::Conversation;
 use crate::dap::message::event;
+use crate::pdb::breakpoints::Breakpoint;
 
 /// Stops once in `file`, answers requests that run no Python, and has none to run: each `evaluate` fails.
 async fn debugger(stream: DuplexStream, file: String) {
