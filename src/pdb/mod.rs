@@ -25,6 +25,7 @@ mod snapshot;
 mod wire;
 
 pub use output::Piece;
+pub(crate) use output::clean;
 pub use prompt::{After, End, Interrupt, OpenError, Options, Prompt};
 pub use snapshot::{Limits, snapshot};
 pub use wire::Lost;
