@@ -50,4 +50,5 @@ pub mod tcp;
 pub mod telemetry;
 pub mod terminal;
 pub mod tls;
+mod unseen;
 pub mod upstream;

@@ -48,6 +48,7 @@ pub(super) async fn run(args: ExecArgs) -> Result<(), Error> {
         may_kill: true,
         limit: args.limit as usize,
         patience: matches!(which, Which::Named(_)).then_some(Duration::from_secs(30)),
+        local_sources: true,
     };
     let late = |what: &str| {
         SessionError::NoStop(format!("{what} within {}", format_duration(args.timeout)))

@@ -223,6 +223,21 @@ async fn a_changed_token_file_is_read_again_after_a_refusal() {
     );
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_changed_token_file_is_read_again_within_a_second_without_a_refusal() {
+    let file = token_file("first");
+    let source = file_token(&file);
+    let header = async || source.header().await.unwrap();
+    assert_eq!(header().await, "Bearer first");
+    crate::stamp::testing::swap(file.path(), "other\n");
+    assert_eq!(header().await, "Bearer first");
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(header().await, "Bearer other");
+    std::fs::remove_file(file.path()).unwrap();
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert!(source.header().await.is_none());
+}
+
 #[tokio::test]
 async fn the_relays_token_replaces_what_a_request_carries() {
     let (address, seen) = head(Some("secret")).await;

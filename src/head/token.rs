@@ -7,14 +7,15 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use hyper::header::HeaderValue;
 use tokio::io::AsyncReadExt;
 use tokio::time::Instant;
+
+use crate::stamp::Stamp;
 
 /// A file is looked at again at most this often.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
@@ -46,14 +47,6 @@ struct Cached {
     header: Option<HeaderValue>,
     /// The loss of the file has been logged; once is enough until it is back.
     complained: bool,
-}
-
-/// What tells one content of a file from the next without reading it.
-#[derive(Clone, PartialEq, Eq)]
-struct Stamp {
-    modified: Option<SystemTime>,
-    inode: u64,
-    length: u64,
 }
 
 /// The environment variables that matter here, taken once at start.
@@ -154,11 +147,7 @@ impl TokenSource {
     async fn read(&self, path: &PathBuf) -> io::Result<Option<(Stamp, Option<HeaderValue>)>> {
         let file = tokio::fs::File::open(path).await?;
         let meta = file.metadata().await?;
-        let stamp = Stamp {
-            modified: meta.modified().ok(),
-            inode: meta.ino(),
-            length: meta.len(),
-        };
+        let stamp = Stamp::of(&meta);
         if self.lock().stamp.as_ref() == Some(&stamp) {
             return Ok(None);
         }

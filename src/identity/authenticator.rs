@@ -1,33 +1,29 @@
 //! From a credential to a principal, for every protocol.
 
+mod checks;
+
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use aws_lc_rs::digest::{SHA256, digest};
-use futures_util::future::{BoxFuture, join_all};
+use futures_util::future::join_all;
 use tokio::sync::watch;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, error, info};
+use tracing::debug;
 
+use self::checks::Checks;
 use super::basis::Basis;
-use super::claims::Expectations;
-use super::key_files::KeyFiles;
 use super::keys::KeyRing;
-use super::principal::{Credential, Principal, Recognised, Roles};
+use super::principal::{Credential, Principal};
 use super::refusal::Refusal;
-use super::revocation::{Kept, LiveRevocations, Revocation, RevocationList, RevokeError};
+use super::revocation::{Kept, Revocation, RevocationList, RevokeError};
 use super::secret::Secret;
 use super::setup::Parts;
-use super::standing::Standing;
-use super::subject::is_presentable;
-use super::throttle::{Digest, Limits, Throttle, Verdict};
-use super::ticket::Tickets;
-use super::verifier::{Failure, Verifier};
+use super::verifier::Failure;
+use super::voucher::{Vouched, Voucher};
 use crate::config::{Auth, Problems};
-use crate::policy::{Access, Narrowing, Policy, PolicyFile, Rule, Scopes};
 use crate::registry::{Breakpoint, BreakpointId};
 
 /// How often the list of revocations is looked at: sessions end within a second of a change.
@@ -66,39 +62,6 @@ pub enum AuthError {
     Unavailable(String),
 }
 
-/// What somebody outside says of a token that no key here has signed.
-#[derive(Debug, Clone)]
-pub struct Vouched {
-    /// The name.
-    pub subject: String,
-    /// By what it was recognised. Revoking the subject ends it while that is on the list.
-    pub credential: Credential,
-    /// When it is over by itself.
-    pub expires: Option<SystemTime>,
-    /// Groups, and what it is limited to; without a policy file that is what is allowed.
-    pub basis: Basis,
-    /// What its roles allow: no more than that, whatever the policy file says, and all of that without one.
-    pub(super) roles: Option<Roles>,
-    /// Whether it still vouches, in the time to come.
-    pub(super) standing: Option<Standing>,
-}
-
-/// Somebody outside who knows tokens: Kubernetes.
-pub trait Voucher: Send + Sync {
-    /// Whose `token` this is. For a bounded time.
-    ///
-    /// # Errors
-    /// [`AuthError::Refused`] where it does not know it, [`AuthError::Unavailable`] where it cannot be asked.
-    fn vouch<'a>(&'a self, token: &'a Secret) -> BoxFuture<'a, Result<Vouched, AuthError>>;
-
-    /// Who is already there by the credential of that `fingerprint`, for tickets made of it. `None`: nobody is, and so
-    /// nobody would notice that it ends.
-    fn present(&self, fingerprint: &str) -> Option<Vouched>;
-
-    /// Does what has to go on behind, until `shutdown`.
-    fn run(&self, shutdown: CancellationToken) -> BoxFuture<'_, ()>;
-}
-
 /// Where keys and recognition come from beside the files of `[auth]`.
 #[derive(Default)]
 pub struct Issuers {
@@ -114,24 +77,6 @@ pub struct Authenticator {
     checks: Option<Checks>,
     #[cfg(test)]
     fixed: Option<super::fixed::Fixed>,
-}
-
-struct Checks {
-    verifier: Verifier,
-    voucher: Option<Arc<dyn Voucher>>,
-    /// Those beside `keys`.
-    rings: Vec<Arc<dyn KeyRing>>,
-    keys: Arc<KeyFiles>,
-    policy: Option<Arc<PolicySlot>>,
-    revocations: Arc<LiveRevocations>,
-    tickets: Tickets,
-    throttle: Mutex<Throttle>,
-    summary: String,
-}
-
-struct PolicySlot {
-    file: Mutex<PolicyFile>,
-    current: RwLock<Arc<Policy>>,
 }
 
 impl fmt::Debug for Authenticator {
@@ -358,202 +303,6 @@ impl Authenticator {
         let others = join_all(rings.chain(voucher));
         tokio::join!(work, others);
     }
-}
-
-impl Checks {
-    fn new(auth: &Auth, issuers: Issuers) -> Result<Self, SetupError> {
-        let parts = Parts::read(auth).map_err(|problems| SetupError(problems.to_string()))?;
-        let Parts {
-            keys,
-            policy,
-            revocations,
-            tickets,
-        } = parts;
-        let keys = Arc::new(keys);
-        let mut by = vec![match keys.len() {
-            1 => "1 key".to_owned(),
-            n => format!("{n} keys"),
-        }];
-        if !issuers.rings.is_empty() {
-            by.push("a key set".to_owned());
-        }
-        if issuers.voucher.is_some() {
-            by.push("Kubernetes".to_owned());
-        }
-        if policy.is_some() {
-            by.push("a policy file".to_owned());
-        }
-        let mut rings: Vec<Arc<dyn KeyRing>> = vec![keys.clone()];
-        rings.extend(issuers.rings.iter().cloned());
-        let expected = Expectations {
-            audience: auth.audience.clone(),
-            issuers: auth.issuer.clone(),
-            leeway: auth.leeway,
-            max_lifetime: auth.max_lifetime,
-        };
-        let verifier = Verifier::new(expected, auth.max_token, rings)
-            .map_err(|why| SetupError(why.to_string()))?;
-        let limits = Limits {
-            free: u32::try_from(auth.throttle_after).unwrap_or(u32::MAX),
-            first: auth.throttle_delay,
-            longest: auth.throttle_max,
-        };
-        Ok(Self {
-            verifier,
-            voucher: issuers.voucher,
-            rings: issuers.rings,
-            keys,
-            policy: policy.map(|file| {
-                Arc::new(PolicySlot {
-                    current: RwLock::new(file.policy().clone()),
-                    file: Mutex::new(file),
-                })
-            }),
-            revocations: Arc::new(revocations),
-            tickets,
-            throttle: Mutex::new(Throttle::new(limits)),
-            summary: by.join(", "),
-        })
-    }
-
-    /// What somebody outside says of a token that no key here has signed.
-    async fn vouch(&self, token: &Secret) -> Result<Vouched, AuthError> {
-        match &self.voucher {
-            Some(voucher) => voucher.vouch(token).await,
-            None => Err(AuthError::Refused),
-        }
-    }
-
-    /// Whether a credential from `peer` is looked at, and its digest.
-    fn admit(&self, credential: &Secret, peer: IpAddr) -> Result<Digest, AuthError> {
-        let hash = digest(&SHA256, credential.expose().as_bytes());
-        let mut of_it = Digest::default();
-        of_it.copy_from_slice(hash.as_ref());
-        let mut throttle = self.throttle.lock().unwrap_or_else(PoisonError::into_inner);
-        match throttle.ask(peer, &of_it, Instant::now()) {
-            Verdict::Look | Verdict::Try => Ok(of_it),
-            Verdict::Wait(retry_after) => Err(AuthError::Throttled { retry_after }),
-        }
-    }
-
-    /// The answer to a credential, which is remembered for the next one from there.
-    fn conclude(
-        &self,
-        who: Result<Recognised, Refusal>,
-        digest: Digest,
-        peer: IpAddr,
-    ) -> Result<Principal, AuthError> {
-        let principal = who.and_then(|who| self.principal(who));
-        let mut throttle = self.throttle.lock().unwrap_or_else(PoisonError::into_inner);
-        match principal {
-            Ok(principal) => {
-                throttle.passed(digest, Instant::now());
-                Ok(principal)
-            }
-            Err(refusal) => {
-                debug!(%refusal, %peer, "a credential was refused");
-                if let Some(wait) = throttle.failed(peer, Instant::now()) {
-                    debug!(%peer, seconds = wait.as_secs(), "back-off");
-                }
-                Err(AuthError::Refused)
-            }
-        }
-    }
-
-    fn principal(&self, who: Recognised) -> Result<Principal, Refusal> {
-        let policy = self.policy.as_ref().map(|slot| slot.policy());
-        let access = match (&who.roles, policy.as_deref()) {
-            (None, policy) => who.basis.access(&who.subject, policy),
-            (Some(roles), Some(policy)) => policy
-                .access(&who.subject, &who.basis.groups)
-                .limited_to_any(roles.clone()),
-            (Some(roles), None) => Access::new(roles.iter().map(rule).collect()),
-        };
-        let principal = Principal::issued(who, access, self.revocations.watch());
-        match principal.is_over() {
-            None => Ok(principal),
-            Some(super::Ended::Expired) => Err(Refusal::Expired),
-            Some(super::Ended::Revoked) => Err(Refusal::Revoked),
-        }
-    }
-
-    /// What a ticket says of somebody whom Kubernetes vouched for is worth as much as the token that it came from:
-    /// the relay that shows that one again and again is asked.
-    fn still_vouched(&self, who: Recognised) -> Result<Recognised, Refusal> {
-        let Credential::Kubernetes { fingerprint } = &who.credential else {
-            return Ok(who);
-        };
-        let voucher = self.voucher.as_ref().ok_or(Refusal::Revoked)?;
-        let vouched = voucher.present(fingerprint).ok_or(Refusal::Revoked)?;
-        vouched.recognised()
-    }
-
-    async fn look(&self, at_keys_too: bool) {
-        let (revocations, keys) = (self.revocations.clone(), self.keys.clone());
-        let policy = self.policy.clone();
-        let reading = tokio::task::spawn_blocking(move || {
-            revocations.poll(SystemTime::now());
-            if at_keys_too {
-                keys.reload();
-                if let Some(policy) = policy {
-                    policy.reload();
-                }
-            }
-        });
-        if let Err(why) = reading.await
-            && why.is_panic()
-        {
-            error!("reading keys and revocations has panicked; it is tried again");
-        }
-    }
-}
-
-impl PolicySlot {
-    fn policy(&self) -> Arc<Policy> {
-        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
-        current.clone()
-    }
-
-    fn reload(&self) {
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        match file.reload() {
-            Ok(false) => {}
-            Ok(true) => {
-                info!("the policy file was read again; it holds for those who come from now on");
-                let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
-                *current = file.policy().clone();
-            }
-            Err(why) => {
-                error!(%why, "the policy file cannot be used; the old rules stay in force until it is mended");
-            }
-        }
-    }
-}
-
-impl Vouched {
-    fn recognised(self) -> Result<Recognised, Refusal> {
-        if !is_presentable(&self.subject) {
-            return Err(Refusal::Claim("sub"));
-        }
-        Ok(Recognised {
-            subject: self.subject,
-            credential: self.credential,
-            expires: self.expires,
-            issued: None,
-            basis: self.basis,
-            roles: self.roles,
-            standing: self.standing,
-        })
-    }
-}
-
-/// Of a role.
-fn rule((scopes, narrowing): &(Scopes, Narrowing)) -> Arc<Rule> {
-    Arc::new(Rule {
-        scopes: *scopes,
-        narrowing: narrowing.clone(),
-        ..Rule::default()
-    })
 }
 
 #[cfg(test)]

@@ -26,9 +26,10 @@ mod subject;
 mod throttle;
 mod ticket;
 mod verifier;
+mod voucher;
 mod watched;
 
-pub use authenticator::{AuthError, Authenticator, Issuers, SetupError, Vouched, Voucher};
+pub use authenticator::{AuthError, Authenticator, Issuers, SetupError};
 pub use basis::{Basis, Limit};
 pub use claims::{Claims, Expectations};
 pub use jws::Jws;
@@ -38,4 +39,5 @@ pub use refusal::Refusal;
 pub use secret::Secret;
 pub use signing::{CannotSign, Generated, SigningKey, SigningKeyError};
 pub(crate) use subject::is_presentable;
+pub use voucher::{Vouched, Voucher};
 pub(crate) use watched::read_bounded;

@@ -10,20 +10,20 @@ const MOST: usize = 1000;
 
 /// One breakpoint.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Breakpoint {
-    pub(super) number: usize,
-    pub(super) file: String,
+pub struct Breakpoint {
+    pub number: usize,
+    pub file: String,
     /// As it is listed: for a function, the line of its `def`.
-    pub(super) line: u32,
+    pub line: u32,
     /// Where the debugger stops.
-    pub(super) stop: u32,
-    pub(super) temporary: bool,
-    pub(super) disabled: bool,
-    pub(super) condition: Option<String>,
-    pub(super) ignore: u64,
-    pub(super) hits: u64,
+    pub stop: u32,
+    pub temporary: bool,
+    pub disabled: bool,
+    pub condition: Option<String>,
+    pub ignore: u64,
+    pub hits: u64,
     /// What runs when it is hit.
-    pub(super) commands: Option<Vec<String>>,
+    pub commands: Option<Vec<String>>,
 }
 
 impl fmt::Display for Breakpoint {
@@ -61,23 +61,23 @@ impl Breakpoint {
 
 /// All of a session. Numbers are never used twice.
 #[derive(Debug, Default)]
-pub(super) struct Table {
+pub struct Table {
     all: Vec<Breakpoint>,
     last: usize,
 }
 
 /// What becomes of a stop at a line.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Hit {
+pub struct Hit {
     /// The breakpoint that counts; `None`: every one at that line is to be ignored this time.
-    pub(super) stop: Option<Breakpoint>,
+    pub stop: Option<Breakpoint>,
     /// It was temporary, so the debugger is to be told.
-    pub(super) deleted: bool,
+    pub deleted: bool,
 }
 
 impl Table {
     /// Adds one; `None` where there are too many.
-    pub(super) fn add(&mut self, mut breakpoint: Breakpoint) -> Option<&Breakpoint> {
+    pub fn add(&mut self, mut breakpoint: Breakpoint) -> Option<&Breakpoint> {
         if self.all.len() >= MOST {
             return None;
         }
@@ -88,12 +88,12 @@ impl Table {
     }
 
     /// The number given last.
-    pub(super) fn last(&self) -> usize {
+    pub fn last(&self) -> usize {
         self.last
     }
 
     /// The breakpoint that `text` names, or what pdb says.
-    pub(super) fn named(&mut self, text: &str) -> Result<&mut Breakpoint, String> {
+    pub fn named(&mut self, text: &str) -> Result<&mut Breakpoint, String> {
         if text.is_empty() {
             return Err("Breakpoint number expected".to_owned());
         }
@@ -112,7 +112,7 @@ impl Table {
     }
 
     /// Takes out those that `which` picks.
-    pub(super) fn remove(&mut self, which: impl Fn(&Breakpoint) -> bool) -> Vec<Breakpoint> {
+    pub fn remove(&mut self, which: impl Fn(&Breakpoint) -> bool) -> Vec<Breakpoint> {
         let (gone, kept) = std::mem::take(&mut self.all)
             .into_iter()
             .partition(|one| which(one));
@@ -121,18 +121,18 @@ impl Table {
     }
 
     /// Those at a line of a file.
-    pub(super) fn lines(&self, file: &str) -> BTreeSet<u32> {
+    pub fn lines(&self, file: &str) -> BTreeSet<u32> {
         let here = self.all.iter().filter(|one| one.file == file);
         here.map(|one| one.line).collect()
     }
 
     /// Files with any.
-    pub(super) fn files(&self) -> BTreeSet<String> {
+    pub fn files(&self) -> BTreeSet<String> {
         self.all.iter().map(|one| one.file.clone()).collect()
     }
 
     /// As `break` without an argument lists them.
-    pub(super) fn listing(&self) -> String {
+    pub fn listing(&self) -> String {
         if self.all.is_empty() {
             return String::new();
         }
@@ -141,7 +141,7 @@ impl Table {
     }
 
     /// Arguments of `setBreakpoints` for `file`, with more lines for the time being.
-    pub(super) fn request(&self, file: &str, more: &[u32]) -> Value {
+    pub fn request(&self, file: &str, more: &[u32]) -> Value {
         let active = |line: u32| {
             self.all
                 .iter()
@@ -174,7 +174,7 @@ impl Table {
     }
 
     /// Counts a stop at `file:line`; `None` where no breakpoint is there.
-    pub(super) fn hit(&mut self, file: &str, line: u32) -> Option<Hit> {
+    pub fn hit(&mut self, file: &str, line: u32) -> Option<Hit> {
         let mut found = false;
         let mut hit = Hit::default();
         for one in &mut self.all {
@@ -281,5 +281,25 @@ mod tests {
             table.request("/a.py", &[7])["breakpoints"],
             json!([{"line": 3}, {"line": 7}])
         );
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_number_names_what_was_given_it_as_long_as_that_is_there(
+            steps in proptest::collection::vec((proptest::bool::ANY, 0usize..12), 0..24), text in "[ +-]{0,2}[0-9x]{0,2}[ ]?",
+        ) {
+            let mut table = Table::default();
+            let mut there = BTreeSet::new();
+            for (adds, number) in steps {
+                if adds {
+                    there.insert(table.add(at(3)).unwrap().number);
+                } else {
+                    let gone = table.remove(|one| one.number == number);
+                    proptest::prop_assert_eq!(gone.len(), usize::from(there.remove(&number)));
+                }
+            }
+            let number = text.trim().parse::<usize>().ok().filter(|number| there.contains(number));
+            proptest::prop_assert_eq!(table.named(&text).ok().map(|one| one.number), number);
+        }
     }
 }

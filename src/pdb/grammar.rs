@@ -1,11 +1,15 @@
 //! What a line at the prompt means. Pure.
 //!
 //! The grammar is pdb's own: a word of letters, digits and underscores, then its argument; what is no command is a
-//! Python statement. One rule is added: `n = 3` is an assignment, where pdb would run `next`.
+//! Python statement. One rule is added: `n = 3` is an assignment, where pdb would run `next`. The words of an alias are
+//! put in once, see [`expand`].
+
+/// Longest line that an alias makes, in bytes.
+pub const LONGEST_EXPANDED: usize = 16 << 10;
 
 /// One command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Command {
+pub enum Command {
     Help(String),
     Where,
     Up(String),
@@ -50,7 +54,7 @@ pub(super) enum Command {
 }
 
 /// Whether the command lets the program run.
-pub(super) fn resumes(command: &Command) -> bool {
+pub fn resumes(command: &Command) -> bool {
     matches!(
         command,
         Command::Next
@@ -66,7 +70,7 @@ pub(super) fn resumes(command: &Command) -> bool {
 }
 
 /// The full name of each command with its abbreviations, in the order of pdb's help.
-pub(super) const NAMES: &[&[&str]] = &[
+pub const NAMES: &[&[&str]] = &[
     &["help", "h"],
     &["where", "w", "bt"],
     &["down", "d"],
@@ -108,7 +112,7 @@ pub(super) const NAMES: &[&[&str]] = &[
 ];
 
 /// The full name that `word` stands for.
-pub(super) fn full_name(word: &str) -> Option<&'static str> {
+pub fn full_name(word: &str) -> Option<&'static str> {
     NAMES
         .iter()
         .find(|names| names.contains(&word))
@@ -124,7 +128,7 @@ fn takes_no_expression(name: &str) -> bool {
 }
 
 /// The word and the argument of `line`, which is not empty.
-pub(super) fn split(line: &str) -> (&str, &str) {
+pub fn split(line: &str) -> (&str, &str) {
     let line = line.trim();
     let end = line
         .find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
@@ -133,7 +137,7 @@ pub(super) fn split(line: &str) -> (&str, &str) {
 }
 
 /// Reads one command; `line` is not empty.
-pub(super) fn parse(line: &str) -> Command {
+pub fn parse(line: &str) -> Command {
     let line = line.trim();
     if let Some(topic) = line.strip_prefix('?') {
         return Command::Help(topic.trim().to_owned());
@@ -215,7 +219,7 @@ pub(super) fn parse(line: &str) -> Command {
 }
 
 /// The first command of `line`, and what follows `;;`.
-pub(super) fn first(line: &str) -> (&str, Option<&str>) {
+pub fn first(line: &str) -> (&str, Option<&str>) {
     // An alias keeps its `;;` for when it is used.
     if split(line).0 == "alias" {
         return (line, None);
@@ -226,19 +230,43 @@ pub(super) fn first(line: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// `line` with `%1`, `%2`, … and `%*` of `alias` replaced by the words after the name.
-pub(super) fn expand(alias: &str, line: &str) -> String {
+/// `alias` with `%1` to `%9` and `%*` replaced by the words of `line` after its name; `None` where that is too long.
+/// What stands in for a mark is not looked at again, where pdb would: a few aliases could make a text of any length.
+pub fn expand(alias: &str, line: &str) -> Option<String> {
     let words: Vec<&str> = line.split_whitespace().skip(1).collect();
-    let mut text = alias.to_owned();
-    for (at, word) in words.iter().enumerate() {
-        text = text.replace(&format!("%{}", at + 1), word);
+    let all = words.join(" ");
+    let mut text = String::new();
+    let mut rest = alias;
+    while let Some((before, marked)) = rest.split_once('%') {
+        let mark = marked.chars().next();
+        let number = mark.and_then(|c| c.to_digit(10)).map(|n| n as usize);
+        let word = match (mark, number) {
+            (Some('*'), _) => Some(&*all),
+            (_, Some(number)) => number.checked_sub(1).and_then(|at| words.get(at)).copied(),
+            _ => None,
+        };
+        text += before;
+        match word {
+            Some(word) => {
+                text += word;
+                rest = &marked[1..];
+            }
+            None => {
+                text.push('%');
+                rest = marked;
+            }
+        }
+        if text.len() > LONGEST_EXPANDED {
+            return None;
+        }
     }
-    text.replace("%*", &words.join(" "))
+    text += rest;
+    (text.len() <= LONGEST_EXPANDED).then_some(text)
 }
 
 /// An argument of `list`: first and last line, or around the current line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Span {
+pub enum Span {
     /// No argument: on from the last listing.
     On,
     /// `.`
@@ -248,7 +276,7 @@ pub(super) enum Span {
 }
 
 /// Reads the argument of `list`; `None` where it is neither numbers nor `.`.
-pub(super) fn span(text: &str) -> Option<Span> {
+pub fn span(text: &str) -> Option<Span> {
     match (text, text.split_once(',')) {
         ("", _) => Some(Span::On),
         (".", _) => Some(Span::Around),
@@ -310,8 +338,12 @@ mod tests {
         assert_eq!(first("p 1;; p 2 ;;p 3"), ("p 1", Some("p 2 ;;p 3")));
         assert_eq!(first("alias x p 1;; p 2"), ("alias x p 1;; p 2", None));
         assert_eq!(
-            expand("p %1;; p %2 ;; p (%*)", "x a b"),
+            expand("p %1;; p %2 ;; p (%*)", "x a b").unwrap(),
             "p a;; p b ;; p (a b)"
+        );
+        assert_eq!(
+            expand("p %1, %2 % %0 %", "x %2").unwrap(),
+            "p %2, %2 % %0 %"
         );
     }
 
@@ -331,6 +363,48 @@ mod tests {
             let _ = parse(&line);
             let _ = first(&line);
             let _ = span(&line);
+        }
+
+        #[test]
+        fn blanks_around_a_line_mean_nothing(line in "[a-z!?=(). ]{1,12}", before in "[ \t]{0,3}", after in "[ \t\r]{0,3}") {
+            proptest::prop_assert_eq!(parse(&format!("{before}{line}{after}")), parse(&line));
+        }
+
+        #[test]
+        fn an_exclamation_mark_makes_python_of_anything(line in "[^\\s;]([a-z!?=;() ]{0,9}[^\\s;])?") {
+            proptest::prop_assert_eq!(parse(&format!("!{line}")), Command::Statement(line));
+        }
+
+        #[test]
+        fn a_command_is_its_word_and_its_argument_the_rest(at in 0..NAMES.len(), rest in "([a-z0-9.,:>]{1,9} ?){0,3}") {
+            for name in NAMES[at] {
+                let line = format!("{name} {rest}");
+                let command = parse(&line);
+                proptest::prop_assert!(!matches!(command, Command::Statement(_)), "{line}");
+                proptest::prop_assert_eq!(&command, &parse(&format!("{} {rest}", NAMES[at][0])), "{}", line);
+                let python = Command::Statement(format!("{name} = {rest}").trim().to_owned());
+                let assignment = parse(&format!("{name} = {rest}"));
+                proptest::prop_assert!(assignment == python || !resumes(&assignment), "{name} = {rest}");
+            }
+        }
+
+        #[test]
+        fn a_word_that_is_no_command_is_python(word in "[A-Za-z_0-9]{1,8}", rest in "( ?[a-z=(!]{1,3}){0,3}") {
+            proptest::prop_assume!(full_name(&word).is_none() && word != "EOF");
+            let line = format!("{word} {rest}").trim().to_owned();
+            proptest::prop_assert_eq!(parse(&line), Command::Statement(line));
+        }
+
+        #[test]
+        fn no_alias_makes_a_line_of_any_length(alias in "([a-z ;]|%[0-9*]){0,40}", line in "[a-z]{1,3}( [a-z0-9]{1,9}){0,12}", times in 1usize..3000) {
+            let long = alias.repeat(times);
+            proptest::prop_assert!(expand(&long, &line).is_none_or(|text| text.len() <= LONGEST_EXPANDED));
+            // As pdb does it.
+            let words: Vec<&str> = line.split_whitespace().skip(1).collect();
+            let numbered = words.iter().zip(1..);
+            let text = numbered.fold(alias, |text, (word, number)| text.replace(&format!("%{number}"), word));
+            let alias = &long[..long.len() / times];
+            proptest::prop_assert_eq!(expand(alias, &line), Some(text.replace("%*", &words.join(" "))));
         }
     }
 }

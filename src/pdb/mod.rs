@@ -8,12 +8,16 @@
 //! loop { prompt.text()  →  a line  →  prompt.line(&line) → After::Prompt or After::Ended }
 //! ```
 //!
-//! [`snapshot`] looks at a task that waits, without releasing it. [`Prompt::idle`] tells what happens while nobody types; [`Interrupt`] stops a task that runs. Where its output
-//! differs from CPython's pdb, the reason is in `tests/pdb.rs`.
+//! [`snapshot`] looks at a task that waits, without releasing it. [`Prompt::idle`] tells what happens while nobody types;
+//! [`Interrupt`] stops a task that runs. Where its output differs from CPython's pdb, the reason is in `tests/it/pdb.rs`.
 
-mod breakpoints;
-mod grammar;
+#[doc(hidden)] // Public for fuzz/ alone.
+pub mod breakpoints;
+#[doc(hidden)] // Public for fuzz/ alone.
+pub mod grammar;
 mod help;
+#[doc(hidden)] // Public for fuzz/ alone.
+pub mod location;
 mod output;
 mod probe;
 mod prompt;
@@ -21,6 +25,7 @@ mod snapshot;
 mod wire;
 
 pub use output::Piece;
+pub(crate) use output::clean;
 pub use prompt::{After, End, Interrupt, OpenError, Options, Prompt};
 pub use snapshot::{Limits, snapshot};
 pub use wire::Lost;

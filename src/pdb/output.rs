@@ -1,5 +1,7 @@
 //! What the prompt writes, cleaned and bounded. Pure.
 
+use crate::unseen::is_unseen;
+
 /// A piece of output. Their texts one after the other are what pdb prints.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Piece {
@@ -20,20 +22,22 @@ impl Piece {
     }
 }
 
-/// `text` without anything that could drive a terminal: control characters are written as Python writes them in a
-/// string, line feeds and tabs stay.
-pub(super) fn clean(text: &str) -> String {
+/// `text` without anything that could drive a terminal or look like another text: what cannot be seen is written as
+/// Python writes it in a string. Line feeds and tabs stay, a carriage return before a line feed goes.
+pub(crate) fn clean(text: &str) -> String {
     let mut cleaned = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
         match c {
             '\n' | '\t' => cleaned.push(c),
             '\r' if chars.peek() == Some(&'\n') => {}
-            // Direction marks can make one text look like another.
-            '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
-                cleaned += &format!("\\u{:04x}", u32::from(c));
+            c if is_unseen(c) => {
+                cleaned += &match u32::from(c) {
+                    code @ ..=0xff => format!("\\x{code:02x}"),
+                    code @ ..=0xffff => format!("\\u{code:04x}"),
+                    code => format!("\\U{code:08x}"),
+                }
             }
-            c if c.is_control() => cleaned += &format!("\\x{:02x}", u32::from(c)),
             c => cleaned.push(c),
         }
     }
@@ -71,6 +75,12 @@ mod tests {
             clean("a\x1b[31mb\r\nc\rd\u{9b}2J\te\u{202e}"),
             "a\\x1b[31mb\nc\\x0dd\\x9b2J\te\\u202e"
         );
+        // Neither can it write one name that looks like another.
+        assert_eq!(
+            clean("pass\u{200b}word\u{61c}\u{ad}\u{e0041}"),
+            "pass\\u200bword\\u061c\\xad\\U000e0041"
+        );
+        assert_eq!(clean("größe 数 🎉 \u{2028}"), "größe 数 🎉 \\u2028");
     }
 
     #[test]
@@ -81,8 +91,8 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn nothing_unprintable_is_left(text in ".{0,80}") {
-            proptest::prop_assert!(clean(&text).chars().all(|c| c == '\n' || c == '\t' || !c.is_control()));
+        fn nothing_unprintable_is_left(text in "(.|[\\r\\n\u{200e}-\u{206f}]){0,80}") {
+            proptest::prop_assert!(clean(&text).chars().all(|c| c == '\n' || c == '\t' || !is_unseen(c)));
         }
     }
 }

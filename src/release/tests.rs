@@ -3,6 +3,7 @@
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
+use tokio::time::Instant;
 
 use super::*;
 use crate::dap::message::event;
@@ -123,6 +124,48 @@ async fn a_legacy_prompt_is_told_to_continue() {
     });
     released(&means).await.unwrap();
     assert_eq!(&prompt.await.unwrap(), b"c\n");
+}
+
+#[tokio::test]
+async fn a_legacy_prompt_that_is_busy_is_waited_for_longer_than_its_caller_waits() {
+    for obeys in [true, false] {
+        let means = means(|_| {});
+        let (listener, breakpoint) = listening(Kind::Pdb).await;
+        means.registry.insert(breakpoint);
+        let caller = tokio::spawn({
+            let means = means.clone();
+            async move { released(&means).await }
+        });
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream.write_all(b"(Pdb) ").await.unwrap();
+        let mut said = [0; 2];
+        stream.read_exact(&mut said).await.unwrap();
+        assert_eq!(&said, b"c\n");
+        // Paused only now: a clock that is would run ahead of the sockets.
+        tokio::time::pause();
+        let told = Instant::now();
+        caller.await.unwrap().unwrap();
+        let answered = told.elapsed();
+        assert!((14..=15).contains(&answered.as_secs()), "{answered:?}");
+        let snapshot = means.registry.snapshot();
+        assert!(snapshot.live.is_empty() && snapshot.ended[0].state.word() == "released");
+        // Closing it would make the task fail, so somebody has to keep it.
+        means.tasks.close();
+        assert_eq!(means.tasks.len(), 1);
+        let closed = timeout(Duration::from_secs(500), stream.read(&mut said)).await;
+        assert!(closed.is_err() && means.tasks.len() == 1);
+        if obeys {
+            drop(stream);
+            means.tasks.wait().await;
+            assert!(told.elapsed() < Duration::from_secs(550));
+        } else {
+            means.tasks.wait().await;
+            let given_up = told.elapsed();
+            assert!((590..=600).contains(&given_up.as_secs()), "{given_up:?}");
+            assert_eq!(stream.read(&mut said).await.unwrap(), 0);
+        }
+        tokio::time::resume();
+    }
 }
 
 #[tokio::test]

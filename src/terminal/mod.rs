@@ -15,7 +15,8 @@ mod list;
 mod output;
 mod prompt;
 mod tape;
-mod telnet;
+#[doc(hidden)] // Public for fuzz/ alone.
+pub mod telnet;
 mod visit;
 
 use std::pin::pin;

@@ -17,9 +17,9 @@ const IAC: u8 = 255;
 const ECHO: u8 = 1;
 
 /// Takes the echo over, and does not echo.
-pub(super) const ECHO_OFF: [u8; 3] = [IAC, WILL, ECHO];
+pub const ECHO_OFF: [u8; 3] = [IAC, WILL, ECHO];
 /// Gives it back.
-pub(super) const ECHO_ON: [u8; 3] = [IAC, WONT, ECHO];
+pub const ECHO_ON: [u8; 3] = [IAC, WONT, ECHO];
 
 /// Where in the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -36,28 +36,28 @@ enum State {
 
 /// What one piece of the stream came to.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Decoded {
-    pub(super) text: Vec<u8>,
+pub struct Decoded {
+    pub text: Vec<u8>,
     /// To be sent back.
-    pub(super) answers: Vec<u8>,
+    pub answers: Vec<u8>,
     /// The client's interrupt key.
-    pub(super) interrupted: bool,
+    pub interrupted: bool,
 }
 
 /// The state of one client's stream.
 #[derive(Debug, Default)]
-pub(super) struct Telnet {
+pub struct Telnet {
     state: State,
     seen: bool,
 }
 
 impl Telnet {
     /// The client speaks telnet.
-    pub(super) fn is_spoken(&self) -> bool {
+    pub fn is_spoken(&self) -> bool {
         self.seen
     }
 
-    pub(super) fn decode(&mut self, bytes: &[u8]) -> Decoded {
+    pub fn decode(&mut self, bytes: &[u8]) -> Decoded {
         let mut decoded = Decoded::default();
         for byte in bytes {
             self.one(*byte, &mut decoded);
@@ -142,15 +142,65 @@ mod tests {
         assert!(!telnet.is_spoken());
     }
 
+    /// Bytes of which many are telnet's own.
+    fn wire() -> impl proptest::strategy::Strategy<Value = Vec<u8>> {
+        use proptest::prelude::*;
+        let own = proptest::sample::select(vec![
+            IAC,
+            IAC,
+            IAC,
+            WILL,
+            WONT,
+            DO,
+            DONT,
+            SUBNEGOTIATION,
+            SE,
+            INTERRUPT,
+            ECHO,
+            b'\r',
+            0,
+            3,
+        ]);
+        proptest::collection::vec(prop_oneof![own, any::<u8>()], 0..60)
+    }
+
     proptest::proptest! {
         #[test]
-        fn pieces_make_no_difference(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..60), cut in 0usize..60) {
-            let whole = Telnet::default().decode(&bytes);
+        fn pieces_make_no_difference(bytes in wire(), cuts in proptest::collection::vec(1usize..9, 1..9)) {
+            let mut at_once = Telnet::default();
+            let whole = at_once.decode(&bytes);
             let mut telnet = Telnet::default();
-            let cut = cut.min(bytes.len());
-            let (first, second) = (telnet.decode(&bytes[..cut]), telnet.decode(&bytes[cut..]));
-            proptest::prop_assert_eq!(whole.text, [first.text, second.text].concat());
-            proptest::prop_assert_eq!(whole.answers, [first.answers, second.answers].concat());
+            let mut all = Decoded::default();
+            let (mut rest, mut cuts) = (&bytes[..], cuts.into_iter().cycle());
+            while !rest.is_empty() {
+                let (piece, later) = rest.split_at(cuts.next().unwrap_or(1).min(rest.len()));
+                rest = later;
+                let one = telnet.decode(piece);
+                all.text.extend(one.text);
+                all.answers.extend(one.answers);
+                all.interrupted |= one.interrupted;
+                proptest::prop_assert!(all.text.len() + all.answers.len() <= bytes.len() - rest.len());
+            }
+            proptest::prop_assert_eq!(&all, &whole);
+            proptest::prop_assert_eq!(telnet.is_spoken(), at_once.is_spoken());
+            // Two such ends would talk forever otherwise.
+            proptest::prop_assert_eq!(Telnet::default().decode(&all.answers), Decoded::default());
+        }
+
+        #[test]
+        fn what_is_sent_as_text_arrives_as_that(text in proptest::collection::vec(4u8.., 0..60), options in proptest::collection::vec((WILL..=DONT, 0u8..), 0..4)) {
+            let mut wire: Vec<u8> = text.iter().flat_map(|byte| std::iter::repeat_n(*byte, 1 + usize::from(*byte == IAC))).collect();
+            let mut answers = Vec::new();
+            for (verb, option) in options {
+                wire.splice(0..0, [IAC, verb, option]);
+                let answer = match verb {
+                    WILL => vec![IAC, DONT, option],
+                    DO if option != ECHO => vec![IAC, WONT, option],
+                    _ => Vec::new(),
+                };
+                answers.splice(0..0, answer);
+            }
+            proptest::prop_assert_eq!(Telnet::default().decode(&wire), Decoded { text, answers, interrupted: false });
         }
     }
 }

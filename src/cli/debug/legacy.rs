@@ -3,11 +3,14 @@
 //! Plain lines on the one port: `enter ID` first, a token where one is asked for, then the prompt itself. The relay
 //! follows the session into other tasks and has the task run on where this connection ends.
 
+use std::io;
+
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::input::Typed;
 use super::{DebugArgs, Error, Terminal, dial};
 use crate::cli::relay_client::RelayError;
+use crate::pdb::clean;
 
 /// What the relay and pdb end a question with.
 const QUESTIONS: [&str; 4] = ["(Pdb) ", "(com) ", TOKEN, ">>> "];
@@ -15,43 +18,44 @@ const QUESTIONS: [&str; 4] = ["(Pdb) ", "(com) ", TOKEN, ">>> "];
 /// The question for it.
 const TOKEN: &str = "token: ";
 
+/// How a relay that wants a token answers `enter ID`: it asks before it has read that line, and after it.
+const WANTED: &[u8] = b"ray-relay: a token is needed here.\ntoken: token: ";
+
 /// One session from the first line to the end of the connection.
 pub(super) async fn enter(
     args: &DebugArgs,
     terminal: &mut Terminal,
     id: &str,
 ) -> Result<(), Error> {
-    let mut token = args
+    let token = args
         .relay
         .token
         .token(&args.relay.relay)
         .map_err(RelayError::from)?;
     let stream = dial(&args.relay).await?;
     let (mut from_relay, mut to_relay) = tokio::io::split(stream);
-    let mut bytes = Vec::with_capacity(4096);
+    let introduced = tokio::select! {
+        introduced = introduce(&mut from_relay, &mut to_relay, id, token.as_ref().map(|token| &***token)) => introduced,
+        _ = terminal.interrupted.recv() => return Ok(terminal.input.say("\n")?),
+    };
     let mut text = Text::default();
     let mut closed = false;
-    let mut sent = send(&mut to_relay, &format!("enter {id}\n")).await;
+    let mut sent = introduced.is_ok();
+    let mut bytes = introduced.unwrap_or_default();
     while sent {
-        bytes.clear();
+        if !bytes.is_empty() {
+            let (shown, question) = text.take(&bytes);
+            terminal.input.say(&shown)?;
+            if let Some(question) = question {
+                // A token is not for the history.
+                terminal.input.ask(question, question != TOKEN);
+            }
+            bytes.clear();
+        }
         tokio::select! {
             read = from_relay.read_buf(&mut bytes) => {
                 if !matches!(read, Ok(1..)) {
                     break;
-                }
-                let (shown, question) = text.take(&bytes);
-                match question {
-                    Some(question) => {
-                        terminal.input.say(&shown)?;
-                        // A second question means that it was refused.
-                        let token = token.take().filter(|_| question == TOKEN);
-                        match token {
-                            Some(token) => sent = send(&mut to_relay, &format!("{}\n", *token)).await,
-                            // Not into the history.
-                            None => terminal.input.ask(question, question != TOKEN),
-                        }
-                    }
-                    None => terminal.input.say(&shown)?,
                 }
             }
             typed = terminal.input.next(), if !closed => match typed {
@@ -75,12 +79,45 @@ pub(super) async fn enter(
     Ok(())
 }
 
+/// Says what it is here for, and `token` where the relay wants one: that is its first word to anybody, so no worker can
+/// ask for it. What else was heard; of a question that nothing here answers, that question.
+async fn introduce<R, W>(
+    from: &mut R,
+    to: &mut W,
+    id: &str,
+    token: Option<&str>,
+) -> io::Result<Vec<u8>>
+where
+    R: AsyncReadExt + Unpin,
+    W: AsyncWriteExt + Unpin,
+{
+    say(to, &format!("enter {id}\n")).await?;
+    let mut heard = Vec::with_capacity(4096);
+    while WANTED.starts_with(&heard) && heard.len() < WANTED.len() {
+        if from.read_buf(&mut heard).await? == 0 {
+            break;
+        }
+    }
+    if heard.starts_with(WANTED) {
+        let answered = match token {
+            Some(token) => {
+                say(to, &format!("{token}\n")).await?;
+                WANTED.len()
+            }
+            None => WANTED.len() - TOKEN.len(),
+        };
+        heard.drain(..answered);
+    }
+    Ok(heard)
+}
+
 async fn send<W: AsyncWriteExt + Unpin>(to: &mut W, line: &str) -> bool {
-    let sent = async {
-        to.write_all(line.as_bytes()).await?;
-        to.flush().await
-    };
-    sent.await.is_ok()
+    say(to, line).await.is_ok()
+}
+
+async fn say<W: AsyncWriteExt + Unpin>(to: &mut W, line: &str) -> io::Result<()> {
+    to.write_all(line.as_bytes()).await?;
+    to.flush().await
 }
 
 /// What comes, in whole characters and lines.
@@ -94,11 +131,9 @@ impl Text {
     /// What can be shown now, and the question that waits for an answer.
     fn take(&mut self, bytes: &[u8]) -> (String, Option<&'static str>) {
         self.held.extend_from_slice(bytes);
-        let whole = match std::str::from_utf8(&self.held) {
-            Err(error) if error.error_len().is_none() => error.valid_up_to(),
-            Ok(_) | Err(_) => self.held.len(),
-        };
-        let rest = self.held.split_off(whole);
+        let rest = self
+            .held
+            .split_off(self.held.len() - unfinished(&self.held));
         let text = clean(&String::from_utf8_lossy(&self.held));
         self.held = rest;
         let line = text.rfind('\n').map_or(0, |at| at + 1);
@@ -119,23 +154,143 @@ impl Text {
     }
 }
 
-/// Without anything that drives a terminal; line feeds and tabs stay.
-fn clean(text: &str) -> String {
-    let text = text.replace("\r\n", "\n");
-    let shown = |c: char| match c {
-        '\n' | '\t' => c.to_string(),
-        '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
-            c.escape_unicode().to_string()
-        }
-        c if c.is_control() => format!("\\x{:02x}", u32::from(c)),
-        c => c.to_string(),
-    };
-    text.chars().map(shown).collect()
+/// How many bytes at the end may mean something else with those that follow: a part of a character, or a carriage
+/// return.
+fn unfinished(bytes: &[u8]) -> usize {
+    let last = bytes
+        .utf8_chunks()
+        .last()
+        .map_or(&[][..], |chunk| chunk.invalid());
+    match std::str::from_utf8(last) {
+        Err(error) if error.error_len().is_none() => last.len(),
+        Ok(_) | Err(_) => usize::from(bytes.ends_with(b"\r")),
+    }
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
+    use std::net::SocketAddr;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use tokio::io::DuplexStream;
+
     use super::*;
+    use crate::audit::Audit;
+    use crate::config::Config;
+    use crate::identity::{Authenticator, Principal};
+    use crate::listener::Arrival;
+    use crate::registry::Registry;
+    use crate::session::Context;
+    use crate::shutdown::Shutdown;
+    use crate::telemetry::Metrics;
+
+    /// Introduces itself with `token` to whom `relay` plays; what was heard, and what was said.
+    async fn introduced<F>(
+        token: Option<&str>,
+        relay: impl FnOnce(DuplexStream) -> F,
+    ) -> (String, String)
+    where
+        F: Future<Output = String> + Send + 'static,
+    {
+        let (here, there) = tokio::io::duplex(1 << 12);
+        let said = tokio::spawn(relay(there));
+        let (mut from, mut to) = tokio::io::split(here);
+        let heard = introduce(&mut from, &mut to, "3kfz0q8m", token)
+            .await
+            .unwrap();
+        drop((from, to));
+        (String::from_utf8(heard).unwrap(), said.await.unwrap())
+    }
+
+    /// Writes `pieces`, and gives what was said.
+    async fn writes(mut stream: DuplexStream, pieces: Vec<&'static str>) -> String {
+        for piece in pieces {
+            let _ = stream.write_all(piece.as_bytes()).await;
+            tokio::task::yield_now().await;
+        }
+        let mut said = String::new();
+        let _ = stream.read_to_string(&mut said).await;
+        said
+    }
+
+    #[tokio::test]
+    async fn a_token_is_for_the_relay_alone() {
+        let wanted = std::str::from_utf8(WANTED).unwrap();
+        let (first, second) = wanted.split_at(42);
+        for pieces in [
+            vec![wanted],
+            vec![first, second],
+            vec!["ray-relay: a", &wanted[12..]],
+        ] {
+            let (heard, said) = introduced(Some("t0k"), |stream| writes(stream, pieces)).await;
+            assert_eq!((&*heard, &*said), ("", "enter 3kfz0q8m\nt0k\n"));
+        }
+        // A worker behind a relay that wants none.
+        for words in [
+            "token: ",
+            "ray-relay: tasks that wait at a breakpoint\n\ntoken: ",
+            "\ntoken: ",
+        ] {
+            let (heard, said) = introduced(Some("t0k"), |stream| writes(stream, vec![words])).await;
+            assert_eq!((&*heard, &*said), (words, "enter 3kfz0q8m\n"));
+        }
+        let (heard, _) = introduced(None, |stream| writes(stream, vec![wanted])).await;
+        assert_eq!(heard, TOKEN);
+    }
+
+    #[tokio::test]
+    async fn the_relay_asks_as_it_is_expected_to() {
+        let config = Config::default();
+        let registry = Registry::offline(&["default"], &config.registry);
+        let (audit, _kept) = Audit::kept(true);
+        let auth = Authenticator::fixed([("t0k".to_owned(), Principal::anonymous())]);
+        let context = Context::new(
+            Arc::new(config),
+            auth,
+            audit,
+            registry,
+            Metrics::new().unwrap(),
+            5678,
+            Shutdown::default(),
+        );
+        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        let (here, there) = tokio::io::duplex(1 << 12);
+        let served = tokio::spawn(async move {
+            let session = context.sessions.open(peer);
+            crate::terminal::serve(&context, session, there, Arrival::plain(peer)).await;
+        });
+        let (mut from, mut to) = tokio::io::split(here);
+        let patience = Duration::from_secs(10);
+        let introduced = introduce(&mut from, &mut to, "3kfz0q8m", Some("t0k"));
+        let mut heard = tokio::time::timeout(patience, introduced)
+            .await
+            .unwrap()
+            .unwrap();
+        tokio::time::timeout(patience, from.read_to_end(&mut heard))
+            .await
+            .unwrap()
+            .unwrap();
+        let heard = String::from_utf8(heard).unwrap();
+        assert!(
+            heard.contains("3kfz0q8m") && !heard.contains("token"),
+            "{heard}"
+        );
+        drop((from, to));
+        served.await.unwrap();
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn pieces_make_no_difference_to_what_is_shown(text in "([a-z(]|\\r|\\n|ö|🎉|\u{202e}|\u{7}){0,30}", broken in proptest::collection::vec(0u8.., 0..6), cut in 0usize..80) {
+            let bytes = [text.as_bytes(), &broken, b"."].concat();
+            let cut = cut.min(bytes.len());
+            let mut pieces = Text::default();
+            let shown = pieces.take(&bytes[..cut]).0 + &pieces.take(&bytes[cut..]).0 + &pieces.rest();
+            proptest::prop_assert_eq!(shown, clean(&String::from_utf8_lossy(&bytes)));
+        }
+    }
 
     #[test]
     fn a_question_is_told_from_output_and_a_character_is_not_cut() {

@@ -173,6 +173,7 @@ async fn one(args: &DebugArgs, terminal: &mut Terminal, which: &Which) -> Result
         relay: authorized_block(&args.relay, which)?,
         limit: args.limit as usize,
         patience: matches!(which, Which::Named(_)).then_some(PATIENCE),
+        local_sources: true,
         ..Options::default()
     };
     let mut opening = Box::pin(Prompt::open(stream, &options, sender));

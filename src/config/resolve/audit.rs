@@ -1,6 +1,5 @@
 //! Keys of `[audit]` and `[recording]`.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{Resolver, plain, quoted};
@@ -25,7 +24,7 @@ impl Resolver {
         self.set("audit", "sink", &mut audit.sink, word(&SINKS), |value| {
             setting::choice(value, &SINKS)
         });
-        self.optional_file("audit", "file", &mut audit.file);
+        audit.file = self.path("audit", "file", "the path of a file");
         self.set("audit", "syslog", &mut audit.syslog, quoted, syslog);
         // Smaller ones would hold a few lines; larger ones take long to verify.
         self.size("audit", "max_size", &mut audit.max_size, 64 << 10, 16 << 30);
@@ -48,7 +47,7 @@ impl Resolver {
             plain,
             setting::flag,
         );
-        self.optional_file("audit", "key_file", &mut audit.key_file);
+        audit.key_file = self.path("audit", "key_file", "the path of a file with a signing key");
         if audit.sink == AuditSink::File
             && audit.file.is_none()
             && !self.entries.contains_key(&("audit", "file"))
@@ -64,8 +63,10 @@ impl Resolver {
     }
 
     pub(super) fn recording(&mut self) -> Recording {
-        let mut recording = Recording::default();
-        self.optional_file("recording", "dir", &mut recording.dir);
+        let mut recording = Recording {
+            dir: self.path("recording", "dir", "the path of a folder"),
+            ..Recording::default()
+        };
         self.size(
             "recording",
             "max_size",
@@ -82,30 +83,6 @@ impl Resolver {
         self.set(section, "on_failure", slot, word(&ON_FAILURE), |value| {
             setting::choice(value, &ON_FAILURE)
         });
-    }
-
-    /// A path without a default, which is not shown where it is not given.
-    fn optional_file(
-        &mut self,
-        section: &'static str,
-        key: &'static str,
-        slot: &mut Option<PathBuf>,
-    ) {
-        self.set(
-            section,
-            key,
-            slot,
-            |path| quoted(&path.as_deref().unwrap_or("".as_ref()).display()),
-            |value| {
-                Ok(Some(PathBuf::from(setting::text(
-                    value,
-                    "the path of a file or folder",
-                )?)))
-            },
-        );
-        if slot.is_none() {
-            self.settings.pop();
-        }
     }
 }
 

@@ -93,7 +93,8 @@ impl Resolver {
         }
     }
 
-    fn path(
+    /// A path without a default. What stands there by mistake, such as a secret, is in no message.
+    pub(super) fn path(
         &mut self,
         section: &'static str,
         key: &'static str,

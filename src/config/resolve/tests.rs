@@ -407,9 +407,15 @@ fn other_machines_are_let_in_only_on_purpose() {
 
 #[test]
 fn what_stands_in_the_place_of_a_key_file_is_not_shown() {
-    let problem = problem("[auth]\nkeys = \"hs256:c2VjcmV0c2VjcmV0\"\n");
-    assert_eq!(problem.key, "auth.keys");
-    assert!(!format!("{problem:?}").contains("c2VjcmV0"), "{problem:?}");
+    for (section, key, value) in [
+        ("auth", "keys", "\"hs256:c2VjcmV0c2VjcmV0\""),
+        ("auth", "ticket_key_file", "[\"c2VjcmV0\"]"),
+        ("audit", "key_file", "[\"c2VjcmV0\"]"),
+    ] {
+        let problem = problem(&format!("[{section}]\n{key} = {value}\n"));
+        assert_eq!(problem.key, format!("{section}.{key}"));
+        assert!(!format!("{problem:?}").contains("c2VjcmV0"), "{problem:?}");
+    }
 }
 
 #[test]

@@ -2,10 +2,9 @@
 //!
 //! No redirect is followed: the address that the configuration names is the one that is trusted.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
@@ -25,6 +24,7 @@ use crate::head::clean;
 use crate::identity::SetupError;
 use crate::identity::authorities::read_authorities;
 use crate::identity::keys::VerificationKey;
+use crate::stamp::Stamp;
 
 /// What came of looking.
 pub(in crate::identity) enum Fetched {
@@ -61,14 +61,6 @@ enum Place {
 }
 
 type WebClient = Client<HttpsConnector<HttpConnector>, Empty<Bytes>>;
-
-/// What tells one content of a file from the next without reading it.
-#[derive(Clone, PartialEq, Eq)]
-struct Stamp {
-    modified: Option<SystemTime>,
-    inode: u64,
-    length: u64,
-}
 
 impl Source {
     /// The one that `config` names, if any.
@@ -110,11 +102,7 @@ impl Fetch for Source {
                 let file = tokio::fs::File::open(path).await;
                 let file = file.map_err(|why| why.to_string())?;
                 let meta = file.metadata().await.map_err(|why| why.to_string())?;
-                let stamp = Some(Stamp {
-                    modified: meta.modified().ok(),
-                    inode: meta.ino(),
-                    length: meta.len(),
-                });
+                let stamp = Some(Stamp::of(&meta));
                 if *seen.lock().unwrap_or_else(PoisonError::into_inner) == stamp {
                     return Ok(Fetched::Unchanged);
                 }

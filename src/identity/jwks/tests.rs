@@ -373,3 +373,22 @@ async fn a_file_is_read_again_when_it_changes() {
     assert_eq!(find(&keys, "a").await, Ok(0));
     assert!(RemoteKeys::new(&config::Jwks::default()).unwrap().is_none());
 }
+
+#[tokio::test]
+async fn a_file_is_read_only_when_it_changes_and_then_whatever_its_time_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("jwks.json");
+    std::fs::write(&path, set_of(&[ed25519("a")])).unwrap();
+    let config = config::Jwks {
+        file: Some(path.clone()),
+        ..config::Jwks::default()
+    };
+    let source = Source::new(&config).unwrap().unwrap();
+    assert!(matches!(source.fetch().await, Ok(Fetched::Set(_))));
+    assert!(matches!(source.fetch().await, Ok(Fetched::Unchanged)));
+    crate::stamp::testing::swap(&path, &set_of(&[ed25519("b")]));
+    assert!(matches!(source.fetch().await, Ok(Fetched::Set(_))));
+    // What cannot be read is said each time.
+    std::fs::write(&path, "{}").unwrap();
+    assert!(source.fetch().await.is_err() && source.fetch().await.is_err());
+}

@@ -3,8 +3,13 @@
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::{Breakpoint, Failure, Mode, Prompt, clean};
+use super::Prompt;
+use super::line::Mode;
+use super::request::Failure;
+use crate::pdb::breakpoints::Breakpoint;
 use crate::pdb::grammar::{self, parse, resumes};
+use crate::pdb::location::{self, Location};
+use crate::pdb::output::clean;
 use crate::pdb::wire::Lost;
 
 /// Lines of one `commands` list.
@@ -33,13 +38,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             self.say(listing).await;
             return Ok(());
         }
-        let (place, condition) = match text.split_once(',') {
-            Some((place, condition)) if !place.is_empty() => {
-                (place.trim_end(), Some(condition.trim_start().to_owned()))
-            }
-            _ => (text, None),
-        };
-        let Some(place) = self.place(place).await? else {
+        let (location, condition) = location::read(text);
+        let Some(place) = self.place(location).await? else {
             return Ok(());
         };
         let lines = self.lines_at(&[(place.file.clone(), place.line)]).await?;
@@ -62,7 +62,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             line: place.line,
             stop: place.stop,
             temporary,
-            condition: condition.filter(|text| !text.is_empty()),
+            condition: condition.map(str::to_owned),
             ..Breakpoint::default()
         };
         let Some(added) = self.table.add(breakpoint) else {
@@ -79,52 +79,64 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         Ok(())
     }
 
-    /// What stands before the comma of `break`; `None`: nothing, and the user was told.
-    async fn place(&mut self, text: &str) -> Result<Option<Place>, Lost> {
-        let here = self
-            .frame()
-            .map(|frame| frame.file.clone())
-            .unwrap_or_default();
-        if let Some((name, line)) = text.rsplit_once(':') {
-            let name = name.trim_end();
-            let found = match self.probe(&json!({"op": "module", "text": name})).await {
-                Ok(answer) => answer["file"].as_str().map(str::to_owned),
-                Err(failure) => return self.tell(failure).await.map(|()| None),
-            };
-            // A file that is on the stack needs no search, as `train.py` of a job's working_dir.
-            let found = found.or_else(|| {
-                let ending = format!("/{name}");
-                let on_stack = self
-                    .stack
-                    .iter()
-                    .find(|frame| frame.file.ends_with(&ending));
-                on_stack.map(|frame| frame.file.clone())
-            });
-            let Some(file) = found else {
-                self.error(&format!("'{name}' not found from sys.path"))
-                    .await;
-                return Ok(None);
-            };
-            let line = line.trim_start();
-            return match line.parse() {
-                Ok(line) => Ok(Some(Place {
-                    file,
-                    line,
-                    stop: line,
-                })),
-                Err(_) => {
-                    self.error(&format!("Bad lineno: {line}")).await;
-                    Ok(None)
-                }
-            };
-        }
-        if let Ok(line) = text.trim().parse() {
-            return Ok(Some(Place {
-                file: here,
+    /// Where `location` is; `None`: nowhere, and the user was told.
+    async fn place(&mut self, location: Location<'_>) -> Result<Option<Place>, Lost> {
+        match location {
+            Location::File { name, line } => self.place_in(name, line).await,
+            Location::Line(line) => Ok(Some(Place {
+                file: self.here(),
                 line,
                 stop: line,
-            }));
+            })),
+            Location::Function(name) => self.function(name).await,
         }
+    }
+
+    /// The file of the selected frame.
+    fn here(&self) -> String {
+        self.frame()
+            .map(|frame| frame.file.clone())
+            .unwrap_or_default()
+    }
+
+    async fn place_in(
+        &mut self,
+        name: &str,
+        line: Result<u32, &str>,
+    ) -> Result<Option<Place>, Lost> {
+        let found = match self.probe(&json!({"op": "module", "text": name})).await {
+            Ok(answer) => answer["file"].as_str().map(str::to_owned),
+            Err(failure) => return self.tell(failure).await.map(|()| None),
+        };
+        // A file that is on the stack needs no search, as `train.py` of a job's working_dir.
+        let found = found.or_else(|| {
+            let ending = format!("/{name}");
+            let on_stack = self
+                .stack
+                .iter()
+                .find(|frame| frame.file.ends_with(&ending));
+            on_stack.map(|frame| frame.file.clone())
+        });
+        let Some(file) = found else {
+            self.error(&format!("'{name}' not found from sys.path"))
+                .await;
+            return Ok(None);
+        };
+        match line {
+            Ok(line) => Ok(Some(Place {
+                file,
+                line,
+                stop: line,
+            })),
+            Err(line) => {
+                self.error(&format!("Bad lineno: {line}")).await;
+                Ok(None)
+            }
+        }
+    }
+
+    async fn function(&mut self, text: &str) -> Result<Option<Place>, Lost> {
+        let here = self.here();
         let answer = match self
             .probe(&json!({"op": "function", "text": text, "file": here}))
             .await
@@ -320,25 +332,27 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     }
 
     /// One line of a list of commands.
-    pub(super) async fn define(&mut self, line: &str) {
+    pub(super) fn define(&mut self, line: &str) {
         let Mode::Commands { number, lines } = &mut self.mode else {
             return;
         };
-        let (first, rest) = grammar::first(line);
-        let first = first.trim();
-        let ends = first == "end" || (!first.is_empty() && resumes(&parse(first)));
-        if !first.is_empty() && first != "end" && lines.len() < MOST_COMMANDS {
-            lines.push(first.to_owned());
-        }
-        if ends {
-            let (number, lines) = (*number, std::mem::take(lines));
-            self.mode = Mode::Command;
-            if let Ok(one) = self.table.named(&number.to_string()) {
-                one.commands = Some(lines).filter(|lines| !lines.is_empty());
+        let mut left = Some(line);
+        while let Some(line) = left {
+            let (first, rest) = grammar::first(line);
+            left = rest;
+            let first = first.trim();
+            let ends = first == "end" || (!first.is_empty() && resumes(&parse(first)));
+            if !first.is_empty() && first != "end" && lines.len() < MOST_COMMANDS {
+                lines.push(first.to_owned());
             }
-        } else if let Some(rest) = rest {
-            let rest = rest.to_owned();
-            Box::pin(self.define(&rest)).await;
+            if ends {
+                let (number, lines) = (*number, std::mem::take(lines));
+                self.mode = Mode::Command;
+                if let Ok(one) = self.table.named(&number.to_string()) {
+                    one.commands = Some(lines).filter(|lines| !lines.is_empty());
+                }
+                return;
+            }
         }
     }
 

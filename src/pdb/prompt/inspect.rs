@@ -5,8 +5,10 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::{Failure, Piece, Prompt, clean};
+use super::Prompt;
+use super::request::Failure;
 use crate::pdb::grammar::{Span, span};
+use crate::pdb::output::{Piece, clean, cut};
 use crate::pdb::wire::Lost;
 
 /// Longest source that is fetched, in lines, and how many come at a time.
@@ -142,7 +144,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         };
         let bound = |line: i64| usize::try_from(line).unwrap_or_default();
         let (from, to) = (
-            bound(first - 1).min(lines.len()),
+            bound(first.saturating_sub(1)).min(lines.len()),
             bound(last).min(lines.len()),
         );
         let breaks = self.table.lines(&frame.file);
@@ -233,12 +235,24 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             Err(Failure::Refused(_) | Failure::Interrupted) => Ok(at
                 .iter()
                 .map(|(file, line)| {
-                    let lines = local(file).unwrap_or_default();
+                    let lines = self.local(file).unwrap_or_default();
                     let index = (*line as usize).wrapping_sub(1);
                     lines.get(index).cloned().unwrap_or_default()
                 })
                 .collect()),
         }
+    }
+
+    /// Lines of a file of this machine, where that may stand in.
+    fn local(&self, file: &str) -> Option<Vec<String>> {
+        let known = std::fs::metadata(file)
+            .ok()
+            .filter(|_| self.local_sources)?;
+        if !known.is_file() || known.len() > LONGEST_LOCAL {
+            return None;
+        }
+        let text = String::from_utf8_lossy(&std::fs::read(file).ok()?).into_owned();
+        Some(text.lines().map(str::to_owned).collect())
     }
 
     /// All lines of a file; `None`: none, and the user was told.
@@ -259,7 +273,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                     }
                 }
                 Err(Failure::Lost(lost)) => return Err(lost),
-                Err(failure) => match local(file) {
+                Err(failure) => match self.local(file) {
                     Some(local) => {
                         self.say(format!("[{}: the copy on this machine]\n", clean(file)))
                             .await;
@@ -383,7 +397,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                     Some(text) => format!("{name}: {text}"),
                     None => name.to_owned(),
                 };
-                self.say(super::cut(&clean(&line), WIDEST) + "\n").await;
+                self.say(cut(&clean(&line), WIDEST) + "\n").await;
                 Ok(())
             }
             Err(failure) => self.tell(failure).await,
@@ -446,13 +460,4 @@ fn texts(lines: &Value) -> Vec<String> {
     lines
         .map(|line| line.as_str().unwrap_or_default().to_owned())
         .collect()
-}
-
-fn local(file: &str) -> Option<Vec<String>> {
-    let known = std::fs::metadata(file).ok()?;
-    if !known.is_file() || known.len() > LONGEST_LOCAL {
-        return None;
-    }
-    let text = String::from_utf8_lossy(&std::fs::read(file).ok()?).into_owned();
-    Some(text.lines().map(str::to_owned).collect())
 }

@@ -8,8 +8,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 
-use super::{After, Failure, Interrupt, Mode, Piece, Prompt, Table, Wire};
-use crate::pdb::wire::{Incoming, Lost};
+use super::line::Mode;
+use super::request::{Failure, program_output};
+use super::{After, Interrupt, Prompt};
+use crate::pdb::breakpoints::Table;
+use crate::pdb::output::Piece;
+use crate::pdb::wire::{Incoming, Lost, Wire};
 
 /// How a session is opened.
 #[derive(Debug, Clone)]
@@ -24,6 +28,9 @@ pub struct Options {
     pub may_kill: bool,
     /// To the first stop; `None` waits until there is one.
     pub patience: Option<Duration>,
+    /// Whether a file of this machine may stand in for source that the worker does not show. The worker names it, so
+    /// only where this machine belongs to the person at the prompt.
+    pub local_sources: bool,
 }
 
 impl Default for Options {
@@ -34,6 +41,7 @@ impl Default for Options {
             limit: 20_000,
             may_kill: true,
             patience: Some(Duration::from_secs(30)),
+            local_sources: false,
         }
     }
 }
@@ -81,6 +89,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             interrupter: Interrupt(interrupter),
             limit: options.limit,
             may_kill: options.may_kill,
+            local_sources: options.local_sources,
             events: VecDeque::new(),
             thread: 0,
             stack: Vec::new(),
@@ -88,6 +97,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             current: 0,
             mode: Mode::Command,
             queue: VecDeque::new(),
+            worked: 0,
             last: String::new(),
             listed: None,
             sources: HashMap::new(),
@@ -134,7 +144,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 } if to == attach => return Err(OpenError::Refused(sentence)),
                 Incoming::Event { name, .. } if name == "initialized" => break,
                 Incoming::Event { name, body } if name == "output" => {
-                    if let Some(piece) = super::program_output(&body) {
+                    if let Some(piece) = program_output(&body) {
                         self.put(piece).await;
                     }
                 }

@@ -3,8 +3,11 @@
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::{End, Failure, Frame, Piece, Prompt, Task, clean};
+use super::line::Task;
+use super::request::{Failure, program_output};
+use super::{End, Frame, Prompt};
 use crate::pdb::grammar;
+use crate::pdb::output::{Piece, clean, cut};
 use crate::pdb::wire::{Incoming, Lost};
 
 /// Files of Ray that stand between `breakpoint()` and the debugger.
@@ -92,7 +95,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             return Ok(None);
         };
         let target = match text.parse::<u32>() {
-            _ if text.is_empty() => frame.line + 1,
+            _ if text.is_empty() => frame.line.saturating_add(1),
             Ok(line) if line <= frame.line => {
                 self.error("\"until\" line number is smaller than current line number")
                     .await;
@@ -237,7 +240,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             Some(value) => format!(
                 "--Return-- {}()->{}\n",
                 clean(name),
-                super::cut(value, 1000).trim_end()
+                cut(value, 1000).trim_end()
             ),
             None => format!("--Return-- {}()\n", clean(name)),
         };
@@ -328,10 +331,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 },
             };
             match name.as_str() {
-                "stopped" => return Ok(Some(body)),
+                "stopped" => {
+                    self.worked = 0;
+                    return Ok(Some(body));
+                }
                 "terminated" | "exited" => return Ok(None),
                 "output" => {
-                    if let Some(piece) = super::program_output(&body) {
+                    if let Some(piece) = program_output(&body) {
                         self.put(piece).await;
                     }
                 }

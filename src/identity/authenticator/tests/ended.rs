@@ -1,6 +1,9 @@
 //! Revocation, and tickets, which end with their holder.
 
 use super::*;
+use crate::identity::principal::Recognised;
+use crate::identity::revocation::LiveRevocations;
+use crate::identity::ticket::Tickets;
 
 async fn ended(principal: &Principal) -> crate::identity::Ended {
     let patience = Duration::from_secs(10);

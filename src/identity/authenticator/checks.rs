@@ -1,0 +1,226 @@
+//! What stands behind an authenticator that is on: keys, policy, revocations and the throttle.
+
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::SystemTime;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use tokio::time::Instant;
+use tracing::{debug, error, info};
+
+use super::{AuthError, Issuers, SetupError};
+use crate::config::Auth;
+use crate::identity::Ended;
+use crate::identity::claims::Expectations;
+use crate::identity::key_files::KeyFiles;
+use crate::identity::keys::KeyRing;
+use crate::identity::principal::{Credential, Principal, Recognised};
+use crate::identity::refusal::Refusal;
+use crate::identity::revocation::LiveRevocations;
+use crate::identity::secret::Secret;
+use crate::identity::setup::Parts;
+use crate::identity::throttle::{Digest, Limits, Throttle, Verdict};
+use crate::identity::ticket::Tickets;
+use crate::identity::verifier::Verifier;
+use crate::identity::voucher::{Vouched, Voucher};
+use crate::policy::{Access, Narrowing, Policy, PolicyFile, Rule, Scopes};
+
+pub(super) struct Checks {
+    pub(super) verifier: Verifier,
+    pub(super) voucher: Option<Arc<dyn Voucher>>,
+    /// Those beside `keys`.
+    pub(super) rings: Vec<Arc<dyn KeyRing>>,
+    keys: Arc<KeyFiles>,
+    policy: Option<Arc<PolicySlot>>,
+    pub(super) revocations: Arc<LiveRevocations>,
+    pub(super) tickets: Tickets,
+    throttle: Mutex<Throttle>,
+    pub(super) summary: String,
+}
+
+struct PolicySlot {
+    file: Mutex<PolicyFile>,
+    current: RwLock<Arc<Policy>>,
+}
+
+impl Checks {
+    /// As `auth` says, with `issuers` beside it. Reads files, and so blocks.
+    pub(super) fn new(auth: &Auth, issuers: Issuers) -> Result<Self, SetupError> {
+        let parts = Parts::read(auth).map_err(|problems| SetupError(problems.to_string()))?;
+        let Parts {
+            keys,
+            policy,
+            revocations,
+            tickets,
+        } = parts;
+        let keys = Arc::new(keys);
+        let mut by = vec![match keys.len() {
+            1 => "1 key".to_owned(),
+            n => format!("{n} keys"),
+        }];
+        if !issuers.rings.is_empty() {
+            by.push("a key set".to_owned());
+        }
+        if issuers.voucher.is_some() {
+            by.push("Kubernetes".to_owned());
+        }
+        if policy.is_some() {
+            by.push("a policy file".to_owned());
+        }
+        let mut rings: Vec<Arc<dyn KeyRing>> = vec![keys.clone()];
+        rings.extend(issuers.rings.iter().cloned());
+        let expected = Expectations {
+            audience: auth.audience.clone(),
+            issuers: auth.issuer.clone(),
+            leeway: auth.leeway,
+            max_lifetime: auth.max_lifetime,
+        };
+        let verifier = Verifier::new(expected, auth.max_token, rings)
+            .map_err(|why| SetupError(why.to_string()))?;
+        let limits = Limits {
+            free: u32::try_from(auth.throttle_after).unwrap_or(u32::MAX),
+            first: auth.throttle_delay,
+            longest: auth.throttle_max,
+        };
+        Ok(Self {
+            verifier,
+            voucher: issuers.voucher,
+            rings: issuers.rings,
+            keys,
+            policy: policy.map(|file| {
+                Arc::new(PolicySlot {
+                    current: RwLock::new(file.policy().clone()),
+                    file: Mutex::new(file),
+                })
+            }),
+            revocations: Arc::new(revocations),
+            tickets,
+            throttle: Mutex::new(Throttle::new(limits)),
+            summary: by.join(", "),
+        })
+    }
+
+    /// What somebody outside says of a token that no key here has signed.
+    pub(super) async fn vouch(&self, token: &Secret) -> Result<Vouched, AuthError> {
+        match &self.voucher {
+            Some(voucher) => voucher.vouch(token).await,
+            None => Err(AuthError::Refused),
+        }
+    }
+
+    /// Whether a credential from `peer` is looked at, and its digest.
+    pub(super) fn admit(&self, credential: &Secret, peer: IpAddr) -> Result<Digest, AuthError> {
+        let hash = digest(&SHA256, credential.expose().as_bytes());
+        let mut of_it = Digest::default();
+        of_it.copy_from_slice(hash.as_ref());
+        let mut throttle = self.throttle.lock().unwrap_or_else(PoisonError::into_inner);
+        match throttle.ask(peer, &of_it, Instant::now()) {
+            Verdict::Look | Verdict::Try => Ok(of_it),
+            Verdict::Wait(retry_after) => Err(AuthError::Throttled { retry_after }),
+        }
+    }
+
+    /// The answer to a credential, which is remembered for the next one from there.
+    pub(super) fn conclude(
+        &self,
+        who: Result<Recognised, Refusal>,
+        digest: Digest,
+        peer: IpAddr,
+    ) -> Result<Principal, AuthError> {
+        let principal = who.and_then(|who| self.principal(who));
+        let mut throttle = self.throttle.lock().unwrap_or_else(PoisonError::into_inner);
+        match principal {
+            Ok(principal) => {
+                throttle.passed(digest, Instant::now());
+                Ok(principal)
+            }
+            Err(refusal) => {
+                debug!(%refusal, %peer, "a credential was refused");
+                if let Some(wait) = throttle.failed(peer, Instant::now()) {
+                    debug!(%peer, seconds = wait.as_secs(), "back-off");
+                }
+                Err(AuthError::Refused)
+            }
+        }
+    }
+
+    /// With the rights that the policy gives now.
+    pub(super) fn principal(&self, who: Recognised) -> Result<Principal, Refusal> {
+        let policy = self.policy.as_ref().map(|slot| slot.policy());
+        let access = match (&who.roles, policy.as_deref()) {
+            (None, policy) => who.basis.access(&who.subject, policy),
+            (Some(roles), Some(policy)) => policy
+                .access(&who.subject, &who.basis.groups)
+                .limited_to_any(roles.clone()),
+            (Some(roles), None) => Access::new(roles.iter().map(rule).collect()),
+        };
+        let principal = Principal::issued(who, access, self.revocations.watch());
+        match principal.is_over() {
+            None => Ok(principal),
+            Some(Ended::Expired) => Err(Refusal::Expired),
+            Some(Ended::Revoked) => Err(Refusal::Revoked),
+        }
+    }
+
+    /// What a ticket says of somebody whom Kubernetes vouched for is worth as much as the token that it came from:
+    /// the relay that shows that one again and again is asked.
+    pub(super) fn still_vouched(&self, who: Recognised) -> Result<Recognised, Refusal> {
+        let Credential::Kubernetes { fingerprint } = &who.credential else {
+            return Ok(who);
+        };
+        let voucher = self.voucher.as_ref().ok_or(Refusal::Revoked)?;
+        let vouched = voucher.present(fingerprint).ok_or(Refusal::Revoked)?;
+        vouched.recognised()
+    }
+
+    /// Reads what has changed of the revocations, and of keys and policy where `at_keys_too`.
+    pub(super) async fn look(&self, at_keys_too: bool) {
+        let (revocations, keys) = (self.revocations.clone(), self.keys.clone());
+        let policy = self.policy.clone();
+        let reading = tokio::task::spawn_blocking(move || {
+            revocations.poll(SystemTime::now());
+            if at_keys_too {
+                keys.reload();
+                if let Some(policy) = policy {
+                    policy.reload();
+                }
+            }
+        });
+        if let Err(why) = reading.await
+            && why.is_panic()
+        {
+            error!("reading keys and revocations has panicked; it is tried again");
+        }
+    }
+}
+
+impl PolicySlot {
+    fn policy(&self) -> Arc<Policy> {
+        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        current.clone()
+    }
+
+    fn reload(&self) {
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        match file.reload() {
+            Ok(false) => {}
+            Ok(true) => {
+                info!("the policy file was read again; it holds for those who come from now on");
+                let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+                *current = file.policy().clone();
+            }
+            Err(why) => {
+                error!(%why, "the policy file cannot be used; the old rules stay in force until it is mended");
+            }
+        }
+    }
+}
+
+/// Of a role.
+fn rule((scopes, narrowing): &(Scopes, Narrowing)) -> Arc<Rule> {
+    Arc::new(Rule {
+        scopes: *scopes,
+        narrowing: narrowing.clone(),
+        ..Rule::default()
+    })
+}

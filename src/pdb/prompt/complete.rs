@@ -1,0 +1,48 @@
+//! What Tab asks for.
+
+use serde_json::json;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::timeout;
+
+use super::Prompt;
+use super::request::PATIENCE;
+use crate::pdb::grammar;
+use crate::pdb::output::clean;
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
+    /// Completions for `line` up to the byte `at`: where they begin, and what fits there.
+    pub async fn complete(&mut self, line: &str, at: usize) -> (usize, Vec<String>) {
+        let before = line.get(..at).unwrap_or(line);
+        let begins = before
+            .rfind(|c: char| !(c.is_alphanumeric() || c == '_' || c == '.'))
+            .map_or(0, |found| {
+                found + before[found..].chars().next().map_or(1, char::len_utf8)
+            });
+        let text = &before[begins..];
+        let mut found: Vec<String> = Vec::new();
+        if begins == 0 {
+            let names = grammar::NAMES.iter().map(|names| names[0]);
+            found.extend(
+                names
+                    .filter(|name| name.starts_with(text))
+                    .map(str::to_owned),
+            );
+        }
+        let part = text.rfind('.').map_or(0, |dot| dot + 1);
+        if let Some(frame) = self.stack.get(self.current)
+            && !text.is_empty()
+        {
+            let ask =
+                json!({"frameId": frame.id, "text": text, "column": text.chars().count() + 1});
+            if let Ok(Ok(body)) = timeout(PATIENCE / 15, self.ask("completions", ask)).await {
+                let labels = body["targets"].as_array().into_iter().flatten();
+                let labels = labels.filter_map(|one| one["label"].as_str()).take(500);
+                let fits = labels.filter(|label| label.starts_with(&text[part..]));
+                found.extend(fits.map(|label| clean(&format!("{}{label}", &text[..part]))));
+            }
+        }
+        found.sort();
+        found.dedup();
+        (begins, found)
+    }
+}

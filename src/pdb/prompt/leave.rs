@@ -1,0 +1,70 @@
+//! The end of a session, by the person or by the other side.
+
+use serde_json::json;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::timeout;
+
+use super::request::{Failure, PATIENCE, program_output};
+use super::{End, Prompt};
+use crate::pdb::wire::{Incoming, Lost};
+
+/// As the relay refuses it to debuggers.
+const NO_KILL: &str =
+    "ending a worker process takes the permission `terminate`; `q` leaves, and the task runs on";
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
+    /// Lets go of the task, which runs on.
+    pub async fn leave(&mut self) {
+        self.goodbye(false).await;
+    }
+
+    pub(super) async fn kill(&mut self) -> Result<Option<End>, Lost> {
+        if !self.may_kill {
+            self.error(NO_KILL).await;
+            return Ok(None);
+        }
+        match self.goodbye(true).await {
+            Some(sentence) => {
+                self.error(&sentence).await;
+                Ok(None)
+            }
+            None => Ok(Some(End::Killed)),
+        }
+    }
+
+    /// Disconnects; the sentence of a refusal.
+    async fn goodbye(&mut self, kill: bool) -> Option<String> {
+        let arguments = json!({"restart": false, "terminateDebuggee": kill});
+        let refusal = match timeout(PATIENCE / 6, self.ask("disconnect", arguments)).await {
+            Ok(Err(Failure::Refused(sentence))) if kill => Some(sentence),
+            _ => None,
+        };
+        if refusal.is_none() {
+            self.wire.close().await;
+        }
+        refusal
+    }
+
+    /// Waits for something that happens while nobody types, writes it, and returns where the session is over. Cancel
+    /// safe.
+    pub async fn idle(&mut self) -> End {
+        loop {
+            let incoming = match self.wire.read().await {
+                Ok(incoming) => incoming,
+                Err(lost) => return End::Lost(lost),
+            };
+            if let Incoming::Event { name, body } = incoming {
+                match name.as_str() {
+                    "terminated" | "exited" => return End::Terminated,
+                    // Nobody waits here, so a full channel loses output rather than blocking a cancel.
+                    "output" => {
+                        if let Some(piece) = program_output(&body) {
+                            let _ = self.out.try_send(piece);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! From a line to its commands, one after the other.
+
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::{After, End, Prompt};
+use crate::pdb::grammar::{self, Command};
+use crate::pdb::help;
+use crate::pdb::wire::Lost;
+
+/// Commands that one line or stop may lead to, with `;;`, aliases and breakpoints' own commands.
+const LONGEST_QUEUE: usize = 1000;
+/// Aliases within aliases.
+const DEEPEST_ALIAS: usize = 20;
+
+/// What the next line is for.
+#[derive(Debug)]
+pub(super) enum Mode {
+    Command,
+    /// `commands NUMBER`: lines so far.
+    Commands {
+        number: usize,
+        lines: Vec<String>,
+    },
+    /// `clear` without an argument.
+    ClearAll,
+}
+
+/// One step of what a line asks for.
+#[derive(Debug)]
+pub(super) enum Task {
+    Line(String),
+    /// After a breakpoint's own commands.
+    Show,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
+    /// Does what `line` asks for, and returns when the program has stopped again. Not cancel safe: a session of which
+    /// a line was dropped is good for [`Prompt::leave`] alone.
+    pub async fn line(&mut self, line: &str) -> After {
+        self.interrupts.mark_unchanged();
+        self.failed = false;
+        let line = line.trim_end_matches(['\r', '\n']);
+        match self.take_line(line).await {
+            Ok(after) => after,
+            Err(lost) => After::Ended(End::Lost(lost)),
+        }
+    }
+
+    async fn take_line(&mut self, line: &str) -> Result<After, Lost> {
+        self.worked = 0;
+        match &mut self.mode {
+            Mode::Command => {
+                let line = if line.trim().is_empty() {
+                    self.last.clone()
+                } else {
+                    line.to_owned()
+                };
+                self.queue.push_back(Task::Line(line));
+            }
+            Mode::Commands { .. } => {
+                self.define(line);
+                return Ok(After::Prompt);
+            }
+            Mode::ClearAll => {
+                self.mode = Mode::Command;
+                if matches!(line.trim().to_lowercase().as_str(), "y" | "yes") {
+                    self.clear(|_| true).await?;
+                }
+            }
+        }
+        self.work().await
+    }
+
+    /// Works off the queue.
+    pub(super) async fn work(&mut self) -> Result<After, Lost> {
+        while !matches!(self.mode, Mode::ClearAll) {
+            let Some(task) = self.queue.pop_front() else {
+                break;
+            };
+            // An alias that ends with itself has no end, and may ask the debugger for nothing.
+            self.worked += 1;
+            if self.worked > LONGEST_QUEUE {
+                self.queue.clear();
+                self.error("too many commands at once").await;
+                break;
+            }
+            tokio::task::yield_now().await;
+            match task {
+                Task::Line(line) if matches!(self.mode, Mode::Commands { .. }) => {
+                    self.define(&line);
+                }
+                Task::Show => self.show().await?,
+                Task::Line(line) => {
+                    if let Some(end) = self.one(&line).await? {
+                        self.queue.clear();
+                        return Ok(After::Ended(end));
+                    }
+                }
+            }
+        }
+        Ok(After::Prompt)
+    }
+
+    /// One command of a line; the rest is queued.
+    async fn one(&mut self, line: &str) -> Result<Option<End>, Lost> {
+        let mut line = line.trim().to_owned();
+        for _ in 0..DEEPEST_ALIAS {
+            let word = line.split_whitespace().next().unwrap_or_default();
+            match self.aliases.get(word) {
+                Some(alias) => match grammar::expand(alias, &line) {
+                    Some(expanded) => line = expanded,
+                    None => {
+                        self.error("an alias makes this line too long").await;
+                        return Ok(None);
+                    }
+                },
+                None => break,
+            }
+        }
+        let (first, rest) = grammar::first(&line);
+        if let Some(rest) = rest.filter(|rest| !rest.is_empty()) {
+            if self.queue.len() >= LONGEST_QUEUE {
+                self.error("too many commands at once").await;
+                return Ok(None);
+            }
+            self.queue.push_front(Task::Line(rest.to_owned()));
+        }
+        if first.trim().is_empty() {
+            return Ok(None);
+        }
+        first.clone_into(&mut self.last);
+        let command = grammar::parse(first);
+        // A command that has resumed drops its position, so `list` begins anew.
+        self.obey(command).await
+    }
+
+    async fn obey(&mut self, command: Command) -> Result<Option<End>, Lost> {
+        match command {
+            Command::Help(topic) => match help::about(&topic) {
+                Ok(text) => self.say(text).await,
+                Err(sentence) => self.error(&sentence).await,
+            },
+            Command::Where => self.where_().await?,
+            Command::Up(count) => self.up(&count).await?,
+            Command::Down(count) => self.down(&count).await?,
+            Command::List(span) => self.list(&span).await?,
+            Command::Longlist => self.longlist().await?,
+            Command::Source(text) => self.source(&text).await?,
+            Command::Args => self.value("args", "").await?,
+            Command::Print(text) => self.value("p", &text).await?,
+            Command::Pretty(text) => self.value("pp", &text).await?,
+            Command::Whatis(text) => self.value("whatis", &text).await?,
+            Command::Statement(text) => self.value("statement", &text).await?,
+            Command::Display(text) => self.display(&text).await?,
+            Command::Undisplay(text) => self.undisplay(&text).await,
+            Command::Retval => self.retval().await,
+            Command::Exceptions => self.exceptions().await?,
+            Command::Threads => self.threads().await?,
+            Command::Thread(number) => self.select_thread(&number).await?,
+            Command::Break { at, temporary } => self.set_break(&at, temporary).await?,
+            Command::Clear(at) => self.clear_some(&at).await?,
+            Command::Enable(numbers) => self.enable(&numbers, true).await?,
+            Command::Disable(numbers) => self.enable(&numbers, false).await?,
+            Command::Condition(text) => self.condition(&text).await?,
+            Command::Ignore(text) => self.ignore(&text).await,
+            Command::Commands(number) => self.commands(&number).await,
+            Command::Alias(text) => self.alias(&text).await,
+            Command::Unalias(name) => _ = self.aliases.remove(name.trim()),
+            Command::Next => return self.next().await,
+            Command::Step => return self.step().await,
+            Command::Return => return self.return_().await,
+            Command::Until(line) => return self.until(&line).await,
+            Command::Continue => return self.continue_().await,
+            Command::Jump(line) => self.jump(&line).await?,
+            Command::Detach | Command::Quit => {
+                self.leave().await;
+                return Ok(Some(End::Left));
+            }
+            Command::Kill => return self.kill().await,
+            Command::Unsupported(why) => self.error(why).await,
+        }
+        Ok(None)
+    }
+
+    async fn alias(&mut self, text: &str) {
+        let (name, command) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+        let listed = |(name, command): (&String, &String)| format!("{name} = {command}\n");
+        match (name, command.trim()) {
+            ("", _) => {
+                let all: String = self.aliases.iter().map(listed).collect();
+                self.say(all).await;
+            }
+            (name, "") => match self.aliases.get_key_value(name).map(listed) {
+                Some(line) => self.say(line).await,
+                None => self.error(&format!("Unknown alias '{name}'")).await,
+            },
+            (name, command) if self.aliases.len() < LONGEST_QUEUE => {
+                _ = self.aliases.insert(name.to_owned(), command.to_owned());
+            }
+            _ => self.error("too many aliases").await,
+        }
+    }
+}

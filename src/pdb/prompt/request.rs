@@ -1,0 +1,170 @@
+//! Requests to the debugger, their answers, and what is written of them.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::timeout;
+
+use super::Prompt;
+use crate::pdb::output::{Piece, clean, cut, cut_hint};
+use crate::pdb::probe;
+use crate::pdb::wire::{Incoming, Lost};
+
+/// How long the debugger may take for what needs no code of the program to run.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+/// Events kept while the debugger is asked something.
+const MOST_EVENTS: usize = 1000;
+/// Most of the program's output in one piece, in characters.
+const LONGEST_OUTPUT: usize = 20_000;
+
+/// Why a request has no answer.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The debugger's, or the relay's, sentence.
+    Refused(String),
+    /// An interrupt came first.
+    Interrupted,
+    Lost(Lost),
+}
+
+impl From<Lost> for Failure {
+    fn from(lost: Lost) -> Self {
+        Self::Lost(lost)
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
+    pub(super) async fn put(&mut self, piece: Piece) {
+        // Ray's own words on the way to its breakpoint.
+        if self.stack.is_empty() && matches!(piece, Piece::Program(_)) {
+            return;
+        }
+        // Whoever reads the output may be gone; the session is ended by its owner then.
+        let _ = self.out.send(piece).await;
+    }
+
+    pub(super) async fn say(&mut self, text: impl Into<String>) {
+        let text = text.into();
+        if !text.is_empty() {
+            self.put(Piece::Text(text)).await;
+        }
+    }
+
+    pub(super) async fn error(&mut self, sentence: &str) {
+        self.failed = true;
+        self.say(format!("*** {}\n", clean(sentence))).await;
+    }
+
+    /// One request and its answer. Events that come meanwhile are kept.
+    pub(super) async fn ask(&mut self, command: &str, arguments: Value) -> Result<Value, Failure> {
+        let number = self.wire.send(command, arguments).await?;
+        loop {
+            let incoming = tokio::select! {
+                incoming = self.wire.read() => incoming?,
+                _ = self.interrupts.changed() => return Err(Failure::Interrupted),
+            };
+            match incoming {
+                Incoming::Answer { to, body } if to == number => {
+                    return body.map_err(Failure::Refused);
+                }
+                Incoming::Event { name, body } if name == "output" => {
+                    if let Some(piece) = program_output(&body) {
+                        self.put(piece).await;
+                    }
+                }
+                Incoming::Event { name, body } => {
+                    if self.events.len() >= MOST_EVENTS {
+                        self.events.pop_front();
+                    }
+                    self.events.push_back((name, body));
+                }
+                // Answers to requests that were given up.
+                Incoming::Answer { .. } | Incoming::Other => {}
+            }
+        }
+    }
+
+    /// A request that runs no code of the program, so an answer comes soon.
+    pub(super) async fn ask_soon(
+        &mut self,
+        command: &str,
+        arguments: Value,
+    ) -> Result<Value, Failure> {
+        match timeout(PATIENCE, self.ask(command, arguments)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Failure::Refused(format!(
+                "the debugger does not answer `{command}`; it may still be busy with an expression"
+            ))),
+        }
+    }
+
+    /// Runs [`probe`] in the selected frame.
+    pub(super) async fn probe(&mut self, ask: &Value) -> Result<Value, Failure> {
+        let frame = self.stack.get(self.current).map(|frame| frame.id);
+        let arguments =
+            json!({"expression": probe::expression(ask), "frameId": frame, "context": "clipboard"});
+        let body = self.ask("evaluate", arguments).await?;
+        let result = body["result"].as_str().unwrap_or_default();
+        match probe::answer(result) {
+            Some(answer) => Ok(answer),
+            // The debugger answers with the exception where an evaluation fails.
+            None => Err(Failure::Refused(last_line(result).to_owned())),
+        }
+    }
+
+    /// Says why there is no answer; only a lost connection is passed on.
+    pub(super) async fn tell(&mut self, failure: Failure) -> Result<(), Lost> {
+        match failure {
+            Failure::Refused(sentence) => {
+                let sentence = last_line(&sentence).to_owned();
+                self.error(&sentence).await;
+            }
+            Failure::Interrupted => {
+                self.failed = true;
+                self.say("--KeyboardInterrupt--\n").await;
+            }
+            Failure::Lost(lost) => return Err(lost),
+        }
+        Ok(())
+    }
+
+    /// Prints the outcome of an expression or a statement.
+    pub(super) async fn value(&mut self, op: &str, text: &str) -> Result<(), Lost> {
+        match self
+            .probe(&json!({"op": op, "text": text, "limit": self.limit}))
+            .await
+        {
+            Ok(answer) => {
+                let total = answer["total"].as_u64().unwrap_or_default();
+                let mut text = clean(answer["text"].as_str().unwrap_or_default());
+                self.failed |= answer["failed"] == true;
+                if total > self.limit as u64 {
+                    text.truncate(text.trim_end().len());
+                    text += &format!("\n{}", cut_hint(self.limit, total));
+                }
+                self.say(text).await;
+                Ok(())
+            }
+            Err(failure) => self.tell(failure).await,
+        }
+    }
+}
+
+/// The last line with anything in it: of a traceback, the exception.
+fn last_line(text: &str) -> &str {
+    text.lines()
+        .rev()
+        .find(|line| !line.trim().is_empty())
+        .unwrap_or(text)
+}
+
+/// An `output` event for the screen; `None` where it is not meant for people.
+pub(super) fn program_output(body: &Value) -> Option<Piece> {
+    let text = body["output"].as_str()?;
+    match body["category"].as_str() {
+        Some("telemetry") => None,
+        Some("stdout" | "stderr") => Some(Piece::Program(cut(&clean(text), LONGEST_OUTPUT))),
+        _ => Some(Piece::Text(cut(&clean(text), LONGEST_OUTPUT))),
+    }
+}

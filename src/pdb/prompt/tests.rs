@@ -1,0 +1,111 @@
+//! Prompts on a debugger whose part the test plays.
+#![allow(clippy::unwrap_used)]
+
+use serde_json::json;
+use tokio::io::DuplexStream;
+
+use super::*;
+use crate::dap::conversation::Conversation;
+use crate::dap::message::event;
+use crate::pdb::breakpoints::Breakpoint;
+
+/// Stops once in `file`, answers requests that run no Python, and has none to run: each `evaluate` fails.
+async fn debugger(stream: DuplexStream, file: String) {
+    let mut client = Conversation::new(stream, 1 << 20);
+    while let Ok(request) = client.read().await {
+        let command = request["command"].as_str().unwrap();
+        let frame = json!({"id": 1, "name": "f", "line": 2, "source": {"path": file}});
+        let body = match command {
+            "stackTrace" => json!({"stackFrames": [frame]}),
+            _ => json!({}),
+        };
+        if command == "attach" {
+            client.send(&event("initialized", json!({}))).await.unwrap();
+            continue;
+        }
+        let answer = json!({"type": "response", "seq": 1, "request_seq": request["seq"], "command": command, "success": command != "evaluate", "message": "no Python here", "body": body});
+        if client.send(&answer).await.is_err() {
+            return;
+        }
+        if command == "configurationDone" {
+            let stop = json!({"reason": "breakpoint", "threadId": 1});
+            client.send(&event("stopped", stop)).await.unwrap();
+        }
+    }
+}
+
+/// A prompt at a stop in `file`, and what it writes.
+async fn stopped(file: &str, options: Options) -> (Prompt<DuplexStream>, mpsc::Receiver<Piece>) {
+    let (here, there) = tokio::io::duplex(1 << 16);
+    tokio::spawn(debugger(there, file.to_owned()));
+    let (out, pieces) = mpsc::channel(10_000);
+    let (prompt, _) = Prompt::open(here, &options, out).await.unwrap();
+    (prompt, pieces)
+}
+
+/// What has been written.
+fn written(pieces: &mut mpsc::Receiver<Piece>) -> String {
+    let pieces = std::iter::from_fn(|| pieces.try_recv().ok());
+    pieces.map(|piece| piece.text().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn a_file_of_this_machine_is_shown_only_where_that_was_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("key");
+    std::fs::write(&file, "first\nthe key\n").unwrap();
+    for local_sources in [false, true] {
+        let options = Options {
+            local_sources,
+            ..Options::default()
+        };
+        let (mut prompt, mut pieces) = stopped(file.to_str().unwrap(), options).await;
+        let here = std::fs::canonicalize(&file).unwrap();
+        for line in [
+            "list",
+            "longlist",
+            "where",
+            &format!("b {}:2", here.display()),
+        ] {
+            prompt.line(line).await;
+        }
+        let text = written(&mut pieces);
+        assert_eq!(text.contains("the key"), local_sources, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn an_alias_that_names_itself_comes_to_an_end() {
+    let (mut prompt, mut pieces) = stopped("/a.py", Options::default()).await;
+    written(&mut pieces);
+    for line in ["alias a unalias b;; a", "a"] {
+        assert_eq!(prompt.line(line).await, After::Prompt);
+    }
+    assert_eq!(written(&mut pieces), "*** too many commands at once\n");
+    // Each word becomes a thousand.
+    prompt
+        .line(&format!("alias c c{}", " %*".repeat(1000)))
+        .await;
+    assert_eq!(prompt.line("c x").await, After::Prompt);
+    assert_eq!(
+        written(&mut pieces),
+        "*** an alias makes this line too long\n"
+    );
+}
+
+#[tokio::test]
+async fn a_list_of_commands_on_one_line_may_be_as_long_as_that() {
+    let (mut prompt, mut pieces) = stopped("/a.py", Options::default()).await;
+    let at = Breakpoint {
+        file: "/a.py".to_owned(),
+        ..Breakpoint::default()
+    };
+    prompt.table.add(at).unwrap();
+    prompt.line("commands 1").await;
+    let line = format!("p 1{}p 2;; end;; p 3", ";;".repeat(100_000));
+    assert_eq!(prompt.line(&line).await, After::Prompt);
+    let list = prompt.table.named("1").unwrap().commands.clone();
+    assert_eq!(list.unwrap(), ["p 1", "p 2"]);
+    assert_eq!(prompt.text(), "(Pdb) ");
+    written(&mut pieces);
+}
