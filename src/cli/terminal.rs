@@ -9,24 +9,19 @@ use std::io::{self, IsTerminal};
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
+use crate::unseen::is_unseen;
+
 /// Stands for what was cut away.
 const ELLIPSIS: char = '…';
 
 /// `text` with every control character and invisible format character replaced by `�`.
 pub(super) fn clean(text: &str) -> Cow<'_, str> {
-    if !text.chars().any(is_unsafe) {
+    if !text.chars().any(is_unseen) {
         return Cow::Borrowed(text);
     }
     text.chars()
-        .map(|c| if is_unsafe(c) { '\u{fffd}' } else { c })
+        .map(|c| if is_unseen(c) { '\u{fffd}' } else { c })
         .collect()
-}
-
-fn is_unsafe(c: char) -> bool {
-    c.is_control()
-        || matches!(c,
-            '\u{00ad}' | '\u{061c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
 /// Columns that `text` takes on a terminal.

@@ -5,6 +5,8 @@
 
 use serde_json::{Value, json};
 
+use crate::unseen::is_unseen;
+
 /// A request of a client, as far as the relay has to understand it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
@@ -88,16 +90,12 @@ pub fn notice(text: &str, important: bool) -> Value {
     )
 }
 
-/// `text` from a client or the cluster made fit for a person's screen: one line, no control or invisible direction
-/// characters, at most `limit` characters.
+/// `text` from a client or the cluster made fit for a person's screen: one line, nothing that cannot be seen, at most
+/// `limit` characters.
 pub fn clean(text: &str, limit: usize) -> String {
-    let invisible = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
-    };
     let mut cleaned: String = text
         .chars()
-        .filter(|c| !invisible(*c))
+        .filter(|c| !is_unseen(*c))
         .take(limit + 1)
         .collect();
     if cleaned.chars().count() > limit {

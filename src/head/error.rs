@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use crate::unseen::is_unseen;
+
 /// Longest piece of a head's own words in a message, in characters.
 const MAX_WORDS: usize = 200;
 
@@ -138,11 +140,11 @@ pub enum HeadConfigError {
     },
 }
 
-/// The head's words made fit for a terminal and a log: no control characters, no line breaks,
+/// The head's words made fit for a terminal and a log: nothing that cannot be seen, no line breaks,
 /// at most 200 characters.
 pub(crate) fn clean(words: &str) -> String {
     let mut cleaned = String::new();
-    for word in words.split(|c: char| c.is_whitespace() || c.is_control()) {
+    for word in words.split(|c: char| c.is_whitespace() || is_unseen(c)) {
         if word.is_empty() {
             continue;
         }

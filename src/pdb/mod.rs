@@ -29,3 +29,8 @@ pub(crate) use output::clean;
 pub use prompt::{After, End, Interrupt, OpenError, Options, Prompt};
 pub use snapshot::{Limits, snapshot};
 pub use wire::Lost;
+
+/// Whether `line` has the task run, and so may take for ever.
+pub(crate) fn resumes(line: &str) -> bool {
+    grammar::resumes(&grammar::parse(line.trim()))
+}

@@ -59,14 +59,14 @@ pub(super) fn of_post_mortem(traceback: &str) -> Stopped {
 }
 
 /// The type that a Python traceback ends with, e.g. `KeyError`: what stands before the colon of the first line behind its
-/// last frames. A message may have lines of its own.
+/// last frames. A message may have lines of its own, and the legacy debugger puts empty lines between all.
 pub(super) fn raised(traceback: &str) -> Option<String> {
     let mut behind = None;
     let mut in_frames = false;
     for line in traceback.lines() {
         if line.starts_with("  File \"") {
             (in_frames, behind) = (true, None);
-        } else if in_frames && !line.starts_with(' ') {
+        } else if in_frames && !line.starts_with(' ') && !line.is_empty() {
             (in_frames, behind) = (false, Some(line));
         }
     }
@@ -177,6 +177,11 @@ mod tests {
                 "KeyError: 'a'\n\nDuring handling of the above exception, another exception occurred:\n\n\
               Traceback (most recent call last):\n  File \"b.py\", line 2, in g\n    h()\nOSError: [Errno 2]\n",
                 Some("OSError"),
+            ),
+            // As the legacy debugger writes it.
+            (
+                "\n  File \"c.py\", line 3, in h\n    i()\n\nStopIteration: 4711\n",
+                Some("StopIteration"),
             ),
             ("a secret without a colon\n", None),
             ("", None),

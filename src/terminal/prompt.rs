@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::input::{Input, Typed};
 use super::output::{Out, Shown};
 use super::visit::Log;
-use crate::pdb::{After, End, OpenError, Options, Piece, Prompt};
+use crate::pdb::{After, End, OpenError, Options, Piece, Prompt, resumes};
 
 /// Lines that are taken while the task runs.
 const AHEAD: usize = 64;
@@ -118,6 +118,8 @@ where
         let interrupt = prompt.interrupter();
         let mut running = Box::pin(prompt.line(&line));
         let began = Instant::now();
+        // What ends by itself, or has more to do after the stop, is not cut short.
+        let may_leave = resumes(&line) && !line.contains(";;");
         let mut last_words = None;
         let after = loop {
             let leave_at = match ahead.front() {
@@ -125,10 +127,7 @@ where
                 Some(Typed::End) => {
                     Some(*last_words.get_or_insert_with(|| Instant::now() + LAST_WORDS))
                 }
-                // Not where the line that runs has more to do after the stop.
-                Some(Typed::Line(next)) if leaves(next) && !line.contains(";;") => {
-                    Some(began + MOMENT)
-                }
+                Some(Typed::Line(next)) if may_leave && leaves(next) => Some(began + MOMENT),
                 _ => None,
             };
             tokio::select! {
@@ -147,7 +146,7 @@ where
                         }
                     }
                 }
-                () = sleep_until(began + HINT), if !hinted => {
+                () = sleep_until(began + HINT), if may_leave && !hinted => {
                     hinted = true;
                     shown.quiet().await;
                     let interrupts = if input.is_telnet() { "Ctrl-C interrupts, " } else { "" };

@@ -13,6 +13,7 @@
 //! | `help`, and `exceptions`, `threads`, `thread`, `detach` | own words; pdb 3.11 has no such commands |
 //! | `interact`, `debug`, `run` are refused with a sentence | they need a terminal in the worker, a second debugger, or a new program |
 //! | `b` counts hits at which the condition held, where pdb counts those too at which it did not | the debugger tells only of stops |
+//! | an alias takes its words once, where pdb looks for `%2` also in what it put in for `%1` | words are data |
 //! | a raised exception is not announced by `next` | debugpy tells those alone that nobody catches |
 
 use std::io::{Read, Write};
@@ -321,6 +322,12 @@ const SAME: &[(&str, &[&str])] = &[
 
 /// Lines that give different transcripts: what pdb prints from the last prompt on, and what the prompt prints.
 const DIFFERENT: &[(&str, &[&str], &str, &str)] = &[
+    (
+        "alias",
+        &["alias t p '%1 %2'", "t %2 x"],
+        "(Pdb) 'x x'\n",
+        "(Pdb) '%2 x'\n",
+    ),
     (
         "return",
         &["b 27", "c", "r"],

@@ -30,6 +30,10 @@ fn a_person_debugs(version: &str) {
     let before = scene.idle_descriptors();
     legacy(&scene);
     legacy_ends(&scene);
+    // Ray 2.9.3 has no such setting.
+    if version == NEWEST {
+        legacy_post_mortem(&scene);
+    }
     debugpy(&scene);
     // Nothing is left behind: no breakpoint, no session, no connection.
     scene.gone();
@@ -125,6 +129,33 @@ fn legacy_ends(scene: &Scene<'_>) {
     screen.line("c", "");
     assert_eq!(screen.exit(), Some(0));
     assert_eq!(driver.result(), json!([[1, 2], [2, 4]]));
+    scene.gone();
+}
+
+/// An exception in the legacy debugger: told in the list, without its message, and looked at.
+fn legacy_post_mortem(scene: &Scene<'_>) {
+    let settings = [("RAY_DEBUG_POST_MORTEM", "1")];
+    let mut driver = scene
+        .cluster
+        .start_legacy_driver("post_mortem.py", &settings);
+    scene.wait_listed(1);
+    let mut screen = Screen::start(scene, &["debug"]);
+    screen.expect(LIST);
+    screen.resize(200);
+    let list = screen.line("", LIST);
+    let task = "divide (ZeroDivisionError)";
+    assert!(
+        list.contains(task) && list.contains("/post_mortem.py:9 "),
+        "{list}"
+    );
+    screen.line("divide", "-> return x / zero");
+    screen.expect(PDB);
+    screen.line("p 'seen', zero", "('seen', 0)");
+    screen.expect(PDB);
+    screen.line("c", LIST);
+    screen.line("q", "");
+    assert_eq!(screen.exit(), Some(0));
+    assert_eq!(driver.result(), "RayTaskError(ZeroDivisionError)");
     scene.gone();
 }
 

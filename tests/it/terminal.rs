@@ -154,6 +154,9 @@ async fn a_post_mortem_shows_its_exception_and_the_frame_that_raised() {
     let mut driver = cluster.start_driver("post_mortem.py", &[("RAY_DEBUG_POST_MORTEM", "1")]);
     let row = scene.listed("divide", &driver);
     let id = row["id"].as_str().unwrap();
+    let shown = text(&run(&scene, &["list"]).stdout);
+    let task = "divide (ZeroDivisionError)";
+    assert!(shown.contains(task), "{shown}");
     let output = run(&scene, &["snapshot", id]);
     let shown = text(&output.stdout);
     assert!(

@@ -130,12 +130,12 @@ mod tests {
     fn the_table_fits_the_terminal() {
         let text = menu().render(false, None);
         assert!(
-            text.starts_with("INDEX  ID        TASK                          WHERE"),
+            text.starts_with("INDEX  ID        TASK             WHERE"),
             "{text}"
         );
         assert!(
             text.contains(
-                "\n0      0123abcd  step (post-mortem: KeyError)  a/long/path/to/train.py:26  10.0.0.1  1m 01s   -\n"
+                "\n0      0123abcd  step (KeyError)  a/long/path/to/train.py:26  10.0.0.1  1m 01s   -\n"
             ),
             "{text}"
         );

@@ -33,7 +33,7 @@ pub(in crate::cli) struct Cluster {
 pub(in crate::cli) struct Row {
     pub(in crate::cli) id: String,
     pub(in crate::cli) cluster: String,
-    /// Name with actor, rank and the mark of a post-mortem.
+    /// Name with actor, rank and, of a post-mortem, the exception.
     pub(in crate::cli) task: String,
     /// `train.py:26`, or `-`.
     pub(in crate::cli) location: String,
@@ -139,7 +139,7 @@ impl Row {
         }
         if row["reason"] == "post_mortem" {
             task += &match text(&row["exception"]) {
-                Some(exception) => format!(" (post-mortem: {exception})"),
+                Some(exception) => format!(" ({exception})"),
                 None => " (post-mortem)".to_owned(),
             };
         }

@@ -48,7 +48,8 @@ impl Debugpy {
     }
 }
 
-/// A task that waits at `/job.py` line 8, runs for good after `continue`, and stops at the next line after `next`.
+/// A task that waits at `/job.py` line 8, runs for good after `continue`, and stops at the next line after `next`. Also
+/// `slow()` takes as long as that.
 pub(super) struct Worker {
     commands: mpsc::UnboundedReceiver<String>,
     stops: Arc<Notify>,
@@ -76,6 +77,9 @@ impl Worker {
                 };
                 let Ok(request) = request else { return };
                 let command = request["command"].as_str().unwrap();
+                if request.to_string().contains("slow()") {
+                    tokio::time::sleep(next).await;
+                }
                 let frame =
                     json!({"id": 1, "name": "add", "line": line, "source": {"path": "/job.py"}});
                 let mut answer = json!({"type": "response", "seq": 1, "request_seq": request["seq"], "command": command,
@@ -224,6 +228,16 @@ async fn quit_waits_for_what_was_typed_before_it() {
         let (end, ..) = scene.rest(Instant::now()).await;
         assert_eq!(end, End::Left, "{said}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn quit_cuts_no_expression_short() {
+    let mut scene = Scene::begin(Duration::from_secs(5));
+    scene.say("slow()\nq\n").await;
+    let (end, took, shown) = scene.rest(Instant::now()).await;
+    assert_eq!(end, End::Left);
+    assert!(took >= Duration::from_secs(5), "{took:?}: {shown}");
+    assert!(!shown.contains("still running"), "{shown}");
 }
 
 #[tokio::test(start_paused = true)]
