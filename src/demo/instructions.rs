@@ -38,7 +38,8 @@ fn text(snapshot: &Snapshot, address: &str, folder: Option<&Path>, program: &str
             breakpoint.title()
         );
     }
-    let port = address.rsplit(':').next().unwrap_or_default();
+    let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
+    let host = host.trim_matches(['[', ']']);
     // The commands ask 127.0.0.1:5678 unless told otherwise.
     let relay = match address {
         "127.0.0.1:5678" => String::new(),
@@ -72,6 +73,8 @@ Neovim, PyCharm, Zed, Emacs, Helix:
       {program} launch-config nvim{relay}      (or pycharm, zed, emacs, helix)
 
 Another terminal:
+      {program} debug{relay}      (the list, and a pdb prompt)
+      nc {host} {port}      (the same with nothing installed)
       {program} list --watch{relay}
       curl -s http://{address}/relay/v1/breakpoints
 

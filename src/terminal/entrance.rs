@@ -50,10 +50,8 @@ pub(super) async fn recognise<R: AsyncRead + Unpin>(
             out.notice(&ended.to_string()).await;
             return Err(Outcome::Refused);
         }
-        return Ok(Guest {
-            principal,
-            enter: None,
-        });
+        let enter = input.take_if(|line| enters(line).map(str::to_owned)).await;
+        return Ok(Guest { principal, enter });
     }
     let deadline = Instant::now() + PATIENCE;
     let asked = timeout_at(deadline, ask(context, session, input, out)).await;

@@ -119,6 +119,15 @@ impl<R: AsyncRead + Unpin> Input<R> {
         }
     }
 
+    /// Takes the first line where it has come already and `read` knows what to do with it.
+    pub(super) async fn take_if<T>(&mut self, read: impl Fn(&str) -> Option<T>) -> Option<T> {
+        self.glance().await;
+        let end = self.text.iter().position(|byte| *byte == b'\n')?;
+        let found = read(&Typed::text(&self.text[..=end]))?;
+        self.text.drain(..=end);
+        Some(found)
+    }
+
     /// Reads once. Cancel safe.
     async fn fill(&mut self) {
         self.raw.clear();

@@ -31,6 +31,30 @@ const LAST_WORDS: Duration = Duration::from_secs(10);
 /// Why a prompt that listens on a node's loopback address is not reached.
 pub(crate) const NOT_EXTERNAL: &str = "this breakpoint can be entered on its own node alone, because that node was started without `--ray-debugger-external`";
 
+/// What the first `q` is answered with.
+const FAILS: &str =
+    "leaving with q makes the task fail (BdbQuit); c lets it run on. Say it again to have it fail";
+
+/// Longest question of a prompt, such as `(Pdb) `, in bytes.
+const LONGEST_QUESTION: usize = 64;
+
+/// Keeps of what a prompt said the line that it has not ended: what it asks, to be asked again where a line did not
+/// reach it.
+fn keep_question(question: &mut Vec<u8>, said: &[u8]) {
+    let line = said.iter().rposition(|byte| *byte == b'\n');
+    let begun = match line {
+        Some(end) => {
+            question.clear();
+            &said[end + 1..]
+        }
+        None => said,
+    };
+    question.extend_from_slice(begun);
+    if question.len() > LONGEST_QUESTION {
+        question.clear();
+    }
+}
+
 /// How the relaying ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
@@ -86,6 +110,7 @@ impl Entered {
         let (mut from_prompt, mut to_prompt) = stream.split();
         let mut said = BytesMut::with_capacity(4096);
         let mut last = String::new();
+        let mut question = Vec::new();
         let mut warned = false;
         let mut leave_at: Option<Instant> = None;
         let ended = loop {
@@ -102,7 +127,10 @@ impl Entered {
                             (Some(_), _) => Ended::Left,
                         };
                     }
-                    Ok(_) => shown.raw(&said).await,
+                    Ok(_) => {
+                        keep_question(&mut question, &said);
+                        shown.raw(&said).await;
+                    }
                 },
                 written = to_prompt.write_buf(&mut self.pending), if !self.pending.is_empty() => {
                     if let Err(error) = written {
@@ -118,12 +146,14 @@ impl Entered {
                         let command = text.trim();
                         let leaves = matches!(command, "q" | "quit" | "exit" | "EOF");
                         if leaves && !std::mem::replace(&mut warned, true) {
-                            out.notice("leaving with q makes the task fail (BdbQuit); c lets it run on. Say it again to have it fail").await;
+                            out.notice(FAILS).await;
+                            shown.raw(&question).await;
                             continue;
                         }
                         warned = leaves;
                         if let Err(why) = log.command(&text).await {
                             out.notice(&why.to_string()).await;
+                            shown.raw(&question).await;
                             continue;
                         }
                         if !command.is_empty() {
@@ -131,8 +161,14 @@ impl Entered {
                         }
                         self.pending.extend_from_slice(&line);
                     }
-                    Typed::TooLong => out.notice("a line may have 4096 bytes; this one is dropped").await,
-                    Typed::Interrupt => out.notice("the legacy debugger cannot interrupt a task").await,
+                    Typed::TooLong => {
+                        out.notice("a line may have 4096 bytes; this one is dropped").await;
+                        shown.raw(&question).await;
+                    }
+                    Typed::Interrupt => {
+                        out.notice("the legacy debugger cannot interrupt a task").await;
+                        shown.raw(&question).await;
+                    }
                     Typed::End => {
                         self.pending.extend_from_slice(b"c\n");
                         leave_at = Some(Instant::now() + LAST_WORDS);

@@ -29,6 +29,16 @@ impl Menu {
         rows.any(|row| row.id == id && row.is_legacy())
     }
 
+    /// Whether it offers the same as `other`; how long something waits makes no difference.
+    pub(super) fn offers_as(&self, other: &Self) -> bool {
+        let offers = |menu: &Self| {
+            let rows = menu.list.rows.iter();
+            let rows = rows.map(|row| (row.id.clone(), row.holder.clone(), row.task.clone()));
+            (rows.collect::<Vec<_>>(), menu.list.troubles().is_empty())
+        };
+        offers(self) == offers(other)
+    }
+
     /// The id of the row that `text` names: by index, id or name.
     pub(super) fn pick(&self, text: &str) -> Result<String, String> {
         let text = text.trim();
@@ -124,6 +134,20 @@ mod tests {
                 .contains("1123abcd, 2123abcd")
         );
         assert!(menu.pick("7").is_err());
+    }
+
+    #[test]
+    fn only_what_a_person_can_pick_makes_another_list() {
+        let list = |id: &str, holder: Value, waiting: f64| {
+            Menu::read(
+                &json!({"breakpoints": [{"id": id, "name": "step", "holder": holder, "waiting_seconds": waiting}]}),
+            )
+        };
+        let before = list("a", Value::Null, 1.0);
+        assert!(list("a", Value::Null, 9.0).offers_as(&before));
+        assert!(!list("b", Value::Null, 1.0).offers_as(&before));
+        assert!(!list("a", json!({"client": "VS Code"}), 1.0).offers_as(&before));
+        assert!(!Menu::default().offers_as(&before));
     }
 
     #[test]

@@ -110,17 +110,33 @@ pub(super) async fn run(args: DebugArgs) -> Result<(), Error> {
     }
 }
 
+/// What becomes of the list before the next question.
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Show {
+    #[default]
+    Nothing,
+    /// It is printed where it offers something else than before.
+    Changes,
+    List,
+}
+
 /// The list, again and again.
 async fn list(args: &DebugArgs, terminal: &mut Terminal) -> Result<(), Error> {
     let client = RelayClient::new(args.relay.clone())?;
     let mut news = News::default();
-    let mut show = true;
+    let mut show = Show::List;
     let mut menu = Menu::default();
     loop {
-        if std::mem::take(&mut show) {
-            menu = Menu::read(&client.breakpoints(false).await?);
-            let columns = terminal::size().map(|(columns, _)| columns);
-            terminal.input.say(&menu.render(args.verbose, columns))?;
+        match std::mem::take(&mut show) {
+            Show::Nothing => {}
+            why => {
+                let before = menu;
+                menu = Menu::read(&client.breakpoints(false).await?);
+                if why == Show::List || !menu.offers_as(&before) {
+                    let columns = terminal::size().map(|(columns, _)| columns);
+                    terminal.input.say(&menu.render(args.verbose, columns))?;
+                }
+            }
         }
         terminal
             .input
@@ -128,7 +144,7 @@ async fn list(args: &DebugArgs, terminal: &mut Terminal) -> Result<(), Error> {
         let typed = tokio::select! {
             typed = terminal.input.next() => typed,
             () = news.wait(&client), if terminal.input.is_edited() => {
-                show = true;
+                show = Show::Changes;
                 continue;
             }
             _ = terminal.interrupted.recv() => Typed::Interrupt,
@@ -138,7 +154,7 @@ async fn list(args: &DebugArgs, terminal: &mut Terminal) -> Result<(), Error> {
             return Ok(());
         };
         match line.trim() {
-            "" => show = true,
+            "" => show = Show::List,
             "q" | "quit" | "exit" => return Ok(()),
             text => match menu.pick(text) {
                 Ok(id) => {
@@ -154,7 +170,9 @@ async fn list(args: &DebugArgs, terminal: &mut Terminal) -> Result<(), Error> {
                         }
                         Err(error) => return Err(error),
                     }
-                    show = true;
+                    show = Show::List;
+                    // What happened meanwhile is in that list.
+                    news = News::default();
                 }
                 Err(sentence) => terminal
                     .input

@@ -51,8 +51,25 @@ async fn leaving_a_legacy_prompt_with_q_has_to_be_said_twice() {
     person.until("(Pdb) ").await;
     person.say("q\n").await;
     person.until("makes the task fail").await;
+    // What was asked is asked again: a program waits for it.
+    person.until("(Pdb) ").await;
     person.say("q\n").await;
     assert_eq!(until(&mut prompt, "q\n").await, "q\n");
     drop(prompt);
     person.until("No task waits").await;
+}
+
+#[tokio::test]
+async fn who_names_a_breakpoint_first_gets_no_list() {
+    let relay = relay(false, |_| {});
+    let pdb = Pdb::listen().await;
+    relay.context.registry.insert(pdb.breakpoint.clone());
+    let mut program = Person::connect(&relay);
+    program.say(&format!("enter {}\n", pdb.breakpoint.id)).await;
+    let _prompt = pdb.entered().await;
+    let said = program.until("(Pdb) ").await;
+    assert!(
+        !said.contains("INDEX") && !said.contains("q leaves"),
+        "{said}"
+    );
 }
