@@ -185,7 +185,7 @@ fn debugpy(scene: &Scene<'_>) {
     screen.expect(PDB);
     screen.line("y = -7", PDB);
     // The task comes to its end; Ctrl-C twice leaves what runs.
-    screen.line("c", "[running; ");
+    screen.line("c", "[running, ");
     screen.type_("\u{3}");
     screen.expect("[interrupting: ");
     screen.type_("\u{3}");

@@ -268,7 +268,7 @@ async fn converse(
                 // A task that has ended leaves its worker idle, which looks the same.
                 () = &mut hint, if !hinted => {
                     hinted = true;
-                    terminal.input.say("[running; Ctrl-C interrupts, and once more leaves the task running]\n")?;
+                    terminal.input.say("[running, if it has not ended; Ctrl-C interrupts, and once more leaves it running]\n")?;
                 }
                 Some(piece) = pieces.recv() => terminal.screen.print(&piece)?,
                 after = &mut running => break after,

@@ -24,14 +24,15 @@ pub(super) struct News {
 }
 
 impl News {
-    /// Returns when the list has changed. Cancel safe: what was read is parsed at once.
+    /// Returns when the list may have changed, also since it was asked for and before the stream was opened. Cancel safe:
+    /// what was read is parsed at once.
     pub(super) async fn wait(&mut self, client: &RelayClient) {
         loop {
             let events = self.events(client).await;
             let changes = |event: &Event| {
                 matches!(
                     event.name.as_str(),
-                    "appeared" | "attached" | "released" | "died"
+                    "snapshot" | "appeared" | "named" | "attached" | "released" | "died"
                 )
             };
             if events.iter().any(changes) {

@@ -30,8 +30,12 @@ use crate::head::{HeadClient, clean};
 /// Largest answer: 10,000 workers are 4 MiB.
 const MAX_ANSWER: usize = 32 << 20;
 
-/// Keys that are read at once: more breakpoints than anybody has.
-const MAX_KEYS: usize = 1000;
+/// Keys that are read at all. Ray leaves one behind for every session that was to go on in another task and did not: more
+/// than a head sees in its life.
+const MAX_KEYS: usize = 20_000;
+
+/// Values that are asked for at once.
+const AT_ONCE: usize = 1000;
 
 /// Where a head has its GCS unless told otherwise.
 const PORT: u16 = 6379;
@@ -135,22 +139,21 @@ impl GcsClient {
         let mut keys = reply.keys;
         keys.retain(|key| !key.starts_with(CONTINUES));
         keys.truncate(MAX_KEYS);
-        if keys.is_empty() {
-            return Ok(Vec::new());
+        let mut entries = Vec::new();
+        for keys in keys.chunks(AT_ONCE) {
+            let request = MultiGetRequest {
+                keys: keys.to_vec(),
+                namespace: NAMESPACE.to_vec(),
+            };
+            let reply: MultiGetReply = self
+                .call("/ray.rpc.InternalKVGcsService/InternalKVMultiGet", request)
+                .await?;
+            self.good(reply.status.as_ref())?;
+            let text = |key: Vec<u8>| String::from_utf8(key).ok();
+            let found = reply.found.into_iter();
+            entries.extend(found.filter_map(|one| Some((text(one.key)?, one.value))));
         }
-        let request = MultiGetRequest {
-            keys,
-            namespace: NAMESPACE.to_vec(),
-        };
-        let reply: MultiGetReply = self
-            .call("/ray.rpc.InternalKVGcsService/InternalKVMultiGet", request)
-            .await?;
-        self.good(reply.status.as_ref())?;
-        let text = |key: Vec<u8>| String::from_utf8(key).ok();
-        let found = reply.found.into_iter();
-        Ok(found
-            .filter_map(|one| Some((text(one.key)?, one.value)))
-            .collect())
+        Ok(entries)
     }
 
     /// Live workers with waiting threads. Before Ray 2.38: all workers.

@@ -163,7 +163,10 @@ async fn an_entry_is_listed_held_and_goes_on_under_its_id_in_another_task() {
     head.with(|world| world.workers.push(worker("bb", 1)));
     gcs.put(KEY, entry(40_001, "outer"));
     gcs.put("RAY_PDB_CONTINUE_84ccee", json!({"job_id": "01000000"}));
-    gcs.put("RAY_PDB_00", json!({"exit_debugger": true}));
+    // What a long life leaves behind hides nothing.
+    for n in 0..2500 {
+        gcs.put(&format!("RAY_PDB_{n:032x}"), json!({"exit_debugger": true}));
+    }
     let (registry, _guard) = watch_with(&head, Gcs::At(address.to_string()), &settings());
     let both = until(&registry, |list| list.live.len() == 2).await;
     assert!(both.live.iter().any(|b| b.kind == Kind::Debugpy));
