@@ -16,6 +16,7 @@ mod exec;
 mod launch_config;
 mod list;
 mod relay_client;
+mod relay_tls;
 mod relay_token;
 mod relay_url;
 mod release;
@@ -33,6 +34,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use audit::{AuditArgs, AuditError};
 pub use error::{Error, answer, report};
 pub use launch_config::Editor;
+pub use relay_tls::RelayTlsArgs;
 pub use relay_token::RelayTokenArgs;
 pub use relay_url::RelayUrl;
 pub use token::{TokenArgs, TokenError};
@@ -243,16 +245,9 @@ pub struct RelayArgs {
     )]
     #[arg(default_value = "http://127.0.0.1:5678", value_hint = clap::ValueHint::Url)]
     pub relay: RelayUrl,
-    /// PEM file of the authorities, or the certificate itself, to trust for https, instead of the
-    /// system's
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "RAY_RELAY_CA_FILE",
-        hide_env_values = true
-    )]
-    #[arg(value_hint = clap::ValueHint::FilePath)]
-    pub ca_file: Option<PathBuf>,
+    /// How to speak TLS with it.
+    #[command(flatten)]
+    pub tls: RelayTlsArgs,
     /// What to show it.
     #[command(flatten)]
     pub token: RelayTokenArgs,

@@ -3,7 +3,6 @@
 //! Every wait has a deadline and every answer a largest size. What comes back is not trusted to
 //! be a relay's: port 5678 and 8265 are easily mixed up, and the words of an error say so.
 
-use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,13 +10,10 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use hyper::{Request, Response, StatusCode};
-use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 use tokio::time::timeout;
 
@@ -52,6 +48,22 @@ pub enum RelayError {
         /// Its address.
         relay: String,
         /// The system's words.
+        cause: String,
+    },
+    /// The client's own certificate or key cannot be used.
+    #[error("{file} {cause}")]
+    Identity {
+        /// Of which file.
+        file: String,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// It wants a client certificate, or another one.
+    #[error("the relay at {relay} refuses the connection: {cause}")]
+    Unrecognised {
+        /// Its address.
+        relay: String,
+        /// The words of TLS.
         cause: String,
     },
     /// Port 8265.
@@ -101,7 +113,7 @@ impl RelayError {
 
     /// Somebody was there and wants to know, or does not like, who asks.
     pub(super) fn is_not_permitted(&self) -> bool {
-        matches!(self, Self::NotPermitted { .. })
+        matches!(self, Self::NotPermitted { .. } | Self::Unrecognised { .. })
     }
 
     /// The next step.
@@ -117,6 +129,10 @@ impl RelayError {
                  RAY_RELAY_CA_FILE"
                     .to_owned()
             }
+            Self::Unrecognised { .. } => {
+                "show a certificate of an authority that it trusts with --client-cert FILE and --client-key FILE"
+                    .to_owned()
+            }
             Self::Dashboard { relay } => {
                 format!(
                     "start a relay for it with `ray-relay serve --ray-address {relay}`, and name that one with --relay URL"
@@ -129,7 +145,10 @@ impl RelayError {
             Self::NotPermitted { status, .. } if *status == StatusCode::UNAUTHORIZED => {
                 "give a token with --token-file FILE or RAY_RELAY_TOKEN".to_owned()
             }
-            Self::NotPermitted { .. } | Self::Token(_) | Self::Refused { .. } => return None,
+            Self::NotPermitted { .. }
+            | Self::Identity { .. }
+            | Self::Token(_)
+            | Self::Refused { .. } => return None,
         })
     }
 }
@@ -143,17 +162,13 @@ pub(super) struct RelayClient {
 
 impl RelayClient {
     pub(super) fn new(args: RelayArgs) -> Result<Self, RelayError> {
-        let RelayArgs {
-            relay,
-            ca_file,
-            token,
-        } = args;
+        let RelayArgs { relay, tls, token } = args;
         let mut connector = HttpConnector::new();
         connector.enforce_http(false);
         connector.set_connect_timeout(Some(CONNECT_DEADLINE));
         connector.set_keepalive(Some(Duration::from_secs(15)));
         let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(tls(&relay, ca_file.as_deref())?)
+            .with_tls_config(tls.config(&relay)?)
             .https_or_http()
             .enable_http1()
             .wrap_connector(connector);
@@ -246,12 +261,17 @@ impl RelayClient {
                 relay: self.relay.to_string(),
                 found: "it does not speak HTTP".to_owned(),
             }),
-            Ok(Err(error)) if is_about_certificates(&error) => Err(RelayError::Untrusted {
-                relay: self.relay.to_string(),
-                cause: innermost(&error),
-            }),
-            Ok(Err(error)) => Err(self.unreachable(innermost(&error))),
+            Ok(Err(error)) => Err(self.broken(&error)),
             Err(_) => Err(self.unreachable("it accepts connections but does not answer")),
+        }
+    }
+
+    fn broken(&self, error: &hyper_util::client::legacy::Error) -> RelayError {
+        let (relay, cause) = (self.relay.to_string(), innermost(error));
+        match tls_error(error) {
+            Some(rustls::Error::InvalidCertificate(_)) => RelayError::Untrusted { relay, cause },
+            Some(error) if wants_certificate(error) => RelayError::Unrecognised { relay, cause },
+            Some(_) | None => self.unreachable(cause),
         }
     }
 
@@ -323,54 +343,6 @@ impl RelayClient {
     }
 }
 
-/// What a connection to the relay is checked with.
-pub(super) fn tls_config(args: &RelayArgs) -> Result<ClientConfig, RelayError> {
-    tls(&args.relay, args.ca_file.as_deref())
-}
-
-fn tls(relay: &RelayUrl, ca_file: Option<&Path>) -> Result<ClientConfig, RelayError> {
-    let no_roots = |cause: String| RelayError::Untrusted {
-        relay: relay.to_string(),
-        cause,
-    };
-    let builder =
-        ClientConfig::builder_with_provider(rustls::crypto::aws_lc_rs::default_provider().into())
-            .with_safe_default_protocol_versions()
-            .map_err(|error| no_roots(error.to_string()))?;
-    if let Some(path) = ca_file {
-        let roots = authorities(path)
-            .map_err(|why| no_roots(format!("{} {why}", clean(&path.display().to_string()))))?;
-        return Ok(builder.with_root_certificates(roots).with_no_client_auth());
-    }
-    // Reading the system's certificates takes milliseconds, and fails in an image without any.
-    if relay.to_string().starts_with("https:") {
-        let builder = builder
-            .with_native_roots()
-            .map_err(|error| no_roots(error.to_string()))?;
-        return Ok(builder.with_no_client_auth());
-    }
-    Ok(builder
-        .with_root_certificates(RootCertStore::empty())
-        .with_no_client_auth())
-}
-
-/// The certificates in a PEM file, or what is wrong with it.
-fn authorities(path: &Path) -> Result<RootCertStore, String> {
-    let mut roots = RootCertStore::empty();
-    let certificates =
-        CertificateDer::pem_file_iter(path).map_err(|error| format!("cannot be read: {error}"))?;
-    for certificate in certificates {
-        let certificate = certificate.map_err(|error| format!("is not PEM text: {error}"))?;
-        roots
-            .add(certificate)
-            .map_err(|error| format!("holds a certificate that is not understood: {error}"))?;
-    }
-    if roots.is_empty() {
-        return Err("holds no certificate".to_owned());
-    }
-    Ok(roots)
-}
-
 fn speaks_something_else(error: &hyper_util::client::legacy::Error) -> bool {
     let mut cause: Option<&dyn std::error::Error> = Some(error);
     while let Some(error) = cause {
@@ -385,14 +357,12 @@ fn speaks_something_else(error: &hyper_util::client::legacy::Error) -> bool {
     false
 }
 
-fn is_about_certificates(error: &hyper_util::client::legacy::Error) -> bool {
+/// What went wrong in TLS, where that is behind `error`.
+fn tls_error(error: &hyper_util::client::legacy::Error) -> Option<&rustls::Error> {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = cause {
-        if matches!(
-            error.downcast_ref(),
-            Some(rustls::Error::InvalidCertificate(_))
-        ) {
-            return true;
+        if let Some(error) = error.downcast_ref() {
+            return Some(error);
         }
         cause = match error.downcast_ref::<std::io::Error>() {
             // The `source` of an I/O error leaves out the error that it holds.
@@ -402,7 +372,24 @@ fn is_about_certificates(error: &hyper_util::client::legacy::Error) -> bool {
             None => error.source(),
         };
     }
-    false
+    None
+}
+
+/// The relay's TLS does not like the certificate that it was shown, or misses one.
+fn wants_certificate(error: &rustls::Error) -> bool {
+    use rustls::AlertDescription as Alert;
+    matches!(
+        error,
+        rustls::Error::AlertReceived(
+            Alert::CertificateRequired
+                | Alert::BadCertificate
+                | Alert::CertificateExpired
+                | Alert::CertificateRevoked
+                | Alert::CertificateUnknown
+                | Alert::UnknownCA
+                | Alert::DecryptError
+        )
+    )
 }
 
 fn innermost(error: &dyn std::error::Error) -> String {

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::RelayArgs;
-use super::relay_client::{self, RelayError};
+use super::relay_client::RelayError;
 use super::terminal::clean;
 use crate::pdb::{End, Lost, OpenError};
 use crate::registry::BreakpointId;
@@ -139,7 +139,7 @@ pub(super) async fn dial(args: &RelayArgs) -> Result<Box<dyn Duplex>, RelayError
         relay: relay.clone(),
         cause: clean(&cause).into_owned(),
     };
-    let config = relay_client::tls_config(args)?;
+    let config = args.tls.config(&args.relay)?;
     let name = ServerName::try_from(args.relay.host().to_owned())
         .map_err(|error| untrusted(error.to_string()))?;
     match timeout(

@@ -17,11 +17,13 @@ pub(super) const CLUSTERS_VARIABLE: &str = "RAY_RELAY_RAY_ADDRESS";
 pub(super) const FILE_VARIABLE: &str = "RAY_RELAY_CONFIG";
 /// Known variables that hold no key of the configuration: the file itself, and what the client
 /// commands (`list`, `launch-config`) read.
-const OTHER_VARIABLES: [&str; 5] = [
+const OTHER_VARIABLES: [&str; 7] = [
     FILE_VARIABLE,
     CLUSTERS_VARIABLE,
     "RAY_RELAY_URL",
     "RAY_RELAY_CA_FILE",
+    "RAY_RELAY_CLIENT_CERT",
+    "RAY_RELAY_CLIENT_KEY",
     "RAY_RELAY_TOKEN",
 ];
 

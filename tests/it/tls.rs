@@ -237,3 +237,77 @@ fn check_config_and_serve_tell_of_unusable_files() {
     assert!(said.contains("mode = \"required\""), "{said}");
     assert!(!said.contains("BEGIN"), "{said}");
 }
+
+/// A certificate for somebody called `uri`, its key, and that of the authority that issued it.
+fn client_certificate(uri: &str) -> (String, String, String) {
+    let ca_key = rcgen::KeyPair::generate().unwrap();
+    let mut ca = rcgen::CertificateParams::default();
+    ca.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let authority = ca.self_signed(&ca_key).unwrap().pem();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::default();
+    params.subject_alt_names = vec![rcgen::SanType::URI(uri.try_into().unwrap())];
+    let issued = params.signed_by(&key, &rcgen::Issuer::new(ca, ca_key));
+    (issued.unwrap().pem(), key.serialize_pem(), authority)
+}
+
+#[test]
+fn a_command_shows_its_certificate() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(certify(dir.path(), &[]).status.success());
+    let write = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (cert, key, authority) = client_certificate("spiffe://example.com/ada");
+    let (stranger, ..) = client_certificate("spiffe://example.com/ada");
+    let policy = write(
+        "policy.toml",
+        "[[rule]]\nsubjects = [\"spiffe://example.com/ada\"]\nscopes = [\"list\"]\n",
+    );
+    let ca = write("ca.pem", &authority);
+    let config = format!(
+        "[tls]\ncert_file = {:?}\nkey_file = {:?}\nclient_ca_file = {ca:?}\n[auth]\npolicy_file = {policy:?}\n",
+        dir.path().join("cert.pem"),
+        dir.path().join("key.pem"),
+    );
+    let relay = Relay::alone(&["--config", &write("relay.toml", &config)]);
+    let url = format!("https://localhost:{}", relay.address().port());
+    let server = dir.path().join("cert.pem");
+    let ask = |more: &[&str]| {
+        let args = [
+            "list",
+            "--relay",
+            &url,
+            "--ca-file",
+            server.to_str().unwrap(),
+        ];
+        let output = ray_relay(&[&args, more].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), said)
+    };
+    let (cert, key) = (write("ada.pem", &cert), write("ada.key", &key));
+    let (code, said) = ask(&["--client-cert", &cert, "--client-key", &key]);
+    assert_eq!(code, Some(0), "{said}");
+    let both = [&cert, &key].map(|path| std::fs::read_to_string(path).unwrap());
+    let both = write("both.pem", &both.concat());
+    let (code, said) = ask(&["--client-cert", &both]);
+    assert_eq!(code, Some(0), "{said}");
+
+    let (code, said) = ask(&[]);
+    assert!(code == Some(77) && said.contains("--client-cert"), "{said}");
+    let (code, said) = ask(&["--client-cert", &cert]);
+    assert!(code == Some(1) && said.contains("--client-key"), "{said}");
+    let stranger = write("stranger.pem", &stranger);
+    let (code, said) = ask(&["--client-cert", &stranger, "--client-key", &key]);
+    assert!(code == Some(1) && said.contains("no key of that"), "{said}");
+    let (code, said) = ask(&["--client-cert", &cert, "--client-key", "/nowhere"]);
+    assert!(
+        code == Some(1) && said.contains("/nowhere cannot be read"),
+        "{said}"
+    );
+    let (code, said) = ask(&["--client-key", &key]);
+    assert!(code == Some(2) && said.contains("--client-cert"), "{said}");
+    assert!(!relay.log().contains("PRIVATE"));
+}

@@ -1,0 +1,138 @@
+//! TLS to a relay: whom to trust, and who the client is by certificate.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueHint};
+use hyper_rustls::ConfigBuilderExt;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier, client::WantsClientCert};
+
+use super::relay_client::RelayError;
+use super::relay_url::RelayUrl;
+use super::terminal::clean;
+
+/// Whom to trust, and what to show.
+#[derive(Debug, Clone, Default, Args)]
+pub struct RelayTlsArgs {
+    /// PEM file of the authorities, or the certificate itself, to trust for https, instead of the
+    /// system's
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "RAY_RELAY_CA_FILE",
+        hide_env_values = true
+    )]
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub ca_file: Option<PathBuf>,
+    /// PEM file of the certificate by which the relay knows you, with those between it and its
+    /// authority behind it
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "RAY_RELAY_CLIENT_CERT",
+        hide_env_values = true
+    )]
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub client_cert: Option<PathBuf>,
+    /// PEM file of its private key, where it is not in the file of --client-cert
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "RAY_RELAY_CLIENT_KEY",
+        hide_env_values = true
+    )]
+    #[arg(value_hint = ValueHint::FilePath, requires = "client_cert")]
+    pub client_key: Option<PathBuf>,
+}
+
+impl RelayTlsArgs {
+    /// What a connection to `relay` is made with.
+    ///
+    /// # Errors
+    /// [`RelayError::Untrusted`], [`RelayError::Identity`].
+    pub(super) fn config(&self, relay: &RelayUrl) -> Result<ClientConfig, RelayError> {
+        let untrusted = |cause: String| RelayError::Untrusted {
+            relay: relay.to_string(),
+            cause,
+        };
+        let provider = rustls::crypto::aws_lc_rs::default_provider();
+        let builder = ClientConfig::builder_with_provider(provider.into())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| untrusted(error.to_string()))?;
+        let builder = self.trusting(builder, relay).map_err(untrusted)?;
+        let Some(cert_file) = &self.client_cert else {
+            return Ok(builder.with_no_client_auth());
+        };
+        let key_file = self.client_key.as_ref().unwrap_or(cert_file);
+        let of = |file: &Path, cause: String| RelayError::Identity {
+            file: clean(&file.display().to_string()).into_owned(),
+            cause,
+        };
+        let chain = certificates(cert_file).map_err(|cause| of(cert_file, cause))?;
+        let key = PrivateKeyDer::from_pem_file(key_file);
+        let key = key.map_err(|error| of(key_file, no_key(&error)))?;
+        let config = builder.with_client_auth_cert(chain, key);
+        config.map_err(|error| of(key_file, format!("is no key of that certificate: {error}")))
+    }
+
+    fn trusting(
+        &self,
+        builder: ConfigBuilder<ClientConfig, WantsVerifier>,
+        relay: &RelayUrl,
+    ) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, String> {
+        if let Some(path) = &self.ca_file {
+            let roots = authorities(path)
+                .map_err(|why| format!("{} {why}", clean(&path.display().to_string())))?;
+            return Ok(builder.with_root_certificates(roots));
+        }
+        // Reading the system's certificates takes milliseconds, and fails in an image without any.
+        if relay.is_https() {
+            return builder
+                .with_native_roots()
+                .map_err(|error| error.to_string());
+        }
+        Ok(builder.with_root_certificates(RootCertStore::empty()))
+    }
+}
+
+/// The authorities in a PEM file, or what is wrong with it.
+fn authorities(path: &Path) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        roots
+            .add(certificate)
+            .map_err(|error| format!("holds a certificate that is not understood: {error}"))?;
+    }
+    Ok(roots)
+}
+
+/// The certificates in a PEM file, of which there is at least one, or what is wrong with it.
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let found = CertificateDer::pem_file_iter(path).map_err(|error| unreadable(&error))?;
+    let found: Vec<_> = found
+        .collect::<Result<_, _>>()
+        .map_err(|error| unreadable(&error))?;
+    match found.is_empty() {
+        true => Err("holds no certificate".to_owned()),
+        false => Ok(found),
+    }
+}
+
+fn unreadable(error: &pem::Error) -> String {
+    match error {
+        pem::Error::Io(error) => format!("cannot be read: {error}"),
+        error => format!("is not PEM text: {error}"),
+    }
+}
+
+/// Never with anything of the key.
+fn no_key(error: &pem::Error) -> String {
+    match error {
+        pem::Error::NoItemsFound => {
+            "holds no private key; name the file that does with --client-key FILE".to_owned()
+        }
+        pem::Error::Io(error) => format!("cannot be read: {error}"),
+        _ => "is not PEM text".to_owned(),
+    }
+}
