@@ -87,8 +87,8 @@ fn seconds(duration: Duration) -> f64 {
     duration.as_millis() as f64 / 1000.0
 }
 
-/// Whether `principal` may know of `breakpoint`.
-pub(crate) fn sees(principal: &Principal, breakpoint: &Breakpoint) -> bool {
+/// Whether `principal` has `breakpoint` in lists and events.
+pub(crate) fn may_list(principal: &Principal, breakpoint: &Breakpoint) -> bool {
     principal
         .access()
         .rights(breakpoint)
@@ -104,7 +104,7 @@ pub(crate) fn list(snapshot: &Snapshot, ended: bool, principal: &Principal) -> V
         .live
         .iter()
         .chain(ended)
-        .filter(|breakpoint| sees(principal, breakpoint))
+        .filter(|breakpoint| may_list(principal, breakpoint))
         .map(|breakpoint| Row::new(breakpoint, now))
         .collect();
     let clusters: Vec<Value> = snapshot

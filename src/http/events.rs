@@ -134,7 +134,7 @@ impl Feed {
     fn told(&mut self, event: &Event) -> Option<String> {
         let id = event.breakpoint.id;
         let was_known = self.known.contains(&id);
-        if !api::sees(&self.principal, &event.breakpoint) {
+        if !api::may_list(&self.principal, &event.breakpoint) {
             return was_known.then(|| self.snapshot());
         }
         let change = match (event.change, was_known) {
@@ -155,7 +155,7 @@ impl Feed {
     fn snapshot(&mut self) -> String {
         let snapshot = self.snapshots.borrow_and_update().clone();
         let seen = snapshot.live.iter();
-        let seen = seen.filter(|breakpoint| api::sees(&self.principal, breakpoint));
+        let seen = seen.filter(|breakpoint| api::may_list(&self.principal, breakpoint));
         self.known = seen.map(|breakpoint| breakpoint.id).collect();
         let list = api::list(&snapshot, false, &self.principal);
         format!("event: snapshot\ndata: {list}\n\n")

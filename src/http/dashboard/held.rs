@@ -131,7 +131,7 @@ impl Job {
             .iter()
             .filter(here)
             .map(|breakpoint| &**breakpoint)
-            .partition(|breakpoint| api::sees(&self.principal, breakpoint));
+            .partition(|breakpoint| api::may_list(&self.principal, breakpoint));
         let ids = |of: &[&Breakpoint]| of.iter().map(|b| b.id).collect::<HashSet<_>>();
         let (seen_ids, hidden_ids) = (ids(&seen), ids(&hidden));
         let id = |row: &Row| {
