@@ -8,7 +8,8 @@ use serde_json::json;
 
 use super::*;
 use crate::config::{AuditSink, SyslogAddress};
-use crate::registry::{BreakpointId, Kind, Names, Reason, State};
+use crate::dap::testing::paused;
+use crate::registry::{BreakpointId, Names};
 
 struct Log {
     dir: tempfile::TempDir,
@@ -55,30 +56,17 @@ impl Log {
 }
 
 fn breakpoint() -> Arc<Breakpoint> {
+    let worker = paused("train", 1);
     Arc::new(Breakpoint {
         id: BreakpointId::derive("default", "w"),
-        kind: Kind::Debugpy,
-        cluster: "default".into(),
-        node_id: "n".into(),
-        node_ip: [10, 0, 0, 7].into(),
         worker_id: "w".into(),
-        pid: 4711,
-        port: 5000,
-        paused_threads: 1,
         names: Names {
-            name: Some("train".into()),
             job_id: Some("01000000".into()),
             submission_id: Some("raysubmit_1".into()),
             task_id: Some("t".into()),
-            ..Names::default()
+            ..worker.names
         },
-        reason: Reason::Breakpoint,
-        location: None,
-        exception: None,
-        first_seen: SystemTime::now(),
-        stop: 1,
-        state: State::Paused,
-        registered: None,
+        ..worker
     })
 }
 

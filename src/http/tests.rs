@@ -33,38 +33,27 @@ use super::answer::{self, Body};
 use super::{HttpContext, SessionList, SessionRow, advertise, serve_connection};
 use crate::audit::{Entry, Unavailable};
 use crate::config::{self, Config};
+use crate::dap::testing::paused;
 use crate::identity::revocation::{Revocation, RevocationList, Revoked};
 use crate::identity::{Authenticator, Credential, Principal};
 use crate::listener::Arrival;
 use crate::policy::Policy;
-use crate::registry::{Breakpoint, BreakpointId, Kind, Names, Reason, Registry, State};
+use crate::registry::{Breakpoint, BreakpointId, Registry};
 use crate::telemetry::Metrics;
 
 /// A paused worker of the cluster `default`.
 pub(crate) fn breakpoint(worker_id: &str) -> Breakpoint {
-    Breakpoint {
+    let mut breakpoint = Breakpoint {
         id: BreakpointId::derive("default", worker_id),
-        kind: Kind::Debugpy,
-        cluster: "default".into(),
-        node_id: "0a".repeat(28),
         node_ip: [10, 88, 0, 10].into(),
         worker_id: worker_id.to_owned(),
         pid: 495,
         port: 38645,
-        paused_threads: 1,
-        names: Names {
-            name: Some("square".to_owned()),
-            job_id: Some("01000000".to_owned()),
-            ..Names::default()
-        },
-        reason: Reason::Breakpoint,
-        location: None,
-        exception: None,
         first_seen: SystemTime::now(),
-        stop: 1,
-        state: State::Paused,
-        registered: None,
-    }
+        ..paused("square", 1)
+    };
+    breakpoint.names.job_id = Some("01000000".to_owned());
+    breakpoint
 }
 
 pub(crate) fn config() -> Config {

@@ -7,32 +7,7 @@ use proptest::prelude::*;
 
 use super::format::{Line, read_header, read_line};
 use super::*;
-use crate::registry::{BreakpointId, Kind, Names, Reason, State};
-
-fn breakpoint() -> Breakpoint {
-    Breakpoint {
-        id: BreakpointId::derive("default", "w"),
-        kind: Kind::Debugpy,
-        cluster: "default".into(),
-        node_id: "n".into(),
-        node_ip: [10, 0, 0, 7].into(),
-        worker_id: "w".into(),
-        pid: 4711,
-        port: 5000,
-        paused_threads: 1,
-        names: Names {
-            name: Some("../train/é".into()),
-            ..Names::default()
-        },
-        reason: Reason::Breakpoint,
-        location: None,
-        exception: None,
-        first_seen: SystemTime::now(),
-        stop: 1,
-        state: State::Paused,
-        registered: None,
-    }
-}
+use crate::dap::testing::paused;
 
 struct Given {
     dir: tempfile::TempDir,
@@ -63,7 +38,7 @@ impl Given {
                 principal: &Principal::anonymous(),
                 peer: ([10, 0, 0, 9], 5000).into(),
                 client: "VS Code",
-                breakpoint: &breakpoint(),
+                breakpoint: &paused("../train/é", 1),
             })
             .await
     }

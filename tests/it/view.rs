@@ -2,216 +2,30 @@
 //!
 //! The relay's rules stand between the test and a process of its own; the process leaves a mark when code is run.
 
-use std::collections::{BTreeSet, VecDeque};
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
+mod client;
+mod watched;
+
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ray_relay::config;
-use ray_relay::dap::conversation::Conversation;
-use ray_relay::dap::policing::{Action, Policing};
+use ray_relay::dap::policing::Policing;
 use ray_relay::masking::Masking;
 use ray_relay::policy::{Handling, Rights, Scope, Scopes};
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt as _, BufReader};
-use tokio::net::TcpStream;
-use tokio::process::{Child, Command};
-use tokio::time::timeout;
+use tokio::process::Command;
 
+use self::client::{Client, attach_arguments};
+use self::watched::{Watched, line_here, script};
 use crate::support::ray::{self, NEWEST};
 use crate::support::{dap_client::PATIENCE, say};
-
-/// A process that stops again and again, with the marks that were left in it.
-struct Watched {
-    process: Child,
-    port: u16,
-    marks: tempfile::TempDir,
-}
-
-fn script() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/debuggee/watched.py")
-}
-
-fn line_here() -> usize {
-    let text = std::fs::read_to_string(script()).unwrap();
-    1 + text
-        .lines()
-        .position(|line| line.ends_with("# HERE"))
-        .unwrap()
-}
-
-impl Watched {
-    async fn start() -> Option<Self> {
-        let venv = ray::environment(NEWEST)?;
-        let marks = tempfile::tempdir().unwrap();
-        let mut process = Command::new(venv.python())
-            .arg(script())
-            .arg(marks.path())
-            .env("PYDEVD_DISABLE_FILE_VALIDATION", "1")
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let first = timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap();
-        // Whoever prints into a closed pipe fails.
-        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-        Some(Self {
-            process,
-            port: first.unwrap().parse().unwrap(),
-            marks,
-        })
-    }
-
-    fn marks(&self) -> BTreeSet<String> {
-        let files = std::fs::read_dir(self.marks.path()).unwrap();
-        files
-            .map(|file| file.unwrap().file_name().into_string().unwrap())
-            .collect()
-    }
-
-    /// Marks of code that a client brought.
-    fn foreign_marks(&self) -> BTreeSet<String> {
-        let own = |mark: &String| mark.starts_with("own-");
-        self.marks().into_iter().filter(|m| !own(m)).collect()
-    }
-
-    fn turns(&self) -> u64 {
-        let turns = std::fs::read_to_string(self.marks.path().join("own-turns"));
-        turns.ok().and_then(|t| t.parse().ok()).unwrap_or(0)
-    }
-}
 
 fn rights(scope: Scope) -> Rights {
     Rights {
         scopes: Scopes::NONE.with(scope),
         handling: Handling::default(),
     }
-}
-
-/// A debugger client behind the rules.
-struct Client {
-    worker: Conversation<TcpStream>,
-    policing: Policing,
-    inbox: VecDeque<Value>,
-    seq: u64,
-    thread: u64,
-    frame: u64,
-}
-
-impl Client {
-    /// Attached with `arguments`, and stopped for the first time.
-    async fn attach(to: &Watched, policing: Policing, arguments: Value) -> Self {
-        let stream = TcpStream::connect(("127.0.0.1", to.port)).await.unwrap();
-        let mut worker = Conversation::new(stream, 64 << 20);
-        worker
-            .send(&json!({"seq": 1, "type": "request", "command": "initialize", "arguments": {"adapterID": "debugpy"}}))
-            .await
-            .unwrap();
-        let arguments = policing.attach_arguments(arguments);
-        worker
-            .send(
-                &json!({"seq": 2, "type": "request", "command": "attach", "arguments": arguments}),
-            )
-            .await
-            .unwrap();
-        let mut client = Self {
-            worker,
-            policing,
-            inbox: VecDeque::new(),
-            seq: 2,
-            thread: 0,
-            frame: 0,
-        };
-        client.event("initialized").await;
-        client.request("configurationDone", Value::Null).await;
-        client.stopped().await;
-        client
-    }
-
-    /// Waits for the next stop, in `work`.
-    async fn stopped(&mut self) {
-        let stopped = self.event("stopped").await;
-        self.thread = stopped["body"]["threadId"].as_u64().unwrap();
-        let stack = self
-            .request("stackTrace", json!({"threadId": self.thread}))
-            .await;
-        self.frame = stack["body"]["stackFrames"][0]["id"].as_u64().unwrap();
-    }
-
-    async fn act(&mut self, actions: Vec<Action>) {
-        for action in actions {
-            match action {
-                Action::ToWorker(message) => self.worker.send(&message).await.unwrap(),
-                Action::ToClient(message)
-                | Action::Refuse {
-                    answer: message, ..
-                } => {
-                    self.inbox.push_back(message);
-                }
-            }
-        }
-    }
-
-    async fn say(&mut self, message: Value) {
-        let actions = self.policing.on_client(message);
-        self.act(actions).await;
-    }
-
-    async fn find(&mut self, what: &str, is: impl Fn(&Value) -> bool) -> Value {
-        loop {
-            if let Some(at) = self.inbox.iter().position(&is) {
-                return self.inbox.remove(at).unwrap();
-            }
-            let read = timeout(PATIENCE, self.worker.read()).await;
-            let message = read
-                .unwrap_or_else(|_| panic!("{what}: nothing came; had {:?}", self.inbox))
-                .unwrap();
-            let actions = self.policing.on_worker(message);
-            self.act(actions).await;
-        }
-    }
-
-    async fn event(&mut self, name: &str) -> Value {
-        self.find(name, |m| m["event"] == *name).await
-    }
-
-    async fn request(&mut self, command: &str, arguments: Value) -> Value {
-        self.seq += 1;
-        let seq = self.seq;
-        self.say(
-            json!({"seq": seq, "type": "request", "command": command, "arguments": arguments}),
-        )
-        .await;
-        self.find(command, |m| {
-            m["type"] == "response" && m["request_seq"] == seq
-        })
-        .await
-    }
-
-    /// Lets the program run to its next stop.
-    async fn go_on(&mut self) {
-        let answer = self
-            .request("continue", json!({"threadId": self.thread}))
-            .await;
-        assert_eq!(answer["success"], true, "{answer}");
-        self.stopped().await;
-    }
-
-    async fn watch(&mut self, name: &str) -> Value {
-        let frame = self.frame;
-        self.request(
-            "evaluate",
-            json!({"expression": name, "frameId": frame, "context": "watch"}),
-        )
-        .await
-    }
-}
-
-fn attach_arguments() -> Value {
-    json!({"justMyCode": false, "connect": {"host": "127.0.0.1", "port": 5678}})
 }
 
 /// Arguments that run code in every request that has a place for it.

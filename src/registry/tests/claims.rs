@@ -1,14 +1,13 @@
 //! Claims: what a session holds, what it hears, and answers that come too late.
 #![allow(clippy::unwrap_used)]
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::fake_head::*;
-use crate::registry::{
-    Breakpoint, BreakpointId, Change, ClaimError, Kind, Names, Reason, Registry, State,
-};
+use crate::dap::testing::paused;
+use crate::registry::{Breakpoint, BreakpointId, Change, ClaimError, Registry};
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_node_ends_its_breakpoints_and_their_sessions() {
@@ -157,22 +156,9 @@ async fn a_registry_that_polls_nothing_is_fed_by_hand() {
     let id = BreakpointId::derive("other", "w1");
     registry.insert(Breakpoint {
         id,
-        kind: Kind::Debugpy,
         cluster: "other".into(),
-        node_id: NODE.to_owned(),
-        node_ip: [10, 0, 0, 7].into(),
         worker_id: "w1".to_owned(),
-        pid: 1,
-        port: 30_001,
-        paused_threads: 1,
-        names: Names::default(),
-        reason: Reason::Breakpoint,
-        location: None,
-        exception: None,
-        first_seen: SystemTime::now(),
-        stop: 1,
-        state: State::Paused,
-        registered: None,
+        ..paused("square", 1)
     });
     assert_eq!(next(&mut events, Change::Appeared).await.breakpoint.id, id);
     let mut claim = registry.claim(id, holder(1)).unwrap();

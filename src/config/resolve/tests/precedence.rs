@@ -1,0 +1,181 @@
+//! Flags, the environment, the file, and the defaults: where a value comes from.
+
+use std::time::Duration;
+
+use super::*;
+use crate::config::LogFormat;
+use crate::config::raw::SECTIONS;
+use crate::config::sources::variable;
+
+#[test]
+fn flags_go_over_the_environment_over_the_file_over_defaults() {
+    let file = "[listen]\naddress = \"127.0.0.1:1001\"\nsilence = \"1s\"\nkeepalive = \"5s\"\n";
+    let mut given = given(
+        file,
+        &[
+            ("RAY_RELAY_LISTEN_ADDRESS", "127.0.0.1:1002"),
+            ("RAY_RELAY_LISTEN_SILENCE", "3s"),
+        ],
+    );
+    let config = resolve(&given.sources).unwrap().config;
+    assert_eq!(config.listen.address.port(), 1002);
+    assert_eq!(config.listen.silence, Duration::from_secs(3));
+    assert_eq!(config.listen.keepalive, Duration::from_secs(5));
+    assert_eq!(config.listen.drain_timeout, Duration::from_secs(30));
+    given.sources.flags.listen = Some("[::1]:1003".to_owned());
+    let resolved = resolve(&given.sources).unwrap();
+    assert_eq!(resolved.config.listen.address.port(), 1003);
+    let origin = |key: &str| {
+        resolved
+            .settings
+            .iter()
+            .find(|s| s.key == key)
+            .unwrap()
+            .origin
+            .clone()
+    };
+    assert_eq!(origin("address"), "--listen");
+    assert_eq!(origin("silence"), "RAY_RELAY_LISTEN_SILENCE");
+    assert!(
+        origin("keepalive").ends_with("relay.toml line 4"),
+        "{}",
+        origin("keepalive")
+    );
+    assert_eq!(origin("drain_timeout"), "default");
+}
+
+#[test]
+fn every_scalar_key_can_be_given_in_the_environment() {
+    let other = |key: &str| match key {
+        "address" => "127.0.0.1:7000",
+        "insecure_no_auth" | "locations" | "allow_terminate" | "metrics_open" | "commands" => {
+            "true"
+        }
+        "enabled" | "defaults" | "email" => "true",
+        "names" | "types" => "pin, *_pin",
+        "values" => r"\d{3,5}",
+        "max_connections" | "max_event_streams" | "throttle_after" => "7",
+        "keys" | "issuer" => "/a, /b",
+        "audience" | "policy_file" | "revocations_file" | "ticket_key_file" => "/c",
+        "max_token" => "9KiB",
+        "max_frame" | "max_rewrite" | "max_value" | "max_size" => "2MiB",
+        "sink" => "stdout",
+        "syslog" => "udp://logs:514",
+        "sync" => "always",
+        "on_failure" => "allow",
+        "key_file" | "dir" => "/var/x",
+        "max_handshake_frame" => "8KiB",
+        "allowed_hosts" => "a.example.com, b",
+        "discovery" => "gcs",
+        "mode" => "host",
+        "clusters" => "default",
+        "ports" => "6000-6001",
+        "host" => "{id}.x",
+        "level" => "ray_relay=debug,warn",
+        "format" => "json",
+        "silence" => "1500ms",
+        "timeout" => "3s",
+        "audiences" => "a, b",
+        "cache_entries" => "9",
+        "namespace" => "ray",
+        "file" | "ca_file" | "token_file" => "/some/file",
+        "url" | "api_server" => "https://a.example.com/x",
+        _ => "11s",
+    };
+    let value = |section: &str, key: &str| match (section, key) {
+        // The files are looked at where TLS is on.
+        ("tls", "mode" | "client_auth") => "off",
+        ("tls", "min_version") => "1.3",
+        ("tls", _) => "/etc/tls/file.pem",
+        ("audit", "keep") => "7",
+        ("recording", "keep") => "2MiB",
+        (_, key) => other(key),
+    };
+    let environment: Vec<(String, &str)> = SECTIONS
+        .iter()
+        .flat_map(|(section, keys)| {
+            keys.iter()
+                // One or the other.
+                .filter(|key| (*section, **key) != ("jwks", "file"))
+                .map(|key| (variable(section, key), value(section, key)))
+        })
+        .collect();
+    let environment: Vec<(&str, &str)> = environment
+        .iter()
+        .map(|(name, value)| (name.as_str(), *value))
+        .collect();
+    let resolved = resolve(&given("", &environment).sources).unwrap();
+    for setting in resolved
+        .settings
+        .iter()
+        .filter(|setting| setting.section != "cluster")
+    {
+        assert_eq!(setting.origin, variable(setting.section, setting.key));
+    }
+    assert_eq!(resolved.config.http.allowed_hosts, ["a.example.com", "b"]);
+    assert_eq!(resolved.config.log.format, LogFormat::Json);
+    assert_eq!(resolved.config.masking.names, ["pin", "*_pin"]);
+    assert_eq!(resolved.config.masking.values, [r"\d{3,5}"]);
+}
+
+#[test]
+fn clusters_come_whole_from_the_source_that_counts_most() {
+    let file = "[[cluster]]\nray_address = \"http://one\"\ntoken_file = \"/t\"\n[[cluster]]\nname = \"b\"\nray_address = \"https://two/x/\"\n";
+    let names = |config: &Config| -> Vec<String> {
+        config
+            .clusters
+            .iter()
+            .map(|c| format!("{}={}", c.name, c.ray_address))
+            .collect()
+    };
+    assert_eq!(
+        names(&config(file, &[])),
+        ["default=http://one:8265", "b=https://two/x"]
+    );
+    let environment = [("RAY_RELAY_RAY_ADDRESS", "http://three:1, gpu=http://four")];
+    let from_environment = config(file, &environment);
+    assert_eq!(
+        names(&from_environment),
+        ["default=http://three:1", "gpu=http://four:8265"]
+    );
+    // The token of the cluster with the same name is kept, of others there is none.
+    assert_eq!(from_environment.clusters[0].token_file, Some("/t".into()));
+    assert_eq!(from_environment.clusters[1].token_file, None);
+    let mut given = given(file, &environment);
+    given.sources.flags.ray_address = vec!["x=http://five".to_owned()];
+    assert_eq!(
+        names(&resolve(&given.sources).unwrap().config),
+        ["x=http://five:8265"]
+    );
+}
+
+#[test]
+fn variables_of_a_kubernetes_service_are_no_configuration() {
+    let injected = [
+        ("RAY_RELAY_SERVICE_HOST", "10.0.0.1"),
+        ("RAY_RELAY_SERVICE_PORT", "5678"),
+        ("RAY_RELAY_SERVICE_PORT_DAP", "5678"),
+        ("RAY_RELAY_PORT", "tcp://10.0.0.1:5678"),
+        ("RAY_RELAY_PORT_5678_TCP", "tcp://10.0.0.1:5678"),
+        ("RAY_RELAY_PORT_5678_TCP_PROTO", "tcp"),
+        ("RAY_RELAY_PORT_5678_TCP_PORT", "5678"),
+        ("RAY_RELAY_PORT_5678_TCP_ADDR", "10.0.0.1"),
+        ("RAY_RELAY_METRICS_SERVICE_HOST", "10.0.0.1"),
+        ("RAY_RELAY_METRICS_PORT", "tcp://10.0.0.1:9090"),
+        ("RAY_RELAY_METRICS_PORT_9090_TCP_ADDR", "10.0.0.1"),
+        ("RAY_RELAY_URL", "http://relay"),
+        ("RAY_RELAY_TOKEN", "eyJ"),
+        ("RAY_RELAY_DEMO_CLUSTER", "1"),
+        ("RAY_RELAY_LOG_FORMAT", ""),
+    ];
+    assert_eq!(config("", &injected), Config::default());
+    for (name, near) in [
+        ("RAY_RELAY_PORT", ""),
+        ("RAY_RELAY_LISTEN_PORT", ""),
+        ("RAY_RELAY_LOGLEVEL", "RAY_RELAY_LOG_LEVEL"),
+    ] {
+        let problems = problems("", &[(name, "5678")]);
+        assert_eq!(problems[0].key, name);
+        assert!(problems[0].hint.as_deref().unwrap().contains(near));
+    }
+}

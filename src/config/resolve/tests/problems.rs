@@ -1,0 +1,119 @@
+//! How problems are told: all of them, each with its place, and no secret.
+
+use super::*;
+
+#[test]
+fn all_problems_are_reported_at_once() {
+    let file = "\
+[listen]
+addres = \"127.0.0.1:1\"
+max_connections = \"many\"
+silence = 5
+[registri]
+poll_interval = \"1s\"
+[registry]
+poll_interval = \"1h\"
+silence = \"1s\"
+locations = \"yes\"
+[[cluster]]
+name = \"A\"
+ray_address = \"http://user:hunter2@head\"
+[[cluster]]
+name = \"b\"
+token = \"hunter2\"
+";
+    let problems = problems(
+        file,
+        &[
+            ("RAY_RELAY_LISTEN_ADRESS", "x"),
+            ("RAY_RELAY_LOG_LEVEL", "inof"),
+        ],
+    );
+    let seen: Vec<(&str, &str, &str)> = problems
+        .iter()
+        .map(|p| {
+            let line = p.place.rsplit_once(' ').unwrap().1;
+            (p.key.as_str(), line, p.hint.as_deref().unwrap_or(""))
+        })
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            ("listen.addres", "2", "did you mean `address`?"),
+            ("registri", "5", "did you mean [registry]?"),
+            ("registry.silence", "9", "`silence` belongs in [listen]"),
+            ("cluster.token", "16", "did you mean `token_file`?"),
+            (
+                "RAY_RELAY_LISTEN_ADRESS",
+                "environment",
+                "did you mean RAY_RELAY_LISTEN_ADDRESS?"
+            ),
+            ("listen.max_connections", "3", "without quotation marks"),
+            (
+                "listen.silence",
+                "4",
+                "a bare number has no unit: write \"5s\" or \"5ms\""
+            ),
+            ("registry.poll_interval", "8", ""),
+            ("registry.locations", "10", "without quotation marks"),
+            ("RAY_RELAY_LOG_LEVEL", "environment", "did you mean info?"),
+            ("cluster.name", "12", ""),
+            (
+                "cluster.ray_address",
+                "13",
+                "no user name or password in the address: Ray takes a token, which belongs in a file that token_file names"
+            ),
+            ("cluster.ray_address", "14", ""),
+        ]
+    );
+    let text = Problems { problems }.to_string();
+    assert!(!text.contains("hunter2"), "{text}");
+    assert!(
+        text.contains(
+            "found     \"1h\"\n    expected  a duration with its unit, from 100ms to 1m\n"
+        ),
+        "{text}"
+    );
+}
+
+#[test]
+fn broken_toml_says_where_without_quoting_it() {
+    let problem = problem("[listen]\naddress = \"hunter2\nsilence = \"1s\"\n");
+    assert!(problem.place.ends_with("line 2"), "{problem:?}");
+    assert!(!format!("{problem:?}").contains("hunter2"));
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_a_problem() {
+    let flags = Flags {
+        config: Some("/nonexistent/relay.toml".into()),
+        ..Flags::default()
+    };
+    let error = resolve(&Sources {
+        flags,
+        ..Sources::default()
+    })
+    .unwrap_err();
+    assert_eq!(error.problems[0].key, "--config");
+    assert!(error.problems[0].found.contains("/nonexistent/relay.toml"));
+    let environment = vec![("RAY_RELAY_CONFIG".into(), "/".into())];
+    let error = resolve(&Sources {
+        environment,
+        ..Sources::default()
+    })
+    .unwrap_err();
+    assert_eq!(error.problems[0].key, "RAY_RELAY_CONFIG");
+}
+
+#[test]
+fn what_stands_in_the_place_of_a_key_file_is_not_shown() {
+    for (section, key, value) in [
+        ("auth", "keys", "\"hs256:c2VjcmV0c2VjcmV0\""),
+        ("auth", "ticket_key_file", "[\"c2VjcmV0\"]"),
+        ("audit", "key_file", "[\"c2VjcmV0\"]"),
+    ] {
+        let problem = problem(&format!("[{section}]\n{key} = {value}\n"));
+        assert_eq!(problem.key, format!("{section}.{key}"));
+        assert!(!format!("{problem:?}").contains("c2VjcmV0"), "{problem:?}");
+    }
+}

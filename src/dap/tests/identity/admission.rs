@@ -1,0 +1,137 @@
+//! Who is turned away, and what that tells of the breakpoints.
+
+use super::*;
+
+#[tokio::test]
+async fn a_worker_hears_nothing_of_those_who_may_not_reach_it() {
+    let Guarded {
+        context, revoked, ..
+    } = relay(Audit::off(), |_| {});
+    let worker = worker(&context).await;
+    let other = paused("other", 7);
+    let id = worker.breakpoint.id;
+    let auth = &context.auth;
+    let ben = crate::identity::Secret::new("token-of-ben");
+    let ben = auth.token(&ben, [127, 0, 0, 1].into()).await.unwrap();
+    let ticket = |breakpoint| auth.issue_ticket(&ben, breakpoint).unwrap();
+    let for_other = ticket(&other);
+    let for_this = ticket(&worker.breakpoint);
+    for (arguments, expected) in [
+        (json!({}), "wants a token"),
+        (with_token(""), "wants a token"),
+        (with_token("token-of-mallory"), "was refused"),
+        (
+            json!({"rayRelay": "x", "rayRelayToken": "wrong"}),
+            "was refused",
+        ),
+        (
+            json!({"rayRelay": {"breakpoint": id, "ticket": "ticket-99"}}),
+            "was refused",
+        ),
+        (
+            json!({"rayRelay": {"breakpoint": id, "ticket": for_other.expose()}}),
+            "for one other breakpoint",
+        ),
+        (
+            json!({"rayRelay": {"next": true, "ticket": for_other.expose()}}),
+            "for one other breakpoint",
+        ),
+        // A ticket gives no more than its owner had.
+        (
+            json!({"rayRelay": {"breakpoint": id, "ticket": for_this.expose()}}),
+            "no paused worker",
+        ),
+        (
+            json!({"rayRelay": {"breakpoint": id, "token": "token-of-ben"}}),
+            "no paused worker",
+        ),
+        (
+            json!({"rayRelay": {"breakpoint": id, "token": "token-of-eve"}}),
+            "needs the permission `view`",
+        ),
+        (
+            json!({"rayRelay": {"breakpoint": id, "token": "token-of-nil"}}),
+            "needs the permission `view`",
+        ),
+        (
+            json!({"rayRelay": {"breakpoint": id, "token": "token-of-ann"}, "processId": 1}),
+            "`processId`",
+        ),
+        (
+            json!({"rayRelay": {"breakpoint": id, "token": "token-of-ann"}, "listen": {"port": 1}}),
+            "`listen`",
+        ),
+        (
+            json!({"rayRelay": {"ticket": for_this.expose(), "token": "token-of-ann"}}),
+            "not several",
+        ),
+        (
+            json!({"subProcessId": 7, "rayRelay": {"breakpoint": id, "token": "token-of-ann"}}),
+            "has ended",
+        ),
+    ] {
+        let said = refusal(&context, arguments.clone()).await;
+        assert!(said.contains(expected), "{arguments}: {said}");
+        assert!(!said.contains("square"), "{arguments}: {said}");
+    }
+    let list = refusal(
+        &context,
+        json!({"rayRelay": {"breakpoint": id, "token": "token-of-lou"}}),
+    )
+    .await;
+    assert!(
+        list.contains("lou may not do that here: it needs the permission `view`"),
+        "{list}"
+    );
+    revoke(&revoked, "ann");
+    let said = refusal(&context, with_token("token-of-ann")).await;
+    assert!(said.contains("was refused"), "{said}");
+    assert!(context.registry.snapshot().live[0].is_paused());
+    worker.heard_nothing();
+}
+
+#[tokio::test]
+async fn what_is_hidden_is_answered_like_what_does_not_exist() {
+    let Guarded { context, .. } = relay(Audit::off(), |_| {});
+    let worker = worker(&context).await;
+    let mut visible = paused("bens", 2);
+    visible.names.job_id = Some("02000000".to_owned());
+    context.registry.insert(visible);
+    let hidden = worker.breakpoint.id;
+    let nothing = BreakpointId::derive("default", "nothing");
+    let mut said = Vec::new();
+    for id in [hidden, nothing] {
+        let arguments = json!({"rayRelay": {"breakpoint": id, "token": "token-of-ben"}});
+        let text = refusal(&context, arguments).await;
+        said.push(text.replace(&id.to_string(), "ID"));
+    }
+    assert_eq!(said[0], said[1]);
+    assert!(
+        said[0].contains("bens") && !said[0].contains("square"),
+        "{}",
+        said[0]
+    );
+    let by_task = json!({"rayRelay": {"task": "square", "token": "token-of-ben"}});
+    assert!(!refusal(&context, by_task).await.contains("pid 101"));
+    worker.heard_nothing();
+}
+
+#[tokio::test]
+async fn nothing_is_said_of_breakpoints_before_it_is_known_who_asks() {
+    let relay = relay(Audit::off(), |_| {});
+    let _worker = worker(&relay.context).await;
+    let mut debugger = Debugger::connect(&relay.context).await;
+    let early = debugger.ask("threads", Value::Null).await;
+    let initialized = debugger.ask("initialize", json!({"clientID": "x"})).await;
+    let attach = debugger
+        .ask(
+            "attach",
+            json!({"rayRelay": {"cluster": "no such", "token": "wrong"}}),
+        )
+        .await;
+    for answer in [early, initialized, attach] {
+        for word in ["square", "default", "10.88"] {
+            assert!(!answer["message"].to_string().contains(word), "{answer}");
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Breakpoints that are dialled by a name of their own, and may not be known yet.
+
+use super::*;
+
+/// Advertised under names that say which breakpoint they are for.
+fn by_name(config: &mut Config) {
+    config.advertise = crate::config::Advertise::Host("{id}.debug.example.com".to_owned());
+    config.registry.poll_interval = Duration::from_secs(60);
+}
+
+fn dialled(id: BreakpointId, token: &str) -> Value {
+    json!({"connect": {"host": format!("{id}.debug.example.com"), "port": 5678}, "rayRelay": {"token": token}})
+}
+
+#[tokio::test]
+async fn an_address_of_something_hidden_says_what_one_of_something_gone_says() {
+    let relay = relay(Audit::off(), |config| {
+        by_name(config);
+        config.registry.poll_interval = Duration::from_millis(10);
+    });
+    let worker = worker(&relay.context).await;
+    let gone = BreakpointId::derive("default", "gone");
+    let said = refusal(&relay.context, dialled(gone, "token-of-ben")).await;
+    assert!(
+        said.contains("belongs to a breakpoint that is gone"),
+        "{said}"
+    );
+    let hidden = dialled(worker.breakpoint.id, "token-of-ben");
+    assert_eq!(refusal(&relay.context, hidden).await, said);
+    worker.heard_nothing();
+}
+
+#[tokio::test]
+async fn who_is_revoked_while_a_breakpoint_is_waited_for_does_not_reach_it() {
+    let relay = relay(Audit::off(), by_name);
+    let mut worker = Worker::listen().await;
+    worker.breakpoint.names.job_id = Some("01000000".to_owned());
+    let mut debugger = Debugger::connect(&relay.context).await;
+    let seq = debugger
+        .attach(dialled(worker.breakpoint.id, "token-of-ann"))
+        .await;
+    // Answered while it waits, so it is recognised by now.
+    debugger.ask("threads", Value::Null).await;
+    revoke(&relay.revoked, "ann");
+    relay.context.registry.insert(worker.breakpoint.clone());
+    let answer = debugger.until(|m| m["request_seq"] == seq).await;
+    assert_eq!(sentence(&answer), "your token was revoked");
+    worker.heard_nothing();
+}
+
+#[tokio::test]
+async fn a_breakpoint_that_is_not_known_yet_is_waited_for_while_its_client_stays() {
+    let relay = relay(Audit::off(), by_name);
+    let context = &relay.context;
+    let worker = Worker::listen().await;
+    let dialled = dialled(worker.breakpoint.id, "token-of-ann");
+    let mut leaves = Debugger::connect(context).await;
+    leaves.attach(dialled.clone()).await;
+    let began = Instant::now();
+    leaves.ask("disconnect", Value::Null).await;
+    leaves.closed().await;
+    let mut stays = Debugger::connect(context).await;
+    stays.attach(dialled).await;
+    // First the stop, then whose job it is.
+    context.registry.insert(worker.breakpoint.clone());
+    let early = stays.ask("threads", Value::Null).await;
+    assert!(sentence(&early).contains("not attached yet"));
+    let mut named = worker.breakpoint.clone();
+    named.names.job_id = Some("01000000".to_owned());
+    context.registry.insert(named);
+    worker.attached().await;
+    assert!(
+        began.elapsed() < Duration::from_secs(4),
+        "not by the deadline"
+    );
+}

@@ -1,0 +1,108 @@
+//! What passes between client and worker only changed, or not at all.
+
+use super::*;
+use crate::registry::Reason;
+
+#[tokio::test]
+async fn no_address_of_the_cluster_reaches_the_client() {
+    let context = context(|_| {});
+    let worker = Worker::listen().await;
+    let id = worker.breakpoint.id;
+    context.registry.insert(worker.breakpoint.clone());
+    let mut debugger = Debugger::connect(&context).await;
+    debugger
+        .attach(json!({"connect": {"host": "LocalHost", "port": "15678"}}))
+        .await;
+    let (mut dap, attach) = worker.attached().await;
+    assert_eq!(
+        attach["arguments"]["connect"],
+        json!({"host": "LocalHost", "port": "15678"})
+    );
+    for event in [
+        message::event(
+            "debugpySockets",
+            json!({"sockets": [{"host": "10.88.0.1", "port": 41000, "internal": false}]}),
+        ),
+        message::event(
+            "debugpyWaitingForServer",
+            json!({"host": "10.88.0.1", "port": 41000}),
+        ),
+        message::event(
+            "debugpyAttach",
+            json!({"name": "Subprocess 7", "connect": {"host": "10.88.0.1", "port": 41000}, "subProcessId": 7}),
+        ),
+        message::event("continued", Value::Null),
+    ] {
+        dap.send(&event).await.unwrap();
+    }
+    assert_eq!(debugger.read().await["body"], json!({"sockets": []}));
+    let child = debugger.read().await;
+    assert_eq!(
+        child["body"]["connect"],
+        json!({"host": "LocalHost", "port": "15678"})
+    );
+    assert_eq!(child["body"]["rayRelay"], json!({"breakpoint": id}));
+    assert_eq!(debugger.read().await["event"], "continued");
+}
+
+#[tokio::test]
+async fn a_post_mortem_stop_gets_its_filter_whatever_the_client_sends() {
+    let context = context(|_| {});
+    let worker = Worker::listen().await;
+    context.registry.insert(Breakpoint {
+        reason: Reason::PostMortem,
+        ..worker.breakpoint.clone()
+    });
+    let mut debugger = Debugger::connect(&context).await;
+    debugger.attach(json!({})).await;
+    let (mut dap, _) = worker.attached().await;
+    let done = debugger.send("configurationDone", json!({})).await;
+    let own = dap.read().await.unwrap();
+    assert_eq!(
+        (&own["command"], &own["arguments"]["filters"]),
+        (&json!("setExceptionBreakpoints"), &json!(["uncaught"]))
+    );
+    let answered = dap.read().await.unwrap();
+    assert_eq!(answered["command"], "configurationDone");
+    for request in [own, answered] {
+        let request = Request::read(&mut request.clone()).unwrap();
+        dap.send(&request.success(Value::Null)).await.unwrap();
+    }
+    let answer = debugger.read().await;
+    assert_eq!(
+        (&answer["command"], &answer["request_seq"]),
+        (&json!("configurationDone"), &json!(done)),
+        "the relay's own is not shown"
+    );
+}
+
+#[tokio::test]
+async fn ending_the_worker_takes_a_permission() {
+    for allowed in [false, true] {
+        let context = context(|config| config.dap.allow_terminate = allowed);
+        let worker = Worker::listen().await;
+        context.registry.insert(worker.breakpoint.clone());
+        let mut debugger = Debugger::connect(&context).await;
+        debugger.attach(json!({})).await;
+        let (mut dap, _) = worker.attached().await;
+        let seq = debugger.send("terminate", json!({})).await;
+        if allowed {
+            assert_eq!(dap.read().await.unwrap()["command"], "terminate");
+        } else {
+            let answer = debugger.until(|m| m["request_seq"] == seq).await;
+            assert!(
+                sentence(&answer).contains("dap.allow_terminate"),
+                "{answer}"
+            );
+        }
+        // Python takes the last of two equal keys: so does the relay when it judges.
+        let smuggled = br#"{"seq":90,"type":"request","command":"threads","command":"disconnect","arguments":{"terminateDebuggee":false,"terminateDebuggee":true}}"#;
+        let mut wire = Vec::new();
+        codec::put_frame(&mut wire, smuggled);
+        let (mut stream, _) = debugger.dap.into_parts();
+        stream.write_all(&wire).await.unwrap();
+        let seen = dap.read().await.unwrap();
+        assert_eq!(seen["command"], "disconnect");
+        assert_eq!(seen["arguments"]["terminateDebuggee"], allowed);
+    }
+}

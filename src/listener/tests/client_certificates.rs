@@ -1,0 +1,104 @@
+//! Who a client's certificate lets in.
+
+use rcgen::{SanType, SerialNumber};
+
+use super::*;
+use crate::config::ClientAuth;
+use crate::tls::testing::Pair;
+
+/// How a client with `pair` fares: its answer, or that TLS refused it.
+async fn with_certificate(relay: &Relay, pair: Option<&Pair>) -> String {
+    let client = Client {
+        identity: pair,
+        ..Client::default()
+    };
+    match relay.tls(&client).await {
+        Err(error) => format!("alert: {error}"),
+        Ok(mut stream) => {
+            // In TLS 1.3 the client is done before the server has seen its certificate.
+            let _ = stream.write_all(HEALTH).await;
+            let mut all = Vec::new();
+            match timeout(PATIENCE, stream.read_to_end(&mut all))
+                .await
+                .unwrap()
+            {
+                Err(error) => format!("alert: {error}"),
+                Ok(_) => String::from_utf8(all).unwrap(),
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn client_certificates_are_held_to_their_authority_time_and_list() {
+    let clients = Authority::new("clients");
+    let uri = [SanType::URI("spiffe://test/alice".try_into().unwrap())];
+    let good = clients.client("spiffe://test/alice");
+    let stranger = Authority::new("clients").client("spiffe://test/alice");
+    let day = Duration::from_secs(86_400);
+    let expired = clients.issue(&uri, |params| {
+        params.not_after = (std::time::SystemTime::now() - day / 2).into();
+    });
+    let early = clients.issue(&uri, |params| {
+        params.not_before = (std::time::SystemTime::now() + day / 2).into();
+    });
+    let revoked = clients.issue(&uri, |params| {
+        params.serial_number = Some(SerialNumber::from(4711));
+    });
+    let nobody = clients.issue(&[], |_| {});
+    let ok = "HTTP/1.1 200 OK";
+    for client_auth in [ClientAuth::Optional, ClientAuth::Required] {
+        let list = clients.crl(&[4711], 1);
+        let relay = Relay::start(|files| config::Tls {
+            client_crl_file: Some(files.write("crl.pem", &list)),
+            ..files.mutual(&clients, client_auth)
+        })
+        .await;
+        let without = match client_auth {
+            ClientAuth::Optional => ok,
+            _ => "alert: received fatal alert: CertificateRequired",
+        };
+        for (pair, expected) in [
+            (Some(&good), ok),
+            (None, without),
+            // The same name of the same name is another key.
+            (Some(&stranger), "alert: received fatal alert: DecryptError"),
+            (
+                Some(&expired),
+                "alert: received fatal alert: CertificateExpired",
+            ),
+            (
+                Some(&early),
+                "alert: received fatal alert: CertificateExpired",
+            ),
+            (
+                Some(&revoked),
+                "alert: received fatal alert: CertificateRevoked",
+            ),
+            (Some(&nobody), "HTTP/1.1 403 Forbidden"),
+        ] {
+            let answer = with_certificate(&relay, pair).await;
+            assert!(
+                answer.starts_with(expected),
+                "{answer} instead of {expected}"
+            );
+        }
+        let client = Client {
+            identity: Some(&nobody),
+            ..Client::default()
+        };
+        let (_, answer) = initialized(relay.tls(&client).await.unwrap()).await;
+        assert_eq!(answer["success"], false);
+        let sentence = answer["message"].as_str().unwrap();
+        assert!(sentence.contains("subject alternative name"), "{sentence}");
+    }
+    // A list that is too old says nothing about anybody.
+    let list = clients.crl(&[], -1);
+    let relay = Relay::start(|files| config::Tls {
+        client_crl_file: Some(files.write("crl.pem", &list)),
+        ..files.mutual(&clients, ClientAuth::Required)
+    })
+    .await;
+    let answer = with_certificate(&relay, Some(&good)).await;
+    assert!(answer.starts_with("alert: "), "{answer}");
+}

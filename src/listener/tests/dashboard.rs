@@ -1,0 +1,84 @@
+//! The Ray dashboard inside TLS, with a head whose part the test plays.
+
+use super::*;
+
+#[tokio::test]
+async fn the_dashboard_is_served_inside_tls_with_addresses_of_the_relay() {
+    let head = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let at = head.local_addr().unwrap();
+    let answering = tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = head.accept().await.unwrap();
+            tokio::spawn(async move {
+                let mut seen = Vec::new();
+                while stream.read_buf(&mut seen).await.unwrap_or(0) > 0 {
+                    if !seen.ends_with(b"\r\n\r\n") {
+                        continue;
+                    }
+                    let text = String::from_utf8(std::mem::take(&mut seen)).unwrap();
+                    let (extra, body) = match text.contains("/api/v0/workers") {
+                        true => (
+                            "content-type: application/json\r\n".to_owned(),
+                            r#"{"data": {"result": {"result": [{"worker_id": "aa", "ip": "10.88.0.10", "debugger_port": 38645, "num_paused_threads": 0}]}}}"#,
+                        ),
+                        false => (
+                            format!(
+                                "location: http://{at}/there\r\nx-origin: {}\r\n",
+                                text.contains("origin")
+                            ),
+                            "",
+                        ),
+                    };
+                    let status = if body.is_empty() {
+                        "302 Found"
+                    } else {
+                        "200 OK"
+                    };
+                    let answer = format!(
+                        "HTTP/1.1 {status}\r\n{extra}content-length: {}\r\n\r\n{body}",
+                        body.len()
+                    );
+                    if stream.write_all(answer.as_bytes()).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    let relay = Relay::changed(Files::config, |config| {
+        config.clusters[0].ray_address = format!("http://{at}");
+    })
+    .await;
+    let get = |path: &str, more: &str| {
+        format!("GET {path} HTTP/1.1\r\nhost: localhost:15678\r\n{more}connection: close\r\n\r\n")
+    };
+    let mut stream = relay.encrypted().await;
+    let answer = said(&mut stream, get("/api/v0/workers?detail=1", "").as_bytes()).await;
+    assert!(
+        answer.contains(r#""ip": "localhost""#) && answer.contains("15678"),
+        "{answer}"
+    );
+    assert!(
+        !answer.contains("10.88.0.10") && !answer.contains("38645"),
+        "{answer}"
+    );
+    // A redirect within the head is one within the relay, whatever the scheme.
+    let origin = "origin: https://localhost:15678\r\nsec-fetch-site: same-origin\r\n";
+    let answer = said(
+        &mut relay.encrypted().await,
+        get("/here", origin).as_bytes(),
+    )
+    .await;
+    assert!(
+        answer.starts_with("HTTP/1.1 302") && answer.contains("location: /there\r\n"),
+        "{answer}"
+    );
+    let foreign = "origin: https://elsewhere\r\n";
+    let answer = said(
+        &mut relay.encrypted().await,
+        get("/here", foreign).as_bytes(),
+    )
+    .await;
+    assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
+    answering.abort();
+}

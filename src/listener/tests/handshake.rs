@@ -1,0 +1,78 @@
+//! Handshakes that fail or do not end.
+
+use super::*;
+
+#[tokio::test]
+async fn what_cannot_be_agreed_on_is_an_alert() {
+    let off = Relay::start(|_| config::Tls::default()).await;
+    let error = off.tls(&Client::default()).await.unwrap_err();
+    assert!(error.to_string().contains("HandshakeFailure"), "{error}");
+
+    let relay = Relay::start(Files::config).await;
+    // TLS 1.0, RSA key exchange with AES-CBC: a ClientHello of another century.
+    let mut hello = vec![0x16, 3, 1, 0, 45, 1, 0, 0, 41, 3, 1];
+    hello.extend([7; 32]);
+    hello.extend([0, 0, 2, 0, 0x2f, 1, 0]);
+    let mut stream = relay.plain().await;
+    stream.write_all(&hello).await.unwrap();
+    let alert = rest(&mut stream).await;
+    // A fatal handshake_failure or protocol_version.
+    assert_eq!((alert[0], alert[5]), (0x15, 2), "{alert:?}");
+    assert!(matches!(alert[6], 40 | 70), "{alert:?}");
+    // Only protocols that are not spoken here.
+    let client = Client {
+        alpn: &["smtp"],
+        ..Client::default()
+    };
+    let error = relay.tls(&client).await.unwrap_err();
+    assert!(
+        error.to_string().contains("NoApplicationProtocol"),
+        "{error}"
+    );
+    // Nonsense after the first bytes.
+    let mut stream = relay.plain().await;
+    stream
+        .write_all(b"\x16\x03\x01\x00\x05\x02\0\0\x01\0")
+        .await
+        .unwrap();
+    assert_eq!(rest(&mut stream).await[0], 0x15);
+}
+
+#[tokio::test]
+async fn a_handshake_that_does_not_end_is_cut() {
+    let patience = Duration::from_millis(300);
+    let relay = Relay::changed(Files::config, |config| {
+        config.listen.handshake_timeout = patience;
+        config.listen.silence = patience / 2;
+    })
+    .await;
+    // Cut after each part: record header, within the ClientHello, and after it all.
+    for bytes in [
+        &b"\x16\x03"[..],
+        b"\x16\x03\x01\x02\x00",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    ] {
+        let started = std::time::Instant::now();
+        let mut stream = relay.plain().await;
+        stream.write_all(bytes).await.unwrap();
+        assert_eq!(rest(&mut stream).await, b"");
+        assert!(started.elapsed() >= patience - Duration::from_millis(20));
+        assert!(started.elapsed() < PATIENCE / 2);
+        // And one that closes in the middle.
+        let mut stream = relay.plain().await;
+        stream.write_all(bytes).await.unwrap();
+        stream.shutdown().await.unwrap();
+        rest(&mut stream).await;
+    }
+    // Whoever says nothing inside TLS is a person after no more time than is left.
+    let mut stream = relay.encrypted().await;
+    let mut said = [0; 64];
+    let read = timeout(PATIENCE, stream.read(&mut said)).await;
+    assert!(read.unwrap().unwrap() > 0);
+    drop(stream);
+    let metrics = relay.metrics(relay.encrypted().await).await;
+    assert!(
+        metrics.contains(r#"ray_relay_tls_handshakes_total{outcome="timeout"} 3"#),
+        "{metrics}"
+    );
+}

@@ -1,0 +1,118 @@
+//! Debugger sessions inside TLS, and how they end.
+
+use super::*;
+
+/// A session over TLS with a worker whose part the test plays.
+async fn attached(relay: &Relay) -> (Conversation<TlsStream<TcpStream>>, Conversation<TcpStream>) {
+    let worker = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    relay.running.registry().insert(breakpoint(&worker));
+    let (mut client, answer) = initialized(relay.encrypted().await).await;
+    assert_eq!(answer["success"], true);
+    client
+        .send(&request(8, "attach", &json!({})))
+        .await
+        .unwrap();
+    let (stream, _) = timeout(PATIENCE, worker.accept()).await.unwrap().unwrap();
+    let mut debugpy = Conversation::new(stream, 1 << 26);
+    let greeting = json!({"seq": 1, "type": "event", "event": "output", "body": {"category": "telemetry", "output": "ptvsd"}});
+    debugpy.send(&greeting).await.unwrap();
+    for command in ["initialize", "attach"] {
+        let asked = read(&mut debugpy).await;
+        assert_eq!(asked["command"], command);
+        let answer = json!({"seq": 2, "type": "response", "request_seq": asked["seq"], "success": true, "command": command, "body": {}});
+        debugpy.send(&answer).await.unwrap();
+    }
+    let answer = read(&mut client).await;
+    assert_eq!(
+        (&answer["command"], &answer["success"]),
+        (&json!("attach"), &json!(true))
+    );
+    (client, debugpy)
+}
+
+/// In order, by the goodbye of TLS: a bare end would be an error.
+async fn closed(client: &mut Conversation<TlsStream<TcpStream>>) {
+    let end = timeout(PATIENCE, client.read()).await.unwrap();
+    assert!(matches!(end, Err(Over::Closed)), "{end:?}");
+}
+
+#[tokio::test]
+async fn a_session_inside_tls_passes_large_messages_and_half_closes() {
+    let relay = Relay::start(Files::config).await;
+    let (client, mut debugpy) = attached(&relay).await;
+    // Through the TLS buffers many times over, both ways at once.
+    let text = "x".repeat(8 << 20);
+    let big = json!({"seq": 9, "type": "event", "event": "output", "body": {"output": text}});
+    let up = request(9, "evaluate", &json!({"expression": text}));
+    let (mut client, _) = client.into_parts();
+    let frame = crate::dap::codec::frame(&up);
+    let (mut reading, mut writing) = tokio::io::split(&mut client);
+    let mut seen = Conversation::new(tokio::io::join(&mut reading, tokio::io::sink()), 1 << 26);
+    let (sent, asked, event) = tokio::join!(
+        async {
+            writing.write_all(&frame).await?;
+            writing.flush().await
+        },
+        async {
+            debugpy.send(&big).await.unwrap();
+            read(&mut debugpy).await
+        },
+        async {
+            loop {
+                let message = read(&mut seen).await;
+                if message["seq"] == 9 {
+                    return message;
+                }
+            }
+        },
+    );
+    sent.unwrap();
+    assert_eq!(asked["arguments"], up["arguments"]);
+    assert_eq!(event, big);
+
+    // The client closes its half; what the worker still says arrives.
+    client.shutdown().await.unwrap();
+    let end = timeout(PATIENCE, debugpy.read()).await.unwrap();
+    assert!(
+        matches!(end, Err(Over::Closed)),
+        "the half-close is passed on: {end:?}"
+    );
+    let last = json!({"seq": 11, "type": "event", "event": "terminated"});
+    debugpy.send(&last).await.unwrap();
+    drop(debugpy);
+    let mut client = Conversation::new(client, 1 << 26);
+    while read(&mut client).await != last {}
+    closed(&mut client).await;
+    let ended = r#"ray_relay_sessions_total{outcome="client",protocol="dap"} 1"#;
+    let counted = async { while !relay.metrics(relay.encrypted().await).await.contains(ended) {} };
+    timeout(PATIENCE, counted).await.unwrap();
+}
+
+#[tokio::test]
+async fn every_session_ends_with_the_goodbye_of_tls() {
+    let relay = Relay::start(Files::config).await;
+    let (client, mut debugpy) = attached(&relay).await;
+    let (mut stream, _) = client.into_parts();
+    let goodbye = crate::dap::codec::frame(&request(9, "disconnect", &json!({})));
+    stream.write_all(&goodbye).await.unwrap();
+    stream.shutdown().await.unwrap();
+    assert_eq!(read(&mut debugpy).await["command"], "disconnect");
+    closed(&mut Conversation::new(stream, 1 << 20)).await;
+    drop(debugpy);
+
+    let (mut client, _debugpy) = attached(&relay).await;
+    relay.running.abort().await;
+    while read(&mut client).await["event"] != "terminated" {}
+    closed(&mut client).await;
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_without_a_goodbye_ends_its_session() {
+    let relay = Relay::start(Files::config).await;
+    let (client, mut debugpy) = attached(&relay).await;
+    let (stream, _) = client.into_parts();
+    let (mut tcp, _) = stream.into_inner();
+    tcp.shutdown().await.unwrap();
+    let end = timeout(PATIENCE, debugpy.read()).await.unwrap();
+    assert!(matches!(end, Err(Over::Closed)), "{end:?}");
+}

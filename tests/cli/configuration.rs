@@ -1,0 +1,120 @@
+//! `ray-relay check-config`, and `serve` where the configuration is wrong.
+
+use serde_json::{Value, json};
+
+use crate::support::{err, out, ray_relay, run};
+
+#[test]
+fn a_wrong_configuration_is_exit_code_78() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("relay.toml");
+    std::fs::write(&path, "[listen]\nadress = \"127.0.0.1:1\"\nsilence = 2\n").unwrap();
+    let path = path.to_str().unwrap();
+    for command in ["serve", "check-config"] {
+        let output = run(&[command, "--config", path, "--log-level", "loud"]);
+        assert_eq!(output.status.code(), Some(78), "{output:?}");
+        let expected = format!(
+            "\
+ray-relay: the configuration has 3 problems
+
+  listen.adress   ({path} line 2)
+    found     a key that is not known
+    expected  in [listen]: address, insecure_no_auth, max_connections, handshake_timeout, silence,
+              keepalive, drain_timeout
+    hint      did you mean `address`?
+
+  listen.silence   ({path} line 3)
+    found     2
+    expected  a duration with its unit, from 1ms to 1m
+    hint      a bare number has no unit: write \"2s\" or \"2ms\"
+
+  --log-level   (the command line)
+    found     loud
+    expected  a level (off, error, warn, info, debug, trace) or a filter such as
+              \"ray_relay::dap=debug,info\"
+    hint      for everything of one module write loud=trace
+"
+        );
+        assert!(err(&output).starts_with(&expected), "{}", err(&output));
+    }
+    let output = run(&["check-config", "--config", path, "--json"]);
+    assert_eq!(output.status.code(), Some(78));
+    let problems: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(problems["problems"][1]["key"], "listen.silence");
+    assert!(err(&output).is_empty());
+
+    let output = run(&["check-config", "--config", "/nonexistent.toml"]);
+    assert_eq!(output.status.code(), Some(78));
+    assert!(err(&output).contains("/nonexistent.toml"));
+}
+
+#[test]
+fn a_right_configuration_is_shown_with_where_it_comes_from() {
+    let mut command = ray_relay(&["check-config", "--listen", "127.0.0.1:7000"]);
+    let output = command
+        .env("RAY_RELAY_LOG_LEVEL", "debug")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let shown = out(&output);
+    for (line, origin) in [
+        ("address = \"127.0.0.1:7000\"", "# --listen"),
+        ("level = \"debug\"", "# RAY_RELAY_LOG_LEVEL"),
+        ("silence = \"2s\"", ""),
+    ] {
+        let found = shown.lines().find(|shown| shown.starts_with(line)).unwrap();
+        assert!(found.ends_with(origin), "{found}");
+    }
+    let output = run(&["check-config", "--json"]);
+    let settings: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(settings["settings"][0]["key"], "address");
+}
+
+#[test]
+fn the_example_is_right() {
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/config/example.toml");
+    let output = run(&["check-config", "--config", example]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+}
+
+#[test]
+fn check_config_says_what_a_policy_comes_to() {
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/config/policy.example.toml");
+    let output = run(&["check-config", "--policy", example]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let text = out(&output);
+    assert!(text.contains("is right, and has 4 rules:\n#   "), "{text}");
+    assert!(
+        text.contains(": group \"ml-team\" may view, debug; jobs "),
+        "{text}"
+    );
+    let output = run(&["check-config", "--json", "--policy", example]);
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(told["policy"]["rules"][0]["subjects"], json!(["*"]));
+    assert!(told["settings"].is_array());
+
+    let dir = tempfile::tempdir().unwrap();
+    let wrong = dir.path().join("policy.toml");
+    let rule = "[[rule]]\nsubjects = [\"a\"]\nscope = [\"list\"]\nclusters = [\"prod\"]\n";
+    std::fs::write(&wrong, rule).unwrap();
+    let wrong = wrong.to_str().unwrap();
+    let output = run(&["check-config", "--policy", wrong, "--listen", "nowhere"]);
+    assert_eq!(output.status.code(), Some(78), "{output:?}");
+    let text = err(&output);
+    assert!(
+        text.contains("has 3 problems") && text.contains("did you mean `scopes`?"),
+        "{text}"
+    );
+    std::fs::write(wrong, rule.replace("scope ", "scopes ")).unwrap();
+    let output = run(&["check-config", "--policy", wrong]);
+    assert!(
+        out(&output).contains("no cluster is called \"prod\""),
+        "{output:?}"
+    );
+    std::fs::write(wrong, "").unwrap();
+    let output = run(&["check-config", "--policy", wrong]);
+    assert!(
+        out(&output).contains("nobody may do anything"),
+        "{output:?}"
+    );
+}

@@ -1,0 +1,10 @@
+//! The binary as people run it: help, mistakes, exit codes, and its commands against a small relay.
+#![allow(clippy::unwrap_used)]
+
+mod audit;
+mod configuration;
+mod list;
+mod support;
+mod token;
+mod usage;
+mod watch;

@@ -1,0 +1,135 @@
+//! The command line: help, mistakes, and what is printed for other programs to read.
+
+use crate::support::{err, out, ray_relay, run};
+
+#[test]
+fn without_arguments_there_is_help() {
+    let output = run(&[]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(err(&output).contains("Usage: ray-relay"), "{output:?}");
+}
+
+#[test]
+fn every_command_explains_itself() {
+    for (command, words) in [
+        (
+            &["--help"][..],
+            &[
+                "RAY_RELAY_URL",
+                "RAY_RELAY_CONFIG",
+                "69",
+                "78",
+                "ray-relay debug",
+                "kubectl port-forward",
+            ][..],
+        ),
+        (
+            &["serve", "--help"],
+            &[
+                "--ray-address",
+                "RAY_RELAY_RAY_ADDRESS",
+                "--insecure-no-auth",
+                "Next:",
+            ],
+        ),
+        (&["check-config", "--help"], &["--config", "78"]),
+        (
+            &["list", "--help"],
+            &[
+                "--watch",
+                "--json",
+                "RAY_RELAY_URL",
+                "69",
+                "77",
+                "--token-file",
+                "RAY_RELAY_TOKEN",
+            ],
+        ),
+        (
+            &["launch-config", "--help"],
+            &["pycharm", "--breakpoint", "rayRelay"],
+        ),
+        (&["audit", "--help"], &["verify", "show", "replay"]),
+        (&["completions", "--help"], &["bash", "zsh", "fish"]),
+        (
+            &["token", "--help"],
+            &[
+                "token keygen",
+                "--auth-key",
+                "token mint",
+                "token revoke",
+                "dashboard:read",
+            ],
+        ),
+        (
+            &["token", "mint", "--help"],
+            &["--sub", "--scope", "--ttl", "--job", "--by-policy"],
+        ),
+        (
+            &["token", "inspect", "--help"],
+            &["Exit code", "standard input"],
+        ),
+        (
+            &["token", "revoke", "--help"],
+            &["auth.revocations_file", "--jti"],
+        ),
+    ] {
+        let output = run(command);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        for word in words {
+            assert!(
+                out(&output).contains(word),
+                "{command:?} without {word}:\n{}",
+                out(&output)
+            );
+        }
+    }
+}
+
+#[test]
+fn wrong_usage_is_exit_code_2() {
+    for args in [
+        &["serve", "--lisen", "x"][..],
+        &["list", "--relay", "ftp://x"],
+        &["launch-config", "ed"],
+        &["what"],
+    ] {
+        let output = run(args);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(err(&output).starts_with("ray-relay: "), "{output:?}");
+        assert!(out(&output).is_empty());
+    }
+    assert!(err(&run(&["serve", "--lisen", "x"])).contains("--listen"));
+}
+
+#[test]
+fn completions_are_made_for_every_shell() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let output = run(&["completions", shell]);
+        assert_eq!(output.status.code(), Some(0));
+        assert!(out(&output).contains("launch-config"), "{shell}");
+    }
+}
+
+#[test]
+fn launch_configurations_follow_the_relay() {
+    let output = ray_relay(&["launch-config", "nvim"])
+        .env("RAY_RELAY_URL", "http://10.1.2.3:7001")
+        .output()
+        .unwrap();
+    assert!(
+        out(&output).contains("host = '10.1.2.3'") && out(&output).contains("port = 7001"),
+        "{output:?}"
+    );
+    let output = run(&["launch-config", "vscode", "--breakpoint", "3k9x7a2q"]);
+    assert!(
+        out(&output).contains("\"rayRelay\": { \"breakpoint\": \"3k9x7a2q\" }"),
+        "{output:?}"
+    );
+    assert_eq!(
+        run(&["launch-config", "--breakpoint", "no id"])
+            .status
+            .code(),
+        Some(2)
+    );
+}
