@@ -1,5 +1,5 @@
-//! Attach arguments of any shape: read without a panic, and `rayRelay`, which may hold a token,
-//! goes neither to the worker nor, but for the folder, into child sessions.
+//! Attach arguments of any shape: read without a panic, and `rayRelay` and `rayRelayToken`, which hold tokens,
+//! go neither to the worker nor, but for the folder, into child sessions.
 #![no_main]
 
 use std::sync::Arc;
@@ -38,9 +38,12 @@ fuzz_target!(|text: &[u8]| {
     let root = wish.ok().and_then(|wish| wish.local_root);
     let upstream = for_worker(&arguments, &breakpoint, root.as_deref());
     let upstream = upstream.as_object().expect("arguments are an object");
-    assert!(!upstream.contains_key("rayRelay"));
+    assert!(!upstream.contains_key("rayRelay") && !upstream.contains_key("rayRelayToken"));
     for (key, value) in arguments.as_object().into_iter().flatten() {
-        if !matches!(key.as_str(), "rayRelay" | "rules" | "pathMappings") {
+        if !matches!(
+            key.as_str(),
+            "rayRelay" | "rayRelayToken" | "rules" | "pathMappings"
+        ) {
             assert_eq!(upstream.get(key), Some(value), "{key}");
         }
     }

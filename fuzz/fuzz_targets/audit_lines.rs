@@ -39,7 +39,9 @@ fuzz_target!(|input: Input| {
     }
 
     let mut head = Head::START;
-    let mut log = head.seal(&Hashing::Plain, "t", r#"{"action":"audit"}"#).into_bytes();
+    let mut log = head
+        .seal(&Hashing::Plain, "t", r#"{"action":"audit"}"#)
+        .into_bytes();
     for name in input.names.iter().take(8) {
         let members = serde_json::json!({"action": "decision", "name": name}).to_string();
         log.extend_from_slice(head.seal(&Hashing::Plain, "t", &members).as_bytes());
