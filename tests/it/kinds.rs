@@ -66,7 +66,7 @@ async fn every_kind(version: &str) {
 async fn driver_breakpoint(scene: &Scene<'_>) {
     say("driver_breakpoint.py");
     let mut driver = scene.cluster.start_driver("driver_breakpoint.py", &[]);
-    let row = eventually("the driver's breakpoint", Duration::from_secs(40), || {
+    let row = eventually("the driver's breakpoint", Duration::from_secs(120), || {
         scene.list().into_iter().find(|row| {
             row["name"]
                 .as_str()
@@ -139,7 +139,7 @@ async fn threaded_actor(scene: &Scene<'_>) {
     // resumed, and that both threads come to their result.
     let first = client.stopped().await.0;
     client.resume(first).await;
-    let end = Instant::now() + Duration::from_secs(30);
+    let end = Instant::now() + Duration::from_secs(90);
     while driver.is_waiting() && Instant::now() < end {
         if let Some(thread) = client.stopped_within(Duration::from_millis(500)).await {
             client.resume(thread).await;

@@ -13,7 +13,7 @@ use crate::support::namespaces::Cluster;
 use crate::support::ray::NEWEST;
 use crate::support::scene::Scene;
 
-const PATIENCE: Duration = Duration::from_secs(40);
+const PATIENCE: Duration = Duration::from_secs(90);
 
 /// `nc RELAY 5678`.
 struct Person {
@@ -186,7 +186,7 @@ fn commands(scene: &Scene<'_>) {
     let said = run(&["release", row["id"].as_str().unwrap()], "");
     assert_eq!(said.matches("  released").count(), 1, "{said}");
     // Those that waited are let go together. A thread that stops only then is listed again and takes another release.
-    eventually("every thread is let go", Duration::from_secs(60), || {
+    eventually("every thread is let go", Duration::from_secs(120), || {
         attempt(&["release", "--older-than", "1ms"], "");
         (!driver.is_waiting()).then_some(())
     });

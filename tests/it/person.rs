@@ -39,7 +39,7 @@ fn a_person_debugs(version: &str) {
     scene.gone();
     eventually(
         "the relay is idle",
-        std::time::Duration::from_secs(20),
+        std::time::Duration::from_secs(60),
         || (scene.relay.descriptors() <= before).then_some(()),
     );
 }

@@ -27,7 +27,7 @@ async fn rays_token_goes_to_the_head_and_nowhere_else() {
     std::fs::write(&config, section).unwrap();
     let scene = Scene::with(&cluster, &["--config", config.to_str().unwrap()]);
     let trouble = |wanted: &str| {
-        eventually(wanted, Duration::from_secs(40), || {
+        eventually(wanted, Duration::from_secs(120), || {
             let answer = scene.answer();
             let trouble = answer["clusters"][0]["trouble"].as_str().unwrap_or("none");
             trouble.contains(wanted).then(|| trouble.to_owned())

@@ -12,7 +12,7 @@ use tokio::process::Child;
 use super::namespaces::Cluster;
 
 /// How long any single answer may take: Ray and debugpy need a second or two on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Which editor's messages to send, as captured from the real ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

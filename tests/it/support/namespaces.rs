@@ -281,7 +281,7 @@ impl Cluster {
     /// Waits until exactly `count` workers wait for a debugger.
     pub(crate) fn wait_paused(&self, count: usize) -> Vec<PausedWorker> {
         let what = format!("{count} paused worker(s)");
-        eventually(&what, Duration::from_secs(60), || {
+        eventually(&what, Duration::from_secs(120), || {
             Some(self.paused()).filter(|paused| paused.len() == count)
         })
     }
@@ -380,7 +380,7 @@ impl Driver {
     /// Waits until it has printed a line that begins with `start`; returns the rest of that line.
     pub(crate) fn line(&mut self, start: &str) -> String {
         let what = format!("a line {start:?} of the driver");
-        eventually(&what, Duration::from_secs(60), || {
+        eventually(&what, Duration::from_secs(120), || {
             let ended = self.child.try_wait().unwrap();
             let output = self.output();
             let found = output.lines().find_map(|line| line.strip_prefix(start));

@@ -70,7 +70,7 @@ impl Relay {
             .stderr(file)
             .spawn()
             .unwrap();
-        let address = eventually("the relay's address", Duration::from_secs(20), || {
+        let address = eventually("the relay's address", Duration::from_secs(60), || {
             let text = std::fs::read_to_string(&log).unwrap_or_default();
             if let Some(status) = child.try_wait().unwrap() {
                 panic!("the relay ended ({status}):\n{text}");
@@ -127,7 +127,7 @@ impl Relay {
 
     /// Waits until it has no more than `count` open descriptors.
     pub(crate) fn wait_descriptors(&self, count: usize) {
-        eventually("descriptors closed", Duration::from_secs(20), || {
+        eventually("descriptors closed", Duration::from_secs(60), || {
             (self.descriptors() <= count).then_some(())
         });
     }

@@ -71,7 +71,7 @@ impl<'a> Scene<'a> {
 
     /// Waits until `count` are listed, all paused.
     pub(crate) fn wait_listed(&self, count: usize) -> Vec<Value> {
-        eventually(&format!("{count} listed"), Duration::from_secs(60), || {
+        eventually(&format!("{count} listed"), Duration::from_secs(120), || {
             let rows = self.list();
             (rows.len() == count && rows.iter().all(|row| row["state"] == "paused")).then_some(rows)
         })
@@ -79,7 +79,7 @@ impl<'a> Scene<'a> {
 
     /// Waits until one called `name` is paused, whatever else there is.
     pub(crate) fn wait_paused_named(&self, name: &str) -> Value {
-        eventually(name, Duration::from_secs(60), || {
+        eventually(name, Duration::from_secs(120), || {
             self.list()
                 .into_iter()
                 .find(|row| row["name"] == name && row["state"] == "paused")
@@ -100,7 +100,7 @@ impl<'a> Scene<'a> {
 
     /// Descriptors of the relay while nothing is going on.
     pub(crate) fn idle_descriptors(&self) -> usize {
-        eventually("a first poll", Duration::from_secs(20), || {
+        eventually("a first poll", Duration::from_secs(60), || {
             self.answer()["snapshot_age_seconds"]
                 .is_number()
                 .then_some(())
@@ -112,7 +112,7 @@ impl<'a> Scene<'a> {
     pub(crate) fn listed(&self, name: &str, driver: &Driver) -> Value {
         let mut last = Vec::new();
         let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            eventually(name, Duration::from_secs(40), || {
+            eventually(name, Duration::from_secs(120), || {
                 last = self.list();
                 let [only] = last.as_slice() else { return None };
                 (only["name"] == name && only["state"] == "paused").then(|| only.clone())
@@ -128,7 +128,7 @@ impl<'a> Scene<'a> {
 
     /// Waits until nothing is listed.
     pub(crate) fn gone(&self) {
-        eventually("an empty list", Duration::from_secs(20), || {
+        eventually("an empty list", Duration::from_secs(60), || {
             self.list().is_empty().then_some(())
         });
     }

@@ -80,7 +80,7 @@ impl Screen {
                 let read = from.read(&mut buffer).unwrap_or(0);
                 let _ = tell.send(buffer[..read].to_vec());
             });
-            match told.recv_timeout(Duration::from_secs(30)) {
+            match told.recv_timeout(Duration::from_secs(90)) {
                 Ok(read) if !read.is_empty() => self.seen += &String::from_utf8_lossy(&read),
                 _ => panic!("{wanted:?} did not come, only {:?}", self.seen),
             }
@@ -98,7 +98,7 @@ impl Screen {
     }
 
     pub(crate) fn exit(&mut self) -> Option<i32> {
-        eventually("the end of the program", Duration::from_secs(20), || {
+        eventually("the end of the program", Duration::from_secs(60), || {
             self.child.try_wait().unwrap()
         })
         .code()
