@@ -202,6 +202,18 @@ impl Person {
     }
 }
 
+/// A relay that wants no token, a breakpoint, a person who has picked it, and its prompt, which both have shown.
+async fn at_the_prompt() -> (Relay, Pdb, Person, TcpStream) {
+    let relay = relay(false, |_| {});
+    let pdb = Pdb::listen().await;
+    relay.context.registry.insert(pdb.breakpoint.clone());
+    let mut person = Person::connect(&relay);
+    person.say("0\n").await;
+    let prompt = pdb.entered().await;
+    person.until("(Pdb) ").await;
+    (relay, pdb, person, prompt)
+}
+
 async fn until(stream: &mut TcpStream, wanted: &str) -> String {
     let mut seen = String::new();
     while !seen.contains(wanted) {

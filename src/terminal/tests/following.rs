@@ -2,19 +2,19 @@
 
 use super::*;
 
-#[tokio::test]
-async fn a_session_that_goes_on_in_another_task_is_followed() {
-    let relay = relay(false, |_| {});
-    let pdb = Pdb::listen().await;
-    relay.context.registry.insert(pdb.breakpoint.clone());
-    let mut person = Person::connect(&relay);
-    person.say("0\n").await;
-    let mut prompt = pdb.entered().await;
-    person.until("(Pdb) ").await;
-    person.say("remote\n").await;
-    until(&mut prompt, "remote\n").await;
+/// A person who has said `word` at a prompt, which is gone since.
+async fn sent_on(word: &str) -> (Relay, Pdb, Person) {
+    let (relay, pdb, mut person, mut prompt) = at_the_prompt().await;
+    person.say(&format!("{word}\n")).await;
+    until(&mut prompt, &format!("{word}\n")).await;
     drop(prompt);
     person.until("Waiting for the session to go on").await;
+    (relay, pdb, person)
+}
+
+#[tokio::test]
+async fn a_session_that_goes_on_in_another_task_is_followed() {
+    let (relay, _pdb, mut person) = sent_on("remote").await;
     // The same key, elsewhere.
     let next = Pdb::listen().await;
     relay.context.registry.insert(Breakpoint {
@@ -31,17 +31,7 @@ async fn a_session_that_goes_on_in_another_task_is_followed() {
 
 #[tokio::test]
 async fn a_session_that_goes_on_nowhere_is_back_at_the_list_by_rays_word() {
-    let relay = relay(false, |_| {});
-    let pdb = Pdb::listen().await;
-    relay.context.registry.insert(pdb.breakpoint.clone());
-    let mut person = Person::connect(&relay);
-    person.say("0\n").await;
-    let mut prompt = pdb.entered().await;
-    person.until("(Pdb) ").await;
-    person.say("remote\n").await;
-    until(&mut prompt, "remote\n").await;
-    drop(prompt);
-    person.until("Waiting for the session to go on").await;
+    let (relay, pdb, mut person) = sent_on("remote").await;
     relay.context.registry.exit(&pdb.breakpoint);
     person.until("*** it goes on in no other task").await;
     person.until("No task waits").await;
@@ -51,17 +41,7 @@ async fn a_session_that_goes_on_nowhere_is_back_at_the_list_by_rays_word() {
 
 #[tokio::test]
 async fn a_session_of_which_ray_says_nothing_is_back_at_the_list_in_five_minutes() {
-    let relay = relay(false, |_| {});
-    let pdb = Pdb::listen().await;
-    relay.context.registry.insert(pdb.breakpoint.clone());
-    let mut person = Person::connect(&relay);
-    person.say("0\n").await;
-    let mut prompt = pdb.entered().await;
-    person.until("(Pdb) ").await;
-    person.say("get\n").await;
-    until(&mut prompt, "get\n").await;
-    drop(prompt);
-    person.until("Waiting for the session to go on").await;
+    let (_relay, _pdb, mut person) = sent_on("get").await;
     person.patience = DAY;
     tokio::time::pause();
     let began = tokio::time::Instant::now();

@@ -42,13 +42,7 @@ async fn a_legacy_prompt_is_relayed_and_a_client_that_drops_lets_the_task_run_on
 
 #[tokio::test]
 async fn leaving_a_legacy_prompt_with_q_has_to_be_said_twice() {
-    let relay = relay(false, |_| {});
-    let pdb = Pdb::listen().await;
-    relay.context.registry.insert(pdb.breakpoint.clone());
-    let mut person = Person::connect(&relay);
-    person.say("0\n").await;
-    let mut prompt = pdb.entered().await;
-    person.until("(Pdb) ").await;
+    let (_relay, _pdb, mut person, mut prompt) = at_the_prompt().await;
     person.say("q\n").await;
     person.until("makes the task fail").await;
     // What was asked is asked again: a program waits for it.
