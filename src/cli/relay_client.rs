@@ -18,6 +18,7 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use super::RelayArgs;
+use super::relay_tls;
 use super::relay_token::{RelayTokenArgs, RelayTokenError};
 use super::relay_url::RelayUrl;
 use super::terminal::clean;
@@ -267,12 +268,8 @@ impl RelayClient {
     }
 
     fn broken(&self, error: &hyper_util::client::legacy::Error) -> RelayError {
-        let (relay, cause) = (self.relay.to_string(), innermost(error));
-        match tls_error(error) {
-            Some(rustls::Error::InvalidCertificate(_)) => RelayError::Untrusted { relay, cause },
-            Some(error) if wants_certificate(error) => RelayError::Unrecognised { relay, cause },
-            Some(_) | None => self.unreachable(cause),
-        }
+        let cause = innermost(error);
+        relay_tls::refusal(&self.relay, error, &cause).unwrap_or_else(|| self.unreachable(cause))
     }
 
     async fn body(&self, response: Response<Incoming>) -> Result<Bytes, RelayError> {
@@ -355,41 +352,6 @@ fn speaks_something_else(error: &hyper_util::client::legacy::Error) -> bool {
         cause = error.source();
     }
     false
-}
-
-/// What went wrong in TLS, where that is behind `error`.
-fn tls_error(error: &hyper_util::client::legacy::Error) -> Option<&rustls::Error> {
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(error) = cause {
-        if let Some(error) = error.downcast_ref() {
-            return Some(error);
-        }
-        cause = match error.downcast_ref::<std::io::Error>() {
-            // The `source` of an I/O error leaves out the error that it holds.
-            Some(error) => error
-                .get_ref()
-                .map(|held| held as &(dyn std::error::Error + 'static)),
-            None => error.source(),
-        };
-    }
-    None
-}
-
-/// The relay's TLS does not like the certificate that it was shown, or misses one.
-fn wants_certificate(error: &rustls::Error) -> bool {
-    use rustls::AlertDescription as Alert;
-    matches!(
-        error,
-        rustls::Error::AlertReceived(
-            Alert::CertificateRequired
-                | Alert::BadCertificate
-                | Alert::CertificateExpired
-                | Alert::CertificateRevoked
-                | Alert::CertificateUnknown
-                | Alert::UnknownCA
-                | Alert::DecryptError
-        )
-    )
 }
 
 fn innermost(error: &dyn std::error::Error) -> String {

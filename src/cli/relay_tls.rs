@@ -136,3 +136,52 @@ fn no_key(error: &pem::Error) -> String {
         _ => "is not PEM text".to_owned(),
     }
 }
+
+/// Which side does not like the other's certificate, where that is what `error` is about; `cause`: its words.
+pub(super) fn refusal(
+    relay: &RelayUrl,
+    error: &(dyn std::error::Error + 'static),
+    cause: &str,
+) -> Option<RelayError> {
+    let (relay, cause) = (relay.to_string(), cause.to_owned());
+    match tls_error(error)? {
+        rustls::Error::InvalidCertificate(_) => Some(RelayError::Untrusted { relay, cause }),
+        error if wants_certificate(error) => Some(RelayError::Unrecognised { relay, cause }),
+        _ => None,
+    }
+}
+
+/// What went wrong in TLS, where that is behind `error`.
+fn tls_error<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e rustls::Error> {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref() {
+            return Some(error);
+        }
+        cause = match error.downcast_ref::<std::io::Error>() {
+            // The `source` of an I/O error leaves out the error that it holds.
+            Some(error) => error
+                .get_ref()
+                .map(|held| held as &(dyn std::error::Error + 'static)),
+            None => error.source(),
+        };
+    }
+    None
+}
+
+/// The relay's TLS does not like the certificate that it was shown, or misses one.
+fn wants_certificate(error: &rustls::Error) -> bool {
+    use rustls::AlertDescription as Alert;
+    matches!(
+        error,
+        rustls::Error::AlertReceived(
+            Alert::CertificateRequired
+                | Alert::BadCertificate
+                | Alert::CertificateExpired
+                | Alert::CertificateRevoked
+                | Alert::CertificateUnknown
+                | Alert::UnknownCA
+                | Alert::DecryptError
+        )
+    )
+}

@@ -3,7 +3,6 @@
 //! The one port speaks DAP to whoever speaks DAP first, so a session is a plain (or TLS) connection to it. Which task is
 //! meant stands in the attach arguments, under `rayRelay`.
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +15,7 @@ use tokio_rustls::TlsConnector;
 
 use super::RelayArgs;
 use super::relay_client::RelayError;
+use super::relay_tls;
 use super::terminal::clean;
 use crate::pdb::{End, Lost, OpenError};
 use crate::registry::BreakpointId;
@@ -132,7 +132,7 @@ pub(super) async fn dial(args: &RelayArgs) -> Result<Box<dyn Duplex>, RelayError
     };
     // Each command is one small message.
     let _ = stream.set_nodelay(true);
-    if !relay.starts_with("https:") {
+    if !args.relay.is_https() {
         return Ok(Box::new(stream));
     }
     let untrusted = |cause: String| RelayError::Untrusted {
@@ -149,15 +149,13 @@ pub(super) async fn dial(args: &RelayArgs) -> Result<Box<dyn Duplex>, RelayError
     .await
     {
         Ok(Ok(stream)) => Ok(Box::new(stream)),
-        Ok(Err(error)) if is_about_certificates(&error) => Err(untrusted(error.to_string())),
-        Ok(Err(error)) => Err(unreachable(error.to_string())),
+        Ok(Err(error)) => {
+            let cause = error.to_string();
+            let refusal = relay_tls::refusal(&args.relay, &error, &clean(&cause));
+            Err(refusal.unwrap_or_else(|| unreachable(cause)))
+        }
         Err(_) => Err(unreachable("no TLS handshake".to_owned())),
     }
-}
-
-fn is_about_certificates(error: &io::Error) -> bool {
-    let cause = error.get_ref().and_then(|cause| cause.downcast_ref());
-    matches!(cause, Some(rustls::Error::InvalidCertificate(_)))
 }
 
 /// Which task.

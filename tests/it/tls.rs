@@ -201,12 +201,14 @@ fn a_self_signed_certificate_is_made_once_and_trusted_by_name() {
     let ca = at.join("cert.pem");
     let trusting = ray_relay(&["list", "--relay", &url, "--ca-file", ca.to_str().unwrap()]);
     assert!(trusting.status.success(), "{trusting:?}");
-    let wary = ray_relay(&["list", "--relay", &url]);
-    assert_eq!(wary.status.code(), Some(1));
-    assert!(
-        String::from_utf8_lossy(&wary.stderr).contains("--ca-file"),
-        "{wary:?}"
-    );
+    for command in [&["list"][..], &["exec", "x"]] {
+        let wary = ray_relay(&[command, &["--relay", &url]].concat());
+        assert_eq!(wary.status.code(), Some(1));
+        assert!(
+            String::from_utf8_lossy(&wary.stderr).contains("--ca-file"),
+            "{wary:?}"
+        );
+    }
 }
 
 #[test]
