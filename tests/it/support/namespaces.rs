@@ -383,7 +383,9 @@ impl Driver {
         eventually(&what, Duration::from_secs(120), || {
             let ended = self.child.try_wait().unwrap();
             let output = self.output();
-            let found = output.lines().find_map(|line| line.strip_prefix(start));
+            // What has no end yet may not be all.
+            let whole = output.rfind('\n').map_or("", |end| &output[..end]);
+            let found = whole.lines().find_map(|line| line.strip_prefix(start));
             if found.is_none()
                 && let Some(status) = ended
             {
