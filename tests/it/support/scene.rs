@@ -79,7 +79,7 @@ impl<'a> Scene<'a> {
 
     /// Waits until one called `name` is paused, whatever else there is.
     pub(crate) fn wait_paused_named(&self, name: &str) -> Value {
-        eventually(name, Duration::from_secs(120), || {
+        eventually(name, Duration::from_secs(240), || {
             self.list()
                 .into_iter()
                 .find(|row| row["name"] == name && row["state"] == "paused")
@@ -112,7 +112,7 @@ impl<'a> Scene<'a> {
     pub(crate) fn listed(&self, name: &str, driver: &Driver) -> Value {
         let mut last = Vec::new();
         let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            eventually(name, Duration::from_secs(120), || {
+            eventually(name, Duration::from_secs(240), || {
                 last = self.list();
                 let [only] = last.as_slice() else { return None };
                 (only["name"] == name && only["state"] == "paused").then(|| only.clone())
