@@ -114,7 +114,19 @@ in_node() {
     PATH="$RAY_VENV/bin:$PATH" \
     nsenter --target "$pid" --net --mount --uts --pid --wd=/ -- "$@"
 }
+# Ray gives up on a node that is not up after 30 s, which a busy machine explains.
 start_ray() {
+  local attempt
+  for attempt in 1 2 3; do
+    ray_start "$1" && return
+    tail -20 "$STATE/$1.log" >&2
+    [ "$attempt" = 3 ] || echo "ray start on $1 failed, trying again" >&2
+    kill -KILL "$(cat "$STATE/$1/pid")"
+    node_init "$1"
+  done
+  die "ray start on $1 failed"
+}
+ray_start() {
   local log="$STATE/$1.log"
   case $1 in
     # shellcheck disable=SC2086
@@ -127,7 +139,7 @@ start_ray() {
         --node-ip-address="$(addr_of "$1")" --num-cpus=4 --object-store-memory=$STORE \
         --disable-usage-stats --resources="{\"$1\":1}" ${WORKER_ARGS:-} \
         >"$log" 2>&1 </dev/null ;;
-  esac || { tail -20 "$log" >&2; die "ray start on $1 failed"; }
+  esac
 }
 alive() {
   in_node head "$RAY_VENV/bin/python" - "$(addr_of head)" <<'PY' 2>/dev/null || echo 0

@@ -35,7 +35,7 @@ async fn a_loopback_cluster_stops_tasks_on_every_node_and_leaves_nothing() {
         .spawn()
         .unwrap();
     cluster.own(driver.id());
-    let end = tokio::time::Instant::now() + Duration::from_secs(60);
+    let end = tokio::time::Instant::now() + Duration::from_secs(180);
     loop {
         let rows = cluster.api().rows("workers?detail=1").await.unwrap();
         let paused = rows

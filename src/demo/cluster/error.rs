@@ -42,3 +42,10 @@ pub enum ClusterError {
         said: String,
     },
 }
+
+impl ClusterError {
+    /// Ray itself gave up on a node that took more than 30 s (in its code, up to 2.60 without a setting).
+    pub(super) fn is_impatience(&self) -> bool {
+        matches!(self, Self::Exited { said, .. } if said.contains("timed out during startup"))
+    }
+}

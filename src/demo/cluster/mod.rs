@@ -28,6 +28,8 @@ use super::venv::{Venv, major_minor};
 
 /// From start to all nodes alive; about ten seconds on two quiet cores.
 const UP_DEADLINE: Duration = Duration::from_secs(180);
+/// How often a cluster is begun, where Ray gives up on it.
+const ATTEMPTS: usize = 3;
 /// `ray start --block` would drain its node for 30 s after TERM. Nothing here is worth that.
 const GRACE: Duration = Duration::from_secs(2);
 /// From this version a worker has the `--temp-dir` that it is given. Older ones share the head's,
@@ -61,12 +63,24 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts the head, then the workers, and waits until the head calls all alive.
-    /// Dropping the future ends what was started.
+    /// Starts the head, then the workers, and waits until the head calls all alive; anew where Ray's own patience with a
+    /// busy machine ends first. Dropping the future ends what was started.
     ///
     /// # Errors
     /// [`ClusterError`].
     pub async fn start(plan: Plan<'_>, progress: &Progress) -> Result<Self, ClusterError> {
+        for _ in 1..ATTEMPTS {
+            match Self::attempt(&plan, progress).await {
+                Err(error) if error.is_impatience() => progress.say(
+                    "Ray gave up on a node that was not up after 30 s, which a busy machine explains; starting anew",
+                ),
+                done => return done,
+            }
+        }
+        Self::attempt(&plan, progress).await
+    }
+
+    async fn attempt(plan: &Plan<'_>, progress: &Progress) -> Result<Self, ClusterError> {
         let addresses = node_addresses(plan.workers);
         let [head_ip, worker_ips @ ..] = addresses.as_slice() else {
             return Err(ClusterError::NoPort);
@@ -76,7 +90,7 @@ impl Cluster {
                 "this system has only one loopback address (127.0.0.1), so one Ray node stands for all",
             );
         }
-        let mut cluster = Self::prepare(&plan, *head_ip)?;
+        let mut cluster = Self::prepare(plan, *head_ip)?;
         let mut step = progress.step(format_args!(
             "starting a Ray {} cluster: head {head_ip}, {} worker node(s)",
             plan.ray,
@@ -88,14 +102,14 @@ impl Cluster {
         let resources: Vec<&str> = std::iter::once("head")
             .chain(on_head.iter().map(String::as_str))
             .collect();
-        cluster.start_head(&plan, *head_ip, &resources)?;
+        cluster.start_head(plan, *head_ip, &resources)?;
         let api = cluster.api();
         cluster.wait(&api, 1, &mut step).await?;
         for (started, (name, ip)) in names.iter().zip(worker_ips).enumerate() {
             if major_minor(plan.ray) < OWN_TEMP_DIR {
                 cluster.wait(&api, 1 + started, &mut step).await?;
             }
-            cluster.start_worker(&plan, name, *ip)?;
+            cluster.start_worker(plan, name, *ip)?;
         }
         if !worker_ips.is_empty() {
             cluster.wait(&api, 1 + worker_ips.len(), &mut step).await?;
