@@ -3,12 +3,13 @@
 //! Every list, sentence and number here is made from what the principal may see, so that what is hidden from it cannot
 //! be told from what does not exist.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{sleep, timeout};
 use tracing::info;
 
 use super::attach::Dialled;
@@ -30,7 +31,10 @@ use crate::session::{Context, Permit, Session};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 
 /// Longest wait for a breakpoint that the client's address names and the list does not have yet.
-const KNOWN_WITHIN: Duration = Duration::from_secs(5);
+const KNOWN_WITHIN: Duration = Duration::from_secs(10);
+
+/// The same for the names by which it is known whether the client may see it.
+const NAMED_WITHIN: Duration = Duration::from_secs(5);
 
 /// A recognised client, on its way to a session.
 pub(super) struct Visit<'a> {
@@ -392,8 +396,8 @@ impl<'a> Visit<'a> {
     }
 
     /// Waits for a moment where `id` is not in the principal's list yet: a client that reads Ray's State API through the
-    /// relay can know of a worker, under an address that says which, up to one poll before the registry does, and
-    /// what a principal's rights are narrowed to may be known later still.
+    /// relay can know of a worker, under an address that says which, before the registry does, which asks at once then;
+    /// and what a principal's rights are narrowed to may be known later still.
     async fn wait_until_visible<S>(
         &self,
         client: &mut Conversation<S>,
@@ -402,9 +406,19 @@ impl<'a> Visit<'a> {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        let mut snapshots = self.context.registry.watch();
+        let registry = &self.context.registry;
+        let mut snapshots = registry.watch();
+        if visible(&self.principal, &snapshots.borrow())
+            .find(id)
+            .is_some()
+        {
+            return Ok(Arrived::Now);
+        }
         let patience = self.context.config.registry.poll_interval * 2;
-        let until = Instant::now() + patience.min(KNOWN_WITHIN);
+        let mut over = pin!(async {
+            let names = sleep(patience.min(NAMED_WITHIN));
+            tokio::join!(timeout(KNOWN_WITHIN, registry.refreshed()), names)
+        });
         loop {
             let list = visible(&self.principal, &snapshots.borrow_and_update());
             // One that ended does not count: the same worker may have stopped again.
@@ -425,9 +439,9 @@ impl<'a> Visit<'a> {
                     }
                     client.send(&request.failure("the session is not attached yet")).await?;
                 }
-                () = sleep_until(until) => {
+                _ = &mut over => {
                     let known = visible(&self.principal, &snapshots.borrow());
-                    return Ok(match known.find_ended(id) {
+                    return Ok(match known.find(id).or_else(|| known.find_ended(id)) {
                         Some(_) => Arrived::Now,
                         None => Arrived::Never,
                     });

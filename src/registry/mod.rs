@@ -182,6 +182,14 @@ impl Registry {
         self.shared.events()
     }
 
+    /// Has every head asked now what is paused, and resolves when all have answered or failed to: somebody may know of a
+    /// breakpoint before the next poll does. To be bounded by the caller: before [`Self::run`] it does not resolve. Cancel
+    /// safe.
+    pub async fn refreshed(&self) {
+        let clusters = self.shared.clusters.iter();
+        futures_util::future::join_all(clusters.map(|cluster| cluster.refreshed())).await;
+    }
+
     /// Takes the breakpoint `id` for a session. Dropping the claim gives it back and has the
     /// cluster polled at once, so that the list is right again.
     ///

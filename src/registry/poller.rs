@@ -75,6 +75,7 @@ impl<'a> Poller<'a> {
         loop {
             let started = Instant::now();
             let ok = self.poll().await;
+            self.handle.polled(started);
             let now = Instant::now();
             let interval = self.shared.settings.poll_interval;
             due = if ok {

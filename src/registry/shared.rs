@@ -43,6 +43,8 @@ pub(super) struct ClusterHandle {
     pub(super) pdb_now: Notify,
     /// Something new is to be looked up.
     pub(super) lookup_now: Notify,
+    /// When the last poll that has come back was sent.
+    polled: watch::Sender<Option<Instant>>,
     /// Legacy sessions that go on in no other task, by the last answer of the GCS.
     exited: watch::Sender<HashSet<BreakpointId>>,
 }
@@ -248,7 +250,28 @@ impl ClusterHandle {
             poll_now: Notify::new(),
             pdb_now: Notify::new(),
             lookup_now: Notify::new(),
+            polled: watch::Sender::default(),
             exited: watch::Sender::default(),
+        }
+    }
+
+    /// Notes that the poll that was sent at `sent` has come back, with an answer or without.
+    pub(super) fn polled(&self, sent: Instant) {
+        self.polled.send_replace(Some(sent));
+    }
+
+    /// Has the cluster polled now, and resolves when that has come back; at once where there is no head. Cancel safe.
+    pub(super) async fn refreshed(&self) {
+        if self.head.is_none() {
+            return;
+        }
+        let asked = Instant::now();
+        let mut polled = self.polled.subscribe();
+        self.poll_now.notify_one();
+        let fresh = |sent: &Option<Instant>| sent.is_some_and(|sent| sent >= asked);
+        if polled.wait_for(fresh).await.is_err() {
+            // The sender lives as long as the registry.
+            std::future::pending().await
         }
     }
 

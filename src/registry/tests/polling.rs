@@ -9,6 +9,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::fake_head::*;
+use crate::config;
 use crate::registry::{Change, PollObserver, PollOutcome, Registry};
 
 #[tokio::test(start_paused = true)]
@@ -318,4 +319,34 @@ async fn an_observer_hears_of_every_poll() {
         token.cancel();
         running.await.unwrap();
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_cannot_wait_for_the_next_poll_has_one_made() {
+    let head = FakeHead::start().await;
+    let settings = config::Registry {
+        poll_interval: 3600 * SECOND,
+        ..settings()
+    };
+    let (registry, _guard) = watch(&head, &settings);
+    until(&registry, |s| s.clusters[0].polled.is_some()).await;
+    tokio::time::sleep(10 * SECOND).await;
+    head.with(|w| w.workers.push(worker("w1", 1)));
+    let refreshed = tokio::time::timeout(SECOND, registry.refreshed());
+    refreshed.await.unwrap();
+    assert_eq!(registry.snapshot().live.len(), 1);
+    // However many ask, the head is not asked without a pause.
+    let before = head.asked("/api/v0/workers").len();
+    let began = Instant::now();
+    for _ in 0..20 {
+        // The last poll was before this question.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        registry.refreshed().await;
+    }
+    assert!(began.elapsed() >= SECOND / 2, "{:?}", began.elapsed());
+    assert!(head.asked("/api/v0/workers").len() <= before + 21);
+    // A head that is down is no reason to wait.
+    head.stop();
+    let refreshed = tokio::time::timeout(30 * SECOND, registry.refreshed());
+    refreshed.await.unwrap();
 }
