@@ -84,6 +84,12 @@ pub(super) async fn run(args: ExecArgs) -> Result<(), Error> {
             After::Prompt if prompt.failed() && !args.keep_going => break,
             After::Prompt => {}
             After::Ended(End::Left | End::Killed) => return result(failed),
+            After::Ended(End::TaskEnded) => {
+                return match next {
+                    Some(_) => Err(SessionError::TaskEnded.into()),
+                    None => result(failed),
+                };
+            }
             After::Ended(end) => return Ok(unexpected(end)?),
         }
     }

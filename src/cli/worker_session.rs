@@ -43,6 +43,9 @@ pub enum Error {
     /// The worker process ended, or the relay ended the session.
     #[error("the session is over: the worker process ended, or the relay closed it")]
     Terminated,
+    /// There were more commands.
+    #[error("the task has ended, and there are commands left")]
+    TaskEnded,
     /// The task did not stop.
     #[error("{0}")]
     NoStop(String),
@@ -66,6 +69,7 @@ impl Error {
             Self::Refused(_) => 77,
             Self::Lost(_) | Self::NotOpened(_) => 69,
             Self::Terminated
+            | Self::TaskEnded
             | Self::NoStop(_)
             | Self::CommandFailed
             | Self::Unknown(_)
@@ -108,7 +112,7 @@ impl From<OpenError> for Error {
 /// What an end that nobody asked for comes to.
 pub(super) fn unexpected(end: End) -> Result<(), Error> {
     match end {
-        End::Left | End::Killed => Ok(()),
+        End::Left | End::TaskEnded | End::Killed => Ok(()),
         End::Terminated => Err(Error::Terminated),
         End::Lost(lost) => Err(Error::Lost(lost)),
     }

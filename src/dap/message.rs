@@ -72,6 +72,9 @@ impl Request {
     }
 }
 
+/// Event of the relay's own, without a body: the head says that the task which the client let run has ended.
+pub const TASK_ENDED: &str = "rayRelayTaskEnded";
+
 /// An event; `body` null means none.
 pub fn event(name: &str, body: Value) -> Value {
     let mut event = json!({"seq": 0, "type": "event", "event": name});

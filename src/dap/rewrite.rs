@@ -17,7 +17,11 @@ pub fn captures_from_worker(kind: MessageType, name: &[u8]) -> bool {
         MessageType::Event => {
             matches!(
                 name,
-                b"terminated" | b"debugpySockets" | b"debugpyWaitingForServer" | b"debugpyAttach"
+                b"stopped"
+                    | b"terminated"
+                    | b"debugpySockets"
+                    | b"debugpyWaitingForServer"
+                    | b"debugpyAttach"
             )
         }
         MessageType::Request => name == b"startDebugging",
@@ -32,18 +36,23 @@ pub fn captures_from_worker(kind: MessageType, name: &[u8]) -> bool {
 
 /// Messages of a client that [`super::worker`] has to see.
 pub fn captures_from_client(kind: MessageType, name: &[u8]) -> bool {
-    kind == MessageType::Request
-        && matches!(
-            name,
-            b"attach"
-                | b"launch"
-                | b"initialize"
-                | b"restart"
-                | b"terminate"
-                | b"disconnect"
-                | b"setExceptionBreakpoints"
-                | b"configurationDone"
-        )
+    let judged = matches!(
+        name,
+        b"attach"
+            | b"launch"
+            | b"initialize"
+            | b"restart"
+            | b"terminate"
+            | b"disconnect"
+            | b"setExceptionBreakpoints"
+            | b"configurationDone"
+    );
+    kind == MessageType::Request && (judged || resumes(name))
+}
+
+/// Whether a request lets the program run.
+pub fn resumes(command: &[u8]) -> bool {
+    matches!(command, b"continue" | b"next" | b"stepIn" | b"stepOut")
 }
 
 /// A child session that debugpy asks for (`startDebugging`, or the event `debugpyAttach`), routed back to the relay,

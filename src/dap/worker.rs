@@ -33,7 +33,7 @@ use super::rewrite;
 use super::scanner::Rules;
 use super::splice::{Side, Splice, SpliceEvent};
 use crate::recording::Recorder;
-use crate::session::{Context, Permit, Session};
+use crate::session::{Context, Permit, Session, TaskEnd};
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 
 /// How long the head is asked why a worker died before the client is told that it did.
@@ -114,6 +114,7 @@ where
     };
     let splice = Splice::new(client, from_client, up, worker, from_worker, down);
     let limits = Limits::new(&permit.rights().handling, Instant::now());
+    let task = permit.task_end();
     Relaying {
         context,
         session,
@@ -123,6 +124,7 @@ where
         permit,
         splice,
         limits,
+        task,
         policing,
         over: false,
         leaving: false,
@@ -145,6 +147,7 @@ struct Relaying<'a, S> {
     permit: Permit,
     splice: Splice<S, TcpStream>,
     limits: Limits,
+    task: TaskEnd,
     policing: Policing,
     /// The relay has ended the session: nothing that the client says counts any more.
     over: bool,
@@ -201,6 +204,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                         break;
                     }
                 }
+                () = self.task.ended(), if linger.is_none() && !self.leaving => self.tell_task_ended(),
                 why = self.permit.died(), if linger.is_none() && !self.leaving => {
                     self.tell_death(Some(&why));
                     self.splice.close(Side::Client);

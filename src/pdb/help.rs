@@ -108,7 +108,7 @@ const TOPICS: &[(&str, &str)] = &[
     ("return", "r(eturn)\nRun until the function has returned."),
     (
         "continue",
-        "c(ont(inue))\nRun on. Ctrl-C interrupts; once more leaves the task running.",
+        "c(ont(inue))\nRun on. Ctrl-C interrupts; once more leaves the task running. When Ray says that\nthe task has ended, so does the prompt, unless a breakpoint is left.",
     ),
     (
         "alias",

@@ -7,6 +7,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::breakpoint::Breakpoint;
+use super::current::CurrentTask;
 use super::query;
 use super::shared::{OpenClaim, Shared};
 use super::state::Cluster;
@@ -52,6 +53,12 @@ impl Claim {
     /// The breakpoint as it was when it was claimed.
     pub fn breakpoint(&self) -> &Arc<Breakpoint> {
         &self.breakpoint
+    }
+
+    /// For asking whether the task still runs.
+    pub fn current_task(&self) -> CurrentTask {
+        let breakpoint = Arc::clone(&self.breakpoint);
+        CurrentTask::new(Arc::clone(&self.shared), self.cluster, breakpoint)
     }
 
     /// Resolves when the registry learns that the worker or its node is gone, with the reason.

@@ -2,6 +2,7 @@
 
 pub mod breakpoint;
 mod claim;
+mod current;
 mod exit;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -37,6 +38,7 @@ pub use breakpoint::{
     State,
 };
 pub use claim::Claim;
+pub use current::CurrentTask;
 pub use observe::{PollObserver, PollOutcome};
 pub use snapshot::{ClusterStatus, Snapshot};
 

@@ -49,6 +49,11 @@ pub(super) async fn tasks_of_worker(head: &HeadClient, worker_id: &str) -> Answe
     list(head, "tasks", &filters).await
 }
 
+/// One task, every attempt. The GCS itself filters by the id (2.9 to 2.60).
+pub(super) async fn task(head: &HeadClient, task_id: &str) -> Answer<TaskRow> {
+    list(head, "tasks", &[("task_id", "%3D", task_id)]).await
+}
+
 /// All running tasks.
 pub(super) async fn running_tasks(head: &HeadClient) -> Answer<TaskRow> {
     list(head, "tasks", &[("state", "%3D", "RUNNING")]).await

@@ -2,11 +2,13 @@
 
 pub mod permit;
 pub mod table;
+pub mod task_end;
 
 use std::sync::Arc;
 
 pub use permit::Permit;
 pub use table::{Session, SessionTable};
+pub use task_end::TaskEnd;
 
 use crate::audit::Audit;
 use crate::config::Config;

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::SessionTable;
+use super::{SessionTable, TaskEnd};
 use crate::identity::Principal;
 use crate::policy::{Authorized, Rights};
 use crate::registry::{Breakpoint, Claim, ClaimError, Holder, Registry};
@@ -90,6 +90,14 @@ impl Permit {
     /// Whether this is the session that holds the breakpoint.
     pub fn holds(&self) -> bool {
         matches!(self.grant, Grant::Holder(_))
+    }
+
+    /// Tells when the task has ended; for a subprocess never.
+    pub fn task_end(&self) -> TaskEnd {
+        TaskEnd::new(match &self.grant {
+            Grant::Holder(claim) => Some(claim.current_task()),
+            Grant::Subprocess(_) => None,
+        })
     }
 
     /// Ends it without the worker having been let go: it waits on as before.

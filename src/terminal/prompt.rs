@@ -14,6 +14,7 @@ use super::input::{Input, Typed};
 use super::output::{Out, Shown};
 use super::visit::Log;
 use crate::pdb::{After, End, OpenError, Options, Piece, Prompt, resumes};
+use crate::session::TaskEnd;
 
 /// Lines that are taken while the task runs.
 const AHEAD: usize = 64;
@@ -34,6 +35,7 @@ pub(super) async fn run<S, R>(
     out: &Out,
     shown: &mut Shown,
     log: &Log<'_>,
+    mut task: TaskEnd,
     may_kill: bool,
 ) -> Result<End, OpenError>
 where
@@ -57,7 +59,10 @@ where
     drop(opening);
     show_all(&mut pieces, shown).await;
     match after {
-        After::Prompt => Ok(converse(&mut prompt, &mut pieces, input, out, shown, log).await),
+        After::Prompt => {
+            let said = &mut pieces;
+            Ok(converse(&mut prompt, said, &mut task, input, out, shown, log).await)
+        }
         After::Ended(end) => Ok(end),
     }
 }
@@ -71,6 +76,7 @@ async fn show_all(pieces: &mut mpsc::Receiver<Piece>, shown: &mut Shown) {
 async fn converse<S, R>(
     prompt: &mut Prompt<S>,
     pieces: &mut mpsc::Receiver<Piece>,
+    task: &mut TaskEnd,
     input: &mut Input<R>,
     out: &Out,
     shown: &mut Shown,
@@ -116,6 +122,7 @@ where
             continue;
         }
         let interrupt = prompt.interrupter();
+        task.resumed();
         let mut running = Box::pin(prompt.line(&line));
         let began = Instant::now();
         // What ends by itself, or has more to do after the stop, is not cut short.
@@ -134,6 +141,7 @@ where
                 biased;
                 Some(piece) = pieces.recv() => shown.text(piece.text()).await,
                 after = &mut running => break Some(after),
+                () = task.ended() => interrupt.task_ended(),
                 () = sleep_until(leave_at.unwrap_or(began)), if leave_at.is_some() => {
                     let Some(Typed::Line(leave)) = ahead.front() else {
                         break None;
@@ -164,6 +172,7 @@ where
             }
         };
         drop(running);
+        task.stopped();
         show_all(pieces, shown).await;
         match after {
             Some(After::Prompt) => {}

@@ -79,6 +79,7 @@ async fn plain_lines_are_enough_for_both_debuggers() {
     let scene = Scene::new(&cluster);
     legacy(&scene).await;
     debugpy(&scene).await;
+    task_end(&scene).await;
     commands(&scene);
 }
 
@@ -143,30 +144,61 @@ async fn debugpy(scene: &Scene<'_>) {
     scene.gone();
 }
 
+/// A task that comes to its end while its driver goes on: the worker stays, and debugpy says nothing.
+async fn task_end(scene: &Scene<'_>) {
+    let mut driver = scene.cluster.start_driver("tasks.py", &[]);
+    let rows = scene.wait_listed(3);
+    let mut person = Person::connect(scene);
+    person.line("", "q leaves): ").await;
+    for (row, leave, told) in [
+        (&rows[0], "c", "The task has ended."),
+        (&rows[2], "q", "The task runs on"),
+    ] {
+        let id = row["id"].as_str().unwrap();
+        person.line(id, "(Pdb) ").await;
+        person.line(leave, told).await;
+        person.until("q leaves): ").await;
+    }
+    let id = rows[1]["id"].as_str().unwrap();
+    let (code, said) = attempt(scene, &["exec", id, "--", "c", "p 'never'"], "");
+    assert_eq!(code, 1, "{said}");
+    assert!(
+        said.contains("the task has ended, and there are commands left"),
+        "{said}"
+    );
+    assert!(!said.contains("never"), "{said}");
+    assert_eq!(driver.result().as_array().unwrap().len(), 3);
+    scene.gone();
+}
+
+/// `ray-relay ARGS` in the client's namespace, with `typed` as its input: its exit code and what it printed.
+fn attempt(scene: &Scene<'_>, args: &[&str], typed: &str) -> (i32, String) {
+    let mut command = scene
+        .cluster
+        .exec("client", env!("CARGO_BIN_EXE_ray-relay"));
+    let mut child = command
+        .args(args)
+        .env("RAY_RELAY_URL", scene.relay.url())
+        .env_remove("RAY_ADDRESS")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut typing = child.stdin.take().unwrap();
+    std::io::Write::write_all(&mut typing, typed.as_bytes()).unwrap();
+    drop(typing);
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    (output.status.code().unwrap(), text)
+}
+
 /// `ray-relay debug` on one legacy breakpoint and `release` of the other; then `release` of several threads of an actor.
 fn commands(scene: &Scene<'_>) {
-    let attempt = |args: &[&str], typed: &str| {
-        let mut command = scene
-            .cluster
-            .exec("client", env!("CARGO_BIN_EXE_ray-relay"));
-        let mut child = command
-            .args(args)
-            .env("RAY_RELAY_URL", scene.relay.url())
-            .env_remove("RAY_ADDRESS")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut typing = child.stdin.take().unwrap();
-        std::io::Write::write_all(&mut typing, typed.as_bytes()).unwrap();
-        drop(typing);
-        let output = child.wait_with_output().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        (output.status.success(), text)
-    };
+    let attempt = |args: &[&str], typed: &str| attempt(scene, args, typed);
     let run = |args: &[&str], typed: &str| {
-        let (success, text) = attempt(args, typed);
-        assert!(success, "{args:?}: {text}");
+        let (code, text) = attempt(args, typed);
+        assert_eq!(code, 0, "{args:?}: {text}");
         text
     };
     let mut driver = scene.cluster.start_legacy_driver("legacy.py", &[]);

@@ -184,18 +184,23 @@ fn debugpy(scene: &Scene<'_>) {
     screen.line("n", "-> y = y + ");
     screen.expect(PDB);
     screen.line("y = -7", PDB);
-    // The task comes to its end; Ctrl-C twice leaves what runs.
-    screen.line("c", "[running, ");
+    // The task comes to its end, which a debugger does not see.
+    screen.line("c", "The task has ended.");
+    screen.expect(LIST);
+    // With a breakpoint left, the session waits for the worker's next task; Ctrl-C twice leaves.
+    screen.line(rows[0]["id"].as_str().unwrap(), "square()");
+    screen.expect(PDB);
+    screen.line("b 7", "Breakpoint 1 at ");
+    screen.expect(PDB);
+    screen.line("c", "[the task has ended; ");
     screen.type_("\u{3}");
     screen.expect("[interrupting: ");
     screen.type_("\u{3}");
     screen.expect(LIST);
-    for row in [&rows[0], &rows[2]] {
-        screen.line(row["id"].as_str().unwrap(), "square()");
-        screen.expect(PDB);
-        screen.line("q", "The task runs on");
-        screen.expect(LIST);
-    }
+    screen.line(rows[2]["id"].as_str().unwrap(), "square()");
+    screen.expect(PDB);
+    screen.line("q", "The task runs on");
+    screen.expect(LIST);
     screen.type_("\u{3}");
     assert_eq!(screen.exit(), Some(0));
     let result = driver.result();

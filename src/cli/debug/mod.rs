@@ -30,6 +30,7 @@ Without an argument: the list of paused tasks, kept up to date; pick one by its 
 come back to the list. The prompt is pdb's: `help` there lists its commands.
 
   Ctrl-C   interrupts a task that runs; at the prompt it clears the line
+  c        runs on; when the task has ended, the list is back
   Ctrl-D   leaves the prompt, as `q` does: the task runs on. `q!` kills its worker process instead
   Tab      completes names as the worker knows them
 
@@ -225,6 +226,7 @@ async fn one(args: &DebugArgs, terminal: &mut Terminal, which: &Which) -> Result
         After::Ended(end) => end,
     };
     let sentence = match &end {
+        End::TaskEnded => "The task has ended.",
         End::Left => "The task runs on without a debugger.",
         End::Killed => "The worker process is killed.",
         End::Terminated | End::Lost(_) => "",

@@ -112,6 +112,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                     self.splice.insert(Side::Worker, &frame(&own));
                 }
             }
+            Some(command) if rewrite::resumes(command.as_bytes()) => self.task.resumed(),
             _ => {}
         }
         // Written anew, so that what was judged here is what the worker's parser sees.

@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::from_client::OWN_SEQ;
 use super::{Relaying, WHY_PATIENCE};
 use crate::dap::codec::{frame, parse, put_frame, without_lone_surrogates};
-use crate::dap::message::{event, notice};
+use crate::dap::message::{TASK_ENDED, event, notice};
 use crate::dap::policing::Action;
 use crate::dap::rewrite;
 use crate::dap::splice::Side;
@@ -63,6 +63,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 if !self.leaving && self.permit.holds() {
                     let why = self.permit.ask_why_died(WHY_PATIENCE).await;
                     self.tell_reason(why.as_ref());
+                }
+            }
+            ("event", "stopped", _) => {
+                self.task.stopped();
+                if let Some(body) = body {
+                    return self.pass_to_client(body);
                 }
             }
             ("event", "debugpySockets", _) => rewrite::hide_sockets(&mut message),
@@ -129,6 +135,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         } else {
             Outcome::Died
         }
+    }
+
+    /// The session stays: its client may have set breakpoints for what the worker runs next.
+    pub(super) fn tell_task_ended(&mut self) {
+        self.tell(&event(TASK_ENDED, Value::Null));
+        let title = self.permit.breakpoint().title();
+        self.tell(&notice(
+            &format!("{title} has ended; this session stays with its worker, for a later task that stops there, until you disconnect"),
+            false,
+        ));
     }
 
     fn tell_reason(&mut self, why: Option<&Arc<str>>) {

@@ -39,6 +39,8 @@ pub enum After {
 pub enum End {
     /// `quit`, `detach`, or a task that ran on after an interrupt: it runs on.
     Left,
+    /// The relay says that the task has ended, and no breakpoint of the prompt's is left: its worker was let go.
+    TaskEnded,
     /// `q!`: the worker was killed.
     Killed,
     /// The worker process ended, or the relay ended the session.
@@ -49,13 +51,23 @@ pub enum End {
 
 /// Interrupts a [`Prompt`] that is busy, from elsewhere.
 #[derive(Debug, Clone)]
-pub struct Interrupt(watch::Sender<u64>);
+pub struct Interrupt {
+    interrupts: watch::Sender<u64>,
+    task_ends: watch::Sender<u64>,
+}
 
 impl Interrupt {
     /// Pauses a task that runs (twice: leaves it running), gives up on an expression that does not end. Nothing
     /// happens where the prompt waits for a line.
     pub fn now(&self) {
-        self.0.send_modify(|times| *times = times.wrapping_add(1));
+        self.interrupts
+            .send_modify(|times| *times = times.wrapping_add(1));
+    }
+
+    /// Tells it that the task has ended. Nothing happens where the program does not run.
+    pub fn task_ended(&self) {
+        self.task_ends
+            .send_modify(|times| *times = times.wrapping_add(1));
     }
 }
 
@@ -73,6 +85,7 @@ pub struct Prompt<S> {
     wire: Wire<S>,
     out: mpsc::Sender<Piece>,
     interrupts: watch::Receiver<u64>,
+    task_ends: watch::Receiver<u64>,
     interrupter: Interrupt,
     limit: usize,
     may_kill: bool,

@@ -81,12 +81,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         options: &Options,
         out: mpsc::Sender<Piece>,
     ) -> Result<(Self, After), OpenError> {
-        let (interrupter, interrupts) = watch::channel(0);
+        let (interrupting, interrupts) = watch::channel(0);
+        let (ending, task_ends) = watch::channel(0);
         let mut prompt = Self {
             wire: Wire::new(stream),
             out,
             interrupts,
-            interrupter: Interrupt(interrupter),
+            task_ends,
+            interrupter: Interrupt {
+                interrupts: interrupting,
+                task_ends: ending,
+            },
             limit: options.limit,
             may_kill: options.may_kill,
             local_sources: options.local_sources,

@@ -6,6 +6,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::line::Task;
 use super::request::{Failure, program_output};
 use super::{End, Frame, Prompt};
+use crate::dap::message::TASK_ENDED;
 use crate::pdb::grammar;
 use crate::pdb::output::{Piece, clean, cut};
 use crate::pdb::wire::{Incoming, Lost};
@@ -299,6 +300,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             Err(Failure::Lost(lost)) => return Err(lost),
         }
         let mut interrupts = self.interrupts.clone();
+        let mut task_ends = self.task_ends.clone();
+        task_ends.mark_unchanged();
         let mut interrupted = false;
         loop {
             tokio::select! {
@@ -306,8 +309,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                     Some(stop) => Ran::Stopped(stop),
                     None => Ran::Ended(End::Terminated),
                 }),
-                // The sender lives as long as the prompt.
+                // The senders live as long as the prompt.
                 _ = interrupts.changed() => self.interrupts.mark_unchanged(),
+                _ = task_ends.changed() => match self.table.files().is_empty() {
+                    true => {
+                        self.leave().await;
+                        return Ok(Ran::Ended(End::TaskEnded));
+                    }
+                    false => {
+                        self.say("[the task has ended; a later one of this worker may come to your breakpoints. Ctrl-C twice leaves]\n").await;
+                        continue;
+                    }
+                },
             }
             if std::mem::replace(&mut interrupted, true) {
                 self.leave().await;
@@ -341,6 +354,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                         self.put(piece).await;
                     }
                 }
+                TASK_ENDED => self.interrupter.task_ended(),
                 "debugpyAttach" => self.tell_child(&body).await,
                 _ => {}
             }

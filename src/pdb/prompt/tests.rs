@@ -109,3 +109,33 @@ async fn a_list_of_commands_on_one_line_may_be_as_long_as_that() {
     assert_eq!(prompt.text(), "(Pdb) ");
     written(&mut pieces);
 }
+
+/// Lets the program run, and says what came of the news that its task has ended.
+async fn let_run(prompt: &mut Prompt<DuplexStream>) -> Option<After> {
+    let handle = prompt.interrupter();
+    // Said while nothing ran, it is no news.
+    handle.task_ended();
+    let mut running = std::pin::pin!(prompt.line("c"));
+    let moment = std::time::Duration::from_secs(5);
+    assert!(tokio::time::timeout(moment, &mut running).await.is_err());
+    handle.task_ended();
+    tokio::time::timeout(moment, running).await.ok()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_has_ended_ends_the_session_unless_it_is_to_stop_again() {
+    let (mut prompt, mut pieces) = stopped("/a.py", Options::default()).await;
+    assert_eq!(
+        let_run(&mut prompt).await,
+        Some(After::Ended(End::TaskEnded))
+    );
+    assert!(!written(&mut pieces).contains("the task has ended"));
+    let (mut prompt, mut pieces) = stopped("/a.py", Options::default()).await;
+    let at = Breakpoint {
+        file: "/a.py".to_owned(),
+        ..Breakpoint::default()
+    };
+    prompt.table.add(at).unwrap();
+    assert_eq!(let_run(&mut prompt).await, None);
+    assert!(written(&mut pieces).contains("[the task has ended; "));
+}

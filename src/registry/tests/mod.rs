@@ -1,6 +1,7 @@
 //! Tests of the registry as a whole; those of one pure part lie beside it.
 
 mod claims;
+mod current;
 mod fake_head;
 mod legacy;
 mod lookups;

@@ -13,6 +13,7 @@ use crate::dap::conversation::Conversation;
 use crate::dap::message::event;
 use crate::dap::record::Record;
 use crate::pdb::{End, OpenError};
+use crate::session::TaskEnd;
 use crate::terminal::output::Shown;
 use crate::terminal::tape::Tape;
 use crate::terminal::visit::Log;
@@ -149,7 +150,8 @@ impl Scene {
             tokio::spawn(pump(pieces, writer, out.counts()));
             let mut input = Input::new(reader, out.clone());
             let mut shown = Shown::new(out.clone(), None, Tape::default());
-            prompt::run(stream, &mut input, &out, &mut shown, &log, false).await
+            let task = TaskEnd::new(None);
+            prompt::run(stream, &mut input, &out, &mut shown, &log, task, false).await
         });
         Self {
             person,

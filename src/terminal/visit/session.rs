@@ -20,7 +20,7 @@ use crate::pdb::{End, OpenError};
 use crate::policy::Scope;
 use crate::recording::{Direction, Meta, Protocol, Unrecorded};
 use crate::registry::Kind;
-use crate::session::{Context, Permit};
+use crate::session::{Context, Permit, TaskEnd};
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 use crate::terminal::input::Input;
 use crate::terminal::legacy::{self, Ended, Entered};
@@ -162,7 +162,8 @@ impl<R: AsyncRead + Unpin> Visit<'_, R> {
         let mut limits = Limits::new(&handling, Instant::now());
         let mut active = self.input.active();
         let cut = {
-            let mut work = pin!(worker.work(self.input, &out, &mut shown, &log, may_kill));
+            let task = permit.task_end();
+            let mut work = pin!(worker.work(self.input, &out, &mut shown, &log, task, may_kill));
             let mut drained = false;
             loop {
                 let due = limits.next();
@@ -212,6 +213,10 @@ impl<R: AsyncRead + Unpin> Visit<'_, R> {
         match done {
             Done::Prompt(Ok(End::Left)) => {
                 out.text("The task runs on without a debugger.\n").await;
+                (Outcome::Client, Next::List)
+            }
+            Done::Prompt(Ok(End::TaskEnded)) => {
+                out.text("The task has ended.\n").await;
                 (Outcome::Client, Next::List)
             }
             Done::Prompt(Ok(End::Killed)) => {
@@ -282,11 +287,12 @@ impl Worker {
         out: &Out,
         shown: &mut Shown,
         log: &Log<'_>,
+        task: TaskEnd,
         may_kill: bool,
     ) -> Done {
         match self {
             Self::Debugpy(stream) => {
-                Done::Prompt(prompt::run(stream, input, out, shown, log, may_kill).await)
+                Done::Prompt(prompt::run(stream, input, out, shown, log, task, may_kill).await)
             }
             Self::Pdb(entered) => Done::Legacy(entered.relay(input, out, shown, log).await),
         }

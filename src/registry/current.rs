@@ -1,0 +1,96 @@
+//! What a worker that a session holds runs now. A debugger cannot tell a task that has ended from one that is busy, and
+//! the row of a worker does not say it either; the rows of tasks do.
+
+use std::sync::Arc;
+
+use super::breakpoint::{Breakpoint, Kind};
+use super::query;
+use super::rows::TaskRow;
+use super::shared::Shared;
+use super::state::Cluster;
+
+/// Asks after the task at which a session began. Asks nothing by itself.
+#[derive(Clone)]
+pub struct CurrentTask {
+    shared: Arc<Shared>,
+    cluster: Cluster,
+    breakpoint: Arc<Breakpoint>,
+    /// A later one of the same worker.
+    later: Option<String>,
+}
+
+impl CurrentTask {
+    pub(super) fn new(shared: Arc<Shared>, cluster: Cluster, breakpoint: Arc<Breakpoint>) -> Self {
+        Self {
+            shared,
+            cluster,
+            breakpoint,
+            later: None,
+        }
+    }
+
+    /// Whether the task has ended and its worker runs no other. `false` as well where the head does not say: a driver
+    /// and a Serve replica have no task, and an overflowing GCS forgets some. Costs one question that the GCS answers
+    /// from its index (all versions), and one more where that task has ended. As late as Ray's reports: workers and
+    /// owners make theirs once a second each, so one answer may come between them.
+    pub async fn has_ended(&mut self) -> bool {
+        let Some(head) = &self.shared.clusters[self.cluster].head else {
+            return false;
+        };
+        let worker = &self.breakpoint.worker_id;
+        let Some(task) = self.id() else {
+            return false;
+        };
+        let rows = match query::task(head, &task).await {
+            Ok(list) => list.into_rows(),
+            Err(error) => {
+                tracing::debug!(%error, breakpoint = %self.breakpoint.id, "cannot ask after a task");
+                return false;
+            }
+        };
+        let here = |row: &&TaskRow| row.worker_id == *worker;
+        // Attempts before this one may have failed, here or elsewhere.
+        let mut attempts = rows.iter().filter(|row| row.task_id == task).filter(here);
+        if !attempts.clone().any(is_over) || attempts.any(|row| !is_over(row)) {
+            return false;
+        }
+        match query::tasks_of_worker(head, worker).await {
+            Ok(list) => {
+                let rows = list.into_rows();
+                let next = rows
+                    .iter()
+                    .filter(here)
+                    .find(|row| row.state == "RUNNING" && row.task_id != task);
+                self.later = next.map(|row| row.task_id.clone()).or(self.later.take());
+                next.is_none()
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Which task is asked after. Its name may have become known since the session began.
+    fn id(&self) -> Option<String> {
+        if self.breakpoint.kind != Kind::Debugpy {
+            return None;
+        }
+        let known = || {
+            let snapshot = self.shared.snapshot();
+            let breakpoint = snapshot.find(self.breakpoint.id)?;
+            breakpoint.names.task_id.clone()
+        };
+        self.later.clone().or_else(known)
+    }
+}
+
+impl std::fmt::Debug for CurrentTask {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CurrentTask")
+            .field("breakpoint", &self.breakpoint.id)
+            .field("later", &self.later)
+            .finish_non_exhaustive()
+    }
+}
+
+fn is_over(row: &TaskRow) -> bool {
+    matches!(row.state.as_str(), "FINISHED" | "FAILED")
+}
