@@ -150,23 +150,16 @@ async fn task_end(scene: &Scene<'_>) {
     let rows = scene.wait_listed(3);
     let mut person = Person::connect(scene);
     person.line("", "q leaves): ").await;
-    for (row, leave, told) in [
-        (&rows[0], "c", "The task has ended."),
-        (&rows[2], "q", "The task runs on"),
-    ] {
-        let id = row["id"].as_str().unwrap();
-        person.line(id, "(Pdb) ").await;
-        person.line(leave, told).await;
-        person.until("q leaves): ").await;
-    }
-    let id = rows[1]["id"].as_str().unwrap();
-    let (code, said) = attempt(scene, &["exec", id, "--", "c", "p 'never'"], "");
+    let ids: Vec<_> = rows.iter().map(|row| row["id"].as_str().unwrap()).collect();
+    person.line(ids[0], "(Pdb) ").await;
+    person.line("c", "The task has ended.").await;
+    person.until("q leaves): ").await;
+    let (code, said) = attempt(scene, &["exec", ids[1], "--", "c", "p 'never'"], "");
     assert_eq!(code, 1, "{said}");
-    assert!(
-        said.contains("the task has ended, and there are commands left"),
-        "{said}"
-    );
-    assert!(!said.contains("never"), "{said}");
+    let told = "the task has ended, and there are commands left";
+    assert!(said.contains(told) && !said.contains("never"), "{said}");
+    person.line(ids[2], "(Pdb) ").await;
+    person.line("q", "The task runs on").await;
     assert_eq!(driver.result().as_array().unwrap().len(), 3);
     scene.gone();
 }
