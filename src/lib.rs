@@ -18,6 +18,7 @@
 //! | [`session`] | live sessions, and the permit without which no worker is reached |
 //! | [`upstream`] | the connection to a worker, for a permit |
 //! | [`dap`] | the Debug Adapter Protocol: the relay's own part of a session, and what must be rewritten |
+//! | `listing` | the list of what waits, as people see it |
 //! | [`pdb`] | a pdb prompt, spoken to a worker's debugger as DAP |
 //! | [`release`] | lets paused tasks run on without a person attaching |
 //! | [`terminal`] | plain lines for a person with `nc`: the list, and a prompt |
@@ -37,6 +38,7 @@ pub mod head;
 pub mod http;
 pub mod identity;
 pub mod listener;
+mod listing;
 pub mod masking;
 pub mod pdb;
 pub mod policy;

@@ -21,7 +21,7 @@ use super::RelayArgs;
 use super::relay_tls;
 use super::relay_token::{RelayTokenArgs, RelayTokenError};
 use super::relay_url::RelayUrl;
-use super::terminal::clean;
+use crate::listing::text::clean;
 
 /// To the end of TCP and TLS handshakes, of each address tried.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(5);

@@ -10,7 +10,7 @@ use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier, client::
 
 use super::relay_client::RelayError;
 use super::relay_url::RelayUrl;
-use super::terminal::clean;
+use crate::listing::text::clean;
 
 /// Whom to trust, and what to show.
 #[derive(Debug, Clone, Default, Args)]

@@ -14,7 +14,7 @@ use hyper::header::HeaderValue;
 use zeroize::Zeroizing;
 
 use super::relay_url::RelayUrl;
-use super::terminal::clean;
+use crate::listing::text::clean;
 
 /// Where the token may stand in the environment.
 const VARIABLE: &str = "RAY_RELAY_TOKEN";

@@ -4,11 +4,11 @@ use std::io::{self, IsTerminal, Write};
 
 use serde_json::{Value, json};
 
-use super::list::row::{Row, waited};
 use super::relay_client::RelayClient;
-use super::terminal::clean;
 use super::worker_session::Error as SessionError;
 use super::{Error, ReleaseArgs};
+use crate::listing::row::{Row, waited};
+use crate::listing::text::clean;
 
 pub(super) const AFTER_HELP: &str = "\
 A task that is let go runs on as if nobody had ever stopped it; one that waits after an exception fails with it. What

@@ -4,11 +4,11 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::list::row::{Row, waited};
 use super::relay_client::RelayClient;
-use super::terminal::clean;
 use super::worker_session::{Error as SessionError, Which, authorized_block, dial};
 use super::{Error, SnapshotArgs};
+use crate::listing::row::{Row, waited};
+use crate::listing::text::clean;
 use crate::pdb::{Limits, snapshot};
 
 pub(super) const AFTER_HELP: &str = "\

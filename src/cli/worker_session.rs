@@ -16,7 +16,7 @@ use tokio_rustls::TlsConnector;
 use super::RelayArgs;
 use super::relay_client::RelayError;
 use super::relay_tls;
-use super::terminal::clean;
+use crate::listing::text::clean;
 use crate::pdb::{End, Lost, OpenError};
 use crate::registry::BreakpointId;
 

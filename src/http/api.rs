@@ -3,6 +3,7 @@
 //! Pure functions of a snapshot, called by [`super::connection`]. A node's address is shown for
 //! reading; the debugger's port never is.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use hyper::{Response, StatusCode};
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 use super::SessionRow;
 use super::answer::{self, Body};
 use crate::identity::Principal;
-use crate::policy::Scope;
+use crate::policy::{Scope, within};
 use crate::registry::breakpoint::unix_seconds;
 use crate::registry::{Breakpoint, BreakpointId, Holder, Kind, Location, Reason, Snapshot, State};
 use crate::telemetry::Metrics;
@@ -96,47 +97,34 @@ pub(crate) fn may_list(principal: &Principal, breakpoint: &Breakpoint) -> bool {
         .contains(Scope::List)
 }
 
-/// What `principal` sees of the whole list, as JSON, the ended ones behind the live ones where wanted.
-pub(crate) fn list(snapshot: &Snapshot, ended: bool, principal: &Principal) -> Value {
+/// All of `snapshot` as JSON, the ended ones behind the live ones where wanted. What somebody may not see has been taken
+/// out before ([`crate::policy::visible`], [`crate::policy::within`]).
+pub(crate) fn list(snapshot: &Snapshot, ended: bool) -> Value {
     let (now, instant) = (SystemTime::now(), Instant::now());
     let ended = snapshot.ended.iter().filter(|_| ended);
-    let rows: Vec<Row<'_>> = snapshot
-        .live
-        .iter()
-        .chain(ended)
-        .filter(|breakpoint| may_list(principal, breakpoint))
-        .map(|breakpoint| Row::new(breakpoint, now))
-        .collect();
-    let clusters: Vec<Value> = snapshot
-        .clusters
-        .iter()
-        .filter(|cluster| {
-            principal
-                .access()
-                .may_somewhere_on(Scope::List, &cluster.name)
+    let rows = snapshot.live.iter().chain(ended);
+    let rows: Vec<Row<'_>> = rows.map(|breakpoint| Row::new(breakpoint, now)).collect();
+    let clusters = snapshot.clusters.iter().map(|cluster| {
+        let age = cluster
+            .polled
+            .map(|at| seconds(instant.saturating_duration_since(at)));
+        json!({
+            "name": *cluster.name,
+            "ray_version": cluster.ray_version,
+            "snapshot_age_seconds": age,
+            "trouble": cluster.trouble,
         })
-        .map(|cluster| {
-            let age = cluster
-                .polled
-                .map(|at| seconds(instant.saturating_duration_since(at)));
-            json!({
-                "name": *cluster.name,
-                "ray_version": cluster.ray_version,
-                "snapshot_age_seconds": age,
-                "trouble": cluster.trouble,
-            })
-        })
-        .collect();
+    });
     json!({
         "breakpoints": rows,
         "snapshot_age_seconds": snapshot.age(instant).map(seconds),
-        "clusters": clusters,
+        "clusters": clusters.collect::<Vec<_>>(),
     })
 }
 
 /// `GET /relay/v1/breakpoints`, `?ended=1` with those that ended a short while ago.
 pub(crate) fn breakpoints(
-    snapshot: &Snapshot,
+    snapshot: &Arc<Snapshot>,
     query: Option<&str>,
     principal: &Principal,
 ) -> Response<Body> {
@@ -155,7 +143,8 @@ pub(crate) fn breakpoints(
             }
         };
     }
-    answer::json(StatusCode::OK, &list(snapshot, ended, principal))
+    let listed = within(principal, Scope::List, snapshot);
+    answer::json(StatusCode::OK, &list(&listed, ended))
 }
 
 /// `GET /relay/v1/sessions`: one's own, or everybody's with `admin`.

@@ -28,6 +28,7 @@ use super::answer::{self, Body};
 use super::api::{self, Row};
 use crate::head::BodyError;
 use crate::identity::{Ended, Principal};
+use crate::policy::{Scope, within};
 use crate::registry::{BreakpointId, Change, Event, Snapshot};
 use crate::telemetry::metrics::RefusalKind;
 
@@ -154,10 +155,9 @@ impl Feed {
 
     fn snapshot(&mut self) -> String {
         let snapshot = self.snapshots.borrow_and_update().clone();
-        let seen = snapshot.live.iter();
-        let seen = seen.filter(|breakpoint| api::may_list(&self.principal, breakpoint));
-        self.known = seen.map(|breakpoint| breakpoint.id).collect();
-        let list = api::list(&snapshot, false, &self.principal);
+        let listed = within(&self.principal, Scope::List, &snapshot);
+        self.known = listed.live.iter().map(|b| b.id).collect();
+        let list = api::list(&listed, false);
         format!("event: snapshot\ndata: {list}\n\n")
     }
 }

@@ -12,7 +12,7 @@
 
 pub mod advertise;
 mod answer;
-mod api;
+pub(crate) mod api;
 mod caller;
 mod connection;
 mod credential;

@@ -11,7 +11,6 @@
 mod entrance;
 mod input;
 pub(crate) mod legacy;
-mod list;
 mod output;
 mod prompt;
 mod tape;

@@ -15,13 +15,15 @@ pub(super) use self::session::Log;
 use super::entrance::enters;
 use super::input::{Input, Typed};
 use super::legacy::{self, NOT_EXTERNAL};
-use super::list::List;
 use super::output::Out;
 use crate::dap::record;
 use crate::dap::refusal::Refusal;
+use crate::http::api;
 use crate::identity::Principal;
+use crate::listing::menu::Menu;
+use crate::listing::text::clean;
 use crate::policy::{Denied, Scope, authorise, visible};
-use crate::registry::{Breakpoint, BreakpointId, ClaimError, Holder, Kind};
+use crate::registry::{BadBreakpointId, Breakpoint, BreakpointId, ClaimError, Holder, Kind};
 use crate::session::{Context, Permit, Session};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 
@@ -73,12 +75,13 @@ impl<'a, R: AsyncRead + Unpin> Visit<'a, R> {
             .text("ray-relay: tasks that wait at a breakpoint\n\n")
             .await;
         let mut show = true;
-        let mut list = List::default();
+        let mut menu = Menu::default();
         let mut patience = SILENT;
         loop {
             if std::mem::take(&mut show) {
-                list = List::of(&visible(&self.principal, &self.context.registry.snapshot()));
-                self.out.text(&list.render(SystemTime::now())).await;
+                let seen = visible(&self.principal, &self.context.registry.snapshot());
+                menu = Menu::read(&api::list(&seen, false));
+                self.out.text(&menu.render(false, None)).await;
             }
             self.session.set_state(SessionProtocol::Terminal, "listing");
             self.out
@@ -101,16 +104,21 @@ impl<'a, R: AsyncRead + Unpin> Visit<'a, R> {
                     if let Some(id) = enters(line) {
                         return self.only(id).await;
                     }
-                    match list.pick(line) {
-                        Ok(breakpoint) => {
-                            let id = breakpoint.id;
+                    let picked = menu.pick(line);
+                    match picked.as_deref().map(str::parse) {
+                        Ok(Ok(id)) => {
                             if let Next::Over(outcome) = self.enter(id).await {
                                 return outcome;
                             }
                             self.out.text("\n").await;
                             show = true;
                         }
-                        Err(sentence) => self.out.text(&format!("*** {sentence}\n")).await,
+                        // No row is without an id that can be read.
+                        Ok(Err(BadBreakpointId)) => show = true,
+                        Err(sentence) => {
+                            let sentence = clean(sentence);
+                            self.out.text(&format!("*** {sentence}\n")).await;
+                        }
                     }
                 }
             }

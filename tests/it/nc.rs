@@ -100,6 +100,11 @@ async fn legacy(scene: &Scene<'_>) {
         list.contains("legacy.py:") && list.contains("10.88.0.12"),
         "{list}"
     );
+    // As `ray-relay debug` shows it.
+    assert!(
+        list.contains("INDEX  ID ") && list.contains("KIND"),
+        "{list}"
+    );
     person.line(on_head.as_str().unwrap(), "-> x = x + 0").await;
     person.until("(Pdb) ").await;
     assert!(person.line("p x", "(Pdb) ").await.starts_with("1\r\n"));

@@ -7,9 +7,10 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::super::Error;
-use super::super::terminal::{clean, size};
+use super::super::terminal::size;
 use super::transcript::Transcript;
 use super::{AuditError, ReplayArgs};
+use crate::listing::text::clean;
 use crate::recording::format::{Header, Line, read_header, read_line};
 use crate::recording::{Direction, Protocol};
 

@@ -8,10 +8,11 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value};
 
-use super::super::terminal::{self, clean};
+use super::super::terminal;
 use super::super::{Error, terminal::size};
 use super::{AuditError, ShowArgs, each_line, in_order, put, table};
 use crate::audit::time::rfc3339;
+use crate::listing::text::clean;
 use crate::policy::Pattern;
 
 /// How often a log is looked at with `--follow`.

@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::cli::terminal::{Keep, clean, fit, width};
+use crate::listing::text::{Keep, clean, fit, width};
 
 /// Title, usual width, and what stands there.
 type Column = (&'static str, usize, fn(&Map<String, Value>) -> String);

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use crate::cli::terminal::{Keep, clean, fit};
+use crate::listing::text::{Keep, clean, fit};
 use crate::recording::Direction;
 
 /// Columns of a text from a message.

@@ -4,11 +4,11 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use super::super::Error;
-use super::super::terminal::clean;
 use super::{AuditError, VerifyArgs, each_line, in_order};
 use crate::audit::chain::Hashing;
 use crate::audit::hashing;
 use crate::audit::verify::{Report, Verifier};
+use crate::listing::text::clean;
 
 pub(super) fn run(args: &VerifyArgs) -> Result<(), Error> {
     let hashing = hashing(args.key_file.as_deref()).map_err(AuditError::from)?;

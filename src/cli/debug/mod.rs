@@ -3,7 +3,6 @@
 mod history;
 mod input;
 mod legacy;
-mod menu;
 mod news;
 mod screen;
 
@@ -15,7 +14,6 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use self::input::{Input, Typed};
-use self::menu::Menu;
 use self::news::News;
 use self::screen::Screen;
 use super::relay_client::RelayClient;
@@ -23,6 +21,8 @@ use super::worker_session::{
     Duplex, Error as SessionError, Which, authorized_block, dial, unexpected,
 };
 use super::{DebugArgs, Error, terminal};
+use crate::listing::menu::Menu;
+use crate::listing::text::clean;
 use crate::pdb::{After, End, Options, Piece, Prompt};
 
 pub(super) const AFTER_HELP: &str = "\
@@ -83,9 +83,9 @@ pub(super) async fn run(args: DebugArgs) -> Result<(), Error> {
     };
     match (&args.target, args.next) {
         (target, true) => {
-            let what = target.as_deref().map_or(String::new(), |name| {
-                format!(" called {}", terminal::clean(name))
-            });
+            let what = target
+                .as_deref()
+                .map_or(String::new(), |name| format!(" called {}", clean(name)));
             terminal.input.say(&format!(
                 "Waiting for the next task{what} that stops (Ctrl-C ends).\n"
             ))?;
@@ -175,9 +175,7 @@ async fn list(args: &DebugArgs, terminal: &mut Terminal) -> Result<(), Error> {
                     // What happened meanwhile is in that list.
                     news = News::default();
                 }
-                Err(sentence) => terminal
-                    .input
-                    .say(&format!("*** {}\n", terminal::clean(&sentence)))?,
+                Err(sentence) => terminal.input.say(&format!("*** {}\n", clean(&sentence)))?,
             },
         }
     }

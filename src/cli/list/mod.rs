@@ -1,7 +1,5 @@
 //! `ray-relay list`: what waits at a breakpoint, once or as it changes.
 
-pub(super) mod row;
-pub(super) mod table;
 mod view;
 mod watch;
 
@@ -12,6 +10,9 @@ use serde_json::Value;
 use super::relay_client::RelayClient;
 use super::terminal;
 use super::{Error, ListArgs};
+use crate::listing::NOTHING_KNOWN;
+use crate::listing::row::List;
+use crate::listing::table::{self, Extras};
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:
@@ -45,7 +46,7 @@ pub(super) async fn run(args: ListArgs) -> Result<(), Error> {
 
 /// Troubles, then the table or what to do where there is nothing to show.
 fn page(list: &Value, columns: Option<usize>) -> String {
-    let list = row::List::read(list);
+    let list = List::read(list);
     let mut text = String::new();
     for trouble in list.troubles() {
         text += &format!("! {trouble}\n");
@@ -58,14 +59,10 @@ fn page(list: &Value, columns: Option<usize>) -> String {
         // What is not known is not claimed.
         text += if troubled { NOTHING_KNOWN } else { EMPTY };
     } else {
-        text += &table::render(&list, &table::Extras::default(), columns);
+        text += &table::render(&list, &Extras::default(), columns);
     }
     text
 }
-
-/// Where a cluster's head does not answer.
-pub(super) const NOTHING_KNOWN: &str =
-    "No task is known to wait at a breakpoint; this list fills when the head answers again.\n";
 
 const EMPTY: &str = "\
 No task waits at a breakpoint.

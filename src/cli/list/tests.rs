@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::page;
-use super::row::{List, Row, waited};
-use crate::cli::terminal::width;
+use crate::listing::row::{List, Row, waited};
+use crate::listing::text::width;
 
 fn list() -> Value {
     json!({

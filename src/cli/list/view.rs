@@ -9,9 +9,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use super::page;
-use super::row::{List, Row, waited};
 use crate::cli::Error;
-use crate::cli::terminal::{self, Keep, fit};
+use crate::cli::terminal;
+use crate::listing::row::{List, Row, waited};
+use crate::listing::text::{Keep, clean, fit};
 
 /// How changes are shown.
 pub(super) enum View {
@@ -79,7 +80,7 @@ impl View {
         let mut out = io::stdout().lock();
         match self {
             Self::Json => writeln!(out, "{}", json!({ "event": name, "breakpoint": row }))?,
-            Self::Lines => write_line(&mut out, &terminal::clean(name), &Row::read(row))?,
+            Self::Lines => write_line(&mut out, &clean(name), &Row::read(row))?,
             Self::Screen(screen) => screen.changed = true,
         }
         Ok(out.flush()?)

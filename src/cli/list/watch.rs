@@ -15,7 +15,7 @@ use super::view::View;
 use crate::cli::Error;
 use crate::cli::relay_client::{RelayClient, RelayError};
 use crate::cli::sse::{self, Parser};
-use crate::cli::terminal::clean;
+use crate::listing::text::clean;
 
 /// A stream that is silent for longer is opened again: the connection may be half open. A relay
 /// sends a comment line well within it.

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::moment::moment;
 use super::{Error, InspectArgs, TokenError, token_from_stdin};
-use crate::cli::terminal::clean;
 use crate::identity::{Claims, Expectations, Jws, KeyFiles, Limit, Refusal};
+use crate::listing::text::clean;
 use crate::policy::Pattern;
 
 /// `auth.leeway` unless it was changed.

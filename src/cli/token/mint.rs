@@ -11,8 +11,8 @@ use serde_json::{Map, Value, json};
 
 use super::moment::{moment, roughly};
 use super::{Error, MintArgs, TokenError, read_key_file};
-use crate::cli::terminal::clean;
 use crate::identity::{CannotSign, Claims, Expectations, Jws, Secret, SigningKey};
+use crate::listing::text::clean;
 
 /// `auth.max_token` unless it was changed.
 const LONGEST: usize = 8 * 1024;

@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime};
 
 use super::moment::moment;
 use super::{Error, RevokeArgs, TokenError, token_from_stdin};
-use crate::cli::terminal::clean;
 use crate::identity::revocation::{Revocation, Revoked, append};
 use crate::identity::{Claims, Jws, is_presentable};
+use crate::listing::text::clean;
 
 /// Longer than any relay reads.
 const LONGEST: usize = 64 * 1024;

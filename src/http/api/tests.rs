@@ -30,11 +30,7 @@ fn ready_while_every_list_is_fresh() {
 
 #[test]
 fn the_age_of_every_cluster_is_told() {
-    let list = list(
-        &answered(Some(3), Some("it is away")),
-        false,
-        &Principal::anonymous(),
-    );
+    let list = list(&answered(Some(3), Some("it is away")), false);
     assert!(
         list["snapshot_age_seconds"]
             .as_f64()

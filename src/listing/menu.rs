@@ -2,13 +2,13 @@
 
 use serde_json::Value;
 
-use crate::cli::list::NOTHING_KNOWN;
-use crate::cli::list::row::{List, Row};
-use crate::cli::list::table::{self, Extras};
+use super::NOTHING_KNOWN;
+use super::row::{List, Row};
+use super::table::{self, Extras};
 
 /// What can be picked, in the order of the list.
 #[derive(Debug, Default)]
-pub(super) struct Menu {
+pub(crate) struct Menu {
     list: List,
     /// The same breakpoints, whole.
     values: Vec<Value>,
@@ -16,7 +16,7 @@ pub(super) struct Menu {
 
 impl Menu {
     /// From `/relay/v1/breakpoints`.
-    pub(super) fn read(list: &Value) -> Self {
+    pub(crate) fn read(list: &Value) -> Self {
         Self {
             list: List::read(list),
             values: list["breakpoints"].as_array().cloned().unwrap_or_default(),
@@ -24,13 +24,13 @@ impl Menu {
     }
 
     /// It is a breakpoint of Ray's legacy debugger.
-    pub(super) fn is_legacy(&self, id: &str) -> bool {
+    pub(crate) fn is_legacy(&self, id: &str) -> bool {
         let mut rows = self.list.rows.iter();
         rows.any(|row| row.id == id && row.is_legacy())
     }
 
     /// Whether it offers the same as `other`; how long something waits makes no difference.
-    pub(super) fn offers_as(&self, other: &Self) -> bool {
+    pub(crate) fn offers_as(&self, other: &Self) -> bool {
         let offers = |menu: &Self| {
             let rows = menu.list.rows.iter();
             let rows = rows.map(|row| (row.id.clone(), row.holder.clone(), row.task.clone()));
@@ -40,7 +40,7 @@ impl Menu {
     }
 
     /// The id of the row that `text` names: by index, id or name.
-    pub(super) fn pick(&self, text: &str) -> Result<String, String> {
+    pub(crate) fn pick(&self, text: &str) -> Result<String, String> {
         let text = text.trim();
         let rows = &self.list.rows;
         let by_index = text.parse().ok().and_then(|index: usize| rows.get(index));
@@ -80,7 +80,7 @@ impl Menu {
     }
 
     /// What makes the list unreliable, and the table, each line ended by a line feed. `columns`: width of the terminal.
-    pub(super) fn render(&self, verbose: bool, columns: Option<usize>) -> String {
+    pub(crate) fn render(&self, verbose: bool, columns: Option<usize>) -> String {
         let troubles = self.list.troubles();
         let mut text: String = troubles
             .iter()
@@ -88,7 +88,7 @@ impl Menu {
             .collect();
         if self.list.rows.is_empty() {
             text += match troubles.is_empty() {
-                true => "No task waits at a breakpoint; it appears here when one stops.\n",
+                true => "No task waits at a breakpoint.\n",
                 false => NOTHING_KNOWN,
             };
             return text;
@@ -109,7 +109,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cli::terminal::width;
+    use crate::listing::text::width;
 
     fn menu() -> Menu {
         Menu::read(&json!({"breakpoints": [

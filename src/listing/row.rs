@@ -7,22 +7,22 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::cli::terminal::clean;
+use super::text::clean;
 
 /// A snapshot older than this is worth a word.
 const OLD: f64 = 5.0;
 
 /// `/relay/v1/breakpoints`
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(in crate::cli) struct List {
-    pub(in crate::cli) rows: Vec<Row>,
-    pub(in crate::cli) clusters: Vec<Cluster>,
+pub(crate) struct List {
+    pub(crate) rows: Vec<Row>,
+    pub(crate) clusters: Vec<Cluster>,
     age: Option<f64>,
 }
 
 /// One Ray cluster.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(in crate::cli) struct Cluster {
+pub(crate) struct Cluster {
     name: String,
     age: Option<f64>,
     trouble: Option<String>,
@@ -30,35 +30,35 @@ pub(in crate::cli) struct Cluster {
 
 /// One breakpoint.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(in crate::cli) struct Row {
-    pub(in crate::cli) id: String,
-    pub(in crate::cli) cluster: String,
+pub(crate) struct Row {
+    pub(crate) id: String,
+    pub(crate) cluster: String,
     /// Name with actor, rank and, of a post-mortem, the exception.
-    pub(in crate::cli) task: String,
+    pub(crate) task: String,
     /// `train.py:26`, or `-`.
-    pub(in crate::cli) location: String,
-    pub(in crate::cli) node: String,
-    pub(in crate::cli) waiting: Duration,
+    pub(crate) location: String,
+    pub(crate) node: String,
+    pub(crate) waiting: Duration,
     /// `VS Code from 10.0.0.9:5000`, how it ended, or `-`.
-    pub(in crate::cli) holder: String,
+    pub(crate) holder: String,
     /// `holder` without the address, for where there is little room.
-    pub(in crate::cli) holder_name: String,
+    pub(crate) holder_name: String,
     /// `paused`, `attached`, `released` or `died`.
-    pub(in crate::cli) state: String,
+    pub(crate) state: String,
     /// `debugpy`, or `pdb` for Ray's legacy debugger.
-    pub(in crate::cli) kind: String,
+    pub(crate) kind: String,
     /// Of the process, or `-`; these four are for who asks for ids.
-    pub(in crate::cli) pid: String,
+    pub(crate) pid: String,
     /// Ray's job id, or `-`.
-    pub(in crate::cli) job: String,
+    pub(crate) job: String,
     /// Ray's task id, or `-`.
-    pub(in crate::cli) task_id: String,
+    pub(crate) task_id: String,
     /// Ray's worker id, or `-`.
-    pub(in crate::cli) worker: String,
+    pub(crate) worker: String,
 }
 
 impl List {
-    pub(in crate::cli) fn read(list: &Value) -> Self {
+    pub(crate) fn read(list: &Value) -> Self {
         let items = |key: &str| list[key].as_array().map(Vec::as_slice).unwrap_or_default();
         Self {
             rows: items("breakpoints").iter().map(Row::read).collect(),
@@ -75,7 +75,7 @@ impl List {
     }
 
     /// Sentences on heads that stopped answering since `before`, or answer again.
-    pub(in crate::cli) fn changes(&self, before: &Self) -> Vec<String> {
+    pub(crate) fn changes(&self, before: &Self) -> Vec<String> {
         let earlier = |name: &str| {
             let cluster = before.clusters.iter().find(|cluster| cluster.name == name);
             cluster.and_then(|cluster| cluster.trouble.as_ref())
@@ -93,7 +93,7 @@ impl List {
     }
 
     /// Sentences on what makes this list incomplete or old.
-    pub(in crate::cli) fn troubles(&self) -> Vec<String> {
+    pub(crate) fn troubles(&self) -> Vec<String> {
         let mut troubles: Vec<String> = Vec::new();
         for cluster in &self.clusters {
             let age = cluster
@@ -122,7 +122,7 @@ impl List {
 }
 
 impl Row {
-    pub(in crate::cli) fn read(row: &Value) -> Self {
+    pub(crate) fn read(row: &Value) -> Self {
         let none = || "-".to_owned();
         let state = text(&row["state"]).unwrap_or_default();
         let mut task = text(&row["name"])
@@ -186,7 +186,7 @@ impl Row {
     }
 
     /// It is a breakpoint of Ray's legacy debugger.
-    pub(in crate::cli) fn is_legacy(&self) -> bool {
+    pub(crate) fn is_legacy(&self) -> bool {
         self.kind == "pdb"
     }
 }
@@ -203,7 +203,7 @@ fn seconds(seconds: f64) -> Duration {
 }
 
 /// `14s`, `2m 14s`, `3h 02m`, `2d 4h`.
-pub(in crate::cli) fn waited(duration: Duration) -> String {
+pub(crate) fn waited(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match (
         seconds / 86_400,

@@ -5,7 +5,7 @@
 //! nothing is cut.
 
 use super::row::{List, Row, waited};
-use crate::cli::terminal::{Keep, fit, width};
+use super::text::{Keep, fit, width};
 
 /// Between two columns.
 const GAP: usize = 2;
@@ -24,11 +24,11 @@ struct Column {
 
 /// Columns that only some tables have.
 #[derive(Debug, Clone, Copy, Default)]
-pub(in crate::cli) struct Extras {
+pub(crate) struct Extras {
     /// A number in front of each row, from zero.
-    pub(in crate::cli) index: bool,
+    pub(crate) index: bool,
     /// Process, job, task and worker at the end.
-    pub(in crate::cli) ids: bool,
+    pub(crate) ids: bool,
 }
 
 const COLUMNS: [Column; 13] = [
@@ -135,7 +135,7 @@ static HOLDER_NAME: Column = Column {
 };
 
 /// The table, each line ended by a line feed. `columns`: width of the terminal; `None`: a pipe.
-pub(in crate::cli) fn render(list: &List, extras: &Extras, columns: Option<usize>) -> String {
+pub(crate) fn render(list: &List, extras: &Extras, columns: Option<usize>) -> String {
     let rows = &list.rows;
     let mut shown: Vec<&Column> = COLUMNS
         .iter()

@@ -1,0 +1,10 @@
+//! The list of what waits, as people see it: from the JSON of `/relay/v1/breakpoints`, in the commands and in the relay.
+
+pub(crate) mod menu;
+pub(crate) mod row;
+pub(crate) mod table;
+pub(crate) mod text;
+
+/// Where a cluster's head does not answer.
+pub(crate) const NOTHING_KNOWN: &str =
+    "No task is known to wait at a breakpoint; this list fills when the head answers again.\n";
