@@ -1,10 +1,14 @@
 //! Breakpoints for unit tests.
 
+#![allow(clippy::unwrap_used)]
+
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use tokio::net::TcpListener;
+
 use crate::registry::{
-    Breakpoint, BreakpointId, ClusterStatus, Kind, Names, Reason, Snapshot, State,
+    Breakpoint, BreakpointId, ClusterStatus, Kind, Names, Reason, Registered, Snapshot, State,
 };
 
 /// A paused worker number `n` that runs `name`.
@@ -32,6 +36,29 @@ pub(crate) fn paused(name: &str, n: u8) -> Breakpoint {
         state: State::Paused,
         registered: None,
     }
+}
+
+/// The same in Ray's legacy debugger.
+pub(crate) fn paused_in_pdb(name: &str, n: u8) -> Breakpoint {
+    let key = "RAY_PDB_84ccee9342eb4d10a70c5c08b7a0424e".to_owned();
+    Breakpoint {
+        kind: Kind::Pdb,
+        pid: 0,
+        registered: Some(Arc::new(Registered { key })),
+        ..paused(name, n)
+    }
+}
+
+/// `breakpoint` with a debugger on a port of this machine, whose part the test plays.
+pub(crate) async fn listening(breakpoint: Breakpoint) -> (TcpListener, Breakpoint) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let breakpoint = Breakpoint {
+        node_ip: address.ip(),
+        port: address.port(),
+        ..breakpoint
+    };
+    (listener, breakpoint)
 }
 
 /// A list of these, of the cluster `default`.

@@ -20,7 +20,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::testing::paused;
+use super::testing::{listening, paused};
 use super::*;
 use crate::audit::Audit;
 use crate::config::Config;
@@ -150,13 +150,7 @@ struct Worker {
 
 impl Worker {
     async fn listen() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let breakpoint = Breakpoint {
-            node_ip: address.ip(),
-            port: address.port(),
-            ..paused("square", 1)
-        };
+        let (listener, breakpoint) = listening(paused("square", 1)).await;
         Self {
             listener,
             breakpoint,

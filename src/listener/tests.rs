@@ -22,8 +22,7 @@ use tokio_rustls::client::TlsStream;
 use crate::app::{self, Running};
 use crate::config::{self, Config};
 use crate::dap::conversation::{Conversation, Over};
-use crate::dap::testing::paused;
-use crate::registry::Breakpoint;
+use crate::dap::testing::{listening, paused};
 use crate::tls::testing::{Authority, Client, Files};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -119,14 +118,4 @@ async fn initialized<S: AsyncRead + AsyncWrite + Unpin>(stream: S) -> (Conversat
         .unwrap();
     let answer = read(&mut dap).await;
     (dap, answer)
-}
-
-/// A paused worker whose debugger is `listener`.
-fn breakpoint(listener: &TcpListener) -> Breakpoint {
-    let address = listener.local_addr().unwrap();
-    Breakpoint {
-        node_ip: address.ip(),
-        port: address.port(),
-        ..paused("square", 1)
-    }
 }

@@ -7,27 +7,9 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::dap::message::event;
-use crate::dap::testing::paused;
+use crate::dap::testing::{listening, paused, paused_in_pdb};
 use crate::identity::Principal;
 use crate::policy::{Scope, authorise};
-use crate::registry::{Breakpoint, Registered};
-
-/// A debugger on a port of this machine.
-pub(super) async fn listening(kind: Kind) -> (TcpListener, Breakpoint) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let registered = Registered {
-        key: "RAY_PDB_84ccee9342eb4d10a70c5c08b7a0424e".to_owned(),
-    };
-    let breakpoint = Breakpoint {
-        kind,
-        node_ip: address.ip(),
-        port: address.port(),
-        registered: (kind == Kind::Pdb).then(|| Arc::new(registered)),
-        ..paused("square", 1)
-    };
-    (listener, breakpoint)
-}
 
 pub(super) fn means(adapt: impl FnOnce(&mut Config)) -> Means {
     let mut config = Config::default();
@@ -86,7 +68,7 @@ pub(super) async fn debugpy(listener: TcpListener, attach: bool) -> Vec<String> 
 #[tokio::test]
 async fn a_worker_is_attached_to_and_left() {
     let means = means(|_| {});
-    let (listener, breakpoint) = listening(Kind::Debugpy).await;
+    let (listener, breakpoint) = listening(paused("square", 1)).await;
     means.registry.insert(breakpoint);
     let worker = tokio::spawn(debugpy(listener, true));
     released(&means).await.unwrap();
@@ -102,7 +84,7 @@ async fn a_worker_is_attached_to_and_left() {
 #[tokio::test]
 async fn what_somebody_debugs_without_the_relay_waits_on() {
     let means = means(|_| {});
-    let (listener, breakpoint) = listening(Kind::Debugpy).await;
+    let (listener, breakpoint) = listening(paused("square", 1)).await;
     means.registry.insert(breakpoint);
     tokio::spawn(debugpy(listener, false));
     let why = released(&means).await.unwrap_err().to_string();
@@ -113,7 +95,7 @@ async fn what_somebody_debugs_without_the_relay_waits_on() {
 #[tokio::test]
 async fn a_legacy_prompt_is_told_to_continue() {
     let means = means(|_| {});
-    let (listener, breakpoint) = listening(Kind::Pdb).await;
+    let (listener, breakpoint) = listening(paused_in_pdb("square", 1)).await;
     means.registry.insert(breakpoint);
     let prompt = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
@@ -130,7 +112,7 @@ async fn a_legacy_prompt_is_told_to_continue() {
 async fn a_legacy_prompt_that_is_busy_is_waited_for_longer_than_its_caller_waits() {
     for obeys in [true, false] {
         let means = means(|_| {});
-        let (listener, breakpoint) = listening(Kind::Pdb).await;
+        let (listener, breakpoint) = listening(paused_in_pdb("square", 1)).await;
         means.registry.insert(breakpoint);
         let caller = tokio::spawn({
             let means = means.clone();
@@ -171,7 +153,7 @@ async fn a_legacy_prompt_that_is_busy_is_waited_for_longer_than_its_caller_waits
 #[tokio::test]
 async fn what_is_held_is_left_alone() {
     let means = means(|_| {});
-    let (_listener, breakpoint) = listening(Kind::Debugpy).await;
+    let (_listener, breakpoint) = listening(paused("square", 1)).await;
     let id = breakpoint.id;
     means.registry.insert(breakpoint);
     let _claim = means.registry.claim(id, holder()).unwrap();
@@ -182,7 +164,7 @@ async fn what_is_held_is_left_alone() {
 #[tokio::test]
 async fn what_the_relay_cannot_reach_is_not_dialled() {
     let means = means(|config| config.clusters[0].ray_address = "http://10.0.0.1:8265".to_owned());
-    let (listener, breakpoint) = listening(Kind::Pdb).await;
+    let (listener, breakpoint) = listening(paused_in_pdb("square", 1)).await;
     means.registry.insert(breakpoint);
     assert!(matches!(released(&means).await, Err(NotReleased::Local)));
     let listener = listener.into_std().unwrap();

@@ -21,12 +21,12 @@ use super::*;
 use crate::audit::kept::Kept;
 use crate::audit::{Action, Audit};
 use crate::config::Config;
-use crate::dap::testing::paused;
+use crate::dap::testing::{listening, paused, paused_in_pdb};
 use crate::identity::fixed::somebody;
 use crate::identity::revocation::{Revocation, RevocationList, Revoked};
 use crate::identity::{Authenticator, Principal};
 use crate::policy::{Handling, Rule};
-use crate::registry::{Breakpoint, Kind, Registered, Registry};
+use crate::registry::{Breakpoint, Kind, Registry};
 use crate::shutdown::Shutdown;
 use crate::telemetry::Metrics;
 
@@ -100,19 +100,7 @@ struct Pdb {
 
 impl Pdb {
     async fn listen() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let registered = Registered {
-            key: "RAY_PDB_84ccee9342eb4d10a70c5c08b7a0424e".to_owned(),
-        };
-        let breakpoint = Breakpoint {
-            kind: Kind::Pdb,
-            pid: 0,
-            node_ip: address.ip(),
-            port: address.port(),
-            registered: Some(Arc::new(registered)),
-            ..paused("outer", 1)
-        };
+        let (listener, breakpoint) = listening(paused_in_pdb("outer", 1)).await;
         Self {
             listener,
             breakpoint,

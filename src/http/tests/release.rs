@@ -1,6 +1,7 @@
 //! Who may have tasks let go, and what comes of it.
 
 use super::*;
+use crate::dap::testing::listening;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
@@ -16,13 +17,7 @@ async fn ask(relay: &Relay, token: &str, body: &str) -> (u16, Value) {
 
 /// A worker whose debugger nobody is to hear of.
 async fn worker(relay: &Relay) -> (TcpListener, String) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let worker = Breakpoint {
-        node_ip: address.ip(),
-        port: address.port(),
-        ..breakpoint("ab")
-    };
+    let (listener, worker) = listening(breakpoint("ab")).await;
     let id = worker.id.to_string();
     relay.registry.insert(worker);
     (listener, id)

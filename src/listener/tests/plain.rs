@@ -10,8 +10,8 @@ use crate::config::TlsMode;
 #[tokio::test]
 async fn plain_text_is_refused_in_its_own_words_where_tls_is_required() {
     let relay = Relay::start(Files::config).await;
-    let worker = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    relay.running.registry().insert(breakpoint(&worker));
+    let (worker, breakpoint) = listening(paused("square", 1)).await;
+    relay.running.registry().insert(breakpoint);
     let head = b"POST /api/jobs/ HTTP/1.1\r\nhost: localhost\r\ncontent-length: 900000\r\n\r\n";
     let answer = said(&mut relay.plain().await, head).await;
     assert!(

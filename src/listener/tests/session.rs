@@ -4,8 +4,8 @@ use super::*;
 
 /// A session over TLS with a worker whose part the test plays.
 async fn attached(relay: &Relay) -> (Conversation<TlsStream<TcpStream>>, Conversation<TcpStream>) {
-    let worker = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    relay.running.registry().insert(breakpoint(&worker));
+    let (worker, breakpoint) = listening(paused("square", 1)).await;
+    relay.running.registry().insert(breakpoint);
     let (mut client, answer) = initialized(relay.encrypted().await).await;
     assert_eq!(answer["success"], true);
     client

@@ -1,9 +1,10 @@
 //! What is due when. The clock is the test's.
 #![allow(clippy::unwrap_used)]
 
-use super::super::tests::{debugpy, listening, means};
+use super::super::tests::{debugpy, means};
 use super::*;
-use crate::registry::{Change, Kind};
+use crate::dap::testing::{listening, paused};
+use crate::registry::Change;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -22,7 +23,7 @@ fn outcomes(kept: &crate::audit::kept::Kept) -> Vec<String> {
 #[tokio::test(start_paused = true)]
 async fn what_has_waited_for_too_long_is_announced_and_then_released() {
     let means = policy(60 * MINUTE);
-    let (listener, mut breakpoint) = listening(Kind::Debugpy).await;
+    let (listener, mut breakpoint) = listening(paused("square", 1)).await;
     breakpoint.first_seen = SystemTime::now() - 56 * MINUTE;
     means.registry.insert(breakpoint);
     let (audit, kept) = Audit::kept(false);
@@ -51,7 +52,7 @@ async fn what_has_waited_for_too_long_is_announced_and_then_released() {
 #[tokio::test(start_paused = true)]
 async fn who_attaches_after_the_announcement_keeps_it_and_a_new_stop_has_its_own_time() {
     let means = policy(60 * MINUTE);
-    let (listener, mut breakpoint) = listening(Kind::Debugpy).await;
+    let (listener, mut breakpoint) = listening(paused("square", 1)).await;
     breakpoint.first_seen = SystemTime::now() - 70 * MINUTE;
     let id = breakpoint.id;
     means.registry.insert(breakpoint.clone());
@@ -84,7 +85,7 @@ async fn who_attaches_after_the_announcement_keeps_it_and_a_new_stop_has_its_own
 #[tokio::test(start_paused = true)]
 async fn without_a_record_nothing_is_announced_or_released() {
     let means = policy(60 * MINUTE);
-    let (_listener, breakpoint) = listening(Kind::Debugpy).await;
+    let (_listener, breakpoint) = listening(paused("square", 1)).await;
     means.registry.insert(breakpoint);
     let (audit, kept) = Audit::kept(false);
     kept.refuse(Action::Administration);
@@ -100,7 +101,7 @@ async fn clusters_that_are_not_named_are_left_alone() {
         config.release.after = Some(MINUTE);
         config.release.clusters = vec!["other".to_owned()];
     });
-    let (_listener, breakpoint) = listening(Kind::Debugpy).await;
+    let (_listener, breakpoint) = listening(paused("square", 1)).await;
     means.registry.insert(breakpoint);
     let (audit, kept) = Audit::kept(false);
     step(

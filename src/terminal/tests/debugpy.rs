@@ -26,13 +26,7 @@ pub(super) struct Debugpy {
 
 impl Debugpy {
     pub(super) async fn listen() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let breakpoint = Breakpoint {
-            node_ip: address.ip(),
-            port: address.port(),
-            ..paused("add", 1)
-        };
+        let (listener, breakpoint) = listening(paused("add", 1)).await;
         Self {
             listener,
             breakpoint,
