@@ -72,9 +72,6 @@ impl Request {
     }
 }
 
-/// Event of the relay's own, without a body: the head says that the task which the client let run has ended.
-pub const TASK_ENDED: &str = "rayRelayTaskEnded";
-
 /// An event; `body` null means none.
 pub fn event(name: &str, body: Value) -> Value {
     let mut event = json!({"seq": 0, "type": "event", "event": name});
@@ -91,6 +88,22 @@ pub fn notice(text: &str, important: bool) -> Value {
         "output",
         json!({"category": category, "output": format!("ray-relay: {text}\n")}),
     )
+}
+
+/// The head says that the task of `title`, which the client let run, has ended. For people as [`notice`], for programs by
+/// `data` ([`tells_task_end`]).
+pub fn task_end(title: &str) -> Value {
+    let text = format!(
+        "{title} has ended; this session stays with its worker, for a later task that stops there, until you disconnect"
+    );
+    let mut told = notice(&text, false);
+    told["body"]["data"] = json!({"rayRelay": "taskEnded"});
+    told
+}
+
+/// Whether the `output` event with this body is [`task_end`].
+pub fn tells_task_end(body: &Value) -> bool {
+    body["data"]["rayRelay"] == "taskEnded"
 }
 
 /// `text` from a client or the cluster made fit for a person's screen: one line, nothing that cannot be seen, at most

@@ -76,7 +76,12 @@ impl<'a, R: AsyncRead + Unpin> Visit<'a, R> {
             .await;
         let mut show = true;
         let mut menu = Menu::default();
-        let mut patience = SILENT;
+        // The Enter by which a person shows up asks for the list that comes anyway.
+        let entered = |line: &str| line.trim().is_empty().then_some(());
+        let mut patience = match self.input.take_if(entered).await {
+            Some(()) => IDLE,
+            None => SILENT,
+        };
         loop {
             if std::mem::take(&mut show) {
                 let seen = visible(&self.principal, &self.context.registry.snapshot());

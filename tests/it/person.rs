@@ -185,7 +185,8 @@ fn debugpy(scene: &Scene<'_>) {
     screen.expect(PDB);
     screen.line("y = -7", PDB);
     // The task comes to its end, which a debugger does not see.
-    screen.line("c", "The task has ended.");
+    let told = screen.line("c", "The task has ended.");
+    assert!(!told.contains("this session stays"), "for editors: {told}");
     screen.expect(LIST);
     // With a breakpoint left, the session waits for the worker's next task; Ctrl-C twice leaves.
     screen.line(rows[0]["id"].as_str().unwrap(), "square()");

@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::from_client::OWN_SEQ;
 use super::{Relaying, WHY_PATIENCE};
 use crate::dap::codec::{frame, parse, put_frame, without_lone_surrogates};
-use crate::dap::message::{TASK_ENDED, event, notice};
+use crate::dap::message::{event, notice, task_end};
 use crate::dap::policing::Action;
 use crate::dap::rewrite;
 use crate::dap::splice::Side;
@@ -139,12 +139,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
 
     /// The session stays: its client may have set breakpoints for what the worker runs next.
     pub(super) fn tell_task_ended(&mut self) {
-        self.tell(&event(TASK_ENDED, Value::Null));
         let title = self.permit.breakpoint().title();
-        self.tell(&notice(
-            &format!("{title} has ended; this session stays with its worker, for a later task that stops there, until you disconnect"),
-            false,
-        ));
+        self.tell(&task_end(&title));
     }
 
     fn tell_reason(&mut self, why: Option<&Arc<str>>) {

@@ -7,6 +7,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
 use super::Prompt;
+use crate::dap::message::tells_task_end;
 use crate::pdb::output::{Piece, clean, cut, cut_hint};
 use crate::pdb::probe;
 use crate::pdb::wire::{Incoming, Lost};
@@ -159,8 +160,11 @@ fn last_line(text: &str) -> &str {
         .unwrap_or(text)
 }
 
-/// An `output` event for the screen; `None` where it is not meant for people.
+/// An `output` event for the screen; `None` where it is not meant for people, or for those who run on with an editor.
 pub(super) fn program_output(body: &Value) -> Option<Piece> {
+    if tells_task_end(body) {
+        return None;
+    }
     let text = body["output"].as_str()?;
     match body["category"].as_str() {
         Some("telemetry") => None,

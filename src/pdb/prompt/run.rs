@@ -6,7 +6,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::line::Task;
 use super::request::{Failure, program_output};
 use super::{End, Frame, Prompt};
-use crate::dap::message::TASK_ENDED;
+use crate::dap::message::tells_task_end;
 use crate::pdb::grammar;
 use crate::pdb::output::{Piece, clean, cut};
 use crate::pdb::wire::{Incoming, Lost};
@@ -349,12 +349,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                     return Ok(Some(body));
                 }
                 "terminated" | "exited" => return Ok(None),
+                "output" if tells_task_end(&body) => self.interrupter.task_ended(),
                 "output" => {
                     if let Some(piece) = program_output(&body) {
                         self.put(piece).await;
                     }
                 }
-                TASK_ENDED => self.interrupter.task_ended(),
                 "debugpyAttach" => self.tell_child(&body).await,
                 _ => {}
             }

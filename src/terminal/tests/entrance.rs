@@ -80,3 +80,12 @@ async fn telnet_gets_no_echo_of_a_token() {
     assert!(has(&telnet::ECHO_OFF) && has(&telnet::ECHO_ON));
     assert!(has(b"No task waits at a breakpoint.\r\n"));
 }
+
+#[tokio::test]
+async fn the_enter_that_shows_a_person_shows_the_list_once() {
+    let relay = relay(false, |_| {});
+    let mut person = Person::connect(&relay);
+    person.say("\r\nq\r\n").await;
+    let said = person.rest().await;
+    assert_eq!(said.matches("No task waits").count(), 1, "{said}");
+}

@@ -136,7 +136,6 @@ async fn whoever_sits_at_the_list_for_half_an_hour_is_gone() {
     let mut person = Person::connect(&relay);
     person.say("\n").await;
     person.until("q leaves): ").await;
-    person.until("q leaves): ").await;
     person.patience = DAY;
     pause();
     let began = Instant::now();
