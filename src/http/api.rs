@@ -88,15 +88,6 @@ fn seconds(duration: Duration) -> f64 {
     duration.as_millis() as f64 / 1000.0
 }
 
-/// Whether `principal` has `breakpoint` in lists and events.
-pub(crate) fn may_list(principal: &Principal, breakpoint: &Breakpoint) -> bool {
-    principal
-        .access()
-        .rights(breakpoint)
-        .scopes
-        .contains(Scope::List)
-}
-
 /// All of `snapshot` as JSON, the ended ones behind the live ones where wanted. What somebody may not see has been taken
 /// out before ([`crate::policy::visible`], [`crate::policy::within`]).
 pub(crate) fn list(snapshot: &Snapshot, ended: bool) -> Value {

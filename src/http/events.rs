@@ -28,7 +28,7 @@ use super::answer::{self, Body};
 use super::api::{self, Row};
 use crate::head::BodyError;
 use crate::identity::{Ended, Principal};
-use crate::policy::{Scope, within};
+use crate::policy::{Scope, may_list, within};
 use crate::registry::{BreakpointId, Change, Event, Snapshot};
 use crate::telemetry::metrics::RefusalKind;
 
@@ -135,7 +135,7 @@ impl Feed {
     fn told(&mut self, event: &Event) -> Option<String> {
         let id = event.breakpoint.id;
         let was_known = self.known.contains(&id);
-        if !api::may_list(&self.principal, &event.breakpoint) {
+        if !may_list(&self.principal, &event.breakpoint) {
             return was_known.then(|| self.snapshot());
         }
         let change = match (event.change, was_known) {

@@ -14,4 +14,4 @@ pub use access::{Access, Authorized, Denied, Handling, Rights, Rule, authorise};
 pub use file::{Policy, PolicyFile};
 pub use narrowing::{Narrowing, Pattern};
 pub use scope::{BadScope, Scope, Scopes};
-pub use visible::{sees, visible, within};
+pub use visible::{may_list, sees, visible, within};

@@ -21,6 +21,11 @@ pub fn within(principal: &Principal, scope: Scope, snapshot: &Arc<Snapshot>) -> 
     reduced(principal, &[scope], snapshot)
 }
 
+/// Whether `principal` has `breakpoint` in the lists and events of HTTP.
+pub fn may_list(principal: &Principal, breakpoint: &Breakpoint) -> bool {
+    allowed(principal, &[Scope::List], breakpoint)
+}
+
 /// Whether `principal` may know that there is a `breakpoint`.
 pub fn sees(principal: &Principal, breakpoint: &Breakpoint) -> bool {
     allowed(principal, &SEEING, breakpoint)

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::breakpoint::{Breakpoint, Kind};
+use super::lookup::of_worker;
 use super::query;
 use super::rows::TaskRow;
 use super::shared::Shared;
@@ -41,28 +42,25 @@ impl CurrentTask {
         let Some(task) = self.id() else {
             return false;
         };
-        let rows = match query::task(head, &task).await {
-            Ok(list) => list.into_rows(),
+        let mut attempts = match query::task(head, &task).await {
+            Ok(list) => of_worker(list.into_rows(), worker),
             Err(error) => {
                 tracing::debug!(%error, breakpoint = %self.breakpoint.id, "cannot ask after a task");
                 return false;
             }
         };
-        let here = |row: &&TaskRow| row.worker_id == *worker;
-        // Attempts before this one may have failed, here or elsewhere.
-        let mut attempts = rows.iter().filter(|row| row.task_id == task).filter(here);
-        if !attempts.clone().any(is_over) || attempts.any(|row| !is_over(row)) {
+        attempts.retain(|row| row.task_id == task);
+        // Attempts before this one may have failed here as well.
+        if attempts.is_empty() || !attempts.iter().all(is_over) {
             return false;
         }
         match query::tasks_of_worker(head, worker).await {
             Ok(list) => {
-                let rows = list.into_rows();
-                let next = rows
-                    .iter()
-                    .filter(here)
-                    .find(|row| row.state == "RUNNING" && row.task_id != task);
-                self.later = next.map(|row| row.task_id.clone()).or(self.later.take());
-                next.is_none()
+                let mut rows = of_worker(list.into_rows(), worker).into_iter();
+                let next = rows.find(|row| row.state == "RUNNING" && row.task_id != task);
+                let ended = next.is_none();
+                self.later = next.map(|row| row.task_id).or(self.later.take());
+                ended
             }
             Err(_) => false,
         }

@@ -185,7 +185,7 @@ impl Asker<'_> {
         }
         let list = query::tasks_of_worker(self.head, &target.worker_id).await?;
         let crowded = list.total.is_some_and(|total| total >= LIMIT);
-        let mut rows = of_worker(list.into_rows(), target);
+        let mut rows = of_worker(list.into_rows(), &target.worker_id);
         if rows.is_empty() && crowded {
             rows = self.tasks_by_job(target).await?;
         }
@@ -216,7 +216,7 @@ impl Asker<'_> {
         jobs.sort_by(|a, b| b.job_id.cmp(&a.job_id));
         for job in jobs.iter().take(MAX_JOBS) {
             let list = query::tasks_of_job(self.head, &job.job_id, &target.worker_id).await?;
-            let rows = of_worker(list.into_rows(), target);
+            let rows = of_worker(list.into_rows(), &target.worker_id);
             if !rows.is_empty() {
                 return Ok(rows);
             }
@@ -274,8 +274,8 @@ impl Asker<'_> {
 }
 
 /// Filters are checked again: old versions skip those that they do not know.
-fn of_worker(mut rows: Vec<TaskRow>, target: &Target) -> Vec<TaskRow> {
-    rows.retain(|row| row.worker_id == target.worker_id);
+pub(super) fn of_worker(mut rows: Vec<TaskRow>, worker_id: &str) -> Vec<TaskRow> {
+    rows.retain(|row| row.worker_id == worker_id);
     rows
 }
 

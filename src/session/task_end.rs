@@ -43,7 +43,7 @@ impl TaskEnd {
     pub fn resumed(&mut self) {
         self.stopped();
         self.pause = PAUSES.0;
-        self.ask_at = self.task.is_some().then(|| Instant::now() + self.pause);
+        self.ask_at = Some(Instant::now() + self.pause);
     }
 
     /// The program has stopped: its task is there.

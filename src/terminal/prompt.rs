@@ -35,7 +35,7 @@ pub(super) async fn run<S, R>(
     out: &Out,
     shown: &mut Shown,
     log: &Log<'_>,
-    mut task: TaskEnd,
+    task: TaskEnd,
     may_kill: bool,
 ) -> Result<End, OpenError>
 where
@@ -59,10 +59,7 @@ where
     drop(opening);
     show_all(&mut pieces, shown).await;
     match after {
-        After::Prompt => {
-            let said = &mut pieces;
-            Ok(converse(&mut prompt, said, &mut task, input, out, shown, log).await)
-        }
+        After::Prompt => Ok(converse(&mut prompt, &mut pieces, task, input, out, shown, log).await),
         After::Ended(end) => Ok(end),
     }
 }
@@ -76,7 +73,7 @@ async fn show_all(pieces: &mut mpsc::Receiver<Piece>, shown: &mut Shown) {
 async fn converse<S, R>(
     prompt: &mut Prompt<S>,
     pieces: &mut mpsc::Receiver<Piece>,
-    task: &mut TaskEnd,
+    mut task: TaskEnd,
     input: &mut Input<R>,
     out: &Out,
     shown: &mut Shown,

@@ -120,11 +120,11 @@ start_ray() {
   for attempt in 1 2 3; do
     ray_start "$1" && return
     tail -20 "$STATE/$1.log" >&2
-    [ "$attempt" = 3 ] || echo "ray start on $1 failed, trying again" >&2
+    echo "ray start on $1 failed (attempt $attempt of 3)" >&2
     kill -KILL "$(cat "$STATE/$1/pid")"
     node_init "$1"
   done
-  die "ray start on $1 failed"
+  return 1
 }
 ray_start() {
   local log="$STATE/$1.log"

@@ -265,7 +265,7 @@ async fn converse(
             tokio::select! {
                 biased;
                 _ = terminal.interrupted.recv() => interrupt.now(),
-                // A task that has ended leaves its worker idle, which looks the same.
+                // Where Ray tells of no end (a Serve replica), what has ended looks the same.
                 () = &mut hint, if !hinted => {
                     hinted = true;
                     terminal.input.say("[running, if it has not ended; Ctrl-C interrupts, and once more leaves it running]\n")?;

@@ -51,6 +51,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 .unwrap_or_default()
                 .to_owned()
         };
+        if name("event") == "stopped" {
+            self.task.stopped();
+        }
         match (
             name("type").as_str(),
             name("event").as_str(),
@@ -63,12 +66,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 if !self.leaving && self.permit.holds() {
                     let why = self.permit.ask_why_died(WHY_PATIENCE).await;
                     self.tell_reason(why.as_ref());
-                }
-            }
-            ("event", "stopped", _) => {
-                self.task.stopped();
-                if let Some(body) = body {
-                    return self.pass_to_client(body);
                 }
             }
             ("event", "debugpySockets", _) => rewrite::hide_sockets(&mut message),

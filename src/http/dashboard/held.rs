@@ -17,8 +17,9 @@ use crate::http::connection::chain;
 use crate::http::filter::{self, NotAList, Row};
 use crate::http::need::Rows;
 use crate::http::rewrite::rewrite;
-use crate::http::{HttpContext, api, hop};
+use crate::http::{HttpContext, hop};
 use crate::identity::Principal;
+use crate::policy::may_list;
 use crate::registry::{Breakpoint, BreakpointId, Snapshot};
 use crate::telemetry::metrics::RefusalKind;
 
@@ -131,7 +132,7 @@ impl Job {
             .iter()
             .filter(here)
             .map(|breakpoint| &**breakpoint)
-            .partition(|breakpoint| api::may_list(&self.principal, breakpoint));
+            .partition(|breakpoint| may_list(&self.principal, breakpoint));
         let ids = |of: &[&Breakpoint]| of.iter().map(|b| b.id).collect::<HashSet<_>>();
         let (seen_ids, hidden_ids) = (ids(&seen), ids(&hidden));
         let id = |row: &Row| {
