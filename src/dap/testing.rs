@@ -68,6 +68,7 @@ pub(crate) fn snapshot(live: Vec<Breakpoint>) -> Snapshot {
         ray_version: None,
         polled: None,
         trouble: None,
+        incomplete: None,
     };
     Snapshot {
         live: live.into_iter().map(Arc::new).collect(),

@@ -103,7 +103,8 @@ pub(crate) fn list(snapshot: &Snapshot, ended: bool) -> Value {
             "name": *cluster.name,
             "ray_version": cluster.ray_version,
             "snapshot_age_seconds": age,
-            "trouble": cluster.trouble,
+            "trouble": cluster.trouble.as_ref().or(cluster.incomplete.as_ref()),
+            "complete": cluster.incomplete.is_none(),
         })
     });
     json!({

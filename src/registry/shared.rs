@@ -71,6 +71,7 @@ impl Shared {
                 ray_version: None,
                 polled: None,
                 trouble: None,
+                incomplete: None,
             })
             .collect();
         let names = clusters.iter().map(|cluster| Arc::clone(&cluster.name));
@@ -125,17 +126,17 @@ impl Shared {
     pub(super) fn status(&self, cluster: Cluster, note: impl FnOnce(&mut ClusterStatus)) {
         let mut core = self.lock();
         let status = &mut core.statuses[cluster];
-        let before = (
-            status.trouble.is_some(),
-            status.ray_version.is_some(),
-            status.polled.is_some(),
-        );
+        let known = |status: &ClusterStatus| {
+            (
+                status.trouble.is_some(),
+                status.incomplete.is_some(),
+                status.ray_version.is_some(),
+                status.polled.is_some(),
+            )
+        };
+        let before = known(status);
         note(status);
-        let after = (
-            status.trouble.is_some(),
-            status.ray_version.is_some(),
-            status.polled.is_some(),
-        );
+        let after = known(status);
         // Only the time of the answer moves each second: nobody is woken for that.
         self.publish(&mut core, Changes::new(), now(), before != after);
     }

@@ -445,6 +445,7 @@ mod tests {
                 ray_version: None,
                 polled: Some(Instant::now()),
                 trouble: None,
+                incomplete: None,
             }],
             ..Snapshot::default()
         };
