@@ -6,7 +6,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::SystemTime;
 
 use tokio::sync::{Notify, broadcast, watch};
 use tokio::time::Instant;
@@ -116,7 +115,7 @@ impl Shared {
     /// Changes the core, and publishes what came of it.
     pub(super) fn change<T>(&self, change: impl FnOnce(&mut State, Now) -> (Changes, T)) -> T {
         let mut core = self.lock();
-        let now = now();
+        let now = Now::now();
         let (changes, result) = change(&mut core.state, now);
         self.publish(&mut core, changes, now, false);
         result
@@ -138,7 +137,7 @@ impl Shared {
         note(status);
         let after = known(status);
         // Only the time of the answer moves each second: nobody is woken for that.
-        self.publish(&mut core, Changes::new(), now(), before != after);
+        self.publish(&mut core, Changes::new(), Now::now(), before != after);
     }
 
     /// Registers a claim, so that its holder hears of a death.
@@ -147,7 +146,7 @@ impl Shared {
         claim: impl FnOnce(&mut State, u64, Now) -> Result<(Cluster, Arc<Breakpoint>), E>,
     ) -> Result<OpenClaim, E> {
         let mut core = self.lock();
-        let now = now();
+        let now = Now::now();
         let number = core.next_claim;
         let (cluster, breakpoint) = claim(&mut core.state, number, now)?;
         core.next_claim += 1;
@@ -182,7 +181,7 @@ impl Shared {
         if core.claims.get(&id).is_some_and(|held| held.claim == claim) {
             core.claims.remove(&id);
         }
-        let now = now();
+        let now = Now::now();
         let changes = match used {
             true => core.state.give_back(cluster, worker_id, claim, now),
             false => core.state.put_back(cluster, worker_id, claim, now),
@@ -292,13 +291,6 @@ impl ClusterHandle {
             // The sender lives as long as the registry.
             std::future::pending().await
         }
-    }
-}
-
-fn now() -> Now {
-    Now {
-        instant: Instant::now(),
-        time: SystemTime::now(),
     }
 }
 
