@@ -6,11 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use tokio::time::Instant;
 
 use super::Target;
+use crate::moment::Moment;
 use crate::registry::breakpoint::{Breakpoint, BreakpointId};
 use crate::registry::names::Found;
 use crate::registry::wish::Wishes;
@@ -29,7 +29,7 @@ pub(super) struct Entries {
 }
 
 /// Where a breakpoint stands in the list. Two whose ids happen to be the same are two.
-type Place = (SystemTime, BreakpointId, Arc<str>);
+type Place = (Moment, BreakpointId, Arc<str>);
 
 /// One live breakpoint.
 pub(super) struct Entry {
