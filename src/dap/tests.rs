@@ -167,12 +167,17 @@ impl Worker {
 
     /// The greeting, the answer to `initialize`, and the `attach` that came.
     async fn attached(&self) -> (Conversation<TcpStream>, Value) {
+        self.attached_as(json!({})).await
+    }
+
+    /// The same of a debugger with these capabilities.
+    async fn attached_as(&self, capabilities: Value) -> (Conversation<TcpStream>, Value) {
         let mut dap = self.accept().await;
         let output = json!({"category": "telemetry", "output": "ptvsd"});
         dap.send(&message::event("output", output)).await.unwrap();
         let mut initialize = dap.read().await.unwrap();
         let initialize = Request::read(&mut initialize).unwrap();
-        dap.send(&initialize.success(json!({}))).await.unwrap();
+        dap.send(&initialize.success(capabilities)).await.unwrap();
         let attach = dap.read().await.unwrap();
         assert_eq!(attach["command"], "attach");
         (dap, attach)

@@ -22,13 +22,15 @@ pub(in crate::dap) struct Opening {
     /// Address that the client dialled.
     pub(in crate::dap) dialled: Dialled,
 }
-/// Connects, and says to the worker's debugger what the client has said to the relay.
+
+/// Connects, and says to the worker's debugger what the client has said to the relay. Returns as well what it answered to
+/// `initialize`: its capabilities.
 pub(super) async fn open(
     context: &Context,
     permit: &Permit,
     opening: &Opening,
     policing: &Policing,
-) -> Result<Conversation<TcpStream>, ConnectError> {
+) -> Result<(Conversation<TcpStream>, Value), ConnectError> {
     let dap = &context.config.dap;
     let mut worker = upstream::connect(
         permit,
@@ -40,13 +42,17 @@ pub(super) async fn open(
     let seq = opening.initialize.get("seq").cloned().unwrap_or_default();
     let replay = async {
         worker.send(&opening.initialize).await?;
-        loop {
+        let capabilities = loop {
             // The client has its answer from the relay; this one, and the greeting before it, stay here.
-            let message = worker.read().await?;
-            if message["type"] == "response" && message["request_seq"] == seq {
-                break;
+            let mut message = worker.read().await?;
+            if message["type"] != "response" || message["request_seq"] != seq {
+                continue;
             }
-        }
+            if message["success"] != true {
+                return Err(ConnectError::declined(&message["message"]));
+            }
+            break message["body"].take();
+        };
         let arguments = for_worker(
             &opening.attach.arguments,
             permit.breakpoint(),
@@ -56,11 +62,12 @@ pub(super) async fn open(
         let attach = json!({
             "seq": opening.attach.seq, "type": "request", "command": "attach", "arguments": arguments,
         });
-        worker.send(&attach).await
+        worker.send(&attach).await?;
+        Ok::<_, ConnectError>(capabilities)
     };
     match timeout(dap.connect_timeout, replay).await {
-        Ok(Ok(())) => Ok(worker),
-        Ok(Err(over)) => Err(ConnectError::Strange(over)),
+        Ok(Ok(capabilities)) => Ok((worker, capabilities)),
+        Ok(Err(why)) => Err(why),
         Err(_) => Err(ConnectError::Silent(dap.connect_timeout)),
     }
 }
