@@ -26,7 +26,7 @@ use crate::http::advertise::Resolved;
 use crate::identity::Principal;
 use crate::policy::{Authorized, Denied, Scope, authorise, visible, within};
 use crate::recording::{Meta, Protocol, Recorder, Unrecorded};
-use crate::registry::{Breakpoint, BreakpointId, ClaimError, Holder, Snapshot};
+use crate::registry::{Breakpoint, BreakpointId, ClaimError, Holder, Kind, Snapshot};
 use crate::session::{Context, Permit, Session};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 
@@ -88,7 +88,7 @@ impl<'a> Visit<'a> {
         };
         let permit = match choice {
             Choice::Worker(breakpoint) => self.hold(&opened.client, breakpoint.id),
-            Choice::Subprocess(breakpoint) => self.subprocess(&breakpoint),
+            Choice::Subprocess(breakpoint) => self.subprocess(&wish, &breakpoint),
             Choice::Cluster => return self.cluster(client, opened, wish).await,
             Choice::Next => {
                 self.session.set_state(SessionProtocol::Dap, "waiting");
@@ -130,6 +130,9 @@ impl<'a> Visit<'a> {
                 "{} may not attach a debugger here: it needs the permission `view` or `debug`; ask whoever gave you the token",
                 self.principal.subject()
             )));
+        }
+        if let Some(breakpoint) = self.reached(wish, hint) {
+            return Ok(Choice::Subprocess(breakpoint));
         }
         let all = self.context.registry.snapshot();
         let pick =
@@ -175,15 +178,22 @@ impl<'a> Visit<'a> {
     }
 
     fn authorised(&self, id: BreakpointId) -> Result<Authorized, Refusal> {
-        self.still_welcome()?;
         let list = self.within_reach();
-        let unknown = || Refusal::unknown(&format!("has the id {id}"), &list);
         let known = list.find(id).or_else(|| list.find_ended(id));
-        authorise(&self.principal, known.ok_or_else(unknown)?, Scope::View).map_err(|why| match why
-        {
-            Denied::Hidden => unknown(),
+        self.allowed(known.ok_or_else(|| self.unknown(id))?)
+    }
+
+    /// The same for one that need not be in the list any more.
+    fn allowed(&self, breakpoint: &Arc<Breakpoint>) -> Result<Authorized, Refusal> {
+        self.still_welcome()?;
+        authorise(&self.principal, breakpoint, Scope::View).map_err(|why| match why {
+            Denied::Hidden => self.unknown(breakpoint.id),
             Denied::Missing { .. } => Refusal::Forbidden(why.to_string()),
         })
+    }
+
+    fn unknown(&self, id: BreakpointId) -> Refusal {
+        Refusal::unknown(&format!("has the id {id}"), &self.within_reach())
     }
 
     fn hold(&self, client: &Client, id: BreakpointId) -> Result<Permit, Refusal> {
@@ -203,16 +213,34 @@ impl<'a> Visit<'a> {
                 None => Refusal::Nothing(format!("{id} is being debugged by {holder}")),
             },
             ClaimError::Ended(breakpoint) => Refusal::ended(&breakpoint, now),
-            ClaimError::Unknown => {
-                Refusal::unknown(&format!("has the id {id}"), &self.within_reach())
-            }
+            ClaimError::Unknown => self.unknown(id),
         })
     }
 
-    fn subprocess(&self, breakpoint: &Breakpoint) -> Result<Permit, Refusal> {
-        let authorised = self.authorised(breakpoint.id)?;
-        let (registry, sessions) = (&self.context.registry, &self.context.sessions);
-        Permit::subprocess(registry, sessions, authorised).ok_or_else(|| {
+    /// The worker whose subprocess `wish` names, where a session of this principal is in it: the list may not have it any
+    /// more, because its task went on or has ended while a subprocess is still being debugged.
+    fn reached(&self, wish: &Wish, hint: Hint) -> Option<Arc<Breakpoint>> {
+        wish.subprocess?;
+        let id = wish.breakpoint.or(match hint {
+            Hint::Breakpoint(id) => Some(id),
+            Hint::Stale | Hint::None => None,
+        })?;
+        let reached = self.context.sessions.reached(id, &self.principal)?;
+        let snapshot = self.context.registry.snapshot();
+        // What was learned of it since.
+        let latest = snapshot.find(id).or_else(|| snapshot.find_ended(id));
+        Some(latest.cloned().unwrap_or(reached)).filter(|b| b.kind == Kind::Debugpy)
+    }
+
+    fn subprocess(&self, wish: &Wish, breakpoint: &Arc<Breakpoint>) -> Result<Permit, Refusal> {
+        // That would be a session with the task which nobody holds, so that a second one could be let in.
+        if wish.subprocess == Some(u64::from(breakpoint.pid)) {
+            return Err(Refusal::BadWish(
+                "`subProcessId` names the process of the task itself; leave it out to attach to that".into(),
+            ));
+        }
+        let authorised = self.allowed(breakpoint)?;
+        Permit::subprocess(&self.context.sessions, authorised).ok_or_else(|| {
             Refusal::Nothing(
                 "the session that this subprocess belongs to has ended, or is somebody else's"
                     .into(),

@@ -10,6 +10,7 @@ mod policing;
 mod recorded;
 mod recording;
 mod rewriting;
+mod subprocesses;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -39,8 +39,8 @@ pub struct Wish {
     pub cluster: Option<String>,
     /// `localRoot`: local folder that stands for the worker's working_dir.
     pub local_root: Option<String>,
-    /// `subProcessId` at the top level: a session for a subprocess of a worker that is being debugged.
-    pub subprocess: bool,
+    /// `subProcessId` at the top level: a session for that subprocess of a worker that is being debugged.
+    pub subprocess: Option<u64>,
 }
 
 /// Reads `rayRelay` (and `subProcessId`) from attach arguments.
@@ -57,13 +57,18 @@ pub fn read_wish(arguments: &Value) -> Result<Wish, Refusal> {
         }
     }
     let mut wish = Wish {
-        subprocess: arguments.get("subProcessId").is_some_and(|v| !v.is_null()),
+        subprocess: subprocess(arguments)?,
         ..Wish::default()
     };
     let keys: &Map<String, Value> = match arguments.get("rayRelay") {
         None | Some(Value::Null) => return Ok(wish),
         Some(Value::Object(keys)) => keys,
-        // Helix can only send strings: an id, or else a task.
+        // Helix can only send strings, an id or else a task, and makes a number of one that has digits alone.
+        Some(Value::Number(digits)) if digits.to_string().len() == BreakpointId::LEN => {
+            let id = digits.to_string().parse();
+            wish.breakpoint = Some(id.map_err(|_| not_a_wish())?);
+            return Ok(wish);
+        }
         Some(Value::String(text)) if !text.is_empty() => {
             match text.parse() {
                 Ok(id) => wish.breakpoint = Some(id),
@@ -71,10 +76,7 @@ pub fn read_wish(arguments: &Value) -> Result<Wish, Refusal> {
             }
             return Ok(wish);
         }
-        Some(_) => return Err(Refusal::BadWish(
-            "`rayRelay` in the attach arguments must be the id of a breakpoint or an object, for example {\"next\": true}"
-                .into(),
-        )),
+        Some(_) => return Err(not_a_wish()),
     };
     for (key, value) in keys {
         if value.is_null() {
@@ -133,6 +135,25 @@ pub fn read_wish(arguments: &Value) -> Result<Wish, Refusal> {
     Ok(wish)
 }
 
+fn not_a_wish() -> Refusal {
+    Refusal::BadWish(
+        "`rayRelay` in the attach arguments must be the id of a breakpoint or an object, for example {\"next\": true}"
+            .into(),
+    )
+}
+
+/// debugpy takes text and fractions as well, and the number of one process is written in as many ways; here one is meant.
+fn subprocess(arguments: &Value) -> Result<Option<u64>, Refusal> {
+    match arguments.get("subProcessId") {
+        None | Some(Value::Null) => Ok(None),
+        Some(pid) => pid.as_u64().map(Some).ok_or_else(|| {
+            Refusal::BadWish(
+                "`subProcessId` must be the pid of a subprocess, a whole number".into(),
+            )
+        }),
+    }
+}
+
 /// Whether `breakpoint` is what `wish` asks for, and speaks DAP. A wish that names nothing fits everything that does.
 pub fn fits(wish: &Wish, breakpoint: &Breakpoint) -> bool {
     breakpoint.kind == Kind::Debugpy && names(wish, breakpoint)
@@ -163,6 +184,44 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn an_id_of_digits_alone_may_come_as_a_number() {
+        let wish = read_wish(&json!({"rayRelay": 12345678})).unwrap();
+        assert_eq!(wish.breakpoint.unwrap().to_string(), "12345678");
+        for given in [
+            json!(123_456_789),
+            json!(42),
+            json!(-1234567),
+            json!(123456.5),
+        ] {
+            assert!(read_wish(&json!({"rayRelay": given})).is_err(), "{given}");
+        }
+    }
+
+    #[test]
+    fn a_subprocess_is_named_by_a_whole_number_alone() {
+        let wish = read_wish(&json!({"subProcessId": 7})).unwrap();
+        assert_eq!(wish.subprocess, Some(7));
+        assert_eq!(
+            read_wish(&json!({"subProcessId": null}))
+                .unwrap()
+                .subprocess,
+            None
+        );
+        // debugpy would read each of these as a pid.
+        for given in [
+            json!("7"),
+            json!(" 7"),
+            json!(7.0),
+            json!(true),
+            json!([7]),
+            json!(-7),
+        ] {
+            let refused = read_wish(&json!({"subProcessId": given})).unwrap_err();
+            assert!(refused.to_string().contains("whole number"), "{refused}");
+        }
+    }
 
     proptest::proptest! {
         #[test]
