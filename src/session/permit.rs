@@ -60,10 +60,7 @@ impl Permit {
         let breakpoint = snapshot.find(authorized.breakpoint().id)?;
         let holds = sessions.principal(breakpoint.holder()?.session)?;
         let authorized = authorized.renewed(breakpoint).ok()?;
-        let asks = authorized.principal();
-        // A ticket has the credential of the principal that it was issued to.
-        let same = asks.subject() == holds.subject() && asks.credential() == holds.credential();
-        same.then(|| Self {
+        authorized.principal().is_same(&holds).then(|| Self {
             grant: Grant::Subprocess(breakpoint.clone()),
             authorized,
         })
