@@ -5,7 +5,7 @@
 //! Call Stack view empties.
 
 use std::collections::HashMap;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -19,6 +19,7 @@ use super::refusal::hang_up;
 use super::selection::Children;
 use super::wish::{Wish, fits};
 use crate::identity::{Principal, Secret};
+use crate::moment::Moment;
 use crate::policy::{Scope, within};
 use crate::registry::{Breakpoint, BreakpointId, Snapshot};
 use crate::session::{Context, Parent};
@@ -82,7 +83,7 @@ impl Announcer {
     fn announce(
         &mut self,
         snapshot: &Snapshot,
-        now: SystemTime,
+        now: Moment,
         ticket: impl Fn(&Breakpoint) -> Option<Secret>,
     ) -> (Vec<Value>, Option<Duration>) {
         let mut messages = Vec::new();
@@ -102,9 +103,7 @@ impl Announcer {
             if !fits(&self.wish, breakpoint) || self.announced.contains_key(&breakpoint.id) {
                 continue;
             }
-            let age = now
-                .duration_since(breakpoint.first_seen)
-                .unwrap_or_default();
+            let age = breakpoint.first_seen.until(now);
             let named = breakpoint.names.name.is_some() && !breakpoint.names.provisional;
             if !named && age < NAME_PATIENCE {
                 let left = NAME_PATIENCE - age;
@@ -257,7 +256,7 @@ where
             // What narrows the principal's rights may have become known since the last time.
             let list = within(principal, Scope::View, &snapshots.borrow_and_update());
             let ticket = |breakpoint: &Breakpoint| context.auth.issue_ticket(principal, breakpoint);
-            let (messages, again) = announcer.announce(&list, SystemTime::now(), ticket);
+            let (messages, again) = announcer.announce(&list, Moment::now(), ticket);
             for message in &messages {
                 client.send(message).await?;
             }

@@ -24,6 +24,7 @@ use super::wish::{Wish, read_wish};
 use super::{Opened, cluster, refused, waiting, worker};
 use crate::http::advertise::Resolved;
 use crate::identity::Principal;
+use crate::moment::Moment;
 use crate::policy::{Authorized, Denied, Scope, authorise, visible, within};
 use crate::recording::{Meta, Protocol, Recorder, Unrecorded};
 use crate::registry::{Breakpoint, BreakpointId, ClaimError, Holder, Snapshot};
@@ -137,7 +138,7 @@ impl<'a> Visit<'a> {
         }
         let all = self.context.registry.snapshot();
         let pick =
-            |from: &Snapshot| choose(wish, hint, opened.client.children, from, SystemTime::now());
+            |from: &Snapshot| choose(wish, hint, opened.client.children, from, Moment::now());
         let within_reach = self.only(within(&self.principal, Scope::View, &all));
         pick(&within_reach).or_else(|refusal| {
             // What can be seen but not reached is worth a better sentence.
@@ -191,7 +192,7 @@ impl<'a> Visit<'a> {
     }
 
     fn hold(&self, client: &Client, id: BreakpointId) -> Result<Permit, Refusal> {
-        let now = SystemTime::now();
+        let now = Moment::now();
         let authorised = self.authorised(id)?;
         let holder = Holder {
             subject: self.principal.known_subject(),

@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
 
 use dashmap::DashMap;
 
 use crate::http::{SessionList, SessionRow};
 use crate::identity::Principal;
+use crate::moment::Moment;
 use crate::registry::Breakpoint;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::{Direction, OpenGuard, SessionProtocol};
@@ -25,7 +25,7 @@ pub struct SessionTable {
 struct Entry {
     id: u64,
     peer: SocketAddr,
-    since: SystemTime,
+    since: Moment,
     bytes_up: AtomicU64,
     bytes_down: AtomicU64,
     told: Mutex<Told>,
@@ -65,7 +65,7 @@ impl SessionTable {
         let entry = Arc::new(Entry {
             id: self.last.fetch_add(1, Ordering::Relaxed) + 1,
             peer,
-            since: SystemTime::now(),
+            since: Moment::now(),
             bytes_up: AtomicU64::new(0),
             bytes_down: AtomicU64::new(0),
             told: Mutex::new(Told {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::super::testing::{paused, snapshot};
 use super::*;
+use crate::moment::testing::at;
 use crate::session::{Families, Founder};
 
 fn announcer(children: Children) -> Announcer {
@@ -32,8 +33,8 @@ fn no_ticket(_: &Breakpoint) -> Option<Secret> {
     None
 }
 
-fn later() -> SystemTime {
-    SystemTime::UNIX_EPOCH + Duration::from_secs(2_000_000)
+fn later() -> Moment {
+    at(2_000_000)
 }
 
 #[test]
@@ -71,14 +72,18 @@ fn a_worker_waits_for_its_name_but_not_for_ever() {
     let mut announcer = announcer(Children::StartDebugging);
     let mut nameless = paused("square", 1);
     nameless.names.name = None;
-    let seen = nameless.first_seen;
+    let nameless_since = nameless.first_seen;
+    let after = |by: Duration| Moment {
+        instant: nameless_since.instant + by,
+        ..nameless_since
+    };
     let list = snapshot(vec![nameless]);
-    let (messages, again) = announcer.announce(&list, seen + Duration::from_millis(500), no_ticket);
+    let (messages, again) = announcer.announce(&list, after(Duration::from_millis(500)), no_ticket);
     assert!(messages.is_empty());
     assert_eq!(again, Some(Duration::from_millis(1500)));
     assert_eq!(
         announcer
-            .announce(&list, seen + NAME_PATIENCE, no_ticket)
+            .announce(&list, after(NAME_PATIENCE), no_ticket)
             .0
             .len(),
         1
