@@ -28,7 +28,7 @@ use crate::moment::Moment;
 use crate::policy::{Authorized, Denied, Scope, authorise, visible, within};
 use crate::recording::{Meta, Protocol, Recorder, Unrecorded};
 use crate::registry::{Breakpoint, BreakpointId, ClaimError, Holder, Kind, Snapshot};
-use crate::session::{Context, Permit, Session};
+use crate::session::{Context, Founder, Member, Permit, Session};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 
 /// Longest wait for a breakpoint that the client's address names and the list does not have yet.
@@ -134,6 +134,10 @@ impl<'a> Visit<'a> {
         }
         if let Some(breakpoint) = self.reached(wish, hint) {
             return Ok(Choice::Subprocess(breakpoint));
+        }
+        if self.context.families.wait_for(&self.founder(opened)) {
+            // It was one before the restart, whatever has been let go since.
+            return Ok(Choice::Cluster);
         }
         let all = self.context.registry.snapshot();
         let pick =
@@ -263,9 +267,15 @@ impl<'a> Visit<'a> {
                 return refused(self.context, client, &opened.attach, &refusal).await;
             }
         };
-        let announcer =
-            cluster::Announcer::new(opened.attach, opened.dialled, opened.client.children, wish);
-        let ending = cluster::run(self.context, client, announcer, &self.principal).await;
+        let parent = self.context.families.lead(self.founder(&opened));
+        let announcer = cluster::Announcer::new(
+            opened.attach,
+            opened.dialled,
+            opened.client.children,
+            wish,
+            &parent,
+        );
+        let ending = cluster::run(self.context, client, announcer, parent, &self.principal).await;
         record.end(ending).await;
         ending
     }
@@ -294,6 +304,13 @@ impl<'a> Visit<'a> {
         };
         details.insert("scope".into(), scope.word().into());
         details.insert("subprocess".into(), (!permit.holds()).into());
+        let member = match self.member(&wish, &breakpoint) {
+            Ok(member) => member,
+            Err(refusal) => {
+                permit.unused();
+                return refused(self.context, client, &opened.attach, &refusal).await;
+            }
+        };
         let recorder = match self.recorder(&permit, &opened.client.name).await {
             Ok(recorder) => recorder,
             Err(why) => {
@@ -332,6 +349,7 @@ impl<'a> Visit<'a> {
             attach: opened.attach,
             local_root: wish.local_root,
             dialled: opened.dialled,
+            member,
         };
         let ending = worker::run(
             self.context,
@@ -345,6 +363,32 @@ impl<'a> Visit<'a> {
         .await;
         record.end(ending).await;
         ending
+    }
+
+    /// Who opens a cluster session with these arguments.
+    fn founder(&self, opened: &Opened) -> Founder {
+        Founder {
+            principal: self.principal.clone(),
+            peer: self.session.peer().ip(),
+            client: opened.client.name.clone(),
+            arguments: opened.attach.arguments.clone(),
+        }
+    }
+
+    /// Its place in the family of the cluster session that had the client open it.
+    fn member(&self, wish: &Wish, breakpoint: &Breakpoint) -> Result<Option<Member>, Refusal> {
+        let Some(family) = &wish.family else {
+            return Ok(None);
+        };
+        let stop = (breakpoint.id, breakpoint.stop);
+        let families = &self.context.families;
+        let joined = families.join(family, &self.principal, self.session.id(), stop);
+        joined.map(Some).ok_or_else(|| {
+            Refusal::Nothing(
+                "the cluster session that opened this one has ended, and the task waits on; start the cluster session again"
+                    .into(),
+            )
+        })
     }
 
     /// Of a session whose policy says that it is to be recorded.

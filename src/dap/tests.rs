@@ -4,6 +4,7 @@
 
 mod attaching;
 mod ending;
+mod family;
 mod identity;
 mod limits;
 mod policing;
@@ -151,7 +152,11 @@ struct Worker {
 
 impl Worker {
     async fn listen() -> Self {
-        let (listener, breakpoint) = listening(paused("square", 1)).await;
+        Self::listening(paused("square", 1)).await
+    }
+
+    async fn listening(breakpoint: Breakpoint) -> Self {
+        let (listener, breakpoint) = listening(breakpoint).await;
         Self {
             listener,
             breakpoint,

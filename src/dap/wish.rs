@@ -10,7 +10,7 @@ use crate::policy::Pattern;
 use crate::registry::{Breakpoint, BreakpointId, Kind};
 
 /// The keys of `rayRelay`, for the error that names the nearest one.
-const KEYS: [&str; 9] = [
+const KEYS: [&str; 10] = [
     "breakpoint",
     "task",
     "worker",
@@ -20,6 +20,7 @@ const KEYS: [&str; 9] = [
     "localRoot",
     "token",
     "ticket",
+    "family",
 ];
 
 /// `rayRelay` of the attach arguments, and what else selects.
@@ -39,6 +40,8 @@ pub struct Wish {
     pub cluster: Option<String>,
     /// `localRoot`: local folder that stands for the worker's working_dir.
     pub local_root: Option<String>,
+    /// `family`: the cluster session that had the client open this one. The relay puts it there itself.
+    pub family: Option<String>,
     /// `subProcessId` at the top level: a session for that subprocess of a worker that is being debugged.
     pub subprocess: Option<u64>,
 }
@@ -117,6 +120,7 @@ pub fn read_wish(arguments: &Value) -> Result<Wish, Refusal> {
             "all" => wish.all = flag()?,
             "cluster" => wish.cluster = Some(text()?),
             "localRoot" => wish.local_root = Some(text()?),
+            "family" => wish.family = Some(text()?),
             // Taken out before; here where nothing was in them.
             "token" | "ticket" => {}
             other => {

@@ -225,7 +225,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                     break;
                 }
                 why = &mut ended, if !self.over => {
-                    self.let_go(&why.to_string());
+                    self.let_go(&why.to_string(), true);
                     if linger.is_none() {
                         ending = Outcome::Revoked;
                     }
@@ -238,14 +238,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                         None => {}
                         Some(Due::Warning(text)) => self.tell(&notice(&text, true)),
                         Some(Due::End(why)) => {
-                            self.let_go(&why);
+                            self.let_go(&why, true);
                             ending = Outcome::Limit;
                             linger = Some(Instant::now() + LET_GO);
                         }
                     }
                 }
+                () = ending::parent_ended(&mut self.opening.member), if !self.over => {
+                    self.let_go(ending::PARENT_ENDED, false);
+                    let until = Instant::now() + LET_GO;
+                    linger = Some(linger.map_or(until, |sooner| sooner.min(until)));
+                }
                 why = recorded::failed(&mut self.recorder), if !self.over => {
-                    self.let_go(&why.to_string());
+                    self.let_go(&why.to_string(), true);
                     if linger.is_none() {
                         ending = Outcome::Failed;
                     }

@@ -98,10 +98,7 @@ impl SessionTable {
             let told = entry.told.lock().unwrap_or_else(PoisonError::into_inner);
             let breakpoint = told.breakpoint.as_ref().filter(|b| b.id == id)?;
             let of = told.principal.as_ref()?;
-            // A ticket has the credential of the principal that it was issued to.
-            let same =
-                of.subject() == principal.subject() && of.credential() == principal.credential();
-            same.then(|| breakpoint.clone())
+            of.is_same(principal).then(|| breakpoint.clone())
         })
     }
 

@@ -8,7 +8,7 @@ use crate::dap::attach::{Dialled, for_worker};
 use crate::dap::conversation::Conversation;
 use crate::dap::message::Request;
 use crate::dap::policing::Policing;
-use crate::session::{Context, Permit};
+use crate::session::{Context, Member, Permit};
 use crate::upstream::{self, ConnectError};
 
 /// What the client sent so far.
@@ -21,6 +21,8 @@ pub(in crate::dap) struct Opening {
     pub(in crate::dap) local_root: Option<String>,
     /// Address that the client dialled.
     pub(in crate::dap) dialled: Dialled,
+    /// Where a cluster session had the client open it.
+    pub(in crate::dap) member: Option<Member>,
 }
 
 /// Connects, and says to the worker's debugger what the client has said to the relay. Returns as well what it answered to
