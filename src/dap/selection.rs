@@ -68,7 +68,7 @@ pub fn choose(
             known.join(", ")
         )));
     }
-    if wish.subprocess {
+    if wish.subprocess.is_some() {
         return subprocess(wish, hint, snapshot);
     }
     if wish.next {

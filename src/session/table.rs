@@ -9,7 +9,7 @@ use dashmap::DashMap;
 use crate::http::{SessionList, SessionRow};
 use crate::identity::Principal;
 use crate::moment::Moment;
-use crate::registry::Breakpoint;
+use crate::registry::{Breakpoint, BreakpointId};
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::{Direction, OpenGuard, SessionProtocol};
 
@@ -90,6 +90,16 @@ impl SessionTable {
         let entry = self.live.get(&id)?;
         let told = entry.told.lock().unwrap_or_else(PoisonError::into_inner);
         told.principal.clone()
+    }
+
+    /// The worker `id`, where a live session of `principal` reaches it: the worker itself or a subprocess of it.
+    pub fn reached(&self, id: BreakpointId, principal: &Principal) -> Option<Arc<Breakpoint>> {
+        self.live.iter().find_map(|entry| {
+            let told = entry.told.lock().unwrap_or_else(PoisonError::into_inner);
+            let breakpoint = told.breakpoint.as_ref().filter(|b| b.id == id)?;
+            let of = told.principal.as_ref()?;
+            of.is_same(principal).then(|| breakpoint.clone())
+        })
     }
 
     /// How many there are.

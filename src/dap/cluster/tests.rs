@@ -1,8 +1,11 @@
 #![allow(clippy::unwrap_used)]
 
+use std::sync::Arc;
+
 use super::super::testing::{paused, snapshot};
 use super::*;
 use crate::moment::testing::at;
+use crate::session::{Families, Founder};
 
 fn announcer(children: Children) -> Announcer {
     let arguments =
@@ -13,7 +16,17 @@ fn announcer(children: Children) -> Announcer {
         command: "attach".into(),
         arguments,
     };
-    Announcer::new(attach, dialled, children, Wish::default())
+    Announcer::new(attach, dialled, children, Wish::default(), &parent())
+}
+
+fn parent() -> Parent {
+    let founder = Founder {
+        principal: Principal::anonymous(),
+        peer: [127, 0, 0, 1].into(),
+        client: "vscode".to_owned(),
+        arguments: Value::Null,
+    };
+    Arc::new(Families::default()).lead(founder)
 }
 
 fn no_ticket(_: &Breakpoint) -> Option<Secret> {
@@ -33,7 +46,11 @@ fn each_stop_is_announced_once_and_the_next_stop_of_the_same_worker_again() {
     assert_eq!(messages[0]["command"], "startDebugging");
     let configuration = &messages[0]["arguments"]["configuration"];
     assert_eq!(configuration["name"], first.title());
-    assert_eq!(configuration["rayRelay"], json!({"breakpoint": first.id}));
+    let family = &announcer.family;
+    assert_eq!(
+        configuration["rayRelay"],
+        json!({"breakpoint": first.id, "family": family})
+    );
     assert!(
         announcer
             .announce(&snapshot(vec![first.clone()]), later(), no_ticket)
