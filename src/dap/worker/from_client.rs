@@ -157,8 +157,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     /// Ending the worker process takes a permission of its own, or that of the relay's owner for everybody who may debug.
     fn may_terminate(&self) -> bool {
         let scopes = self.permit.rights().scopes;
-        scopes.contains(Scope::Terminate)
-            || self.context.config.dap.allow_terminate && scopes.contains(Scope::Debug)
+        scopes.may_end_worker(self.context.config.dap.allow_terminate)
     }
 
     /// The answer to `initialize` was given before it was known who asked, and what for: `of_worker` is what its debugger
