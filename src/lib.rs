@@ -18,6 +18,7 @@
 //! | [`session`] | live sessions, and the permit without which no worker is reached |
 //! | [`upstream`] | the connection to a worker, for a permit |
 //! | [`dap`] | the Debug Adapter Protocol: the relay's own part of a session, and what must be rewritten |
+//! | [`moment`] | a time to show and a time to measure by |
 //! | `listing` | the list of what waits, as people see it |
 //! | [`pdb`] | a pdb prompt, spoken to a worker's debugger as DAP |
 //! | [`release`] | lets paused tasks run on without a person attaching |
@@ -40,6 +41,7 @@ pub mod identity;
 pub mod listener;
 mod listing;
 pub mod masking;
+pub mod moment;
 pub mod pdb;
 pub mod policy;
 pub mod recording;

@@ -4,12 +4,14 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 use crate::dap::conversation::{Conversation, Over};
+use crate::dap::message::clean;
 use crate::session::Permit;
 use crate::tcp;
 
@@ -29,7 +31,17 @@ pub enum ConnectError {
     Silent(Duration),
     /// It spoke something else, or closed.
     #[error("what listens there does not speak the debug adapter protocol ({0})")]
-    Strange(Over),
+    Strange(#[from] Over),
+    /// It does not take the client's `initialize`: its own words.
+    #[error("its debugger refuses the client's `initialize`: {0}")]
+    Declined(String),
+}
+
+impl ConnectError {
+    /// With `words` of a worker's, which are text where it is debugpy.
+    pub fn declined(words: &Value) -> Self {
+        Self::Declined(clean(words.as_str().unwrap_or("it does not say why"), 300))
+    }
 }
 
 /// Connects to the worker that `permit` names and reads the first message of its debugger's greeting.

@@ -13,6 +13,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use ray_relay::app::{self, Running};
 use ray_relay::config::{self, Config, TlsMode};
+use ray_relay::moment::Moment;
 use ray_relay::registry::{Breakpoint, BreakpointId, Kind, Names, Reason, State};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -81,7 +82,7 @@ fn breakpoint(worker: SocketAddr, id: &str, job: &str) -> Breakpoint {
         reason: Reason::Breakpoint,
         location: None,
         exception: None,
-        first_seen: SystemTime::now(),
+        first_seen: Moment::now(),
         stop: 1,
         state: State::Paused,
         registered: None,

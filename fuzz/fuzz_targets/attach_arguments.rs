@@ -3,12 +3,12 @@
 #![no_main]
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use libfuzzer_sys::fuzz_target;
-use ray_relay::dap::attach::{Dialled, child_configuration, for_worker};
+use ray_relay::dap::attach::{Dialled, Pass, child_configuration, for_worker};
 use ray_relay::dap::selection::{Children, Hint, choose};
 use ray_relay::dap::wish::read_wish;
+use ray_relay::moment::Moment;
 use ray_relay::registry::Snapshot;
 use ray_relay_fuzz::paused;
 use serde_json::Value;
@@ -30,7 +30,7 @@ fuzz_target!(|text: &[u8]| {
                 Hint::None,
                 children,
                 &snapshot,
-                SystemTime::UNIX_EPOCH,
+                Moment::now(),
             );
         }
     }
@@ -49,7 +49,7 @@ fuzz_target!(|text: &[u8]| {
     }
 
     let dialled = Dialled::read(&arguments, 5678);
-    let child = child_configuration(&arguments, &breakpoint, &dialled, None);
+    let child = child_configuration(&arguments, &breakpoint, &dialled, Pass::default());
     let relay = child["rayRelay"].as_object().expect("routing");
     assert!(
         relay

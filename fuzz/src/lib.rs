@@ -1,7 +1,6 @@
 //! What several fuzz targets compare with.
 
-use std::time::SystemTime;
-
+use ray_relay::moment::Moment;
 use ray_relay::registry::{Breakpoint, BreakpointId, Kind, Names, Reason, State};
 use serde_json::Value;
 
@@ -83,7 +82,7 @@ pub fn paused(worker_id: &str) -> Breakpoint {
         reason: Reason::Breakpoint,
         location: None,
         exception: None,
-        first_seen: SystemTime::UNIX_EPOCH,
+        first_seen: Moment::now(),
         stop: 1,
         state: State::Paused,
         registered: None,

@@ -18,8 +18,8 @@ Examples:
   ray-relay launch-config zed --breakpoint 3k9x7a2q > .zed/debug.json
 
 Without --breakpoint the editor gets every paused task, now and later, each as a debug session of
-its own where the editor can do that (VS Code, Cursor, code-server, Neovim, Zed, Emacs, Helix),
-and the one that has waited longest where it cannot.
+its own where the editor can do that (VS Code, Cursor, code-server, Neovim, Zed, Emacs), and the
+one that has waited longest where it cannot (PyCharm, Helix).
 
 Host and port are those of --relay. Attach arguments for any other client: a `rayRelay` block with
 {\"breakpoint\": ID}, {\"task\": NAME}, {\"worker\": ID}, {\"next\": true} or {\"all\": true}.";
@@ -138,7 +138,8 @@ fn pycharm(relay: &RelayUrl, breakpoint: Option<BreakpointId>) -> String {
     let address = address(relay);
     format!(
         "\
-PyCharm 2025.3 or later (older ones speak another protocol, and cannot attach to a Ray task):
+PyCharm 2025.3 or later (older ones, and pydevd_pycharm.settrace, speak another protocol and cannot
+attach to a Ray task):
 
   Run | Edit Configurations | + | Attach to DAP
 
@@ -167,10 +168,11 @@ fn zed(relay: &RelayUrl, breakpoint: Option<BreakpointId>) -> String {
         "127.0.0.1" => "",
         _ => "// Zed dials 127.0.0.1 whatever the host is, so forward the port to this machine.\n",
     };
+    let remote = "// In a project on another machine (SSH) that one's 127.0.0.1 is meant: forward the port to there.\n";
     let (name, host, port) = (label(breakpoint), relay.host(), relay.port());
     format!(
         r#"// .zed/debug.json; Zed of November 2025 or later. Then run "debugger: start" (F4).
-{note}[
+{note}{remote}[
   {{
     "label": "{name}",
     "adapter": "Debugpy",
@@ -190,7 +192,8 @@ fn emacs(relay: &RelayUrl, breakpoint: Option<BreakpointId>) -> String {
     let (host, port) = (relay.host(), relay.port());
     format!(
         "\
-;; Emacs with dape: in your init file. Then M-x dape RET ray-relay RET.
+;; Emacs with dape: in your init file. Then, in a Python buffer, M-x dape RET RET: dape fills in
+;; `ray-relay` itself where no other configuration fits.
 (with-eval-after-load 'dape
   (add-to-list 'dape-configs
                '(ray-relay
@@ -204,24 +207,31 @@ fn emacs(relay: &RelayUrl, breakpoint: Option<BreakpointId>) -> String {
     )
 }
 
-/// Helix takes an IP address alone in `:debug-remote`, and strings, lists and booleans alone as
-/// arguments of a template (Helix 25.07), so no `rayRelay` block can be given.
+/// Helix takes an IP address alone in `:debug-remote`, and strings, lists and booleans alone as arguments of a template,
+/// into which it puts what follows the template's name for `{0}` (Helix 25.07). `rayRelay` may be a string: an id or a
+/// task. Helix opens no sessions that an adapter asks for.
 fn helix(relay: &RelayUrl, breakpoint: Option<BreakpointId>) -> String {
-    let note = match breakpoint {
-        Some(id) => format!(
-            "# Helix cannot pass the id {id} on: it takes no nested arguments. It gets every paused task.\n"
-        ),
-        None => String::new(),
+    let which = match breakpoint {
+        Some(id) => format!("breakpoint {id}"),
+        None => "the task that has waited longest".to_owned(),
     };
+    let selection = breakpoint.map_or_else(String::new, |id| format!("rayRelay = \"{id}\"\n"));
+    let further = "\
+# rayRelayToken = \"…\"                     # where the relay wants to know who you are
+# workspaceFolder = \"/home/me/project\"    # stands for the job's working_dir
+";
     let address = match relay.host() {
         "localhost" => format!("127.0.0.1:{}", relay.port()),
         _ => address(relay),
     };
     format!(
-        r#"# Helix: ~/.config/helix/languages.toml, or .helix/languages.toml of a project. Then
-#   :debug-remote {address} ray-relay
-# in a Python buffer; the address has to be an IP address.
-{note}[[language]]
+        r#"# Helix: ~/.config/helix/languages.toml, or .helix/languages.toml of a project. Then, in a
+# Python buffer:
+#   :debug-remote {address} ray-relay           {which}
+#   :debug-remote {address} ray-relay-one NAME  a task of that name, or the id of a breakpoint
+# The address has to be an IP address. Helix has one session at a time; "terminate" in its debug
+# menu ends it, and the task runs on.
+[[language]]
 name = "python"
 
 [language.debugger]
@@ -234,8 +244,17 @@ args = ["-m", "debugpy.adapter"]
 name = "ray-relay"
 request = "attach"
 completion = []
-args = {{ justMyCode = true }}
-"#
+[language.debugger.templates.args]
+justMyCode = true
+{selection}{further}
+[[language.debugger.templates]]
+name = "ray-relay-one"
+request = "attach"
+completion = ["id or task"]
+[language.debugger.templates.args]
+justMyCode = true
+rayRelay = "{{0}}"
+{further}"#
     )
 }
 
@@ -295,10 +314,44 @@ mod tests {
 
     #[test]
     fn helix_gets_toml() {
-        let table: toml::Table = helix(&relay(), None).parse().unwrap();
-        let debugger = &table["language"][0]["debugger"];
-        assert_eq!(debugger["templates"][0]["request"].as_str(), Some("attach"));
-        assert!(helix(&relay(), None).contains(":debug-remote 127.0.0.1:7000 ray-relay"));
+        let id = BreakpointId::derive("default", "w");
+        for breakpoint in [None, Some(id)] {
+            let text = helix(&relay(), breakpoint);
+            assert!(text.contains(":debug-remote 127.0.0.1:7000 ray-relay"));
+            // With its commented lines as well.
+            for text in [text.clone(), uncommented(&text)] {
+                let table: toml::Table = text.parse().unwrap();
+                let templates = table["language"][0]["debugger"]["templates"].clone();
+                assert_eq!(templates[0]["request"].as_str(), Some("attach"));
+                let chosen = templates[0]["args"].get("rayRelay");
+                assert_eq!(
+                    chosen.and_then(|chosen| chosen.as_str().map(str::to_owned)),
+                    breakpoint.map(|id| id.to_string())
+                );
+                assert_eq!(templates[1]["name"].as_str(), Some("ray-relay-one"));
+                assert_eq!(templates[1]["args"]["rayRelay"].as_str(), Some("{0}"));
+            }
+        }
+    }
+
+    /// The lines that are settings, put into force.
+    fn uncommented(text: &str) -> String {
+        let lines = text.lines().map(|line| match line.strip_prefix("# ") {
+            Some(setting) if setting.contains(" = ") => setting,
+            _ => line,
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
+    /// Helix starts no sessions that an adapter asks for, and dape fills in the name itself.
+    #[test]
+    fn what_an_editor_cannot_do_is_not_promised() {
+        for breakpoint in [None, Some(BreakpointId::derive("default", "w"))] {
+            assert!(!helix(&relay(), breakpoint).contains("every paused task"));
+        }
+        let sessions_of_their_own = AFTER_HELP.split("(PyCharm").next().unwrap();
+        assert!(!sessions_of_their_own.contains("Helix"));
+        assert!(emacs(&relay(), None).contains("M-x dape RET RET"));
     }
 
     #[test]

@@ -105,12 +105,21 @@ impl Dialled {
     }
 }
 
-/// Configuration of a child session for `breakpoint`, from the parent's own attach arguments. It presents `ticket`.
+/// What a session that the relay has a client open presents when it comes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Pass<'a> {
+    /// By which it is recognised, where clients are.
+    pub ticket: Option<&'a Secret>,
+    /// The family of the cluster session that it belongs to.
+    pub family: Option<&'a str>,
+}
+
+/// Configuration of a child session for `breakpoint`, from the parent's own attach arguments. It presents `pass`.
 pub fn child_configuration(
     parent: &Value,
     breakpoint: &Breakpoint,
     dialled: &Dialled,
-    ticket: Option<&Secret>,
+    pass: Pass<'_>,
 ) -> Value {
     let mut child = match parent {
         Value::Object(keys) => keys.clone(),
@@ -142,7 +151,7 @@ pub fn child_configuration(
         super::message::clean(&breakpoint.title(), 120).into(),
     );
     child.insert("request".into(), "attach".into());
-    let mut relay = way_back(breakpoint.id, ticket);
+    let mut relay = way_back(breakpoint.id, pass);
     if let Some(root) = parent.pointer("/rayRelay/localRoot") {
         relay["localRoot"] = root.clone();
     }
@@ -151,10 +160,13 @@ pub fn child_configuration(
 }
 
 /// `rayRelay` of a session that the relay itself has a client open.
-pub(super) fn way_back(id: BreakpointId, ticket: Option<&Secret>) -> Value {
+pub(super) fn way_back(id: BreakpointId, pass: Pass<'_>) -> Value {
     let mut relay = json!({"breakpoint": id});
-    if let Some(ticket) = ticket {
+    if let Some(ticket) = pass.ticket {
         relay["ticket"] = ticket.expose().into();
+    }
+    if let Some(family) = pass.family {
+        relay["family"] = family.into();
     }
     relay
 }

@@ -1,8 +1,63 @@
-//! The answer to `initialize`, which the relay gives before any worker is chosen.
+//! The answer to `initialize`, which the relay gives before any worker is chosen; and what is put right about it once one is.
+//!
+//! Pure.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-/// debugpy's own capabilities (1.8.22, the same since 1.8.0 but for `supportsStepInTargetsRequest`), as its adapter sends them.
+/// What debugpy takes as true or false alone in `initialize` (1.8.0 to 1.8.22), in the order in which it looks.
+const FLAGS: [&str; 6] = [
+    "supportsVariableType",
+    "supportsVariablePaging",
+    "supportsRunInTerminalRequest",
+    "supportsMemoryReferences",
+    "supportsArgsCanBeInterpretedByShell",
+    "supportsStartDebuggingRequest",
+];
+
+/// Why a worker's debugger would refuse `initialize` with these arguments, in debugpy's own words. It has to be said
+/// here: the client has its answer long before a worker is asked.
+pub fn refusal(arguments: &Value) -> Option<String> {
+    let other = |key: &str, fits: fn(&Value) -> bool| arguments.get(key).is_some_and(|v| !fits(v));
+    let flag = |key: &str| other(key, Value::is_boolean);
+    let wrong = if let Some(key) = FLAGS.into_iter().find(|key| flag(key)) {
+        format!("\"{key}\" must be bool")
+    } else if other("locale", Value::is_string) {
+        "\"locale\" must be str".to_owned()
+    } else if let Some(key) = ["linesStartAt1", "columnsStartAt1"]
+        .into_iter()
+        .find(|key| flag(key))
+    {
+        format!("\"{key}\" must be bool")
+    } else if other("pathFormat", |format| format == "path") {
+        "\"pathFormat\" must be one of: ['path']".to_owned()
+    } else {
+        return None;
+    };
+    Some(format!("Invalid message: {wrong}"))
+}
+
+/// What the client has to be told after `announced`, so that it knows `true_now`; empty: nothing. A capability that is
+/// not named is one that is not there.
+pub fn difference(announced: &Value, true_now: &Value) -> Map<String, Value> {
+    let mut changed = Map::new();
+    let (Value::Object(before), Value::Object(now)) = (announced, true_now) else {
+        return changed;
+    };
+    for (key, value) in now {
+        let before = before.get(key).unwrap_or(&Value::Bool(false));
+        if before != value {
+            changed.insert(key.clone(), value.clone());
+        }
+    }
+    for key in before.keys().filter(|key| !now.contains_key(*key)) {
+        if before[key] == true {
+            changed.insert(key.clone(), false.into());
+        }
+    }
+    changed
+}
+
+/// debugpy's own capabilities (1.8.22; 1.8.0 and 1.8.5 lack `supportsTerminateDebuggee`), as its adapter sends them.
 /// `uncaught` has to be on by default: without it clients do not set the filter that a post-mortem stop needs.
 pub fn debugpy(allow_terminate: bool) -> Value {
     json!({
@@ -35,4 +90,86 @@ pub fn debugpy(allow_terminate: bool) -> Value {
         ],
         "supportsStepInTargetsRequest": true,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each sentence is what the adapter of debugpy 1.8.22 answered to these arguments.
+    #[test]
+    fn what_debugpy_refuses_is_refused_in_its_words() {
+        for (arguments, expected) in [
+            (
+                json!({"pathFormat": "uri"}),
+                "Invalid message: \"pathFormat\" must be one of: ['path']",
+            ),
+            (
+                json!({"pathFormat": null}),
+                "Invalid message: \"pathFormat\" must be one of: ['path']",
+            ),
+            (
+                json!({"supportsVariableType": 1, "locale": 5}),
+                "Invalid message: \"supportsVariableType\" must be bool",
+            ),
+            (
+                json!({"locale": null}),
+                "Invalid message: \"locale\" must be str",
+            ),
+            (
+                json!({"linesStartAt1": "x", "pathFormat": "uri"}),
+                "Invalid message: \"linesStartAt1\" must be bool",
+            ),
+        ] {
+            assert_eq!(refusal(&arguments).as_deref(), Some(expected));
+        }
+    }
+
+    #[test]
+    fn what_editors_send_is_taken() {
+        for arguments in [
+            Value::Null,
+            json!({}),
+            json!({"clientID": 5, "pathFormat": "path", "supportsInvalidatedEvent": "yes"}),
+            json!({"clientID": "hx", "locale": "en-us", "linesStartAt1": true, "columnsStartAt1": false,
+                "supportsVariablePaging": false}),
+        ] {
+            assert_eq!(refusal(&arguments), None, "{arguments}");
+        }
+    }
+
+    #[test]
+    fn the_difference_names_what_changed_and_nothing_else() {
+        let before = json!({"a": true, "b": true, "c": false, "filters": [1]});
+        let now = json!({"a": true, "d": true, "e": false, "filters": [1, 2]});
+        assert_eq!(
+            Value::Object(difference(&before, &now)),
+            json!({"d": true, "filters": [1, 2], "b": false})
+        );
+        assert!(difference(&before, &before).is_empty());
+        assert!(difference(&debugpy(false), &debugpy(false)).is_empty());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_client_that_applies_the_difference_knows_what_is_true(
+            before in flags(), now in flags()
+        ) {
+            let mut known = before.as_object().unwrap().clone();
+            known.extend(difference(&before, &now));
+            for key in ["a", "b", "c", "d"] {
+                let is = |of: &Value| of == true;
+                proptest::prop_assert_eq!(
+                    known.get(key).is_some_and(is),
+                    now.get(key).is_some_and(is)
+                );
+            }
+        }
+    }
+
+    fn flags() -> impl proptest::strategy::Strategy<Value = Value> {
+        use proptest::strategy::Strategy;
+        proptest::collection::hash_map("[a-d]", proptest::bool::ANY, 0..4)
+            .prop_map(|flags| json!(flags))
+    }
 }

@@ -5,23 +5,24 @@
 //! Call Stack view empties.
 
 use std::collections::HashMap;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 use tracing::debug;
 
-use super::attach::{Dialled, child_configuration};
+use super::attach::{Dialled, Pass, child_configuration};
 use super::conversation::{Conversation, Over};
 use super::message::{Request, clean, event, notice};
 use super::refusal::hang_up;
 use super::selection::Children;
 use super::wish::{Wish, fits};
 use crate::identity::{Principal, Secret};
+use crate::moment::Moment;
 use crate::policy::{Scope, within};
 use crate::registry::{Breakpoint, BreakpointId, Snapshot};
-use crate::session::Context;
+use crate::session::{Context, Parent};
 use crate::telemetry::metrics::Outcome;
 
 /// Children at once: each is a session in somebody's window.
@@ -43,6 +44,8 @@ pub(super) struct Announcer {
     dialled: Dialled,
     children: Children,
     wish: Wish,
+    /// By which the sessions that it announces belong to it.
+    family: String,
     /// The stop of each worker that was announced last.
     announced: HashMap<BreakpointId, u64>,
     seq: u64,
@@ -52,13 +55,22 @@ pub(super) struct Announcer {
 }
 
 impl Announcer {
-    pub(super) fn new(attach: Request, dialled: Dialled, children: Children, wish: Wish) -> Self {
-        let announced = HashMap::new();
+    /// For the lead of a family; what sessions of it hold since before a restart is not announced again.
+    pub(super) fn new(
+        attach: Request,
+        dialled: Dialled,
+        children: Children,
+        wish: Wish,
+        parent: &Parent,
+    ) -> Self {
+        let announced = parent.stops().into_iter().collect();
+        let family = parent.name().to_owned();
         Self {
             attach,
             dialled,
             children,
             wish,
+            family,
             announced,
             seq: 0,
             held_back: 0,
@@ -71,7 +83,7 @@ impl Announcer {
     fn announce(
         &mut self,
         snapshot: &Snapshot,
-        now: SystemTime,
+        now: Moment,
         ticket: impl Fn(&Breakpoint) -> Option<Secret>,
     ) -> (Vec<Value>, Option<Duration>) {
         let mut messages = Vec::new();
@@ -91,9 +103,7 @@ impl Announcer {
             if !fits(&self.wish, breakpoint) || self.announced.contains_key(&breakpoint.id) {
                 continue;
             }
-            let age = now
-                .duration_since(breakpoint.first_seen)
-                .unwrap_or_default();
+            let age = breakpoint.first_seen.until(now);
             let named = breakpoint.names.name.is_some() && !breakpoint.names.provisional;
             if !named && age < NAME_PATIENCE {
                 let left = NAME_PATIENCE - age;
@@ -118,8 +128,12 @@ impl Announcer {
 
     fn child(&mut self, breakpoint: &Breakpoint, ticket: Option<&Secret>) -> Value {
         self.seq += 1;
+        let pass = Pass {
+            ticket,
+            family: Some(&self.family),
+        };
         let mut configuration =
-            child_configuration(&self.attach.arguments, breakpoint, &self.dialled, ticket);
+            child_configuration(&self.attach.arguments, breakpoint, &self.dialled, pass);
         if self.children == Children::StartDebugging {
             let arguments = json!({"request": "attach", "configuration": configuration});
             return json!({"seq": self.seq, "type": "request", "command": "startDebugging", "arguments": arguments});
@@ -132,21 +146,25 @@ impl Announcer {
     }
 }
 
-/// Runs the session to its end, with the workers that `principal` may attach to.
+/// Runs the session to its end, with the workers that `principal` may attach to. The sessions that it had the client open
+/// end with it, whatever ends it, unless the client restarts it.
 pub(super) async fn run<S>(
     context: &Context,
     mut client: Conversation<S>,
     mut announcer: Announcer,
+    mut parent: Parent,
     principal: &Principal,
 ) -> Outcome
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let related = tokio::select! {
-        related = relate(context, &mut client, &mut announcer, principal) => related,
+        related = relate(context, &mut client, &mut announcer, &mut parent, principal) => related,
         // A client that reads nothing cannot be told.
         () = overdue(principal) => return Outcome::Revoked,
     };
+    // Before the client's last words are waited for.
+    drop(parent);
     match related {
         Ok(ending) => {
             hang_up(client).await;
@@ -176,6 +194,7 @@ async fn relate<S>(
     context: &Context,
     client: &mut Conversation<S>,
     announcer: &mut Announcer,
+    parent: &mut Parent,
     principal: &Principal,
 ) -> Result<Outcome, Over>
 where
@@ -184,7 +203,7 @@ where
     let shutdown = &context.shutdown;
     let mut snapshots = context.registry.watch();
     client.send(&event("initialized", Value::Null)).await?;
-    let mut configured = false;
+    let (mut configured, mut draining) = (false, false);
     let mut look_again = Some(Instant::now() + CONFIGURE_PATIENCE);
     loop {
         let again = look_again.unwrap_or_else(Instant::now);
@@ -192,9 +211,13 @@ where
             message = client.read() => {
                 let mut message = message?;
                 let Some(request) = Request::read(&mut message) else { continue };
+                let leaves = matches!(request.command.as_str(), "disconnect" | "terminate");
+                if leaves && let Some(text) = leave(&request, parent) {
+                    client.send(&notice(&text, false)).await?;
+                }
                 client.send(&answer(&request)).await?;
                 match request.command.as_str() {
-                    "disconnect" | "terminate" => return Ok(Outcome::Client),
+                    _ if leaves => return Ok(Outcome::Client),
                     "configurationDone" if !configured => {
                         configured = true;
                         client.send(&announcer.attach.success(Value::Null)).await?;
@@ -221,23 +244,48 @@ where
                 client.send(&event("terminated", Value::Null)).await?;
                 return Ok(Outcome::Revoked);
             }
-            () = shutdown.drain.cancelled() => {
+            () = shutdown.drain.cancelled(), if !draining => {
+                draining = true;
                 client.send(&notice("the relay is being shut down", true)).await?;
-                client.send(&event("terminated", Value::Null)).await?;
-                return Ok(Outcome::Drained);
             }
+            // An editor would lose sight of the sessions that still have time.
+            () = parent.childless(), if draining => return drained(client).await,
+            () = shutdown.abort.cancelled() => return drained(client).await,
         }
-        if configured {
+        if configured && !draining {
             // What narrows the principal's rights may have become known since the last time.
             let list = within(principal, Scope::View, &snapshots.borrow_and_update());
             let ticket = |breakpoint: &Breakpoint| context.auth.issue_ticket(principal, breakpoint);
-            let (messages, again) = announcer.announce(&list, SystemTime::now(), ticket);
+            let (messages, again) = announcer.announce(&list, Moment::now(), ticket);
             for message in &messages {
                 client.send(message).await?;
             }
             look_again = again.map(|after| Instant::now() + after);
         }
     }
+}
+
+async fn drained<S>(client: &mut Conversation<S>) -> Result<Outcome, Over>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    client.send(&event("terminated", Value::Null)).await?;
+    Ok(Outcome::Drained)
+}
+
+/// What becomes of the sessions that the client opened, when it leaves with `goodbye`; a sentence for it, where there are any.
+fn leave(goodbye: &Request, parent: &mut Parent) -> Option<String> {
+    let restarts = goodbye.arguments["restart"] == true;
+    if restarts {
+        parent.restarts();
+    }
+    Some(match (parent.stops().len(), restarts) {
+        (0, _) => return None,
+        (1, true) => "1 session stays, for the restart of this one".to_owned(),
+        (n, true) => format!("{n} sessions stay, for the restart of this one"),
+        (1, false) => "1 session ends with this one; its task runs on".to_owned(),
+        (n, false) => format!("{n} sessions end with this one; their tasks run on"),
+    })
 }
 
 fn greeting(snapshot: &Snapshot) -> String {

@@ -182,6 +182,10 @@ where
         };
         match (request.command.as_str(), &known) {
             ("initialize", None) => {
+                if let Some(why) = capabilities::refusal(&request.arguments) {
+                    client.send(&request.failure(&why)).await?;
+                    continue;
+                }
                 let who = Client::read(&request.arguments);
                 session.set_client(who.name.clone());
                 let body = capabilities::debugpy(context.config.dap.allow_terminate);

@@ -1,6 +1,6 @@
 //! Why a client gets no session, in sentences that its editor shows, and how it is told.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
@@ -8,6 +8,7 @@ use tokio::time::timeout;
 use super::conversation::Conversation;
 use super::message::Request;
 use crate::identity::AuthError;
+use crate::moment::Moment;
 use crate::registry::{Breakpoint, Holder, Snapshot, State};
 use crate::telemetry::metrics::RefusalKind;
 
@@ -68,8 +69,8 @@ impl Refusal {
     }
 
     /// For a breakpoint that `holder` has.
-    pub fn held(breakpoint: &Breakpoint, holder: &Holder, now: SystemTime) -> Self {
-        let held = now.duration_since(holder.since).unwrap_or_default();
+    pub fn held(breakpoint: &Breakpoint, holder: &Holder, now: Moment) -> Self {
+        let held = holder.since.until(now);
         Self::Held {
             name: breakpoint.title(),
             holder: holder.to_string(),
@@ -78,16 +79,13 @@ impl Refusal {
     }
 
     /// For a breakpoint that is over.
-    pub fn ended(breakpoint: &Breakpoint, now: SystemTime) -> Self {
+    pub fn ended(breakpoint: &Breakpoint, now: Moment) -> Self {
         let (at, what) = match &breakpoint.state {
             State::Died { at, why } => (*at, why.to_string()),
             State::Released { at } => (*at, "the task was let go and runs on".to_owned()),
             State::Paused | State::Attached(_) => (now, "it has just ended".to_owned()),
         };
-        let what = format!(
-            "{what} ({} ago)",
-            span(now.duration_since(at).unwrap_or_default())
-        );
+        let what = format!("{what} ({} ago)", span(at.until(now)));
         Self::Ended {
             name: breakpoint.title(),
             what,

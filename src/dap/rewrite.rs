@@ -6,9 +6,8 @@
 
 use serde_json::{Value, json};
 
-use super::attach::{Dialled, way_back};
+use super::attach::{Dialled, Pass, way_back};
 use super::peek::MessageType;
-use crate::identity::Secret;
 use crate::registry::BreakpointId;
 
 /// Messages of a worker's debugger that [`super::worker`] has to see.
@@ -77,13 +76,8 @@ pub fn write_flags(arguments: &mut Value) {
 }
 
 /// A child session that debugpy asks for (`startDebugging`, or the event `debugpyAttach`), routed back to the relay,
-/// where it presents `ticket`.
-pub fn route_child(
-    message: &mut Value,
-    dialled: &Dialled,
-    id: BreakpointId,
-    ticket: Option<&Secret>,
-) {
+/// where it presents `pass`.
+pub fn route_child(message: &mut Value, dialled: &Dialled, id: BreakpointId, pass: Pass<'_>) {
     let configuration = match message.pointer("/arguments/configuration").is_some() {
         true => message.pointer_mut("/arguments/configuration"),
         false => message.get_mut("body"),
@@ -101,7 +95,7 @@ pub fn route_child(
             json!({"host": dialled.host, "port": dialled.port}),
         );
     }
-    configuration.insert("rayRelay".into(), way_back(id, ticket));
+    configuration.insert("rayRelay".into(), way_back(id, pass));
 }
 
 /// `debugpySockets` without the cluster's sockets: the extension only wants to know which ports not to forward by itself.
@@ -137,7 +131,7 @@ mod tests {
         let id = BreakpointId::derive("default", "ab");
         let mut reverse = json!({"type": "request", "command": "startDebugging", "arguments": {"request": "attach",
             "configuration": {"name": "Subprocess 7", "subProcessId": 7, "connect": {"host": "10.88.0.11", "port": 41000}}}});
-        route_child(&mut reverse, &dialled(), id, None);
+        route_child(&mut reverse, &dialled(), id, Pass::default());
         let configuration = &reverse["arguments"]["configuration"];
         assert_eq!(
             configuration["connect"],
@@ -148,7 +142,7 @@ mod tests {
 
         let mut event = json!({"type": "event", "event": "debugpyAttach",
             "body": {"name": "Subprocess 7", "host": "10.88.0.11", "port": 41000, "subProcessId": 7}});
-        route_child(&mut event, &dialled(), id, None);
+        route_child(&mut event, &dialled(), id, Pass::default());
         assert_eq!(event["body"]["host"], "LocalHost");
         assert_eq!(event["body"]["port"], "5678");
         assert!(event["body"].get("connect").is_none());

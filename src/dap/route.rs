@@ -24,10 +24,11 @@ use super::wish::{Wish, read_wish};
 use super::{Opened, cluster, commands, refused, waiting, worker};
 use crate::http::advertise::Resolved;
 use crate::identity::Principal;
+use crate::moment::Moment;
 use crate::policy::{Authorized, Denied, Scope, authorise, visible, within};
 use crate::recording::{Meta, Protocol, Recorder, Unrecorded};
-use crate::registry::{Breakpoint, BreakpointId, ClaimError, Holder, Snapshot};
-use crate::session::{Context, Permit, Session};
+use crate::registry::{Breakpoint, BreakpointId, ClaimError, Holder, Kind, Snapshot};
+use crate::session::{Context, Founder, Member, Permit, Session};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 
 /// Longest wait for a breakpoint that the client's address names and the list does not have yet.
@@ -88,7 +89,7 @@ impl<'a> Visit<'a> {
         };
         let permit = match choice {
             Choice::Worker(breakpoint) => self.hold(&opened.client, breakpoint.id),
-            Choice::Subprocess(breakpoint) => self.subprocess(&breakpoint),
+            Choice::Subprocess(breakpoint) => self.subprocess(&wish, &breakpoint),
             Choice::Cluster => return self.cluster(client, opened, wish).await,
             Choice::Next => {
                 self.session.set_state(SessionProtocol::Dap, "waiting");
@@ -131,9 +132,16 @@ impl<'a> Visit<'a> {
                 self.principal.subject()
             )));
         }
+        if let Some(breakpoint) = self.reached(wish, hint) {
+            return Ok(Choice::Subprocess(breakpoint));
+        }
+        if self.context.families.wait_for(&self.founder(opened)) {
+            // It was one before the restart, whatever has been let go since.
+            return Ok(Choice::Cluster);
+        }
         let all = self.context.registry.snapshot();
         let pick =
-            |from: &Snapshot| choose(wish, hint, opened.client.children, from, SystemTime::now());
+            |from: &Snapshot| choose(wish, hint, opened.client.children, from, Moment::now());
         let within_reach = self.only(within(&self.principal, Scope::View, &all));
         pick(&within_reach).or_else(|refusal| {
             // What can be seen but not reached is worth a better sentence.
@@ -175,19 +183,26 @@ impl<'a> Visit<'a> {
     }
 
     fn authorised(&self, id: BreakpointId) -> Result<Authorized, Refusal> {
-        self.still_welcome()?;
         let list = self.within_reach();
-        let unknown = || Refusal::unknown(&format!("has the id {id}"), &list);
         let known = list.find(id).or_else(|| list.find_ended(id));
-        authorise(&self.principal, known.ok_or_else(unknown)?, Scope::View).map_err(|why| match why
-        {
-            Denied::Hidden => unknown(),
+        self.allowed(known.ok_or_else(|| self.unknown(id))?)
+    }
+
+    /// The same for one that need not be in the list any more.
+    fn allowed(&self, breakpoint: &Arc<Breakpoint>) -> Result<Authorized, Refusal> {
+        self.still_welcome()?;
+        authorise(&self.principal, breakpoint, Scope::View).map_err(|why| match why {
+            Denied::Hidden => self.unknown(breakpoint.id),
             Denied::Missing { .. } => Refusal::Forbidden(why.to_string()),
         })
     }
 
+    fn unknown(&self, id: BreakpointId) -> Refusal {
+        Refusal::unknown(&format!("has the id {id}"), &self.within_reach())
+    }
+
     fn hold(&self, client: &Client, id: BreakpointId) -> Result<Permit, Refusal> {
-        let now = SystemTime::now();
+        let now = Moment::now();
         let authorised = self.authorised(id)?;
         let holder = Holder {
             subject: self.principal.known_subject(),
@@ -203,16 +218,34 @@ impl<'a> Visit<'a> {
                 None => Refusal::Nothing(format!("{id} is being debugged by {holder}")),
             },
             ClaimError::Ended(breakpoint) => Refusal::ended(&breakpoint, now),
-            ClaimError::Unknown => {
-                Refusal::unknown(&format!("has the id {id}"), &self.within_reach())
-            }
+            ClaimError::Unknown => self.unknown(id),
         })
     }
 
-    fn subprocess(&self, breakpoint: &Breakpoint) -> Result<Permit, Refusal> {
-        let authorised = self.authorised(breakpoint.id)?;
-        let (registry, sessions) = (&self.context.registry, &self.context.sessions);
-        Permit::subprocess(registry, sessions, authorised).ok_or_else(|| {
+    /// The worker whose subprocess `wish` names, where a session of this principal is in it: the list may not have it any
+    /// more, because its task went on or has ended while a subprocess is still being debugged.
+    fn reached(&self, wish: &Wish, hint: Hint) -> Option<Arc<Breakpoint>> {
+        wish.subprocess?;
+        let id = wish.breakpoint.or(match hint {
+            Hint::Breakpoint(id) => Some(id),
+            Hint::Stale | Hint::None => None,
+        })?;
+        let reached = self.context.sessions.reached(id, &self.principal)?;
+        let snapshot = self.context.registry.snapshot();
+        // What was learned of it since.
+        let latest = snapshot.find(id).or_else(|| snapshot.find_ended(id));
+        Some(latest.cloned().unwrap_or(reached)).filter(|b| b.kind == Kind::Debugpy)
+    }
+
+    fn subprocess(&self, wish: &Wish, breakpoint: &Arc<Breakpoint>) -> Result<Permit, Refusal> {
+        // That would be a session with the task which nobody holds, so that a second one could be let in.
+        if wish.subprocess == Some(u64::from(breakpoint.pid)) {
+            return Err(Refusal::BadWish(
+                "`subProcessId` names the process of the task itself; leave it out to attach to that".into(),
+            ));
+        }
+        let authorised = self.allowed(breakpoint)?;
+        Permit::subprocess(&self.context.sessions, authorised).ok_or_else(|| {
             Refusal::Nothing(
                 "the session that this subprocess belongs to has ended, or is somebody else's"
                     .into(),
@@ -234,9 +267,15 @@ impl<'a> Visit<'a> {
                 return refused(self.context, client, &opened.attach, &refusal).await;
             }
         };
-        let announcer =
-            cluster::Announcer::new(opened.attach, opened.dialled, opened.client.children, wish);
-        let ending = cluster::run(self.context, client, announcer, &self.principal).await;
+        let parent = self.context.families.lead(self.founder(&opened));
+        let announcer = cluster::Announcer::new(
+            opened.attach,
+            opened.dialled,
+            opened.client.children,
+            wish,
+            &parent,
+        );
+        let ending = cluster::run(self.context, client, announcer, parent, &self.principal).await;
         record.end(ending).await;
         ending
     }
@@ -265,6 +304,13 @@ impl<'a> Visit<'a> {
         };
         details.insert("scope".into(), scope.word().into());
         details.insert("subprocess".into(), (!permit.holds()).into());
+        let member = match self.member(&wish, &breakpoint) {
+            Ok(member) => member,
+            Err(refusal) => {
+                permit.unused();
+                return refused(self.context, client, &opened.attach, &refusal).await;
+            }
+        };
         let recorder = match self.recorder(&permit, &opened.client.name).await {
             Ok(recorder) => recorder,
             Err(why) => {
@@ -310,6 +356,7 @@ impl<'a> Visit<'a> {
             attach: opened.attach,
             local_root: wish.local_root,
             dialled: opened.dialled,
+            member,
         };
         let ending = worker::run(
             self.context,
@@ -323,6 +370,32 @@ impl<'a> Visit<'a> {
         .await;
         record.end(ending).await;
         ending
+    }
+
+    /// Who opens a cluster session with these arguments.
+    fn founder(&self, opened: &Opened) -> Founder {
+        Founder {
+            principal: self.principal.clone(),
+            peer: self.session.peer().ip(),
+            client: opened.client.name.clone(),
+            arguments: opened.attach.arguments.clone(),
+        }
+    }
+
+    /// Its place in the family of the cluster session that had the client open it.
+    fn member(&self, wish: &Wish, breakpoint: &Breakpoint) -> Result<Option<Member>, Refusal> {
+        let Some(family) = &wish.family else {
+            return Ok(None);
+        };
+        let stop = (breakpoint.id, breakpoint.stop);
+        let families = &self.context.families;
+        let joined = families.join(family, &self.principal, self.session.id(), stop);
+        joined.map(Some).ok_or_else(|| {
+            Refusal::Nothing(
+                "the cluster session that opened this one has ended, and the task waits on; start the cluster session again"
+                    .into(),
+            )
+        })
     }
 
     /// Of a session whose policy says that it is to be recorded.

@@ -5,11 +5,11 @@
 //! what is paused. Nothing that a client says is ever dialled; it only picks from the registry.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use super::message::clean;
 use super::refusal::{Refusal, inventory};
 use super::wish::{Wish, fits, names};
+use crate::moment::Moment;
 use crate::registry::{Breakpoint, BreakpointId, Snapshot};
 
 /// How the client can take several sessions.
@@ -56,7 +56,7 @@ pub fn choose(
     hint: Hint,
     children: Children,
     snapshot: &Snapshot,
-    now: SystemTime,
+    now: Moment,
 ) -> Result<Choice, Refusal> {
     if let Some(cluster) = &wish.cluster
         && !snapshot.clusters.iter().any(|c| *c.name == **cluster)
@@ -68,7 +68,7 @@ pub fn choose(
             known.join(", ")
         )));
     }
-    if wish.subprocess {
+    if wish.subprocess.is_some() {
         return subprocess(wish, hint, snapshot);
     }
     if wish.next {
@@ -113,7 +113,7 @@ pub fn choose(
     }
 }
 
-fn named(wish: &Wish, snapshot: &Snapshot, now: SystemTime) -> Result<Choice, Refusal> {
+fn named(wish: &Wish, snapshot: &Snapshot, now: Moment) -> Result<Choice, Refusal> {
     let fitting = || snapshot.live.iter().filter(|b| fits(wish, b));
     if let Some(free) = fitting().find(|b| b.is_paused()) {
         return Ok(Choice::Worker(free.clone()));
@@ -161,7 +161,7 @@ fn subprocess(wish: &Wish, hint: Hint, snapshot: &Snapshot) -> Result<Choice, Re
     }
 }
 
-fn none_waits(wish: &Wish, snapshot: &Snapshot, now: SystemTime) -> Refusal {
+fn none_waits(wish: &Wish, snapshot: &Snapshot, now: Moment) -> Refusal {
     if let Some((held, holder)) = snapshot
         .live
         .iter()

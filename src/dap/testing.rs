@@ -3,10 +3,11 @@
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
 use tokio::net::TcpListener;
+use tokio::time::Instant;
 
+use crate::moment::testing::at;
 use crate::registry::{
     Breakpoint, BreakpointId, ClusterStatus, Kind, Names, Reason, Registered, Snapshot, State,
 };
@@ -31,7 +32,7 @@ pub(crate) fn paused(name: &str, n: u8) -> Breakpoint {
         reason: Reason::Breakpoint,
         location: None,
         exception: None,
-        first_seen: SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 + u64::from(n)),
+        first_seen: at(1_000_000 + u64::from(n)),
         stop: 1,
         state: State::Paused,
         registered: None,
@@ -44,7 +45,10 @@ pub(crate) fn paused_in_pdb(name: &str, n: u8) -> Breakpoint {
     Breakpoint {
         kind: Kind::Pdb,
         pid: 0,
-        registered: Some(Arc::new(Registered { key })),
+        registered: Some(Arc::new(Registered {
+            key,
+            read: Instant::now(),
+        })),
         ..paused(name, n)
     }
 }

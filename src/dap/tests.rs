@@ -4,12 +4,14 @@
 
 mod attaching;
 mod ending;
+mod family;
 mod identity;
 mod limits;
 mod policing;
 mod recorded;
 mod recording;
 mod rewriting;
+mod subprocesses;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -150,7 +152,11 @@ struct Worker {
 
 impl Worker {
     async fn listen() -> Self {
-        let (listener, breakpoint) = listening(paused("square", 1)).await;
+        Self::listening(paused("square", 1)).await
+    }
+
+    async fn listening(breakpoint: Breakpoint) -> Self {
+        let (listener, breakpoint) = listening(breakpoint).await;
         Self {
             listener,
             breakpoint,
@@ -167,12 +173,17 @@ impl Worker {
 
     /// The greeting, the answer to `initialize`, and the `attach` that came.
     async fn attached(&self) -> (Conversation<TcpStream>, Value) {
+        self.attached_as(json!({})).await
+    }
+
+    /// The same of a debugger with these capabilities.
+    async fn attached_as(&self, capabilities: Value) -> (Conversation<TcpStream>, Value) {
         let mut dap = self.accept().await;
         let output = json!({"category": "telemetry", "output": "ptvsd"});
         dap.send(&message::event("output", output)).await.unwrap();
         let mut initialize = dap.read().await.unwrap();
         let initialize = Request::read(&mut initialize).unwrap();
-        dap.send(&initialize.success(json!({}))).await.unwrap();
+        dap.send(&initialize.success(capabilities)).await.unwrap();
         let attach = dap.read().await.unwrap();
         assert_eq!(attach["command"], "attach");
         (dap, attach)

@@ -10,7 +10,7 @@ use crate::policy::Pattern;
 use crate::registry::{Breakpoint, BreakpointId, Kind};
 
 /// The keys of `rayRelay`, for the error that names the nearest one.
-const KEYS: [&str; 9] = [
+const KEYS: [&str; 10] = [
     "breakpoint",
     "task",
     "worker",
@@ -20,6 +20,7 @@ const KEYS: [&str; 9] = [
     "localRoot",
     "token",
     "ticket",
+    "family",
 ];
 
 /// `rayRelay` of the attach arguments, and what else selects.
@@ -39,8 +40,10 @@ pub struct Wish {
     pub cluster: Option<String>,
     /// `localRoot`: local folder that stands for the worker's working_dir.
     pub local_root: Option<String>,
-    /// `subProcessId` at the top level: a session for a subprocess of a worker that is being debugged.
-    pub subprocess: bool,
+    /// `family`: the cluster session that had the client open this one. The relay puts it there itself.
+    pub family: Option<String>,
+    /// `subProcessId` at the top level: a session for that subprocess of a worker that is being debugged.
+    pub subprocess: Option<u64>,
 }
 
 /// Reads `rayRelay` (and `subProcessId`) from attach arguments.
@@ -57,13 +60,18 @@ pub fn read_wish(arguments: &Value) -> Result<Wish, Refusal> {
         }
     }
     let mut wish = Wish {
-        subprocess: arguments.get("subProcessId").is_some_and(|v| !v.is_null()),
+        subprocess: subprocess(arguments)?,
         ..Wish::default()
     };
     let keys: &Map<String, Value> = match arguments.get("rayRelay") {
         None | Some(Value::Null) => return Ok(wish),
         Some(Value::Object(keys)) => keys,
-        // Helix can only send strings: an id, or else a task.
+        // Helix can only send strings, an id or else a task, and makes a number of one that has digits alone.
+        Some(Value::Number(digits)) if digits.to_string().len() == BreakpointId::LEN => {
+            let id = digits.to_string().parse();
+            wish.breakpoint = Some(id.map_err(|_| not_a_wish())?);
+            return Ok(wish);
+        }
         Some(Value::String(text)) if !text.is_empty() => {
             match text.parse() {
                 Ok(id) => wish.breakpoint = Some(id),
@@ -71,10 +79,7 @@ pub fn read_wish(arguments: &Value) -> Result<Wish, Refusal> {
             }
             return Ok(wish);
         }
-        Some(_) => return Err(Refusal::BadWish(
-            "`rayRelay` in the attach arguments must be the id of a breakpoint or an object, for example {\"next\": true}"
-                .into(),
-        )),
+        Some(_) => return Err(not_a_wish()),
     };
     for (key, value) in keys {
         if value.is_null() {
@@ -115,6 +120,7 @@ pub fn read_wish(arguments: &Value) -> Result<Wish, Refusal> {
             "all" => wish.all = flag()?,
             "cluster" => wish.cluster = Some(text()?),
             "localRoot" => wish.local_root = Some(text()?),
+            "family" => wish.family = Some(text()?),
             // Taken out before; here where nothing was in them.
             "token" | "ticket" => {}
             other => {
@@ -131,6 +137,25 @@ pub fn read_wish(arguments: &Value) -> Result<Wish, Refusal> {
         }
     }
     Ok(wish)
+}
+
+fn not_a_wish() -> Refusal {
+    Refusal::BadWish(
+        "`rayRelay` in the attach arguments must be the id of a breakpoint or an object, for example {\"next\": true}"
+            .into(),
+    )
+}
+
+/// debugpy takes text and fractions as well, and the number of one process is written in as many ways; here one is meant.
+fn subprocess(arguments: &Value) -> Result<Option<u64>, Refusal> {
+    match arguments.get("subProcessId") {
+        None | Some(Value::Null) => Ok(None),
+        Some(pid) => pid.as_u64().map(Some).ok_or_else(|| {
+            Refusal::BadWish(
+                "`subProcessId` must be the pid of a subprocess, a whole number".into(),
+            )
+        }),
+    }
 }
 
 /// Whether `breakpoint` is what `wish` asks for, and speaks DAP. A wish that names nothing fits everything that does.
@@ -163,6 +188,44 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn an_id_of_digits_alone_may_come_as_a_number() {
+        let wish = read_wish(&json!({"rayRelay": 12345678})).unwrap();
+        assert_eq!(wish.breakpoint.unwrap().to_string(), "12345678");
+        for given in [
+            json!(123_456_789),
+            json!(42),
+            json!(-1234567),
+            json!(123456.5),
+        ] {
+            assert!(read_wish(&json!({"rayRelay": given})).is_err(), "{given}");
+        }
+    }
+
+    #[test]
+    fn a_subprocess_is_named_by_a_whole_number_alone() {
+        let wish = read_wish(&json!({"subProcessId": 7})).unwrap();
+        assert_eq!(wish.subprocess, Some(7));
+        assert_eq!(
+            read_wish(&json!({"subProcessId": null}))
+                .unwrap()
+                .subprocess,
+            None
+        );
+        // debugpy would read each of these as a pid.
+        for given in [
+            json!("7"),
+            json!(" 7"),
+            json!(7.0),
+            json!(true),
+            json!([7]),
+            json!(-7),
+        ] {
+            let refused = read_wish(&json!({"subProcessId": given})).unwrap_err();
+            assert!(refused.to_string().contains("whole number"), "{refused}");
+        }
+    }
 
     proptest::proptest! {
         #[test]

@@ -72,8 +72,8 @@ where
     session.set_breakpoint(breakpoint.clone());
     session.set_state(SessionProtocol::Dap, "connecting");
     let policing = Policing::new(permit.rights(), context.masking.as_ref());
-    let worker = match opening::open(context, &permit, &opening, &policing).await {
-        Ok(worker) => worker,
+    let (worker, capabilities) = match opening::open(context, &permit, &opening, &policing).await {
+        Ok(opened) => opened,
         Err(why) => {
             debug!(%why, breakpoint = %breakpoint.id, "worker not reached");
             context.metrics.refused(RefusalKind::Upstream);
@@ -133,7 +133,7 @@ where
         terminated: false,
         filters_set: false,
     }
-    .run()
+    .run(capabilities)
     .await
 }
 
@@ -163,11 +163,12 @@ struct Relaying<'a, S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
-    async fn run(mut self) -> Outcome {
+    /// `capabilities`: of the worker's debugger.
+    async fn run(mut self, capabilities: Value) -> Outcome {
         let shutdown = &self.context.shutdown;
         let principal = self.permit.principal().clone();
         let mut ended = pin!(principal.ended());
-        self.tell_capabilities();
+        self.tell_capabilities(capabilities);
         let mut ending = Outcome::Client;
         let mut told_of_drain = false;
         let mut linger: Option<Instant> = None;
@@ -224,7 +225,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                     break;
                 }
                 why = &mut ended, if !self.over => {
-                    self.let_go(&why.to_string());
+                    self.let_go(&why.to_string(), true);
                     if linger.is_none() {
                         ending = Outcome::Revoked;
                     }
@@ -237,14 +238,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                         None => {}
                         Some(Due::Warning(text)) => self.tell(&notice(&text, true)),
                         Some(Due::End(why)) => {
-                            self.let_go(&why);
+                            self.let_go(&why, true);
                             ending = Outcome::Limit;
                             linger = Some(Instant::now() + LET_GO);
                         }
                     }
                 }
+                () = ending::parent_ended(&mut self.opening.member), if !self.over => {
+                    self.let_go(ending::PARENT_ENDED, false);
+                    let until = Instant::now() + LET_GO;
+                    linger = Some(linger.map_or(until, |sooner| sooner.min(until)));
+                }
                 why = recorded::failed(&mut self.recorder), if !self.over => {
-                    self.let_go(&why.to_string());
+                    self.let_go(&why.to_string(), true);
                     if linger.is_none() {
                         ending = Outcome::Failed;
                     }

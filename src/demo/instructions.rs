@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
-use std::time::SystemTime;
 
 use crate::app::Running;
+use crate::moment::Moment;
 use crate::registry::Snapshot;
 
 /// Prints the list of breakpoints and the next steps to standard output. `folder` holds the
@@ -26,7 +26,7 @@ fn text(snapshot: &Snapshot, address: &str, folder: Option<&Path>, program: &str
         "\n{} paused behind {address}:\n\n",
         snapshot.paused().count()
     );
-    let now = SystemTime::now();
+    let now = Moment::now();
     for breakpoint in snapshot.paused() {
         let location = breakpoint.location.as_ref();
         let location = location.map(|at| format!("  {at}")).unwrap_or_default();

@@ -4,7 +4,7 @@
 //! reading; the debugger's port never is.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use hyper::{Response, StatusCode};
 use serde::Serialize;
@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use super::SessionRow;
 use super::answer::{self, Body};
 use crate::identity::Principal;
+use crate::moment::Moment;
 use crate::policy::{Scope, within};
-use crate::registry::breakpoint::unix_seconds;
 use crate::registry::{Breakpoint, BreakpointId, Holder, Kind, Location, Reason, Snapshot, State};
 use crate::telemetry::Metrics;
 
@@ -41,8 +41,7 @@ pub(crate) struct Row<'a> {
     location: Option<&'a Location>,
     exception: Option<&'a str>,
     stop: u64,
-    #[serde(serialize_with = "unix_seconds")]
-    first_seen: SystemTime,
+    first_seen: Moment,
     waiting_seconds: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<&'a str>,
@@ -50,7 +49,7 @@ pub(crate) struct Row<'a> {
 
 impl<'a> Row<'a> {
     /// `breakpoint` at `now`.
-    pub(crate) fn new(breakpoint: &'a Breakpoint, now: SystemTime) -> Self {
+    pub(crate) fn new(breakpoint: &'a Breakpoint, now: Moment) -> Self {
         let names = &breakpoint.names;
         Self {
             id: breakpoint.id,
@@ -91,7 +90,7 @@ fn seconds(duration: Duration) -> f64 {
 /// All of `snapshot` as JSON, the ended ones behind the live ones where wanted. What somebody may not see has been taken
 /// out before ([`crate::policy::visible`], [`crate::policy::within`]).
 pub(crate) fn list(snapshot: &Snapshot, ended: bool) -> Value {
-    let (now, instant) = (SystemTime::now(), Instant::now());
+    let (now, instant) = (Moment::now(), Instant::now());
     let ended = snapshot.ended.iter().filter(|_| ended);
     let rows = snapshot.live.iter().chain(ended);
     let rows: Vec<Row<'_>> = rows.map(|breakpoint| Row::new(breakpoint, now)).collect();

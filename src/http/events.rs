@@ -11,7 +11,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream;
@@ -28,6 +28,7 @@ use super::answer::{self, Body};
 use super::api::{self, Row};
 use crate::head::BodyError;
 use crate::identity::{Ended, Principal};
+use crate::moment::Moment;
 use crate::policy::{Scope, may_list, within};
 use crate::registry::{BreakpointId, Change, Event, Snapshot};
 use crate::telemetry::metrics::RefusalKind;
@@ -180,7 +181,7 @@ fn one(event: &Event, change: Change) -> String {
         Change::Released => "released",
         Change::Died => "died",
     };
-    let row = Row::new(&event.breakpoint, SystemTime::now());
+    let row = Row::new(&event.breakpoint, Moment::now());
     // One line, because JSON escapes line breaks.
     let data = serde_json::to_string(&row).unwrap_or_default();
     format!("id: {}\nevent: {name}\ndata: {data}\n\n", event.seq)

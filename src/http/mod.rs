@@ -32,7 +32,6 @@ mod websocket;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use serde::Serialize;
 use tokio::sync::Semaphore;
@@ -42,7 +41,7 @@ pub use connection::serve_connection;
 use crate::audit::Audit;
 use crate::config::Config;
 use crate::identity::Authenticator;
-use crate::registry::breakpoint::unix_seconds;
+use crate::moment::Moment;
 use crate::registry::{BreakpointId, Registry};
 use crate::telemetry::Metrics;
 
@@ -68,8 +67,7 @@ pub struct SessionRow {
     /// Cluster of that breakpoint.
     pub cluster: Option<String>,
     /// When it began, in seconds since 1970.
-    #[serde(serialize_with = "unix_seconds")]
-    pub since: SystemTime,
+    pub since: Moment,
     /// Bytes from the client.
     pub bytes_up: u64,
     /// Bytes to the client.

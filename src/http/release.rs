@@ -4,7 +4,7 @@
 //! breakpoint `debug` or `terminal` is needed, or `admin`; what somebody may not know of is answered like what does not
 //! exist.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
 use http_body_util::{BodyExt, Limited};
@@ -21,6 +21,7 @@ use super::answer::{self, Body};
 use super::caller::{self, Asked, Caller, Refused};
 use super::connection::Connection;
 use crate::audit::Action;
+use crate::moment::Moment;
 use crate::policy::{Authorized, Denied, Scope, authorise};
 use crate::registry::{BreakpointId, Holder};
 use crate::release::{CLIENT, Means, release};
@@ -127,7 +128,7 @@ async fn one(
         subject: caller.principal.known_subject(),
         client: CLIENT.to_owned(),
         peer: connection.peer,
-        since: SystemTime::now(),
+        since: Moment::now(),
     };
     let released = release(means, authorized, holder).await;
     released.map_err(|why| why.to_string())

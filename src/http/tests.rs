@@ -37,6 +37,7 @@ use crate::dap::testing::paused;
 use crate::identity::revocation::{Revocation, RevocationList, Revoked};
 use crate::identity::{Authenticator, Credential, Principal};
 use crate::listener::Arrival;
+use crate::moment::Moment;
 use crate::policy::Policy;
 use crate::registry::{Breakpoint, BreakpointId, Registry};
 use crate::telemetry::Metrics;
@@ -49,7 +50,7 @@ pub(crate) fn breakpoint(worker_id: &str) -> Breakpoint {
         worker_id: worker_id.to_owned(),
         pid: 495,
         port: 38645,
-        first_seen: SystemTime::now(),
+        first_seen: Moment::now(),
         ..paused("square", 1)
     };
     breakpoint.names.job_id = Some("01000000".to_owned());

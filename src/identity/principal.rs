@@ -215,6 +215,11 @@ impl Principal {
         &self.0.access
     }
 
+    /// Whether it is somebody by the same credential. A ticket has the credential of the principal that it was issued to.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.0.subject == other.0.subject && self.0.credential == other.0.credential
+    }
+
     /// Nobody was authenticated.
     pub fn is_anonymous(&self) -> bool {
         self.0.credential == Credential::None

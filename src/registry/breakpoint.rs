@@ -8,9 +8,12 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde::{Serialize, Serializer};
+use tokio::time::Instant;
+
+use crate::moment::Moment;
 
 /// Crockford's base 32 in lower case: no i, l, o or u, so an id survives being read aloud.
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
@@ -125,8 +128,7 @@ pub struct Holder {
     /// Address that the client came from.
     pub peer: SocketAddr,
     /// When it attached.
-    #[serde(serialize_with = "unix_seconds")]
-    pub since: SystemTime,
+    pub since: Moment,
 }
 
 impl fmt::Display for Holder {
@@ -148,12 +150,12 @@ pub enum State {
     /// Was let go: the task runs on.
     Released {
         /// When the relay saw it.
-        at: SystemTime,
+        at: Moment,
     },
     /// The worker process is gone.
     Died {
         /// When the relay saw it.
-        at: SystemTime,
+        at: Moment,
         /// Ray's `exit_type` and `exit_detail`, or what became of the node, as one sentence.
         why: Arc<str>,
     },
@@ -221,6 +223,8 @@ pub struct Names {
 pub struct Registered {
     /// Its key, `RAY_PDB_…`. It stays the same when a session goes on in another task.
     pub key: String,
+    /// When the relay read it. The time in it is by the clock of the node.
+    pub read: Instant,
 }
 
 /// One worker with a debugger port, and what is known of it.
@@ -253,8 +257,8 @@ pub struct Breakpoint {
     /// Type of the exception of a post-mortem stop, where Ray says it. Its message is left out: it often quotes values,
     /// which only a session may show.
     pub exception: Option<String>,
-    /// When the relay first saw this stop.
-    pub first_seen: SystemTime,
+    /// When the relay first saw this stop; of a legacy breakpoint the time that Ray wrote down.
+    pub first_seen: Moment,
     /// Counts the stops of this worker that the relay has told apart, from 1. A worker that is
     /// reused, or stops again, keeps its id and gets the next number.
     pub stop: u64,
@@ -324,23 +328,24 @@ impl Breakpoint {
     }
 
     /// How long it has been waiting (or had been, once it has ended) at `now`.
-    pub fn waiting(&self, now: SystemTime) -> Duration {
+    pub fn waiting(&self, now: Moment) -> Duration {
         let end = match &self.state {
             State::Released { at } | State::Died { at, .. } => *at,
             State::Paused | State::Attached(_) => now,
         };
-        end.duration_since(self.first_seen).unwrap_or_default()
+        self.first_seen.until(end)
+    }
+
+    /// The same as far as this relay has measured it itself: what is done to a task for having waited rests on no clock
+    /// that somebody can set.
+    pub fn watched(&self, now: Moment) -> Duration {
+        match &self.registered {
+            Some(registered) => now.instant.saturating_duration_since(registered.read),
+            None => self.waiting(now),
+        }
     }
 }
 
 fn says(title: &str, rank: u32) -> bool {
     title.contains("rank") && title.contains(&rank.to_string())
-}
-
-/// Seconds since 1970 with milliseconds, the form of every time in the relay's JSON.
-pub(crate) fn unix_seconds<S: Serializer>(time: &SystemTime, to: S) -> Result<S::Ok, S::Error> {
-    let since = time
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
-    to.serialize_f64(since.as_millis() as f64 / 1000.0)
 }

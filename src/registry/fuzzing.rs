@@ -1,10 +1,9 @@
 //! The way for `fuzz/` into the registry's pure core. No part of the interface.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
-use tokio::time::Instant;
 
 use super::breakpoint::{Breakpoint, Names};
 use super::rows::{ActorRow, Envelope, JobRow, NodeRow, TaskRow, WorkerRow};
@@ -13,10 +12,7 @@ use super::{names, traceback};
 
 /// What is live after the answers `workers` and `nodes` to a first poll.
 pub fn polled(workers: &[u8], nodes: &[u8]) -> Vec<Arc<Breakpoint>> {
-    let now = Now {
-        instant: Instant::now(),
-        time: SystemTime::now(),
-    };
+    let now = Now::now();
     let mut state = State::new([Arc::from("default")], Duration::from_secs(600));
     let workers: Vec<WorkerRow> = rows(workers);
     state.apply_workers(0, &workers, now.instant, now);

@@ -6,7 +6,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::SystemTime;
 
 use tokio::sync::{Notify, broadcast, watch};
 use tokio::time::Instant;
@@ -115,7 +114,7 @@ impl Shared {
     /// Changes the core, and publishes what came of it.
     pub(super) fn change<T>(&self, change: impl FnOnce(&mut State, Now) -> (Changes, T)) -> T {
         let mut core = self.lock();
-        let now = now();
+        let now = Now::now();
         let (changes, result) = change(&mut core.state, now);
         self.publish(&mut core, changes, now, false);
         result
@@ -137,7 +136,7 @@ impl Shared {
             status.polled.is_some(),
         );
         // Only the time of the answer moves each second: nobody is woken for that.
-        self.publish(&mut core, Changes::new(), now(), before != after);
+        self.publish(&mut core, Changes::new(), Now::now(), before != after);
     }
 
     /// Registers a claim, so that its holder hears of a death.
@@ -146,7 +145,7 @@ impl Shared {
         claim: impl FnOnce(&mut State, u64, Now) -> Result<(Cluster, Arc<Breakpoint>), E>,
     ) -> Result<OpenClaim, E> {
         let mut core = self.lock();
-        let now = now();
+        let now = Now::now();
         let number = core.next_claim;
         let (cluster, breakpoint) = claim(&mut core.state, number, now)?;
         core.next_claim += 1;
@@ -181,7 +180,7 @@ impl Shared {
         if core.claims.get(&id).is_some_and(|held| held.claim == claim) {
             core.claims.remove(&id);
         }
-        let now = now();
+        let now = Now::now();
         let changes = match used {
             true => core.state.give_back(cluster, worker_id, claim, now),
             false => core.state.put_back(cluster, worker_id, claim, now),
@@ -291,13 +290,6 @@ impl ClusterHandle {
             // The sender lives as long as the registry.
             std::future::pending().await
         }
-    }
-}
-
-fn now() -> Now {
-    Now {
-        instant: Instant::now(),
-        time: SystemTime::now(),
     }
 }
 

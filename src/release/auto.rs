@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -15,10 +15,11 @@ use tracing::{info, warn};
 use super::{CLIENT, Means, release};
 use crate::audit::{Action, Audit, Entry};
 use crate::identity::Principal;
+use crate::moment::Moment;
 use crate::policy::{Scope, authorise};
 use crate::registry::{Breakpoint, BreakpointId, Holder, Snapshot};
 
-/// The longest pause between looks, in case the wall clock is set.
+/// The longest pause between looks; each change of the list is one too.
 const LOOK: Duration = Duration::from_secs(30);
 /// After a release that came to nothing.
 const AGAIN: Duration = Duration::from_secs(60);
@@ -67,7 +68,7 @@ async fn step(
             continue;
         };
         let Some(one) = announced.get(&breakpoint.id).copied() else {
-            let waited = breakpoint.waiting(SystemTime::now());
+            let waited = breakpoint.watched(Moment::now());
             let left = after.saturating_sub(waited);
             if left > policy.announce {
                 next = next.min(now + (left - policy.announce));
@@ -126,7 +127,7 @@ async fn let_go(means: &Means, audit: &Audit, breakpoint: &Arc<Breakpoint>) {
         subject: None,
         client: CLIENT.to_owned(),
         peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-        since: SystemTime::now(),
+        since: Moment::now(),
     };
     match release(means, authorized, holder).await {
         Ok(()) => {

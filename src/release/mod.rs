@@ -7,7 +7,7 @@ pub mod auto;
 
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::BytesMut;
 use serde_json::{Value, json};
@@ -19,6 +19,7 @@ use crate::config::Config;
 use crate::dap::conversation::{Conversation, Over};
 use crate::dap::mappings;
 use crate::dap::refusal::Refusal;
+use crate::moment::Moment;
 use crate::policy::Authorized;
 use crate::registry::{ClaimError, Holder, Kind, Registry};
 use crate::session::Permit;
@@ -72,7 +73,7 @@ pub async fn release(
     if breakpoint.kind == Kind::Pdb && !legacy::is_within_reach(&means.config, &breakpoint) {
         return Err(NotReleased::Local);
     }
-    let now = SystemTime::now();
+    let now = Moment::now();
     let permit = Permit::hold(&means.registry, authorized, holder).map_err(|why| match why {
         ClaimError::Held(holder) => Refusal::held(&breakpoint, &holder, now),
         ClaimError::Ended(breakpoint) => Refusal::ended(&breakpoint, now),

@@ -27,7 +27,7 @@ fn holder() -> Holder {
         subject: None,
         client: CLIENT.to_owned(),
         peer: ([127, 0, 0, 1], 1).into(),
-        since: SystemTime::now(),
+        since: Moment::now(),
     }
 }
 

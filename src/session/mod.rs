@@ -1,11 +1,13 @@
 //! Live sessions, and the permit without which no worker is reached.
 
+pub mod family;
 pub mod permit;
 pub mod table;
 pub mod task_end;
 
 use std::sync::Arc;
 
+pub use family::{Families, Founder, Member, Parent};
 pub use permit::Permit;
 pub use table::{Session, SessionTable};
 pub use task_end::TaskEnd;
@@ -37,6 +39,8 @@ pub struct Context {
     pub registry: Registry,
     /// Live sessions.
     pub sessions: Arc<SessionTable>,
+    /// Cluster sessions.
+    pub families: Arc<Families>,
     /// Metrics.
     pub metrics: Arc<Metrics>,
     /// Addresses under which breakpoints were advertised.
@@ -80,6 +84,7 @@ impl Context {
             recording,
             registry,
             sessions,
+            families: Arc::default(),
             metrics,
             advertised,
             http,

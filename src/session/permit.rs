@@ -23,7 +23,7 @@ pub struct Permit {
 enum Grant {
     /// The session that holds the breakpoint.
     Holder(Claim),
-    /// A further connection, for a subprocess of a worker that a session holds.
+    /// A further connection, for a subprocess of a worker that a session reaches.
     Subprocess(Arc<Breakpoint>),
 }
 
@@ -50,21 +50,14 @@ impl Permit {
         }
     }
 
-    /// For a subprocess of the worker that was authorised, which has to be held by a session of the same principal now.
-    pub fn subprocess(
-        registry: &Registry,
-        sessions: &SessionTable,
-        authorized: Authorized,
-    ) -> Option<Self> {
-        let snapshot = registry.snapshot();
-        let breakpoint = snapshot.find(authorized.breakpoint().id)?;
-        let holds = sessions.principal(breakpoint.holder()?.session)?;
-        let authorized = authorized.renewed(breakpoint).ok()?;
-        let asks = authorized.principal();
-        // A ticket has the credential of the principal that it was issued to.
-        let same = asks.subject() == holds.subject() && asks.credential() == holds.credential();
-        same.then(|| Self {
-            grant: Grant::Subprocess(breakpoint.clone()),
+    /// For a subprocess of the worker that was authorised, which a live session of the same principal has to reach now: the
+    /// one that holds it, or, when that is over, one of another subprocess. So the subprocesses of a subprocess can be
+    /// debugged whatever became of the task.
+    pub fn subprocess(sessions: &SessionTable, authorized: Authorized) -> Option<Self> {
+        let breakpoint = authorized.breakpoint().clone();
+        sessions.reached(breakpoint.id, authorized.principal())?;
+        Some(Self {
+            grant: Grant::Subprocess(breakpoint),
             authorized,
         })
     }

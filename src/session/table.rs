@@ -3,13 +3,13 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
 
 use dashmap::DashMap;
 
 use crate::http::{SessionList, SessionRow};
 use crate::identity::Principal;
-use crate::registry::Breakpoint;
+use crate::moment::Moment;
+use crate::registry::{Breakpoint, BreakpointId};
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::{Direction, OpenGuard, SessionProtocol};
 
@@ -25,7 +25,7 @@ pub struct SessionTable {
 struct Entry {
     id: u64,
     peer: SocketAddr,
-    since: SystemTime,
+    since: Moment,
     bytes_up: AtomicU64,
     bytes_down: AtomicU64,
     told: Mutex<Told>,
@@ -65,7 +65,7 @@ impl SessionTable {
         let entry = Arc::new(Entry {
             id: self.last.fetch_add(1, Ordering::Relaxed) + 1,
             peer,
-            since: SystemTime::now(),
+            since: Moment::now(),
             bytes_up: AtomicU64::new(0),
             bytes_down: AtomicU64::new(0),
             told: Mutex::new(Told {
@@ -90,6 +90,16 @@ impl SessionTable {
         let entry = self.live.get(&id)?;
         let told = entry.told.lock().unwrap_or_else(PoisonError::into_inner);
         told.principal.clone()
+    }
+
+    /// The worker `id`, where a live session of `principal` reaches it: the worker itself or a subprocess of it.
+    pub fn reached(&self, id: BreakpointId, principal: &Principal) -> Option<Arc<Breakpoint>> {
+        self.live.iter().find_map(|entry| {
+            let told = entry.told.lock().unwrap_or_else(PoisonError::into_inner);
+            let breakpoint = told.breakpoint.as_ref().filter(|b| b.id == id)?;
+            let of = told.principal.as_ref()?;
+            of.is_same(principal).then(|| breakpoint.clone())
+        })
     }
 
     /// How many there are.

@@ -5,7 +5,7 @@ mod following;
 mod session;
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde_json::Map;
 use tokio::io::AsyncRead;
@@ -22,6 +22,7 @@ use crate::http::api;
 use crate::identity::Principal;
 use crate::listing::menu::Menu;
 use crate::listing::text::clean;
+use crate::moment::Moment;
 use crate::policy::{Denied, Scope, authorise, visible};
 use crate::registry::{BadBreakpointId, Breakpoint, BreakpointId, ClaimError, Holder, Kind};
 use crate::session::{Context, Permit, Session};
@@ -198,7 +199,7 @@ impl<'a, R: AsyncRead + Unpin> Visit<'a, R> {
     }
 
     fn hold(&self, id: BreakpointId) -> Result<Permit, Refusal> {
-        let now = SystemTime::now();
+        let now = Moment::now();
         let list = visible(&self.principal, &self.context.registry.snapshot());
         let unknown = || Refusal::unknown(&format!("has the id {id}"), &list);
         let breakpoint = match (list.find(id), list.find_ended(id)) {

@@ -53,6 +53,7 @@ async fn every_kind(version: &str) {
     async_actor(&scene).await;
     threaded_actor(&scene).await;
     subprocess(&scene).await;
+    grandchild(&scene).await;
     post_mortem(&scene).await;
     reused_worker(&scene).await;
     working_dir(&scene).await;
@@ -165,6 +166,31 @@ async fn subprocess(scene: &Scene<'_>) {
     assert_eq!(driver.result(), json!("child 7"));
     child.event("terminated").await;
     client.disconnect().await;
+    scene.gone();
+}
+
+/// The session with the task has ended by the time that its subprocess starts one.
+async fn grandchild(scene: &Scene<'_>) {
+    say("grandchild_task.py");
+    let mut driver = scene.cluster.start_driver("grandchild_task.py", &[]);
+    let go = driver.line("GO");
+    let row = scene.listed("grandparent", &driver);
+    let mut client = scene.attached(&row).await;
+    let (thread, _) = client.stopped().await;
+    client.resume(thread).await;
+    let configuration = client.child().await;
+    let mut child = scene.connect(Editor::VsCode).await;
+    child.start(configuration, None).await;
+    client.disconnect().await;
+    scene.gone();
+    std::fs::write(go.trim(), "").unwrap();
+    let configuration = child.child().await;
+    assert_eq!(configuration["rayRelay"], json!({"breakpoint": row["id"]}));
+    let mut grandchild = scene.connect(Editor::VsCode).await;
+    grandchild.start(configuration, None).await;
+    assert_eq!(driver.result(), json!("grandchild 8"));
+    grandchild.event("terminated").await;
+    child.event("terminated").await;
     scene.gone();
 }
 

@@ -128,7 +128,12 @@ fn a_child_carries_the_parents_settings_its_own_name_and_its_breakpoint() {
     let breakpoint = paused("square", 1);
     let parent = json!({"name": "Ray", "type": "debugpy", "request": "attach", "justMyCode": true, "__sessionId": "s", "preLaunchTask": "t",
         "connect": {"host": "127.0.0.1", "port": 5678}, "rayRelay": {"all": true, "localRoot": "/src"}});
-    let child = child_configuration(&parent, &breakpoint, &Dialled::read(&parent, 1), None);
+    let child = child_configuration(
+        &parent,
+        &breakpoint,
+        &Dialled::read(&parent, 1),
+        Pass::default(),
+    );
     assert_eq!(child["name"], breakpoint.title());
     assert_eq!(child["connect"], parent["connect"]);
     assert_eq!(child["justMyCode"], true);
@@ -138,7 +143,12 @@ fn a_child_carries_the_parents_settings_its_own_name_and_its_breakpoint() {
     );
     assert!(child.get("__sessionId").is_none() && child.get("preLaunchTask").is_none());
     let neovim = json!({"host": "127.0.0.1", "port": 5678});
-    let child = child_configuration(&neovim, &breakpoint, &Dialled::read(&neovim, 1), None);
+    let child = child_configuration(
+        &neovim,
+        &breakpoint,
+        &Dialled::read(&neovim, 1),
+        Pass::default(),
+    );
     assert_eq!(
         (&child["host"], &child["port"]),
         (&neovim["host"], &neovim["port"])

@@ -1,7 +1,11 @@
 #![allow(clippy::unwrap_used)]
 
+use std::sync::Arc;
+
 use super::super::testing::{paused, snapshot};
 use super::*;
+use crate::moment::testing::at;
+use crate::session::{Families, Founder};
 
 fn announcer(children: Children) -> Announcer {
     let arguments =
@@ -12,15 +16,25 @@ fn announcer(children: Children) -> Announcer {
         command: "attach".into(),
         arguments,
     };
-    Announcer::new(attach, dialled, children, Wish::default())
+    Announcer::new(attach, dialled, children, Wish::default(), &parent())
+}
+
+fn parent() -> Parent {
+    let founder = Founder {
+        principal: Principal::anonymous(),
+        peer: [127, 0, 0, 1].into(),
+        client: "vscode".to_owned(),
+        arguments: Value::Null,
+    };
+    Arc::new(Families::default()).lead(founder)
 }
 
 fn no_ticket(_: &Breakpoint) -> Option<Secret> {
     None
 }
 
-fn later() -> SystemTime {
-    SystemTime::UNIX_EPOCH + Duration::from_secs(2_000_000)
+fn later() -> Moment {
+    at(2_000_000)
 }
 
 #[test]
@@ -32,7 +46,11 @@ fn each_stop_is_announced_once_and_the_next_stop_of_the_same_worker_again() {
     assert_eq!(messages[0]["command"], "startDebugging");
     let configuration = &messages[0]["arguments"]["configuration"];
     assert_eq!(configuration["name"], first.title());
-    assert_eq!(configuration["rayRelay"], json!({"breakpoint": first.id}));
+    let family = &announcer.family;
+    assert_eq!(
+        configuration["rayRelay"],
+        json!({"breakpoint": first.id, "family": family})
+    );
     assert!(
         announcer
             .announce(&snapshot(vec![first.clone()]), later(), no_ticket)
@@ -54,14 +72,18 @@ fn a_worker_waits_for_its_name_but_not_for_ever() {
     let mut announcer = announcer(Children::StartDebugging);
     let mut nameless = paused("square", 1);
     nameless.names.name = None;
-    let seen = nameless.first_seen;
+    let nameless_since = nameless.first_seen;
+    let after = |by: Duration| Moment {
+        instant: nameless_since.instant + by,
+        ..nameless_since
+    };
     let list = snapshot(vec![nameless]);
-    let (messages, again) = announcer.announce(&list, seen + Duration::from_millis(500), no_ticket);
+    let (messages, again) = announcer.announce(&list, after(Duration::from_millis(500)), no_ticket);
     assert!(messages.is_empty());
     assert_eq!(again, Some(Duration::from_millis(1500)));
     assert_eq!(
         announcer
-            .announce(&list, seen + NAME_PATIENCE, no_ticket)
+            .announce(&list, after(NAME_PATIENCE), no_ticket)
             .0
             .len(),
         1

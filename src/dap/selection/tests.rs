@@ -1,16 +1,15 @@
 #![allow(clippy::unwrap_used, clippy::needless_pass_by_value)]
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use super::*;
 use crate::dap::testing::{paused, snapshot};
 use crate::dap::wish::read_wish;
+use crate::moment::testing::at;
 use crate::registry::{Holder, State};
 
-fn now() -> SystemTime {
-    SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_100)
+fn now() -> Moment {
+    at(1_000_100)
 }
 
 fn held(name: &str, n: u8) -> Breakpoint {
@@ -19,7 +18,7 @@ fn held(name: &str, n: u8) -> Breakpoint {
         subject: None,
         client: "Visual Studio Code".into(),
         peer: ([10, 0, 0, 9], 1234).into(),
-        since: now() - Duration::from_secs(65),
+        since: at(1_000_035),
     };
     Breakpoint {
         state: State::Attached(holder),
@@ -149,7 +148,7 @@ fn an_ended_breakpoint_says_how_it_ended() {
     let why = "the worker was killed because the node ran out of memory";
     let died = Breakpoint {
         state: State::Died {
-            at: now() - Duration::from_secs(30),
+            at: at(1_000_070),
             why: why.into(),
         },
         ..paused("square", 1)

@@ -135,3 +135,86 @@ async fn a_client_that_leaves_while_the_worker_is_dialled_does_not_cut_the_greet
         "then it is closed in order"
     );
 }
+
+#[tokio::test]
+async fn an_initialize_that_debugpy_would_refuse_is_refused_and_can_be_said_again() {
+    let context = context(|_| {});
+    let worker = Worker::listen().await;
+    context.registry.insert(worker.breakpoint.clone());
+    let mut debugger = Debugger::connect(&context).await;
+    let answer = debugger
+        .ask("initialize", json!({"clientID": "x", "pathFormat": "uri"}))
+        .await;
+    assert_eq!(
+        sentence(&answer),
+        "Invalid message: \"pathFormat\" must be one of: ['path']"
+    );
+    debugger.attach(json!({})).await;
+    worker.attached().await;
+}
+
+#[tokio::test]
+async fn a_worker_that_refuses_initialize_is_quoted() {
+    let context = context(|_| {});
+    let worker = Worker::listen().await;
+    context.registry.insert(worker.breakpoint.clone());
+    let mut debugger = Debugger::connect(&context).await;
+    let seq = debugger.attach(json!({})).await;
+    let mut dap = worker.accept().await;
+    dap.send(&message::event("output", json!({"category": "telemetry"})))
+        .await
+        .unwrap();
+    let initialize = Request::read(&mut dap.read().await.unwrap()).unwrap();
+    dap.send(&initialize.failure("\"clientID\" must be\u{1b}[31m str"))
+        .await
+        .unwrap();
+    let answer = debugger.until(|m| m["request_seq"] == seq).await;
+    assert!(
+        sentence(&answer)
+            .contains("refuses the client's `initialize`: \"clientID\" must be[31m str"),
+        "{answer}"
+    );
+    assert!(context.registry.snapshot().live[0].is_paused());
+    assert!(
+        matches!(timeout(PATIENCE, dap.read()).await, Ok(Err(Over::Closed))),
+        "nothing more is said to the worker"
+    );
+    debugger.closed().await;
+}
+
+/// debugpy 1.8.0 and 1.8.5 do not know `terminateDebuggee`, and a newer one may know more than the relay.
+#[tokio::test]
+async fn what_the_workers_debugger_can_do_is_told_where_it_differs() {
+    let context = context(|config| config.dap.allow_terminate = true);
+    let worker = Worker::listen().await;
+    context.registry.insert(worker.breakpoint.clone());
+    let mut debugger = Debugger::connect(&context).await;
+    let announced = debugger.ask("initialize", json!({})).await;
+    assert_eq!(announced["body"]["supportsTerminateDebuggee"], true);
+    debugger.send("attach", json!({})).await;
+    let mut of_worker = capabilities::debugpy(true);
+    let keys = of_worker.as_object_mut().unwrap();
+    keys.shift_remove("supportsTerminateDebuggee");
+    keys.insert("supportsDataBreakpoints".into(), true.into());
+    worker.attached_as(of_worker).await;
+    let told = debugger.read().await;
+    assert_eq!(told["event"], "capabilities");
+    assert_eq!(
+        told["body"]["capabilities"],
+        json!({"supportsDataBreakpoints": true, "supportsTerminateDebuggee": false})
+    );
+}
+
+#[tokio::test]
+async fn a_worker_that_can_do_what_was_announced_is_not_spoken_of() {
+    let context = context(|_| {});
+    let worker = Worker::listen().await;
+    context.registry.insert(worker.breakpoint.clone());
+    let mut debugger = Debugger::connect(&context).await;
+    debugger.attach(json!({})).await;
+    let (mut dap, _) = worker.attached_as(capabilities::debugpy(true)).await;
+    dap.send(&message::event("initialized", Value::Null))
+        .await
+        .unwrap();
+    assert_eq!(debugger.read().await["event"], "initialized");
+}

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Relaying;
+use crate::dap::capabilities;
 use crate::dap::codec::{frame, parse};
 use crate::dap::commands;
 use crate::dap::message::{Request, event, notice};
@@ -171,12 +172,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
             || self.context.config.dap.allow_terminate && scopes.contains(Scope::Debug)
     }
 
-    /// The answer to `initialize` was given before it was known who asked.
-    pub(super) fn tell_capabilities(&mut self) {
-        let may = self.may_terminate();
-        if may != self.context.config.dap.allow_terminate {
-            let changed =
-                json!({"supportsTerminateDebuggee": may, "supportsTerminateRequest": may});
+    /// The answer to `initialize` was given before it was known who asked, and what for: `of_worker` is what its debugger
+    /// answered, which can be older or newer than what the relay took for granted. One that said nothing is taken for that.
+    pub(super) fn tell_capabilities(&mut self, of_worker: Value) {
+        let announced = capabilities::debugpy(self.context.config.dap.allow_terminate);
+        let mut now = match of_worker {
+            Value::Object(said) if !said.is_empty() => Value::Object(said),
+            _ => capabilities::debugpy(true),
+        };
+        for key in ["supportsTerminateDebuggee", "supportsTerminateRequest"] {
+            now[key] = (now[key] == true && self.may_terminate()).into();
+        }
+        let changed = capabilities::difference(&announced, &now);
+        if !changed.is_empty() {
             self.tell(&event("capabilities", json!({"capabilities": changed})));
         }
         for message in self.policing.opening() {

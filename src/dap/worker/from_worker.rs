@@ -7,11 +7,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::from_client::OWN_SEQ;
 use super::{Relaying, WHY_PATIENCE};
+use crate::dap::attach::Pass;
 use crate::dap::codec::{frame, parse, put_frame, without_lone_surrogates};
 use crate::dap::message::{event, notice, task_end};
 use crate::dap::policing::Action;
 use crate::dap::rewrite;
 use crate::dap::splice::Side;
+use crate::session::Member;
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
@@ -74,12 +76,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 let breakpoint = self.permit.breakpoint();
                 let principal = self.permit.principal();
                 let ticket = self.context.auth.issue_ticket(principal, breakpoint);
-                rewrite::route_child(
-                    &mut message,
-                    &self.opening.dialled,
-                    breakpoint.id,
-                    ticket.as_ref(),
-                );
+                let pass = Pass {
+                    ticket: ticket.as_ref(),
+                    family: self.opening.member.as_ref().map(Member::family),
+                };
+                rewrite::route_child(&mut message, &self.opening.dialled, breakpoint.id, pass);
             }
             ("response", _, "attach") => match message["success"] == true {
                 true => self.session.set_state(SessionProtocol::Dap, "attached"),

@@ -8,7 +8,7 @@ use crate::dap::attach::{Dialled, for_worker};
 use crate::dap::conversation::Conversation;
 use crate::dap::message::Request;
 use crate::dap::policing::Policing;
-use crate::session::{Context, Permit};
+use crate::session::{Context, Member, Permit};
 use crate::upstream::{self, ConnectError};
 
 /// What the client sent so far.
@@ -21,14 +21,18 @@ pub(in crate::dap) struct Opening {
     pub(in crate::dap) local_root: Option<String>,
     /// Address that the client dialled.
     pub(in crate::dap) dialled: Dialled,
+    /// Where a cluster session had the client open it.
+    pub(in crate::dap) member: Option<Member>,
 }
-/// Connects, and says to the worker's debugger what the client has said to the relay.
+
+/// Connects, and says to the worker's debugger what the client has said to the relay. Returns as well what it answered to
+/// `initialize`: its capabilities.
 pub(super) async fn open(
     context: &Context,
     permit: &Permit,
     opening: &Opening,
     policing: &Policing,
-) -> Result<Conversation<TcpStream>, ConnectError> {
+) -> Result<(Conversation<TcpStream>, Value), ConnectError> {
     let dap = &context.config.dap;
     let mut worker = upstream::connect(
         permit,
@@ -40,13 +44,17 @@ pub(super) async fn open(
     let seq = opening.initialize.get("seq").cloned().unwrap_or_default();
     let replay = async {
         worker.send(&opening.initialize).await?;
-        loop {
+        let capabilities = loop {
             // The client has its answer from the relay; this one, and the greeting before it, stay here.
-            let message = worker.read().await?;
-            if message["type"] == "response" && message["request_seq"] == seq {
-                break;
+            let mut message = worker.read().await?;
+            if message["type"] != "response" || message["request_seq"] != seq {
+                continue;
             }
-        }
+            if message["success"] != true {
+                return Err(ConnectError::declined(&message["message"]));
+            }
+            break message["body"].take();
+        };
         let arguments = for_worker(
             &opening.attach.arguments,
             permit.breakpoint(),
@@ -56,11 +64,12 @@ pub(super) async fn open(
         let attach = json!({
             "seq": opening.attach.seq, "type": "request", "command": "attach", "arguments": arguments,
         });
-        worker.send(&attach).await
+        worker.send(&attach).await?;
+        Ok::<_, ConnectError>(capabilities)
     };
     match timeout(dap.connect_timeout, replay).await {
-        Ok(Ok(())) => Ok(worker),
-        Ok(Err(over)) => Err(ConnectError::Strange(over)),
+        Ok(Ok(capabilities)) => Ok((worker, capabilities)),
+        Ok(Err(why)) => Err(why),
         Err(_) => Err(ConnectError::Silent(dap.connect_timeout)),
     }
 }

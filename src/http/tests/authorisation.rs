@@ -2,6 +2,7 @@
 
 use super::proxy::workers;
 use super::*;
+use crate::moment::Moment;
 use serde_json::Value;
 
 /// A paused worker of another job.
@@ -351,7 +352,7 @@ impl SessionList for Two {
             breakpoint: None,
             name: None,
             cluster: None,
-            since: SystemTime::now(),
+            since: Moment::now(),
             bytes_up: 0,
             bytes_down: 0,
         };

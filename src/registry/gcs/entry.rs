@@ -8,8 +8,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde::Deserialize;
+use tokio::time::Instant;
 
 use crate::head::clean;
+use crate::moment::Moment;
 use crate::registry::breakpoint::{
     Breakpoint, BreakpointId, Kind, Location, Names, Reason, Registered, State,
 };
@@ -84,11 +86,12 @@ pub(super) fn read(cluster: &Arc<str>, key: &str, value: &[u8]) -> Option<Breakp
             ..location
         }),
         exception: stopped.exception,
-        first_seen: since(value.timestamp).unwrap_or_else(SystemTime::now),
+        first_seen: since(value.timestamp).unwrap_or_else(Moment::now),
         stop: 1,
         state: State::Paused,
         registered: Some(Arc::new(Registered {
             key: key.to_owned(),
+            read: Instant::now(),
         })),
     })
 }
@@ -124,10 +127,10 @@ fn is_raised(traceback: &str) -> bool {
 }
 
 /// Within what a `SystemTime` can hold, and not in the future.
-fn since(timestamp: Option<f64>) -> Option<SystemTime> {
+fn since(timestamp: Option<f64>) -> Option<Moment> {
     let after = Duration::try_from_secs_f64(timestamp?).ok()?;
     let at = SystemTime::UNIX_EPOCH.checked_add(after)?;
-    Some(at.min(SystemTime::now()))
+    Some(Moment::written(at))
 }
 
 #[cfg(test)]

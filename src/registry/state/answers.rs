@@ -317,7 +317,7 @@ impl State {
             reason: Reason::Unknown,
             location: None,
             exception: None,
-            first_seen: now.time,
+            first_seen: now,
             stop: state.next_stop(id),
             state: Life::Paused,
             registered: None,

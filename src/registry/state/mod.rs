@@ -12,10 +12,11 @@ mod tests;
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
+pub(super) use crate::moment::Moment as Now;
 use crate::registry::breakpoint::{Breakpoint, BreakpointId, Holder, Kind, State as Life};
 use crate::registry::wish::Wishes;
 use crate::registry::{Change, ClaimError};
@@ -31,13 +32,6 @@ const REGISTERED: &str = "RAY_PDB_";
 
 /// Nodes that are remembered at most. The GCS itself keeps 1,000 dead ones (2.60).
 const MAX_NODES: usize = 20_000;
-
-/// The two clocks: one to compare, one to show.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Now {
-    pub(super) instant: Instant,
-    pub(super) time: SystemTime,
-}
 
 /// Index of a cluster in the configuration.
 pub(super) type Cluster = usize;
@@ -305,7 +299,7 @@ impl State {
         self.finish(
             cluster,
             worker_id,
-            Life::Released { at: now.time },
+            Life::Released { at: now },
             Change::Released,
             now,
             out,
@@ -323,7 +317,7 @@ impl State {
         self.clusters[cluster]
             .gone
             .insert(worker_id.to_owned(), now.instant);
-        let life = Life::Died { at: now.time, why };
+        let life = Life::Died { at: now, why };
         self.finish(cluster, worker_id, life, Change::Died, now, out);
     }
 

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::HashMap;
+use std::time::SystemTime;
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -177,7 +178,7 @@ impl Bench {
             subject: None,
             client: "c".into(),
             peer: ([127, 0, 0, 1], 1).into(),
-            since: now.time,
+            since: now,
         };
         let known = self.heard.contains_key(&format!("w{w}"));
         match self.state.claim(Self::id(w), self.next_claim, holder, now) {

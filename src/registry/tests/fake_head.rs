@@ -309,7 +309,7 @@ pub(super) fn holder(session: u64) -> Holder {
         subject: None,
         client: "test".to_owned(),
         peer: ([127, 0, 0, 1], 1).into(),
-        since: std::time::SystemTime::now(),
+        since: crate::moment::Moment::now(),
     }
 }
 

@@ -3,7 +3,8 @@
 
 use super::super::tests::{debugpy, means};
 use super::*;
-use crate::dap::testing::{listening, paused};
+use crate::dap::testing::{listening, paused, paused_in_pdb};
+use crate::moment::testing::ago;
 use crate::registry::Change;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -24,7 +25,7 @@ fn outcomes(kept: &crate::audit::kept::Kept) -> Vec<String> {
 async fn what_has_waited_for_too_long_is_announced_and_then_released() {
     let means = policy(60 * MINUTE);
     let (listener, mut breakpoint) = listening(paused("square", 1)).await;
-    breakpoint.first_seen = SystemTime::now() - 56 * MINUTE;
+    breakpoint.first_seen = ago(56 * MINUTE);
     means.registry.insert(breakpoint);
     let (audit, kept) = Audit::kept(false);
     let mut events = means.registry.events();
@@ -53,7 +54,7 @@ async fn what_has_waited_for_too_long_is_announced_and_then_released() {
 async fn who_attaches_after_the_announcement_keeps_it_and_a_new_stop_has_its_own_time() {
     let means = policy(60 * MINUTE);
     let (listener, mut breakpoint) = listening(paused("square", 1)).await;
-    breakpoint.first_seen = SystemTime::now() - 70 * MINUTE;
+    breakpoint.first_seen = ago(70 * MINUTE);
     let id = breakpoint.id;
     means.registry.insert(breakpoint.clone());
     let (audit, kept) = Audit::kept(false);
@@ -65,17 +66,48 @@ async fn who_attaches_after_the_announcement_keeps_it_and_a_new_stop_has_its_own
         subject: None,
         client: "an editor".to_owned(),
         peer: ([127, 0, 0, 1], 1).into(),
-        since: SystemTime::now(),
+        since: Moment::now(),
     };
     let claim = means.registry.claim(id, holder).unwrap();
     tokio::time::advance(10 * MINUTE).await;
     step(&means, &audit, &means.registry.snapshot(), &mut announced).await;
     drop(claim);
-    breakpoint.first_seen = SystemTime::now();
+    breakpoint.first_seen = Moment::now();
     breakpoint.stop = 2;
     means.registry.insert(breakpoint);
     step(&means, &audit, &means.registry.snapshot(), &mut announced).await;
     assert!(outcomes(&kept).is_empty() && announced.is_empty());
+    assert!(
+        listener.into_std().unwrap().accept().is_err(),
+        "it was dialled"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wall_clock_that_is_set_an_hour_ahead_releases_nothing() {
+    let means = policy(30 * MINUTE);
+    let first = Moment::now();
+    let hour_less = first.time - 60 * MINUTE;
+    let (listener, mut waiting) = listening(paused("square", 1)).await;
+    // Seen before the clock was set: as the relay measured it, 8 s ago.
+    waiting.first_seen.time = hour_less;
+    waiting.first_seen.instant = first.instant;
+    means.registry.insert(waiting);
+    // The node that wrote this one down has a clock that is an hour late.
+    let mut legacy = paused_in_pdb("cube", 2);
+    legacy.first_seen = Moment::written(hour_less);
+    means.registry.insert(legacy);
+    tokio::time::advance(Duration::from_secs(8)).await;
+    let (audit, kept) = Audit::kept(false);
+    let (mut announced, mut events) = (HashMap::new(), means.registry.events());
+    let list = means.registry.snapshot();
+    let next = step(&means, &audit, &list, &mut announced).await;
+    assert!(announced.is_empty() && outcomes(&kept).is_empty() && events.try_recv().is_err());
+    assert!(next <= Instant::now() + LOOK);
+    // Its time comes all the same, by the steady clock.
+    tokio::time::advance(25 * MINUTE).await;
+    step(&means, &audit, &list, &mut announced).await;
+    assert_eq!(outcomes(&kept), ["announced", "announced"]);
     assert!(
         listener.into_std().unwrap().accept().is_err(),
         "it was dialled"

@@ -1,0 +1,191 @@
+//! A cluster session and the sessions that it had the client open.
+
+use super::*;
+
+/// Somebody with two paused tasks, and the first of them open in a session of its own.
+struct Family {
+    context: Arc<Context>,
+    parent: Debugger,
+    child: Debugger,
+    /// The child's worker.
+    dap: Conversation<TcpStream>,
+    _workers: [Worker; 2],
+}
+
+/// As VS Code sends it: with a number of its own for each session.
+fn configuration(session: &str) -> Value {
+    json!({"name": "Ray", "workspaceFolder": "/home/ada/project", "__sessionId": session})
+}
+
+async fn configured(parent: &mut Debugger, session: &str) {
+    parent.attach(configuration(session)).await;
+    parent.until(|m| m["event"] == "initialized").await;
+    parent.send("configurationDone", json!({})).await;
+}
+
+async fn announced(parent: &mut Debugger) -> Value {
+    let mut asked = parent.until(|m| m["command"] == "startDebugging").await;
+    asked["arguments"]["configuration"].take()
+}
+
+/// Opens the session that `configuration` is for, at the worker that it names.
+async fn open(
+    context: &Arc<Context>,
+    configuration: Value,
+    workers: &[Worker; 2],
+) -> (Debugger, Conversation<TcpStream>) {
+    let wanted = |w: &&Worker| configuration["rayRelay"]["breakpoint"] == json!(w.breakpoint.id);
+    let worker = workers.iter().find(wanted).unwrap();
+    let mut child = Debugger::connect(context).await;
+    let attach = child.attach(configuration.clone()).await;
+    let (mut dap, seen) = worker.attached().await;
+    assert!(seen["arguments"].get("rayRelay").is_none(), "{seen}");
+    dap.send(&message::event("initialized", Value::Null))
+        .await
+        .unwrap();
+    child.until(|m| m["event"] == "initialized").await;
+    child.send("configurationDone", json!({})).await;
+    assert_eq!(dap.read().await.unwrap()["command"], "configurationDone");
+    let taken = json!({"seq": 9, "type": "response", "request_seq": seen["seq"], "success": true, "command": "attach"});
+    dap.send(&taken).await.unwrap();
+    child.until(|m| m["request_seq"] == attach).await;
+    (child, dap)
+}
+
+impl Family {
+    async fn found() -> Self {
+        let context = context(|_| {});
+        let workers = [
+            Worker::listen().await,
+            Worker::listening(paused("cube", 2)).await,
+        ];
+        for worker in &workers {
+            context.registry.insert(worker.breakpoint.clone());
+        }
+        let mut parent = Debugger::connect(&context).await;
+        configured(&mut parent, "one").await;
+        let first = announced(&mut parent).await;
+        announced(&mut parent).await;
+        let (child, dap) = open(&context, first, &workers).await;
+        Self {
+            context,
+            parent,
+            child,
+            dap,
+            _workers: workers,
+        }
+    }
+}
+
+/// The worker was let go in order, and the child's console says why; no toast, because its user has ended it.
+async fn ended_with_its_parent(mut child: Debugger, mut dap: Conversation<TcpStream>) {
+    let goodbye = loop {
+        let message = dap.read().await.unwrap();
+        if message["command"] == "disconnect" {
+            break message;
+        }
+    };
+    assert_eq!(goodbye["arguments"], json!({"terminateDebuggee": false}));
+    let told = child.until(|m| m["event"] == "output").await;
+    let text = told["body"]["output"].as_str().unwrap();
+    assert!(
+        text.contains("the cluster session that opened it has ended; the task runs on"),
+        "{told}"
+    );
+    assert_eq!(told["body"]["category"], "console");
+    child.until(|m| m["event"] == "terminated").await;
+}
+
+#[tokio::test]
+async fn stopping_the_cluster_session_lets_the_tasks_of_its_sessions_go() {
+    let mut family = Family::found().await;
+    let seq = family
+        .parent
+        .send("disconnect", json!({"restart": false}))
+        .await;
+    let told = family
+        .parent
+        .until(|m| {
+            m["event"] == "output"
+                && m["body"]["output"]
+                    .to_string()
+                    .contains("1 session ends with this one")
+        })
+        .await;
+    assert_eq!(told["body"]["category"], "console");
+    family.parent.until(|m| m["request_seq"] == seq).await;
+    ended_with_its_parent(family.child, family.dap).await;
+}
+
+#[tokio::test]
+async fn losing_the_cluster_session_ends_its_sessions_as_well() {
+    let family = Family::found().await;
+    drop(family.parent);
+    ended_with_its_parent(family.child, family.dap).await;
+}
+
+#[tokio::test]
+async fn a_restarted_cluster_session_takes_its_sessions_back_in() {
+    let mut family = Family::found().await;
+    let answer = family
+        .parent
+        .ask("disconnect", json!({"restart": true}))
+        .await;
+    assert_eq!(answer["success"], true);
+    family.parent.closed().await;
+    let mut parent = Debugger::connect(&family.context).await;
+    configured(&mut parent, "two").await;
+    let other = announced(&mut parent).await;
+    assert!(other["name"].as_str().unwrap().contains("cube"), "{other}");
+    // The child is there as before.
+    let seq = family.child.send("threads", json!({})).await;
+    let asked = family.dap.read().await.unwrap();
+    assert_eq!(
+        (asked["command"].as_str(), &asked["seq"]),
+        (Some("threads"), &seq.into())
+    );
+    // Nothing is announced of its worker, and it ends with the new parent.
+    let seq = parent.send("disconnect", json!({})).await;
+    let last = parent
+        .until(|m| m["request_seq"] == seq || m["command"] == "startDebugging")
+        .await;
+    assert_eq!(last["command"], "disconnect", "{last}");
+    ended_with_its_parent(family.child, family.dap).await;
+}
+
+#[tokio::test]
+async fn a_session_of_a_cluster_session_that_has_ended_does_not_begin() {
+    let mut family = Family::found().await;
+    let context = family.context.clone();
+    context.registry.insert(paused("late", 3));
+    let late = announced(&mut family.parent).await;
+    family.parent.ask("disconnect", json!({})).await;
+    let mut child = Debugger::connect(&context).await;
+    let seq = child.attach(late).await;
+    let answer = child.until(|m| m["request_seq"] == seq).await;
+    assert!(
+        sentence(&answer).contains("start the cluster session again"),
+        "{answer}"
+    );
+    let snapshot = context.registry.snapshot();
+    let waits = snapshot.live.iter().find(|b| b.name() == "late").unwrap();
+    assert!(waits.is_paused(), "its task waits as before");
+}
+
+/// An editor shows no children of a parent that is gone.
+#[tokio::test]
+async fn a_relay_that_shuts_down_ends_the_cluster_session_after_its_sessions() {
+    let mut family = Family::found().await;
+    family.context.shutdown.drain.cancel();
+    family
+        .parent
+        .until(|m| {
+            m["event"] == "output" && m["body"]["output"].to_string().contains("being shut down")
+        })
+        .await;
+    let answer = family.parent.ask("threads", json!({})).await;
+    assert_eq!(answer["success"], true, "it stays");
+    family.context.shutdown.abort.cancel();
+    family.parent.until(|m| m["event"] == "terminated").await;
+    family.child.until(|m| m["event"] == "terminated").await;
+}

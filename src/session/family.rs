@@ -1,0 +1,239 @@
+//! Cluster sessions and the sessions that they had a client open.
+//!
+//! An editor forgets the sessions of a parent that has ended (VS Code's Call Stack view is empty then), and whoever holds
+//! their tasks would hold them unseen. So a session that a cluster session opened joins that one's family by its name,
+//! and ends with it. An editor that restarts the parent says so when it leaves: then the family waits for the one that
+//! comes next.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use crate::identity::Principal;
+use crate::registry::BreakpointId;
+
+/// How long a family waits for its parent to come again: an editor reconnects within a second or two.
+const RESTART_PATIENCE: Duration = Duration::from_secs(10);
+
+/// A worker, and which of its stops.
+pub type Stop = (BreakpointId, u64);
+
+/// The sessions of a family, by the number of the session.
+type Members = HashMap<u64, Stop>;
+
+/// All cluster sessions, by the names of their families.
+#[derive(Debug, Default)]
+pub struct Families(Mutex<HashMap<String, Family>>);
+
+#[derive(Debug)]
+struct Family {
+    founder: Founder,
+    /// Until when it waits for a parent; `None` while it has one. Closed with the family.
+    waits: watch::Sender<Option<Instant>>,
+    members: watch::Sender<Members>,
+}
+
+/// Who opens a cluster session, as far as that tells a restart from somebody else's.
+#[derive(Debug, Clone)]
+pub struct Founder {
+    /// Who.
+    pub principal: Principal,
+    /// Address that the client came from.
+    pub peer: IpAddr,
+    /// What the client calls itself.
+    pub client: String,
+    /// The attach arguments, without the credential.
+    pub arguments: Value,
+}
+
+impl Founder {
+    /// Where nobody is authenticated, the arguments tell people apart who come through the same forwarded port: the
+    /// editor's folder is among them.
+    fn is_again(&self, earlier: &Self) -> bool {
+        /// The editor may count a restart as a session of its own.
+        const OWN: &str = "__sessionId";
+        let arguments = |of: &Self| {
+            let mut arguments = of.arguments.clone();
+            if let Some(keys) = arguments.as_object_mut() {
+                keys.shift_remove(OWN);
+            }
+            arguments
+        };
+        self.principal.is_same(&earlier.principal)
+            && self.peer == earlier.peer
+            && self.client == earlier.client
+            && arguments(self) == arguments(earlier)
+    }
+}
+
+impl Families {
+    /// Whether a family waits for `founder` since a restart.
+    pub fn wait_for(&self, founder: &Founder) -> bool {
+        waiting(&self.lock(), founder).is_some()
+    }
+
+    /// Has `founder` lead a family: the one that waits for it since a restart, else a new one.
+    pub fn lead(self: &Arc<Self>, founder: Founder) -> Parent {
+        let mut known = self.lock();
+        let name = match waiting(&known, &founder) {
+            Some(name) => name.to_owned(),
+            // Not to be guessed, so that nobody has a session of somebody else's counted as theirs.
+            None => format!("{:032x}", rand::random::<u128>()),
+        };
+        let family = known.entry(name.clone()).or_insert_with(|| Family {
+            founder,
+            waits: watch::Sender::new(None),
+            members: watch::Sender::new(Members::new()),
+        });
+        family.waits.send_replace(None);
+        Parent {
+            families: Arc::clone(self),
+            name,
+            members: family.members.subscribe(),
+            restarts: false,
+        }
+    }
+
+    /// Has `session` of `principal`, which holds `stop`, join the family `name`. `None`: it has ended, or is somebody
+    /// else's.
+    pub fn join(
+        self: &Arc<Self>,
+        name: &str,
+        principal: &Principal,
+        session: u64,
+        stop: Stop,
+    ) -> Option<Member> {
+        let known = self.lock();
+        let family = known.get(name)?;
+        let over = (*family.waits.borrow()).is_some_and(|until| until <= Instant::now());
+        if over || !principal.is_same(&family.founder.principal) {
+            return None;
+        }
+        let waits = family.waits.subscribe();
+        family
+            .members
+            .send_modify(|members| _ = members.insert(session, stop));
+        Some(Member {
+            families: Arc::clone(self),
+            name: name.to_owned(),
+            session,
+            waits,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Family>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn waiting<'a>(known: &'a HashMap<String, Family>, founder: &Founder) -> Option<&'a str> {
+    let now = Instant::now();
+    let waits = |family: &Family| {
+        let until = *family.waits.borrow();
+        until.is_some_and(|until| until > now) && founder.is_again(&family.founder)
+    };
+    let mut families = known.iter();
+    families.find_map(|(name, family)| waits(family).then_some(&**name))
+}
+
+/// The lead of a family. Dropping it ends the family, unless [`Self::restarts`] was called.
+#[derive(Debug)]
+pub struct Parent {
+    families: Arc<Families>,
+    name: String,
+    members: watch::Receiver<Members>,
+    restarts: bool,
+}
+
+impl Parent {
+    /// By which the sessions that it has opened join it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What its sessions hold.
+    pub fn stops(&self) -> Vec<Stop> {
+        self.members.borrow().values().copied().collect()
+    }
+
+    /// Resolves when it has no session. Cancel safe.
+    pub async fn childless(&mut self) {
+        // The sender is gone only with the family.
+        let _ = self.members.wait_for(Members::is_empty).await;
+    }
+
+    /// The editor leaves to come again: its sessions stay for [`RESTART_PATIENCE`].
+    pub fn restarts(&mut self) {
+        self.restarts = true;
+    }
+}
+
+impl Drop for Parent {
+    fn drop(&mut self) {
+        let mut known = self.families.lock();
+        match known.get(&self.name) {
+            Some(family) if self.restarts && !family.members.borrow().is_empty() => {
+                let until = Instant::now() + RESTART_PATIENCE;
+                family.waits.send_replace(Some(until));
+            }
+            _ => _ = known.remove(&self.name),
+        }
+    }
+}
+
+/// A session that a cluster session had its client open.
+#[derive(Debug)]
+pub struct Member {
+    families: Arc<Families>,
+    name: String,
+    session: u64,
+    waits: watch::Receiver<Option<Instant>>,
+}
+
+impl Member {
+    /// By which further sessions, such as those of a subprocess, join the same family.
+    pub fn family(&self) -> &str {
+        &self.name
+    }
+
+    /// Resolves when the family has ended. Cancel safe.
+    pub async fn ended(&mut self) {
+        loop {
+            let waits = *self.waits.borrow_and_update();
+            let until = waits.unwrap_or_else(Instant::now);
+            tokio::select! {
+                changed = self.waits.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                }
+                () = sleep_until(until), if waits.is_some() => return,
+            }
+        }
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let mut known = self.families.lock();
+        let Some(family) = known.get(&self.name) else {
+            return;
+        };
+        family
+            .members
+            .send_modify(|members| _ = members.remove(&self.session));
+        let left_alone = family.waits.borrow().is_some() && family.members.borrow().is_empty();
+        if left_alone {
+            known.remove(&self.name);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "family/tests.rs"]
+mod tests;
