@@ -1,14 +1,17 @@
 //! The registry: what is paused where, polled from the heads, shared as immutable snapshots.
 
+mod again;
 pub mod breakpoint;
 mod claim;
 mod current;
 mod exit;
+mod follow;
 #[doc(hidden)]
 pub mod fuzzing;
 mod gcs;
 mod lookup;
 mod names;
+mod nodes;
 mod observe;
 mod poller;
 mod query;
@@ -30,7 +33,6 @@ use tokio_util::sync::CancellationToken;
 use crate::config;
 use crate::head::{HeadClient, HeadConfigError};
 use gcs::GcsClient;
-use poller::Poller;
 use shared::{ClusterHandle, Shared};
 
 pub use breakpoint::{
@@ -62,6 +64,8 @@ pub enum Change {
     Named,
     /// A session holds it now.
     Attached,
+    /// Nothing listens on the port of its debugger: it was dialled, and was not reached.
+    Unreachable,
     /// It will be released in a while, because it has waited for too long ([`crate::release::auto`]).
     Releasing,
     /// The task runs on.
@@ -141,24 +145,19 @@ impl Registry {
             let (Some(head), gcs) = (cluster.head.clone(), cluster.gcs.clone()) else {
                 continue;
             };
-            let shared = Arc::clone(&self.shared);
-            tasks.spawn(async move {
-                let registered = async {
-                    match &gcs {
-                        Some(gcs) => gcs::poller::run(&shared, index, &head, gcs).await,
-                        None => std::future::pending().await,
-                    }
-                };
-                tokio::join!(
-                    Poller::new(&shared, index, &head).run(),
-                    lookup::run(&shared, index, &head),
-                    registered,
-                );
-            });
+            // Tasks of their own: however much there is to look up, the polls go on meanwhile.
+            let (shared, asked) = (Arc::clone(&self.shared), head.clone());
+            tasks.spawn(async move { poller::run(&shared, index, &asked).await });
+            let (shared, asked) = (Arc::clone(&self.shared), head.clone());
+            tasks.spawn(async move { lookup::run(&shared, index, &asked).await });
+            if let Some(gcs) = gcs {
+                let shared = Arc::clone(&self.shared);
+                tasks.spawn(async move { gcs::poller::run(&shared, index, &head, &gcs).await });
+            }
         }
         tokio::select! {
             () = shutdown.cancelled() => {}
-            // Neither loop ends by itself; a panic in one is a defect, and is not hidden.
+            // No loop ends by itself; a panic in one is a defect, and is not hidden.
             Some(ended) = tasks.join_next() => {
                 if let Err(error) = ended {
                     tracing::error!(%error, "the registry stopped polling; restart the relay and report this");

@@ -1,23 +1,24 @@
 //! Polls one cluster's head for as long as the registry runs.
 //!
 //! One request each interval, on a schedule of its own: how long an answer takes does not move the
-//! next poll. Questions that a poll leaves (the nodes, workers that vanished) are asked in between.
+//! next poll. What a poll leaves to be asked (the nodes, workers that vanished) is asked beside them
+//! ([`super::follow`]).
 
 use std::time::Duration;
 
 use rand::Rng;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::follow::{Follow, Left};
 use super::gcs::GcsError;
+use super::nodes::Nodes;
 use super::rows::{LIMIT, List, WorkerRow};
 use super::shared::{ClusterHandle, Shared};
 use super::state::Cluster;
 use super::{PollOutcome, query};
 use crate::config::Discovery;
 use crate::head::{HeadClient, HeadError};
-
-/// From so many vanished workers on, all of them are asked for at once.
-const BATCH: usize = 9;
 
 /// How long a new breakpoint may wait for its node's state before it is listed without.
 const NODE_PATIENCE: Duration = Duration::from_secs(1);
@@ -44,33 +45,37 @@ impl From<&PollError> for PollOutcome {
 }
 
 /// See the module.
-pub(super) struct Poller<'a> {
+struct Poller<'a> {
     shared: &'a Shared,
     cluster: Cluster,
     head: &'a HeadClient,
     handle: &'a ClusterHandle,
+    nodes: &'a Nodes<'a>,
+    left: watch::Sender<Left>,
     failures: u32,
-    nodes_checked: Option<Instant>,
-    version_asked: bool,
     truncated: bool,
 }
 
-impl<'a> Poller<'a> {
-    pub(super) fn new(shared: &'a Shared, cluster: Cluster, head: &'a HeadClient) -> Self {
-        Self {
-            shared,
-            cluster,
-            head,
-            handle: &shared.clusters[cluster],
-            failures: 0,
-            nodes_checked: None,
-            version_asked: false,
-            truncated: false,
-        }
-    }
+/// Polls, and asks what that leaves, until cancelled by dropping it.
+pub(super) async fn run(shared: &Shared, cluster: Cluster, head: &HeadClient) {
+    let nodes = Nodes::new(shared, cluster, head);
+    let (left, follows) = watch::channel(Left::default());
+    let poller = Poller {
+        shared,
+        cluster,
+        head,
+        handle: &shared.clusters[cluster],
+        nodes: &nodes,
+        left,
+        failures: 0,
+        truncated: false,
+    };
+    let follow = Follow::new(shared, cluster, head, &nodes, follows);
+    tokio::join!(poller.run(), follow.run());
+}
 
-    /// Runs until cancelled by dropping it.
-    pub(super) async fn run(mut self) {
+impl Poller<'_> {
+    async fn run(mut self) {
         let mut due = Instant::now();
         loop {
             let started = Instant::now();
@@ -131,7 +136,7 @@ impl<'a> Poller<'a> {
             tracing::info!(cluster = %self.handle.name, head = self.head.address(), "the Ray head answers again");
         }
         self.failures = 0;
-        self.warn_of_truncation(&list);
+        let incomplete = self.truncation(&list);
         let rows = list.into_rows();
         let unusable =
             |row: &&WorkerRow| row.is_alive && row.paused_threads() > 0 && row.debugger().is_none();
@@ -141,85 +146,21 @@ impl<'a> Poller<'a> {
         let cluster = self.cluster;
         if self.shared.with(|state| state.wants_nodes(cluster, &rows)) {
             // Listed first and struck off a moment later, a lost node's workers would flicker.
-            let _ = tokio::time::timeout(NODE_PATIENCE, self.check_nodes()).await;
+            let _ = tokio::time::timeout(NODE_PATIENCE, self.nodes.check()).await;
         }
         let questions = self
             .shared
             .change(|state, now| state.apply_workers(cluster, &rows, sent, now));
-        self.shared
-            .status(cluster, |status| status.answered(Instant::now()));
-        self.handle.lookup_now.notify_one();
-        if !questions.vanished.is_empty() {
-            self.ask_vanished(&questions.vanished).await;
-        }
-        let interval = self.shared.settings.node_interval;
-        if self.nodes_checked.is_none_or(|at| at.elapsed() >= interval)
-            && self.shared.with(|state| state.is_busy(cluster))
-        {
-            self.check_nodes().await;
-        }
-        if recovered || !self.version_asked {
-            self.ask_version().await;
-        }
-    }
-
-    /// Released or died? Asked once for each that vanished, or once for all when they are many.
-    async fn ask_vanished(&self, vanished: &[String]) {
-        if vanished.len() >= BATCH {
-            let sent = Instant::now();
-            match query::stopped_workers(self.head).await {
-                Ok(list) => {
-                    let complete = !list.truncated();
-                    self.vanished(vanished, &list.into_rows(), complete, sent);
-                }
-                Err(error) => self.unanswered(&error),
-            }
-            return;
-        }
-        for worker_id in vanished {
-            let sent = Instant::now();
-            match query::worker(self.head, worker_id).await {
-                Ok(list) => {
-                    let complete = !list.truncated();
-                    let asked = std::slice::from_ref(worker_id);
-                    self.vanished(asked, &list.into_rows(), complete, sent);
-                }
-                // They are still absent at the next poll, and asked for again.
-                Err(error) => return self.unanswered(&error),
-            }
-        }
-    }
-
-    fn vanished(&self, asked: &[String], rows: &[WorkerRow], complete: bool, sent: Instant) {
-        self.shared.change(|state, now| {
-            (
-                state.apply_vanished(self.cluster, asked, rows, complete, sent, now),
-                (),
-            )
+        self.shared.status(cluster, |status| {
+            status.answered(Instant::now());
+            status.incomplete = incomplete;
         });
-    }
-
-    async fn check_nodes(&mut self) {
-        match query::nodes(self.head).await {
-            Ok(list) => {
-                self.nodes_checked = Some(Instant::now());
-                let rows = list.into_rows();
-                self.shared
-                    .change(|state, now| (state.apply_nodes(self.cluster, &rows, now), ()));
-            }
-            Err(error) => self.unanswered(&error),
-        }
-    }
-
-    async fn ask_version(&mut self) {
-        match query::version(self.head).await {
-            Ok(version) => {
-                self.version_asked = true;
-                self.shared
-                    .status(self.cluster, |status| status.ray_version = Some(version));
-            }
-            Err(error) => self.unanswered(&error),
-        }
+        self.handle.lookup_now.notify_one();
+        self.left.send_replace(Left {
+            vanished: questions.vanished,
+            sent: Some(sent),
+            recovered,
+        });
     }
 
     fn failed(&mut self, error: &PollError) {
@@ -232,20 +173,23 @@ impl<'a> Poller<'a> {
             .status(self.cluster, |status| status.trouble = Some(trouble));
     }
 
-    fn unanswered(&self, error: &HeadError) {
-        tracing::debug!(cluster = %self.handle.name, %error, "a question to the Ray head stays open until the next poll");
-    }
-
-    fn warn_of_truncation(&mut self, list: &List<WorkerRow>) {
+    /// Why the list lacks some breakpoints, where the head has more workers than it looks at.
+    fn truncation(&mut self, list: &List<WorkerRow>) -> Option<String> {
         let truncated = list.truncated();
-        if truncated && !self.truncated {
-            tracing::warn!(
-                cluster = %self.handle.name,
-                total = list.total,
-                "the Ray head looks at {LIMIT} of its workers only, so breakpoints may be missing from the list; Ray 2.38 and later do not have this limit"
-            );
+        let told = std::mem::replace(&mut self.truncated, truncated);
+        if !truncated {
+            return None;
         }
-        self.truncated = truncated;
+        let total = list.total.unwrap_or_default();
+        let sentence = format!(
+            "the Ray head looks at {LIMIT} of its {total} workers only, so breakpoints may be missing from this list; \
+             let some that are in it run on (`ray-relay release`), and where Ray is older than 2.38, use a newer one, which \
+             looks at paused workers alone"
+        );
+        if !told {
+            tracing::warn!(cluster = %self.handle.name, "{sentence}");
+        }
+        Some(sentence)
     }
 }
 

@@ -59,6 +59,12 @@ pub(super) async fn running_tasks(head: &HeadClient) -> Answer<TaskRow> {
     list(head, "tasks", &[("state", "%3D", "RUNNING")]).await
 }
 
+/// The running tasks of one job, where all together are more than a head tells at once.
+pub(super) async fn running_tasks_of_job(head: &HeadClient, job_id: &str) -> Answer<TaskRow> {
+    let filters = [("job_id", "%3D", job_id), ("state", "%3D", "RUNNING")];
+    list(head, "tasks", &filters).await
+}
+
 /// The running tasks of one worker, where the job is known: the only way beyond 10,000 tasks
 /// before Ray 2.38.
 pub(super) async fn tasks_of_job(

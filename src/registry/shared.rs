@@ -28,6 +28,8 @@ pub(super) struct Shared {
     snapshot: watch::Sender<Arc<Snapshot>>,
     events: broadcast::Sender<Event>,
     core: Mutex<Core>,
+    /// Held by whoever asks the heads for one worker.
+    pub(super) asking: tokio::sync::Mutex<()>,
 }
 
 pub(super) struct ClusterHandle {
@@ -70,6 +72,7 @@ impl Shared {
                 ray_version: None,
                 polled: None,
                 trouble: None,
+                incomplete: None,
             })
             .collect();
         let names = clusters.iter().map(|cluster| Arc::clone(&cluster.name));
@@ -86,6 +89,7 @@ impl Shared {
                 claims: HashMap::new(),
                 next_claim: 0,
             }),
+            asking: tokio::sync::Mutex::default(),
             settings,
             clusters,
             observer: OnceLock::new(),
@@ -124,17 +128,17 @@ impl Shared {
     pub(super) fn status(&self, cluster: Cluster, note: impl FnOnce(&mut ClusterStatus)) {
         let mut core = self.lock();
         let status = &mut core.statuses[cluster];
-        let before = (
-            status.trouble.is_some(),
-            status.ray_version.is_some(),
-            status.polled.is_some(),
-        );
+        let known = |status: &ClusterStatus| {
+            (
+                status.trouble.is_some(),
+                status.incomplete.is_some(),
+                status.ray_version.is_some(),
+                status.polled.is_some(),
+            )
+        };
+        let before = known(status);
         note(status);
-        let after = (
-            status.trouble.is_some(),
-            status.ray_version.is_some(),
-            status.polled.is_some(),
-        );
+        let after = known(status);
         // Only the time of the answer moves each second: nobody is woken for that.
         self.publish(&mut core, Changes::new(), Now::now(), before != after);
     }
@@ -165,6 +169,12 @@ impl Shared {
             breakpoint,
             died: hears,
         })
+    }
+
+    /// Takes note of what became of dialling the debugger that `claim` holds.
+    pub(super) fn dialled(&self, cluster: Cluster, key: &str, claim: u64, listens: bool) {
+        let now = Now::now();
+        self.lock().state.dialled(cluster, key, claim, listens, now);
     }
 
     /// Forgets a claim and gives its breakpoint back; `used`: the worker may have been let go.

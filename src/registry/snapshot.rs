@@ -16,6 +16,8 @@ pub struct ClusterStatus {
     pub polled: Option<Instant>,
     /// Why the last poll failed, as a sentence with the next step; `None` while polls succeed.
     pub trouble: Option<String>,
+    /// Why the list lacks some breakpoints although polls succeed, as a sentence with the next step.
+    pub incomplete: Option<String>,
 }
 
 /// All breakpoints of all clusters at one moment.

@@ -58,6 +58,11 @@ impl Wishes {
         self.names.take_if(|due| *due <= now).is_some()
     }
 
+    /// Whether the location is still to be asked for.
+    pub(super) fn wants_location(&self) -> bool {
+        self.location
+    }
+
     /// Marks a wanted question for the location as asked.
     pub(super) fn take_location(&mut self) -> bool {
         std::mem::take(&mut self.location)

@@ -364,7 +364,7 @@ impl Metrics {
         let now = Instant::now();
         for cluster in &snapshot.clusters {
             let name: &str = &cluster.name;
-            for state in ["paused", "attached"] {
+            for state in ["paused", "attached", "unreachable"] {
                 let count = snapshot
                     .live
                     .iter()
@@ -445,6 +445,7 @@ mod tests {
                 ray_version: None,
                 polled: Some(Instant::now()),
                 trouble: None,
+                incomplete: None,
             }],
             ..Snapshot::default()
         };

@@ -1,11 +1,11 @@
 //! What each answer of a head changes.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::{Changes, Cluster, Entry, MAX_NODES, Node, Now, Questions, State};
+use super::{Changes, Cluster, ClusterState, Entry, MAX_NODES, Node, Now, Questions, State};
 use crate::registry::breakpoint::{Breakpoint, BreakpointId, Kind, Names, Reason, State as Life};
 use crate::registry::names::{Certainty, Found};
 use crate::registry::rows::{NodeRow, WorkerRow};
@@ -20,7 +20,7 @@ impl State {
         let cluster = &self.clusters[cluster];
         rows.iter().any(|row| {
             is_paused(row)
-                && !cluster.entries.contains_key(&row.worker_id)
+                && !cluster.entries.contains(&row.worker_id)
                 && !cluster.nodes.contains_key(&row.node_id)
         })
     }
@@ -44,15 +44,27 @@ impl State {
             .entries
             .iter()
             .filter(|(id, entry)| {
-                entry.breakpoint.kind == Kind::Debugpy
+                entry.breakpoint().kind == Kind::Debugpy
                     && entry.claim.is_none()
                     && entry.since <= sent
-                    && !seen.contains(id.as_str())
+                    && entry.asked_for.is_none_or(|until| until <= now.instant)
+                    && !seen.contains(&***id)
             })
-            .map(|(id, _)| id.clone())
+            .map(|(id, _)| id.to_string())
             .collect();
         state.forget_gone(sent, Kind::Debugpy);
         (changes, Questions { vanished })
+    }
+
+    /// Of `vanished`, what was there when the poll of `sent` missed it, and still is.
+    pub(in crate::registry) fn still_open(
+        &self,
+        cluster: Cluster,
+        mut vanished: Vec<String>,
+        sent: Instant,
+    ) -> Vec<String> {
+        vanished.retain(|worker_id| self.unclaimed_since(cluster, worker_id, sent));
+        vanished
     }
 
     /// Takes in the legacy breakpoints of the GCS, as asked for at `sent`. One that is no longer there was entered by
@@ -69,12 +81,12 @@ impl State {
             let keys: HashSet<_> = found.iter().map(Breakpoint::key).collect();
             let entries = self.clusters[cluster].entries.iter();
             let gone = entries.filter(|(key, entry)| {
-                entry.breakpoint.kind == Kind::Pdb
+                entry.breakpoint().kind == Kind::Pdb
                     && entry.claim.is_none()
                     && entry.since <= sent
-                    && !keys.contains(key.as_str())
+                    && !keys.contains(&***key)
             });
-            gone.map(|(key, _)| key.clone()).collect()
+            gone.map(|(key, _)| Arc::clone(key)).collect()
         };
         for key in gone {
             self.release(cluster, &key, now, &mut changes);
@@ -94,7 +106,7 @@ impl State {
             if known.is_some_and(|entry| {
                 entry.claim.is_some()
                     || entry.since > sent
-                    || entry.breakpoint.upstream() == breakpoint.upstream()
+                    || entry.breakpoint().upstream() == breakpoint.upstream()
             }) {
                 continue;
             }
@@ -119,11 +131,12 @@ impl State {
         now: Now,
     ) -> Changes {
         let mut changes = Changes::new();
+        let by_id: HashMap<_, _> = rows.iter().map(|row| (&*row.worker_id, row)).collect();
         for worker_id in asked {
             if !self.unclaimed_since(cluster, worker_id, sent) {
                 continue;
             }
-            match rows.iter().find(|row| row.worker_id == *worker_id) {
+            match by_id.get(worker_id.as_str()).copied() {
                 Some(row) if !row.is_alive => {
                     self.die(cluster, worker_id, exit::of_worker(row), now, &mut changes);
                 }
@@ -174,8 +187,8 @@ impl State {
             .entries
             .iter()
             .filter_map(
-                |(id, entry)| match state.nodes.get(&entry.breakpoint.node_id) {
-                    Some(Node::Dead { why }) => Some((id.clone(), Arc::clone(why))),
+                |(id, entry)| match state.nodes.get(&entry.breakpoint().node_id) {
+                    Some(Node::Dead { why }) => Some((Arc::clone(id), Arc::clone(why))),
                     _ => None,
                 },
             )
@@ -220,24 +233,23 @@ impl State {
         found: Option<Found>,
         now: Now,
     ) -> Changes {
-        let Some(entry) = self.clusters[cluster].entries.get_mut(worker_id) else {
-            return Changes::new();
-        };
-        if entry.breakpoint.stop != stop {
+        let entries = &mut self.clusters[cluster].entries;
+        let known = entries.get(worker_id);
+        if known.is_none_or(|entry| entry.breakpoint().stop != stop) {
             return Changes::new();
         }
-        entry.wishes.names_answered(found.as_ref(), now.instant);
-        let Some(found) = found else {
+        entries.names_answered(worker_id, found.as_ref(), now.instant);
+        let (Some(found), Some(entry)) = (found, entries.get(worker_id)) else {
             return Changes::new();
         };
-        let mut next = Breakpoint::clone(&entry.breakpoint);
+        let mut next = Breakpoint::clone(entry.breakpoint());
         // A provisional answer (the class of an actor) does not replace a better one.
         if found.certainty != Certainty::Provisional || next.names.name.is_none() {
             next.names = found.names;
             next.names.provisional = match found.certainty {
                 Certainty::Settled => false,
                 // Of a worker that stopped before, this may still be the task of that stop.
-                Certainty::Likely => stop > 1 && entry.wishes.names_due().is_some(),
+                Certainty::Likely => stop > 1 && entry.wants_names(),
                 Certainty::Provisional => true,
             };
         }
@@ -255,16 +267,12 @@ impl State {
         stop: u64,
         stack: Option<Stopped>,
     ) -> Changes {
-        let Some(entry) = self.clusters[cluster].entries.get_mut(worker_id) else {
+        let known = self.clusters[cluster].entries.get(worker_id);
+        let known = known.filter(|entry| entry.breakpoint().stop == stop);
+        let (Some(entry), Some(stopped)) = (known, stack) else {
             return Changes::new();
         };
-        if entry.breakpoint.stop != stop {
-            return Changes::new();
-        }
-        let Some(stopped) = stack else {
-            return Changes::new();
-        };
-        let mut next = Breakpoint::clone(&entry.breakpoint);
+        let mut next = Breakpoint::clone(entry.breakpoint());
         stopped_as(&mut next, stopped);
         self.named(cluster, worker_id, next)
     }
@@ -281,32 +289,76 @@ impl State {
         let Some((node_ip, port)) = row.debugger() else {
             return;
         };
-        let Some(pid) = row.pid.and_then(|pid| u32::try_from(pid).ok()) else {
-            return;
-        };
         let state = &mut self.clusters[cluster];
         if matches!(state.nodes.get(&row.node_id), Some(Node::Dead { .. }))
             || state.gone.get(&row.worker_id).is_some_and(|at| *at > sent)
         {
             return;
         }
-        if let Some(entry) = state.entries.get_mut(&row.worker_id) {
-            let old = &entry.breakpoint;
+        if let Some(entry) = state.entries.get(&row.worker_id) {
+            let old = entry.breakpoint();
             let news = (node_ip, port, row.paused_threads());
-            if sent >= entry.since && news != (old.node_ip, old.port, old.paused_threads) {
+            let known = (old.node_ip, old.port, old.paused_threads);
+            // What Ray lists now needs no one who asked for it.
+            let listed = entry.claim.is_none() && entry.asked_for.is_some();
+            if sent >= entry.since && (listed || news != known) {
                 let mut next = Breakpoint::clone(old);
                 (next.node_ip, next.port, next.paused_threads) = news;
-                entry.breakpoint = Arc::new(next);
+                let another = (next.node_ip, next.port) != (known.0, known.1);
+                if let Some(entry) = state.entries.get_mut(&row.worker_id) {
+                    entry.asked_for = None;
+                    // Another debugger, which nobody has dialled.
+                    entry.unreachable = entry.unreachable.filter(|_| !another);
+                    if entry.claim.is_none() {
+                        next.state = entry.free();
+                    }
+                }
+                state.entries.set(&row.worker_id, next);
                 self.dirty = true;
             }
             return;
         }
+        let Some(breakpoint) = state.stopped(row, now) else {
+            return;
+        };
         self.dirty = true;
-        let id = BreakpointId::derive(&state.name, &row.worker_id);
-        let breakpoint = Arc::new(Breakpoint {
+        let breakpoint = Arc::new(breakpoint);
+        out.push((Change::Appeared, Arc::clone(&breakpoint)));
+        let wishes = Wishes::new(now.instant);
+        let entry = Entry::new(breakpoint, sent, row.is_driver(), wishes);
+        state.entries.insert(entry);
+    }
+
+    pub(super) fn named(&mut self, cluster: Cluster, worker_id: &str, next: Breakpoint) -> Changes {
+        let entries = &mut self.clusters[cluster].entries;
+        let known = entries.get(worker_id);
+        if known.is_none_or(|entry| **entry.breakpoint() == next) {
+            return Changes::new();
+        }
+        self.dirty = true;
+        let named = entries.set(worker_id, next);
+        named
+            .map(|breakpoint| (Change::Named, breakpoint))
+            .into_iter()
+            .collect()
+    }
+
+    fn unclaimed_since(&self, cluster: Cluster, worker_id: &str, sent: Instant) -> bool {
+        let entry = self.clusters[cluster].entries.get(worker_id);
+        entry.is_some_and(|entry| entry.claim.is_none() && entry.since <= sent)
+    }
+}
+
+impl ClusterState {
+    /// The next stop of the worker of `row`, first seen now. `None` without an address of its debugger and a process id.
+    pub(super) fn stopped(&mut self, row: &WorkerRow, now: Now) -> Option<Breakpoint> {
+        let (node_ip, port) = row.debugger()?;
+        let pid = row.pid.and_then(|pid| u32::try_from(pid).ok())?;
+        let id = BreakpointId::derive(&self.name, &row.worker_id);
+        Some(Breakpoint {
             id,
             kind: Kind::Debugpy,
-            cluster: Arc::clone(&state.name),
+            cluster: Arc::clone(&self.name),
             node_id: row.node_id.clone(),
             node_ip,
             worker_id: row.worker_id.clone(),
@@ -318,36 +370,11 @@ impl State {
             location: None,
             exception: None,
             first_seen: now,
-            stop: state.next_stop(id),
+            stop: self.next_stop(id),
             state: Life::Paused,
+            task_ended: None,
             registered: None,
-        });
-        out.push((Change::Appeared, Arc::clone(&breakpoint)));
-        let entry = Entry {
-            breakpoint,
-            since: sent,
-            claim: None,
-            driver: row.is_driver(),
-            wishes: Wishes::new(now.instant),
-        };
-        state.entries.insert(row.worker_id.clone(), entry);
-    }
-
-    fn named(&mut self, cluster: Cluster, worker_id: &str, next: Breakpoint) -> Changes {
-        let Some(entry) = self.clusters[cluster].entries.get_mut(worker_id) else {
-            return Changes::new();
-        };
-        if *entry.breakpoint == next {
-            return Changes::new();
-        }
-        entry.breakpoint = Arc::new(next);
-        self.dirty = true;
-        vec![(Change::Named, Arc::clone(&entry.breakpoint))]
-    }
-
-    fn unclaimed_since(&self, cluster: Cluster, worker_id: &str, sent: Instant) -> bool {
-        let entry = self.clusters[cluster].entries.get(worker_id);
-        entry.is_some_and(|entry| entry.claim.is_none() && entry.since <= sent)
+        })
     }
 }
 

@@ -7,10 +7,12 @@
 //! worker on a DEAD node is never live.
 
 mod answers;
+mod entries;
+mod held;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +22,7 @@ pub(super) use crate::moment::Moment as Now;
 use crate::registry::breakpoint::{Breakpoint, BreakpointId, Holder, Kind, State as Life};
 use crate::registry::wish::Wishes;
 use crate::registry::{Change, ClaimError};
+use entries::{Entries, Entry};
 
 /// Ended breakpoints that are remembered at most.
 const MAX_ENDED: usize = 256;
@@ -51,7 +54,7 @@ pub(super) struct State {
 
 struct ClusterState {
     name: Arc<str>,
-    entries: BTreeMap<String, Entry>,
+    entries: Entries,
     /// Stops so far of every worker that has had one.
     stops: HashMap<BreakpointId, u64>,
     /// Keys of breakpoints that a session gave back or that died: answers asked for before then are stale.
@@ -62,16 +65,6 @@ struct ClusterState {
 enum Node {
     Alive,
     Dead { why: Arc<str> },
-}
-
-struct Entry {
-    breakpoint: Arc<Breakpoint>,
-    /// Since when this stop or this hold stands: answers asked for before then are stale.
-    since: Instant,
-    /// Which claim holds it.
-    claim: Option<u64>,
-    driver: bool,
-    wishes: Wishes,
 }
 
 /// What a poll's answer leaves to be asked.
@@ -98,7 +91,7 @@ impl State {
             .into_iter()
             .map(|name| ClusterState {
                 name,
-                entries: BTreeMap::new(),
+                entries: Entries::default(),
                 stops: HashMap::new(),
                 gone: HashMap::new(),
                 nodes: HashMap::new(),
@@ -114,25 +107,25 @@ impl State {
 
     /// The workers whose names are to be looked up now: all that are due, marked as asked for.
     pub(super) fn due_names(&mut self, cluster: Cluster, now: Instant) -> Vec<Target> {
-        let entries = self.clusters[cluster].entries.iter_mut();
-        let due =
-            entries.filter_map(|(_, entry)| entry.wishes.take_names(now).then(|| entry.target()));
-        due.collect()
+        self.clusters[cluster].entries.take_due(now)
     }
 
     /// The next worker whose stack is to be looked at.
     pub(super) fn due_location(&mut self, cluster: Cluster) -> Option<Target> {
-        let mut entries = self.clusters[cluster].entries.values_mut();
-        entries.find_map(|entry| entry.wishes.take_location().then(|| entry.target()))
+        self.clusters[cluster].entries.take_unlocated()
     }
 
     /// When names are due next.
     pub(super) fn next_names(&self, cluster: Cluster) -> Option<Instant> {
-        self.clusters[cluster]
-            .entries
-            .values()
-            .filter_map(|entry| entry.wishes.names_due())
-            .min()
+        self.clusters[cluster].entries.next_due()
+    }
+
+    /// Where the live breakpoint `id` is, and its key there.
+    fn find(&self, id: BreakpointId) -> Option<(Cluster, Arc<str>)> {
+        let clusters = self.clusters.iter().enumerate();
+        clusters
+            .filter_map(|(index, cluster)| Some((index, Arc::clone(cluster.entries.find(id)?.0))))
+            .next()
     }
 
     /// Gives the breakpoint `id` to a claim.
@@ -143,18 +136,7 @@ impl State {
         holder: Holder,
         now: Now,
     ) -> Result<(Cluster, Arc<Breakpoint>), ClaimError> {
-        let found = self
-            .clusters
-            .iter_mut()
-            .enumerate()
-            .find_map(|(index, cluster)| {
-                let entry = cluster
-                    .entries
-                    .values_mut()
-                    .find(|entry| entry.breakpoint.id == id)?;
-                Some((index, entry))
-            });
-        let Some((cluster, entry)) = found else {
+        let Some((cluster, key)) = self.find(id) else {
             let ended = self
                 .ended
                 .iter()
@@ -164,16 +146,18 @@ impl State {
                 None => ClaimError::Unknown,
             });
         };
-        if let Life::Attached(holder) = &entry.breakpoint.state {
+        let entries = &mut self.clusters[cluster].entries;
+        let entry = entries.get_mut(&key).ok_or(ClaimError::Unknown)?;
+        if let Life::Attached(holder) = &entry.breakpoint().state {
             return Err(ClaimError::Held(holder.clone()));
         }
-        let mut next = Breakpoint::clone(&entry.breakpoint);
-        next.state = Life::Attached(holder);
-        entry.breakpoint = Arc::new(next);
         entry.claim = Some(claim);
         entry.since = now.instant;
+        let mut next = Breakpoint::clone(entry.breakpoint());
+        next.state = Life::Attached(holder);
+        let claimed = entries.set(&key, next).ok_or(ClaimError::Unknown)?;
         self.dirty = true;
-        Ok((cluster, Arc::clone(&entry.breakpoint)))
+        Ok((cluster, claimed))
     }
 
     /// Takes a claimed breakpoint back: it is released until a poll shows it paused again.
@@ -186,14 +170,16 @@ impl State {
     ) -> Changes {
         let mut changes = Changes::new();
         let state = &mut self.clusters[cluster];
-        if state
-            .entries
-            .get(worker_id)
-            .is_some_and(|entry| entry.claim == Some(claim))
-        {
-            state.gone.insert(worker_id.to_owned(), now.instant);
-            self.release(cluster, worker_id, now, &mut changes);
+        let entry = state.entries.get(worker_id);
+        let Some(entry) = entry.filter(|entry| entry.claim == Some(claim)) else {
+            return changes;
+        };
+        if entry.unreachable.is_some() {
+            // Nobody can have let it go.
+            return self.put_back(cluster, worker_id, claim, now);
         }
+        state.gone.insert(worker_id.to_owned(), now.instant);
+        self.release(cluster, worker_id, now, &mut changes);
         changes
     }
 
@@ -205,36 +191,34 @@ impl State {
         claim: u64,
         now: Now,
     ) -> Changes {
-        let state = &mut self.clusters[cluster];
-        let entry = state.entries.get_mut(worker_id);
+        let entries = &mut self.clusters[cluster].entries;
+        let entry = entries.get_mut(worker_id);
         let Some(entry) = entry.filter(|entry| entry.claim == Some(claim)) else {
             return Changes::new();
         };
-        let mut waiting = Breakpoint::clone(&entry.breakpoint);
-        waiting.state = Life::Paused;
-        entry.breakpoint = Arc::new(waiting);
         entry.claim = None;
         entry.since = now.instant;
+        let mut waiting = Breakpoint::clone(entry.breakpoint());
+        waiting.state = entry.free();
+        let change = match waiting.state {
+            Life::Unreachable { .. } => Change::Unreachable,
+            _ => Change::Appeared,
+        };
         self.dirty = true;
-        vec![(Change::Appeared, Arc::clone(&entry.breakpoint))]
+        let waiting = entries.set(worker_id, waiting);
+        waiting
+            .map(|breakpoint| (change, breakpoint))
+            .into_iter()
+            .collect()
     }
 
     /// Puts `breakpoint` in as it is: for sources other than a head's State API.
     pub(super) fn insert(&mut self, cluster: Cluster, breakpoint: Breakpoint, now: Now) -> Changes {
         let breakpoint = Arc::new(breakpoint);
-        let entry = Entry {
-            breakpoint: Arc::clone(&breakpoint),
-            since: now.instant,
-            claim: None,
-            driver: false,
-            wishes: Wishes::none(),
-        };
-        self.clusters[cluster]
-            .stops
-            .insert(breakpoint.id, breakpoint.stop);
-        self.clusters[cluster]
-            .entries
-            .insert(breakpoint.key().to_owned(), entry);
+        let state = &mut self.clusters[cluster];
+        state.stops.insert(breakpoint.id, breakpoint.stop);
+        let entry = Entry::new(Arc::clone(&breakpoint), now.instant, false, Wishes::none());
+        state.entries.insert(entry);
         self.dirty = true;
         vec![(Change::Appeared, breakpoint)]
     }
@@ -242,18 +226,7 @@ impl State {
     /// Ends the breakpoint `id`: died with a reason, else released.
     pub(super) fn end(&mut self, id: BreakpointId, why: Option<Arc<str>>, now: Now) -> Changes {
         let mut changes = Changes::new();
-        let found = self
-            .clusters
-            .iter()
-            .enumerate()
-            .find_map(|(index, cluster)| {
-                let entry = cluster
-                    .entries
-                    .values()
-                    .find(|entry| entry.breakpoint.id == id)?;
-                Some((index, entry.breakpoint.key().to_owned()))
-            });
-        if let Some((cluster, worker_id)) = found {
+        if let Some((cluster, worker_id)) = self.find(id) {
             match why {
                 Some(why) => self.die(cluster, &worker_id, why, now, &mut changes),
                 None => self.release(cluster, &worker_id, now, &mut changes),
@@ -281,12 +254,15 @@ impl State {
         if !std::mem::take(&mut self.dirty) {
             return None;
         }
-        let entries = self
-            .clusters
-            .iter()
-            .flat_map(|cluster| cluster.entries.values());
-        let mut live: Vec<_> = entries.map(|entry| Arc::clone(&entry.breakpoint)).collect();
-        live.sort_by_key(|breakpoint| (breakpoint.first_seen, breakpoint.id));
+        let clusters = self.clusters.iter();
+        let mut live: Vec<_> = clusters
+            .flat_map(|cluster| cluster.entries.in_order())
+            .cloned()
+            .collect();
+        if self.clusters.len() > 1 {
+            // Each cluster's are in order, which makes this a merge.
+            live.sort_by_key(|breakpoint| breakpoint.order());
+        }
         let ended = self
             .ended
             .iter()
@@ -333,7 +309,7 @@ impl State {
         let Some(entry) = self.clusters[cluster].entries.remove(worker_id) else {
             return;
         };
-        let mut ended = Breakpoint::clone(&entry.breakpoint);
+        let mut ended = Breakpoint::clone(entry.breakpoint());
         ended.state = life;
         let ended = Arc::new(ended);
         // One record for each id: the latest end is the one that answers a late client.
@@ -356,29 +332,12 @@ impl ClusterState {
     /// seen one stop of a worker knows the next from it.
     fn next_stop(&mut self, id: BreakpointId) -> u64 {
         if self.stops.len() >= MAX_COUNTED && !self.stops.contains_key(&id) {
-            let live: HashSet<_> = self
-                .entries
-                .values()
-                .map(|entry| entry.breakpoint.id)
-                .collect();
+            let live: HashSet<_> = self.entries.in_order().map(|b| b.id).collect();
             self.stops.retain(|id, _| live.contains(id));
         }
         let stops = self.stops.entry(id).or_default();
         *stops += 1;
         *stops
-    }
-}
-
-impl Entry {
-    fn target(&self) -> Target {
-        Target {
-            worker_id: self.breakpoint.worker_id.clone(),
-            stop: self.breakpoint.stop,
-            node_id: self.breakpoint.node_id.clone(),
-            node_ip: self.breakpoint.node_ip,
-            pid: self.breakpoint.pid,
-            driver: self.driver,
-        }
     }
 }
 

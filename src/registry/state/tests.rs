@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::registry::names::{Certainty, Found};
 use crate::registry::rows::{NodeRow, WorkerRow};
 
 const WORKERS: usize = 4;
@@ -29,6 +30,8 @@ enum Step {
     GiveBack(usize),
     /// The debugger of a claimed worker attaches: its count falls to 0.
     Attach(usize),
+    /// What is to be looked up is answered: not at all, in part, or well.
+    LookUp(usize),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -43,6 +46,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => worker.clone().prop_map(Step::Claim),
         2 => worker.clone().prop_map(Step::GiveBack),
         1 => worker.prop_map(Step::Attach),
+        2 => (0..3usize).prop_map(Step::LookUp),
     ];
     proptest::collection::vec(step, 1..80)
 }
@@ -152,8 +156,29 @@ impl Bench {
                     self.truth.workers[w].paused = false;
                 }
             }
+            Step::LookUp(how) => self.look_up(how, now),
         }
         self.check();
+    }
+
+    fn look_up(&mut self, how: usize, now: Now) {
+        let certainties = [
+            Certainty::Provisional,
+            Certainty::Likely,
+            Certainty::Settled,
+        ];
+        for target in self.state.due_names(0, now.instant) {
+            let mut found = Found::default();
+            found.names.name = Some(format!("name {:?}", self.clock - self.began));
+            found.certainty = certainties[how];
+            let found = (how > 0 || target.pid > 2).then_some(found);
+            let changes = self
+                .state
+                .apply_found(0, &target.worker_id, target.stop, found, now);
+            self.hear(changes);
+        }
+        assert!(self.state.next_names(0).is_none_or(|at| at > now.instant));
+        while self.state.due_location(0).is_some() {}
     }
 
     fn arrive(&mut self) {
@@ -218,7 +243,7 @@ impl Bench {
                     }
                     self.claims.remove(&index);
                 }
-                Change::Named | Change::Attached | Change::Releasing => {}
+                Change::Named | Change::Attached | Change::Unreachable | Change::Releasing => {}
             }
         }
     }
@@ -226,9 +251,10 @@ impl Bench {
     /// The published list is what the events say.
     fn check(&mut self) {
         let entries = &self.state.clusters[0].entries;
+        entries.check();
         let listed: HashMap<_, _> = entries
-            .values()
-            .map(|e| (e.breakpoint.worker_id.clone(), e.breakpoint.stop))
+            .in_order()
+            .map(|b| (b.worker_id.clone(), b.stop))
             .collect();
         assert_eq!(listed, self.heard);
         for w in self.claims.keys() {
@@ -312,7 +338,7 @@ fn a_late_lookup_says_nothing_about_the_next_stop() {
     }
     let now = bench.tick();
     let found = |name: &str| {
-        let mut found = crate::registry::names::Found::default();
+        let mut found = Found::default();
         found.names.name = Some(name.to_owned());
         Some(found)
     };

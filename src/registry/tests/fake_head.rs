@@ -39,10 +39,14 @@ pub(super) struct World {
     pub(super) stack: Option<&'static str>,
     /// As before Ray 2.38 beyond 10,000 tasks: only filters with `job_id` find tasks.
     pub(super) crowded: bool,
+    /// So many workers more than the head looks at.
+    pub(super) unseen: u64,
     /// Answers about workers wait for `FakeHead::release`.
     pub(super) hold: bool,
     /// How long every answer takes.
     pub(super) latency: Duration,
+    /// How long answers to paths take that hold this.
+    pub(super) slow: Option<(&'static str, Duration)>,
     pub(super) asked: Vec<(Instant, String)>,
 }
 
@@ -140,7 +144,7 @@ impl FakeHead {
             (
                 status,
                 text,
-                world.latency,
+                world.slowness(&path),
                 world.hold && path.starts_with("/api/v0/workers"),
             )
         });
@@ -159,6 +163,11 @@ impl FakeHead {
 }
 
 impl World {
+    fn slowness(&self, path: &str) -> Duration {
+        let slow = self.slow.filter(|(part, _)| path.contains(part));
+        slow.map_or(self.latency, |(_, latency)| latency)
+    }
+
     fn answer(&self, path: &str) -> (u16, String) {
         if let Some((status, text)) = self.broken {
             return (status, text.to_owned());
@@ -184,7 +193,11 @@ impl World {
             .iter()
             .filter(|row| !cut && passes(row, &filters))
             .collect();
-        let total = if crowded { 20_000 } else { rows.len() };
+        let total = match crowded {
+            true => 20_000,
+            false if path.ends_with("workers") && self.unseen > 0 => 10_000 + self.unseen,
+            false => rows.len() as u64,
+        };
         let list = json!({"total": total, "num_after_truncation": total.min(10_000), "num_filtered": rows.len(), "result": rows});
         (
             200,

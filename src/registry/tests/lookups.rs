@@ -148,6 +148,64 @@ async fn beyond_ten_thousand_tasks_of_an_old_ray_the_job_finds_the_task() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn beyond_ten_thousand_tasks_many_are_named_by_one_question_for_each_job() {
+    let head = FakeHead::start().await;
+    head.with(|w| {
+        w.crowded = true;
+        for i in 0..60 {
+            w.workers.push(worker(&format!("w{i}"), 1));
+            let mut row = task(&format!("w{i}"), &format!("f{i}"));
+            row["job_id"] = format!("0{}000000", i % 3 + 1).into();
+            w.tasks.push(row);
+        }
+        w.jobs = (1..=3)
+            .map(|i| json!({"job_id": format!("0{i}000000"), "status": "RUNNING", "entrypoint": "x"}))
+            .collect();
+    });
+    let (registry, _guard) = watch(&head, &settings());
+    let named = |s: &Arc<Snapshot>| s.live.iter().filter(|b| b.names.name.is_some()).count();
+    until(&registry, |s| named(s) == 60).await;
+    assert!(head.asked("/api/v0/tasks").len() <= 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_looked_up_changes_the_list_a_few_times_only() {
+    let head = FakeHead::start().await;
+    head.with(|w| {
+        for i in 0..2000 {
+            w.workers.push(worker(&format!("w{i}"), 1));
+            w.tasks.push(task(&format!("w{i}"), &format!("f{i}")));
+        }
+        w.stack = Some(
+            "Thread 1 (idle)\n    set_trace (ray/util/debugpy.py:94)\n    square (scen.py:26)\n",
+        );
+    });
+    let settings = crate::config::Registry {
+        locations: true,
+        ..settings()
+    };
+    let (registry, _guard) = watch(&head, &settings);
+    let mut lists = registry.watch();
+    let counted = tokio::spawn(async move {
+        let (mut count, began) = (0, Instant::now());
+        loop {
+            lists.changed().await.unwrap();
+            count += 1;
+            let list = lists.borrow_and_update();
+            if list.live.len() == 2000 && list.live.iter().all(|b| b.location.is_some()) {
+                return (count, began.elapsed());
+            }
+        }
+    });
+    let (count, took) = tokio::time::timeout(120 * SECOND, counted)
+        .await
+        .unwrap()
+        .unwrap();
+    let paced = took.as_millis() / 50 + 20;
+    assert!(count <= paced, "{count} lists in {took:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_place_of_a_stop_is_asked_for_once() {
     let head = FakeHead::start().await;
     head.with(|w| {

@@ -224,6 +224,47 @@ async fn many_that_vanish_at_once_cost_one_question() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_the_head_does_not_look_at_is_told_in_the_list() {
+    let head = FakeHead::start().await;
+    head.with(|w| {
+        w.workers.push(worker("w1", 1));
+        w.unseen = 2_000;
+    });
+    let (registry, _guard) = watch(&head, &settings());
+    let told = until(&registry, |s| s.clusters[0].incomplete.is_some()).await;
+    let sentence = told.clusters[0].incomplete.as_ref().unwrap();
+    assert!(
+        sentence.contains("10000 of its 12000 workers"),
+        "{sentence}"
+    );
+    assert_eq!((told.live.len(), &told.clusters[0].trouble), (1, &None));
+    head.with(|w| w.unseen = 0);
+    until(&registry, |s| s.clusters[0].incomplete.is_none()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_that_takes_its_time_does_not_let_the_list_grow_old() {
+    let head = FakeHead::start().await;
+    head.with(|w| w.workers = (0..40).map(|i| worker(&format!("w{i}"), 1)).collect());
+    let (registry, _guard) = watch(&head, &settings());
+    until(&registry, |s| s.live.len() == 40).await;
+    head.with(|w| {
+        w.slow = Some(("filter_keys=debugger_port", 4 * SECOND));
+        w.workers = (0..40).map(|i| worker(&format!("w{i}"), 0)).collect();
+    });
+    let mut oldest = Duration::ZERO;
+    let began = Instant::now();
+    while !registry.snapshot().live.is_empty() {
+        tokio::time::sleep(SECOND / 10).await;
+        let age = registry.snapshot().age(Instant::now().into_std());
+        oldest = oldest.max(age.unwrap());
+        assert!(began.elapsed() < 20 * SECOND);
+    }
+    assert!(began.elapsed() >= 4 * SECOND, "{:?}", began.elapsed());
+    assert!(oldest <= 2 * SECOND, "{oldest:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn rows_of_a_lost_node_are_never_listed() {
     let head = FakeHead::start().await;
     head.with(|w| {

@@ -1,0 +1,144 @@
+//! What the list of a large cluster costs the relay: `cargo bench --bench registry`.
+//!
+//! A stand-in for a head, in a process of its own, has 1,000 and then 10,000 paused workers, each with a task of its own,
+//! in rows as wide as Ray's. Printed are the processor seconds of the registry until all of them have their names, how long
+//! that took, the greatest age that the list had meanwhile, what a second costs once all is known, and how long it took
+//! until half of the workers, let go in the middle of the naming, had left the list.
+
+mod head;
+
+use std::time::{Duration, Instant};
+
+use ray_relay::config;
+use ray_relay::registry::Registry;
+use rustix::time::{ClockId, clock_gettime};
+use tokio_util::sync::CancellationToken;
+
+use head::Head;
+
+const SIZES: [usize; 2] = [1_000, 10_000];
+const INTERVAL: Duration = Duration::from_secs(1);
+/// A round that takes longer is given up.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How often the list is looked at.
+const LOOK: Duration = Duration::from_millis(5);
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().collect();
+    if let [_, role, rows] = args.as_slice()
+        && role == head::ROLE
+    {
+        return head::serve(rows.parse()?);
+    }
+    if !args.iter().any(|arg| arg == "--bench") {
+        println!("run this as: cargo bench --bench registry");
+        return Ok(());
+    }
+    println!(
+        "{:>7} {:>10} {:>9} {:>12} {:>14} {:>12}",
+        "workers", "CPU s", "named s", "max. age s", "CPU s/s after", "left after s"
+    );
+    for size in SIZES {
+        let quiet = round(size, false)?;
+        let busy = round(size, true)?;
+        println!(
+            "{size:>7} {:>10.2} {:>9.2} {:>12.2} {:>14.3} {:>12.2}",
+            quiet.cpu, quiet.named, quiet.age, quiet.after, busy.left
+        );
+    }
+    Ok(())
+}
+
+/// What one round gave, in seconds.
+#[derive(Default)]
+struct Figures {
+    cpu: f64,
+    named: f64,
+    age: f64,
+    after: f64,
+    left: f64,
+}
+
+fn round(size: usize, half_leave: bool) -> Result<Figures> {
+    let head = Head::start(size)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    let registry = Registry::new(&[cluster(&head)], &settings())?;
+    let shutdown = CancellationToken::new();
+    let (cpu, began) = (cpu(), Instant::now());
+    let running = runtime.spawn({
+        let (registry, shutdown) = (registry.clone(), shutdown.clone());
+        async move { registry.run(shutdown).await }
+    });
+    let mut figures = Figures::default();
+    let mut left_since = None;
+    loop {
+        std::thread::sleep(LOOK);
+        let list = registry.snapshot();
+        if began.elapsed() > PATIENCE {
+            return Err(format!("{size} workers: not done within {PATIENCE:?}").into());
+        }
+        if let Some(age) = list.age(Instant::now()) {
+            figures.age = figures.age.max(age.as_secs_f64());
+        }
+        if half_leave {
+            match left_since {
+                None if list.live.len() == size => {
+                    head.half_leave()?;
+                    left_since = Some(Instant::now());
+                }
+                Some(since) if list.live.len() <= size.div_ceil(2) => {
+                    figures.left = Instant::elapsed(&since).as_secs_f64();
+                    break;
+                }
+                _ => {}
+            }
+        } else if list.live.len() == size && list.live.iter().all(|b| b.names.name.is_some()) {
+            figures.named = began.elapsed().as_secs_f64();
+            figures.cpu = self::cpu() - cpu;
+            break;
+        }
+    }
+    if !half_leave {
+        // Past the question that confirms the names.
+        std::thread::sleep(3 * INTERVAL);
+        let (cpu, began) = (self::cpu(), Instant::now());
+        std::thread::sleep(3 * INTERVAL);
+        figures.after = (self::cpu() - cpu) / began.elapsed().as_secs_f64();
+    }
+    shutdown.cancel();
+    runtime.block_on(running)?;
+    Ok(figures)
+}
+
+/// Processor seconds of this process so far.
+fn cpu() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+fn cluster(head: &Head) -> config::Cluster {
+    config::Cluster {
+        name: "default".to_owned(),
+        ray_address: format!("http://{}", head.address),
+        token_file: Some("/nonexistent/token".into()),
+        gcs: config::Gcs::Off,
+    }
+}
+
+fn settings() -> config::Registry {
+    config::Registry {
+        poll_interval: INTERVAL,
+        request_timeout: Duration::from_secs(10),
+        backoff_max: Duration::from_secs(30),
+        node_interval: Duration::from_secs(10),
+        stale_after: Duration::from_secs(10),
+        locations: true,
+        keep_ended: Duration::from_secs(600),
+        discovery: config::Discovery::Http,
+    }
+}

@@ -1,0 +1,133 @@
+//! What a poll leaves to be asked: why workers vanished, which nodes are lost, which Ray it is.
+//!
+//! Beside the polls and not between them, so that an answer that takes its time (every worker that ever stopped is a
+//! second's work for a large head) does not let the list grow old. Only the latest poll counts: what is still open is
+//! missing from that one too.
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::nodes::Nodes;
+use super::query;
+use super::rows::WorkerRow;
+use super::shared::{ClusterHandle, Shared};
+use super::state::Cluster;
+use crate::head::{HeadClient, HeadError};
+
+/// From so many vanished workers on, all of them are asked for at once.
+const BATCH: usize = 9;
+
+/// What the latest poll has left.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Left {
+    /// Paused before, absent now.
+    pub(super) vanished: Vec<String>,
+    /// When the poll was sent.
+    pub(super) sent: Option<Instant>,
+    /// The polls before it had failed, so it may be another head.
+    pub(super) recovered: bool,
+}
+
+/// See the module.
+pub(super) struct Follow<'a> {
+    shared: &'a Shared,
+    cluster: Cluster,
+    head: &'a HeadClient,
+    handle: &'a ClusterHandle,
+    nodes: &'a Nodes<'a>,
+    left: watch::Receiver<Left>,
+    version_asked: bool,
+}
+
+impl<'a> Follow<'a> {
+    pub(super) fn new(
+        shared: &'a Shared,
+        cluster: Cluster,
+        head: &'a HeadClient,
+        nodes: &'a Nodes<'a>,
+        left: watch::Receiver<Left>,
+    ) -> Self {
+        Self {
+            shared,
+            cluster,
+            head,
+            handle: &shared.clusters[cluster],
+            nodes,
+            left,
+            version_asked: false,
+        }
+    }
+
+    /// Runs until cancelled by dropping it, or until nobody polls any more.
+    pub(super) async fn run(mut self) {
+        while self.left.changed().await.is_ok() {
+            let left = self.left.borrow_and_update().clone();
+            if let Some(sent) = left.sent {
+                // Another answer may have settled some meanwhile, and others may be new.
+                let open = self
+                    .shared
+                    .with(|state| state.still_open(self.cluster, left.vanished, sent));
+                if !open.is_empty() {
+                    self.ask_vanished(&open).await;
+                }
+            }
+            if self.nodes.are_due() && self.shared.with(|state| state.is_busy(self.cluster)) {
+                self.nodes.check().await;
+            }
+            if left.recovered || !self.version_asked {
+                self.ask_version().await;
+            }
+        }
+    }
+
+    /// Released or died? Asked once for each that vanished, or once for all when they are many.
+    async fn ask_vanished(&self, vanished: &[String]) {
+        if vanished.len() >= BATCH {
+            let sent = Instant::now();
+            match query::stopped_workers(self.head).await {
+                Ok(list) => {
+                    let complete = !list.truncated();
+                    self.vanished(vanished, &list.into_rows(), complete, sent);
+                }
+                Err(error) => self.unanswered(&error),
+            }
+            return;
+        }
+        for worker_id in vanished {
+            let sent = Instant::now();
+            match query::worker(self.head, worker_id).await {
+                Ok(list) => {
+                    let complete = !list.truncated();
+                    let asked = std::slice::from_ref(worker_id);
+                    self.vanished(asked, &list.into_rows(), complete, sent);
+                }
+                // They are still absent at the next poll, and asked for again.
+                Err(error) => return self.unanswered(&error),
+            }
+        }
+    }
+
+    fn vanished(&self, asked: &[String], rows: &[WorkerRow], complete: bool, sent: Instant) {
+        self.shared.change(|state, now| {
+            (
+                state.apply_vanished(self.cluster, asked, rows, complete, sent, now),
+                (),
+            )
+        });
+    }
+
+    async fn ask_version(&mut self) {
+        match query::version(self.head).await {
+            Ok(version) => {
+                self.version_asked = true;
+                self.shared
+                    .status(self.cluster, |status| status.ray_version = Some(version));
+            }
+            Err(error) => self.unanswered(&error),
+        }
+    }
+
+    fn unanswered(&self, error: &HeadError) {
+        tracing::debug!(cluster = %self.handle.name, %error, "a question to the Ray head stays open until the next poll");
+    }
+}
