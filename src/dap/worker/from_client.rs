@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Relaying;
+use crate::dap::attach::source_note;
 use crate::dap::capabilities;
 use crate::dap::codec::{frame, parse};
 use crate::dap::commands;
@@ -34,6 +35,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 return ControlFlow::Break(Outcome::Failed);
             }
         };
+        let mut message = message;
+        if message["command"] == "restart"
+            && let Some(request) = Request::read(&mut message)
+        {
+            self.stay(&request);
+            return ControlFlow::Continue(None);
+        }
         for action in self.policing.on_client(message) {
             match action {
                 Action::ToWorker(message) => self.for_worker(message).await,
@@ -51,6 +59,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         ControlFlow::Continue(None)
     }
 
+    /// There is no task to start again. The session stays where it is, so that its task is not let go, and the editor is
+    /// shown that place once more.
+    fn stay(&mut self, restart: &Request) {
+        self.tell(&restart.success(Value::Null));
+        let text =
+            "a task that Ray runs cannot be started again from here; the session stays as it is";
+        self.tell(&notice(text, false));
+        if let Some(stop) = self.stop.clone() {
+            self.tell(&stop);
+        }
+    }
+
     /// A message that may go to the worker, as far as the rights of the session are concerned.
     async fn for_worker(&mut self, mut message: Value) {
         match message
@@ -58,7 +78,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
             .and_then(Value::as_str)
             .filter(|_| message["type"] == "request")
         {
-            Some("attach" | "launch" | "initialize" | "restart") => {
+            Some("attach" | "launch" | "initialize") => {
                 if let Some(request) = Request::read(&mut message) {
                     let sentence = format!(
                         "`{}` is not possible in a session that is attached already",
@@ -114,7 +134,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                     self.splice.insert(Side::Worker, &frame(&own));
                 }
             }
-            Some(command) if rewrite::resumes(command.as_bytes()) => self.task.resumed(),
+            Some(command) if rewrite::resumes(command.as_bytes()) => {
+                self.task.resumed();
+                self.stop = None;
+            }
             _ => {}
         }
         // Written anew, so that what was judged here is what the worker's parser sees.
@@ -183,12 +206,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         for key in ["supportsTerminateDebuggee", "supportsTerminateRequest"] {
             now[key] = (now[key] == true && self.may_terminate()).into();
         }
+        // The relay answers that one itself.
+        now["supportsRestartRequest"] = true.into();
         let changed = capabilities::difference(&announced, &now);
         if !changed.is_empty() {
             self.tell(&event("capabilities", json!({"capabilities": changed})));
         }
         for message in self.policing.opening() {
             self.tell(&message);
+        }
+        let sent = self.opening.arguments(&self.permit, &self.policing);
+        if let Some(note) = source_note(&sent, self.permit.breakpoint())
+            && self.permit.holds()
+        {
+            self.tell(&notice(&note, false));
         }
     }
 
