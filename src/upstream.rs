@@ -12,6 +12,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::dap::conversation::{Conversation, Over};
 use crate::dap::message::clean;
+use crate::registry::BreakpointId;
 use crate::session::Permit;
 use crate::tcp;
 
@@ -26,6 +27,11 @@ pub enum ConnectError {
         "its debugger does not accept connections ({0}); the worker may just have ended, see `ray-relay list`"
     )]
     Refused(io::ErrorKind),
+    /// Nothing listens: the worker lives on, its debugger does not.
+    #[error(
+        "its debugger is gone: nothing listens on its port any more, so the task cannot go on by itself. `ray-relay release --force {0}` ends its worker through Ray; attaching again tries the port anew"
+    )]
+    Gone(BreakpointId),
     /// Nothing came in time.
     #[error("its debugger did not answer within {} s; the node may be gone or overloaded, try again", .0.as_secs_f32())]
     Silent(Duration),
@@ -41,6 +47,14 @@ impl ConnectError {
     /// With `words` of a worker's, which are text where it is debugpy.
     pub fn declined(words: &Value) -> Self {
         Self::Declined(clean(words.as_str().unwrap_or("it does not say why"), 300))
+    }
+
+    /// The same, with what a refusal means where debugpy listened.
+    fn of(self, id: BreakpointId) -> Self {
+        match self {
+            Self::Refused(io::ErrorKind::ConnectionRefused) => Self::Gone(id),
+            other => other,
+        }
     }
 }
 
@@ -66,9 +80,17 @@ pub async fn connect(
         }
     });
     // A task that neither returns nor panics was aborted with the runtime.
-    greeted
+    let greeted = greeted
         .await
-        .unwrap_or(Err(ConnectError::Refused(io::ErrorKind::Interrupted)))
+        .unwrap_or(Err(ConnectError::Refused(io::ErrorKind::Interrupted)));
+    let greeted = greeted.map_err(|why| why.of(permit.breakpoint().id));
+    match &greeted {
+        Ok(_) => permit.dialled(true),
+        Err(ConnectError::Gone(_)) => permit.dialled(false),
+        // Whether anything listens is not known.
+        Err(_) => {}
+    }
+    greeted
 }
 
 /// Connects to the legacy debugger that `permit` names: the prompt's first words have not been read.

@@ -85,6 +85,7 @@ fn breakpoint(worker: SocketAddr, id: &str, job: &str) -> Breakpoint {
         first_seen: Moment::now(),
         stop: 1,
         state: State::Paused,
+        task_ended: None,
         registered: None,
     }
 }

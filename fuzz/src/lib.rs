@@ -85,6 +85,7 @@ pub fn paused(worker_id: &str) -> Breakpoint {
         first_seen: Moment::now(),
         stop: 1,
         state: State::Paused,
+        task_ended: None,
         registered: None,
     }
 }

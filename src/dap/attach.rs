@@ -4,6 +4,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::mappings;
 use crate::identity::Secret;
 use crate::registry::{Breakpoint, BreakpointId};
 
@@ -23,6 +24,7 @@ pub fn for_worker(arguments: &Value, breakpoint: &Breakpoint, local_root: Option
     }
     keep_ray_breakpoint(&mut upstream);
     map_working_dir(&mut upstream, breakpoint, local_root);
+    mappings::settle(&mut upstream);
     Value::Object(upstream)
 }
 
@@ -47,10 +49,6 @@ fn map_working_dir(
     breakpoint: &Breakpoint,
     local_root: Option<&str>,
 ) {
-    let mapped = arguments
-        .get("pathMappings")
-        .and_then(Value::as_array)
-        .is_some_and(|m| !m.is_empty());
     let workspace = arguments
         .get("workspaceFolder")
         .and_then(Value::as_str)
@@ -61,7 +59,7 @@ fn map_working_dir(
         (None, Some(folder)) if breakpoint.names.unpacked_working_dir => folder,
         _ => return,
     };
-    if !mapped {
+    if !mappings::given(arguments) {
         let mapping = json!([{"localRoot": root, "remoteRoot": "."}]);
         arguments.insert("pathMappings".into(), mapping);
     }

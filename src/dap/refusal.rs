@@ -83,7 +83,9 @@ impl Refusal {
         let (at, what) = match &breakpoint.state {
             State::Died { at, why } => (*at, why.to_string()),
             State::Released { at } => (*at, "the task was let go and runs on".to_owned()),
-            State::Paused | State::Attached(_) => (now, "it has just ended".to_owned()),
+            State::Paused | State::Unreachable { .. } | State::Unlisted | State::Attached(_) => {
+                (now, "it has just ended".to_owned())
+            }
         };
         let what = format!("{what} ({} ago)", span(at.until(now)));
         Self::Ended {

@@ -54,6 +54,27 @@ pub fn resumes(command: &[u8]) -> bool {
     matches!(command, b"continue" | b"next" | b"stepIn" | b"stepOut")
 }
 
+/// Whether the flag `key` of a request is set. debugpy expects a boolean there and has ended workers over what is none,
+/// so only what is absent, null or false counts as not set.
+pub fn is_set(arguments: &Value, key: &str) -> bool {
+    !matches!(
+        arguments.get(key),
+        None | Some(Value::Null | Value::Bool(false))
+    )
+}
+
+/// Writes the flags of a `disconnect` or `terminate` as booleans, so that nothing is left for debugpy to interpret.
+pub fn write_flags(arguments: &mut Value) {
+    if !arguments.is_object() {
+        *arguments = json!({});
+    }
+    for key in ["restart", "terminateDebuggee", "suspendDebuggee"] {
+        if arguments.get(key).is_some() {
+            arguments[key] = is_set(arguments, key).into();
+        }
+    }
+}
+
 /// A child session that debugpy asks for (`startDebugging`, or the event `debugpyAttach`), routed back to the relay,
 /// where it presents `pass`.
 pub fn route_child(message: &mut Value, dialled: &Dialled, id: BreakpointId, pass: Pass<'_>) {
@@ -126,6 +147,49 @@ mod tests {
         assert_eq!(event["body"]["port"], "5678");
         assert!(event["body"].get("connect").is_none());
         assert!(!event.to_string().contains("10.88"));
+    }
+
+    #[test]
+    fn whatever_is_not_plainly_unset_is_set_and_goes_on_as_a_boolean() {
+        for set in [
+            json!(true),
+            json!(1),
+            json!(1.0),
+            json!(0),
+            json!("true"),
+            json!("false"),
+            json!(""),
+            json!([true]),
+            json!([]),
+            json!({"a": 1}),
+        ] {
+            let mut arguments = json!({"terminateDebuggee": set, "restart": set, "other": set});
+            assert!(is_set(&arguments, "terminateDebuggee"), "{set}");
+            write_flags(&mut arguments);
+            assert_eq!(
+                arguments,
+                json!({"terminateDebuggee": true, "restart": true, "other": set})
+            );
+        }
+        for unset in [
+            json!({"terminateDebuggee": null}),
+            json!({"terminateDebuggee": false}),
+        ] {
+            let mut arguments = unset;
+            assert!(!is_set(&arguments, "terminateDebuggee"));
+            write_flags(&mut arguments);
+            assert_eq!(arguments, json!({"terminateDebuggee": false}));
+        }
+        for none in [
+            json!(null),
+            json!(["terminateDebuggee"]),
+            json!("terminateDebuggee"),
+        ] {
+            let mut arguments = none;
+            assert!(!is_set(&arguments, "terminateDebuggee"));
+            write_flags(&mut arguments);
+            assert_eq!(arguments, json!({}));
+        }
     }
 
     #[test]

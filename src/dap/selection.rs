@@ -115,7 +115,9 @@ pub fn choose(
 
 fn named(wish: &Wish, snapshot: &Snapshot, now: Moment) -> Result<Choice, Refusal> {
     let fitting = || snapshot.live.iter().filter(|b| fits(wish, b));
-    if let Some(free) = fitting().find(|b| b.is_paused()) {
+    let free = fitting().find(|b| b.is_paused());
+    // Asked for by name, what nobody else is offered is tried.
+    if let Some(free) = free.or_else(|| fitting().find(|b| b.is_free())) {
         return Ok(Choice::Worker(free.clone()));
     }
     if let Some((held, holder)) = fitting().find_map(|b| b.holder().map(|holder| (b, holder))) {
@@ -169,6 +171,15 @@ fn none_waits(wish: &Wish, snapshot: &Snapshot, now: Moment) -> Refusal {
         .find_map(|b| b.holder().map(|h| (b, h)))
     {
         return Refusal::held(held, holder, now);
+    }
+    let mut unreachable = snapshot.live.iter().filter(|b| fits(wish, b));
+    if let Some((gone, why)) = unreachable.find_map(|b| Some((b, b.unreachable()?))) {
+        return Refusal::Nothing(format!(
+            "nothing waits at a breakpoint but {}, and {why}; `ray-relay release --force {}` ends its worker through Ray, and \"rayRelay\": {{\"breakpoint\": \"{}\"}} tries the port anew",
+            gone.title(),
+            gone.id,
+            gone.id
+        ));
     }
     let trouble = snapshot.clusters.iter().find_map(|c| c.trouble.as_deref());
     Refusal::Nothing(match trouble {

@@ -35,6 +35,7 @@ pub(crate) fn paused(name: &str, n: u8) -> Breakpoint {
         first_seen: at(1_000_000 + u64::from(n)),
         stop: 1,
         state: State::Paused,
+        task_ended: None,
         registered: None,
     }
 }

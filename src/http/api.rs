@@ -48,6 +48,10 @@ pub(crate) struct Row<'a> {
     waiting_seconds: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unreachable_since: Option<Moment>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    task_ended: Option<Moment>,
 }
 
 impl<'a> Row<'a> {
@@ -79,8 +83,16 @@ impl<'a> Row<'a> {
             waiting_seconds: seconds(breakpoint.waiting(now)),
             why: match &breakpoint.state {
                 State::Died { why, .. } => Some(why),
-                State::Paused | State::Attached(_) | State::Released { .. } => None,
+                State::Unreachable { .. } => breakpoint.unreachable(),
+                State::Paused | State::Unlisted | State::Attached(_) | State::Released { .. } => {
+                    None
+                }
             },
+            unreachable_since: match &breakpoint.state {
+                State::Unreachable { since } => Some(*since),
+                _ => None,
+            },
+            task_ended: breakpoint.task_ended,
         }
     }
 }

@@ -140,16 +140,20 @@ impl Feed {
             return was_known.then(|| self.snapshot());
         }
         let change = match (event.change, was_known) {
-            (Change::Named | Change::Attached | Change::Releasing, false) => Change::Appeared,
+            (Change::Named | Change::Attached | Change::Unreachable | Change::Releasing, false) => {
+                Change::Appeared
+            }
             // It began and ended unseen.
             (Change::Released | Change::Died, false) => return None,
             (change, _) => change,
         };
         match change {
             Change::Released | Change::Died => self.known.remove(&id),
-            Change::Appeared | Change::Named | Change::Attached | Change::Releasing => {
-                self.known.insert(id)
-            }
+            Change::Appeared
+            | Change::Named
+            | Change::Attached
+            | Change::Unreachable
+            | Change::Releasing => self.known.insert(id),
         };
         Some(one(event, change))
     }
@@ -177,6 +181,7 @@ fn one(event: &Event, change: Change) -> String {
         Change::Appeared => "appeared",
         Change::Named => "named",
         Change::Attached => "attached",
+        Change::Unreachable => "unreachable",
         Change::Releasing => "releasing",
         Change::Released => "released",
         Change::Died => "died",

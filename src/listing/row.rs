@@ -43,7 +43,7 @@ pub(crate) struct Row {
     pub(crate) holder: String,
     /// `holder` without the address, for where there is little room.
     pub(crate) holder_name: String,
-    /// `paused`, `attached`, `released` or `died`.
+    /// `paused`, `attached`, `unreachable`, `unlisted`, `released` or `died`.
     pub(crate) state: String,
     /// `debugpy`, or `pdb` for Ray's legacy debugger.
     pub(crate) kind: String,
@@ -151,8 +151,12 @@ impl Row {
             (Some(file), None) => file,
             (None, _) => "-".to_owned(),
         };
+        let ended = match row["task_ended"].is_number() {
+            true => ", its task has ended",
+            false => "",
+        };
         let holder = match (text(&row["holder"]["client"]), text(&row["holder"]["peer"])) {
-            (Some(client), Some(peer)) => format!("{client} from {peer}"),
+            (Some(client), Some(peer)) => format!("{client} from {peer}{ended}"),
             (Some(someone), None) | (None, Some(someone)) => someone,
             (None, None) if state == "paused" || state.is_empty() => "-".to_owned(),
             (None, None) => match text(&row["why"]) {

@@ -145,6 +145,14 @@ impl fmt::Display for Holder {
 pub enum State {
     /// Waits for a debugger.
     Paused,
+    /// Waits as well, but nothing listened on the port of its debugger when the relay dialled it last. Offered to nobody
+    /// who does not ask for it; who does has it dialled again.
+    Unreachable {
+        /// When it was found out.
+        since: Moment,
+    },
+    /// Ray does not count it as paused, and somebody asked for it by its worker id. Offered to nobody else.
+    Unlisted,
     /// A session of this relay holds it.
     Attached(Holder),
     /// Was let go: the task runs on.
@@ -166,6 +174,8 @@ impl State {
     pub fn word(&self) -> &'static str {
         match self {
             Self::Paused => "paused",
+            Self::Unreachable { .. } => "unreachable",
+            Self::Unlisted => "unlisted",
             Self::Attached(_) => "attached",
             Self::Released { .. } => "released",
             Self::Died { .. } => "died",
@@ -264,6 +274,8 @@ pub struct Breakpoint {
     pub stop: u64,
     /// Life.
     pub state: State,
+    /// When the relay saw that the task of this stop had ended, where a session outlives it.
+    pub task_ended: Option<Moment>,
     /// Of a legacy breakpoint: its entry in the GCS.
     pub registered: Option<Arc<Registered>>,
 }
@@ -327,11 +339,39 @@ impl Breakpoint {
         matches!(self.state, State::Paused)
     }
 
+    /// Nobody has it: a debugger may be tried.
+    pub fn is_free(&self) -> bool {
+        matches!(
+            self.state,
+            State::Paused | State::Unreachable { .. } | State::Unlisted
+        )
+    }
+
+    /// Why no debugger gets there, where the last one did not.
+    pub fn unreachable(&self) -> Option<&'static str> {
+        matches!(self.state, State::Unreachable { .. }).then_some(
+            "its debugger is gone: nothing listens on its port any more, so the task cannot go on by itself",
+        )
+    }
+
+    /// It is the driver of a job, whose worker id is that of the job and nothing else.
+    pub fn is_driver(&self) -> bool {
+        let rest = self.worker_id.get(8..).unwrap_or_default();
+        !rest.is_empty() && rest.bytes().all(|byte| byte == b'f')
+    }
+
+    /// Where it stands in a list: first what nobody has, and of each the one that has waited longest.
+    pub(crate) fn order(&self) -> (bool, Moment, BreakpointId) {
+        (self.holder().is_some(), self.first_seen, self.id)
+    }
+
     /// How long it has been waiting (or had been, once it has ended) at `now`.
     pub fn waiting(&self, now: Moment) -> Duration {
         let end = match &self.state {
             State::Released { at } | State::Died { at, .. } => *at,
-            State::Paused | State::Attached(_) => now,
+            State::Paused | State::Unreachable { .. } | State::Unlisted | State::Attached(_) => {
+                self.task_ended.unwrap_or(now)
+            }
         };
         self.first_seen.until(end)
     }

@@ -50,6 +50,13 @@ impl Claim {
         self.used = false;
     }
 
+    /// Takes note of what became of dialling its debugger. Where nothing listened, the list says so when the claim ends,
+    /// until somebody reaches it again.
+    pub fn dialled(&self, listens: bool) {
+        let key = self.breakpoint.key();
+        self.shared.dialled(self.cluster, key, self.number, listens);
+    }
+
     /// The breakpoint as it was when it was claimed.
     pub fn breakpoint(&self) -> &Arc<Breakpoint> {
         &self.breakpoint
@@ -58,7 +65,12 @@ impl Claim {
     /// For asking whether the task still runs.
     pub fn current_task(&self) -> CurrentTask {
         let breakpoint = Arc::clone(&self.breakpoint);
-        CurrentTask::new(Arc::clone(&self.shared), self.cluster, breakpoint)
+        CurrentTask::new(
+            Arc::clone(&self.shared),
+            self.cluster,
+            breakpoint,
+            self.number,
+        )
     }
 
     /// Resolves when the registry learns that the worker or its node is gone, with the reason.

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use crate::moment::Moment;
+
 use super::breakpoint::{Breakpoint, Kind};
 use super::lookup::of_worker;
 use super::query;
@@ -16,16 +18,23 @@ pub struct CurrentTask {
     shared: Arc<Shared>,
     cluster: Cluster,
     breakpoint: Arc<Breakpoint>,
+    claim: u64,
     /// A later one of the same worker.
     later: Option<String>,
 }
 
 impl CurrentTask {
-    pub(super) fn new(shared: Arc<Shared>, cluster: Cluster, breakpoint: Arc<Breakpoint>) -> Self {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        cluster: Cluster,
+        breakpoint: Arc<Breakpoint>,
+        claim: u64,
+    ) -> Self {
         Self {
             shared,
             cluster,
             breakpoint,
+            claim,
             later: None,
         }
     }
@@ -59,11 +68,48 @@ impl CurrentTask {
                 let mut rows = of_worker(list.into_rows(), worker).into_iter();
                 let next = rows.find(|row| row.state == "RUNNING" && row.task_id != task);
                 let ended = next.is_none();
+                if !ended {
+                    self.over();
+                }
                 self.later = next.map(|row| row.task_id).or(self.later.take());
                 ended
             }
             Err(_) => false,
         }
+    }
+
+    /// Has the list say that the task has ended, and its session not.
+    pub fn over(&self) {
+        let (key, claim) = (self.breakpoint.key(), self.claim);
+        self.shared
+            .change(|state, now| (state.task_ended(self.cluster, key, claim, now), ()));
+    }
+
+    /// Whether the stop of `at` is in another task than the one that is listed, which then is: `None` where Ray has not
+    /// reported either yet. Costs one question.
+    pub async fn stopped_in_another(&mut self, at: Moment) -> Option<bool> {
+        let head = self.shared.clusters[self.cluster].head.as_ref()?;
+        let snapshot = self.shared.snapshot();
+        let listed = snapshot.find(self.breakpoint.id)?.names.task_id.clone()?;
+        let worker = &self.breakpoint.worker_id;
+        let rows = match query::tasks_of_worker(head, worker).await {
+            Ok(list) => of_worker(list.into_rows(), worker),
+            Err(error) => {
+                tracing::debug!(%error, breakpoint = %self.breakpoint.id, "cannot ask for the task of a stop");
+                return None;
+            }
+        };
+        let mut running = rows.iter().filter(|row| row.state == "RUNNING").peekable();
+        running.peek()?;
+        if running.any(|row| row.task_id == listed) {
+            return Some(false);
+        }
+        let (key, claim) = (self.breakpoint.key(), self.claim);
+        self.shared
+            .change(|state, now| (state.next_task(self.cluster, key, claim, at, now), ()));
+        self.shared.clusters[self.cluster].lookup_now.notify_one();
+        self.later = None;
+        Some(true)
     }
 
     /// Which task is asked after. Its name may have become known since the session began.

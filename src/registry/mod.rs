@@ -1,5 +1,6 @@
 //! The registry: what is paused where, polled from the heads, shared as immutable snapshots.
 
+mod again;
 pub mod breakpoint;
 mod claim;
 mod current;
@@ -63,6 +64,8 @@ pub enum Change {
     Named,
     /// A session holds it now.
     Attached,
+    /// Nothing listens on the port of its debugger: it was dialled, and was not reached.
+    Unreachable,
     /// It will be released in a while, because it has waited for too long ([`crate::release::auto`]).
     Releasing,
     /// The task runs on.

@@ -28,6 +28,8 @@ pub(super) struct Shared {
     snapshot: watch::Sender<Arc<Snapshot>>,
     events: broadcast::Sender<Event>,
     core: Mutex<Core>,
+    /// Held by whoever asks the heads for one worker.
+    pub(super) asking: tokio::sync::Mutex<()>,
 }
 
 pub(super) struct ClusterHandle {
@@ -87,6 +89,7 @@ impl Shared {
                 claims: HashMap::new(),
                 next_claim: 0,
             }),
+            asking: tokio::sync::Mutex::default(),
             settings,
             clusters,
             observer: OnceLock::new(),
@@ -166,6 +169,12 @@ impl Shared {
             breakpoint,
             died: hears,
         })
+    }
+
+    /// Takes note of what became of dialling the debugger that `claim` holds.
+    pub(super) fn dialled(&self, cluster: Cluster, key: &str, claim: u64, listens: bool) {
+        let now = Now::now();
+        self.lock().state.dialled(cluster, key, claim, listens, now);
     }
 
     /// Forgets a claim and gives its breakpoint back; `used`: the worker may have been let go.

@@ -93,6 +93,25 @@ async fn what_somebody_debugs_without_the_relay_waits_on() {
 }
 
 #[tokio::test]
+async fn a_debugger_that_is_gone_is_said_and_listed_with_the_next_step() {
+    let means = means(|_| {});
+    let (listener, breakpoint) = listening(paused("square", 1)).await;
+    let id = breakpoint.id;
+    means.registry.insert(breakpoint);
+    drop(listener);
+    for _ in 0..2 {
+        let why = released(&means).await.unwrap_err().to_string();
+        let step = format!("`ray-relay release --force {id}`");
+        assert!(
+            why.contains("its debugger is gone") && why.contains(&step),
+            "{why}"
+        );
+        let list = means.registry.snapshot();
+        assert_eq!(list.live[0].state.word(), "unreachable");
+    }
+}
+
+#[tokio::test]
 async fn a_legacy_prompt_is_told_to_continue() {
     let means = means(|_| {});
     let (listener, breakpoint) = listening(paused_in_pdb("square", 1)).await;

@@ -101,6 +101,15 @@ impl Permit {
         }
     }
 
+    /// Takes note of what became of dialling it: whether anything listened.
+    pub(crate) fn dialled(&self, listens: bool) {
+        match &self.grant {
+            Grant::Holder(claim) => claim.dialled(listens),
+            // Its worker has been reached by the session that holds it.
+            Grant::Subprocess(_) => {}
+        }
+    }
+
     /// Where the worker's debugger listens, as the registry reported it.
     pub(crate) fn upstream(&self) -> SocketAddr {
         self.breakpoint().upstream()

@@ -364,7 +364,7 @@ impl Metrics {
         let now = Instant::now();
         for cluster in &snapshot.clusters {
             let name: &str = &cluster.name;
-            for state in ["paused", "attached"] {
+            for state in ["paused", "attached", "unreachable"] {
                 let count = snapshot
                     .live
                     .iter()

@@ -32,7 +32,13 @@ impl News {
             let changes = |event: &Event| {
                 matches!(
                     event.name.as_str(),
-                    "snapshot" | "appeared" | "named" | "attached" | "released" | "died"
+                    "snapshot"
+                        | "appeared"
+                        | "named"
+                        | "attached"
+                        | "unreachable"
+                        | "released"
+                        | "died"
                 )
             };
             if events.iter().any(changes) {

@@ -42,10 +42,10 @@ fn rays_own_breakpoint_survives_just_my_code() {
 fn the_working_dir_is_mapped_only_where_there_is_one_and_nobody_said_otherwise() {
     let mut breakpoint = paused("square", 1);
     let mine = json!({"workspaceFolder": "/home/me/project"});
-    assert!(
-        for_worker(&mine, &breakpoint, None)
-            .get("pathMappings")
-            .is_none()
+    assert_eq!(
+        for_worker(&mine, &breakpoint, None)["pathMappings"],
+        mappings::none(),
+        "debugpy keeps those of whoever was there before"
     );
     let explicit = json!([{"localRoot": "/src", "remoteRoot": "."}]);
     assert_eq!(
@@ -64,11 +64,14 @@ fn the_working_dir_is_mapped_only_where_there_is_one_and_nobody_said_otherwise()
         for_worker(&own, &breakpoint, Some("/src"))["pathMappings"],
         own["pathMappings"]
     );
-    let empty = json!({"workspaceFolder": "/w", "pathMappings": []});
-    assert_eq!(
-        for_worker(&empty, &breakpoint, None)["pathMappings"][0]["localRoot"],
-        "/w"
-    );
+    // A subprocess inherits what its parent's session was given.
+    for none in [json!([]), mappings::none()] {
+        let none = json!({"workspaceFolder": "/w", "pathMappings": none});
+        assert_eq!(
+            for_worker(&none, &breakpoint, None)["pathMappings"],
+            json!([{"localRoot": "/w", "remoteRoot": "."}])
+        );
+    }
 }
 
 #[test]

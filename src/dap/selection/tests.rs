@@ -144,6 +144,27 @@ fn what_cannot_be_had_is_refused_with_a_sentence_that_helps() {
 }
 
 #[test]
+fn what_is_unreachable_is_tried_for_who_names_it_and_offered_to_nobody() {
+    let gone = |name: &str, n: u8| Breakpoint {
+        state: State::Unreachable { since: now() },
+        ..paused(name, n)
+    };
+    let both = snapshot(vec![gone("cube", 1), paused("square", 2)]);
+    for children in [Children::StartDebugging, Children::None] {
+        assert_eq!(worker(pick(json!({}), children, &both)), "square");
+    }
+    let named = json!({"rayRelay": {"task": "cube"}});
+    assert_eq!(worker(pick(named, Children::None, &both)), "cube");
+    let alone = snapshot(vec![gone("cube", 1)]);
+    let sentence = pick(json!({}), Children::None, &alone).unwrap_err();
+    let step = format!("`ray-relay release --force {}`", alone.live[0].id);
+    assert!(
+        sentence.contains("its debugger is gone") && sentence.contains(&step),
+        "{sentence}"
+    );
+}
+
+#[test]
 fn an_ended_breakpoint_says_how_it_ended() {
     let why = "the worker was killed because the node ran out of memory";
     let died = Breakpoint {

@@ -74,12 +74,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 }
                 return;
             }
-            Some("disconnect")
-                if message.pointer("/arguments/terminateDebuggee") == Some(&Value::Bool(true))
-                    && !self.may_terminate() =>
-            {
-                message["arguments"]["terminateDebuggee"] = false.into();
-                self.tell(&notice(&format!("the task runs on: {NO_TERMINATE}"), false));
+            Some("disconnect" | "terminate") => {
+                let arguments = &mut message["arguments"];
+                rewrite::write_flags(arguments);
+                if rewrite::is_set(arguments, "terminateDebuggee") && !self.may_terminate() {
+                    arguments["terminateDebuggee"] = false.into();
+                    self.tell(&notice(&format!("the task runs on: {NO_TERMINATE}"), false));
+                }
             }
             _ => {}
         }
@@ -122,19 +123,29 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
 
     /// Records the request in `message`, where that is wanted; the answer to it where it cannot be and must not be done.
     async fn put_on_record(&self, message: &mut Value) -> Option<Value> {
-        if !self.context.audit.wants_commands() || message["type"] != "request" {
+        if !self.context.audit.wants_commands() {
             return None;
         }
-        let command = message.get("command")?.as_str()?;
-        let arguments = message.get("arguments").unwrap_or(&Value::Null);
+        let name = match message["type"].as_str() {
+            Some("request") => "command",
+            Some("event") => "event",
+            _ => return None,
+        };
+        let command = message.get(name)?.as_str()?;
+        let arguments = match name {
+            "command" => message.get("arguments"),
+            _ => message.get("body"),
+        };
+        let arguments = arguments.unwrap_or(&Value::Null);
         let details = commands::recorded(command, arguments)?;
         // Letting go is always possible.
-        let harmless = command == "disconnect"
-            && arguments.get("terminateDebuggee") != Some(&Value::Bool(true));
+        let harmless = command == "disconnect" && !rewrite::is_set(arguments, "terminateDebuggee");
         match self.record.command(details).await {
             Err(why) if !harmless => {
-                let request = Request::read(message)?;
-                Some(request.failure(&why.to_string()))
+                let answer =
+                    Request::read(message).map(|request| request.failure(&why.to_string()));
+                // What is no request has no answer.
+                Some(answer.unwrap_or_else(|| notice(&why.to_string(), true)))
             }
             _ => None,
         }

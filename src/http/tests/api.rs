@@ -4,6 +4,8 @@ use super::*;
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use serde_json::Value;
 
+use crate::registry::Holder;
+
 #[tokio::test]
 async fn the_list() {
     let relay = Relay::start(&[], |_| {}).await;
@@ -32,6 +34,32 @@ async fn the_list() {
     assert!(row.get("why").is_none());
     assert_eq!(list["snapshot_age_seconds"], Value::Null);
     assert_eq!(list["clusters"][0]["name"], "default");
+}
+
+#[tokio::test]
+async fn what_is_unreachable_is_listed_with_why_and_since_when_and_counted() {
+    let relay = Relay::start(&[], |_| {}).await;
+    relay.registry.insert(breakpoint("aa11"));
+    let id = breakpoint("aa11").id;
+    let holder = Holder {
+        session: 1,
+        subject: None,
+        client: "an editor".to_owned(),
+        peer: ([127, 0, 0, 1], 1).into(),
+        since: Moment::now(),
+    };
+    let claim = relay.registry.claim(id, holder).unwrap();
+    claim.dialled(false);
+    claim.unused();
+    let list = json(relay.get("/relay/v1/breakpoints").await).await;
+    let row = &list["breakpoints"][0];
+    assert_eq!(row["state"], "unreachable");
+    assert!(row["unreachable_since"].as_f64() >= row["first_seen"].as_f64());
+    let why = row["why"].as_str().unwrap();
+    assert!(why.contains("nothing listens on its port"), "{why}");
+    let metrics = text(relay.get("/relay/metrics").await).await;
+    let counted = r#"ray_relay_breakpoints{cluster="default",state="unreachable"} 1"#;
+    assert!(metrics.contains(counted), "{metrics}");
 }
 
 #[tokio::test]

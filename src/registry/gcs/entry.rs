@@ -89,6 +89,7 @@ pub(super) fn read(cluster: &Arc<str>, key: &str, value: &[u8]) -> Option<Breakp
         first_seen: since(value.timestamp).unwrap_or_else(Moment::now),
         stop: 1,
         state: State::Paused,
+        task_ended: None,
         registered: Some(Arc::new(Registered {
             key: key.to_owned(),
             read: Instant::now(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::{Changes, Cluster, Entry, MAX_NODES, Node, Now, Questions, State};
+use super::{Changes, Cluster, ClusterState, Entry, MAX_NODES, Node, Now, Questions, State};
 use crate::registry::breakpoint::{Breakpoint, BreakpointId, Kind, Names, Reason, State as Life};
 use crate::registry::names::{Certainty, Found};
 use crate::registry::rows::{NodeRow, WorkerRow};
@@ -47,6 +47,7 @@ impl State {
                 entry.breakpoint().kind == Kind::Debugpy
                     && entry.claim.is_none()
                     && entry.since <= sent
+                    && entry.asked_for.is_none_or(|until| until <= now.instant)
                     && !seen.contains(&***id)
             })
             .map(|(id, _)| id.to_string())
@@ -288,9 +289,6 @@ impl State {
         let Some((node_ip, port)) = row.debugger() else {
             return;
         };
-        let Some(pid) = row.pid.and_then(|pid| u32::try_from(pid).ok()) else {
-            return;
-        };
         let state = &mut self.clusters[cluster];
         if matches!(state.nodes.get(&row.node_id), Some(Node::Dead { .. }))
             || state.gone.get(&row.worker_id).is_some_and(|at| *at > sent)
@@ -300,42 +298,38 @@ impl State {
         if let Some(entry) = state.entries.get(&row.worker_id) {
             let old = entry.breakpoint();
             let news = (node_ip, port, row.paused_threads());
-            if sent >= entry.since && news != (old.node_ip, old.port, old.paused_threads) {
+            let known = (old.node_ip, old.port, old.paused_threads);
+            // What Ray lists now needs no one who asked for it.
+            let listed = entry.claim.is_none() && entry.asked_for.is_some();
+            if sent >= entry.since && (listed || news != known) {
                 let mut next = Breakpoint::clone(old);
                 (next.node_ip, next.port, next.paused_threads) = news;
+                let another = (next.node_ip, next.port) != (known.0, known.1);
+                if let Some(entry) = state.entries.get_mut(&row.worker_id) {
+                    entry.asked_for = None;
+                    // Another debugger, which nobody has dialled.
+                    entry.unreachable = entry.unreachable.filter(|_| !another);
+                    if entry.claim.is_none() {
+                        next.state = entry.free();
+                    }
+                }
                 state.entries.set(&row.worker_id, next);
                 self.dirty = true;
             }
             return;
         }
+        let Some(breakpoint) = state.stopped(row, now) else {
+            return;
+        };
         self.dirty = true;
-        let id = BreakpointId::derive(&state.name, &row.worker_id);
-        let breakpoint = Arc::new(Breakpoint {
-            id,
-            kind: Kind::Debugpy,
-            cluster: Arc::clone(&state.name),
-            node_id: row.node_id.clone(),
-            node_ip,
-            worker_id: row.worker_id.clone(),
-            pid,
-            port,
-            paused_threads: row.paused_threads(),
-            names: Names::default(),
-            reason: Reason::Unknown,
-            location: None,
-            exception: None,
-            first_seen: now,
-            stop: state.next_stop(id),
-            state: Life::Paused,
-            registered: None,
-        });
+        let breakpoint = Arc::new(breakpoint);
         out.push((Change::Appeared, Arc::clone(&breakpoint)));
         let wishes = Wishes::new(now.instant);
         let entry = Entry::new(breakpoint, sent, row.is_driver(), wishes);
         state.entries.insert(entry);
     }
 
-    fn named(&mut self, cluster: Cluster, worker_id: &str, next: Breakpoint) -> Changes {
+    pub(super) fn named(&mut self, cluster: Cluster, worker_id: &str, next: Breakpoint) -> Changes {
         let entries = &mut self.clusters[cluster].entries;
         let known = entries.get(worker_id);
         if known.is_none_or(|entry| **entry.breakpoint() == next) {
@@ -352,6 +346,35 @@ impl State {
     fn unclaimed_since(&self, cluster: Cluster, worker_id: &str, sent: Instant) -> bool {
         let entry = self.clusters[cluster].entries.get(worker_id);
         entry.is_some_and(|entry| entry.claim.is_none() && entry.since <= sent)
+    }
+}
+
+impl ClusterState {
+    /// The next stop of the worker of `row`, first seen now. `None` without an address of its debugger and a process id.
+    pub(super) fn stopped(&mut self, row: &WorkerRow, now: Now) -> Option<Breakpoint> {
+        let (node_ip, port) = row.debugger()?;
+        let pid = row.pid.and_then(|pid| u32::try_from(pid).ok())?;
+        let id = BreakpointId::derive(&self.name, &row.worker_id);
+        Some(Breakpoint {
+            id,
+            kind: Kind::Debugpy,
+            cluster: Arc::clone(&self.name),
+            node_id: row.node_id.clone(),
+            node_ip,
+            worker_id: row.worker_id.clone(),
+            pid,
+            port,
+            paused_threads: row.paused_threads(),
+            names: Names::default(),
+            reason: Reason::Unknown,
+            location: None,
+            exception: None,
+            first_seen: now,
+            stop: self.next_stop(id),
+            state: Life::Paused,
+            task_ended: None,
+            registered: None,
+        })
     }
 }
 

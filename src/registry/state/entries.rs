@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::Target;
 use crate::moment::Moment;
-use crate::registry::breakpoint::{Breakpoint, BreakpointId};
+use crate::registry::breakpoint::{Breakpoint, BreakpointId, State};
 use crate::registry::names::Found;
 use crate::registry::wish::Wishes;
 
@@ -20,7 +20,7 @@ use crate::registry::wish::Wishes;
 pub(super) struct Entries {
     by_key: BTreeMap<Arc<str>, Entry>,
     keys: HashMap<BreakpointId, Arc<str>>,
-    /// The one that has waited longest first.
+    /// As the list is.
     order: BTreeMap<Place, Arc<Breakpoint>>,
     /// When names are to be asked for.
     due: BTreeSet<(Instant, Arc<str>)>,
@@ -29,7 +29,7 @@ pub(super) struct Entries {
 }
 
 /// Where a breakpoint stands in the list. Two whose ids happen to be the same are two.
-type Place = (Moment, BreakpointId, Arc<str>);
+type Place = ((bool, Moment, BreakpointId), Arc<str>);
 
 /// One live breakpoint.
 pub(super) struct Entry {
@@ -38,6 +38,10 @@ pub(super) struct Entry {
     pub(super) since: Instant,
     /// Which claim holds it.
     pub(super) claim: Option<u64>,
+    /// Since when nothing listens on its port, by the last dial.
+    pub(super) unreachable: Option<Moment>,
+    /// Somebody asked for it, though Ray does not list it: kept until then without a word from Ray.
+    pub(super) asked_for: Option<Instant>,
     driver: bool,
     wishes: Wishes,
 }
@@ -54,6 +58,8 @@ impl Entry {
             breakpoint,
             since,
             claim: None,
+            unreachable: None,
+            asked_for: None,
             driver,
             wishes,
         }
@@ -61,6 +67,15 @@ impl Entry {
 
     pub(super) fn breakpoint(&self) -> &Arc<Breakpoint> {
         &self.breakpoint
+    }
+
+    /// What it is while nobody has it.
+    pub(super) fn free(&self) -> State {
+        match self.unreachable {
+            Some(since) => State::Unreachable { since },
+            None if self.asked_for.is_some() => State::Unlisted,
+            None => State::Paused,
+        }
     }
 
     /// Another answer about its names is awaited.
@@ -157,6 +172,21 @@ impl Entries {
         Some(next)
     }
 
+    /// The worker of `key` has stopped in another task, as `next`, of which all is to be looked up.
+    pub(super) fn begin_anew(
+        &mut self,
+        key: &str,
+        next: Breakpoint,
+        now: Instant,
+    ) -> Option<Arc<Breakpoint>> {
+        let next = Arc::new(next);
+        let mut entry = self.remove(key)?;
+        entry.breakpoint = Arc::clone(&next);
+        entry.wishes = Wishes::new(now);
+        self.insert(entry);
+        Some(next)
+    }
+
     /// Takes note of an answer about the names of `key`; `None` where the head had none.
     pub(super) fn names_answered(&mut self, key: &str, found: Option<&Found>, now: Instant) {
         let Some((key, _)) = self.by_key.get_key_value(key) else {
@@ -213,7 +243,7 @@ impl Entries {
 }
 
 fn place(breakpoint: &Breakpoint, key: &Arc<str>) -> Place {
-    (breakpoint.first_seen, breakpoint.id, Arc::clone(key))
+    (breakpoint.order(), Arc::clone(key))
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 
 mod answers;
 mod entries;
+mod held;
 #[cfg(test)]
 mod tests;
 
@@ -169,14 +170,16 @@ impl State {
     ) -> Changes {
         let mut changes = Changes::new();
         let state = &mut self.clusters[cluster];
-        if state
-            .entries
-            .get(worker_id)
-            .is_some_and(|entry| entry.claim == Some(claim))
-        {
-            state.gone.insert(worker_id.to_owned(), now.instant);
-            self.release(cluster, worker_id, now, &mut changes);
+        let entry = state.entries.get(worker_id);
+        let Some(entry) = entry.filter(|entry| entry.claim == Some(claim)) else {
+            return changes;
+        };
+        if entry.unreachable.is_some() {
+            // Nobody can have let it go.
+            return self.put_back(cluster, worker_id, claim, now);
         }
+        state.gone.insert(worker_id.to_owned(), now.instant);
+        self.release(cluster, worker_id, now, &mut changes);
         changes
     }
 
@@ -196,11 +199,15 @@ impl State {
         entry.claim = None;
         entry.since = now.instant;
         let mut waiting = Breakpoint::clone(entry.breakpoint());
-        waiting.state = Life::Paused;
+        waiting.state = entry.free();
+        let change = match waiting.state {
+            Life::Unreachable { .. } => Change::Unreachable,
+            _ => Change::Appeared,
+        };
         self.dirty = true;
         let waiting = entries.set(worker_id, waiting);
         waiting
-            .map(|breakpoint| (Change::Appeared, breakpoint))
+            .map(|breakpoint| (change, breakpoint))
             .into_iter()
             .collect()
     }
@@ -254,7 +261,7 @@ impl State {
             .collect();
         if self.clusters.len() > 1 {
             // Each cluster's are in order, which makes this a merge.
-            live.sort_by_key(|breakpoint| (breakpoint.first_seen, breakpoint.id));
+            live.sort_by_key(|breakpoint| breakpoint.order());
         }
         let ended = self
             .ended

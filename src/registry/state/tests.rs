@@ -243,7 +243,7 @@ impl Bench {
                     }
                     self.claims.remove(&index);
                 }
-                Change::Named | Change::Attached | Change::Releasing => {}
+                Change::Named | Change::Attached | Change::Unreachable | Change::Releasing => {}
             }
         }
     }

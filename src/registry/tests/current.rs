@@ -50,15 +50,26 @@ async fn a_task_that_was_let_run_is_told_when_it_has_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_asked_about_a_task_that_stands_still() {
+async fn a_task_that_stands_still_is_asked_after_twice_where_it_ran_before_and_else_never() {
     let head = FakeHead::start().await;
     let (mut end, _held) = held(&head).await;
     over(&head, 0);
     timeout(60 * SECOND, end.ended()).await.unwrap_err();
-    end.resumed();
     end.stopped();
     timeout(60 * SECOND, end.ended()).await.unwrap_err();
     assert!(head.asked(TASKS).is_empty());
+    end.resumed();
+    end.stopped();
+    timeout(60 * SECOND, end.ended()).await.unwrap_err();
+    assert_eq!(head.asked(TASKS).len(), 2);
+    // Somebody who steps on within a second has nothing asked.
+    for _ in 0..20 {
+        end.resumed();
+        timeout(SECOND / 2, end.ended()).await.unwrap_err();
+        end.stopped();
+        timeout(SECOND / 2, end.ended()).await.unwrap_err();
+    }
+    assert_eq!(head.asked(TASKS).len(), 2);
 }
 
 #[tokio::test(start_paused = true)]

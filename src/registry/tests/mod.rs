@@ -3,6 +3,7 @@
 mod claims;
 mod current;
 mod fake_head;
+mod held;
 mod legacy;
 mod lookups;
 mod polling;
