@@ -1,24 +1,55 @@
 //! From an [`Entry`] to the members of its line, bounded whatever a client sent.
 //!
-//! Pure. Texts are cut at [`LONGEST_TEXT`], lists and nesting are bounded, and what is still too long for
-//! [`MAX_LINE`] is cut further; nothing of an entry can make a line fail. Control characters are escaped by JSON.
+//! Pure. Texts, lists and nesting are bounded, more tightly where the line would be longer than [`MAX_LINE`]
+//! ([`BOUNDS`]); nothing of an entry can make a line fail. Control characters are escaped by JSON.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use super::chain::MAX_LINE;
+use super::chain::{Hash, MAX_LINE};
 use super::{Action, Entry};
 
-/// Longest text of an entry, in bytes.
-const LONGEST_TEXT: usize = 4 << 10;
+/// How much of an entry is written out. What is not is told by its length and its SHA-256, so that whoever has it can
+/// be sure that this was it.
+#[derive(Debug, Clone, Copy)]
+struct Bounds {
+    /// Bytes of a text, as JSON writes them.
+    text: usize,
+    /// Members of an object and items of a list.
+    items: usize,
+    /// Objects and lists in each other.
+    depth: usize,
+}
 
-/// Texts of a line that would be too long with [`LONGEST_TEXT`].
-const SHORTER_TEXTS: [usize; 2] = [256, 64];
+/// Tried one after the other until the line is short enough, which the last is for every entry.
+const BOUNDS: [Bounds; 5] = [
+    Bounds {
+        text: 4 << 10,
+        items: 256,
+        depth: 8,
+    },
+    Bounds {
+        text: 1 << 10,
+        items: 256,
+        depth: 8,
+    },
+    Bounds {
+        text: 256,
+        items: 64,
+        depth: 8,
+    },
+    Bounds {
+        text: 64,
+        items: 16,
+        depth: 8,
+    },
+    TIGHTEST,
+];
 
-/// Members of an object and items of a list that are kept.
-const MOST_ITEMS: usize = 256;
-
-/// Objects and lists in each other.
-const DEEPEST: usize = 4;
+const TIGHTEST: Bounds = Bounds {
+    text: 64,
+    items: 16,
+    depth: 0,
+};
 
 /// What [`super::chain`] adds to the members: time, number and two hashes.
 const SEAL: usize = 256;
@@ -54,21 +85,14 @@ impl Action {
 
 /// The members of `entry`'s line that are between `seq` and `prev`, as one JSON object.
 pub(super) fn members(entry: &Entry) -> String {
-    for longest in [LONGEST_TEXT].into_iter().chain(SHORTER_TEXTS) {
-        let members = object(
-            entry,
-            longest,
-            bounded_map(&entry.details, longest, DEEPEST),
-        );
-        if members.len() + SEAL <= MAX_LINE {
-            return members;
-        }
-    }
-    let dropped = Map::from_iter([("dropped_members".to_owned(), entry.details.len().into())]);
-    object(entry, SHORTER_TEXTS[1], dropped)
+    let fits = BOUNDS
+        .iter()
+        .map(|bounds| object(entry, *bounds))
+        .find(|members| members.len() + SEAL <= MAX_LINE);
+    fits.unwrap_or_else(|| object(&Entry::new(entry.action), TIGHTEST))
 }
 
-fn object(entry: &Entry, longest: usize, details: Map<String, Value>) -> String {
+fn object(entry: &Entry, bounds: Bounds) -> String {
     let mut object = Map::new();
     object.insert("action".to_owned(), entry.action.word().into());
     let mut put = |key: &str, value: Option<Value>| {
@@ -76,7 +100,7 @@ fn object(entry: &Entry, longest: usize, details: Map<String, Value>) -> String 
             object.insert(key.to_owned(), value);
         }
     };
-    let text = |text: &str| Some(Value::from(bounded_text(text, longest)));
+    let text = |text: &str| Some(Value::from(bounded_text(text, bounds.text)));
     if let Some(principal) = &entry.principal {
         put("subject", text(principal.subject()));
         put("credential", text(&principal.credential().to_string()));
@@ -93,40 +117,64 @@ fn object(entry: &Entry, longest: usize, details: Map<String, Value>) -> String 
         put("task", names.task_id.as_deref().and_then(text));
         put("name", text(&breakpoint.name()));
     }
-    if !details.is_empty() {
+    if !entry.details.is_empty() {
+        let details = bounded_map(&entry.details, bounds);
         put("details", Some(Value::Object(details)));
     }
     Value::Object(object).to_string()
 }
 
-fn bounded_map(map: &Map<String, Value>, longest: usize, depth: usize) -> Map<String, Value> {
-    let mut bounded: Map<String, Value> = map
+fn bounded_map(map: &Map<String, Value>, bounds: Bounds) -> Map<String, Value> {
+    let mut kept: Map<String, Value> = map
         .iter()
-        .take(MOST_ITEMS)
-        .map(|(key, value)| (bounded_text(key, longest), bounded(value, longest, depth)))
+        .take(bounds.items)
+        .map(|(key, value)| (bounded_text(key, bounds.text), bounded(value, bounds)))
         .collect();
-    if map.len() > MOST_ITEMS {
-        bounded.insert("…".to_owned(), json!(map.len() - MOST_ITEMS));
+    if map.len() > bounds.items {
+        let rest: Map<String, Value> = map
+            .iter()
+            .skip(bounds.items)
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect();
+        let left_out = format!(
+            "{} more {}",
+            rest.len(),
+            told(&Value::Object(rest).to_string())
+        );
+        kept.insert("…".to_owned(), left_out.into());
     }
-    bounded
+    kept
 }
 
-fn bounded(value: &Value, longest: usize, depth: usize) -> Value {
+fn bounded(value: &Value, bounds: Bounds) -> Value {
+    let inner = Bounds {
+        depth: bounds.depth.saturating_sub(1),
+        ..bounds
+    };
     match value {
-        Value::String(text) => bounded_text(text, longest).into(),
-        Value::Array(_) | Value::Object(_) if depth == 0 => "…".into(),
-        Value::Array(items) => {
-            let kept = items
-                .iter()
-                .take(MOST_ITEMS)
-                .map(|item| bounded(item, longest, depth - 1));
-            let more = items.len().saturating_sub(MOST_ITEMS);
-            kept.chain((more > 0).then(|| format!("… {more} more").into()))
-                .collect()
+        Value::String(text) => bounded_text(text, bounds.text).into(),
+        Value::Array(_) | Value::Object(_) if bounds.depth == 0 => {
+            format!("… {}", told(&value.to_string())).into()
         }
-        Value::Object(map) => Value::Object(bounded_map(map, longest, depth - 1)),
+        Value::Array(items) => {
+            let kept = items.iter().take(bounds.items);
+            let kept = kept.map(|item| bounded(item, inner));
+            let rest = items.get(bounds.items..).filter(|rest| !rest.is_empty());
+            let more = rest.map(|rest| {
+                let text = Value::from(rest).to_string();
+                format!("… {} more {}", rest.len(), told(&text)).into()
+            });
+            kept.chain(more).collect()
+        }
+        Value::Object(map) => Value::Object(bounded_map(map, inner)),
         Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
     }
+}
+
+/// What is said of `text` where it is not written out: of lists and objects the JSON without blanks.
+fn told(text: &str) -> String {
+    let hash = Hash::plain(text.as_bytes());
+    format!("({} bytes, SHA-256 {hash})", text.len())
 }
 
 /// `text` without what looks like a token, cut to `longest` bytes as JSON writes them.
@@ -151,7 +199,7 @@ fn bounded_text(text: &str, longest: usize) -> String {
         kept.truncate(at);
     }
     if end < text.len() || fits.is_some() {
-        kept += &format!("… ({} bytes)", text.len());
+        kept += &format!("… {}", told(text));
     }
     kept
 }

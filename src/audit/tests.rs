@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
+use self::chain::Hash;
 use super::*;
 use crate::config::{AuditSink, SyslogAddress};
 use crate::dap::testing::paused;
@@ -152,7 +153,8 @@ async fn whatever_a_client_sends_is_one_bounded_line() {
         json!({"expression": format!("{}{token}", "x".repeat(2000))}),
     ] {
         let mut entry = Entry::new(Action::Command);
-        entry.details = details.as_object().unwrap().clone();
+        entry.details.insert("command".into(), "evaluate".into());
+        entry.details.extend(details.as_object().unwrap().clone());
         audit.write(entry).await.unwrap();
     }
     audit.close().await;
@@ -169,7 +171,25 @@ async fn whatever_a_client_sends_is_one_bounded_line() {
         "f('[token]')\n\u{1b}[2J\u{0}"
     );
     let cut = lines[3]["details"]["expression"].as_str().unwrap();
-    assert!(cut.ends_with("é… (2097152 bytes)"), "{cut}");
+    let told = format!(
+        "é… (2097152 bytes, SHA-256 {})",
+        Hash::plain("é".repeat(1 << 20).as_bytes())
+    );
+    assert!(cut.ends_with(&told), "{cut}");
+    for line in &lines[1..7] {
+        assert_eq!(line["details"]["command"], "evaluate", "{line}");
+    }
+    let wide = lines[4]["details"]["wide"].as_array().unwrap();
+    let rest = json!(vec!["x".repeat(5000); 5000 - (wide.len() - 1)]);
+    let told = format!(
+        "({} bytes, SHA-256 {})",
+        rest.to_string().len(),
+        Hash::plain(rest.to_string().as_bytes())
+    );
+    assert!(
+        wide.last().unwrap().as_str().unwrap().ends_with(&told),
+        "{wide:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -132,7 +132,7 @@ pub struct Registry {
     pub backoff_max: Duration,
     /// `node_interval`, default 10 s: how often the nodes are checked while anything is paused or attached.
     pub node_interval: Duration,
-    /// `stale_after`, default 10 s: a snapshot older than this makes /relay/readyz fail.
+    /// `stale_after`, default 10 s: a snapshot older than this makes /relay/readyz?cluster=NAME fail.
     pub stale_after: Duration,
     /// `locations`, default true: ask /worker/traceback once for each newly paused worker.
     pub locations: bool,

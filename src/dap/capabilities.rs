@@ -58,7 +58,8 @@ pub fn difference(announced: &Value, true_now: &Value) -> Map<String, Value> {
 }
 
 /// debugpy's own capabilities (1.8.22; 1.8.0 and 1.8.5 lack `supportsTerminateDebuggee`), as its adapter sends them.
-/// `uncaught` has to be on by default: without it clients do not set the filter that a post-mortem stop needs.
+/// `supportsRestartRequest` is the relay's own: a client that lacks the request says goodbye in place of it, and the task runs
+/// on. `uncaught` has to be on by default: without it clients do not set the filter that a post-mortem stop needs.
 pub fn debugpy(allow_terminate: bool) -> Value {
     json!({
         "supportsCompletionsRequest": true,
@@ -89,6 +90,7 @@ pub fn debugpy(allow_terminate: bool) -> Value {
              "description": "Break when exception escapes into library code."},
         ],
         "supportsStepInTargetsRequest": true,
+        "supportsRestartRequest": true,
     })
 }
 

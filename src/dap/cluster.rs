@@ -4,6 +4,8 @@
 //! that connection is a session of its own. The parent has to stay open while children live, or VS Code's
 //! Call Stack view empties.
 
+mod jobs;
+
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -12,16 +14,18 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 use tracing::debug;
 
+use self::jobs::{Job, Jobs};
 use super::attach::{Dialled, Pass, child_configuration};
 use super::conversation::{Conversation, Over};
 use super::message::{Request, clean, event, notice};
 use super::refusal::hang_up;
+use super::rewrite::is_set;
 use super::selection::Children;
 use super::wish::{Wish, fits};
 use crate::identity::{Principal, Secret};
 use crate::moment::Moment;
 use crate::policy::{Scope, within};
-use crate::registry::{Breakpoint, BreakpointId, Snapshot};
+use crate::registry::{Breakpoint, BreakpointId, Snapshot, State};
 use crate::session::{Context, Parent};
 use crate::telemetry::metrics::Outcome;
 
@@ -52,6 +56,8 @@ pub(super) struct Announcer {
     /// How many wait beyond [`MAX_CHILDREN`], as last told.
     held_back: usize,
     trouble: Option<String>,
+    /// Of announced workers that are gone, since last asked.
+    jobs: Vec<Job>,
 }
 
 impl Announcer {
@@ -75,6 +81,7 @@ impl Announcer {
             seq: 0,
             held_back: 0,
             trouble: None,
+            jobs: Vec::new(),
         }
     }
 
@@ -97,6 +104,14 @@ impl Announcer {
             self.trouble = trouble;
         }
         let live: HashMap<_, _> = snapshot.live.iter().map(|b| (b.id, b.stop)).collect();
+        for gone in &snapshot.ended {
+            let announced = self.announced.get(&gone.id) == Some(&gone.stop);
+            if let (State::Died { .. }, Some(job), true) =
+                (&gone.state, &gone.names.job_id, announced)
+            {
+                self.jobs.push((gone.cluster.clone(), job.clone()));
+            }
+        }
         self.announced.retain(|id, stop| live.get(id) == Some(stop));
         let (mut again, mut held_back) = (None::<Duration>, 0);
         for breakpoint in snapshot.paused() {
@@ -202,6 +217,7 @@ where
 {
     let shutdown = &context.shutdown;
     let mut snapshots = context.registry.watch();
+    let mut jobs = Jobs::new(context.registry.clone());
     client.send(&event("initialized", Value::Null)).await?;
     let (mut configured, mut draining) = (false, false);
     let mut look_again = Some(Instant::now() + CONFIGURE_PATIENCE);
@@ -218,6 +234,8 @@ where
                 client.send(&answer(&request)).await?;
                 match request.command.as_str() {
                     _ if leaves => return Ok(Outcome::Client),
+                    // Whatever nobody has opened is announced once more.
+                    "restart" => announcer.announced = parent.stops().into_iter().collect(),
                     "configurationDone" if !configured => {
                         configured = true;
                         client.send(&announcer.attach.success(Value::Null)).await?;
@@ -238,6 +256,10 @@ where
                     configured = true;
                     client.send(&announcer.attach.success(Value::Null)).await?;
                 }
+            }
+            end = jobs.ended() => {
+                client.send(&notice(&end, false)).await?;
+                continue;
             }
             ended = principal.ended() => {
                 client.send(&notice(&format!("this session ends, because {ended}"), true)).await?;
@@ -260,6 +282,7 @@ where
             for message in &messages {
                 client.send(message).await?;
             }
+            announcer.jobs.drain(..).for_each(|job| jobs.ask(job));
             look_again = again.map(|after| Instant::now() + after);
         }
     }
@@ -275,7 +298,7 @@ where
 
 /// What becomes of the sessions that the client opened, when it leaves with `goodbye`; a sentence for it, where there are any.
 fn leave(goodbye: &Request, parent: &mut Parent) -> Option<String> {
-    let restarts = goodbye.arguments["restart"] == true;
+    let restarts = is_set(&goodbye.arguments, "restart");
     if restarts {
         parent.restarts();
     }
@@ -300,7 +323,7 @@ fn answer(request: &Request) -> Value {
     match request.command.as_str() {
         "setBreakpoints" | "setFunctionBreakpoints" | "setExceptionBreakpoints" | "setDataBreakpoints"
         | "setInstructionBreakpoints" => request.breakpoints_taken(),
-        "configurationDone" | "disconnect" | "terminate" => request.success(Value::Null),
+        "configurationDone" | "disconnect" | "terminate" | "restart" => request.success(Value::Null),
         "threads" => request.success(json!({"threads": []})),
         "modules" => request.success(json!({"modules": [], "totalModules": 0})),
         "loadedSources" => request.success(json!({"sources": []})),

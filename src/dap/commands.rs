@@ -1,113 +1,210 @@
-//! What of a client's request goes on record: who looked at or changed what, never the value of a variable.
+//! What of a client's requests goes on record: what could run code or change something, as it was sent.
 //!
-//! Pure. Only where the audit log wants commands are these requests parsed at all.
+//! Pure. Only where the audit log wants commands are these requests parsed at all. What is known to be harmless leaves
+//! no line ([`shows`]); everything else does, with all of its arguments, so that what nobody here has thought of is on
+//! record too. Nothing is cut here: [`crate::audit`] does that, and says what it cut.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use super::message::clean;
+use super::gate::attach::harmless;
+use super::gate::{FILTERS, is_name};
 use super::peek::MessageType;
 use super::rewrite;
 
-/// Longest text of a client's that is recorded, in characters.
-const MAX_TEXT: usize = 4096;
+/// Arguments of recorded requests that say how something is shown or repeat what another one says, and the ids of what
+/// a client had unfolded.
+const NEGLIGIBLE: [&str; 4] = ["format", "lines", "sourceModified", "variablesReference"];
 
-/// The same of one breakpoint among many.
-const MAX_CONDITION: usize = 512;
-
-/// Most breakpoints of one request that are recorded.
-const MAX_BREAKPOINTS: usize = 200;
+/// Arguments that stand beside `command` in a line. Any other is below `arguments`, where no client can pass it off as
+/// something that the relay says itself, such as `outcome`.
+const OWN_PLACE: [&str; 18] = [
+    "expression",
+    "context",
+    "frameId",
+    "name",
+    "value",
+    "source",
+    "breakpoints",
+    "filters",
+    "filterOptions",
+    "exceptionOptions",
+    "threadId",
+    "targetId",
+    "text",
+    "line",
+    "column",
+    "restart",
+    "terminateDebuggee",
+    "suspendDebuggee",
+];
 
 /// Messages of a client that are captured where commands are recorded.
 pub(super) fn captures_for_record(kind: MessageType, name: &[u8]) -> bool {
     rewrite::captures_from_client(kind, name)
-        || kind == MessageType::Request
-            && matches!(
-                name,
-                b"setBreakpoints"
-                    | b"setFunctionBreakpoints"
-                    | b"setDataBreakpoints"
-                    | b"evaluate"
-                    | b"setVariable"
-                    | b"setExpression"
-                    | b"goto"
-                    | b"restartFrame"
-            )
+        || match kind {
+            MessageType::Request => !shows(name),
+            // The protocol knows no events of a client's, so nobody knows what they do.
+            MessageType::Event => true,
+            MessageType::Response => false,
+        }
 }
 
-/// What is recorded of `command`; `None`: nothing.
-pub(super) fn recorded(command: &str, arguments: &Value) -> Option<Map<String, Value>> {
-    let keys: &[&str] = match command {
-        "setBreakpoints" | "setFunctionBreakpoints" | "setDataBreakpoints" => &[],
-        "evaluate" => &["expression", "context", "frameId"],
-        // The value is data of the task.
-        "setVariable" => &["name"],
-        "setExpression" => &["expression", "frameId"],
-        "goto" => &["threadId", "targetId"],
-        "restartFrame" => &["frameId"],
-        "terminate" => &["restart"],
-        "disconnect" => &["terminateDebuggee", "suspendDebuggee"],
-        _ => return None,
+/// Requests that show something, or let the program run in its own order.
+fn shows(command: &[u8]) -> bool {
+    rewrite::resumes(command)
+        || matches!(
+            command,
+            b"threads"
+                | b"stackTrace"
+                | b"scopes"
+                | b"variables"
+                | b"source"
+                | b"modules"
+                | b"loadedSources"
+                | b"exceptionInfo"
+                | b"breakpointLocations"
+                | b"stepInTargets"
+                | b"gotoTargets"
+                | b"debugpySystemInfo"
+                | b"pydevdSystemInfo"
+                | b"configurationDone"
+                | b"pause"
+                | b"cancel"
+        )
+}
+
+/// What is recorded of the request or event `name`; `None`: nothing.
+pub(super) fn recorded(name: &str, arguments: &Value) -> Option<Map<String, Value>> {
+    let harmless = match name {
+        "setExceptionBreakpoints" => only_filters(arguments),
+        // Behind anything but the beginning of a name debugpy evaluates what stands before it.
+        "completions" => arguments
+            .get("text")
+            .and_then(Value::as_str)
+            .is_some_and(is_name),
+        name => shows(name.as_bytes()),
     };
-    let mut details = chosen(arguments, keys, MAX_TEXT);
-    details.insert("command".into(), command.into());
-    if keys.is_empty() {
-        let source = arguments.get("source");
-        let file = source.and_then(|s| s.get("path").or_else(|| s.get("name")));
-        if let Some(file) = file.and_then(Value::as_str) {
-            details.insert("source".into(), clean(file, MAX_TEXT).into());
+    if harmless {
+        return None;
+    }
+    let mut details = Map::new();
+    details.insert("command".into(), name.into());
+    let Value::Object(keys) = arguments else {
+        if !arguments.is_null() {
+            details.insert("arguments".into(), arguments.clone());
         }
-        let all = arguments.get("breakpoints").and_then(Value::as_array);
-        let all = all.map(Vec::as_slice).unwrap_or_default();
-        let shown = all.iter().take(MAX_BREAKPOINTS).map(breakpoint).collect();
-        details.insert("breakpoints".into(), Value::Array(shown));
-        if all.len() > MAX_BREAKPOINTS {
-            details.insert("breakpoints_in_all".into(), all.len().into());
-        }
+        return Some(details);
+    };
+    let mut others = Map::new();
+    for (key, value) in keys {
+        let value = match (key.as_str(), value) {
+            (key, _) if NEGLIGIBLE.contains(&key) => continue,
+            // Data of the task, which runs nothing.
+            ("value", Value::String(text))
+                if name.starts_with("set") && is_plain_literal(text.trim()) =>
+            {
+                continue;
+            }
+            (key, _) if names_a_secret(key) => "[not recorded]".into(),
+            ("source", Value::Object(source)) => {
+                let file = source.get("path").or_else(|| source.get("name"));
+                file.unwrap_or(value).clone()
+            }
+            ("breakpoints", Value::Array(all)) => all.iter().map(breakpoint).collect(),
+            (_, value) => value.clone(),
+        };
+        match OWN_PLACE.contains(&key.as_str()) {
+            true => details.insert(key.clone(), value),
+            false => others.insert(key.clone(), value),
+        };
+    }
+    if !others.is_empty() {
+        details.insert("arguments".into(), Value::Object(others));
     }
     Some(details)
 }
 
-/// A line alone as a number; with what makes it run code, as an object.
-fn breakpoint(one: &Value) -> Value {
-    let keys = [
-        "line",
-        "name",
-        "dataId",
-        "condition",
-        "hitCondition",
-        "logMessage",
-    ];
-    let chosen = chosen(one, &keys, MAX_CONDITION);
-    match (chosen.len(), chosen.get("line")) {
-        (1, Some(line)) => line.clone(),
-        _ => json!(chosen),
-    }
-}
-
-/// Scalars of `from`, long texts cut.
-fn chosen(from: &Value, keys: &[&str], limit: usize) -> Map<String, Value> {
-    let one = |key: &&str| {
-        let value = match from.get(*key)? {
-            Value::String(text) => cut(text, limit).into(),
-            scalar @ (Value::Number(_) | Value::Bool(_)) => scalar.clone(),
-            _ => return None,
+/// Of attach arguments those that are not known to run nothing.
+pub(super) fn of_attach(arguments: &Value) -> Option<Value> {
+    let kept = harmless(arguments.clone());
+    let mut others = Map::new();
+    for (key, value) in arguments.as_object()? {
+        let own = matches!(key.as_str(), "rayRelay" | "rayRelayToken");
+        if own || kept.get(key) == Some(value) {
+            continue;
+        }
+        let value = match names_a_secret(key) {
+            true => "[not recorded]".into(),
+            false => value.clone(),
         };
-        Some(((*key).to_owned(), value))
-    };
-    keys.iter().filter_map(one).collect()
+        others.insert(key.clone(), value);
+    }
+    (!others.is_empty()).then_some(Value::Object(others))
 }
 
-/// Code keeps its lines.
-fn cut(text: &str, limit: usize) -> String {
-    match text.char_indices().nth(limit) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
+/// `debugServerAccessToken` and the like.
+fn names_a_secret(key: &str) -> bool {
+    let key = key.to_lowercase();
+    ["token", "password", "secret"]
+        .iter()
+        .any(|word| key.contains(word))
+}
+
+/// A line alone as a number; with anything else, which may run code, as it is.
+fn breakpoint(one: &Value) -> Value {
+    match (one.get("line"), one.as_object().map(Map::len)) {
+        (Some(line @ Value::Number(_)), Some(1)) => line.clone(),
+        _ => one.clone(),
     }
+}
+
+/// Exception filters by the names that debugpy gives them, and no code with them.
+fn only_filters(arguments: &Value) -> bool {
+    let empty = |value: &Value| match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        _ => false,
+    };
+    let known = |name: &Value| name.as_str().is_some_and(|name| FILTERS.contains(&name));
+    let option = |one: &Value| {
+        one.as_object().is_some_and(|keys| {
+            keys.iter().all(|(key, value)| match key.as_str() {
+                "filterId" => known(value),
+                _ => empty(value),
+            })
+        })
+    };
+    arguments.as_object().is_some_and(|keys| {
+        keys.iter().all(|(key, value)| match (key.as_str(), value) {
+            ("filters", Value::Array(names)) => names.iter().all(known),
+            ("filterOptions", Value::Array(options)) => options.iter().all(option),
+            (_, value) => empty(value),
+        })
+    })
+}
+
+/// A number, a string without escapes, or a constant of Python's: evaluating it does nothing.
+fn is_plain_literal(text: &str) -> bool {
+    let quoted = |quote: char| {
+        let inner = text
+            .strip_prefix(quote)
+            .and_then(|rest| rest.strip_suffix(quote));
+        inner.is_some_and(|inner| !inner.contains([quote, '\\', '\n', '\r']))
+    };
+    let number = text.trim_start_matches(['+', '-']);
+    let digits = |c: char| c.is_ascii_digit() || matches!(c, '.' | '_');
+    matches!(text, "None" | "True" | "False")
+        || quoted('\'')
+        || quoted('"')
+        || (number.starts_with(|c: char| c.is_ascii_digit()) && number.chars().all(digits))
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -129,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn breakpoints_are_recorded_with_their_file_and_conditions_in_bounds() {
+    fn breakpoints_are_recorded_with_their_file_and_conditions() {
         let set = json!({"source": {"path": "/w/a.py"}, "lines": [3, 9],
             "breakpoints": [{"line": 3}, {"line": 9, "condition": "x > 1", "logMessage": "{x}"}]});
         let set = json!(recorded("setBreakpoints", &set).unwrap());
@@ -138,16 +235,140 @@ mod tests {
             set["breakpoints"],
             json!([3, {"line": 9, "condition": "x > 1", "logMessage": "{x}"}])
         );
-        let many =
-            json!({"breakpoints": vec![json!({"line": 1, "condition": "x".repeat(9000)}); 300]});
-        let many = json!(recorded("setBreakpoints", &many).unwrap());
+        let many = json!({"breakpoints": vec![json!({"line": 1, "condition": "x"}); 300]});
+        let many = recorded("setBreakpoints", &many).unwrap();
+        assert_eq!(many["breakpoints"].as_array().unwrap().len(), 300);
+    }
+
+    #[test]
+    fn whatever_is_not_known_to_be_harmless_is_recorded_with_its_code() {
+        let code = "__import__('os').system('id')";
+        for (command, arguments) in [
+            (
+                "setExceptionBreakpoints",
+                json!({"filters": [], "exceptionOptions": [{"path": [{"names": [code]}], "breakMode": "always"}]}),
+            ),
+            ("setExceptionBreakpoints", json!({"filters": [code]})),
+            (
+                "setExceptionBreakpoints",
+                json!({"filters": [], "filterOptions": [{"filterId": "raised", "condition": code}]}),
+            ),
+            (
+                "evaluate",
+                json!({"expression": format!("{}{code}", " ".repeat(5000))}),
+            ),
+            ("evaluate", json!({"expression": [code]})),
+            (
+                "setBreakpoints",
+                json!({"breakpoints": [{"line": 1, "condition": format!("{}{code}", " ".repeat(600))}]}),
+            ),
+            (
+                "setBreakpoints",
+                json!({"breakpoints": [{"line": {"a": code}}]}),
+            ),
+            ("setBreakpoints", json!([code])),
+            (
+                "setVariable",
+                json!({"variablesReference": 1, "name": "x", "value": code}),
+            ),
+            (
+                "setVariable",
+                json!({"name": "x", "value": format!("'a' + {code} + 'b'")}),
+            ),
+            (
+                "setExpression",
+                json!({"expression": "x", "value": format!("f'{{{code}}}'")}),
+            ),
+            (
+                "completions",
+                json!({"text": format!("{code}."), "column": 40}),
+            ),
+            (
+                "setDebuggerProperty",
+                json!({"skipSuspendOnBreakpointException": [code]}),
+            ),
+            (
+                "disconnect",
+                json!({"terminateDebuggee": true, "because": code}),
+            ),
+            ("notYetInvented", json!({"of": {"some": [code]}})),
+        ] {
+            let details = recorded(command, &arguments).unwrap();
+            assert_eq!(details["command"], command);
+            assert!(
+                json!(details).to_string().contains(code),
+                "{command} {details:?}"
+            );
+            if command != "setExceptionBreakpoints" && command != "disconnect" {
+                assert!(captures_for_record(
+                    MessageType::Request,
+                    command.as_bytes()
+                ));
+            }
+        }
+        assert!(captures_for_record(MessageType::Event, b"evaluate"));
+    }
+
+    #[test]
+    fn no_argument_passes_itself_off_as_the_relays_own_word() {
+        let arguments = json!({"expression": "x", "command": "threads", "outcome": "refused"});
+        let details = recorded("evaluate", &arguments).unwrap();
         assert_eq!(
-            many["breakpoints"].as_array().unwrap().len(),
-            MAX_BREAKPOINTS
+            json!(details),
+            json!({"command": "evaluate", "expression": "x", "arguments": {"command": "threads", "outcome": "refused"}})
         );
-        assert_eq!(many["breakpoints_in_all"], 300);
-        let condition = many["breakpoints"][0]["condition"].as_str().unwrap();
-        assert_eq!(condition.chars().count(), MAX_CONDITION + 1);
+    }
+
+    #[test]
+    fn what_shows_something_leaves_no_line() {
+        for (command, arguments) in [
+            ("variables", json!({"variablesReference": 1})),
+            ("continue", json!({"threadId": 1})),
+            ("completions", json!({"text": "tot", "column": 4})),
+            (
+                "setExceptionBreakpoints",
+                json!({"filters": ["uncaught"], "filterOptions": [{"filterId": "raised"}], "exceptionOptions": []}),
+            ),
+        ] {
+            assert_eq!(recorded(command, &arguments), None, "{command}");
+        }
+        assert!(!captures_for_record(MessageType::Request, b"variables"));
+    }
+
+    #[test]
+    fn a_literal_is_data_and_anything_else_is_code() {
+        for data in ["1", "-1_000.5", "'a b'", "\"it's\"", "None"] {
+            assert!(is_plain_literal(data), "{data}");
+        }
+        for code in [
+            "x",
+            "",
+            "1+1",
+            "'a' 'b'",
+            "'\\x41'",
+            "f'{x}'",
+            "''.join(x)+''",
+            "()",
+            "1 if x else 2",
+            "'",
+            "1e5",
+            "@x",
+        ] {
+            assert!(!is_plain_literal(code), "{code}");
+        }
+    }
+
+    #[test]
+    fn attach_arguments_that_run_code_are_recorded_and_no_credential_is() {
+        let arguments = json!({"name": "n", "justMyCode": true, "guiEventLoop": "os.system", "debugOptions": ["Django"],
+            "rayRelay": {"token": "s3cret"}, "debugServerAccessToken": "s3cret"});
+        assert_eq!(
+            of_attach(&arguments),
+            Some(
+                json!({"guiEventLoop": "os.system", "debugOptions": ["Django"], "debugServerAccessToken": "[not recorded]"})
+            )
+        );
+        assert_eq!(of_attach(&json!({"name": "n", "pathMappings": []})), None);
     }
 
     proptest::proptest! {

@@ -16,6 +16,7 @@ pub mod conversation;
 mod entrance;
 pub mod gate;
 pub(crate) mod limits;
+pub mod mappings;
 pub mod message;
 pub mod peek;
 pub mod policing;

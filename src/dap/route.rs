@@ -21,7 +21,7 @@ use super::record::{self, Record};
 use super::refusal::{Refusal, hang_up};
 use super::selection::{Choice, Hint, choose};
 use super::wish::{Wish, names, read_wish};
-use super::{Opened, cluster, refused, waiting, worker};
+use super::{Opened, cluster, commands, refused, waiting, worker};
 use crate::http::advertise::Resolved;
 use crate::identity::Principal;
 use crate::moment::Moment;
@@ -349,6 +349,13 @@ impl<'a> Visit<'a> {
         };
         if let Some(recorder) = &recorder {
             details.insert("recording".into(), recorder.name().into());
+        }
+        // Without `debug`, none of them reaches the worker.
+        if self.context.audit.wants_commands()
+            && scope == Scope::Debug
+            && let Some(arguments) = commands::of_attach(&opened.attach.arguments)
+        {
+            details.insert("attach".into(), arguments);
         }
         // Before the permit is used: what is not on record does not happen.
         let begun = Record::begin(

@@ -10,7 +10,7 @@ use crate::policy::Pattern;
 use crate::registry::{Breakpoint, BreakpointId, Kind};
 
 /// The keys of `rayRelay`, for the error that names the nearest one.
-const KEYS: [&str; 10] = [
+const KEYS: [&str; 11] = [
     "breakpoint",
     "task",
     "worker",
@@ -21,6 +21,7 @@ const KEYS: [&str; 10] = [
     "token",
     "ticket",
     "family",
+    "listen",
 ];
 
 /// `rayRelay` of the attach arguments, and what else selects.
@@ -123,6 +124,8 @@ pub fn read_wish(arguments: &Value) -> Result<Wish, Refusal> {
             "family" => wish.family = Some(text()?),
             // Taken out before; here where nothing was in them.
             "token" | "ticket" => {}
+            // For the sessions that follow ([`super::attach::Dialled`]).
+            "listen" => {}
             other => {
                 let nearest = KEYS
                     .iter()

@@ -132,6 +132,7 @@ where
         configured: false,
         terminated: false,
         filters_set: false,
+        stop: None,
     }
     .run(capabilities)
     .await
@@ -160,6 +161,8 @@ struct Relaying<'a, S> {
     terminated: bool,
     /// The client has set exception filters.
     filters_set: bool,
+    /// The event of the last stop, until the program is let run.
+    stop: Option<Value>,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
@@ -263,6 +266,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         }
         let patience = if self.over { LET_GO } else { FLUSH };
         let _ = timeout(patience, self.splice.flush(Side::Client)).await;
+        if ending == Outcome::Died && self.has_finished() {
+            ending = Outcome::Finished;
+        }
         self.session.set_bytes(self.splice.bytes());
         // The connection to the worker first, so that the list is asked for after it has ended.
         drop(self.splice);

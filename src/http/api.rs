@@ -3,6 +3,8 @@
 //! Pure functions of a snapshot, called by [`super::connection`]. A node's address is shown for
 //! reading; the debugger's port never is.
 
+mod page;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,8 +12,9 @@ use hyper::{Response, StatusCode};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::SessionRow;
+use self::page::{Page, Wanted};
 use super::answer::{self, Body};
+use super::{SessionRow, query};
 use crate::identity::Principal;
 use crate::moment::Moment;
 use crate::policy::{Scope, within};
@@ -99,13 +102,22 @@ fn seconds(duration: Duration) -> f64 {
     duration.as_millis() as f64 / 1000.0
 }
 
-/// All of `snapshot` as JSON, the ended ones behind the live ones where wanted. What somebody may not see has been taken
-/// out before ([`crate::policy::visible`], [`crate::policy::within`]).
-pub(crate) fn list(snapshot: &Snapshot, ended: bool) -> Value {
+/// All that lives in `snapshot` as JSON. What somebody may not see has been taken out before
+/// ([`crate::policy::visible`], [`crate::policy::within`]).
+pub(crate) fn list(snapshot: &Snapshot) -> Value {
+    let rows: Vec<&Breakpoint> = snapshot.live.iter().map(|b| &**b).collect();
+    let page = Page {
+        total: rows.len(),
+        rows,
+        next: None,
+    };
+    told(&page, snapshot)
+}
+
+/// `page` of `snapshot` as JSON.
+fn told(page: &Page<'_>, snapshot: &Snapshot) -> Value {
     let (now, instant) = (Moment::now(), Instant::now());
-    let ended = snapshot.ended.iter().filter(|_| ended);
-    let rows = snapshot.live.iter().chain(ended);
-    let rows: Vec<Row<'_>> = rows.map(|breakpoint| Row::new(breakpoint, now)).collect();
+    let rows: Vec<Row<'_>> = page.rows.iter().map(|b| Row::new(b, now)).collect();
     let clusters = snapshot.clusters.iter().map(|cluster| {
         let age = cluster
             .polled
@@ -120,34 +132,29 @@ pub(crate) fn list(snapshot: &Snapshot, ended: bool) -> Value {
     });
     json!({
         "breakpoints": rows,
+        "total": page.total,
+        "next": page.next,
         "snapshot_age_seconds": snapshot.age(instant).map(seconds),
         "clusters": clusters.collect::<Vec<_>>(),
     })
 }
 
-/// `GET /relay/v1/breakpoints`, `?ended=1` with those that ended a short while ago.
+/// `GET /relay/v1/breakpoints`: the whole list, or what [`page`] makes of the query.
 pub(crate) fn breakpoints(
     snapshot: &Arc<Snapshot>,
     query: Option<&str>,
     principal: &Principal,
 ) -> Response<Body> {
-    let mut ended = false;
-    for pair in query
-        .unwrap_or_default()
-        .split('&')
-        .filter(|pair| !pair.is_empty())
-    {
-        ended = match pair {
-            "ended=1" | "ended=true" => true,
-            "ended=0" | "ended=false" => false,
-            _ => {
-                let sentence = "the only parameter of /relay/v1/breakpoints is ended=1, which includes those that ended a short while ago";
-                return answer::error(StatusCode::BAD_REQUEST, sentence);
-            }
-        };
-    }
+    let bad = |sentence: String| answer::error(StatusCode::BAD_REQUEST, sentence);
+    let wanted = match query::pairs(query).and_then(|pairs| Wanted::read(&pairs)) {
+        Ok(wanted) => wanted,
+        Err(sentence) => return bad(sentence),
+    };
     let listed = within(principal, Scope::List, snapshot);
-    answer::json(StatusCode::OK, &list(&listed, ended))
+    match wanted.of(&listed) {
+        Ok(page) => answer::json(StatusCode::OK, &told(&page, &listed)),
+        Err(sentence) => bad(sentence),
+    }
 }
 
 /// `GET /relay/v1/sessions`: one's own, or everybody's with `admin`.
@@ -163,51 +170,63 @@ pub(crate) fn healthz() -> Response<Body> {
     answer::json(StatusCode::OK, &json!({ "status": "ok" }))
 }
 
-/// `GET /relay/readyz`: every cluster's list is there and not older than `stale_after`. Which one is not is for
-/// somebody who may list something there.
+/// `GET /relay/readyz`: this process serves. Heads that are away are no reason to send people elsewhere: here is what
+/// says so. With `?cluster=NAME` whether that cluster's list is fresh, for somebody who may list something there; without
+/// such a `principal` nothing is told of any.
 pub(crate) fn readyz(
     snapshot: &Snapshot,
     stale_after: Duration,
+    query: Option<&str>,
     principal: Option<&Principal>,
+    draining: bool,
 ) -> Response<Body> {
-    let now = Instant::now();
-    let may_know = |cluster: &str| {
-        principal.is_some_and(|p| p.access().may_somewhere_on(Scope::List, cluster))
+    let not_ready = |reason: String| {
+        let body = json!({ "error": reason, "reasons": [reason] });
+        answer::json(StatusCode::SERVICE_UNAVAILABLE, &body)
     };
-    let mut reasons: Vec<String> = snapshot
-        .clusters
-        .iter()
-        .filter_map(|cluster| {
-            if !may_know(&cluster.name) {
-                let polled = cluster.polled;
-                let age = polled.map(|at| now.saturating_duration_since(at));
-                let stale = age.is_none_or(|age| age > stale_after);
-                return stale.then(|| "a cluster does not answer".to_owned());
-            }
-            let because = match &cluster.trouble {
-                Some(trouble) => format!(": {trouble}"),
-                None => String::new(),
-            };
-            let name = &cluster.name;
-            let Some(polled) = cluster.polled else {
-                return Some(format!("cluster {name} has not answered yet{because}"));
-            };
-            let age = now.saturating_duration_since(polled);
-            (age > stale_after).then(|| {
-                let age = age.as_secs_f64();
-                format!("cluster {name} last answered {age:.1} s ago{because}")
-            })
-        })
-        .collect();
-    if snapshot.clusters.is_empty() {
-        reasons.push("no cluster has been asked yet".to_owned());
+    let wanted = match query::pairs(query) {
+        Ok(pairs) => pairs,
+        Err(sentence) => return answer::error(StatusCode::BAD_REQUEST, sentence),
+    };
+    let name = match wanted.as_slice() {
+        [] => None,
+        [(key, name)] if key == "cluster" && !name.is_empty() => Some(name),
+        _ => {
+            let sentence = "the only parameter of /relay/readyz is cluster=NAME, which asks whether that cluster's list is fresh";
+            return answer::error(StatusCode::BAD_REQUEST, sentence);
+        }
+    };
+    if draining {
+        return not_ready("the relay is being shut down".to_owned());
     }
-    reasons.dedup();
-    if reasons.is_empty() {
+    let Some(name) = name else {
         return answer::json(StatusCode::OK, &json!({ "status": "ok" }));
+    };
+    let known = snapshot.clusters.iter().find(|cluster| {
+        let may_know = |p: &Principal| p.access().may_somewhere_on(Scope::List, &cluster.name);
+        *cluster.name == **name && principal.is_some_and(may_know)
+    });
+    let Some(cluster) = known else {
+        // What one may not know of is told as what does not exist.
+        let sentence = "there is no cluster of that name here; /relay/v1/breakpoints names those that there are for you";
+        return answer::error(StatusCode::NOT_FOUND, sentence);
+    };
+    let because = match &cluster.trouble {
+        Some(trouble) => format!(": {trouble}"),
+        None => String::new(),
+    };
+    let Some(polled) = cluster.polled else {
+        return not_ready(format!("cluster {name} has not answered yet{because}"));
+    };
+    let age = Instant::now().saturating_duration_since(polled);
+    if age > stale_after {
+        let age = age.as_secs_f64();
+        return not_ready(format!(
+            "cluster {name} last answered {age:.1} s ago{because}"
+        ));
     }
-    let body = json!({ "error": reasons.join("; "), "reasons": reasons });
-    answer::json(StatusCode::SERVICE_UNAVAILABLE, &body)
+    let body = json!({ "status": "ok", "snapshot_age_seconds": seconds(age) });
+    answer::json(StatusCode::OK, &body)
 }
 
 /// `GET /relay/metrics`.

@@ -24,6 +24,7 @@ use super::caller::{self, Asked, Refused};
 use super::dashboard::Visit;
 use super::route::{EXISTS, Route};
 use super::{HttpContext, api, events, guard, release, revocations};
+use crate::identity::Principal;
 use crate::listener::Arrival;
 use crate::policy::Scope;
 use crate::telemetry::metrics::{self, RefusalKind};
@@ -240,15 +241,21 @@ async fn own(
     let reads = matches!(parts.method, Method::GET | Method::HEAD);
     let snapshot = || ctx.registry.snapshot();
     let stale_after = ctx.config.registry.stale_after;
-    // What probes and scrapers ask for without a token.
+    let readyz = |principal: Option<&Principal>| {
+        let draining = connection.closing.is_cancelled();
+        let query = parts.uri.query();
+        api::readyz(&snapshot(), stale_after, query, principal, draining)
+    };
+    // What probes and scrapers ask for without a token; who asks for a cluster has to say who it is.
     match route {
         Route::Healthz if reads => return Ok(api::healthz()),
         Route::Readyz
             if reads
+                && parts.uri.query().is_none()
                 && ctx.auth.anonymous().is_none()
                 && caller::presents_nothing(connection, parts) =>
         {
-            return Ok(api::readyz(&snapshot(), stale_after, None));
+            return Ok(readyz(None));
         }
         Route::Metrics if reads && ctx.config.http.metrics_open => {
             return Ok(api::metrics(&ctx.metrics, &snapshot()));
@@ -279,7 +286,7 @@ async fn own(
             events::subscribe(ctx, &connection.closing, principal, head_only)
         }
         Route::Healthz => api::healthz(),
-        Route::Readyz => api::readyz(&snapshot(), stale_after, Some(principal)),
+        Route::Readyz => readyz(Some(principal)),
         Route::Metrics => api::metrics(&ctx.metrics, &snapshot()),
         Route::Release => release::wants_post(),
         Route::Unknown | Route::Revocations | Route::Cluster(..) | Route::Dashboard => {

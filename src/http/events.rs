@@ -162,7 +162,7 @@ impl Feed {
         let snapshot = self.snapshots.borrow_and_update().clone();
         let listed = within(&self.principal, Scope::List, &snapshot);
         self.known = listed.live.iter().map(|b| b.id).collect();
-        let list = api::list(&listed, false);
+        let list = api::list(&listed);
         format!("event: snapshot\ndata: {list}\n\n")
     }
 }
@@ -184,7 +184,7 @@ fn one(event: &Event, change: Change) -> String {
         Change::Unreachable => "unreachable",
         Change::Releasing => "releasing",
         Change::Released => "released",
-        Change::Died => "died",
+        Change::Died => event.breakpoint.state.word(),
     };
     let row = Row::new(&event.breakpoint, Moment::now());
     // One line, because JSON escapes line breaks.

@@ -22,6 +22,7 @@ mod filter;
 pub mod guard;
 mod hop;
 mod need;
+mod query;
 mod release;
 mod revocations;
 #[doc(hidden)] // Public for fuzz/ alone.

@@ -14,6 +14,7 @@ use tokio::time::timeout;
 use super::OpenError;
 use super::probe;
 use super::wire::{Incoming, Lost, Wire};
+use crate::dap::mappings;
 
 /// All of a snapshot, in characters of values.
 const ROOM: usize = 2_000_000;
@@ -88,8 +89,7 @@ where
     let hello = json!({"clientID": "ray-relay", "clientName": client, "adapterID": "debugpy", "pathFormat": "path"});
     let asked = wire.send("initialize", hello).await?;
     answer(wire, asked).await?;
-    let mut arguments =
-        json!({"name": client, "request": "attach", "type": "debugpy", "justMyCode": false});
+    let mut arguments = json!({"name": client, "request": "attach", "type": "debugpy", "justMyCode": false, "pathMappings": mappings::none()});
     if !relay.is_null() {
         arguments["rayRelay"] = relay.clone();
     }

@@ -18,6 +18,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::config::Config;
 use crate::dap::conversation::{Conversation, Over};
+use crate::dap::mappings;
 use crate::dap::refusal::Refusal;
 use crate::moment::Moment;
 use crate::policy::Authorized;
@@ -143,7 +144,10 @@ impl Leaving {
     async fn all(&mut self) -> Result<(), String> {
         let client = json!({"clientID": "ray-relay", "clientName": CLIENT, "adapterID": "debugpy", "pathFormat": "path"});
         self.ask(1, "initialize", client).await?;
-        let attach = json!({"name": CLIENT, "request": "attach", "type": "debugpy", "justMyCode": true, "subProcess": false});
+        let attach = json!({
+            "name": CLIENT, "request": "attach", "type": "debugpy", "justMyCode": true, "subProcess": false,
+            "pathMappings": mappings::none(),
+        });
         self.send(2, "attach", attach).await?;
         loop {
             let message = self.read().await?;

@@ -86,7 +86,7 @@ impl<'a, R: AsyncRead + Unpin> Visit<'a, R> {
         loop {
             if std::mem::take(&mut show) {
                 let seen = visible(&self.principal, &self.context.registry.snapshot());
-                menu = Menu::read(&api::list(&seen, false));
+                menu = Menu::read(&api::list(&seen));
                 self.out.text(&menu.render(false, None)).await;
             }
             self.session.set_state(SessionProtocol::Terminal, "listing");

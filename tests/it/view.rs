@@ -3,6 +3,7 @@
 //! The relay's rules stand between the test and a process of its own; the process leaves a mark when code is run.
 
 mod client;
+mod left;
 mod watched;
 
 use std::collections::BTreeSet;

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 
 use self::lookup::{Lookups, Wanted};
 use self::requests::Verdict;
+pub(super) use self::requests::{FILTERS, is_name};
 use super::message::{Request, event, notice};
 use super::peek::MessageType;
 use super::policing::Action;

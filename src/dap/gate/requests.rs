@@ -5,6 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::dap::rewrite::is_set;
 use crate::policy::{Scope, Scopes};
 
 /// Longest text that is taken: a path, a function's name.
@@ -15,7 +16,7 @@ const MAX_ID: u64 = (1 << 53) - 1;
 const MAX_BREAKPOINTS: usize = 10_000;
 
 /// Of `breakMode`-less filters, those that debugpy has.
-const FILTERS: [&str; 3] = ["raised", "uncaught", "userUnhandled"];
+pub(in crate::dap) const FILTERS: [&str; 3] = ["raised", "uncaught", "userUnhandled"];
 
 const CONDITION: &str = "a condition, hit count or log message runs code in the task, which needs the permission `debug`";
 const FUNCTION: &str = "a breakpoint on a function outlives the session in debugpy and would stop the task with nobody there, so it needs the permission `debug`; set one on a line";
@@ -122,7 +123,7 @@ pub(super) fn judge(command: &str, arguments: &Value, scopes: Scopes) -> Verdict
         "evaluate" => evaluate(arguments),
         "completions" => completions(arguments),
         "disconnect" => {
-            let wanted = arguments.get("terminateDebuggee") == Some(&Value::Bool(true));
+            let wanted = is_set(arguments, "terminateDebuggee");
             let may = scopes.contains(Scope::Terminate);
             Verdict::Disconnect {
                 arguments: json!({"terminateDebuggee": wanted && may}),
@@ -322,6 +323,7 @@ fn in_name(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-fn is_name(text: &str) -> bool {
+/// A name of Python's, or the beginning of one.
+pub(in crate::dap) fn is_name(text: &str) -> bool {
     text.chars().all(in_name) && text.chars().next().is_some_and(|c| !c.is_numeric())
 }

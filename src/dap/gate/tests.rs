@@ -378,3 +378,20 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_goodbye_ends_nothing_whatever_stands_for_true() {
+    for value in [
+        json!(true),
+        json!(1),
+        json!("true"),
+        json!([true]),
+        json!({"a": 1}),
+    ] {
+        let mut actions =
+            gate().on_client(ask(1, "disconnect", json!({"terminateDebuggee": value})));
+        assert_eq!(actions.len(), 2, "{value}: the client is told");
+        let passed = to_worker(vec![actions.remove(0)]);
+        assert_eq!(passed["arguments"], json!({"terminateDebuggee": false}));
+    }
+}

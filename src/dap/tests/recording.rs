@@ -23,7 +23,7 @@ async fn entries(kept: &Kept, n: usize) -> Vec<Entry> {
 }
 
 #[tokio::test]
-async fn begin_and_end_of_a_session_and_what_is_done_in_it_are_on_record_without_values() {
+async fn begin_and_end_of_a_session_and_the_code_in_it_are_on_record_without_data() {
     let (audit, kept) = Audit::kept(true);
     let relay = relay(audit, |_| {});
     let worker = worker(&relay.context).await;
@@ -41,7 +41,11 @@ async fn begin_and_end_of_a_session_and_what_is_done_in_it_are_on_record_without
         ),
         (
             "setVariable",
-            json!({"name": "password", "value": "hunter2", "variablesReference": 1}),
+            json!({"name": "password", "value": "'hunter2'", "variablesReference": 1}),
+        ),
+        (
+            "setVariable",
+            json!({"name": "x", "value": "os.getpid()", "variablesReference": 1}),
         ),
         ("variables", json!({"variablesReference": 1})),
         ("disconnect", json!({})),
@@ -52,9 +56,9 @@ async fn begin_and_end_of_a_session_and_what_is_done_in_it_are_on_record_without
     drop(dap);
     drop(debugger.dap);
     debugger.ended.await.unwrap();
-    let entries = entries(&kept, 6).await;
+    let entries = entries(&kept, 7).await;
     let mut expected = vec![Action::SessionBegan];
-    expected.extend([Action::Command; 4]);
+    expected.extend([Action::Command; 5]);
     expected.push(Action::SessionEnded);
     assert_eq!(actions(&entries), expected);
     for entry in &entries {
@@ -74,7 +78,8 @@ async fn begin_and_end_of_a_session_and_what_is_done_in_it_are_on_record_without
     );
     assert_eq!(entries[2].details["expression"], "os.getpid()");
     assert_eq!(entries[3].details["name"], "password");
-    let end = &entries[5].details;
+    assert_eq!(entries[4].details["value"], "os.getpid()");
+    let end = &entries[6].details;
     assert_eq!(end["outcome"], "client");
     assert!(
         end["bytes_up"].as_u64().unwrap() > 100 && end["seconds"].as_f64().is_some(),

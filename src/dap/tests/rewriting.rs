@@ -106,3 +106,41 @@ async fn ending_the_worker_takes_a_permission() {
         assert_eq!(seen["arguments"]["terminateDebuggee"], allowed);
     }
 }
+
+#[tokio::test]
+async fn whatever_looks_like_true_ends_no_worker_without_the_permission() {
+    for value in [
+        json!(1),
+        json!(1.0),
+        json!("true"),
+        json!([true]),
+        json!({"a": 1}),
+    ] {
+        for allowed in [false, true] {
+            let context = context(|config| config.dap.allow_terminate = allowed);
+            let worker = Worker::listen().await;
+            context.registry.insert(worker.breakpoint.clone());
+            let mut debugger = Debugger::connect(&context).await;
+            debugger.attach(json!({})).await;
+            let (mut dap, _) = worker.attached().await;
+            debugger
+                .send(
+                    "disconnect",
+                    json!({"terminateDebuggee": value, "restart": 7}),
+                )
+                .await;
+            let seen = dap.read().await.unwrap();
+            assert_eq!(seen["command"], "disconnect");
+            assert_eq!(
+                seen["arguments"],
+                json!({"terminateDebuggee": allowed, "restart": true}),
+                "{value}"
+            );
+            if !allowed {
+                let told = debugger.until(|m| m["event"] == "output").await;
+                let told = told["body"]["output"].as_str().unwrap();
+                assert!(told.contains("the task runs on"), "{told}");
+            }
+        }
+    }
+}

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Relaying;
+use crate::dap::attach::source_note;
 use crate::dap::capabilities;
 use crate::dap::codec::{frame, parse};
 use crate::dap::commands;
@@ -34,6 +35,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 return ControlFlow::Break(Outcome::Failed);
             }
         };
+        let mut message = message;
+        if message["command"] == "restart"
+            && let Some(request) = Request::read(&mut message)
+        {
+            self.stay(&request);
+            return ControlFlow::Continue(None);
+        }
         for action in self.policing.on_client(message) {
             match action {
                 Action::ToWorker(message) => self.for_worker(message).await,
@@ -51,6 +59,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         ControlFlow::Continue(None)
     }
 
+    /// There is no task to start again. The session stays where it is, so that its task is not let go, and the editor is
+    /// shown that place once more.
+    fn stay(&mut self, restart: &Request) {
+        self.tell(&restart.success(Value::Null));
+        let text =
+            "a task that Ray runs cannot be started again from here; the session stays as it is";
+        self.tell(&notice(text, false));
+        if let Some(stop) = self.stop.clone() {
+            self.tell(&stop);
+        }
+    }
+
     /// A message that may go to the worker, as far as the rights of the session are concerned.
     async fn for_worker(&mut self, mut message: Value) {
         match message
@@ -58,7 +78,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
             .and_then(Value::as_str)
             .filter(|_| message["type"] == "request")
         {
-            Some("attach" | "launch" | "initialize" | "restart") => {
+            Some("attach" | "launch" | "initialize") => {
                 if let Some(request) = Request::read(&mut message) {
                     let sentence = format!(
                         "`{}` is not possible in a session that is attached already",
@@ -74,12 +94,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 }
                 return;
             }
-            Some("disconnect")
-                if message.pointer("/arguments/terminateDebuggee") == Some(&Value::Bool(true))
-                    && !self.may_terminate() =>
-            {
-                message["arguments"]["terminateDebuggee"] = false.into();
-                self.tell(&notice(&format!("the task runs on: {NO_TERMINATE}"), false));
+            Some("disconnect" | "terminate") => {
+                let arguments = &mut message["arguments"];
+                rewrite::write_flags(arguments);
+                if rewrite::is_set(arguments, "terminateDebuggee") && !self.may_terminate() {
+                    arguments["terminateDebuggee"] = false.into();
+                    self.tell(&notice(&format!("the task runs on: {NO_TERMINATE}"), false));
+                }
             }
             _ => {}
         }
@@ -113,7 +134,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                     self.splice.insert(Side::Worker, &frame(&own));
                 }
             }
-            Some(command) if rewrite::resumes(command.as_bytes()) => self.task.resumed(),
+            Some(command) if rewrite::resumes(command.as_bytes()) => {
+                self.task.resumed();
+                self.stop = None;
+            }
             _ => {}
         }
         // Written anew, so that what was judged here is what the worker's parser sees.
@@ -122,19 +146,29 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
 
     /// Records the request in `message`, where that is wanted; the answer to it where it cannot be and must not be done.
     async fn put_on_record(&self, message: &mut Value) -> Option<Value> {
-        if !self.context.audit.wants_commands() || message["type"] != "request" {
+        if !self.context.audit.wants_commands() {
             return None;
         }
-        let command = message.get("command")?.as_str()?;
-        let arguments = message.get("arguments").unwrap_or(&Value::Null);
+        let name = match message["type"].as_str() {
+            Some("request") => "command",
+            Some("event") => "event",
+            _ => return None,
+        };
+        let command = message.get(name)?.as_str()?;
+        let arguments = match name {
+            "command" => message.get("arguments"),
+            _ => message.get("body"),
+        };
+        let arguments = arguments.unwrap_or(&Value::Null);
         let details = commands::recorded(command, arguments)?;
         // Letting go is always possible.
-        let harmless = command == "disconnect"
-            && arguments.get("terminateDebuggee") != Some(&Value::Bool(true));
+        let harmless = command == "disconnect" && !rewrite::is_set(arguments, "terminateDebuggee");
         match self.record.command(details).await {
             Err(why) if !harmless => {
-                let request = Request::read(message)?;
-                Some(request.failure(&why.to_string()))
+                let answer =
+                    Request::read(message).map(|request| request.failure(&why.to_string()));
+                // What is no request has no answer.
+                Some(answer.unwrap_or_else(|| notice(&why.to_string(), true)))
             }
             _ => None,
         }
@@ -171,12 +205,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         for key in ["supportsTerminateDebuggee", "supportsTerminateRequest"] {
             now[key] = (now[key] == true && self.may_terminate()).into();
         }
+        // The relay answers that one itself.
+        now["supportsRestartRequest"] = true.into();
         let changed = capabilities::difference(&announced, &now);
         if !changed.is_empty() {
             self.tell(&event("capabilities", json!({"capabilities": changed})));
         }
         for message in self.policing.opening() {
             self.tell(&message);
+        }
+        let sent = self.opening.arguments(&self.permit, &self.policing);
+        if let Some(note) = source_note(&sent, self.permit.breakpoint())
+            && self.permit.holds()
+        {
+            self.tell(&notice(&note, false));
         }
     }
 

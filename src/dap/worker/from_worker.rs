@@ -55,6 +55,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         };
         if name("event") == "stopped" {
             self.task.stopped();
+            self.stop = Some(message.clone());
         }
         match (
             name("type").as_str(),
@@ -103,6 +104,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
             ) if message["request_seq"] == OWN_SEQ => {
                 return;
             }
+            ("response", _, "threads") if rewrite::put_ray_threads_last(&mut message) => {}
             _ => {
                 if let Some(body) = body {
                     return self.pass_to_client(body);
@@ -144,8 +146,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     fn tell_reason(&mut self, why: Option<&Arc<str>>) {
         if let Some(why) = why {
             let title = self.permit.breakpoint().title();
-            self.tell(&notice(&format!("{title} is gone: {why}"), true));
+            let text = match self.has_finished() {
+                true => format!("{title} has ended: {why}"),
+                false => format!("{title} is gone: {why}"),
+            };
+            self.tell(&notice(&text, !self.has_finished()));
         }
+    }
+
+    /// The worker is gone, and was meant to be: no reason to alarm anybody.
+    pub(super) fn has_finished(&self) -> bool {
+        let snapshot = self.context.registry.snapshot();
+        let ended = snapshot.find_ended(self.permit.breakpoint().id);
+        ended.is_some_and(|breakpoint| breakpoint.state.is_finished())
     }
 
     pub(super) fn tell_death(&mut self, why: Option<&Arc<str>>) {

@@ -25,6 +25,14 @@ pub(in crate::dap) struct Opening {
     pub(in crate::dap) member: Option<Member>,
 }
 
+impl Opening {
+    /// Of the `attach` that goes to the worker.
+    pub(super) fn arguments(&self, permit: &Permit, policing: &Policing) -> Value {
+        let (own, root) = (&self.attach.arguments, self.local_root.as_deref());
+        policing.attach_arguments(for_worker(own, permit.breakpoint(), root))
+    }
+}
+
 /// Connects, and says to the worker's debugger what the client has said to the relay. Returns as well what it answered to
 /// `initialize`: its capabilities.
 pub(super) async fn open(
@@ -55,12 +63,7 @@ pub(super) async fn open(
             }
             break message["body"].take();
         };
-        let arguments = for_worker(
-            &opening.attach.arguments,
-            permit.breakpoint(),
-            opening.local_root.as_deref(),
-        );
-        let arguments = policing.attach_arguments(arguments);
+        let arguments = opening.arguments(permit, policing);
         let attach = json!({
             "seq": opening.attach.seq, "type": "request", "command": "attach", "arguments": arguments,
         });

@@ -15,23 +15,54 @@ fn answered(ago: Option<u64>, trouble: Option<&str>) -> Snapshot {
     }
 }
 
-#[test]
-fn ready_while_every_list_is_fresh() {
+/// Status and sentence of `/relay/readyz?QUERY` for somebody who may do everything.
+fn ready(snapshot: &Snapshot, query: Option<&str>, draining: bool) -> u16 {
     let after = Duration::from_secs(10);
-    assert_eq!(readyz(&answered(Some(1), None), after, None).status(), 200);
+    let all = Principal::anonymous();
+    readyz(snapshot, after, query, Some(&all), draining)
+        .status()
+        .as_u16()
+}
+
+#[test]
+fn ready_means_that_this_process_serves() {
+    for snapshot in [
+        answered(Some(1), None),
+        answered(Some(99), Some("away")),
+        answered(None, None),
+        Snapshot::default(),
+    ] {
+        assert_eq!(ready(&snapshot, None, false), 200);
+        assert_eq!(ready(&snapshot, None, true), 503);
+    }
+}
+
+#[test]
+fn a_cluster_is_ready_while_its_list_is_fresh() {
+    let of = |snapshot: &Snapshot| ready(snapshot, Some("cluster=default"), false);
+    assert_eq!(of(&answered(Some(1), None)), 200);
     // One poll that failed is no reason yet.
-    assert_eq!(
-        readyz(&answered(Some(9), Some("cannot reach")), after, None).status(),
-        200
-    );
-    assert_eq!(readyz(&answered(Some(11), None), after, None).status(), 503);
-    assert_eq!(readyz(&answered(None, None), after, None).status(), 503);
-    assert_eq!(readyz(&Snapshot::default(), after, None).status(), 503);
+    assert_eq!(of(&answered(Some(9), Some("cannot reach"))), 200);
+    assert_eq!(of(&answered(Some(11), None)), 503);
+    assert_eq!(of(&answered(None, None)), 503);
+    assert_eq!(of(&Snapshot::default()), 404);
+    for (query, status) in [
+        ("cluster=other", 404),
+        ("cluster=", 400),
+        ("clustr=default", 400),
+        ("cluster=a&cluster=b", 400),
+    ] {
+        assert_eq!(
+            ready(&answered(Some(1), None), Some(query), false),
+            status,
+            "{query}"
+        );
+    }
 }
 
 #[test]
 fn the_age_of_every_cluster_is_told() {
-    let list = list(&answered(Some(3), Some("it is away")), false);
+    let list = list(&answered(Some(3), Some("it is away")));
     assert!(
         list["snapshot_age_seconds"]
             .as_f64()
@@ -45,4 +76,14 @@ fn the_age_of_every_cluster_is_told() {
             .as_f64()
             .is_some_and(|age| age >= 3.0)
     );
+}
+
+#[test]
+fn rows_that_the_head_does_not_look_at_are_its_trouble() {
+    let mut snapshot = answered(Some(1), None);
+    assert_eq!(list(&snapshot)["clusters"][0]["complete"], true);
+    snapshot.clusters[0].incomplete = Some("it looks at 10000 only".to_owned());
+    let told = list(&snapshot);
+    assert_eq!(told["clusters"][0]["trouble"], "it looks at 10000 only");
+    assert_eq!(told["clusters"][0]["complete"], false);
 }

@@ -36,19 +36,22 @@ async fn the_list() {
     assert_eq!(list["clusters"][0]["name"], "default");
 }
 
-#[tokio::test]
-async fn what_is_unreachable_is_listed_with_why_and_since_when_and_counted() {
-    let relay = Relay::start(&[], |_| {}).await;
-    relay.registry.insert(breakpoint("aa11"));
-    let id = breakpoint("aa11").id;
-    let holder = Holder {
+fn holder() -> Holder {
+    Holder {
         session: 1,
         subject: None,
         client: "an editor".to_owned(),
         peer: ([127, 0, 0, 1], 1).into(),
         since: Moment::now(),
-    };
-    let claim = relay.registry.claim(id, holder).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_is_unreachable_is_listed_with_why_and_since_when_and_counted() {
+    let relay = Relay::start(&[], |_| {}).await;
+    relay.registry.insert(breakpoint("aa11"));
+    let id = breakpoint("aa11").id;
+    let claim = relay.registry.claim(id, holder()).unwrap();
     claim.dialled(false);
     claim.unused();
     let list = json(relay.get("/relay/v1/breakpoints").await).await;
@@ -77,17 +80,125 @@ async fn ended_ones_on_request_with_their_reason() {
         list["breakpoints"][0]["why"],
         "the worker ran out of memory"
     );
+}
+
+#[tokio::test]
+async fn the_list_a_page_at_a_time() {
+    let relay = Relay::start(&[], |_| {}).await;
+    let mut all = Vec::new();
+    for i in 0..25u64 {
+        let mut row = breakpoint(&format!("aa{i:02}"));
+        row.first_seen = crate::moment::testing::at(100 + i / 2);
+        row.names.name = Some(format!("{}-{i}", if i % 5 == 0 { "load" } else { "step" }));
+        relay.registry.insert(row);
+    }
+    for b in &relay.registry.snapshot().live {
+        all.push(b.id.to_string());
+    }
+    let page =
+        async |query: &str| json(relay.get(&format!("/relay/v1/breakpoints?{query}")).await).await;
+    let ids = |list: &Value| -> Vec<String> {
+        let rows = list["breakpoints"].as_array().unwrap().iter();
+        rows.map(|row| row["id"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let (mut seen, mut query, mut pages) = (Vec::new(), "limit=7".to_owned(), 0);
+    loop {
+        let list = page(&query).await;
+        pages += 1;
+        assert_eq!(list["total"], 25);
+        seen.extend(ids(&list));
+        let Some(next) = list["next"].as_str() else {
+            break;
+        };
+        // The row on which a page ended may stand elsewhere by then.
+        let last = seen.last().unwrap().parse().unwrap();
+        let mut again =
+            crate::registry::Breakpoint::clone(relay.registry.snapshot().find(last).unwrap());
+        relay.registry.end(last, None);
+        again.first_seen = crate::moment::testing::at(99);
+        relay.registry.insert(again);
+        query = format!("limit=7&after={next}");
+    }
+    assert_eq!((pages, &seen), (4, &all), "each row once, in order");
+
+    let named = page("name=load*&limit=3").await;
+    assert_eq!((&named["total"], ids(&named).len()), (&5.into(), 3));
+    assert!(named["next"].is_string());
+    assert_eq!(ids(&page("name=step-%31").await).len(), 1);
+    let whole = page("").await;
     assert_eq!(
-        relay.get("/relay/v1/breakpoints?endd=1").await.status(),
-        400
+        (&whole["total"], &whole["next"]),
+        (&25.into(), &Value::Null)
     );
+    let ended = page("ended=1&limit=25").await;
+    assert!(ids(&ended).len() > 25, "{ended}");
+}
+
+#[tokio::test]
+async fn pages_go_on_over_what_somebody_holds_which_comes_last() {
+    let relay = Relay::start(&[], |_| {}).await;
+    let mut claims = Vec::new();
+    for i in 0..10u64 {
+        let mut row = breakpoint(&format!("aa{i:02}"));
+        row.first_seen = crate::moment::testing::at(100 + i);
+        let id = row.id;
+        relay.registry.insert(row);
+        if i % 2 == 0 {
+            claims.push(relay.registry.claim(id, holder()).unwrap());
+        }
+    }
+    let (mut seen, mut after) = (Vec::new(), String::new());
+    loop {
+        let path = format!("/relay/v1/breakpoints?limit=3{after}");
+        let list = json(relay.get(&path).await).await;
+        for row in list["breakpoints"].as_array().unwrap() {
+            seen.push((
+                row["state"] == "attached",
+                row["first_seen"].as_f64().unwrap(),
+            ));
+        }
+        let Some(next) = list["next"].as_str() else {
+            break;
+        };
+        after = format!("&after={next}");
+    }
+    let mut right = seen.clone();
+    right.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+    assert_eq!((seen.len(), &seen), (10, &right));
+}
+
+#[tokio::test]
+async fn a_page_that_cannot_be_is_refused_with_a_sentence() {
+    let relay = Relay::start(&[], |_| {}).await;
+    for (query, sentence) in [
+        (
+            "endd=1",
+            "the parameters of /relay/v1/breakpoints are limit",
+        ),
+        ("limit=0", "from 1 to 10000"),
+        ("limit=10001", "from 1 to 10000"),
+        ("limit=many", "from 1 to 10000"),
+        ("after=x", "`next` of the page before"),
+        ("after=7k2m9qxd.x", "`next` of the page before"),
+        ("after=7k2m9qxd", "begin again without `after`"),
+        ("name=", "name is a pattern"),
+        ("name=%zz", "the query is not readable"),
+        ("ended=maybe", "ended is 1 or 0"),
+    ] {
+        let response = relay.get(&format!("/relay/v1/breakpoints?{query}")).await;
+        assert_eq!(response.status(), 400, "{query}");
+        let told = text(response).await;
+        assert!(told.contains(sentence), "{query}: {told}");
+    }
 }
 
 #[tokio::test]
 async fn health_and_metrics() {
     let relay = Relay::start(&[], |_| {}).await;
     assert_eq!(relay.get("/relay/healthz").await.status(), 200);
-    let response = relay.get("/relay/readyz").await;
+    assert_eq!(relay.get("/relay/readyz").await.status(), 200);
+    let response = relay.get("/relay/readyz?cluster=default").await;
     assert_eq!(response.status(), 503);
     let reason = json(response).await["reasons"][0]
         .as_str()

@@ -334,8 +334,15 @@ async fn a_cluster_that_is_not_ones_own_is_as_unknown_as_any() {
     assert_eq!(relay.get_as("token-of-ann", path).await.status(), 200);
     let told = text(relay.get_as("token-of-ann", "/relay/v1/breakpoints").await).await;
     assert!(told.contains("other") && !told.contains("secret"), "{told}");
-    let told = text(relay.get_as("token-of-ann", "/relay/readyz").await).await;
-    assert!(told.contains("other") && !told.contains("secret"), "{told}");
+    let ready = async |name: &str| {
+        let path = format!("/relay/readyz?cluster={name}");
+        let response = relay.get_as("token-of-ann", &path).await;
+        (response.status().as_u16(), text(response).await)
+    };
+    let (status, told) = ready("other").await;
+    assert!(status == 503 && told.contains("cluster other"), "{told}");
+    assert_eq!(ready("secret").await, ready("nosuch").await);
+    assert_eq!(ready("secret").await.0, 404);
 }
 
 struct Two;

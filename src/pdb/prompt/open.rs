@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use super::line::Mode;
 use super::request::{Failure, program_output};
 use super::{After, Interrupt, Prompt};
+use crate::dap::mappings;
 use crate::pdb::breakpoints::Table;
 use crate::pdb::output::Piece;
 use crate::pdb::wire::{Incoming, Lost, Wire};
@@ -135,6 +136,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             "name": options.client, "request": "attach", "type": "debugpy",
             // Ray's frames are hidden here, by name; the user's may be anywhere.
             "justMyCode": false, "redirectOutput": true, "showReturnValue": true, "subProcess": false,
+            // The lines shown are those of the worker's files.
+            "pathMappings": mappings::none(),
         });
         if !options.relay.is_null() {
             arguments["rayRelay"] = options.relay.clone();

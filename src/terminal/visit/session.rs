@@ -11,7 +11,6 @@ use tracing::info;
 use super::{Next, Visit};
 use crate::audit::Unavailable;
 use crate::dap::limits::{Due, Limits};
-use crate::dap::message::clean;
 use crate::dap::record::Record;
 use crate::dap::refusal::Refusal;
 use crate::listener::prefixed::Prefixed;
@@ -31,8 +30,6 @@ use crate::upstream;
 
 /// How long the head is asked why a worker died.
 const WHY: Duration = Duration::from_secs(2);
-/// Characters of a command on record.
-const COMMAND: usize = 200;
 
 /// What was typed, for the record.
 pub(in crate::terminal) struct Log<'a> {
@@ -64,7 +61,7 @@ impl<'a> Log<'a> {
         }
         let mut details = Map::new();
         details.insert("protocol".into(), "terminal".into());
-        details.insert("command".into(), clean(line.trim(), COMMAND).into());
+        details.insert("command".into(), line.trim().into());
         self.record.command(details).await
     }
 }

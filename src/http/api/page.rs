@@ -1,0 +1,167 @@
+//! A part of the list: some rows of it, from a place on. Pure.
+
+use std::time::SystemTime;
+
+use crate::moment::Moment;
+use crate::policy::Pattern;
+use crate::registry::{Breakpoint, BreakpointId, Snapshot};
+
+/// Rows of a page at most: as many as a head tells of workers.
+const MOST: usize = 10_000;
+
+/// What of the list is asked for. The default is all that lives.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// Those that ended a short while ago too, behind the last page.
+    pub(crate) ended: bool,
+    limit: Option<usize>,
+    after: Option<Cursor>,
+    name: Option<Pattern>,
+}
+
+/// Behind the place of a row that somebody holds.
+const HELD: &str = ".held";
+
+/// Where a page ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Cursor {
+    id: BreakpointId,
+    /// When that row was first seen, in milliseconds since 1970: it may be gone by the time the next page is asked for.
+    seen: Option<u64>,
+    /// Whether somebody held it: those stand behind all others.
+    held: bool,
+}
+
+/// Some rows.
+pub(crate) struct Page<'a> {
+    pub(crate) rows: Vec<&'a Breakpoint>,
+    /// Rows of all pages.
+    pub(crate) total: usize,
+    /// What to ask for `after` these; `None`: there are no more.
+    pub(crate) next: Option<String>,
+}
+
+impl Wanted {
+    /// From the query of a URL; an error is a sentence for who sent it.
+    pub(crate) fn read(pairs: &[(String, String)]) -> Result<Self, String> {
+        let mut wanted = Self::default();
+        for (name, value) in pairs {
+            match (&**name, &**value) {
+                ("ended", "1" | "true") => wanted.ended = true,
+                ("ended", "0" | "false") => wanted.ended = false,
+                ("ended", _) => return Err("ended is 1 or 0".to_owned()),
+                ("limit", text) => {
+                    let limit = text.parse().ok().filter(|limit| (1..=MOST).contains(limit));
+                    let bounds = || format!("limit is a number of rows from 1 to {MOST}");
+                    wanted.limit = Some(limit.ok_or_else(bounds)?);
+                }
+                ("after", text) => wanted.after = Some(Cursor::read(text)?),
+                ("name", "") => {
+                    return Err("name is a pattern such as train*, and not empty".to_owned());
+                }
+                ("name", text) => wanted.name = Some(Pattern::new(text)),
+                _ => {
+                    return Err("the parameters of /relay/v1/breakpoints are limit (rows of a page), after (`next` of the page \
+                                before), name (a pattern such as train*) and ended=1, which includes those that ended a short \
+                                while ago".to_owned());
+                }
+            }
+        }
+        Ok(wanted)
+    }
+
+    /// Those rows of `list`; an error is a sentence for who asked.
+    pub(crate) fn of<'a>(&self, list: &'a Snapshot) -> Result<Page<'a>, String> {
+        let place = self.after.map(|cursor| cursor.place(list)).transpose()?;
+        let fitting = list.live.iter().filter(|b| self.fits(b));
+        let total = fitting.clone().count();
+        let mut rest = fitting
+            .map(|b| &**b)
+            .filter(|b| place.is_none_or(|place| place.is_before(b)));
+        let limit = self.limit.unwrap_or(usize::MAX);
+        let mut rows: Vec<&Breakpoint> = rest.by_ref().take(limit).collect();
+        let more = rest.next().is_some();
+        let next = rows.last().filter(|_| more).map(|last| Cursor::of(last));
+        if self.ended && !more {
+            let ended = list.ended.iter().filter(|b| self.fits(b));
+            rows.extend(ended.map(|b| &**b));
+        }
+        Ok(Page { rows, total, next })
+    }
+
+    fn fits(&self, breakpoint: &Breakpoint) -> bool {
+        let names = &breakpoint.names;
+        self.name.as_ref().is_none_or(|pattern| {
+            pattern.matches(&breakpoint.name())
+                || [&names.actor_name, &names.task_id]
+                    .into_iter()
+                    .flatten()
+                    .any(|name| pattern.matches(name))
+        })
+    }
+}
+
+impl Cursor {
+    fn of(breakpoint: &Breakpoint) -> String {
+        let held = if is_held(breakpoint) { HELD } else { "" };
+        format!("{}.{}{held}", breakpoint.id, millis(breakpoint))
+    }
+
+    fn read(text: &str) -> Result<Self, String> {
+        let (place, held) = match text.strip_suffix(HELD) {
+            Some(place) => (place, true),
+            None => (text, false),
+        };
+        let (id, seen) = match place.split_once('.') {
+            Some((id, seen)) => (id, seen.parse().map(Some)),
+            None => (place, Ok(None)),
+        };
+        match (id.parse(), seen) {
+            (Ok(id), Ok(seen)) => Ok(Self { id, seen, held }),
+            _ => Err("after is `next` of the page before, or the id of a breakpoint".to_owned()),
+        }
+    }
+
+    fn place(self, list: &Snapshot) -> Result<Place, String> {
+        let known = list.find(self.id).or_else(|| list.find_ended(self.id));
+        match (known, self.seen) {
+            // A worker that has stopped again meanwhile stands elsewhere, and so does one that somebody took or gave back.
+            (Some(known), Some(seen)) if (seen, self.held) == (millis(known), is_held(known)) => {
+                Ok(Place::Steady(known.order()))
+            }
+            (Some(known), None) => Ok(Place::Steady(known.order())),
+            (_, Some(seen)) => Ok(Place::Shown(self.held, seen, self.id)),
+            (_, None) => Err(format!(
+                "there is no breakpoint {} any more to go on after; begin again without `after`, and go on with `next` of each page",
+                self.id
+            )),
+        }
+    }
+}
+
+/// A place in the order of the list.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    Steady((bool, Moment, BreakpointId)),
+    /// By the clock that is shown: all that is known of a row that is gone.
+    Shown(bool, u64, BreakpointId),
+}
+
+impl Place {
+    fn is_before(self, row: &Breakpoint) -> bool {
+        match self {
+            Self::Steady(place) => row.order() > place,
+            Self::Shown(held, seen, id) => (is_held(row), millis(row), row.id) > (held, seen, id),
+        }
+    }
+}
+
+fn is_held(breakpoint: &Breakpoint) -> bool {
+    breakpoint.holder().is_some()
+}
+
+fn millis(breakpoint: &Breakpoint) -> u64 {
+    let seen = breakpoint.first_seen.time;
+    let since = seen.duration_since(SystemTime::UNIX_EPOCH);
+    u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
+}

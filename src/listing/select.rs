@@ -1,0 +1,277 @@
+//! Which rows of a list are shown, and in which order.
+
+use std::cmp::Ordering;
+use std::str::FromStr;
+
+use super::row::Row;
+use crate::policy::Pattern;
+
+/// A column that can be sorted by, and looked into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Key {
+    Waiting,
+    Name,
+    Job,
+    Node,
+    Where,
+    Kind,
+    State,
+    Holder,
+    Cluster,
+    Pid,
+    Id,
+    Task,
+    Worker,
+}
+
+const KEYS: [(&str, Key); 13] = [
+    ("waiting", Key::Waiting),
+    ("name", Key::Name),
+    ("job", Key::Job),
+    ("node", Key::Node),
+    ("where", Key::Where),
+    ("kind", Key::Kind),
+    ("state", Key::State),
+    ("holder", Key::Holder),
+    ("cluster", Key::Cluster),
+    ("pid", Key::Pid),
+    ("id", Key::Id),
+    ("task", Key::Task),
+    ("worker", Key::Worker),
+];
+
+/// The text is no order or no filter.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum BadChoice {
+    #[error("there is no column {found}; sort by one of {known}, with `,desc` behind it for the other way round")]
+    Key { found: String, known: String },
+    #[error("a filter is a part of a name or id, a pattern such as train*, or KEY=PATTERN")]
+    Empty,
+}
+
+/// An order of rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Order {
+    key: Key,
+    descending: bool,
+}
+
+impl FromStr for Order {
+    type Err = BadChoice;
+
+    fn from_str(text: &str) -> Result<Self, BadChoice> {
+        let (name, direction) = match text.trim().split_once(',') {
+            Some((name, direction)) => (name.trim(), Some(direction.trim())),
+            None => (text.trim(), None),
+        };
+        let descending = match direction {
+            None | Some("asc") => false,
+            Some("desc") => true,
+            Some(_) => return Err(unknown(text)),
+        };
+        let key = key(name).ok_or_else(|| unknown(name))?;
+        Ok(Self { key, descending })
+    }
+}
+
+fn unknown(found: &str) -> BadChoice {
+    let known: Vec<_> = KEYS.iter().map(|(name, _)| *name).collect();
+    BadChoice::Key {
+        found: super::text::clean(found).into_owned(),
+        known: known.join(", "),
+    }
+}
+
+fn key(name: &str) -> Option<Key> {
+    let found = KEYS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+    found.map(|(_, key)| *key)
+}
+
+impl Order {
+    /// How `one` stands to `other`; those that are equal keep their places.
+    pub(crate) fn compare(self, one: &Row, other: &Row) -> Ordering {
+        let order = match self.key {
+            // The one that has waited least comes first, as with all numbers.
+            Key::Waiting => one.waiting.cmp(&other.waiting),
+            // Numbers by their size, what is unknown first.
+            Key::Pid => one.pid.parse::<u32>().ok().cmp(&other.pid.parse().ok()),
+            key => key.text(one).to_lowercase().cmp(&key.text(other).to_lowercase()),
+        };
+        match self.descending {
+            true => order.reverse(),
+            false => order,
+        }
+    }
+}
+
+impl Key {
+    fn text(self, row: &Row) -> &str {
+        match self {
+            // A filter for a number of seconds would be another one at each look.
+            Self::Waiting => "",
+            Self::Name => &row.task,
+            Self::Job => &row.job,
+            Self::Node => &row.node,
+            Self::Where => &row.location,
+            Self::Kind => &row.kind,
+            Self::State => &row.state,
+            Self::Holder => &row.holder,
+            Self::Cluster => &row.cluster,
+            Self::Pid => &row.pid,
+            Self::Id => &row.id,
+            Self::Task => &row.task_id,
+            Self::Worker => &row.worker,
+        }
+    }
+}
+
+/// Rows that are meant: a part of what they say, a pattern for the whole of it (`train*`), or either in one column
+/// (`node=10.0.0.7`). Capitals make no difference.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Filter {
+    key: Option<Key>,
+    pattern: Pattern,
+    written: String,
+}
+
+impl FromStr for Filter {
+    type Err = BadChoice;
+
+    fn from_str(text: &str) -> Result<Self, BadChoice> {
+        let text = text.trim();
+        let column = text.split_once('=').and_then(|(name, rest)| Some((key(name.trim())?, rest)));
+        let (key, wanted) = match column {
+            // A name may have an equals sign of its own: `rank=3`.
+            Some((key, rest)) if key != Key::Waiting => (Some(key), rest.trim()),
+            _ => (None, text),
+        };
+        if wanted.is_empty() {
+            return Err(BadChoice::Empty);
+        }
+        let mut pattern = wanted.to_lowercase();
+        if !pattern.contains('*') {
+            pattern = format!("*{pattern}*");
+        }
+        Ok(Self {
+            key,
+            pattern: Pattern::new(pattern),
+            written: text.to_owned(),
+        })
+    }
+}
+
+impl std::fmt::Display for Filter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&super::text::clean(&self.written))
+    }
+}
+
+impl Filter {
+    /// Whether `row` is meant.
+    pub(crate) fn fits(&self, row: &Row) -> bool {
+        let says = |key: Key| self.pattern.matches(&key.text(row).to_lowercase());
+        match self.key {
+            Some(key) => says(key),
+            None => KEYS.iter().any(|(_, key)| *key != Key::Waiting && says(*key)),
+        }
+    }
+}
+
+/// Both, for one list.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Choice {
+    pub(crate) order: Option<Order>,
+    /// All of them have to fit.
+    pub(crate) filters: Vec<Filter>,
+}
+
+impl Choice {
+    /// The places in `rows` of those that are shown, in their order.
+    pub(crate) fn of(&self, rows: &[Row]) -> Vec<usize> {
+        let fits = |row: &Row| self.filters.iter().all(|filter| filter.fits(row));
+        let mut places: Vec<usize> = (0..rows.len()).filter(|at| fits(&rows[*at])).collect();
+        if let Some(order) = self.order {
+            places.sort_by(|one, other| order.compare(&rows[*one], &rows[*other]));
+        }
+        places
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn rows() -> Vec<Row> {
+        let rows = json!([
+            {"id": "0123abcd", "name": "train", "rank": 3, "node_ip": "10.0.0.1", "pid": 900, "waiting_seconds": 61.0, "state": "paused", "job_id": "01000000"},
+            {"id": "1123abcd", "name": "load", "node_ip": "10.0.0.2", "pid": 1200, "waiting_seconds": 3.0, "state": "attached", "holder": {"client": "VS Code", "peer": "10.0.0.9:5000"}},
+            {"id": "2123abcd", "name": "Trainer.step", "node_ip": "10.0.0.2", "pid": 17, "waiting_seconds": 30.0, "state": "paused", "kind": "pdb"},
+        ]);
+        rows.as_array().unwrap().iter().map(Row::read).collect()
+    }
+
+    fn shown(order: Option<&str>, filters: &[&str]) -> Vec<usize> {
+        let choice = Choice {
+            order: order.map(|order| order.parse().unwrap()),
+            filters: filters.iter().map(|filter| filter.parse().unwrap()).collect(),
+        };
+        choice.of(&rows())
+    }
+
+    #[test]
+    fn rows_are_sorted_by_what_a_column_means() {
+        assert_eq!(shown(None, &[]), [0, 1, 2]);
+        assert_eq!(shown(Some("waiting"), &[]), [1, 2, 0]);
+        assert_eq!(shown(Some("waiting,desc"), &[]), [0, 2, 1]);
+        assert_eq!(shown(Some("NAME"), &[]), [1, 0, 2]);
+        assert_eq!(shown(Some("pid"), &[]), [2, 0, 1]);
+        // What is equal stays as it was, both ways.
+        assert_eq!(shown(Some("node"), &[]), [0, 1, 2]);
+        assert_eq!(shown(Some("node,desc"), &[]), [1, 2, 0]);
+    }
+
+    #[test]
+    fn a_filter_is_a_part_a_pattern_or_a_column() {
+        assert_eq!(shown(None, &["train"]), [0, 2]);
+        assert_eq!(shown(None, &["train*"]), [0, 2]);
+        assert_eq!(shown(None, &["*step"]), [2]);
+        assert_eq!(shown(None, &["10.0.0.2"]), [1, 2]);
+        assert_eq!(shown(None, &["node=10.0.0.2", "state=paused"]), [2]);
+        assert_eq!(shown(None, &["kind=pdb"]), [2]);
+        assert_eq!(shown(None, &["code"]), [1]);
+        assert_eq!(shown(None, &["rank 3"]), [0]);
+        assert!(shown(None, &["train", "load"]).is_empty());
+        // No column of that name: it is looked for as it is.
+        assert!(shown(None, &["rank=3"]).is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused_with_what_can() {
+        let told = "colour".parse::<Order>().unwrap_err().to_string();
+        assert!(told.contains("no column colour") && told.contains("waiting, name, job"), "{told}");
+        assert!("name,down".parse::<Order>().is_err());
+        for text in ["", " ", "node="] {
+            assert_eq!(text.parse::<Filter>(), Err(BadChoice::Empty), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn sorting_loses_nothing_and_filters_only_take_away(key in 0..KEYS.len(), desc: bool, text in "[a-z0-9.* =]{0,6}") {
+            let order = format!("{}{}", KEYS[key].0, if desc { ",desc" } else { "" });
+            let mut all = Choice { order: Some(order.parse().unwrap()), filters: Vec::new() };
+            let mut sorted = all.of(&rows());
+            if let Ok(filter) = text.parse::<Filter>() {
+                all.filters.push(filter);
+                let fewer = all.of(&rows());
+                prop_assert!(fewer.iter().all(|at| sorted.contains(at)));
+            }
+            sorted.sort();
+            prop_assert_eq!(sorted, [0, 1, 2]);
+        }
+    }
+}

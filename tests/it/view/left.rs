@@ -1,0 +1,105 @@
+//! What a session leaves in the process, and whether it leaves a process at all.
+
+use std::time::{Duration, Instant};
+
+use ray_relay::dap::mappings;
+use ray_relay::dap::policing::Policing;
+use ray_relay::policy::Scope;
+use serde_json::{Value, json};
+
+use super::client::{Client, attach_arguments};
+use super::rights;
+use super::watched::{Watched, script};
+use crate::support::dap_client::PATIENCE;
+
+/// The path of the frame that a client sees that attaches with `arguments`, and leaves again.
+async fn seen_by(watched: &Watched, scope: Scope, arguments: Value) -> String {
+    let policing = Policing::new(&rights(scope), None);
+    let mut client = Client::attach(watched, policing, arguments).await;
+    let thread = client.thread;
+    let stack = client
+        .request("stackTrace", json!({"threadId": thread}))
+        .await;
+    let path = stack["body"]["stackFrames"][0]["source"]["path"].as_str();
+    let path = path.unwrap().to_owned();
+    client
+        .request("disconnect", json!({"terminateDebuggee": false}))
+        .await;
+    path
+}
+
+/// As the relay sends them.
+fn settled(arguments: Value) -> Value {
+    let Value::Object(mut arguments) = arguments else {
+        panic!("{arguments}");
+    };
+    mappings::settle(&mut arguments);
+    arguments.into()
+}
+
+#[tokio::test]
+async fn nobody_sees_the_paths_of_whoever_was_there_before() {
+    let Some(watched) = Watched::start().await else {
+        return;
+    };
+    let folder = script().parent().unwrap().display().to_string();
+    let mut of_ann = attach_arguments();
+    of_ann["pathMappings"] = json!([{"localRoot": "/home/ann/project", "remoteRoot": folder}]);
+    let mut of_win = of_ann.clone();
+    of_win["pathMappings"][0]["localRoot"] = "c:\\ann".into();
+    of_win["clientOS"] = "windows".into();
+    let mut empty = attach_arguments();
+    empty["pathMappings"] = json!([]);
+
+    let mapped = "/home/ann/project/watched.py";
+    let path = seen_by(&watched, Scope::Debug, settled(of_ann.clone())).await;
+    assert_eq!(path, mapped);
+    // What makes the relay's part necessary.
+    assert_eq!(seen_by(&watched, Scope::Debug, empty.clone()).await, mapped);
+
+    let true_path = script().display().to_string();
+    for of_another in [of_ann, of_win] {
+        for scope in [Scope::View, Scope::Debug] {
+            let path = seen_by(&watched, scope, settled(of_another.clone())).await;
+            assert_ne!(path, true_path);
+            for next in [Scope::View, Scope::Debug] {
+                for arguments in [attach_arguments(), empty.clone()] {
+                    let path = seen_by(&watched, next, settled(arguments)).await;
+                    assert_eq!(path, true_path, "{scope} and then {next}");
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_boolean_ends_the_process_where_it_is_passed_on_and_not_behind_view() {
+    for (scope, value) in [
+        (Scope::Debug, json!(1)),
+        (Scope::View, json!(1)),
+        (Scope::View, json!("true")),
+        (Scope::View, json!({"a": 1})),
+    ] {
+        let Some(mut watched) = Watched::start().await else {
+            return;
+        };
+        // Of `debug`, which is judged further on, these rules pass everything on as it is.
+        let dies = scope == Scope::Debug;
+        let policing = Policing::new(&rights(scope), None);
+        let mut client = Client::attach(&watched, policing, attach_arguments()).await;
+        let before = watched.turns();
+        client
+            .request("disconnect", json!({"terminateDebuggee": value}))
+            .await;
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let gone = watched.process.try_wait().unwrap().is_some();
+            assert!(!gone || dies, "{value}: the process is gone");
+            if gone || (!dies && watched.turns() >= before + 3) {
+                break;
+            }
+            assert!(Instant::now() < end, "{value}: nothing happened");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
