@@ -384,9 +384,10 @@ impl<'a> Visit<'a> {
             attach: opened.attach,
             local_root: wish.local_root,
             dialled: opened.dialled,
+            goodbye: opened.client.goodbye,
             member,
         };
-        let ending = worker::run(
+        let ended = worker::run(
             self.context,
             self.session,
             client,
@@ -396,8 +397,12 @@ impl<'a> Visit<'a> {
             recorder,
         )
         .await;
-        record.end(ending).await;
-        ending
+        record.end(ended.outcome).await;
+        if let Some(farewell) = ended.farewell {
+            self.session.set_state(SessionProtocol::Dap, "ended");
+            farewell.wait(self.context, &self.principal).await;
+        }
+        ended.outcome
     }
 
     /// Who opens a cluster session with these arguments.
@@ -536,7 +541,7 @@ impl<'a> Visit<'a> {
                 }
                 message = client.read() => {
                     let Some(request) = Request::read(&mut message?) else { continue };
-                    if request.command == "disconnect" {
+                    if matches!(request.command.as_str(), "disconnect" | "terminate") {
                         client.send(&request.success(Value::Null)).await?;
                         return Ok(Arrived::ClientLeft);
                     }
