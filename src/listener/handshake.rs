@@ -13,6 +13,7 @@ use tracing::debug;
 use super::Arrival;
 use super::detect::{Detection, ENOUGH, detect};
 use super::prefixed::Prefixed;
+use super::pydevd;
 use super::refusal::{self, Refused, Speaks, TLS_ALERT};
 use super::wire::Wire;
 use crate::config::TlsMode;
@@ -102,6 +103,10 @@ pub(super) async fn serve(
     {
         debug!(%error, %peer, "cannot bound how long a client may be silent");
     }
+    let unknown = match pydevd::speaks(&first.bytes) {
+        Some(true) => pydevd::ANSWER,
+        Some(false) | None => UNKNOWN_ANSWER,
+    };
     let replayed = Prefixed::new(first.bytes.freeze(), wire);
     match first.detection {
         Detection::Http => {
@@ -121,7 +126,7 @@ pub(super) async fn serve(
             let session = context.sessions.open(peer);
             Box::pin(terminal::serve(&context, session, replayed, arrival)).await;
         }
-        Detection::Unknown => unsupported(&context, replayed, UNKNOWN_ANSWER).await,
+        Detection::Unknown => unsupported(&context, replayed, unknown).await,
     }
 }
 
