@@ -71,7 +71,7 @@ where
     let breakpoint = permit.breakpoint().clone();
     session.set_breakpoint(breakpoint.clone());
     session.set_state(SessionProtocol::Dap, "connecting");
-    let policing = Policing::new(permit.rights(), context.masking.as_ref());
+    let policing = Policing::new(permit.rights(), Some(&context.masking));
     let (worker, capabilities) = match opening::open(context, &permit, &opening, &policing).await {
         Ok(opened) => opened,
         Err(why) => {
