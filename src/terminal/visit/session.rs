@@ -157,8 +157,7 @@ impl<R: AsyncRead + Unpin> Visit<'_, R> {
                 return (Outcome::Refused, Next::List);
             }
         };
-        let may_kill = scopes.contains(Scope::Terminate)
-            || scopes.contains(Scope::Debug) && context.config.dap.allow_terminate;
+        let may_kill = scopes.may_end_worker(context.config.dap.allow_terminate);
         let mut limits = Limits::new(&handling, Instant::now());
         let mut active = self.input.active();
         let cut = {
