@@ -1,6 +1,6 @@
 //! Plain lines for a person with `nc` or `telnet`: the list of what waits, and a prompt on one of it.
 //!
-//! Called by the listener with a connection whose first bytes are text, or that is silent. In the order of a visit:
+//! Called by the listener with a connection whose first bytes are text. In the order of a visit:
 //! `entrance` asks who that is, `visit` shows the list and gets the permit, `visit::session` holds the session to its
 //! limits, `prompt` runs [`crate::pdb`] on a debugpy breakpoint, `legacy` relays the socket of a legacy one, after which
 //! `visit::following` may wait for its next stop. `input` reads lines, `output` writes.
