@@ -7,3 +7,5 @@ mod support;
 
 #[path = "door/late.rs"]
 mod late;
+#[path = "door/throttle.rs"]
+mod throttle;

@@ -35,6 +35,9 @@ struct First {
     bytes: BytesMut,
 }
 
+/// What a terminal takes, in bytes: a line, and what is on its way to the screen.
+const TERMINAL_WEIGHT: usize = 24 * 1024;
+
 /// How a connection began.
 enum Beginning {
     /// It has shown what it speaks.
@@ -69,8 +72,12 @@ pub(super) async fn serve(
         Ok(Beginning::Closed) => return,
         Ok(Beginning::Silent) => {
             debug!(%peer, "connection said nothing in time");
-            if tls.mode() != TlsMode::Required {
-                refusal::close(stream, SILENT_ANSWER).await;
+            match tls.mode() {
+                TlsMode::Required => {
+                    let refused = &Refused::Plaintext;
+                    refusal::tell(&context, stream, Speaks::Text, refused, deadline).await;
+                }
+                TlsMode::Off | TlsMode::Optional => refusal::close(stream, SILENT_ANSWER).await,
             }
             return;
         }
@@ -80,6 +87,8 @@ pub(super) async fn serve(
         }
     };
     let (wire, first) = if first.detection == Detection::Tls {
+        arrival.encrypted = true;
+        arrival.place.weigh(arrival.tls_weight());
         // In a box: plain connections do not carry the size of a handshake around.
         let terminated = Box::pin(terminate(&context, tls, stream, first, &arrival, deadline));
         let Some(terminated) = terminated.await else {
@@ -92,9 +101,14 @@ pub(super) async fn serve(
             speaks,
             certificate,
         } = terminated;
-        arrival.encrypted = true;
         match certificate {
-            Ok(principal) => arrival.certificate = principal,
+            Ok(principal) => {
+                if let Some(principal) = &principal {
+                    // Who has too many is told so in the protocol that is spoken.
+                    let _ = arrival.place.recognised(principal);
+                }
+                arrival.certificate = principal;
+            }
             Err(refused) => {
                 context.metrics.connection(protocol(first.detection));
                 let replayed = Prefixed::new(first.bytes.freeze(), wire);
@@ -107,6 +121,7 @@ pub(super) async fn serve(
         context.metrics.connection(protocol(first.detection));
         let speaks = Speaks::of(first.detection, &first.bytes, None);
         let replayed = Prefixed::new(first.bytes.freeze(), stream);
+        arrival.place.weigh(dap::unknown_weight(&context));
         refusal::tell(&context, replayed, speaks, &Refused::Plaintext, deadline).await;
         return;
     } else {
@@ -119,6 +134,15 @@ pub(super) async fn serve(
         debug!(%error, %peer, "cannot bound how long a client may be silent");
     }
     let replayed = Prefixed::new(first.bytes.freeze(), wire);
+    arrival.place.weigh(
+        arrival.tls_weight()
+            + match first.detection {
+                Detection::Dap => dap::unknown_weight(&context),
+                Detection::Http => http::IDLE_WEIGHT,
+                Detection::Terminal => TERMINAL_WEIGHT,
+                Detection::Tls | Detection::Unknown => 0,
+            },
+    );
     match first.detection {
         Detection::Http => {
             let drain = context.shutdown.drain.clone();

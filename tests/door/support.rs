@@ -1,7 +1,9 @@
 //! A relay in this process, its head nowhere, and a debugger that talks to it.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 
 use ray_relay::app::{self, Running};
 use ray_relay::config::{self, Config};
@@ -59,4 +61,33 @@ where
     dap.send(&request(2, "attach", &arguments)).await.unwrap();
     let answer = read(&mut dap).await;
     (dap, answer)
+}
+
+/// An issuer of tokens.
+pub(crate) struct Keys {
+    dir: tempfile::TempDir,
+    key: EncodingKey,
+}
+
+impl Keys {
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let pair = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
+        std::fs::write(dir.path().join("relay.pub"), pair.public_key_pem()).unwrap();
+        let key = EncodingKey::from_ed_der(&pair.serialize_der());
+        Self { dir, key }
+    }
+
+    pub(crate) fn public(&self) -> std::path::PathBuf {
+        self.dir.path().join("relay.pub")
+    }
+
+    /// Of Ann, with the claims changed.
+    pub(crate) fn token(&self, change: impl FnOnce(&mut Value)) -> String {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let mut claims = json!({"sub": "ann", "jti": "one", "aud": "ray-relay", "exp": now.as_secs() + 600,
+            "scope": "list,debug,terminal,dashboard:write"});
+        change(&mut claims);
+        encode(&Header::new(Algorithm::EdDSA), &claims, &self.key).unwrap()
+    }
 }
