@@ -37,6 +37,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<S> {
         }
     }
 
+    /// From now on messages may have `max_frame` bytes.
+    pub fn allow(&mut self, max_frame: usize) {
+        self.frames.allow(max_frame);
+    }
+
     /// The next message. Cancel safe: what was read stays here.
     ///
     /// # Errors

@@ -28,6 +28,7 @@ use crate::moment::Moment;
 use crate::policy::{Authorized, Denied, Scope, authorise, visible, within};
 use crate::recording::{Meta, Protocol, Recorder, Unrecorded};
 use crate::registry::{Breakpoint, BreakpointId, ClaimError, Holder, Kind, Snapshot};
+use crate::session::shares::Shortage;
 use crate::session::{Context, Founder, Member, Permit, Session};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 
@@ -257,6 +258,15 @@ impl<'a> Visit<'a> {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
+        let _share = match self.context.cluster_sessions.take(&self.principal) {
+            Ok(share) => share,
+            Err(Shortage::Yours(most) | Shortage::All(most)) => {
+                let refusal = Refusal::Throttled(format!(
+                    "you have {most} cluster sessions already, which is all that one person may have: end one of them"
+                ));
+                return refused(self.context, client, &opened.attach, &refusal).await;
+            }
+        };
         self.session.set_state(SessionProtocol::Cluster, "attached");
         let details = self.details(SessionProtocol::Cluster, &opened.client.name);
         let begun = Record::begin(self.context, self.session, &self.principal, None, details).await;

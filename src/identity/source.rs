@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 /// A network from which somebody comes: an IPv4 address, or the /64 of an IPv6 one, all of which one host may have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Source(u128);
 
 impl From<IpAddr> for Source {

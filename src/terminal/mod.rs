@@ -30,7 +30,7 @@ use self::output::{Out, pump};
 use self::visit::Visit;
 use crate::listener::Arrival;
 use crate::session::{Context, Session};
-use crate::telemetry::metrics::{Outcome, SessionProtocol};
+use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 
 /// How long the last words may take to reach the client.
 const FLUSH: Duration = Duration::from_millis(700);
@@ -81,6 +81,11 @@ async fn converse<R: AsyncRead + Unpin>(
     };
     match guest {
         Ok(guest) => {
+            if let Err(crowded) = arrival.place.recognised(&guest.principal) {
+                context.metrics.refused(RefusalKind::Limited);
+                out.notice(&crowded.to_string()).await;
+                return Outcome::Refused;
+            }
             session.set_principal(guest.principal.clone());
             Visit::new(context, session, guest.principal, input, out)
                 .serve(guest.enter)
