@@ -31,6 +31,7 @@ pub fn captures_from_worker(kind: MessageType, name: &[u8]) -> bool {
                     | b"setExceptionBreakpoints"
                     | b"setFunctionBreakpoints"
                     | b"disconnect"
+                    | b"terminate"
                     | b"threads"
             )
         }

@@ -20,7 +20,7 @@ use super::message::Request;
 use super::record::{self, Record};
 use super::refusal::{Refusal, hang_up};
 use super::selection::{Choice, Hint, choose};
-use super::wish::{Wish, read_wish};
+use super::wish::{Wish, names, read_wish};
 use super::{Opened, cluster, commands, refused, waiting, worker};
 use crate::http::advertise::Resolved;
 use crate::identity::Principal;
@@ -80,6 +80,10 @@ impl<'a> Visit<'a> {
             }
         }
         let wish = read_wish(&opened.attach.arguments).and_then(|wish| self.bound(wish));
+        let wish = match wish {
+            Ok(wish) => Ok(self.look_again(wish).await),
+            Err(refusal) => Err(refusal),
+        };
         let chosen = wish.and_then(|wish| {
             let choice = self.choose(&wish, hint, &opened)?;
             Ok((wish, choice))
@@ -124,6 +128,30 @@ impl<'a> Visit<'a> {
         }
         wish.breakpoint = Some(only);
         Ok(wish)
+    }
+
+    /// `wish`, or what it comes to where it names a worker that is in no list: the heads are asked for it.
+    async fn look_again(&self, wish: Wish) -> Wish {
+        let id = || wish.breakpoint.map(|id| id.to_string());
+        let Some(worker) = wish.worker.clone().or_else(id) else {
+            return wish;
+        };
+        let list = self.within_reach();
+        let known = |b: &Arc<Breakpoint>| names(&wish, b);
+        if !self.principal.access().may_anywhere(Scope::View)
+            || list.live.iter().chain(&list.ended).any(known)
+        {
+            return wish;
+        }
+        let registry = &self.context.registry;
+        match registry.look_again(wish.cluster.as_deref(), &worker).await {
+            Some(id) => Wish {
+                breakpoint: Some(id),
+                worker: None,
+                ..wish
+            },
+            None => wish,
+        }
     }
 
     fn choose(&self, wish: &Wish, hint: Hint, opened: &Opened) -> Result<Choice, Refusal> {
@@ -366,9 +394,10 @@ impl<'a> Visit<'a> {
             attach: opened.attach,
             local_root: wish.local_root,
             dialled: opened.dialled,
+            goodbye: opened.client.goodbye,
             member,
         };
-        let ending = worker::run(
+        let ended = worker::run(
             self.context,
             self.session,
             client,
@@ -378,8 +407,12 @@ impl<'a> Visit<'a> {
             recorder,
         )
         .await;
-        record.end(ending).await;
-        ending
+        record.end(ended.outcome).await;
+        if let Some(farewell) = ended.farewell {
+            self.session.set_state(SessionProtocol::Dap, "ended");
+            farewell.wait(self.context, &self.principal).await;
+        }
+        ended.outcome
     }
 
     /// Who opens a cluster session with these arguments.
@@ -518,7 +551,7 @@ impl<'a> Visit<'a> {
                 }
                 message = client.read() => {
                     let Some(request) = Request::read(&mut message?) else { continue };
-                    if request.command == "disconnect" {
+                    if matches!(request.command.as_str(), "disconnect" | "terminate") {
                         client.send(&request.success(Value::Null)).await?;
                         return Ok(Arrived::ClientLeft);
                     }

@@ -8,6 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::Relaying;
 use crate::dap::attach::source_note;
 use crate::dap::capabilities;
+use crate::dap::client::Goodbye;
 use crate::dap::codec::{frame, parse};
 use crate::dap::commands;
 use crate::dap::message::{Request, event, notice};
@@ -18,8 +19,9 @@ use crate::policy::Scope;
 use crate::registry::Reason;
 use crate::telemetry::metrics::Outcome;
 
-/// `seq` of the requests that the relay itself may put to a worker, out of the way of any client's.
-pub(super) const OWN_SEQ: u64 = 0x7fff_5678;
+/// `seq` of the requests that the relay itself may put to a worker. A client counts upwards from 1 (Helix from 0), as far
+/// as it likes.
+pub(super) const OWN_SEQ: i64 = -5678;
 const NO_TERMINATE: &str = "ending a worker process takes the permission `terminate`, or `debug` on a relay with dap.allow_terminate on; disconnect instead, and the task runs on";
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
@@ -35,7 +37,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 return ControlFlow::Break(Outcome::Failed);
             }
         };
-        let mut message = message;
+        let mut message = self.as_goodbye(message);
         if message["command"] == "restart"
             && let Some(request) = Request::read(&mut message)
         {
@@ -57,6 +59,36 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
             }
         }
         ControlFlow::Continue(None)
+    }
+
+    /// `terminate` of a client that has no other way to leave: the worker is told of a goodbye, and its task runs on,
+    /// whatever the client may do otherwise.
+    fn as_goodbye(&mut self, mut message: Value) -> Value {
+        let by = |key: &str, value: &str| message.get(key).is_some_and(|is| is == value);
+        if self.opening.goodbye != Goodbye::Terminate
+            || !by("type", "request")
+            || !by("command", "terminate")
+        {
+            return message;
+        }
+        let seq = message.get("seq").unwrap_or(&Value::Null);
+        let goodbye = json!({
+            "seq": seq, "type": "request", "command": "disconnect",
+            "arguments": {"terminateDebuggee": false},
+        });
+        self.parting = Request::read(&mut message);
+        goodbye
+    }
+
+    fn note_parting(&mut self, message: &Value) {
+        self.parted = false;
+        let noted = self
+            .parting
+            .as_ref()
+            .is_some_and(|p| p.seq == message["seq"]);
+        if !noted {
+            self.parting = Request::read(&mut message.clone());
+        }
     }
 
     /// There is no task to start again. The session stays where it is, so that its task is not let go, and the editor is
@@ -115,6 +147,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         {
             Some("terminate" | "disconnect") => {
                 self.leaving = true;
+                self.note_parting(&message);
                 self.forget_function_breakpoints();
             }
             Some("setExceptionBreakpoints") => {
@@ -191,14 +224,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     /// Ending the worker process takes a permission of its own, or that of the relay's owner for everybody who may debug.
     fn may_terminate(&self) -> bool {
         let scopes = self.permit.rights().scopes;
-        scopes.contains(Scope::Terminate)
-            || self.context.config.dap.allow_terminate && scopes.contains(Scope::Debug)
+        scopes.may_end_worker(self.context.config.dap.allow_terminate)
     }
 
     /// The answer to `initialize` was given before it was known who asked, and what for: `of_worker` is what its debugger
     /// answered, which can be older or newer than what the relay took for granted. One that said nothing is taken for that.
     pub(super) fn tell_capabilities(&mut self, of_worker: Value) {
-        let announced = capabilities::debugpy(self.context.config.dap.allow_terminate);
+        let goodbye = self.opening.goodbye;
+        let announced = capabilities::announced(goodbye, self.context.config.dap.allow_terminate);
         let mut now = match of_worker {
             Value::Object(said) if !said.is_empty() => Value::Object(said),
             _ => capabilities::debugpy(true),
@@ -208,6 +241,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         }
         // The relay answers that one itself.
         now["supportsRestartRequest"] = true.into();
+        let now = capabilities::for_goodbye(now, goodbye);
         let changed = capabilities::difference(&announced, &now);
         if !changed.is_empty() {
             self.tell(&event("capabilities", json!({"capabilities": changed})));

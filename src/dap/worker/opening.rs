@@ -5,6 +5,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::dap::attach::{Dialled, for_worker};
+use crate::dap::client::Goodbye;
 use crate::dap::conversation::Conversation;
 use crate::dap::message::Request;
 use crate::dap::policing::Policing;
@@ -21,6 +22,8 @@ pub(in crate::dap) struct Opening {
     pub(in crate::dap) local_root: Option<String>,
     /// Address that the client dialled.
     pub(in crate::dap) dialled: Dialled,
+    /// How the client will say that it leaves.
+    pub(in crate::dap) goodbye: Goodbye,
     /// Where a cluster session had the client open it.
     pub(in crate::dap) member: Option<Member>,
 }
