@@ -2,7 +2,7 @@
 //!
 //! Lines of an id, a number and text, with tabs between. A program whose `pydevd_pycharm.settrace` dialled the relay says
 //! nothing: it waits for its IDE to speak, and goes on waiting when the connection ends. It prints lines that it does not
-//! understand, and runs on at [`RUN_ON`]. An IDE speaks first. Seen with pydevd-pycharm 263.
+//! understand, and runs on at the id 101 (CMD_RUN). An IDE speaks first. Seen with pydevd-pycharm 263.
 
 /// Digits of an id.
 const LONGEST_ID: usize = 3;
