@@ -21,7 +21,10 @@ async fn an_ide_that_speaks_pydevd_is_told_what_to_do_in_a_line_and_no_table() {
 /// `pydevd_pycharm.settrace` waits for its IDE to speak, and for ever.
 #[tokio::test(start_paused = true)]
 async fn a_program_that_waits_for_its_ide_is_told_so_and_let_run() {
-    let relay = Relay::start(optional).await;
+    let relay = Relay::changed(optional, |config| {
+        config.listen.handshake_timeout = Duration::from_secs(3);
+    })
+    .await;
     let last_words = rest(&mut relay.plain().await).await;
     let last_words = String::from_utf8(last_words).unwrap();
     let (told, run_on) = last_words.trim_end().rsplit_once("\r\n").unwrap();
