@@ -13,9 +13,13 @@ async fn attached(
     let mut debugger = Debugger::connect(context).await;
     debugger.ask("initialize", initialize).await;
     debugger.send("attach", json!({})).await;
-    let (dap, _) = worker.attached().await;
+    let (mut dap, _) = worker.attached().await;
+    // A worker that is still busy with `attach` is not left before it has said so.
+    dap.send(&message::event("initialized", Value::Null))
+        .await
+        .unwrap();
+    debugger.until(|m| m["event"] == "initialized").await;
     debugger.send("configurationDone", Value::Null).await;
-    let mut dap = dap;
     assert_eq!(dap.read().await.unwrap()["command"], "configurationDone");
     (debugger, dap)
 }
