@@ -110,6 +110,7 @@ pub fn debugpy(allow_terminate: bool) -> Value {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -128,6 +128,7 @@ pub fn break_on_uncaught(arguments: &mut Value) {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

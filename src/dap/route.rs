@@ -3,6 +3,8 @@
 //! Every list, sentence and number here is made from what the principal may see, so that what is hidden from it cannot
 //! be told from what does not exist.
 
+mod family;
+
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -21,14 +23,14 @@ use super::record::{self, Record};
 use super::refusal::{Refusal, hang_up};
 use super::selection::{Choice, Hint, choose};
 use super::wish::{Wish, names, read_wish};
-use super::{Opened, cluster, commands, refused, waiting, worker};
+use super::{Opened, commands, refused, waiting, worker};
 use crate::http::advertise::Resolved;
 use crate::identity::Principal;
 use crate::moment::Moment;
 use crate::policy::{Authorized, Denied, Scope, authorise, visible, within};
 use crate::recording::{Meta, Protocol, Recorder, Unrecorded};
 use crate::registry::{Breakpoint, BreakpointId, ClaimError, Holder, Kind, Snapshot};
-use crate::session::{Context, Founder, Member, Permit, Session};
+use crate::session::{Context, Permit, Session};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 
 /// Longest wait for a breakpoint that the client's address names and the list does not have yet.
@@ -94,7 +96,8 @@ impl<'a> Visit<'a> {
         let permit = match choice {
             Choice::Worker(breakpoint) => self.hold(&opened.client, breakpoint.id),
             Choice::Subprocess(breakpoint) => self.subprocess(&wish, &breakpoint),
-            Choice::Cluster => return self.cluster(client, opened, wish).await,
+            // Large, and only of those who have come this far.
+            Choice::Cluster => return Box::pin(self.cluster(client, opened, wish)).await,
             Choice::Next => {
                 self.session.set_state(SessionProtocol::Dap, "waiting");
                 let try_hold = |id| self.hold(&opened.client, id);
@@ -281,33 +284,6 @@ impl<'a> Visit<'a> {
         })
     }
 
-    async fn cluster<S>(&self, client: Conversation<S>, opened: Opened, wish: Wish) -> Outcome
-    where
-        S: AsyncRead + AsyncWrite + Unpin,
-    {
-        self.session.set_state(SessionProtocol::Cluster, "attached");
-        let details = self.details(SessionProtocol::Cluster, &opened.client.name);
-        let begun = Record::begin(self.context, self.session, &self.principal, None, details).await;
-        let record = match begun {
-            Ok(record) => record,
-            Err(why) => {
-                let refusal = Refusal::Unable(why.to_string());
-                return refused(self.context, client, &opened.attach, &refusal).await;
-            }
-        };
-        let parent = self.context.families.lead(self.founder(&opened));
-        let announcer = cluster::Announcer::new(
-            opened.attach,
-            opened.dialled,
-            opened.client.children,
-            wish,
-            &parent,
-        );
-        let ending = cluster::run(self.context, client, announcer, parent, &self.principal).await;
-        record.end(ending).await;
-        ending
-    }
-
     async fn attached<S>(
         &self,
         client: Conversation<S>,
@@ -335,14 +311,14 @@ impl<'a> Visit<'a> {
         let member = match self.member(&wish, &breakpoint) {
             Ok(member) => member,
             Err(refusal) => {
-                permit.unused();
+                drop(permit);
                 return refused(self.context, client, &opened.attach, &refusal).await;
             }
         };
         let recorder = match self.recorder(&permit, &opened.client.name).await {
             Ok(recorder) => recorder,
             Err(why) => {
-                permit.unused();
+                drop(permit);
                 let refusal = Refusal::Unable(why.to_string());
                 return refused(self.context, client, &opened.attach, &refusal).await;
             }
@@ -369,13 +345,13 @@ impl<'a> Visit<'a> {
         let record = match begun {
             Ok(record) => record,
             Err(why) => {
-                permit.unused();
+                drop(permit);
                 let refusal = Refusal::Unable(why.to_string());
                 return refused(self.context, client, &opened.attach, &refusal).await;
             }
         };
         if let Err(refusal) = self.still_welcome() {
-            permit.unused();
+            drop(permit);
             record.end(Outcome::Revoked).await;
             return refused(self.context, client, &opened.attach, &refusal).await;
         }
@@ -387,7 +363,7 @@ impl<'a> Visit<'a> {
             goodbye: opened.client.goodbye,
             member,
         };
-        let ended = worker::run(
+        let ended = Box::pin(worker::run(
             self.context,
             self.session,
             client,
@@ -395,7 +371,7 @@ impl<'a> Visit<'a> {
             permit,
             &record,
             recorder,
-        )
+        ))
         .await;
         record.end(ended.outcome).await;
         if let Some(farewell) = ended.farewell {
@@ -403,32 +379,6 @@ impl<'a> Visit<'a> {
             farewell.wait(self.context, &self.principal).await;
         }
         ended.outcome
-    }
-
-    /// Who opens a cluster session with these arguments.
-    fn founder(&self, opened: &Opened) -> Founder {
-        Founder {
-            principal: self.principal.clone(),
-            peer: self.session.peer().ip(),
-            client: opened.client.name.clone(),
-            arguments: opened.attach.arguments.clone(),
-        }
-    }
-
-    /// Its place in the family of the cluster session that had the client open it.
-    fn member(&self, wish: &Wish, breakpoint: &Breakpoint) -> Result<Option<Member>, Refusal> {
-        let Some(family) = &wish.family else {
-            return Ok(None);
-        };
-        let stop = (breakpoint.id, breakpoint.stop);
-        let families = &self.context.families;
-        let joined = families.join(family, &self.principal, self.session.id(), stop);
-        joined.map(Some).ok_or_else(|| {
-            Refusal::Nothing(
-                "the cluster session that opened this one has ended, and the task waits on; start the cluster session again"
-                    .into(),
-            )
-        })
     }
 
     /// Of a session whose policy says that it is to be recorded.

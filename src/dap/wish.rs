@@ -9,8 +9,8 @@ use super::refusal::Refusal;
 use crate::policy::Pattern;
 use crate::registry::{Breakpoint, BreakpointId, Kind};
 
-/// The keys of `rayRelay`, for the error that names the nearest one.
-const KEYS: [&str; 11] = [
+/// The keys of `rayRelay` that are for people, for the error that names the nearest one.
+const KEYS: [&str; 8] = [
     "breakpoint",
     "task",
     "worker",
@@ -19,9 +19,6 @@ const KEYS: [&str; 11] = [
     "cluster",
     "localRoot",
     "token",
-    "ticket",
-    "family",
-    "listen",
 ];
 
 /// `rayRelay` of the attach arguments, and what else selects.
@@ -187,6 +184,7 @@ pub fn names(wish: &Wish, breakpoint: &Breakpoint) -> bool {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use serde_json::json;
 

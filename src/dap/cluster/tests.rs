@@ -2,9 +2,15 @@
 
 use std::sync::Arc;
 
-use super::super::testing::{paused, snapshot};
+use super::announcer::{MAX_CHILDREN, NAME_PATIENCE};
 use super::*;
+use crate::dap::attach::Dialled;
+use crate::dap::selection::Children;
+use crate::dap::testing::{paused, snapshot};
+use crate::dap::wish::Wish;
+use crate::identity::Secret;
 use crate::moment::testing::at;
+use crate::registry::State;
 use crate::session::{Families, Founder};
 
 fn announcer(children: Children) -> Announcer {
