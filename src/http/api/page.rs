@@ -1,4 +1,7 @@
 //! A part of the list: some rows of it, from a place on. Pure.
+//!
+//! Pages are in the order in which the breakpoints were first seen, which does not change; the whole list begins with
+//! those that nobody holds.
 
 use std::time::SystemTime;
 
@@ -69,9 +72,14 @@ impl Wanted {
     pub(crate) fn of<'a>(&self, list: &'a Snapshot) -> Result<Page<'a>, String> {
         let place = self.after.map(|cursor| cursor.place(list)).transpose()?;
         let fitting = list.live.iter().filter(|b| self.fits(b));
-        let total = fitting.clone().count();
+        let mut fitting: Vec<&Breakpoint> = fitting.map(|b| &**b).collect();
+        let total = fitting.len();
+        if self.limit.is_some() || self.after.is_some() {
+            // Where somebody attaches or leaves between two pages, no row may be missed for it.
+            fitting.sort_by_key(|b| (b.first_seen, b.id));
+        }
         let mut rest = fitting
-            .map(|b| &**b)
+            .into_iter()
             .filter(|b| place.is_none_or(|place| place.is_before(b)));
         let limit = self.limit.unwrap_or(usize::MAX);
         let mut rows: Vec<&Breakpoint> = rest.by_ref().take(limit).collect();
