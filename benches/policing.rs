@@ -30,7 +30,7 @@ fn main() {
         enabled: true,
         ..config::Masking::default()
     });
-    let masking = masking.map(Arc::new);
+    let masking = Some(Arc::new(masking));
     let levels = [
         ("debug", Scope::Debug, false),
         ("view", Scope::View, false),

@@ -38,6 +38,7 @@ pub mod demo;
 pub mod head;
 pub mod http;
 pub mod identity;
+mod key_mode;
 pub mod listener;
 mod listing;
 pub mod masking;

@@ -12,6 +12,7 @@ pub mod files;
 #[cfg(test)]
 pub(crate) mod kept;
 mod line;
+mod restraint;
 mod sink;
 pub mod time;
 pub mod verify;
@@ -20,8 +21,8 @@ mod writer;
 use std::io::Read;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value};
@@ -32,10 +33,12 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use self::chain::{Hashing, Head};
+use self::restraint::{Restraint, SUM_UP_EVERY, Verdict};
 use self::sink::Sink;
 use self::writer::{Job, Writer};
 use crate::config::{self, AuditSync, OnFailure};
 use crate::identity::Principal;
+use crate::key_mode::{Holds, warn_if_open};
 use crate::registry::Breakpoint;
 use crate::telemetry::Metrics;
 
@@ -140,6 +143,9 @@ struct Running {
     complained: AtomicU64,
     silent: AtomicU64,
     began: Instant,
+    restraint: Mutex<Restraint>,
+    /// Why the last entry was not written.
+    failing: Mutex<Option<String>>,
 }
 
 impl Audit {
@@ -161,6 +167,9 @@ impl Audit {
             return Ok(Self::off());
         };
         let hashing = hashing(config.key_file.as_deref())?;
+        if let Some(path) = &config.key_file {
+            warn_if_open(path, Holds::Secret);
+        }
         let name = sink.name();
         let given_up = Arc::new(AtomicU64::new(0));
         let (writer, heads) = Writer::start(
@@ -191,6 +200,8 @@ impl Audit {
                 complained: AtomicU64::new(0),
                 silent: AtomicU64::new(0),
                 began: Instant::now(),
+                restraint: Mutex::default(),
+                failing: Mutex::default(),
             }),
             #[cfg(test)]
             kept: None,
@@ -208,9 +219,15 @@ impl Audit {
             .is_some_and(|running| running.commands)
     }
 
+    /// Why the last entry was not written, where it was not.
+    pub fn failing(&self) -> Option<String> {
+        self.running.as_ref()?.failing().clone()
+    }
+
     /// Writes `entry`, and returns once the line is where it has to be, at the latest after `audit.timeout`.
     ///
-    /// Cancelling it leaves open whether the line is written. Lines of one task keep their order.
+    /// Cancelling it leaves open whether the line is written. Lines of one task keep their order. Of refusals that come too
+    /// often for a line each there is one line later, which says how many.
     ///
     /// # Errors
     /// [`Unavailable`]: it is not known to be written. Never with `on_failure = "allow"`.
@@ -225,20 +242,17 @@ impl Audit {
         if entry.action == Action::Command && !running.commands {
             return Ok(());
         }
-        match running.write(&entry).await {
-            Ok(()) => Ok(()),
-            Err(why) => {
-                running.metrics.audit_failure();
-                running.complain(&entry, &why);
-                match running.on_failure {
-                    OnFailure::Deny => Err(Unavailable(why)),
-                    OnFailure::Allow => Ok(()),
-                }
-            }
+        let verdict = running.restraint().judge(&entry, now(), SystemTime::now());
+        match verdict {
+            Verdict::LeftOut => return Ok(()),
+            Verdict::Write(None) => {}
+            // Where it cannot be written, the entry behind it cannot either, and says so.
+            Verdict::Write(Some(sum)) => _ = running.put(&sum).await,
         }
+        running.put(&entry).await
     }
 
-    /// Tells the log now and then how far the record is, until `shutdown`.
+    /// Tells the log now and then how far the record is, and the record what was left out of it, until `shutdown`.
     pub async fn run(&self, shutdown: CancellationToken) {
         let Some(running) = &self.running else {
             return;
@@ -246,9 +260,15 @@ impl Audit {
         let mut told = *running.heads.borrow();
         let mut tick = interval(ANCHOR_EVERY);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut sum_up = interval(SUM_UP_EVERY);
+        sum_up.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 _ = tick.tick() => {}
+                _ = sum_up.tick() => {
+                    running.sum_up(false).await;
+                    continue;
+                }
                 () = shutdown.cancelled() => return,
             }
             let head = *running.heads.borrow();
@@ -267,6 +287,7 @@ impl Audit {
         };
         let (done, closed) = oneshot::channel();
         let close = async {
+            running.sum_up(true).await;
             if running.jobs.send(Job::Close(done)).await.is_err() {
                 return Ok(());
             }
@@ -283,7 +304,47 @@ impl Audit {
 
 const ENDED: &str = "the relay is ending, and so has its audit log";
 
+/// Also of a clock that a test has stopped.
+fn now() -> std::time::Instant {
+    Instant::now().into_std()
+}
+
 impl Running {
+    fn restraint(&self) -> std::sync::MutexGuard<'_, Restraint> {
+        self.restraint
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn failing(&self) -> std::sync::MutexGuard<'_, Option<String>> {
+        self.failing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes what was left out, for those for whom it is time, or for `all`.
+    async fn sum_up(&self, all: bool) {
+        let sums = self.restraint().sums(now(), all);
+        for sum in sums {
+            // What fails is told by itself.
+            let _ = self.put(&sum).await;
+        }
+    }
+
+    /// [`Audit::write`] for an entry that is to have a line.
+    async fn put(&self, entry: &Entry) -> Result<(), Unavailable> {
+        let written = self.write(entry).await;
+        self.metrics.audit_failing(written.is_err());
+        *self.failing() = written.as_ref().err().cloned();
+        let Err(why) = written else {
+            return Ok(());
+        };
+        self.metrics.audit_failure();
+        self.complain(entry, &why);
+        match self.on_failure {
+            OnFailure::Deny => Err(Unavailable(why)),
+            OnFailure::Allow => Ok(()),
+        }
+    }
+
     async fn write(&self, entry: &Entry) -> Result<(), String> {
         let (done, written) = oneshot::channel();
         let job = Job::Line {

@@ -321,3 +321,73 @@ async fn commands_are_recorded_where_that_is_wanted() {
     audit.write(Entry::new(Action::SessionEnded)).await.unwrap();
     assert_eq!(log.lines().len(), 2);
 }
+
+#[tokio::test]
+async fn a_flood_of_refusals_costs_some_lines_and_what_was_done_has_one_each() {
+    let log = Log::new();
+    let audit = log.open();
+    for i in 0..500 {
+        let mut denied = Entry::new(Action::Decision).with("outcome", "denied");
+        denied.principal = Some(Principal::anonymous());
+        audit.write(denied).await.unwrap();
+        if i % 10 == 0 {
+            let mut done = Entry::new(Action::Decision).with("outcome", "allowed");
+            done.principal = Some(Principal::anonymous());
+            audit.write(done).await.unwrap();
+        }
+    }
+    audit.close().await;
+    let lines = log.lines();
+    let of = |outcome: &str| -> Vec<&Value> {
+        let is = |line: &&Value| line["details"]["outcome"] == outcome;
+        lines.iter().filter(is).collect()
+    };
+    let denied = of("denied").len();
+    assert!((60..70).contains(&denied), "{denied}");
+    assert_eq!(of("allowed").len(), 50);
+    let sums = of("left_out");
+    let left_out: u64 = sums
+        .iter()
+        .map(|s| s["details"]["lines"].as_u64().unwrap())
+        .sum();
+    assert_eq!(left_out, 500 - denied as u64);
+    for sum in sums {
+        assert_eq!(sum["subject"], "anonymous");
+        assert!(sum["details"]["since"].as_str() <= sum["details"]["until"].as_str());
+    }
+}
+
+#[tokio::test]
+async fn while_it_fails_metrics_and_readiness_say_so() {
+    let log = Log::new();
+    let audit = log.open();
+    let gauge = || {
+        let text = log.metrics.render(&crate::registry::Snapshot::default());
+        let line = text
+            .lines()
+            .find(|line| line.starts_with("ray_relay_audit_failing "));
+        line.unwrap().to_owned()
+    };
+    assert_eq!(
+        (audit.failing(), gauge()),
+        (None, "ray_relay_audit_failing 0".to_owned())
+    );
+    std::fs::remove_file(log.path()).unwrap();
+    std::fs::create_dir(log.path()).unwrap();
+    audit
+        .write(Entry::new(Action::SessionBegan))
+        .await
+        .unwrap_err();
+    audit
+        .write(Entry::new(Action::SessionBegan))
+        .await
+        .unwrap_err();
+    assert!(audit.failing().is_some());
+    assert_eq!(gauge(), "ray_relay_audit_failing 1");
+    std::fs::remove_dir(log.path()).unwrap();
+    audit.write(Entry::new(Action::SessionBegan)).await.unwrap();
+    assert_eq!(
+        (audit.failing(), gauge()),
+        (None, "ray_relay_audit_failing 0".to_owned())
+    );
+}

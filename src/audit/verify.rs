@@ -1,9 +1,9 @@
 //! Whether audit lines are as they were written: what `ray-relay audit verify` finds.
 //!
 //! Pure. Fed line by line in the order of writing. Found are a changed, removed, inserted or moved line anywhere, and
-//! lines missing at the beginning of a file. Not found by the hashes alone: lines missing at the very end (an anchor
-//! finds them: the hash of a line that was there), whole files missing at the beginning (they are told of), and a
-//! chain made anew by somebody who can compute its hashes (a key prevents it).
+//! lines missing at the beginning, of a file or of the whole log. Not found by the hashes alone: lines missing at the very
+//! end (an anchor finds them: the hash of a line that was there), and a chain made anew by somebody who can compute its
+//! hashes (a key prevents it).
 
 use std::fmt;
 
@@ -72,6 +72,17 @@ pub enum Finding {
     /// A file begins in the middle.
     #[error("{0}: no file begins with such a line; lines before it were removed from this file")]
     Beheaded(Place),
+    /// The log begins in the middle.
+    #[error(
+        "{place}: the log begins with number {first}, and {} {} missing at its beginning: whole files were removed (`--beginning-removed` where that was on purpose)",
+        first - 1, if *first == 2 { "line is" } else { "lines are" }
+    )]
+    NoBeginning {
+        /// Of the first line.
+        place: Place,
+        /// Its number.
+        first: u64,
+    },
     /// The anchor is not there.
     #[error(
         "no line has the hash {0}; the end was cut off after it was written, or this is another relay's log"
@@ -98,7 +109,8 @@ pub struct Report {
     pub found: u64,
     /// Lines read.
     pub lines: u64,
-    /// Number of the first line; more than 1: what was before is not in the files.
+    /// Number of the first line; more than 1: what was before is not in the files, and that is a finding unless
+    /// [`Verifier::beginning_removed`].
     pub first: Option<u64>,
     /// The last good line.
     pub last: Option<Head>,
@@ -112,6 +124,7 @@ pub struct Report {
 pub struct Verifier<'a> {
     hashing: &'a Hashing,
     collected: bool,
+    beginning_removed: bool,
     anchor: Option<Hash>,
     file: String,
     file_begins: bool,
@@ -128,6 +141,7 @@ impl<'a> Verifier<'a> {
         Self {
             hashing,
             collected: false,
+            beginning_removed: false,
             anchor: None,
             file: String::new(),
             file_begins: false,
@@ -150,6 +164,13 @@ impl<'a> Verifier<'a> {
     #[must_use]
     pub fn collected(mut self, collected: bool) -> Self {
         self.collected = collected;
+        self
+    }
+
+    /// The oldest files were removed on purpose.
+    #[must_use]
+    pub fn beginning_removed(mut self, removed: bool) -> Self {
+        self.beginning_removed = removed;
         self
     }
 
@@ -227,7 +248,12 @@ impl<'a> Verifier<'a> {
         let Head { seq, hash } = opened.head;
         let starts = seq == 1 && opened.prev == Hash::NONE;
         match self.expected {
-            None => self.report.first = Some(seq),
+            None => {
+                self.report.first = Some(seq);
+                if seq > 1 && !self.beginning_removed {
+                    self.found(Finding::NoBeginning { place, first: seq });
+                }
+            }
             Some(_) if self.collected && starts => self.report.restarts += 1,
             Some((number, before)) => {
                 let expected = number.map(|number| number.saturating_add(1));

@@ -28,6 +28,11 @@ Examples:
     args = [\"dap\", \"--next\"]
   Neovim, nvim-dap:
     require('dap').adapters.ray = { type = 'executable', command = 'ray-relay', args = { 'dap' } }
+  VS Code, launch.json: \"listen\" has it start the Python program in \"debugAdapterPath\"; nothing listens.
+    { \"name\": \"Ray\", \"type\": \"debugpy\", \"request\": \"attach\", \"listen\": { \"port\": 5678 },
+      \"debugAdapterPath\": \"${workspaceFolder}/.vscode/ray-relay-dap.py\" }
+    and in .vscode/ray-relay-dap.py:
+    import os; os.execvp(\"ray-relay\", [\"ray-relay\", \"dap\"])
 
 Exit codes: 0 done, 69 the relay cannot be reached.";
 
@@ -81,6 +86,7 @@ where
                 let mut message = parse(&body).map_err(io::Error::other)?;
                 let attaches = message["type"] == "request" && message["command"] == "attach";
                 if attaches {
+                    keep_listen(&mut message);
                     amend(&mut message, block);
                     show(&mut message, token);
                 }
@@ -123,6 +129,23 @@ async fn copy(
         }
         to.write_all(&bytes[..read]).await?;
         to.flush().await?;
+    }
+}
+
+/// VS Code starts a program for a configuration with `listen` alone, which the relay refuses, since a worker's debugger would
+/// listen there. It goes into the relay's own block, so that sessions which the relay has the editor open are started the
+/// same way.
+fn keep_listen(attach: &mut Value) {
+    let Some(arguments) = attach["arguments"].as_object_mut() else {
+        return;
+    };
+    let Some(listen) = arguments.shift_remove("listen") else {
+        return;
+    };
+    let own = arguments.entry("rayRelay").or_insert(Value::Null);
+    // A string names one task, and no further session is opened.
+    if own.is_null() || own.is_object() {
+        own["listen"] = listen;
     }
 }
 
@@ -212,6 +235,30 @@ mod tests {
         assert_eq!(
             amended(json!({"rayRelay": {"localRoot": "/x"}})),
             json!({"localRoot": "/x", "next": true})
+        );
+    }
+
+    #[test]
+    fn listen_is_kept_for_the_sessions_that_follow() {
+        let kept = |arguments: Value| {
+            let mut attach =
+                json!({"type": "request", "command": "attach", "arguments": arguments});
+            keep_listen(&mut attach);
+            amend(&mut attach, Some(&json!({"next": true})));
+            attach["arguments"].take()
+        };
+        let listen = json!({"port": 5678});
+        assert_eq!(
+            kept(json!({"listen": listen})),
+            json!({"rayRelay": {"listen": listen, "next": true}})
+        );
+        assert_eq!(
+            kept(json!({"listen": listen, "rayRelay": {"breakpoint": "0123abcd"}})),
+            json!({"rayRelay": {"breakpoint": "0123abcd", "listen": listen}})
+        );
+        assert_eq!(
+            kept(json!({"listen": listen, "rayRelay": "square"})),
+            json!({"rayRelay": "square"})
         );
     }
 

@@ -6,7 +6,6 @@
 use std::io::{self, Write};
 
 use clap::ValueEnum;
-use serde_json::json;
 
 use super::{Error, LaunchConfigArgs, RelayUrl};
 use crate::registry::BreakpointId;
@@ -67,14 +66,17 @@ fn label(breakpoint: Option<BreakpointId>) -> String {
 /// VS Code reads launch.json as JSON with comments, and passes keys that it does not know on to
 /// the debugger (seen with the Python Debugger extension 2026.7).
 fn vscode(relay: &RelayUrl, breakpoint: Option<BreakpointId>) -> String {
-    let selection = match breakpoint {
-        Some(id) => format!(
-            "            // Ids change with each worker: see `ray-relay list`.\n            \"rayRelay\": {{ \"breakpoint\": \"{id}\" }}"
+    let (note, selection) = match breakpoint {
+        Some(id) => (
+            "                // Ids change with each worker: see `ray-relay list`.".to_owned(),
+            format!("\"breakpoint\": \"{id}\""),
         ),
-        None => "            // Every paused task, also those that pause later, each as a session of its own.\n            \
-             // For the next one alone: { \"next\": true }; by name: { \"task\": \"train_step\" }.\n            \
-             \"rayRelay\": { \"all\": true }"
-            .to_owned(),
+        None => (
+            "                // Every paused task, also those that pause later, each as a session of its own.\n                \
+             // For the next one alone: \"next\": true; by name: \"task\": \"train_step\"."
+                .to_owned(),
+            "\"all\": true".to_owned(),
+        ),
     };
     let (name, host, port) = (label(breakpoint), relay.host(), relay.port());
     format!(
@@ -88,7 +90,14 @@ fn vscode(relay: &RelayUrl, breakpoint: Option<BreakpointId>) -> String {
             "type": "debugpy",
             "request": "attach",
             "connect": {{ "host": "{host}", "port": {port} }},
-{selection}
+            "rayRelay": {{
+                // Who you are, where the relay wants to know:
+                // "token": "${{env:RAY_RELAY_TOKEN}}",
+                // The local folder with the job's files, where that is not the one that is open:
+                // "localRoot": "${{workspaceFolder}}/job",
+{note}
+                {selection}
+            }}
         }}
     ]
 }}
@@ -117,7 +126,11 @@ table.insert(dap.configurations.python, {{
   type = 'ray_relay',
   request = 'attach',
   name = '{name}',
-  rayRelay = {{ {selection}, localRoot = vim.fn.getcwd() }},
+  rayRelay = {{
+    -- token = vim.env.RAY_RELAY_TOKEN, -- who you are, where the relay wants to know
+    localRoot = vim.fn.getcwd(), -- the folder with the job's files
+    {selection},
+  }},
 }})
 "
     )
@@ -151,7 +164,9 @@ attach to a Ray task):
                         worker's current directory (os.getcwd() in the task)
 
 Then press Debug.
-{which}",
+{which}PyCharm cannot say who you are either: where the relay wants a token, reach it with a client
+certificate instead, through socat (README, TLS).
+",
         breakpoint.map_or("Ray".to_owned(), |id| format!("Ray {id}"))
     )
 }
@@ -159,11 +174,9 @@ Then press Debug.
 /// Zed's `Debugpy` adapter connects to `connect` since November 2025 (zed-industries/zed #41690);
 /// it dials 127.0.0.1 whatever the host is (#42727).
 fn zed(relay: &RelayUrl, breakpoint: Option<BreakpointId>) -> String {
-    let mut selection = match breakpoint {
-        Some(id) => json!({ "breakpoint": id.to_string() }),
-        None => json!({ "all": true }),
-    };
-    selection["localRoot"] = json!("$ZED_WORKTREE_ROOT");
+    let selection = breakpoint.map_or("\"all\": true".to_owned(), |id| {
+        format!("\"breakpoint\": \"{id}\"")
+    });
     let note = match relay.host() {
         "127.0.0.1" => "",
         _ => "// Zed dials 127.0.0.1 whatever the host is, so forward the port to this machine.\n",
@@ -178,7 +191,13 @@ fn zed(relay: &RelayUrl, breakpoint: Option<BreakpointId>) -> String {
     "adapter": "Debugpy",
     "request": "attach",
     "connect": {{ "host": "{host}", "port": {port} }},
-    "rayRelay": {selection}
+    "rayRelay": {{
+      // Who you are, where the relay wants to know:
+      // "token": "…",
+      // The folder with the job's files:
+      "localRoot": "$ZED_WORKTREE_ROOT",
+      {selection}
+    }}
   }}
 ]
 "#
@@ -202,6 +221,9 @@ fn emacs(relay: &RelayUrl, breakpoint: Option<BreakpointId>) -> String {
                  port {port}
                  :type \"python\"
                  :request \"attach\"
+                 ;; Who you are, where the relay wants to know:
+                 ;; :rayRelayToken \"…\"
+                 ;; :localRoot is the folder with the job's files.
                  :rayRelay ({selection} :localRoot dape-cwd))))
 "
     )
@@ -270,7 +292,7 @@ fn address(relay: &RelayUrl) -> String {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use serde_json::Value;
+    use serde_json::{Value, json};
 
     fn relay() -> RelayUrl {
         "http://127.0.0.1:7000".parse().unwrap()
@@ -375,6 +397,33 @@ mod tests {
                     "{text}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn every_editor_is_shown_where_a_token_and_the_folder_go() {
+        for editor in Editor::value_variants() {
+            let text = configuration(*editor, &relay(), None);
+            assert!(text.contains("token") || text.contains("Token"), "{text}");
+            let folder = ["localRoot", "workspaceFolder", "Local project path"];
+            assert!(folder.iter().any(|key| text.contains(key)), "{text}");
+        }
+    }
+
+    /// What is commented out is right as soon as it is not.
+    #[test]
+    fn commented_settings_can_be_put_into_force() {
+        for text in [vscode(&relay(), None), zed(&relay(), None)] {
+            let setting = |line: &str| line.trim_start().strip_prefix("// \"").is_some();
+            let lines = text.lines().map(|line| match setting(line) {
+                true => line.replacen("// ", "", 1),
+                false => line.to_owned(),
+            });
+            let all = json(&lines.collect::<Vec<_>>().join("\n"));
+            let block = all.pointer("/configurations/0/rayRelay");
+            let block = block.or_else(|| all.pointer("/0/rayRelay")).unwrap();
+            assert!(block["token"].is_string() && block["localRoot"].is_string());
+            assert_eq!(block["all"], true);
         }
     }
 

@@ -383,6 +383,9 @@ pub struct ReleaseArgs {
     /// Only those of this job, such as 01000000
     #[arg(long, value_name = "JOB")]
     pub job: Option<String>,
+    /// End the worker process through Ray: for a task whose debugger is gone
+    #[arg(long)]
+    pub force: bool,
     /// Do not ask
     #[arg(long, short)]
     pub yes: bool,

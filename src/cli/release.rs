@@ -14,9 +14,14 @@ pub(super) const AFTER_HELP: &str = "\
 A task that is let go runs on as if nobody had ever stopped it; one that waits after an exception fails with it. What
 somebody debugs is left alone. With more than one task you are asked first, unless --yes is there.
 
+A task whose debugger is gone (`unreachable` in the list) cannot be let go by anybody. --force ends its worker process
+through Ray: the task fails, or Ray runs it again where its max_retries say so; of a driver it stops the whole job. It
+takes the permission `terminate`, and some seconds. With --all or --older-than it means the unreachable ones alone.
+
 Examples:
   ray-relay release 3kfz0q8m
   ray-relay release --older-than 30m --job 01000000 --yes
+  ray-relay release --force 3kfz0q8m
 
 For a policy that does it by itself see [release] of the configuration.
 
@@ -25,35 +30,59 @@ cannot be reached.";
 
 /// Ids in one request.
 const AT_ONCE: usize = 500;
+/// The same where workers are ended, which takes its time.
+const ENDED_AT_ONCE: usize = 8;
 
 pub(super) async fn run(args: ReleaseArgs) -> Result<(), Error> {
     let client = RelayClient::new(args.relay.clone())?;
     let list = client.breakpoints(false).await?;
     let rows = list["breakpoints"].as_array().cloned().unwrap_or_default();
     let chosen: Vec<Value> = rows.into_iter().filter(|row| fits(&args, row)).collect();
-    if chosen.is_empty() {
+    // A worker of Ray's that is in no list: the relay asks the head for it.
+    let unlisted = args.target.as_deref().filter(|target| is_worker_id(target));
+    if chosen.is_empty() && unlisted.is_none() {
         if let Some(target) = &args.target {
             return Err(SessionError::Unknown(clean(target).into_owned()).into());
         }
         say("Nothing that fits waits at a breakpoint.\n")?;
         return Ok(());
     }
-    if chosen.len() > 1 && !args.yes && !agreed(&chosen)? {
+    if chosen.len() > 1 && !args.yes && !agreed(&chosen, args.force)? {
         return Err(SessionError::NoStop("nothing was released".to_owned()).into());
     }
-    let ids: Vec<&str> = chosen.iter().filter_map(|row| row["id"].as_str()).collect();
+    let listed = chosen.iter().filter_map(|row| row["id"].as_str());
+    let ids: Vec<&str> = match unlisted.filter(|_| chosen.is_empty()) {
+        Some(worker) => vec![worker],
+        None => listed.collect(),
+    };
     let mut failed = false;
-    for ids in ids.chunks(AT_ONCE) {
-        let answer = client.release(&json!({ "ids": ids })).await?;
+    if args.force {
+        say("Ending the worker through Ray takes some seconds …\n")?;
+    }
+    // A relay that does not know `force` refuses it.
+    let wanted = |ids: &[&str]| match args.force {
+        true => json!({ "ids": ids, "force": true }),
+        false => json!({ "ids": ids }),
+    };
+    let at_once = if args.force { ENDED_AT_ONCE } else { AT_ONCE };
+    for ids in ids.chunks(at_once) {
+        let answer = client.release(&wanted(ids)).await?;
         for result in answer["results"].as_array().into_iter().flatten() {
             let id = clean(result["id"].as_str().unwrap_or_default()).into_owned();
-            match result["released"] == true {
-                true => say(&format!("{id}  released\n"))?,
-                false => {
-                    failed = true;
-                    let why = result["error"].as_str().unwrap_or("no reason given");
-                    say(&format!("{id}  not released: {}\n", clean(why)))?;
-                }
+            let text =
+                |key: &str| clean(result[key].as_str().unwrap_or("no reason given")).into_owned();
+            if result["released"] == true {
+                say(&format!("{id}  released\n"))?;
+            } else if result["ended"] == true {
+                say(&format!("{id}  worker ended: {}\n", text("why")))?;
+            } else {
+                failed = true;
+                let what = if args.force {
+                    "not ended"
+                } else {
+                    "not released"
+                };
+                say(&format!("{id}  {what}: {}\n", text("error")))?;
             }
         }
     }
@@ -77,10 +106,16 @@ fn fits(args: &ReleaseArgs, row: &Value) -> bool {
             waiting.is_some_and(|waiting| waiting >= age.as_secs_f64())
         })
         // Several at once never means those that somebody works on.
-        && (target.is_some() || row["state"] == "paused")
+        && (target.is_some()
+            || row["state"] == if args.force { "unreachable" } else { "paused" })
 }
 
-fn agreed(chosen: &[Value]) -> io::Result<bool> {
+/// Whether `text` can only be a worker id of Ray's, or its beginning.
+fn is_worker_id(text: &str) -> bool {
+    (8..=56).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn agreed(chosen: &[Value], force: bool) -> io::Result<bool> {
     for row in chosen.iter().map(Row::read) {
         say(&format!(
             "{}  {}  {}  {}\n",
@@ -91,10 +126,16 @@ fn agreed(chosen: &[Value]) -> io::Result<bool> {
         ))?;
     }
     if !io::stdin().is_terminal() {
-        say("These are several: say --yes to let all of them run on.\n")?;
+        say(match force {
+            true => "These are several: say --yes to end all of their workers.\n",
+            false => "These are several: say --yes to let all of them run on.\n",
+        })?;
         return Ok(false);
     }
-    say(&format!("Let these {} tasks run on? [y/N] ", chosen.len()))?;
+    say(&match force {
+        true => format!("End these {} workers? [y/N] ", chosen.len()),
+        false => format!("Let these {} tasks run on? [y/N] ", chosen.len()),
+    })?;
     let mut answer = String::new();
     io::stdin().read_line(&mut answer)?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
@@ -135,6 +176,11 @@ mod tests {
         ));
         assert!(!fits(&args(&["--older-than", "40m"]), &row));
         assert!(!fits(&args(&["--all", "--job", "02000000"]), &row));
+        let gone = json!({"id": "3kfz0q8m", "name": "step", "state": "unreachable"});
+        assert!(!fits(&args(&["--all"]), &gone) && fits(&args(&["--all", "--force"]), &gone));
+        assert!(
+            !fits(&args(&["--all", "--force"]), &row) && fits(&args(&["--force", "step"]), &gone)
+        );
         assert!(Cli::try_parse_from(["ray-relay", "release"]).is_err());
         assert!(Cli::try_parse_from(["ray-relay", "release", "x", "--all"]).is_err());
     }

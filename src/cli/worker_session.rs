@@ -175,10 +175,18 @@ pub(super) enum Which {
 pub(super) fn relay_block(which: &Which) -> Value {
     match which {
         Which::Named(name) if name.parse::<BreakpointId>().is_ok() => json!({ "breakpoint": name }),
+        Which::Named(name) if is_worker_id(name) => json!({ "worker": name }),
         Which::Named(name) => json!({ "task": name }),
         Which::Next(None) => json!({ "next": true }),
         Which::Next(Some(name)) => json!({ "next": true, "task": name }),
     }
+}
+
+/// Whether `name` is a worker id of Ray's or the beginning of one; 48 digits are a task id. Eight may be an id of the
+/// relay's, which looks for such a worker itself.
+fn is_worker_id(name: &str) -> bool {
+    let is_hex = name.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_hex && (9..=56).contains(&name.len()) && name.len() != 48
 }
 
 /// The same, with the token for the relay that `args` name.
@@ -202,6 +210,10 @@ mod tests {
         let named = |name: &str| relay_block(&Which::Named(name.into()));
         assert_eq!(named("0123abcd"), json!({"breakpoint": "0123abcd"}));
         assert_eq!(named("Trainer.step"), json!({"task": "Trainer.step"}));
+        let worker = "1f2e3d4c".repeat(7);
+        assert_eq!(named(&worker), json!({ "worker": worker }));
+        let task = "1f2e3d4c".repeat(6);
+        assert_eq!(named(&task), json!({ "task": task }));
         assert_eq!(
             relay_block(&Which::Next(Some("train*".into()))),
             json!({"next": true, "task": "train*"})

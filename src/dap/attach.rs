@@ -65,19 +65,41 @@ fn map_working_dir(
     }
 }
 
-/// The address that the client dialled, in the two forms in which clients give it.
+/// What somebody has to know whose editor does not find a file: which folder stands for the job's `working_dir`, by the
+/// arguments that were `sent` to the worker. `None` where the files are where the cluster has them.
+pub fn source_note(sent: &Value, breakpoint: &Breakpoint) -> Option<String> {
+    let mappings = || sent["pathMappings"].as_array().into_iter().flatten();
+    let here = mappings().find(|one| one["remoteRoot"] == ".");
+    let maps = mappings().any(|one| one["localRoot"] != one["remoteRoot"]);
+    let folder = match here.and_then(|one| one["localRoot"].as_str()) {
+        Some(folder) => super::message::clean(folder, 200),
+        None if breakpoint.names.unpacked_working_dir && !maps => "no local folder".to_owned(),
+        None => return None,
+    };
+    Some(format!(
+        "{folder} stands for the job's working_dir; where a file is not found, set rayRelay.localRoot to the folder that holds it"
+    ))
+}
+
+/// The address that the client dialled, in the two forms in which clients give it, or what it starts instead.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dialled {
     /// Host as the client wrote it.
     pub host: Value,
     /// Port as the client wrote it: a number or a string.
     pub port: Value,
+    /// `rayRelay.listen`: `listen` of a client that starts `ray-relay dap` for its sessions, which takes it out of the
+    /// arguments. Nothing listens there; it is what has VS Code start a program.
+    pub listen: Option<Value>,
 }
 
 impl Dialled {
     /// From `connect` or the top level of attach arguments. `fallback` is the relay's own port, for a client that
     /// tells its debugger nothing (it used a setting such as `debugServer`).
     pub fn read(arguments: &Value, fallback: u16) -> Self {
+        let listen = arguments
+            .pointer("/rayRelay/listen")
+            .filter(|l| !l.is_null());
         let of = |from: &Value| {
             let port = from
                 .get("port")
@@ -87,6 +109,7 @@ impl Dialled {
             Some(Self {
                 host: host.unwrap_or_else(|| "127.0.0.1".into()),
                 port,
+                listen: listen.cloned(),
             })
         };
         arguments
@@ -96,7 +119,27 @@ impl Dialled {
             .unwrap_or_else(|| Self {
                 host: "127.0.0.1".into(),
                 port: fallback.into(),
+                listen: listen.cloned(),
             })
+    }
+
+    /// Has the session that `configuration` is for come here too. `at_top`: where the client reads host and port there,
+    /// and not in `connect`.
+    pub(super) fn put_into(&self, configuration: &mut Map<String, Value>, at_top: bool) {
+        for key in ["host", "port", "connect"] {
+            configuration.shift_remove(key);
+        }
+        match &self.listen {
+            Some(listen) => _ = configuration.insert("listen".into(), listen.clone()),
+            None if at_top => {
+                configuration.insert("host".into(), self.host.clone());
+                configuration.insert("port".into(), self.port.clone());
+            }
+            None => {
+                let address = json!({"host": self.host, "port": self.port});
+                configuration.insert("connect".into(), address);
+            }
+        }
     }
 
     /// The host as text, where it is text.
@@ -138,17 +181,11 @@ pub fn child_configuration(
         child.shift_remove(key);
     }
     // ray-debugger.nvim reads the top level only, VS Code `connect`, and debugpy refuses both together.
-    if child.contains_key("connect") || !child.contains_key("port") {
-        child.shift_remove("host");
-        child.shift_remove("port");
-        child.insert(
-            "connect".into(),
-            json!({"host": dialled.host, "port": dialled.port}),
-        );
-    }
+    let at_top = child.contains_key("port") && !child.contains_key("connect");
+    dialled.put_into(&mut child, at_top);
     child.insert(
         "name".into(),
-        super::message::clean(&breakpoint.title(), 120).into(),
+        super::message::clean(&breakpoint.session_name(), 120).into(),
     );
     child.insert("request".into(), "attach".into());
     let mut relay = way_back(breakpoint.id, pass);

@@ -4,6 +4,8 @@
 
 use serde_json::{Map, Value, json};
 
+use super::client::Goodbye;
+
 /// What debugpy takes as true or false alone in `initialize` (1.8.0 to 1.8.22), in the order in which it looks.
 const FLAGS: [&str; 6] = [
     "supportsVariableType",
@@ -57,8 +59,22 @@ pub fn difference(announced: &Value, true_now: &Value) -> Map<String, Value> {
     changed
 }
 
+/// The answer to the `initialize` of a client that leaves by `goodbye`.
+pub(super) fn announced(goodbye: Goodbye, allow_terminate: bool) -> Value {
+    for_goodbye(debugpy(allow_terminate), goodbye)
+}
+
+/// `capabilities` as that client may know them: what it takes for its goodbye is always there.
+pub(super) fn for_goodbye(mut capabilities: Value, goodbye: Goodbye) -> Value {
+    if goodbye == Goodbye::Terminate {
+        capabilities["supportsTerminateRequest"] = true.into();
+    }
+    capabilities
+}
+
 /// debugpy's own capabilities (1.8.22; 1.8.0 and 1.8.5 lack `supportsTerminateDebuggee`), as its adapter sends them.
-/// `uncaught` has to be on by default: without it clients do not set the filter that a post-mortem stop needs.
+/// `supportsRestartRequest` is the relay's own: a client that lacks the request says goodbye in place of it, and the task runs
+/// on. `uncaught` has to be on by default: without it clients do not set the filter that a post-mortem stop needs.
 pub fn debugpy(allow_terminate: bool) -> Value {
     json!({
         "supportsCompletionsRequest": true,
@@ -89,10 +105,12 @@ pub fn debugpy(allow_terminate: bool) -> Value {
              "description": "Break when exception escapes into library code."},
         ],
         "supportsStepInTargetsRequest": true,
+        "supportsRestartRequest": true,
     })
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

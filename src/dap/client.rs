@@ -11,6 +11,18 @@ pub(super) struct Client {
     /// For people.
     pub(super) name: String,
     pub(super) children: Children,
+    pub(super) goodbye: Goodbye,
+}
+
+/// How the client says that it is leaving.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Goodbye {
+    /// By `disconnect`; `terminate` means the end of the process.
+    Disconnect,
+    /// By `terminate`, and only to an adapter that claims to know it: Helix (25.07) has no other command that ends a
+    /// session, and without the claim it forgets the session with its connection open. Its own `disconnect` is the answer
+    /// to `terminated`.
+    Terminate,
 }
 
 impl Client {
@@ -21,19 +33,72 @@ impl Client {
                 .and_then(Value::as_str)
                 .filter(|s| !s.trim().is_empty())
         };
+        let can = |key: &str| arguments.get(key) == Some(&Value::Bool(true));
         let id = text("clientID");
         let name = text("clientName")
             .or(id)
             .map_or_else(|| "a debugger".to_owned(), |name| clean(name, 40));
-        let children = if arguments.get("supportsStartDebuggingRequest") == Some(&Value::Bool(true))
-        {
+        let children = if can("supportsStartDebuggingRequest") {
             Children::StartDebugging
-        } else if id == Some("vscode") {
-            // Versions before `startDebugging` (1.77): the Python extension takes debugpy's own event.
+        } else if id == Some("vscode") && can("supportsProgressReporting") {
+            // Versions before `startDebugging` (1.77): the Python extension takes debugpy's own event. Emacs' dap-mode (0.7)
+            // calls itself VS Code and ignores the event; it knows nothing of progress.
             Children::DebugpyAttach
         } else {
             Children::None
         };
-        Self { name, children }
+        let goodbye = match id {
+            Some("hx") => Goodbye::Terminate,
+            _ => Goodbye::Disconnect,
+        };
+        Self {
+            name,
+            children,
+            goodbye,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// What each sends, as far as it counts.
+    #[test]
+    fn editors_are_known_by_what_they_say() {
+        for (initialize, children, goodbye) in [
+            (
+                json!({"clientID": "vscode", "supportsProgressReporting": true, "supportsStartDebuggingRequest": true}),
+                Children::StartDebugging,
+                Goodbye::Disconnect,
+            ),
+            (
+                json!({"clientID": "vscode", "clientName": "Visual Studio Code", "supportsProgressReporting": true}),
+                Children::DebugpyAttach,
+                Goodbye::Disconnect,
+            ),
+            // dap-mode 0.7.
+            (
+                json!({"clientID": "vscode", "clientName": "Visual Studio Code", "supportsVariablePaging": true}),
+                Children::None,
+                Goodbye::Disconnect,
+            ),
+            // Helix 25.07.
+            (
+                json!({"clientID": "hx", "clientName": "helix", "supportsProgressReporting": false}),
+                Children::None,
+                Goodbye::Terminate,
+            ),
+            (json!({}), Children::None, Goodbye::Disconnect),
+        ] {
+            let client = Client::read(&initialize);
+            assert_eq!(
+                (client.children, client.goodbye),
+                (children, goodbye),
+                "{initialize}"
+            );
+        }
     }
 }

@@ -4,7 +4,9 @@
 //! that connection is a session of its own. The parent has to stay open while children live, or VS Code's
 //! Call Stack view empties.
 
-use std::collections::HashMap;
+mod announcer;
+mod jobs;
+
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -12,139 +14,24 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 use tracing::debug;
 
-use super::attach::{Dialled, Pass, child_configuration};
+pub(super) use self::announcer::Announcer;
+use self::jobs::Jobs;
 use super::conversation::{Conversation, Over};
 use super::message::{Request, clean, event, notice};
 use super::refusal::hang_up;
-use super::selection::Children;
-use super::wish::{Wish, fits};
-use crate::identity::{Principal, Secret};
+use super::rewrite::is_set;
+use crate::identity::Principal;
 use crate::moment::Moment;
 use crate::policy::{Scope, within};
-use crate::registry::{Breakpoint, BreakpointId, Snapshot};
+use crate::registry::{Breakpoint, Snapshot};
 use crate::session::{Context, Parent};
 use crate::telemetry::metrics::Outcome;
-
-/// Children at once: each is a session in somebody's window.
-const MAX_CHILDREN: usize = 32;
-
-/// How long a worker is held back for its name: a task's row appears up to a second after it stops, and the registry
-/// asks once more where it may have seen the row of an earlier task.
-const NAME_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long the client may take to configure before children are announced all the same.
 const CONFIGURE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long the client may take to be told that its time is over.
 const FAREWELL_PATIENCE: Duration = Duration::from_millis(500);
-
-/// Decides which workers the client is told of.
-pub(super) struct Announcer {
-    attach: Request,
-    dialled: Dialled,
-    children: Children,
-    wish: Wish,
-    /// By which the sessions that it announces belong to it.
-    family: String,
-    /// The stop of each worker that was announced last.
-    announced: HashMap<BreakpointId, u64>,
-    seq: u64,
-    /// How many wait beyond [`MAX_CHILDREN`], as last told.
-    held_back: usize,
-    trouble: Option<String>,
-}
-
-impl Announcer {
-    /// For the lead of a family; what sessions of it hold since before a restart is not announced again.
-    pub(super) fn new(
-        attach: Request,
-        dialled: Dialled,
-        children: Children,
-        wish: Wish,
-        parent: &Parent,
-    ) -> Self {
-        let announced = parent.stops().into_iter().collect();
-        let family = parent.name().to_owned();
-        Self {
-            attach,
-            dialled,
-            children,
-            wish,
-            family,
-            announced,
-            seq: 0,
-            held_back: 0,
-            trouble: None,
-        }
-    }
-
-    /// What to send now, and when to look again even if nothing changes.
-    /// `ticket` is what a child presents.
-    fn announce(
-        &mut self,
-        snapshot: &Snapshot,
-        now: Moment,
-        ticket: impl Fn(&Breakpoint) -> Option<Secret>,
-    ) -> (Vec<Value>, Option<Duration>) {
-        let mut messages = Vec::new();
-        let trouble = snapshot.clusters.iter().find_map(|c| c.trouble.clone());
-        if trouble != self.trouble {
-            let text = match &trouble {
-                Some(trouble) => format!("new breakpoints are not seen at the moment: {trouble}"),
-                None => "the Ray head answers again".to_owned(),
-            };
-            messages.push(notice(&text, trouble.is_some()));
-            self.trouble = trouble;
-        }
-        let live: HashMap<_, _> = snapshot.live.iter().map(|b| (b.id, b.stop)).collect();
-        self.announced.retain(|id, stop| live.get(id) == Some(stop));
-        let (mut again, mut held_back) = (None::<Duration>, 0);
-        for breakpoint in snapshot.paused() {
-            if !fits(&self.wish, breakpoint) || self.announced.contains_key(&breakpoint.id) {
-                continue;
-            }
-            let age = breakpoint.first_seen.until(now);
-            let named = breakpoint.names.name.is_some() && !breakpoint.names.provisional;
-            if !named && age < NAME_PATIENCE {
-                let left = NAME_PATIENCE - age;
-                again = Some(again.map_or(left, |sooner| sooner.min(left)));
-            } else if self.announced.len() >= MAX_CHILDREN {
-                held_back += 1;
-            } else {
-                self.announced.insert(breakpoint.id, breakpoint.stop);
-                let child = self.child(breakpoint, ticket(breakpoint).as_ref());
-                messages.push(child);
-            }
-        }
-        if held_back > self.held_back {
-            messages.push(notice(
-                &format!("{held_back} more wait; they open as sessions end (at most {MAX_CHILDREN} at once)"),
-                false,
-            ));
-        }
-        self.held_back = held_back;
-        (messages, again)
-    }
-
-    fn child(&mut self, breakpoint: &Breakpoint, ticket: Option<&Secret>) -> Value {
-        self.seq += 1;
-        let pass = Pass {
-            ticket,
-            family: Some(&self.family),
-        };
-        let mut configuration =
-            child_configuration(&self.attach.arguments, breakpoint, &self.dialled, pass);
-        if self.children == Children::StartDebugging {
-            let arguments = json!({"request": "attach", "configuration": configuration});
-            return json!({"seq": self.seq, "type": "request", "command": "startDebugging", "arguments": arguments});
-        }
-        // Without `type` the extension ignores the event.
-        if configuration.get("type").and_then(Value::as_str).is_none() {
-            configuration["type"] = "debugpy".into();
-        }
-        event("debugpyAttach", configuration)
-    }
-}
 
 /// Runs the session to its end, with the workers that `principal` may attach to. The sessions that it had the client open
 /// end with it, whatever ends it, unless the client restarts it.
@@ -202,6 +89,7 @@ where
 {
     let shutdown = &context.shutdown;
     let mut snapshots = context.registry.watch();
+    let mut jobs = Jobs::new(context.registry.clone());
     client.send(&event("initialized", Value::Null)).await?;
     let (mut configured, mut draining) = (false, false);
     let mut look_again = Some(Instant::now() + CONFIGURE_PATIENCE);
@@ -218,9 +106,11 @@ where
                 client.send(&answer(&request)).await?;
                 match request.command.as_str() {
                     _ if leaves => return Ok(Outcome::Client),
+                    // Whatever nobody has opened is announced once more.
+                    "restart" => announcer.again(parent),
                     "configurationDone" if !configured => {
                         configured = true;
-                        client.send(&announcer.attach.success(Value::Null)).await?;
+                        client.send(&announcer.attached()).await?;
                         let list = within(principal, Scope::View, &snapshots.borrow());
                         let greeting = greeting(&list);
                         client.send(&notice(&greeting, false)).await?;
@@ -236,8 +126,12 @@ where
             () = tokio::time::sleep_until(again), if look_again.is_some() => {
                 if !configured {
                     configured = true;
-                    client.send(&announcer.attach.success(Value::Null)).await?;
+                    client.send(&announcer.attached()).await?;
                 }
+            }
+            end = jobs.ended() => {
+                client.send(&notice(&end, false)).await?;
+                continue;
             }
             ended = principal.ended() => {
                 client.send(&notice(&format!("this session ends, because {ended}"), true)).await?;
@@ -260,6 +154,7 @@ where
             for message in &messages {
                 client.send(message).await?;
             }
+            announcer.jobs.drain(..).for_each(|job| jobs.ask(job));
             look_again = again.map(|after| Instant::now() + after);
         }
     }
@@ -275,7 +170,7 @@ where
 
 /// What becomes of the sessions that the client opened, when it leaves with `goodbye`; a sentence for it, where there are any.
 fn leave(goodbye: &Request, parent: &mut Parent) -> Option<String> {
-    let restarts = goodbye.arguments["restart"] == true;
+    let restarts = is_set(&goodbye.arguments, "restart");
     if restarts {
         parent.restarts();
     }
@@ -300,7 +195,7 @@ fn answer(request: &Request) -> Value {
     match request.command.as_str() {
         "setBreakpoints" | "setFunctionBreakpoints" | "setExceptionBreakpoints" | "setDataBreakpoints"
         | "setInstructionBreakpoints" => request.breakpoints_taken(),
-        "configurationDone" | "disconnect" | "terminate" => request.success(Value::Null),
+        "configurationDone" | "disconnect" | "terminate" | "restart" => request.success(Value::Null),
         "threads" => request.success(json!({"threads": []})),
         "modules" => request.success(json!({"modules": [], "totalModules": 0})),
         "loadedSources" => request.success(json!({"sources": []})),

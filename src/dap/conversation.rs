@@ -37,6 +37,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<S> {
         }
     }
 
+    /// The same, where `rest` was read from it before and comes first.
+    pub fn resume(stream: S, rest: &[u8], max_frame: usize) -> Self {
+        let mut conversation = Self::new(stream, max_frame);
+        conversation.frames.buffer().extend_from_slice(rest);
+        conversation
+    }
+
     /// The next message. Cancel safe: what was read stays here.
     ///
     /// # Errors

@@ -63,12 +63,23 @@ impl Request {
 
     /// An answer that VS Code shows in a dialog and Neovim as a message.
     pub fn failure(&self, sentence: &str) -> Value {
-        json!({
+        let mut answer = json!({
             "seq": 0, "type": "response", "request_seq": self.seq, "success": false, "command": self.command,
             "message": sentence,
-            // In `format`, braces would be placeholders.
-            "body": {"error": {"id": 5678, "format": sentence.replace('{', "(").replace('}', ")"), "showUser": true}},
-        })
+            "body": {"error": {"id": 5678, "format": sentence, "showUser": true}},
+        });
+        if sentence.contains(['{', '}']) {
+            // In `format`, braces are placeholders. Only they become variables: a client that knows none shows the rest.
+            let put = |c: char| match c {
+                '{' => "{open}".to_owned(),
+                '}' => "{close}".to_owned(),
+                other => other.to_string(),
+            };
+            let error = &mut answer["body"]["error"];
+            error["format"] = sentence.chars().map(put).collect::<String>().into();
+            error["variables"] = json!({"open": "{", "close": "}"});
+        }
+        answer
     }
 }
 
@@ -126,6 +137,28 @@ pub fn clean(text: &str, limit: usize) -> String {
 mod tests {
     use super::*;
 
+    /// What VS Code 1.139 makes of an error: each `{name}` is looked up once.
+    fn as_shown(failure: &Value) -> String {
+        let error = &failure["body"]["error"];
+        let placeholder = regex::Regex::new(r"\{([^}]+)\}").unwrap();
+        let shown = placeholder.replace_all(
+            error["format"].as_str().unwrap(),
+            |found: &regex::Captures<'_>| match error["variables"][&found[1]].as_str() {
+                Some(value) => value.to_owned(),
+                None => found[0].to_owned(),
+            },
+        );
+        shown.into_owned()
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_dialog_shows_any_sentence_as_it_is(sentence in "([a-z ]|\\{|\\}|open|close){0,20}") {
+            let request = Request { seq: 1.into(), command: "attach".to_owned(), arguments: Value::Null };
+            proptest::prop_assert_eq!(as_shown(&request.failure(&sentence)), sentence);
+        }
+    }
+
     #[test]
     fn requests_are_read_and_answered_with_their_own_seq() {
         let mut message =
@@ -135,7 +168,14 @@ mod tests {
         assert_eq!(request.success(Value::Null)["request_seq"], 7);
         let failure = request.failure("no {such} thing");
         assert_eq!(failure["message"], "no {such} thing");
-        assert_eq!(failure["body"]["error"]["format"], "no (such) thing");
+        assert_eq!(
+            failure["body"]["error"]["format"],
+            "no {open}such{close} thing"
+        );
+        assert_eq!(as_shown(&failure), "no {such} thing");
+        let plain = request.failure("no such thing");
+        assert_eq!(plain["body"]["error"].get("variables"), None);
+        assert_eq!(as_shown(&plain), "no such thing");
         assert_eq!(failure["body"]["error"]["showUser"], true);
         assert_eq!(
             Request::read(&mut json!({"seq": 1, "type": "event", "event": "x"})),

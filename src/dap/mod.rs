@@ -14,6 +14,7 @@ pub mod codec;
 mod commands;
 pub mod conversation;
 mod entrance;
+mod farewell;
 pub mod gate;
 pub(crate) mod limits;
 pub mod mappings;
@@ -188,7 +189,8 @@ where
                 }
                 let who = Client::read(&request.arguments);
                 session.set_client(who.name.clone());
-                let body = capabilities::debugpy(context.config.dap.allow_terminate);
+                let allow_terminate = context.config.dap.allow_terminate;
+                let body = capabilities::announced(who.goodbye, allow_terminate);
                 client.send(&request.success(body)).await?;
                 let mut whole = initialize.unwrap_or_default();
                 presented::strip_all(&mut whole);
@@ -208,7 +210,8 @@ where
                     dialled,
                 }));
             }
-            ("disconnect", _) => {
+            // Nothing is attached yet that could be ended.
+            ("disconnect" | "terminate", _) => {
                 client.send(&request.success(Value::Null)).await?;
                 return Ok(None);
             }

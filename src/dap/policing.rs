@@ -43,13 +43,13 @@ pub struct Policing {
 }
 
 impl Policing {
-    /// For somebody who has `rights`, where `masking` is configured or not.
+    /// For somebody who has `rights`, with `masking` as far as it holds for them.
     pub fn new(rights: &Rights, masking: Option<&Arc<Masking>>) -> Self {
         let gated = !rights.scopes.contains(Scope::Debug);
         Self {
             gate: gated.then(|| Gate::new(rights.scopes)),
             masked: masking
-                .filter(|_| !rights.handling.unmasked)
+                .filter(|rules| rules.holds_for(rights))
                 .map(|rules| MaskedSession::new(rules.clone())),
         }
     }

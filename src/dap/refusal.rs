@@ -81,7 +81,7 @@ impl Refusal {
     /// For a breakpoint that is over.
     pub fn ended(breakpoint: &Breakpoint, now: Moment) -> Self {
         let (at, what) = match &breakpoint.state {
-            State::Died { at, why } => (*at, why.to_string()),
+            State::Died { at, why, .. } => (*at, why.to_string()),
             State::Released { at } => (*at, "the task was let go and runs on".to_owned()),
             State::Paused | State::Unreachable { .. } | State::Unlisted | State::Attached(_) => {
                 (now, "it has just ended".to_owned())

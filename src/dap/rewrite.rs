@@ -27,7 +27,12 @@ pub fn captures_from_worker(kind: MessageType, name: &[u8]) -> bool {
         MessageType::Response => {
             matches!(
                 name,
-                b"attach" | b"setExceptionBreakpoints" | b"setFunctionBreakpoints" | b"disconnect"
+                b"attach"
+                    | b"setExceptionBreakpoints"
+                    | b"setFunctionBreakpoints"
+                    | b"disconnect"
+                    | b"terminate"
+                    | b"threads"
             )
         }
     }
@@ -85,17 +90,24 @@ pub fn route_child(message: &mut Value, dialled: &Dialled, id: BreakpointId, pas
     let Some(Value::Object(configuration)) = configuration else {
         return;
     };
-    if configuration.contains_key("host") || configuration.contains_key("port") {
-        configuration.insert("host".into(), dialled.host.clone());
-        configuration.insert("port".into(), dialled.port.clone());
-        configuration.shift_remove("connect");
-    } else {
-        configuration.insert(
-            "connect".into(),
-            json!({"host": dialled.host, "port": dialled.port}),
-        );
-    }
+    let at_top = configuration.contains_key("host") || configuration.contains_key("port");
+    dialled.put_into(configuration, at_top);
     configuration.insert("rayRelay".into(), way_back(id, pass));
+}
+
+/// Puts the threads that Ray runs for itself behind the program's own in an answer to `threads`: some editors open the
+/// first one, where there is no line of the program to show. `false`: they are there already.
+pub fn put_ray_threads_last(answer: &mut Value) -> bool {
+    /// Ray collects garbage in it.
+    const OWN: &str = "PythonGCThread";
+    let own = |thread: &Value| thread["name"] == OWN;
+    match answer.pointer_mut("/body/threads") {
+        Some(Value::Array(threads)) if !threads.is_sorted_by_key(own) => {
+            threads.sort_by_key(own);
+            true
+        }
+        _ => false,
+    }
 }
 
 /// `debugpySockets` without the cluster's sockets: the extension only wants to know which ports not to forward by itself.
@@ -116,6 +128,7 @@ pub fn break_on_uncaught(arguments: &mut Value) {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -123,6 +136,7 @@ mod tests {
         Dialled {
             host: "LocalHost".into(),
             port: "5678".into(),
+            listen: None,
         }
     }
 
@@ -147,6 +161,33 @@ mod tests {
         assert_eq!(event["body"]["port"], "5678");
         assert!(event["body"].get("connect").is_none());
         assert!(!event.to_string().contains("10.88"));
+    }
+
+    #[test]
+    fn rays_own_thread_is_not_the_first() {
+        let answer = |names: &[&str]| {
+            let threads: Vec<_> = (1..)
+                .zip(names)
+                .map(|(id, name)| json!({"id": id, "name": name}))
+                .collect();
+            json!({"type": "response", "command": "threads", "body": {"threads": threads}})
+        };
+        let mut listed = answer(&["PythonGCThread", "MainThread", "Thread-7"]);
+        assert!(put_ray_threads_last(&mut listed));
+        let names = listed["body"]["threads"].as_array().unwrap().iter();
+        let names: Vec<_> = names
+            .map(|thread| thread["name"].as_str().unwrap())
+            .collect();
+        assert_eq!(names, ["MainThread", "Thread-7", "PythonGCThread"]);
+        assert_eq!(listed["body"]["threads"][2]["id"], 1);
+        for fine in [
+            answer(&["MainThread", "PythonGCThread"]),
+            answer(&[]),
+            json!({"body": {"threads": null}}),
+            json!({}),
+        ] {
+            assert!(!put_ray_threads_last(&mut fine.clone()), "{fine}");
+        }
     }
 
     #[test]

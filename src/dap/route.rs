@@ -3,6 +3,8 @@
 //! Every list, sentence and number here is made from what the principal may see, so that what is hidden from it cannot
 //! be told from what does not exist.
 
+mod family;
+
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -20,15 +22,15 @@ use super::message::Request;
 use super::record::{self, Record};
 use super::refusal::{Refusal, hang_up};
 use super::selection::{Choice, Hint, choose};
-use super::wish::{Wish, read_wish};
-use super::{Opened, cluster, commands, refused, waiting, worker};
+use super::wish::{Wish, names, read_wish};
+use super::{Opened, commands, refused, waiting, worker};
 use crate::http::advertise::Resolved;
 use crate::identity::Principal;
 use crate::moment::Moment;
 use crate::policy::{Authorized, Denied, Scope, authorise, visible, within};
 use crate::recording::{Meta, Protocol, Recorder, Unrecorded};
 use crate::registry::{Breakpoint, BreakpointId, ClaimError, Holder, Kind, Snapshot};
-use crate::session::{Context, Founder, Member, Permit, Session};
+use crate::session::{Context, Permit, Session};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 
 /// Longest wait for a breakpoint that the client's address names and the list does not have yet.
@@ -79,6 +81,10 @@ impl<'a> Visit<'a> {
             }
         }
         let wish = read_wish(&opened.attach.arguments).and_then(|wish| self.bound(wish));
+        let wish = match wish {
+            Ok(wish) => Ok(self.look_again(wish).await),
+            Err(refusal) => Err(refusal),
+        };
         let chosen = wish.and_then(|wish| {
             let choice = self.choose(&wish, hint, &opened)?;
             Ok((wish, choice))
@@ -90,7 +96,8 @@ impl<'a> Visit<'a> {
         let permit = match choice {
             Choice::Worker(breakpoint) => self.hold(&opened.client, breakpoint.id),
             Choice::Subprocess(breakpoint) => self.subprocess(&wish, &breakpoint),
-            Choice::Cluster => return self.cluster(client, opened, wish).await,
+            // Large, and only of those who have come this far.
+            Choice::Cluster => return Box::pin(self.cluster(client, opened, wish)).await,
             Choice::Next => {
                 self.session.set_state(SessionProtocol::Dap, "waiting");
                 let try_hold = |id| self.hold(&opened.client, id);
@@ -123,6 +130,30 @@ impl<'a> Visit<'a> {
         }
         wish.breakpoint = Some(only);
         Ok(wish)
+    }
+
+    /// `wish`, or what it comes to where it names a worker that is in no list: the heads are asked for it.
+    async fn look_again(&self, wish: Wish) -> Wish {
+        let id = || wish.breakpoint.map(|id| id.to_string());
+        let Some(worker) = wish.worker.clone().or_else(id) else {
+            return wish;
+        };
+        let list = self.within_reach();
+        let known = |b: &Arc<Breakpoint>| names(&wish, b);
+        if !self.principal.access().may_anywhere(Scope::View)
+            || list.live.iter().chain(&list.ended).any(known)
+        {
+            return wish;
+        }
+        let registry = &self.context.registry;
+        match registry.look_again(wish.cluster.as_deref(), &worker).await {
+            Some(id) => Wish {
+                breakpoint: Some(id),
+                worker: None,
+                ..wish
+            },
+            None => wish,
+        }
     }
 
     fn choose(&self, wish: &Wish, hint: Hint, opened: &Opened) -> Result<Choice, Refusal> {
@@ -253,33 +284,6 @@ impl<'a> Visit<'a> {
         })
     }
 
-    async fn cluster<S>(&self, client: Conversation<S>, opened: Opened, wish: Wish) -> Outcome
-    where
-        S: AsyncRead + AsyncWrite + Unpin,
-    {
-        self.session.set_state(SessionProtocol::Cluster, "attached");
-        let details = self.details(SessionProtocol::Cluster, &opened.client.name);
-        let begun = Record::begin(self.context, self.session, &self.principal, None, details).await;
-        let record = match begun {
-            Ok(record) => record,
-            Err(why) => {
-                let refusal = Refusal::Unable(why.to_string());
-                return refused(self.context, client, &opened.attach, &refusal).await;
-            }
-        };
-        let parent = self.context.families.lead(self.founder(&opened));
-        let announcer = cluster::Announcer::new(
-            opened.attach,
-            opened.dialled,
-            opened.client.children,
-            wish,
-            &parent,
-        );
-        let ending = cluster::run(self.context, client, announcer, parent, &self.principal).await;
-        record.end(ending).await;
-        ending
-    }
-
     async fn attached<S>(
         &self,
         client: Conversation<S>,
@@ -356,9 +360,10 @@ impl<'a> Visit<'a> {
             attach: opened.attach,
             local_root: wish.local_root,
             dialled: opened.dialled,
+            goodbye: opened.client.goodbye,
             member,
         };
-        let ending = worker::run(
+        let ended = Box::pin(worker::run(
             self.context,
             self.session,
             client,
@@ -366,36 +371,14 @@ impl<'a> Visit<'a> {
             permit,
             &record,
             recorder,
-        )
+        ))
         .await;
-        record.end(ending).await;
-        ending
-    }
-
-    /// Who opens a cluster session with these arguments.
-    fn founder(&self, opened: &Opened) -> Founder {
-        Founder {
-            principal: self.principal.clone(),
-            peer: self.session.peer().ip(),
-            client: opened.client.name.clone(),
-            arguments: opened.attach.arguments.clone(),
+        record.end(ended.outcome).await;
+        if let Some(farewell) = ended.farewell {
+            self.session.set_state(SessionProtocol::Dap, "ended");
+            farewell.wait(self.context, &self.principal).await;
         }
-    }
-
-    /// Its place in the family of the cluster session that had the client open it.
-    fn member(&self, wish: &Wish, breakpoint: &Breakpoint) -> Result<Option<Member>, Refusal> {
-        let Some(family) = &wish.family else {
-            return Ok(None);
-        };
-        let stop = (breakpoint.id, breakpoint.stop);
-        let families = &self.context.families;
-        let joined = families.join(family, &self.principal, self.session.id(), stop);
-        joined.map(Some).ok_or_else(|| {
-            Refusal::Nothing(
-                "the cluster session that opened this one has ended, and the task waits on; start the cluster session again"
-                    .into(),
-            )
-        })
+        ended.outcome
     }
 
     /// Of a session whose policy says that it is to be recorded.
@@ -508,7 +491,7 @@ impl<'a> Visit<'a> {
                 }
                 message = client.read() => {
                     let Some(request) = Request::read(&mut message?) else { continue };
-                    if request.command == "disconnect" {
+                    if matches!(request.command.as_str(), "disconnect" | "terminate") {
                         client.send(&request.success(Value::Null)).await?;
                         return Ok(Arrived::ClientLeft);
                     }

@@ -164,6 +164,14 @@ where
         std::future::poll_fn(|cx| self.poll_next(cx)).await
     }
 
+    /// The client, for a conversation with it alone, and what it has sent that went nowhere. `None` in the middle of a
+    /// message of its own that passes: the rest of that could not be told from the next.
+    pub fn into_client(self) -> Option<(C, Vec<u8>)> {
+        let Self { client, up, .. } = self;
+        let rest = up.buffer.filled().get(up.passing..)?.to_vec();
+        up.scanner.between_frames().then_some((client, rest))
+    }
+
     /// Runs on until everything for `to` is written. Messages that are captured meanwhile are dropped, so it is for the
     /// end of a session. Cancel safe.
     pub async fn flush(&mut self, to: Side) {
@@ -378,11 +386,10 @@ impl Lane {
         Poll::Ready(Ok(read))
     }
 
-    /// Nothing can be written any more.
+    /// Nothing can be written any more. What was not looked at yet stays, for [`Splice::into_client`].
     fn drop_rest(&mut self) {
-        self.buffer.clear();
+        self.buffer.consume(self.passing);
         self.passing = 0;
-        self.found = None;
         self.inserts = Vec::new();
         self.inserted = 0;
         self.unflushed = false;

@@ -5,6 +5,7 @@
 mod attaching;
 mod ending;
 mod family;
+mod farewell;
 mod identity;
 mod limits;
 mod policing;
@@ -104,6 +105,12 @@ impl Debugger {
             .await
             .expect("an answer in time")
             .unwrap()
+    }
+
+    /// Whether something came before the end.
+    async fn read_some(&mut self) -> bool {
+        let message = timeout(PATIENCE, self.dap.read()).await;
+        message.expect("the end in time").is_ok()
     }
 
     async fn until(&mut self, wanted: impl Fn(&Value) -> bool) -> Value {

@@ -9,8 +9,8 @@ use super::refusal::Refusal;
 use crate::policy::Pattern;
 use crate::registry::{Breakpoint, BreakpointId, Kind};
 
-/// The keys of `rayRelay`, for the error that names the nearest one.
-const KEYS: [&str; 10] = [
+/// The keys of `rayRelay` that are for people, for the error that names the nearest one.
+const KEYS: [&str; 8] = [
     "breakpoint",
     "task",
     "worker",
@@ -19,8 +19,6 @@ const KEYS: [&str; 10] = [
     "cluster",
     "localRoot",
     "token",
-    "ticket",
-    "family",
 ];
 
 /// `rayRelay` of the attach arguments, and what else selects.
@@ -123,6 +121,8 @@ pub fn read_wish(arguments: &Value) -> Result<Wish, Refusal> {
             "family" => wish.family = Some(text()?),
             // Taken out before; here where nothing was in them.
             "token" | "ticket" => {}
+            // For the sessions that follow ([`super::attach::Dialled`]).
+            "listen" => {}
             other => {
                 let nearest = KEYS
                     .iter()
@@ -184,6 +184,7 @@ pub fn names(wish: &Wish, breakpoint: &Breakpoint) -> bool {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use serde_json::json;
 

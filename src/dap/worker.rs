@@ -23,8 +23,9 @@ pub(super) use self::opening::Opening;
 use super::codec::frame;
 use super::commands;
 use super::conversation::Conversation;
+use super::farewell::{Farewell, is_finished};
 use super::limits::{Due, Limits};
-use super::message::{event, notice};
+use super::message::{Request, event, notice};
 use super::peek::Depth;
 use super::policing::Policing;
 use super::record::Record;
@@ -36,10 +37,15 @@ use crate::recording::Recorder;
 use crate::session::{Context, Permit, Session, TaskEnd};
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 
-/// How long the head is asked why a worker died before the client is told that it did.
+/// How long the head is asked why a worker died before the client is told that it did: Ray writes it down within 0.1 s,
+/// where it knows. What it says later is told later.
+const WHY_AT_ONCE: Duration = Duration::from_millis(250);
+
+/// The same where the client knows of the end, or waits for an answer to its `attach`.
 const WHY_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long a client that was told of the end may take to say goodbye.
+/// How long a client that was told of the end keeps the worker's debugger, which answers it meanwhile. Then the worker is
+/// left, and the client alone is kept ([`Farewell`]).
 const LINGER: Duration = Duration::from_secs(5);
 
 /// How long the last words to a client may take.
@@ -55,6 +61,14 @@ const LET_GO: Duration = Duration::from_millis(400);
 
 /// How often the byte counters of a session are brought up to date.
 const COUNT_EVERY: Duration = Duration::from_secs(5);
+
+/// What came of a session.
+pub(super) struct Ended<S> {
+    pub(super) outcome: Outcome,
+    /// Where the client is still there.
+    pub(super) farewell: Option<Farewell<S>>,
+}
+
 /// Runs the session to its end.
 pub(super) async fn run<S>(
     context: &Context,
@@ -64,14 +78,14 @@ pub(super) async fn run<S>(
     permit: Permit,
     record: &Record<'_>,
     recorder: Option<Recorder>,
-) -> Outcome
+) -> Ended<S>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let breakpoint = permit.breakpoint().clone();
     session.set_breakpoint(breakpoint.clone());
     session.set_state(SessionProtocol::Dap, "connecting");
-    let policing = Policing::new(permit.rights(), context.masking.as_ref());
+    let policing = Policing::new(permit.rights(), Some(&context.masking));
     let (worker, capabilities) = match opening::open(context, &permit, &opening, &policing).await {
         Ok(opened) => opened,
         Err(why) => {
@@ -84,7 +98,10 @@ where
             };
             permit.unused();
             refuse(client, &opening.attach, &sentence).await;
-            return Outcome::Refused;
+            return Ended {
+                outcome: Outcome::Refused,
+                farewell: None,
+            };
         }
     };
     let dap = &context.config.dap;
@@ -128,10 +145,15 @@ where
         policing,
         over: false,
         leaving: false,
+        parting: None,
+        parted: false,
+        bereft: false,
+        unexplained: None,
         client_closed: false,
         configured: false,
         terminated: false,
         filters_set: false,
+        stop: None,
     }
     .run(capabilities)
     .await
@@ -153,6 +175,14 @@ struct Relaying<'a, S> {
     over: bool,
     /// The client has asked to leave: what ends now ends by its wish.
     leaving: bool,
+    /// Its last goodbye, in its own words.
+    parting: Option<Request>,
+    /// That was answered.
+    parted: bool,
+    /// There is no worker any more, or not for this client.
+    bereft: bool,
+    /// The client was told of the end, and not why. True: the worker's debugger is gone as well.
+    unexplained: Option<bool>,
     client_closed: bool,
     /// The client has said `configurationDone`: from then on the task may run, and runs on when the client leaves.
     configured: bool,
@@ -160,11 +190,13 @@ struct Relaying<'a, S> {
     terminated: bool,
     /// The client has set exception filters.
     filters_set: bool,
+    /// The event of the last stop, until the program is let run.
+    stop: Option<Value>,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     /// `capabilities`: of the worker's debugger.
-    async fn run(mut self, capabilities: Value) -> Outcome {
+    async fn run(mut self, capabilities: Value) -> Ended<S> {
         let shutdown = &self.context.shutdown;
         let principal = self.permit.principal().clone();
         let mut ended = pin!(principal.ended());
@@ -206,12 +238,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                     }
                 }
                 () = self.task.ended(), if linger.is_none() && !self.leaving => self.tell_task_ended(),
-                why = self.permit.died(), if linger.is_none() && !self.leaving => {
-                    self.tell_death(Some(&why));
-                    self.splice.close(Side::Client);
-                    self.splice.close(Side::Worker);
-                    ending = Outcome::Died;
-                    linger = Some(Instant::now() + LINGER);
+                why = ending::why_died(&mut self.permit, self.unexplained),
+                    if self.unexplained.is_some() || linger.is_none() && !self.leaving =>
+                {
+                    match (self.unexplained.take(), why) {
+                        (Some(_), why) => self.tell_reason(why.as_ref()),
+                        (None, Some(why)) => {
+                            self.tell_death(&why);
+                            self.bereft = true;
+                            ending = Outcome::Died;
+                            break;
+                        }
+                        (None, None) => {}
+                    }
                 }
                 () = shutdown.drain.cancelled(), if !told_of_drain => {
                     told_of_drain = true;
@@ -258,22 +297,27 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                     linger = Some(linger.map_or(until, |sooner| sooner.min(until)));
                 }
                 _ = count.tick() => self.count(),
-                () = tokio::time::sleep_until(until), if linger.is_some() => break,
+                () = tokio::time::sleep_until(until), if linger.is_some() => {
+                    self.bereft = self.terminated;
+                    break;
+                }
             }
         }
         let patience = if self.over { LET_GO } else { FLUSH };
         let _ = timeout(patience, self.splice.flush(Side::Client)).await;
-        self.session.set_bytes(self.splice.bytes());
-        // The connection to the worker first, so that the list is asked for after it has ended.
-        drop(self.splice);
-        match self.configured {
-            true => drop(self.permit),
-            false => self.permit.unused(),
+        if ending == Outcome::Died && is_finished(self.context, self.permit.breakpoint().id) {
+            ending = Outcome::Finished;
         }
-        if let Some(recorder) = self.recorder {
+        self.session.set_bytes(self.splice.bytes());
+        let recorder = self.recorder.take();
+        let farewell = self.part();
+        if let Some(recorder) = recorder {
             recorder.finish(ending.label()).await;
         }
-        ending
+        Ended {
+            outcome: ending,
+            farewell,
+        }
     }
 
     fn tell(&mut self, message: &Value) {
@@ -324,11 +368,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 return ControlFlow::Continue(Some(Outcome::Client));
             }
             SpliceEvent::Eof(Side::Worker) => {
-                return ControlFlow::Continue(Some(self.on_worker_gone().await));
+                return ControlFlow::Break(self.on_worker_gone().await);
             }
             SpliceEvent::Failed(Side::Worker, error) => {
                 debug!(%error, "the connection to the worker failed");
-                return ControlFlow::Continue(Some(self.on_worker_gone().await));
+                return ControlFlow::Break(self.on_worker_gone().await);
             }
             SpliceEvent::Failed(Side::Client, error) => {
                 debug!(%error, "the connection to the client failed");

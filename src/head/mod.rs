@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::combinators::BoxBody;
-use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
+use http_body_util::{BodyExt, Empty, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, HOST, HeaderValue, USER_AGENT};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT};
 use hyper::http::uri::{Authority, Scheme};
 use hyper::{Request, Response, StatusCode, Uri, Version};
 use hyper_rustls::HttpsConnector;
@@ -201,6 +201,28 @@ impl HeadClient {
         })
     }
 
+    /// POSTs `body` to `path` and parses the JSON of a 200, within `patience`. As with [`Self::get_json`], what was refused
+    /// for its token is sent once more.
+    ///
+    /// # Errors
+    /// [`HeadError`]; where nothing came back in time, it may have been done all the same.
+    pub async fn post_json<T>(
+        &self,
+        path: &str,
+        body: &serde_json::Value,
+        patience: Duration,
+    ) -> Result<T, HeadError>
+    where
+        T: DeserializeOwned,
+    {
+        let body = Bytes::from(body.to_string());
+        let answer = self.within(patience, path, Some(body)).await?;
+        serde_json::from_slice(&answer).map_err(|error| HeadError::NotJson {
+            address: self.inner.address.clone(),
+            cause: clean(&error.to_string()),
+        })
+    }
+
     /// GETs `path_and_query` and returns the text of a 200.
     ///
     /// # Errors
@@ -211,17 +233,26 @@ impl HeadClient {
     }
 
     async fn get(&self, path_and_query: &str) -> Result<Bytes, HeadError> {
+        self.within(self.inner.timeout, path_and_query, None).await
+    }
+
+    /// The body of a 200; a `posted` one is JSON.
+    async fn within(
+        &self,
+        after: Duration,
+        path_and_query: &str,
+        posted: Option<Bytes>,
+    ) -> Result<Bytes, HeadError> {
         let whole = async {
-            match self.get_once(path_and_query).await {
+            match self.once(path_and_query, posted.clone()).await {
                 Err(HeadError::TokenMissing { .. } | HeadError::TokenRefused { .. })
                     if self.inner.token.distrust() =>
                 {
-                    self.get_once(path_and_query).await
+                    self.once(path_and_query, posted).await
                 }
                 answer => answer,
             }
         };
-        let after = self.inner.timeout;
         tokio::time::timeout(after, whole)
             .await
             .unwrap_or_else(|_| {
@@ -232,11 +263,15 @@ impl HeadClient {
             })
     }
 
-    async fn get_once(&self, path_and_query: &str) -> Result<Bytes, HeadError> {
-        let empty = Empty::new().map_err(|never| match never {}).boxed();
-        let request = Request::get(path_and_query)
-            .body(empty)
-            .map_err(|error| self.bad_request(&error.to_string()))?;
+    async fn once(&self, path_and_query: &str, posted: Option<Bytes>) -> Result<Bytes, HeadError> {
+        let request = match posted {
+            None => Request::get(path_and_query)
+                .body(Empty::new().map_err(|never| match never {}).boxed()),
+            Some(body) => Request::post(path_and_query)
+                .header(CONTENT_TYPE, "application/json")
+                .body(Full::new(body).map_err(|never| match never {}).boxed()),
+        };
+        let request = request.map_err(|error| self.bad_request(&error.to_string()))?;
         let request = self.address_to_head(request).await?;
         let with_token = request.headers().contains_key(AUTHORIZATION);
         let answer = self

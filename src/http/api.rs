@@ -171,7 +171,7 @@ pub(crate) fn healthz() -> Response<Body> {
 }
 
 /// `GET /relay/readyz`: this process serves. Heads that are away are no reason to send people elsewhere: here is what
-/// says so. With `?cluster=NAME` whether that cluster's list is fresh, for somebody who may list something there; without
+/// says so. `audit`: why the record cannot be written, which somebody has to mend. With `?cluster=NAME` whether that cluster's list is fresh, for somebody who may list something there; without
 /// such a `principal` nothing is told of any.
 pub(crate) fn readyz(
     snapshot: &Snapshot,
@@ -179,6 +179,7 @@ pub(crate) fn readyz(
     query: Option<&str>,
     principal: Option<&Principal>,
     draining: bool,
+    audit: Option<&str>,
 ) -> Response<Body> {
     let not_ready = |reason: String| {
         let body = json!({ "error": reason, "reasons": [reason] });
@@ -200,7 +201,18 @@ pub(crate) fn readyz(
         return not_ready("the relay is being shut down".to_owned());
     }
     let Some(name) = name else {
-        return answer::json(StatusCode::OK, &json!({ "status": "ok" }));
+        let mut body = json!({ "status": "ok" });
+        if let Some(why) = audit {
+            // What it says names files of this machine.
+            let may_know = principal.is_some_and(|p| p.access().may_anywhere(Scope::Admin));
+            let why = if may_know {
+                why
+            } else {
+                "it cannot be written"
+            };
+            body["audit"] = why.into();
+        }
+        return answer::json(StatusCode::OK, &body);
     };
     let known = snapshot.clusters.iter().find(|cluster| {
         let may_know = |p: &Principal| p.access().may_somewhere_on(Scope::List, &cluster.name);

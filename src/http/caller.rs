@@ -12,13 +12,14 @@ use hyper::header::{
 };
 use hyper::http::request::Parts;
 use hyper::{Response, StatusCode};
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use super::HttpContext;
 use super::answer::{self, Body};
 use super::connection::Connection;
 use super::credential::{self, Ambiguous, Presented};
-use super::hop::RAY_COOKIE;
+use super::hop;
+use super::query;
 use crate::audit::{Action, Entry, Unavailable};
 use crate::head::clean;
 use crate::identity::{AuthError, Ended, Principal, Secret};
@@ -154,11 +155,30 @@ impl Refused {
     }
 }
 
-/// What of a request goes into the record. The query stays out of it: it is Ray's and may hold anything.
+/// What a query says about what is meant. The rest of it stays out of the record: it is Ray's and may hold anything.
+const MEANT: [&str; 14] = [
+    "actor_id",
+    "force_kill",
+    "no_restart",
+    "task_id",
+    "attempt_number",
+    "worker_id",
+    "node_id",
+    "ip",
+    "pid",
+    "job_id",
+    "submission_id",
+    "duration",
+    "native",
+    "format",
+];
+
+/// What of a request goes into the record.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
     method: String,
     path: String,
+    meant: Map<String, Value>,
 }
 
 impl Asked {
@@ -167,6 +187,7 @@ impl Asked {
         Self {
             method: clean(parts.method.as_str()),
             path: clean(parts.uri.path()),
+            meant: meant(parts.uri.query()),
         }
     }
 
@@ -176,9 +197,33 @@ impl Asked {
             .with("outcome", outcome)
             .with("method", self.method.as_str())
             .with("path", self.path.as_str());
+        entry.details.extend(self.meant.clone());
         entry.peer = Some(connection.peer);
         entry
     }
+}
+
+/// Of what is given twice all of it, since it is the head's to choose.
+fn meant(query: Option<&str>) -> Map<String, Value> {
+    let mut meant: Map<String, Value> = Map::new();
+    for part in query.unwrap_or_default().split('&') {
+        // What cannot be read as the relay reads queries may mean something to the head.
+        let pair = query::pairs(Some(part)).unwrap_or_else(|_| {
+            let (name, value) = part.split_once('=').unwrap_or((part, ""));
+            vec![(name.to_owned(), value.to_owned())]
+        });
+        for (name, value) in pair {
+            if !MEANT.contains(&name.as_str()) {
+                continue;
+            }
+            match meant.get_mut(&name) {
+                Some(Value::Array(all)) => all.push(value.into()),
+                Some(first) => *first = json!([first.take(), value]),
+                None => _ = meant.insert(name, value.into()),
+            }
+        }
+    }
+    meant
 }
 
 /// Recognises who sent `parts`.
@@ -269,20 +314,43 @@ pub(crate) async fn deny(
     }
 }
 
-/// Puts on record what is about to be done.
+/// Puts on record what is about to be done; `details` says what else is known of it.
 pub(crate) async fn record(
     ctx: &HttpContext,
     connection: &Connection,
     caller: &Caller,
     asked: &Asked,
     (scope, place): (Scope, String),
+    details: Map<String, Value>,
 ) -> Result<(), Refused> {
     let mut entry = asked
         .entry(Action::Decision, connection, "allowed")
         .with("scope", scope.word())
         .with("place", place);
+    entry.details.extend(details);
     entry.principal = Some(caller.principal.clone());
     Ok(on_record(ctx, entry).await?)
+}
+
+/// Puts on record what came of what was done. Where the client is gone before the head has answered there is no such line.
+pub(crate) async fn answered(
+    ctx: &HttpContext,
+    connection: &Connection,
+    caller: &Caller,
+    asked: &Asked,
+    status: StatusCode,
+    submission_id: Option<String>,
+) {
+    let mut entry = asked
+        .entry(Action::Decision, connection, "answered")
+        .with("status", status.as_u16());
+    if let Some(id) = submission_id {
+        entry = entry.with("submission_id", id);
+    }
+    entry.principal = Some(caller.principal.clone());
+    if let Err(unavailable) = on_record(ctx, entry).await {
+        tracing::warn!(%unavailable, "the answer to a change is not on record");
+    }
 }
 
 /// Puts on record that the relay is told to revoke: `jti` or `sub`, and which.
@@ -326,7 +394,8 @@ pub(crate) async fn sign_in(
         Ok(signed_in) => signed_in,
         Err(refused) => return refused.answer(ctx, false),
     };
-    let Some(cookie) = cookie(&token, &principal, connection.arrival.encrypted) else {
+    let name = hop::cookie_name(credential::port(&parts.headers, &parts.uri));
+    let Some(cookie) = cookie(&name, &token, &principal, connection.arrival.encrypted) else {
         let sentence = "the token has characters that no cookie can hold: send it as Authorization: Bearer with each request";
         return answer::text(StatusCode::BAD_REQUEST, sentence);
     };
@@ -336,7 +405,12 @@ pub(crate) async fn sign_in(
     response
 }
 
-fn cookie(token: &Secret, principal: &Principal, encrypted: bool) -> Option<HeaderValue> {
+fn cookie(
+    name: &str,
+    token: &Secret,
+    principal: &Principal,
+    encrypted: bool,
+) -> Option<HeaderValue> {
     let token = token.expose();
     let fits = |b: u8| b.is_ascii_graphic() && !matches!(b, b'"' | b',' | b';' | b'\\');
     if !token.bytes().all(fits) {
@@ -350,7 +424,7 @@ fn cookie(token: &Secret, principal: &Principal, encrypted: bool) -> Option<Head
         .as_secs();
     let secure = if encrypted { "; Secure" } else { "" };
     let cookie =
-        format!("{RAY_COOKIE}={token}; Max-Age={life}; Path=/; HttpOnly; SameSite=Strict{secure}");
+        format!("{name}={token}; Max-Age={life}; Path=/; HttpOnly; SameSite=Strict{secure}");
     let mut cookie = HeaderValue::try_from(cookie).ok()?;
     cookie.set_sensitive(true);
     Some(cookie)

@@ -244,7 +244,15 @@ async fn own(
     let readyz = |principal: Option<&Principal>| {
         let draining = connection.closing.is_cancelled();
         let query = parts.uri.query();
-        api::readyz(&snapshot(), stale_after, query, principal, draining)
+        let audit = ctx.audit.failing();
+        api::readyz(
+            &snapshot(),
+            stale_after,
+            query,
+            principal,
+            draining,
+            audit.as_deref(),
+        )
     };
     // What probes and scrapers ask for without a token; who asks for a cluster has to say who it is.
     match route {

@@ -1,13 +1,15 @@
 //! What a request presents to be recognised by, wherever a client can put it. Pure.
 //!
 //! In this order: the client certificate of its connection, `Authorization: Bearer`, `X-Ray-Authorization: Bearer`, the
-//! cookie `ray-authentication-token`: where Ray's own clients and its dashboard page put Ray's token. A request that
+//! relay's cookie `ray-authentication-token-PORT` or Ray's `ray-authentication-token`: where Ray's own clients and its
+//! dashboard page put Ray's token. A request that
 //! presents different ones at a time is refused: whose it is would depend on who reads it.
 
 use hyper::Uri;
-use hyper::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderName};
+use hyper::header::{AUTHORIZATION, COOKIE, HOST, HeaderMap, HeaderName};
 
-use super::hop;
+use super::hop::{self, RAY_COOKIE};
+use super::route::unescaped;
 use crate::identity::{Principal, Secret};
 use crate::listener::Arrival;
 
@@ -48,7 +50,7 @@ pub(crate) fn presented(
 ) -> Result<Presented, Ambiguous> {
     let mut tokens: Vec<&str> = bearers(headers, &AUTHORIZATION)
         .chain(bearers(headers, &RAY_AUTHORIZATION))
-        .chain(cookies(headers))
+        .chain(cookies(headers, port(headers, uri)))
         .collect();
     let duplicated = headers.get_all(AUTHORIZATION).iter().count() > 1
         || headers.get_all(RAY_AUTHORIZATION).iter().count() > 1;
@@ -58,9 +60,12 @@ pub(crate) fn presented(
         (Some(principal), []) => Ok(Presented::Certificate(principal.clone())),
         (None, []) => Ok(Presented::Nothing),
         (None, [token]) => {
-            let in_url = uri
-                .path_and_query()
-                .is_some_and(|target| target.as_str().contains(token));
+            let in_url = uri.path_and_query().is_some_and(|target| {
+                let target = target.as_str();
+                // As it is, and as everybody reads it who decodes it.
+                target.contains(token)
+                    || memchr::memmem::find(&unescaped(target), token.as_bytes()).is_some()
+            });
             match in_url {
                 true => Err(Ambiguous::InUrl),
                 false => Ok(Presented::Token(Secret::new(*token))),
@@ -91,16 +96,33 @@ fn bearers<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item 
         .filter(|token| !token.is_empty())
 }
 
-fn cookies(headers: &HeaderMap) -> impl Iterator<Item = &str> {
-    headers
-        .get_all(COOKIE)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(';'))
-        .filter(|pair| hop::is_ray_cookie(pair.as_bytes()))
-        .filter_map(|pair| pair.split_once('='))
-        .map(|(_, token)| token.trim())
-        .filter(|token| !token.is_empty())
+/// The relay's own cookie for `port`; without one, Ray's. Those of other ports are for somebody else.
+fn cookies(headers: &HeaderMap, port: Option<u16>) -> Vec<&str> {
+    let called = |name: &str| -> Vec<&str> {
+        headers
+            .get_all(COOKIE)
+            .iter()
+            .filter_map(|value| value.to_str().ok())
+            .flat_map(|value| value.split(';'))
+            .filter_map(|pair| pair.split_once('='))
+            .filter(|(of, _)| of.trim().eq_ignore_ascii_case(name))
+            .map(|(_, token)| token.trim())
+            .filter(|token| !token.is_empty())
+            .collect()
+    };
+    let own = called(&hop::cookie_name(port));
+    match own.is_empty() {
+        true => called(RAY_COOKIE),
+        false => own,
+    }
+}
+
+/// The port at which the client reached the relay, where it says so.
+pub(crate) fn port(headers: &HeaderMap, uri: &Uri) -> Option<u16> {
+    uri.port_u16().or_else(|| {
+        let host = headers.get(HOST)?.to_str().ok()?;
+        host.rsplit_once(':')?.1.parse().ok()
+    })
 }
 
 /// Removes every header that holds `token` anywhere, such as a WebSocket's list of protocols, and of cookies those that do.
@@ -184,6 +206,32 @@ mod tests {
     }
 
     #[test]
+    fn of_cookies_the_one_for_this_port_counts() {
+        let host = ("host", "127.0.0.1:5678");
+        let own = "ray-authentication-token-5678=own";
+        for (cookies, counts) in [
+            (own.to_owned(), Some("own")),
+            (
+                format!("ray-authentication-token=rays; {own}; ray-authentication-token-9=other"),
+                Some("own"),
+            ),
+            (
+                "ray-authentication-token=rays; ray-authentication-token-9=other".to_owned(),
+                Some("rays"),
+            ),
+            ("ray-authentication-token-9=other".to_owned(), None),
+        ] {
+            let cookies: &'static str = cookies.leak();
+            let given = of(&[host, ("cookie", cookies)]).unwrap();
+            match (&given, counts) {
+                (Presented::Token(token), Some(counts)) => assert_eq!(token.expose(), counts),
+                (Presented::Nothing, None) => {}
+                other => panic!("{cookies}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
     fn a_certificate_and_a_token_are_two() {
         let mut arrival = Arrival::plain(([127, 0, 0, 1], 9).into());
         arrival.certificate = Some(Principal::anonymous());
@@ -200,6 +248,18 @@ mod tests {
     fn not_in_the_url_and_not_in_any_other_header() {
         let in_url = of(&[("authorization", "Bearer tok-1")]);
         assert_eq!(in_url.unwrap_err(), Ambiguous::InUrl);
+        for target in [
+            "/x?a=tok%2D1",
+            "/%74%6f%6b-1",
+            "/x?a=%2574ok-1#",
+            "/x?%zz=tok-%31",
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(AUTHORIZATION, "Bearer tok-1".parse().unwrap());
+            let arrival = Arrival::plain(([127, 0, 0, 1], 9).into());
+            let escaped = presented(&headers, &target.parse().unwrap(), &arrival);
+            assert_eq!(escaped.unwrap_err(), Ambiguous::InUrl, "{target}");
+        }
         let mut headers = HeaderMap::new();
         headers.insert("sec-websocket-protocol", "bearer, abc".parse().unwrap());
         headers.insert("x-kept", "ab".parse().unwrap());

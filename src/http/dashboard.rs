@@ -6,13 +6,14 @@
 //! whole exchange: following a log may take days. The client bounds the wait for the answer's
 //! head, TCP keepalive finds peers that are gone, and a client that leaves drops all of it.
 
+mod done;
 mod held;
 mod upstream;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Empty};
+use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{
     ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, IF_MODIFIED_SINCE,
@@ -21,6 +22,7 @@ use hyper::header::{
 use hyper::http::request::Parts;
 use hyper::http::uri::{PathAndQuery, Uri};
 use hyper::{Method, Request, Response, StatusCode, Version};
+use serde_json::Map;
 
 use self::held::{Job, Reader, View, rewritten};
 pub(crate) use self::upstream::Upstream;
@@ -77,7 +79,23 @@ impl Visit<'_> {
         if let Some((name, "")) = self.named {
             return Ok(into_folder(name, &parts));
         }
-        let view = self.authorise(&caller, &cluster, need, &asked).await?;
+        let (view, change) = self.authorise(&caller, &cluster, need, &asked).await?;
+        let (mut body, mut job) = (body, None);
+        if let Some(place) = &change {
+            let mut details = Map::new();
+            if need::submits_job(&parts.method, path) {
+                match done::description(&mut body).await {
+                    Ok(text) => {
+                        details = done::of_job(&parts.headers, &text);
+                        job = Some(text);
+                    }
+                    Err(answer) => return Ok(answer),
+                }
+            }
+            // Before it is made.
+            caller::record(ctx, connection, &caller, &asked, place.clone(), details).await?;
+        }
+        let submits = job.is_some();
         let prefix = self
             .named
             .map(|(name, _)| format!("{CLUSTERS}{name}"))
@@ -87,12 +105,19 @@ impl Visit<'_> {
         if let Some(token) = &caller.token {
             credential::strip(request.headers_mut(), token);
         }
-        let passed = self.pass(&upstream, &caller, view, request);
+        let passed = self.pass(&upstream, &caller, view, request, job);
         let mut response = tokio::select! {
             biased;
             ended = caller.principal.ended() => return Err(Refused::Over(ended)),
             response = passed => response,
         };
+        if change.is_some() {
+            let mut id = None;
+            if submits {
+                (id, response) = done::submission(response).await;
+            }
+            caller::answered(ctx, connection, &caller, &asked, response.status(), id).await;
+        }
         if !caller.principal.is_anonymous() {
             caller::keep_private(response.headers_mut());
         }
@@ -121,14 +146,15 @@ impl Visit<'_> {
         }
     }
 
-    /// Whether `caller` may, and how much of the answer is to be seen. A change is on record when this returns.
+    /// Whether `caller` may, and how much of the answer is to be seen; of a change, what is needed for it and where, which
+    /// is to be on record before it is made.
     async fn authorise(
         &self,
         caller: &Caller,
         cluster: &str,
         need: Need,
         asked: &Asked,
-    ) -> Result<View, Refused> {
+    ) -> Result<(View, Option<(Scope, String)>), Refused> {
         let access = caller.principal.access();
         let whole = |scope| access.may_on_cluster(scope, cluster);
         let scope = match need {
@@ -137,16 +163,16 @@ impl Visit<'_> {
                     .into_iter()
                     .any(|scope| access.may_somewhere_on(scope, cluster)) =>
             {
-                return Ok(View::Whole);
+                return Ok((View::Whole, None));
             }
             Need::Rows(rows) if !whole(Scope::DashboardRead) => {
                 if access.may_somewhere_on(Scope::List, cluster) {
-                    return Ok(View::Rows(rows, Reader::List));
+                    return Ok((View::Rows(rows, Reader::List), None));
                 }
                 Scope::DashboardRead
             }
             Need::Rows(Rows::Workers) if !whole(Scope::List) => {
-                return Ok(View::Rows(Rows::Workers, Reader::Dashboard));
+                return Ok((View::Rows(Rows::Workers, Reader::Dashboard), None));
             }
             Need::Version | Need::Rows(_) | Need::Read | Need::Page | Need::Mode => {
                 Scope::DashboardRead
@@ -161,11 +187,9 @@ impl Visit<'_> {
             let missing = (scope, what);
             return Err(caller::deny(self.ctx, self.connection, caller, asked, missing).await);
         }
-        if scope == Scope::DashboardWrite {
-            let place = (scope, format!("on cluster {cluster}"));
-            caller::record(self.ctx, self.connection, caller, asked, place).await?;
-        }
-        Ok(View::Whole)
+        let changes = scope == Scope::DashboardWrite;
+        let place = changes.then(|| (scope, format!("on cluster {cluster}")));
+        Ok((View::Whole, place))
     }
 
     fn upstream(&self, cluster: Arc<str>, prefix: String) -> Result<Upstream, Refused> {
@@ -204,6 +228,7 @@ impl Visit<'_> {
         caller: &Caller,
         view: View,
         mut request: Request<Incoming>,
+        read: Option<Bytes>,
     ) -> Response<Body> {
         let Some(uri) = head_uri(request.uri(), &upstream.prefix) else {
             let sentence = "the dashboard takes requests for a path that begins with /";
@@ -228,9 +253,10 @@ impl Visit<'_> {
             hop::ask_for_plain(request.headers_mut());
         }
         let head_only = request.method() == Method::HEAD;
-        let request = request.map(|body| match principal.is_anonymous() {
-            true => body.map_err(Into::into).boxed(),
-            false => answer::until_over(body, principal).boxed(),
+        let request = request.map(|body| match (read, principal.is_anonymous()) {
+            (Some(read), _) => Full::new(read).map_err(|never| match never {}).boxed(),
+            (None, true) => body.map_err(Into::into).boxed(),
+            (None, false) => answer::until_over(body, principal).boxed(),
         });
         let response = match upstream.send(self.ctx, request).await {
             Ok(response) => response,

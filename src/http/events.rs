@@ -184,7 +184,7 @@ fn one(event: &Event, change: Change) -> String {
         Change::Unreachable => "unreachable",
         Change::Releasing => "releasing",
         Change::Released => "released",
-        Change::Died => "died",
+        Change::Died => event.breakpoint.state.word(),
     };
     let row = Row::new(&event.breakpoint, Moment::now());
     // One line, because JSON escapes line breaks.

@@ -9,6 +9,15 @@ use hyper::header::{
 /// The cookie that holds a token: Ray's own (set by its `POST /api/authenticate`, Ray 2.52 and later), or the relay's.
 pub(crate) const RAY_COOKIE: &str = "ray-authentication-token";
 
+/// The name of the relay's own, where the client reached it at `port`. Browsers do not tell ports apart: without it, two
+/// relays on one host would sign each other out, and Ray's dashboard beside them would take the token for its own.
+pub(crate) fn cookie_name(port: Option<u16>) -> String {
+    port.map_or_else(
+        || RAY_COOKIE.to_owned(),
+        |port| format!("{RAY_COOKIE}-{port}"),
+    )
+}
+
 /// Of one connection only (RFC 9110, 7.6.1), besides those that `Connection` names.
 const HOP_BY_HOP: [HeaderName; 9] = [
     CONNECTION,
@@ -132,9 +141,13 @@ pub(crate) fn is_ray_cookie(pair: &[u8]) -> bool {
         .split(|b| matches!(b, b'=' | b';'))
         .next()
         .unwrap_or_default();
+    let name = name.trim_ascii();
     // Cookie names are case-sensitive, but nobody else's cookie is called like that either.
-    name.trim_ascii()
-        .eq_ignore_ascii_case(RAY_COOKIE.as_bytes())
+    name.split_at_checked(RAY_COOKIE.len())
+        .is_some_and(|(name, port)| {
+            name.eq_ignore_ascii_case(RAY_COOKIE.as_bytes())
+                && (port.is_empty() || port.starts_with(b"-"))
+        })
 }
 
 #[cfg(test)]
@@ -173,6 +186,7 @@ mod tests {
             ("x-ray-authorization", "Bearer relay"),
             ("cookie", "a=1; ray-authentication-token=secret; b=2"),
             ("cookie", "ray-authentication-token=secret"),
+            ("cookie", "ray-authentication-token-5678=secret"),
         ]);
         strip_request(&mut map);
         assert_eq!(map, headers(&[("cookie", "a=1; b=2")]));

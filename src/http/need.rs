@@ -39,9 +39,11 @@ pub(crate) enum Rows {
 }
 
 /// GETs that do something, by the first segments of their paths.
-const ACTIONS: [&[&str]; 11] = [
+const ACTIONS: [&[&str]; 12] = [
     // Ray 2.9: kills an actor.
     &["api", "actors", "kill"],
+    // Makes an actor in the cluster where there is none yet.
+    &["api", "data", "datasets"],
     // py-spy, memray, torch and jax profilers: stop a process, or load code into it.
     &["task", "traceback"],
     &["task", "cpu_profile"],
@@ -102,6 +104,12 @@ pub(crate) fn of(method: &Method, path: &str, websocket: bool) -> Need {
     }
 }
 
+/// Whether `method` on `path` has the head run something.
+pub(crate) fn submits_job(method: &Method, path: &str) -> bool {
+    let segments = segments(path);
+    *method == Method::POST && segments.len() == 2 && begins(&segments, &["api", "jobs"])
+}
+
 /// The answer to `path` lists workers with their debuggers' addresses.
 pub(crate) fn lists_workers(path: &str) -> bool {
     let segments = segments(path);
@@ -157,6 +165,8 @@ mod tests {
             "/task/traceback",
             "/task/cpu_profile",
             "/memory_profile",
+            "/api/data/datasets/01000000",
+            "/api/data//datasets/%2e/x",
             "/api/v0/delay/60",
             "/test/http_get",
         ] {
@@ -188,6 +198,15 @@ mod tests {
         assert_eq!(get("/api/v0/%77orkers/"), Need::Rows(Rows::Workers));
         assert_eq!(get("/api/v0/tasks"), Need::Rows(Rows::Tasks));
         assert_eq!(get("//api/version"), Need::Version);
+    }
+
+    #[test]
+    fn a_job_is_submitted_in_every_spelling() {
+        for path in ["/api/jobs/", "/api/jobs", "//api/./jobs", "/api/%6aobs/"] {
+            assert!(submits_job(&Method::POST, path), "{path}");
+            assert!(!submits_job(&Method::GET, path), "{path}");
+        }
+        assert!(!submits_job(&Method::POST, "/api/jobs/x/stop"));
     }
 
     #[test]

@@ -1,8 +1,10 @@
-//! `POST /relay/v1/release`: `{"ids": ["3kfz0q8m"]}` lets those tasks run on.
+//! `POST /relay/v1/release`: `{"ids": ["3kfz0q8m"]}` lets those tasks run on; with `"force": true` their workers are ended
+//! through Ray, for those whose debugger is gone.
 //!
-//! The answer has one row for each id: `{"results": [{"id", "released": true}]}`, or `false` with `error`. On each
-//! breakpoint `debug` or `terminal` is needed, or `admin`; what somebody may not know of is answered like what does not
-//! exist.
+//! The answer has one row for each id: `{"results": [{"id", "released": true}]}`, or `false` with `error`; with `force`
+//! `{"id", "ended": true, "why"}`. On each breakpoint `debug` or `terminal` is needed, or `admin`; with `force`
+//! `terminate`, or `debug` where `dap.allow_terminate` is on. What somebody may not know of is answered like what does not
+//! exist. An id may also be a worker id of Ray's, of a worker that is in no list.
 
 use std::time::Duration;
 
@@ -22,9 +24,9 @@ use super::caller::{self, Asked, Caller, Refused};
 use super::connection::Connection;
 use crate::audit::Action;
 use crate::moment::Moment;
-use crate::policy::{Authorized, Denied, Scope, authorise};
+use crate::policy::{Authorized, Denied, Scope, authorise, authorise_end};
 use crate::registry::{BreakpointId, Holder};
-use crate::release::{CLIENT, Means, release};
+use crate::release::{CLIENT, Means, force, release};
 
 /// Largest body.
 const LARGEST: usize = 64 * 1024;
@@ -32,6 +34,11 @@ const LARGEST: usize = 64 * 1024;
 const MOST: usize = 1000;
 /// Tasks that are let go at a time.
 const AT_ONCE: usize = 16;
+/// What ending a worker takes.
+const ENDING: &str =
+    "to end a worker process, `debug` does only on a relay with dap.allow_terminate on";
+/// Workers that are ended at a time: each takes a job of Ray's.
+const ENDED_AT_ONCE: usize = 2;
 /// How long a body may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -42,6 +49,8 @@ const NEEDED: [Scope; 3] = [Scope::Debug, Scope::Terminal, Scope::Admin];
 #[serde(deny_unknown_fields)]
 struct Wanted {
     ids: Vec<String>,
+    #[serde(default)]
+    force: bool,
 }
 
 /// The answer to anything but POST.
@@ -64,7 +73,9 @@ pub(crate) async fn answer(
     // Before a byte of the body is read.
     let caller = caller::authenticate(ctx, connection, parts, asked).await?;
     let access = caller.principal.access();
-    if !NEEDED.iter().any(|scope| access.may_anywhere(*scope)) {
+    if !access.may_anywhere(Scope::Terminate)
+        && !NEEDED.iter().any(|scope| access.may_anywhere(*scope))
+    {
         let missing = (Scope::Debug, "on some breakpoint".to_owned());
         return Err(caller::deny(ctx, connection, &caller, asked, missing).await);
     }
@@ -73,8 +84,8 @@ pub(crate) async fn answer(
         Ok(Ok(body)) => serde_json::from_slice::<Wanted>(&body.to_bytes()).ok(),
         Ok(Err(_)) | Err(_) => None,
     };
-    let Some(Wanted { ids }) = wanted.filter(|wanted| wanted.ids.len() <= MOST) else {
-        let sentence = "the body has to be {\"ids\": [\"ID\"]}, with at most 1000 ids as in /relay/v1/breakpoints";
+    let Some(Wanted { ids, force }) = wanted.filter(|wanted| wanted.ids.len() <= MOST) else {
+        let sentence = "the body has to be {\"ids\": [\"ID\"]}, with at most 1000 ids as in /relay/v1/breakpoints, and maybe \"force\": true";
         return Ok(answer::error(StatusCode::BAD_REQUEST, sentence));
     };
     let means = Means {
@@ -85,12 +96,17 @@ pub(crate) async fn answer(
     let (means, caller) = (&means, &caller);
     let results = stream::iter(ids)
         .map(|id| async move {
-            match one(ctx, connection, caller, asked, means, &id).await {
-                Ok(()) => json!({"id": id, "released": true}),
-                Err(why) => json!({"id": id, "released": false, "error": why}),
+            match (
+                one(ctx, connection, caller, asked, means, &id, force).await,
+                force,
+            ) {
+                (Ok(_), false) => json!({"id": id, "released": true}),
+                (Ok(why), true) => json!({"id": id, "ended": true, "why": why}),
+                (Err(why), false) => json!({"id": id, "released": false, "error": why}),
+                (Err(why), true) => json!({"id": id, "ended": false, "error": why}),
             }
         })
-        .buffered(AT_ONCE);
+        .buffered(if force { ENDED_AT_ONCE } else { AT_ONCE });
     let results: Vec<Value> = results.collect().await;
     Ok(answer::json(StatusCode::OK, &json!({ "results": results })))
 }
@@ -102,22 +118,31 @@ async fn one(
     asked: &Asked,
     means: &Means,
     id: &str,
-) -> Result<(), String> {
-    let authorized = match authorized(ctx, caller, id) {
+    force: bool,
+) -> Result<String, String> {
+    let authorized = match authorized(ctx, caller, id, force).await {
         Ok(authorized) => authorized,
         Err(why) => {
             let place = match id.parse::<BreakpointId>() {
                 Ok(id) => format!("on breakpoint {id}"),
                 Err(_) => "on a breakpoint that is none".to_owned(),
             };
-            let missing = (Scope::Debug, place);
-            caller::deny(ctx, connection, caller, asked, missing).await;
-            return Err(why.to_string());
+            let scope = if force {
+                Scope::Terminate
+            } else {
+                Scope::Debug
+            };
+            caller::deny(ctx, connection, caller, asked, (scope, place)).await;
+            return Err(match (force, &why) {
+                (true, Denied::Missing { .. }) => format!("{why}; {ENDING}"),
+                _ => why.to_string(),
+            });
         }
     };
     let mut entry = asked
         .entry(Action::Administration, connection, "allowed")
-        .with("command", "release");
+        .with("command", "release")
+        .with("force", force);
     entry.principal = Some(caller.principal.clone());
     entry.breakpoint = Some(authorized.breakpoint().clone());
     // What is not on record does not happen.
@@ -126,19 +151,36 @@ async fn one(
     let holder = Holder {
         session: 0,
         subject: caller.principal.known_subject(),
-        client: CLIENT.to_owned(),
+        client: if force { force::CLIENT } else { CLIENT }.to_owned(),
         peer: connection.peer,
         since: Moment::now(),
     };
+    if force {
+        let ended = force::end_worker(means, authorized, holder).await;
+        return ended.map_err(|why| why.to_string());
+    }
     let released = release(means, authorized, holder).await;
-    released.map_err(|why| why.to_string())
+    released
+        .map(|()| String::new())
+        .map_err(|why| why.to_string())
 }
 
-fn authorized(ctx: &HttpContext, caller: &Caller, id: &str) -> Result<Authorized, Denied> {
-    let snapshot = ctx.registry.snapshot();
-    let known = id.parse::<BreakpointId>().ok();
-    let known = known.and_then(|id| snapshot.find(id));
-    let breakpoint = known.ok_or(Denied::Hidden)?;
+async fn authorized(
+    ctx: &HttpContext,
+    caller: &Caller,
+    id: &str,
+    force: bool,
+) -> Result<Authorized, Denied> {
+    let known = |id: Option<BreakpointId>| ctx.registry.snapshot().find(id?).cloned();
+    let breakpoint = match known(id.parse().ok()) {
+        Some(breakpoint) => breakpoint,
+        None => known(ctx.registry.look_again(None, id).await).ok_or(Denied::Hidden)?,
+    };
+    let breakpoint = &breakpoint;
+    if force {
+        let by_debug = ctx.config.dap.allow_terminate;
+        return authorise_end(&caller.principal, breakpoint, by_debug);
+    }
     let mut denied = Denied::Hidden;
     for scope in NEEDED.into_iter().rev() {
         match authorise(&caller.principal, breakpoint, scope) {

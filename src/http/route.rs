@@ -93,7 +93,7 @@ pub(crate) fn segments(path: &str) -> Vec<Vec<u8>> {
 }
 
 /// Decodes `%XX`, again and again: what is escaped twice is no path of Ray's, but harmless to match.
-fn unescaped(path: &str) -> Vec<u8> {
+pub(super) fn unescaped(path: &str) -> Vec<u8> {
     let mut bytes = path.as_bytes().to_vec();
     loop {
         let mut out = Vec::with_capacity(bytes.len());

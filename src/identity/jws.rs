@@ -45,8 +45,13 @@ struct Header {
     kid: Option<String>,
     #[serde(default)]
     typ: Option<String>,
-    #[serde(default)]
-    crit: Option<IgnoredAny>,
+    /// Whether it is there at all: null is nothing that it can be (RFC 7515, 4.1.11).
+    #[serde(default, deserialize_with = "is_there")]
+    crit: bool,
+}
+
+fn is_there<'de, D: serde::Deserializer<'de>>(value: D) -> Result<bool, D::Error> {
+    IgnoredAny::deserialize(value).map(|_| true)
 }
 
 impl<'a> Jws<'a> {
@@ -64,7 +69,7 @@ impl<'a> Jws<'a> {
             return Err(Refusal::Malformed);
         }
         let header: Header = object(header).ok_or(Refusal::Malformed)?;
-        if header.crit.is_some() {
+        if header.crit {
             return Err(Refusal::Critical);
         }
         if header.kid.as_ref().is_some_and(|k| k.len() > LONGEST_KID) {

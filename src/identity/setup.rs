@@ -1,12 +1,9 @@
 //! The files that `[auth]` names, read and checked: for the authenticator at start and for `check-config`.
 
 use std::fmt;
-use std::fs::{self, File};
-use std::os::unix::fs::MetadataExt;
+use std::fs::File;
 use std::path::Path;
 use std::time::SystemTime;
-
-use tracing::warn;
 
 use super::key_files::{KeyFileError, KeyFiles, LONGEST_KEY_FILE};
 use super::keys::{SECRET_PREFIX, read_secret};
@@ -15,6 +12,7 @@ use super::signing::random_secret;
 use super::ticket::Tickets;
 use super::watched::read_bounded;
 use crate::config::{Auth, Problem, Problems};
+use crate::key_mode::{Holds, warn_if_open};
 use crate::policy::PolicyFile;
 
 /// What comes of them.
@@ -32,6 +30,9 @@ impl Parts {
     /// All [`Problems`]. Nothing of what stands in a file of keys is in them.
     pub(super) fn read(auth: &Auth) -> Result<Self, Problems> {
         let mut problems = Vec::new();
+        for path in auth.keys.iter().chain(&auth.policy_file) {
+            warn_if_open(path, Holds::Trust);
+        }
         let keys = KeyFiles::open(&auth.keys)
             .map_err(|errors| problems.extend(errors.iter().map(key_problem)));
         let policy = auth.policy_file.clone().map(PolicyFile::open).transpose();
@@ -108,17 +109,10 @@ fn tickets(auth: &Auth) -> Result<Tickets, Problem> {
         return Tickets::new(&*secret, auth.leeway).map_err(|why| wrong(&why));
     };
     let file = File::open(path).map_err(|why| wrong(&why))?;
-    warn_if_open(path);
+    warn_if_open(path, Holds::Secret);
     let text = read_bounded(&file, LONGEST_KEY_FILE).map_err(|why| wrong(&why))?;
     let secret = text.trim_start().strip_prefix(SECRET_PREFIX);
     let secret = secret.ok_or_else(|| wrong(&"something that does not begin with hs256:"))?;
     let secret = read_secret(secret).map_err(|why| wrong(&why))?;
     Tickets::new(&secret, auth.leeway).map_err(|why| wrong(&why))
-}
-
-/// A secret that others on this machine can read is no secret.
-fn warn_if_open(path: &Path) {
-    if fs::metadata(path).is_ok_and(|file| file.mode() & 0o004 != 0) {
-        warn!(file = %path.display(), "everybody on this machine can read this secret: chmod o-r it");
-    }
 }

@@ -6,7 +6,8 @@
 //! container is shown as one text with everything in it.
 //!
 //! A rule hides too much rather than too little, but it reads text: a secret that was cut, encoded or reversed by the
-//! program is not recognised. So masking holds only where no code can be run (`view`).
+//! program is not recognised. So masking holds only where no code can be run (`view`), and there it is always on: whoever
+//! may look at a process would otherwise read its environment, Ray's own token included.
 
 mod literal;
 mod message;
@@ -21,6 +22,7 @@ use std::borrow::Cow;
 use self::names::Names;
 use self::values::Values;
 use crate::config;
+use crate::policy::{Rights, Scope};
 
 pub use self::message::captures_from_worker;
 pub use self::session::{MaskedSession, captures_from_client};
@@ -36,6 +38,8 @@ const CUT: &str = "… (cut by ray-relay)";
 /// The rules. Shared by all sessions.
 #[derive(Debug)]
 pub struct Masking {
+    /// Also for those who may run code.
+    for_all: bool,
     names: Names,
     types: Names,
     values: Values,
@@ -44,11 +48,8 @@ pub struct Masking {
 }
 
 impl Masking {
-    /// By `config`; `None` where masking is off.
-    pub fn new(config: &config::Masking) -> Option<Self> {
-        if !config.enabled {
-            return None;
-        }
+    /// By `config`.
+    pub fn new(config: &config::Masking) -> Self {
         let (names, types, values) = match config.defaults {
             true => (names::NAMES, names::TYPES, values::DEFAULTS),
             false => (&[][..], &[][..], &[][..]),
@@ -57,12 +58,25 @@ impl Masking {
             let defaults = defaults.iter().map(|p| (*p).to_owned());
             Names::new(defaults.chain(given.iter().cloned()))
         };
-        Some(Self {
-            names: all(names, &config.names),
+        let environment = config.defaults.then_some(names::ENVIRONMENT);
+        Self {
+            for_all: config.enabled,
+            names: all(names, &config.names).with_environment(environment),
             types: all(types, &config.types),
             values: Values::new(values, config.email, &config.values),
             max_value: config.max_value,
-        })
+        }
+    }
+
+    /// Whether they hold in a debug session of somebody with `rights`.
+    pub fn holds_for(&self, rights: &Rights) -> bool {
+        let runs_code = rights.scopes.contains(Scope::Debug);
+        (self.for_all || !runs_code) && !rights.handling.unmasked
+    }
+
+    /// Whether they hold at a terminal's prompt, which runs code: as a courtesy, where it was asked for.
+    pub fn holds_at_prompt(&self, rights: &Rights) -> bool {
+        self.for_all && !rights.handling.unmasked
     }
 
     /// `text` without what the rules hide in it.

@@ -27,6 +27,10 @@ pub(super) const NAMES: &[&str] = &[
     "dsn",
 ];
 
+/// Names of environment variables that are hidden unless `defaults` is off, case included: in lower case they are names of
+/// half of all programs.
+pub(super) const ENVIRONMENT: &str = r"^(?:RAY_AUTH_TOKEN.*|(?:[A-Z][A-Z0-9]*_)+(?:KEY|KEYS|TOKENS|PASS|PAT|AUTH|CREDS|DSN|SAS|SIG|SIGNATURE|SALT|COOKIE|CERT|LICENSE|WEBHOOK(?:_URL)?)(?:_BASE64|_B64)?)$";
+
 /// Types that are hidden unless `defaults` is off.
 pub(super) const TYPES: &[&str] = &["SecretStr", "SecretBytes", "*Credentials", "*PrivateKey"];
 
@@ -35,6 +39,8 @@ pub(super) const TYPES: &[&str] = &["SecretStr", "SecretBytes", "*Credentials", 
 pub(super) struct Names {
     /// `None`: there is no pattern.
     any: Option<Regex>,
+    /// Fits names as they are written.
+    environment: Option<Regex>,
 }
 
 impl Names {
@@ -53,14 +59,24 @@ impl Names {
             any: (!patterns.is_empty())
                 .then(|| Regex::new(&any).or_else(|_| Regex::new("")).ok())
                 .flatten(),
+            environment: None,
+        }
+    }
+
+    /// With those that fit `pattern` as well.
+    pub(super) fn with_environment(self, pattern: Option<&str>) -> Self {
+        Self {
+            environment: pattern.and_then(|p| Regex::new(p).or_else(|_| Regex::new("")).ok()),
+            ..self
         }
     }
 
     /// Whether `name` is among them.
     pub(super) fn matches(&self, name: &str) -> bool {
-        self.any
-            .as_ref()
-            .is_some_and(|any| any.is_match(&plain(name)))
+        let fits = |names: &Option<Regex>, name: &str| {
+            names.as_ref().is_some_and(|names| names.is_match(name))
+        };
+        fits(&self.environment, name) || fits(&self.any, &plain(name))
     }
 }
 

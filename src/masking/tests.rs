@@ -17,7 +17,7 @@ fn rules() -> Arc<Masking> {
             enabled: true,
             ..config::Masking::default()
         };
-        Arc::new(Masking::new(&config).unwrap())
+        Arc::new(Masking::new(&config))
     });
     RULES.clone()
 }
@@ -31,8 +31,61 @@ fn session() -> MaskedSession {
 }
 
 #[test]
-fn it_is_off_unless_it_was_turned_on() {
-    assert!(Masking::new(&config::Masking::default()).is_none());
+fn it_holds_for_whoever_may_only_look_and_for_others_where_it_is_turned_on() {
+    let rights = |scopes: &str, unmasked: bool| Rights {
+        scopes: scopes.parse().unwrap(),
+        handling: crate::policy::Handling {
+            unmasked,
+            ..Default::default()
+        },
+    };
+    let off = Masking::new(&config::Masking::default());
+    for (who, on_by_default, on_where_enabled) in [
+        (rights("view", false), true, true),
+        (rights("list,view,terminal", false), true, true),
+        (rights("debug", false), false, true),
+        (rights("view", true), false, false),
+        (rights("debug", true), false, false),
+    ] {
+        assert_eq!(off.holds_for(&who), on_by_default, "{who:?}");
+        assert_eq!(rules().holds_for(&who), on_where_enabled, "{who:?}");
+        assert!(!off.holds_at_prompt(&who));
+    }
+}
+
+#[test]
+fn environment_variables_that_look_secret_are_hidden_in_every_form() {
+    for name in [
+        "RAY_AUTH_TOKEN",
+        "RAY_AUTH_TOKEN_PATH",
+        "OPENAI_KEY",
+        "WANDB_API_KEY",
+        "AWS_SECRET_ACCESS_KEY",
+        "GITHUB_PAT",
+        "SMTP_PASS",
+        "SENTRY_DSN",
+        "SLACK_WEBHOOK_URL",
+        "MYSQL_PWD",
+    ] {
+        for text in [
+            format!("environ({{'{name}': 'abc-123', 'HOME': '/root'}})"),
+            format!("{{b'{name}': b'abc-123', b'HOME': b'/root'}}"),
+            format!("[('{name}', 'abc-123'), ('HOME', '/root')]"),
+            format!("{name}=abc-123"),
+        ] {
+            let masked = masked(&text);
+            assert!(!masked.contains("abc"), "{masked}");
+            assert_eq!(masked.contains("/root"), text.contains("/root"), "{masked}");
+        }
+    }
+    for text in [
+        "sort_key='a'",
+        "{'cache_key': 7}",
+        "KEY = 3",
+        "RNG_KEYS_PER_STEP=4",
+    ] {
+        assert_eq!(masked(text), text);
+    }
 }
 
 #[test]
@@ -184,8 +237,7 @@ fn further_rules_come_from_the_configuration() {
         values: vec![r"CUST-(\d+)".into()],
         email: true,
         max_value: 64,
-    })
-    .unwrap();
+    });
     assert_eq!(
         rules.text("card_pin=1234, password=x, VaultItem(7), CUST-99, ada@example.com"),
         "card_pin=‹masked›, password=x, VaultItem(‹masked›), CUST-‹masked›, ‹masked›"
@@ -199,7 +251,7 @@ fn a_pattern_that_cannot_be_used_hides_everything() {
         values: vec!["(".into()],
         ..config::Masking::default()
     });
-    assert_eq!(rules.unwrap().text("anything"), MASKED);
+    assert_eq!(rules.text("anything"), MASKED);
 }
 
 fn variables(list: Value) -> Value {
@@ -372,7 +424,7 @@ proptest! {
 
     #[test]
     fn a_long_value_is_cut_between_characters(text in "[aü€🦀]{0,200}", max in 64usize..200) {
-        let rules = Masking::new(&config::Masking { enabled: true, defaults: false, max_value: max, ..config::Masking::default() }).unwrap();
+        let rules = Masking::new(&config::Masking { enabled: true, defaults: false, max_value: max, ..config::Masking::default() });
         let cut = rules.value(&text);
         prop_assert!(cut.len() <= max);
         prop_assert_eq!(&rules.value(&cut), &cut);

@@ -205,6 +205,23 @@ pub fn authorise(
     })
 }
 
+/// Leave for `principal` to end the worker process of `breakpoint`; `by_debug` as for [`Scopes::may_end_worker`].
+///
+/// # Errors
+/// [`Denied`].
+pub fn authorise_end(
+    principal: &Principal,
+    breakpoint: &Arc<Breakpoint>,
+    by_debug: bool,
+) -> Result<Authorized, Denied> {
+    let scopes = principal.access().rights(breakpoint).scopes;
+    let by = match scopes.may_end_worker(by_debug) && !scopes.contains(Scope::Terminate) {
+        true => Scope::Debug,
+        false => Scope::Terminate,
+    };
+    authorise(principal, breakpoint, by)
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {

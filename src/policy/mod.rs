@@ -10,7 +10,7 @@ mod narrowing;
 mod scope;
 mod visible;
 
-pub use access::{Access, Authorized, Denied, Handling, Rights, Rule, authorise};
+pub use access::{Access, Authorized, Denied, Handling, Rights, Rule, authorise, authorise_end};
 pub use file::{Policy, PolicyFile};
 pub use narrowing::{Narrowing, Pattern};
 pub use scope::{BadScope, Scope, Scopes};

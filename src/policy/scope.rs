@@ -85,6 +85,12 @@ impl Scopes {
         self.0 & scope as u8 != 0
     }
 
+    /// Whether a worker process may be ended: that takes a permission of its own, or, where the relay's owner says so for
+    /// everybody (`by_debug`, which is `dap.allow_terminate`), that to debug.
+    pub fn may_end_worker(self, by_debug: bool) -> bool {
+        self.contains(Scope::Terminate) || by_debug && self.contains(Scope::Debug)
+    }
+
     /// Those of either.
     pub fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)

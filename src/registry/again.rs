@@ -3,6 +3,7 @@
 //! Now and then a thread stands although Ray counts no paused thread of its worker (it stopped within milliseconds of the
 //! end of a session). Its debugger is there all the same, and any session frees it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -10,7 +11,7 @@ use tokio::time::timeout;
 
 use super::query;
 use super::rows::WorkerRow;
-use super::{BreakpointId, Registry};
+use super::{BreakpointId, Registry, Snapshot};
 
 /// Least characters of a worker id that are taken for one.
 const LEAST: usize = 8;
@@ -18,13 +19,17 @@ const LEAST: usize = 8;
 /// Characters of a whole one.
 const WHOLE: usize = 56;
 
+/// For its names.
+const NAMED: Duration = Duration::from_secs(3);
+
 /// The whole question to all heads, with the wait for others who ask.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Registry {
     /// Has the heads asked for the live worker whose id is `worker`, or begins with it (at least eight characters, of one
     /// worker only), of `cluster` or of any. Where it has a debugger it is in the list afterwards, for ten seconds at
-    /// least: as [`super::State::Unlisted`] where Ray does not say that it is paused. Nothing is dialled.
+    /// least: as [`super::State::Unlisted`] where Ray does not say that it is paused. Its names, by which somebody's rights
+    /// may be narrowed, are waited for. Nothing is dialled.
     ///
     /// `None`: there is none, there are several, or the heads did not say. Takes ten seconds at most. Cancel safe.
     pub async fn look_again(&self, cluster: Option<&str>, worker: &str) -> Option<BreakpointId> {
@@ -69,8 +74,13 @@ impl Registry {
             return None;
         }
         let shared = &self.shared;
-        let id = shared.change(|state, now| state.apply_asked_for(index, &row, now));
+        let id = shared.change(|state, now| state.apply_asked_for(index, &row, now))?;
         shared.clusters[index].lookup_now.notify_one();
-        id
+        let named = |list: &Arc<Snapshot>| {
+            let row = list.find(id);
+            row.is_none_or(|row| row.names.job_id.is_some())
+        };
+        let _ = timeout(NAMED, self.watch().wait_for(named)).await;
+        Some(id)
     }
 }

@@ -166,6 +166,8 @@ pub enum State {
         at: Moment,
         /// Ray's `exit_type` and `exit_detail`, or what became of the node, as one sentence.
         why: Arc<str>,
+        /// It was meant to end: its job has, its actor is no longer wanted, or it said so itself.
+        intended: bool,
     },
 }
 
@@ -178,8 +180,14 @@ impl State {
             Self::Unlisted => "unlisted",
             Self::Attached(_) => "attached",
             Self::Released { .. } => "released",
+            Self::Died { intended: true, .. } => "finished",
             Self::Died { .. } => "died",
         }
+    }
+
+    /// The worker is gone, as it was meant to.
+    pub fn is_finished(&self) -> bool {
+        matches!(self, Self::Died { intended: true, .. })
     }
 }
 
@@ -299,25 +307,46 @@ impl Breakpoint {
 
     /// What a person picks it by: name, rank, pid and node, e.g. `Trainer.step rank 3 · pid 4711 @ 10.0.0.7`.
     pub fn title(&self) -> String {
-        let mut title = self.name();
-        if let Some(actor) = &self.names.actor_name {
-            title += &format!(" [{actor}]");
-        }
+        let mut title = self.runs();
         // A name like `step rank=3` has said it.
         if let Some(rank) = self.names.rank.filter(|rank| !says(&title, *rank)) {
             title += &format!(" rank {rank}");
         }
-        match (self.reason, &self.exception) {
-            (Reason::PostMortem, Some(exception)) => {
-                title += &format!(" (post-mortem: {exception})")
-            }
-            (Reason::PostMortem, None) => title += " (post-mortem)",
-            (Reason::Breakpoint | Reason::Unknown, _) => {}
+        title + &self.stopped_at() + &self.lives(true)
+    }
+
+    /// The same for an editor's list of sessions, which shows the first ten characters or so: what tells it from others
+    /// that run the same comes first, e.g. `#3 Trainer.step · pid 4711 @ 10.0.0.7`, or `pid 4711 square @ 10.0.0.7`
+    /// where no rank is known.
+    pub fn session_name(&self) -> String {
+        let what = self.runs() + &self.stopped_at();
+        match (self.names.rank, self.pid) {
+            (Some(rank), _) => format!("#{rank} {what}{}", self.lives(true)),
+            (None, 0) => what + &self.lives(true),
+            (None, pid) => format!("pid {pid} {what}{}", self.lives(false)),
         }
+    }
+
+    fn runs(&self) -> String {
+        match &self.names.actor_name {
+            Some(actor) => format!("{} [{actor}]", self.name()),
+            None => self.name(),
+        }
+    }
+
+    fn stopped_at(&self) -> String {
+        match (self.reason, &self.exception) {
+            (Reason::PostMortem, Some(exception)) => format!(" (post-mortem: {exception})"),
+            (Reason::PostMortem, None) => " (post-mortem)".to_owned(),
+            (Reason::Breakpoint | Reason::Unknown, _) => String::new(),
+        }
+    }
+
+    fn lives(&self, with_pid: bool) -> String {
         match self.pid {
-            // The legacy debugger does not say.
-            0 => title + &format!(" @ {}", self.node_ip),
-            pid => title + &format!(" · pid {pid} @ {}", self.node_ip),
+            // 0: the legacy debugger does not say.
+            pid if with_pid && pid != 0 => format!(" · pid {pid} @ {}", self.node_ip),
+            _ => format!(" @ {}", self.node_ip),
         }
     }
 

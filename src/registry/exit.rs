@@ -6,17 +6,45 @@ use std::sync::Arc;
 use super::rows::{NodeRow, WorkerRow};
 use crate::head::clean;
 
+/// A worker's end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Exit {
+    /// A sentence.
+    pub(super) why: Arc<str>,
+    /// Nothing went wrong, by Ray's own word.
+    pub(super) intended: bool,
+}
+
+impl From<Arc<str>> for Exit {
+    /// One that went wrong.
+    fn from(why: Arc<str>) -> Self {
+        Self {
+            why,
+            intended: false,
+        }
+    }
+}
+
 /// From `exit_type` and `exit_detail` of a dead worker's row.
-pub(super) fn of_worker(row: &WorkerRow) -> Arc<str> {
+pub(super) fn of_worker(row: &WorkerRow) -> Exit {
+    let intended = row.exit_type.starts_with("INTENDED_") && !is_out_of_memory(row);
+    Exit {
+        why: why(row),
+        intended,
+    }
+}
+
+fn why(row: &WorkerRow) -> Arc<str> {
     let detail = clean(without_guesses(&row.exit_detail));
     let what = match row.exit_type.as_str() {
         _ if is_out_of_memory(row) => "the worker was killed because the node ran out of memory",
         "SYSTEM_ERROR" => "the worker process crashed or was killed from outside",
+        // Which of the two depends on the version.
+        "INTENDED_SYSTEM_EXIT" | "INTENDED_USER_EXIT" if detail.contains("job has finished") => {
+            return "its job is over".into();
+        }
         "INTENDED_SYSTEM_EXIT" => "Ray ended the worker",
         "USER_ERROR" => "the worker ended because of an error in the program",
-        "INTENDED_USER_EXIT" if detail.contains("job has finished") => {
-            "the worker ended with its job (the driver is gone)"
-        }
         "INTENDED_USER_EXIT" => "the program ended the worker",
         "" => "the worker is gone",
         other => return joined(&format!("the worker ended with {}", clean(other)), &detail),
@@ -79,7 +107,43 @@ mod tests {
         let row = serde_json::json!({
             "worker_id": "w", "is_alive": false, "exit_type": exit_type, "exit_detail": exit_detail,
         });
-        of_worker(&serde_json::from_value(row).unwrap()).to_string()
+        super::why(&serde_json::from_value(row).unwrap()).to_string()
+    }
+
+    #[test]
+    fn what_ray_meant_to_end_has_not_died() {
+        let intended = |exit_type: &str, exit_detail: &str| {
+            let row = serde_json::json!({
+                "worker_id": "w", "is_alive": false, "exit_type": exit_type, "exit_detail": exit_detail,
+            });
+            of_worker(&serde_json::from_value(row).unwrap()).intended
+        };
+        // As Ray 2.20 to 2.49, and from 2.52 on, say it.
+        for (exit_type, detail) in [
+            (
+                "INTENDED_SYSTEM_EXIT",
+                "Worker force exits because its job has finished",
+            ),
+            (
+                "INTENDED_USER_EXIT",
+                "Worker force exited because its job has finished",
+            ),
+        ] {
+            assert!(intended(exit_type, detail));
+            assert_eq!(why(exit_type, detail), "its job is over");
+        }
+        let actor = "Worker exits because the actor is killed. The actor is dead because all references to the actor were removed.";
+        assert!(intended("INTENDED_SYSTEM_EXIT", actor));
+        let monitor = "Task was killed due to the node running low on memory.";
+        for (exit_type, detail) in [
+            ("SYSTEM_ERROR", "RPC error: Socket closed"),
+            ("USER_ERROR", ""),
+            ("NODE_OUT_OF_MEMORY", ""),
+            ("INTENDED_SYSTEM_EXIT", monitor),
+            ("", ""),
+        ] {
+            assert!(!intended(exit_type, detail), "{exit_type}");
+        }
     }
 
     #[test]

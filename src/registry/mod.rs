@@ -9,6 +9,7 @@ mod follow;
 #[doc(hidden)]
 pub mod fuzzing;
 mod gcs;
+mod job;
 mod lookup;
 mod names;
 mod nodes;

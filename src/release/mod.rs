@@ -1,9 +1,10 @@
 //! Lets paused tasks run on without a person attaching to each: for `POST /relay/v1/release`, and as a policy.
 //!
 //! [`release`] goes through a [`Permit`] like every session, so what somebody debugs is left alone and whoever comes
-//! meanwhile is told. [`auto`] does it to what was forgotten.
+//! meanwhile is told. [`auto`] does it to what was forgotten. [`force`] ends the worker where no debugger can let it go.
 
 pub mod auto;
+pub mod force;
 
 use std::io;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use crate::dap::mappings;
 use crate::dap::refusal::Refusal;
 use crate::moment::Moment;
 use crate::policy::Authorized;
-use crate::registry::{ClaimError, Holder, Kind, Registry};
+use crate::registry::{Breakpoint, ClaimError, Holder, Kind, Registry};
 use crate::session::Permit;
 use crate::terminal::legacy::{self, NOT_EXTERNAL};
 use crate::upstream::{self, ConnectError};
@@ -73,12 +74,8 @@ pub async fn release(
     if breakpoint.kind == Kind::Pdb && !legacy::is_within_reach(&means.config, &breakpoint) {
         return Err(NotReleased::Local);
     }
-    let now = Moment::now();
-    let permit = Permit::hold(&means.registry, authorized, holder).map_err(|why| match why {
-        ClaimError::Held(holder) => Refusal::held(&breakpoint, &holder, now),
-        ClaimError::Ended(breakpoint) => Refusal::ended(&breakpoint, now),
-        ClaimError::Unknown => Refusal::Nothing("there is no such breakpoint".to_owned()),
-    })?;
+    let permit = Permit::hold(&means.registry, authorized, holder)
+        .map_err(|why| unavailable(&breakpoint, why))?;
     let (dap, tasks) = (means.config.dap.clone(), means.tasks.clone());
     let done = means.tasks.spawn(async move {
         let reached = match breakpoint.kind {
@@ -113,6 +110,15 @@ pub async fn release(
     });
     let broke = |_| NotReleased::Debugger("the relay is ending".to_owned());
     done.await.map_err(broke)?
+}
+
+fn unavailable(breakpoint: &Breakpoint, why: ClaimError) -> Refusal {
+    let now = Moment::now();
+    match why {
+        ClaimError::Held(holder) => Refusal::held(breakpoint, &holder, now),
+        ClaimError::Ended(breakpoint) => Refusal::ended(&breakpoint, now),
+        ClaimError::Unknown => Refusal::Nothing("there is no such breakpoint".to_owned()),
+    }
 }
 
 /// Attaches and leaves; with the error, whether the task may run.

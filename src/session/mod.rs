@@ -34,7 +34,7 @@ pub struct Context {
     /// Makes recordings of sessions.
     pub recording: Arc<Recording>,
     /// What is hidden of values; `None`: nothing.
-    pub masking: Option<Arc<Masking>>,
+    pub masking: Arc<Masking>,
     /// Breakpoints.
     pub registry: Registry,
     /// Live sessions.
@@ -77,7 +77,7 @@ impl Context {
         );
         let recording = Recording::new(config.recording.clone(), metrics.clone());
         Self {
-            masking: Masking::new(&config.masking).map(Arc::new),
+            masking: Arc::new(Masking::new(&config.masking)),
             config,
             auth,
             audit,

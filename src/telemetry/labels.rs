@@ -83,6 +83,8 @@ labels! {
         Upstream = "upstream",
         /// The worker process or its node died.
         Died = "died",
+        /// The worker process ended as it was meant to, such as with its job.
+        Finished = "finished",
         /// The relay was shut down.
         Drained = "drained",
         /// The client's credential was revoked or expired.

@@ -40,6 +40,7 @@ pub struct Metrics {
     tls_not_after: GaugeVec,
     audit_lines: IntCounter,
     audit_failures: IntCounter,
+    audit_failing: IntGauge,
     audit_seconds: Histogram,
     recording_failures: IntCounter,
 }
@@ -209,6 +210,13 @@ impl Metrics {
                     "Entries that could not be written to the audit log. Rising: with audit.on_failure = \"deny\" nobody gets in.",
                 )?,
             )?,
+            audit_failing: register(
+                r,
+                IntGauge::new(
+                    "ray_relay_audit_failing",
+                    "1 while the audit log does not take what is to be written, as where its disk is full.",
+                )?,
+            )?,
             // From a page cache (50 µs) over a disk's flush (5 ms) to one that hangs.
             audit_seconds: register(
                 r,
@@ -347,6 +355,11 @@ impl Metrics {
     pub fn audit_lines(&self, lines: u64, took: Duration) {
         self.audit_lines.inc_by(lines);
         self.audit_seconds.observe(took.as_secs_f64());
+    }
+
+    /// Whether the last entry could not be written to the audit log.
+    pub fn audit_failing(&self, failing: bool) {
+        self.audit_failing.set(failing.into());
     }
 
     /// An entry could not be written to the audit log.

@@ -101,6 +101,25 @@ fn a_key_is_needed_where_there_is_one_and_rotated_files_come_along() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert!(!out(&output).contains("without a key"), "{output:?}");
     assert!(!out(&output).contains("in 1 file"), "{output:?}");
+    // Whoever removes the past does not leave a whole log behind, unless that is said to be on purpose.
+    let first = std::fs::read_dir(dir.path()).unwrap();
+    let first = first
+        .map(|f| f.unwrap().path())
+        .filter(|f| text(f).contains(".log.0"));
+    std::fs::remove_file(first.min().unwrap()).unwrap();
+    let verify = ["audit", "verify", text(&path), "--key-file", text(&key)];
+    let output = run(&verify);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        out(&output).contains("missing at its beginning"),
+        "{output:?}"
+    );
+    let output = run(&[&verify[..], &["--beginning-removed"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(
+        out(&output).contains("on purpose, as you say"),
+        "{output:?}"
+    );
     assert_eq!(
         run(&["audit", "verify", text(&path)]).status.code(),
         Some(1)

@@ -3,6 +3,7 @@
 
 mod audit;
 mod configuration;
+mod editors;
 mod list;
 mod support;
 mod token;

@@ -67,6 +67,24 @@ async fn vs_code_gets_a_session_for_each_task(version: &str) {
         child.resume(thread).await;
     }
     assert_eq!(driver.result(), json!([["head", 4], ["w1", 9], ["w2", 16]]));
+    // A job that went well ends without a toast, and the parent says that it has.
+    if version == NEWEST {
+        for child in &mut children {
+            let told = child.output_with("has ended: its job is over").await;
+            assert_eq!(told["category"], "console", "{told}");
+        }
+        let told = parent.output_with("has ended").await;
+        assert_eq!(told["category"], "console", "{told}");
+        let url = format!("{}/relay/v1/breakpoints?ended=1", scene.relay.url());
+        let (_, body) = cluster.get("client", &url, PATIENCE).unwrap();
+        let list: Value = serde_json::from_slice(&body).unwrap();
+        for row in list["breakpoints"].as_array().unwrap() {
+            assert_eq!(
+                (&row["state"], &row["why"]),
+                (&"finished".into(), &"its job is over".into())
+            );
+        }
+    }
     for child in &children {
         let text = child.transcript();
         assert!(!text.contains("\"10.88.0."), "an address leaked: {text}");
@@ -82,6 +100,60 @@ async fn vs_code_newest_ray() {
 #[tokio::test]
 async fn vs_code_oldest_ray() {
     vs_code_gets_a_session_for_each_task(OLDEST).await;
+}
+
+/// VS Code says goodbye to the parent alone: at Restart, and at Stop.
+#[tokio::test]
+async fn stopping_the_parent_lets_the_tasks_of_its_children_run_on() {
+    let Some(cluster) = Cluster::shared(NEWEST) else {
+        return;
+    };
+    let scene = Scene::new(&cluster);
+    let mut driver = cluster.start_driver("tasks.py", &[]);
+    scene.wait_listed(3);
+    let mut parent = scene.connect(Editor::VsCode).await;
+    let attach = scene.arguments(Editor::VsCode, "", json!(null));
+    parent.start(attach.clone(), None).await;
+    let mut children = Vec::new();
+    for _ in 0..2 {
+        let configuration = parent.child().await;
+        let mut child = scene.connect(Editor::VsCode).await;
+        child.start(configuration, None).await;
+        let (thread, _) = child.stopped().await;
+        children.push((child, thread));
+    }
+    parent.child().await;
+    parent.restart().await;
+
+    let mut parent = scene.connect(Editor::VsCode).await;
+    parent.start(attach, None).await;
+    let configuration = parent.child().await;
+    let mut child = scene.connect(Editor::VsCode).await;
+    child.start(configuration, None).await;
+    let (thread, _) = child.stopped().await;
+    children.push((child, thread));
+    for (child, thread) in &mut children {
+        // Restart of a child asks for nothing of the worker.
+        child.call("restart", json!({})).await;
+        assert_eq!(child.stopped().await.0, *thread);
+        assert_eq!(
+            child.frames(*thread).await[0].name,
+            "square",
+            "it stands where it stood"
+        );
+    }
+    assert!(driver.is_waiting());
+
+    parent.disconnect().await;
+    for (mut child, _) in children {
+        let told = child
+            .output_with("the cluster session that opened it has ended")
+            .await;
+        assert_eq!(told["category"], "console", "{told}");
+        child.event("terminated").await;
+    }
+    assert_eq!(driver.result(), json!([["head", 4], ["w1", 9], ["w2", 16]]));
+    scene.gone();
 }
 
 /// Whoever reads the State API through the relay can know of a worker before the relay has polled: its
@@ -140,7 +212,7 @@ async fn what_stops_later_opens_later() {
     for method in ["Steps.first", "Steps.second"] {
         let configuration = parent.child().await;
         assert!(
-            configuration["name"].as_str().unwrap().starts_with(method),
+            configuration["name"].as_str().unwrap().contains(method),
             "{configuration:?}"
         );
         let mut child = scene.connect(Editor::VsCode).await;

@@ -288,7 +288,7 @@ async fn what_is_masked_is_seen_nowhere() {
         enabled: true,
         ..config::Masking::default()
     };
-    let rules = Arc::new(Masking::new(&rules).unwrap());
+    let rules = Arc::new(Masking::new(&rules));
     for scope in [Scope::View, Scope::Debug] {
         let Some(watched) = Watched::start().await else {
             return;

@@ -219,7 +219,11 @@ impl LogFile {
         Ok(name.to_string_lossy().into_owned())
     }
 
+    /// Nothing where all are to be kept.
     fn remove_oldest(&self) {
+        if self.keep == 0 {
+            return;
+        }
         let rotated = rotated_files(&self.path).unwrap_or_default();
         for (_, path) in rotated.iter().rev().skip(self.keep) {
             if let Err(why) = fs::remove_file(path) {

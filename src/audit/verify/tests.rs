@@ -146,7 +146,21 @@ fn several_files_are_one_chain() {
     let run = |files: &[&[u8]]| verify_files(&Hashing::Plain, files, None);
     assert_eq!(run(&[&a, &b, &c]).found, 0);
     let later = run(&[&b, &c]);
-    assert_eq!((later.found, later.first), (0, Some(5)));
+    assert_eq!(later.first, Some(5));
+    assert_eq!(
+        sentences(&later),
+        [
+            "f0 line 1: the log begins with number 5, and 4 lines are missing at its beginning: whole files were removed (`--beginning-removed` where that was on purpose)"
+        ]
+    );
+    let mut verifier = Verifier::new(&Hashing::Plain).beginning_removed(true);
+    verifier.file("f");
+    each_line(&b[..], |line| {
+        verifier.line(line);
+        true
+    })
+    .unwrap();
+    assert_eq!(verifier.finish().found, 0);
     assert_eq!(
         sentences(&run(&[&a, &c])),
         ["f1 line 1: 3 lines are missing before it, number 5 to 7"]

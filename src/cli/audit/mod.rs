@@ -31,11 +31,13 @@ Examples:
   ray-relay audit verify audit.log --expect $HEAD
       fails where lines up to that one were cut off the end, which no hash can tell by itself
   kubectl logs ray-relay-0 | ray-relay audit verify --collected -
+  ray-relay audit verify audit.log --beginning-removed
+      where audit.keep removes the oldest files, or you have
 
-Found are changed, removed, inserted and moved lines, with file and line. Not found: lines cut off
-at the very end (--expect finds those before it; the relay logs its last hash every ten minutes as
-`the audit log is here`), whole rotated files removed at the beginning (the number of the first line
-tells), and, without a key, a chain that somebody who may write the file has made anew.
+Found are changed, removed, inserted and moved lines, with file and line, and a beginning that is
+missing. Not found: lines cut off at the very end (--expect finds those before it; the relay logs its
+last hash every ten minutes as `the audit log is here`), and, without a key, a chain that somebody
+who may write the file has made anew.
 
 Exit codes: 0 as it was written, 1 it is not, or cannot be read.";
 
@@ -97,6 +99,9 @@ struct VerifyArgs {
     /// and let every start of the relay begin a chain
     #[arg(long)]
     collected: bool,
+    /// The oldest files were removed on purpose (audit.keep): a log that begins in the middle is whole
+    #[arg(long)]
+    beginning_removed: bool,
 }
 
 #[derive(Debug, Args)]

@@ -15,6 +15,7 @@ pub(super) fn run(args: &VerifyArgs) -> Result<(), Error> {
     let files = in_order(&args.files)?;
     let mut verifier = Verifier::new(&hashing)
         .collected(args.collected)
+        .beginning_removed(args.beginning_removed)
         .expecting(args.expect);
     let mut now: Option<PathBuf> = None;
     each_line(&files, |path, line| {
@@ -55,7 +56,7 @@ fn summary(report: &Report, files: usize, hashing: &Hashing) -> String {
         text += &format!("  last hash  {}\n", last.hash);
         if first > 1 {
             text += &format!(
-                "  note       what was before number {first} is not in these files (rotated away, or removed)\n"
+                "  note       what was before number {first} is not in these files, on purpose, as you say\n"
             );
         }
     }

@@ -39,6 +39,7 @@ impl News {
                         | "unreachable"
                         | "released"
                         | "died"
+                        | "finished"
                 )
             };
             if events.iter().any(changes) {

@@ -273,5 +273,8 @@ impl State {
 }
 
 fn is_ended(row: &Value) -> bool {
-    matches!(row["state"].as_str(), Some("released" | "died"))
+    matches!(
+        row["state"].as_str(),
+        Some("released" | "died" | "finished")
+    )
 }

@@ -14,7 +14,7 @@ pub struct Audit {
     pub syslog: SyslogAddress,
     /// `max_size`, default 64 MiB: a file that would grow over it is rotated.
     pub max_size: usize,
-    /// `keep`, default 10 rotated files.
+    /// `keep`, default 0: rotated files that are kept; 0 keeps all.
     pub keep: usize,
     /// `sync`, default `batch`.
     pub sync: AuditSync,
@@ -87,7 +87,7 @@ impl Default for Audit {
             file: None,
             syslog: SyslogAddress::Unix("/dev/log".into()),
             max_size: 64 << 20,
-            keep: 10,
+            keep: 0,
             sync: AuditSync::Batch,
             timeout: Duration::from_secs(2),
             on_failure: OnFailure::Deny,

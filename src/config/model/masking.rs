@@ -3,7 +3,7 @@
 /// What of values is hidden in debug sessions and terminals.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Masking {
-    /// `enabled`, default false.
+    /// `enabled`, default false: also for those who may run code. For all others it is always on.
     pub enabled: bool,
     /// `defaults`, default true: the built-in rules for names, types and values as well.
     pub defaults: bool,

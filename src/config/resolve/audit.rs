@@ -28,7 +28,9 @@ impl Resolver {
         self.set("audit", "syslog", &mut audit.syslog, quoted, syslog);
         // Smaller ones would hold a few lines; larger ones take long to verify.
         self.size("audit", "max_size", &mut audit.max_size, 64 << 10, 16 << 30);
-        self.count("audit", "keep", &mut audit.keep, 10_000);
+        self.set("audit", "keep", &mut audit.keep, plain, |value| {
+            setting::count(value, 0..=10_000)
+        });
         self.set("audit", "sync", &mut audit.sync, word(&SYNC), |value| {
             setting::choice(value, &SYNC)
         });

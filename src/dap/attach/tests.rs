@@ -90,35 +90,40 @@ fn the_dialled_address_is_read_in_every_form_clients_use() {
         read(json!({"connect": {"host": "h", "port": 1}})),
         Dialled {
             host: "h".into(),
-            port: 1.into()
+            port: 1.into(),
+            listen: None,
         }
     );
     assert_eq!(
         read(json!({"connect": {"port": "1"}})),
         Dialled {
             host: "127.0.0.1".into(),
-            port: "1".into()
+            port: "1".into(),
+            listen: None,
         }
     );
     assert_eq!(
         read(json!({"host": "h", "port": 2})),
         Dialled {
             host: "h".into(),
-            port: 2.into()
+            port: 2.into(),
+            listen: None,
         }
     );
     assert_eq!(
         read(json!({})),
         Dialled {
             host: "127.0.0.1".into(),
-            port: 5678.into()
+            port: 5678.into(),
+            listen: None,
         }
     );
     assert_eq!(
         read(json!({"connect": null, "port": []})),
         Dialled {
             host: "127.0.0.1".into(),
-            port: 5678.into()
+            port: 5678.into(),
+            listen: None,
         }
     );
 }
@@ -134,7 +139,7 @@ fn a_child_carries_the_parents_settings_its_own_name_and_its_breakpoint() {
         &Dialled::read(&parent, 1),
         Pass::default(),
     );
-    assert_eq!(child["name"], breakpoint.title());
+    assert_eq!(child["name"], breakpoint.session_name());
     assert_eq!(child["connect"], parent["connect"]);
     assert_eq!(child["justMyCode"], true);
     assert_eq!(
@@ -154,4 +159,51 @@ fn a_child_carries_the_parents_settings_its_own_name_and_its_breakpoint() {
         (&neovim["host"], &neovim["port"])
     );
     assert!(child.get("connect").is_none());
+}
+
+/// VS Code starts a program for `listen` alone; with `connect` it would dial.
+#[test]
+fn a_client_that_starts_a_program_starts_it_for_its_children_too() {
+    let breakpoint = paused("square", 1);
+    let listen = json!({"port": 5678});
+    for beside in [
+        json!({}),
+        json!({"connect": {"port": 5678}}),
+        json!({"host": "h", "port": 2}),
+    ] {
+        let mut parent = beside;
+        parent["rayRelay"] = json!({"all": true, "listen": listen});
+        let dialled = Dialled::read(&parent, 1);
+        let child = child_configuration(&parent, &breakpoint, &dialled, Pass::default());
+        assert_eq!(child["listen"], listen);
+        assert_eq!(child["rayRelay"], json!({"breakpoint": breakpoint.id}));
+        for key in ["connect", "host", "port"] {
+            assert!(child.get(key).is_none(), "{child}");
+        }
+    }
+}
+
+#[test]
+fn a_wrong_folder_can_be_told_by_one_line() {
+    let mut breakpoint = paused("square", 1);
+    let note = |arguments: Value, breakpoint: &Breakpoint, root: Option<&str>| {
+        source_note(&for_worker(&arguments, breakpoint, root), breakpoint)
+    };
+    let open = json!({"workspaceFolder": "/home/ada/other"});
+    assert_eq!(note(open.clone(), &breakpoint, None), None);
+    let said = note(open.clone(), &breakpoint, Some("/home/ada/job")).unwrap();
+    assert!(
+        said.starts_with("/home/ada/job stands for the job's working_dir"),
+        "{said}"
+    );
+    breakpoint.names.unpacked_working_dir = true;
+    let said = note(open, &breakpoint, None).unwrap();
+    assert!(
+        said.starts_with("/home/ada/other stands for") && said.contains("rayRelay.localRoot"),
+        "{said}"
+    );
+    let said = note(json!({}), &breakpoint, None).unwrap();
+    assert!(said.starts_with("no local folder stands for"), "{said}");
+    let own = json!({"pathMappings": [{"localRoot": "/a", "remoteRoot": "/b"}]});
+    assert_eq!(note(own, &breakpoint, None), None);
 }

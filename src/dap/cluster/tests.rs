@@ -2,9 +2,15 @@
 
 use std::sync::Arc;
 
-use super::super::testing::{paused, snapshot};
+use super::announcer::{MAX_CHILDREN, NAME_PATIENCE};
 use super::*;
+use crate::dap::attach::Dialled;
+use crate::dap::selection::Children;
+use crate::dap::testing::{paused, snapshot};
+use crate::dap::wish::Wish;
+use crate::identity::Secret;
 use crate::moment::testing::at;
+use crate::registry::State;
 use crate::session::{Families, Founder};
 
 fn announcer(children: Children) -> Announcer {
@@ -45,7 +51,7 @@ fn each_stop_is_announced_once_and_the_next_stop_of_the_same_worker_again() {
     assert_eq!(messages.len(), 1);
     assert_eq!(messages[0]["command"], "startDebugging");
     let configuration = &messages[0]["arguments"]["configuration"];
-    assert_eq!(configuration["name"], first.title());
+    assert_eq!(configuration["name"], "pid 101 square @ 10.88.0.1");
     let family = &announcer.family;
     assert_eq!(
         configuration["rayRelay"],
@@ -65,6 +71,45 @@ fn each_stop_is_announced_once_and_the_next_stop_of_the_same_worker_again() {
             .len(),
         1
     );
+}
+
+#[test]
+fn a_worker_that_is_gone_has_its_job_asked_after_once() {
+    let mut announcer = announcer(Children::StartDebugging);
+    let mut gone = paused("square", 1);
+    gone.names.job_id = Some("02000000".to_owned());
+    announcer.announce(&snapshot(vec![gone.clone()]), later(), no_ticket);
+    assert!(announcer.jobs.is_empty());
+    gone.state = State::Died {
+        at: later(),
+        why: "its job is over".into(),
+        intended: true,
+    };
+    let mut list = snapshot(vec![]);
+    list.ended.push(Arc::new(gone));
+    for _ in 0..2 {
+        announcer.announce(&list, later(), no_ticket);
+    }
+    assert_eq!(announcer.jobs, [("default".into(), "02000000".to_owned())]);
+}
+
+/// VS Code shows some ten characters of a name.
+#[test]
+fn what_differs_comes_first_in_the_name_of_a_session() {
+    let mut shard = paused("train_shard", 1);
+    shard.names.rank = Some(3);
+    shard.names.actor_name = Some("worker_3".to_owned());
+    assert_eq!(
+        shard.session_name(),
+        "#3 train_shard [worker_3] · pid 101 @ 10.88.0.1"
+    );
+    shard.names.rank = None;
+    assert_eq!(
+        shard.session_name(),
+        "pid 101 train_shard [worker_3] @ 10.88.0.1"
+    );
+    shard.pid = 0;
+    assert_eq!(shard.session_name(), shard.title());
 }
 
 #[test]

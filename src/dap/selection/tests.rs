@@ -171,6 +171,7 @@ fn an_ended_breakpoint_says_how_it_ended() {
         state: State::Died {
             at: at(1_000_070),
             why: why.into(),
+            intended: false,
         },
         ..paused("square", 1)
     };

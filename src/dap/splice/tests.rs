@@ -232,3 +232,39 @@ async fn a_write_that_fails_is_told_once() {
             .is_err()
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_client_is_taken_out_with_what_it_has_said_and_never_in_the_middle_of_a_message() {
+    let (mut client, worker, mut splice) = spliced(1 << 16);
+    drop(worker);
+    let half = frame(&message("take", 2, 100));
+    let said = [frame(&message("pass", 1, 10)), half[..60].to_vec()].concat();
+    client.write_all(&said).await.unwrap();
+    while !matches!(splice.next().await, SpliceEvent::Failed(Side::Worker, _)) {}
+    let (mut near, rest) = splice.into_client().unwrap();
+    let mut frames = Frames::new(1 << 20);
+    frames.buffer().extend_from_slice(&rest);
+    client.write_all(&half[60..]).await.unwrap();
+    let body = loop {
+        match frames.next_body().unwrap() {
+            Some(body) if parse(&body).unwrap()["event"] == "take" => break body,
+            Some(_) => {}
+            None => assert!(near.read_buf(frames.buffer()).await.unwrap() > 0),
+        }
+    };
+    assert_eq!(parse(&body).unwrap()["seq"], 2);
+
+    let (mut client, near) = duplex(1 << 16);
+    let (far, _worker) = duplex(1 << 16);
+    let (up, down) = (rules(Depth::Deciding), rules(Depth::Deciding));
+    let mut splice = Splice::new(near, Vec::new(), up, far, Vec::new(), down);
+    let passing = frame(&message("pass", 1, 1000));
+    client.write_all(&passing[..900]).await.unwrap();
+    // It passes as it comes.
+    assert!(
+        timeout(Duration::from_secs(1), splice.next())
+            .await
+            .is_err()
+    );
+    assert!(splice.into_client().is_none());
+}

@@ -78,7 +78,7 @@ async fn a_worker_that_refuses_is_told_to_the_client_and_stays_in_the_list() {
     let seq = debugger.attach(json!({})).await;
     let answer = debugger.until(|m| m["request_seq"] == seq).await;
     assert!(
-        sentence(&answer).contains("does not accept connections"),
+        sentence(&answer).contains("its debugger is gone"),
         "{answer}"
     );
     assert!(
@@ -88,13 +88,13 @@ async fn a_worker_that_refuses_is_told_to_the_client_and_stays_in_the_list() {
     debugger.closed().await;
     assert!(context.sessions.is_empty());
     let (snapshot, events) = (context.registry.snapshot(), &mut events);
-    assert!(snapshot.live[0].is_paused(), "it waits as before");
+    assert_eq!(snapshot.live[0].state.word(), "unreachable");
     assert_eq!(snapshot.live[0].stop, 1);
     let mut changes = Vec::new();
     while let Ok(event) = events.try_recv() {
         changes.push(event.change);
     }
-    assert_eq!(changes, [Change::Attached, Change::Appeared]);
+    assert_eq!(changes, [Change::Attached, Change::Unreachable]);
 }
 
 #[tokio::test]

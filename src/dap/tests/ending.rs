@@ -27,6 +27,8 @@ async fn the_reason_of_a_death_comes_before_the_end() {
         "{output}"
     );
     assert_eq!(debugger.read().await["event"], "terminated");
+    let goodbye = debugger.ask("disconnect", json!({})).await;
+    assert_eq!(goodbye["success"], true);
     debugger.closed().await;
     assert!(context.registry.snapshot().find(id).is_none());
 }

@@ -189,3 +189,49 @@ async fn a_relay_that_shuts_down_ends_the_cluster_session_after_its_sessions() {
     family.parent.until(|m| m["event"] == "terminated").await;
     family.child.until(|m| m["event"] == "terminated").await;
 }
+
+/// As VS Code does it where `supportsRestartRequest` is announced: the task is not let go, and the editor shows it again.
+#[tokio::test]
+async fn restarting_a_session_leaves_its_task_where_it_stands() {
+    let mut family = Family::found().await;
+    let stop = json!({"reason": "breakpoint", "threadId": 7, "allThreadsStopped": true});
+    let stopped = message::event("stopped", stop.clone());
+    family.dap.send(&stopped).await.unwrap();
+    family.child.until(|m| m["event"] == "stopped").await;
+    let answer = family.child.ask("restart", json!({})).await;
+    assert_eq!(answer["success"], true, "{answer}");
+    let again = family.child.until(|m| m["event"] == "stopped").await;
+    assert_eq!(again["body"], stop);
+    // Where it runs there is no place to show.
+    family.child.send("continue", json!({"threadId": 7})).await;
+    assert_eq!(family.dap.read().await.unwrap()["command"], "continue");
+    family.child.ask("restart", json!({})).await;
+    let seq = family.child.send("threads", json!({})).await;
+    assert_eq!(family.dap.read().await.unwrap()["seq"], seq);
+    let asked = json!({"seq": 1, "type": "response", "request_seq": seq, "success": true, "command": "threads",
+        "body": {"threads": [{"id": 1, "name": "PythonGCThread"}, {"id": 7, "name": "MainThread"}]}});
+    family.dap.send(&asked).await.unwrap();
+    let next = family
+        .child
+        .until(|m| m["event"] == "stopped" || m["command"] == "threads")
+        .await;
+    assert_eq!(next["body"]["threads"][0]["name"], "MainThread", "{next}");
+}
+
+#[tokio::test]
+async fn restarting_a_cluster_session_announces_again_what_is_not_open() {
+    let mut family = Family::found().await;
+    let answer = family.parent.ask("restart", json!({})).await;
+    assert_eq!(answer["success"], true, "{answer}");
+    let other = announced(&mut family.parent).await;
+    assert!(other["name"].as_str().unwrap().contains("cube"), "{other}");
+    let seq = family.parent.send("disconnect", json!({})).await;
+    let last = family
+        .parent
+        .until(|m| m["request_seq"] == seq || m["command"] == "startDebugging")
+        .await;
+    assert_eq!(
+        last["command"], "disconnect",
+        "what is open is left alone: {last}"
+    );
+}

@@ -69,7 +69,7 @@ fn who_may_do_and_see_everything_has_nothing_looked_at() {
         enabled: true,
         ..Default::default()
     });
-    let masking = masking.map(Arc::new);
+    let masking = Some(Arc::new(masking));
     let rights = |scopes: &str, unmasked: bool| Rights {
         scopes: scopes.parse::<Scopes>().unwrap(),
         handling: Handling {

@@ -1,14 +1,18 @@
 //! The relay ends a session: a principal's time is over, a limit is reached, or the cluster session that opened it ends.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::Relaying;
 use super::from_client::OWN_SEQ;
+use super::{Relaying, WHY_PATIENCE};
 use crate::dap::codec::frame;
-use crate::dap::message::{event, notice};
+use crate::dap::conversation::Conversation;
+use crate::dap::farewell::{Farewell, Unexplained};
+use crate::dap::message::{Request, event, notice};
 use crate::dap::splice::Side;
-use crate::session::Member;
+use crate::session::{Member, Permit};
 
 /// Why a session ends whose client asked for it by ending another.
 pub(super) const PARENT_ENDED: &str = "the cluster session that opened it has ended";
@@ -21,7 +25,42 @@ pub(super) async fn parent_ended(member: &mut Option<Member>) {
     }
 }
 
+/// Resolves when it is known that the worker is gone, with the reason. Where the client was told already (`unexplained`), the
+/// head is asked for one, for a moment. Cancel safe; that question is asked anew then.
+pub(super) async fn why_died(permit: &mut Permit, unexplained: Option<bool>) -> Option<Arc<str>> {
+    match unexplained {
+        Some(_) => permit.ask_why_died(WHY_PATIENCE).await,
+        None => Some(permit.died().await),
+    }
+}
+
 impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
+    /// Leaves the worker, and keeps a client that has yet to say goodbye.
+    pub(super) fn part(self) -> Option<Farewell<S>> {
+        let last = |said: &Request| self.parted && said.command == "disconnect";
+        let left = self.over || self.client_closed || self.parting.as_ref().is_some_and(last);
+        // The connection to the worker first, so that the list is asked for after it has ended.
+        let client = self.splice.into_client();
+        let unexplained = match (self.configured, self.unexplained) {
+            (true, Some(closed)) => Some(Unexplained {
+                permit: self.permit,
+                closed,
+            }),
+            (true, None) => None,
+            (false, _) => {
+                self.permit.unused();
+                None
+            }
+        };
+        let (stream, rest) = client.filter(|_| self.bereft && !left)?;
+        let limit = self.context.config.dap.max_handshake_frame;
+        Some(Farewell {
+            client: Conversation::resume(stream, &rest, limit),
+            asked: self.parting.filter(|_| !self.parted),
+            unexplained,
+        })
+    }
+
     /// Takes the function breakpoints along before a goodbye: debugpy 1.8 clears all others when its client leaves, and
     /// the task would stop at the next call with nobody there.
     pub(super) fn forget_function_breakpoints(&mut self) {

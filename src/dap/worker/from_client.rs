@@ -6,7 +6,9 @@ use serde_json::{Map, Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Relaying;
+use crate::dap::attach::source_note;
 use crate::dap::capabilities;
+use crate::dap::client::Goodbye;
 use crate::dap::codec::{frame, parse};
 use crate::dap::commands;
 use crate::dap::message::{Request, event, notice};
@@ -17,8 +19,9 @@ use crate::policy::Scope;
 use crate::registry::Reason;
 use crate::telemetry::metrics::Outcome;
 
-/// `seq` of the requests that the relay itself may put to a worker, out of the way of any client's.
-pub(super) const OWN_SEQ: u64 = 0x7fff_5678;
+/// `seq` of the requests that the relay itself may put to a worker. A client counts upwards from 1 (Helix from 0), as far
+/// as it likes.
+pub(super) const OWN_SEQ: i64 = -5678;
 const NO_TERMINATE: &str = "ending a worker process takes the permission `terminate`, or `debug` on a relay with dap.allow_terminate on; disconnect instead, and the task runs on";
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
@@ -34,6 +37,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 return ControlFlow::Break(Outcome::Failed);
             }
         };
+        let mut message = self.as_goodbye(message);
+        if message["command"] == "restart"
+            && let Some(request) = Request::read(&mut message)
+        {
+            self.stay(&request);
+            return ControlFlow::Continue(None);
+        }
         for action in self.policing.on_client(message) {
             match action {
                 Action::ToWorker(message) => self.for_worker(message).await,
@@ -51,6 +61,48 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         ControlFlow::Continue(None)
     }
 
+    /// `terminate` of a client that has no other way to leave: the worker is told of a goodbye, and its task runs on,
+    /// whatever the client may do otherwise.
+    fn as_goodbye(&mut self, mut message: Value) -> Value {
+        let by = |key: &str, value: &str| message.get(key).is_some_and(|is| is == value);
+        if self.opening.goodbye != Goodbye::Terminate
+            || !by("type", "request")
+            || !by("command", "terminate")
+        {
+            return message;
+        }
+        let seq = message.get("seq").unwrap_or(&Value::Null);
+        let goodbye = json!({
+            "seq": seq, "type": "request", "command": "disconnect",
+            "arguments": {"terminateDebuggee": false},
+        });
+        self.parting = Request::read(&mut message);
+        goodbye
+    }
+
+    fn note_parting(&mut self, message: &Value) {
+        self.parted = false;
+        let noted = self
+            .parting
+            .as_ref()
+            .is_some_and(|p| p.seq == message["seq"]);
+        if !noted {
+            self.parting = Request::read(&mut message.clone());
+        }
+    }
+
+    /// There is no task to start again. The session stays where it is, so that its task is not let go, and the editor is
+    /// shown that place once more.
+    fn stay(&mut self, restart: &Request) {
+        self.tell(&restart.success(Value::Null));
+        let text =
+            "a task that Ray runs cannot be started again from here; the session stays as it is";
+        self.tell(&notice(text, false));
+        if let Some(stop) = self.stop.clone() {
+            self.tell(&stop);
+        }
+    }
+
     /// A message that may go to the worker, as far as the rights of the session are concerned.
     async fn for_worker(&mut self, mut message: Value) {
         match message
@@ -58,7 +110,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
             .and_then(Value::as_str)
             .filter(|_| message["type"] == "request")
         {
-            Some("attach" | "launch" | "initialize" | "restart") => {
+            Some("attach" | "launch" | "initialize") => {
                 if let Some(request) = Request::read(&mut message) {
                     let sentence = format!(
                         "`{}` is not possible in a session that is attached already",
@@ -95,6 +147,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         {
             Some("terminate" | "disconnect") => {
                 self.leaving = true;
+                self.note_parting(&message);
                 self.forget_function_breakpoints();
             }
             Some("setExceptionBreakpoints") => {
@@ -114,7 +167,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                     self.splice.insert(Side::Worker, &frame(&own));
                 }
             }
-            Some(command) if rewrite::resumes(command.as_bytes()) => self.task.resumed(),
+            Some(command) if rewrite::resumes(command.as_bytes()) => {
+                self.task.resumed();
+                self.stop = None;
+            }
             _ => {}
         }
         // Written anew, so that what was judged here is what the worker's parser sees.
@@ -168,14 +224,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     /// Ending the worker process takes a permission of its own, or that of the relay's owner for everybody who may debug.
     fn may_terminate(&self) -> bool {
         let scopes = self.permit.rights().scopes;
-        scopes.contains(Scope::Terminate)
-            || self.context.config.dap.allow_terminate && scopes.contains(Scope::Debug)
+        scopes.may_end_worker(self.context.config.dap.allow_terminate)
     }
 
     /// The answer to `initialize` was given before it was known who asked, and what for: `of_worker` is what its debugger
     /// answered, which can be older or newer than what the relay took for granted. One that said nothing is taken for that.
     pub(super) fn tell_capabilities(&mut self, of_worker: Value) {
-        let announced = capabilities::debugpy(self.context.config.dap.allow_terminate);
+        let goodbye = self.opening.goodbye;
+        let announced = capabilities::announced(goodbye, self.context.config.dap.allow_terminate);
         let mut now = match of_worker {
             Value::Object(said) if !said.is_empty() => Value::Object(said),
             _ => capabilities::debugpy(true),
@@ -183,12 +239,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         for key in ["supportsTerminateDebuggee", "supportsTerminateRequest"] {
             now[key] = (now[key] == true && self.may_terminate()).into();
         }
+        // The relay answers that one itself.
+        now["supportsRestartRequest"] = true.into();
+        let now = capabilities::for_goodbye(now, goodbye);
         let changed = capabilities::difference(&announced, &now);
         if !changed.is_empty() {
             self.tell(&event("capabilities", json!({"capabilities": changed})));
         }
         for message in self.policing.opening() {
             self.tell(&message);
+        }
+        let sent = self.opening.arguments(&self.permit, &self.policing);
+        if let Some(note) = source_note(&sent, self.permit.breakpoint())
+            && self.permit.holds()
+        {
+            self.tell(&notice(&note, false));
         }
     }
 

@@ -6,9 +6,10 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::from_client::OWN_SEQ;
-use super::{Relaying, WHY_PATIENCE};
+use super::{Relaying, WHY_AT_ONCE};
 use crate::dap::attach::Pass;
 use crate::dap::codec::{frame, parse, put_frame, without_lone_surrogates};
+use crate::dap::farewell::gone;
 use crate::dap::message::{event, notice, task_end};
 use crate::dap::policing::Action;
 use crate::dap::rewrite;
@@ -55,6 +56,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         };
         if name("event") == "stopped" {
             self.task.stopped();
+            self.stop = Some(message.clone());
         }
         match (
             name("type").as_str(),
@@ -66,7 +68,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                     return;
                 }
                 if !self.leaving && self.permit.holds() {
-                    let why = self.permit.ask_why_died(WHY_PATIENCE).await;
+                    let why = self.permit.ask_why_died(WHY_AT_ONCE).await;
+                    self.unexplained = why.is_none().then_some(false);
                     self.tell_reason(why.as_ref());
                 }
             }
@@ -96,6 +99,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 }
                 false => {}
             },
+            ("response", _, "disconnect" | "terminate")
+                if self
+                    .parting
+                    .as_ref()
+                    .is_some_and(|parting| parting.seq == message["request_seq"]) =>
+            {
+                self.parted = true;
+                message["command"] = self.parting.as_ref().map(|p| p.command.as_str()).into();
+            }
             (
                 "response",
                 _,
@@ -103,6 +115,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
             ) if message["request_seq"] == OWN_SEQ => {
                 return;
             }
+            ("response", _, "threads") if rewrite::put_ray_threads_last(&mut message) => {}
             _ => {
                 if let Some(body) = body {
                     return self.pass_to_client(body);
@@ -122,12 +135,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     /// The worker's debugger closed or failed.
     pub(super) async fn on_worker_gone(&mut self) -> Outcome {
         let by_wish = self.leaving;
+        self.bereft = true;
         if !by_wish && !self.terminated {
-            let why = self.permit.ask_why_died(WHY_PATIENCE).await;
-            self.tell_death(why.as_ref());
+            match self.permit.ask_why_died(WHY_AT_ONCE).await {
+                Some(why) => self.tell_death(&why),
+                None => {
+                    self.unexplained = Some(true);
+                    self.tell_terminated();
+                }
+            }
         }
-        self.splice.close(Side::Client);
-        self.splice.close(Side::Worker);
         if by_wish {
             Outcome::Client
         } else {
@@ -141,27 +158,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         self.tell(&task_end(&title));
     }
 
-    fn tell_reason(&mut self, why: Option<&Arc<str>>) {
+    pub(super) fn tell_reason(&mut self, why: Option<&Arc<str>>) {
         if let Some(why) = why {
-            let title = self.permit.breakpoint().title();
-            self.tell(&notice(&format!("{title} is gone: {why}"), true));
+            let breakpoint = self.permit.breakpoint();
+            let told = gone(self.context, breakpoint, why);
+            self.tell(&told);
         }
     }
 
-    pub(super) fn tell_death(&mut self, why: Option<&Arc<str>>) {
-        match why {
-            Some(_) => self.tell_reason(why),
-            None => {
-                // A node that is cut off or killed is noticed by Ray only after ten seconds or more.
-                let title = self.permit.breakpoint().title();
-                self.tell(&notice(
-                    &format!("the debugger of {title} closed the connection, and the head does not say why; its node may be lost"),
-                    true,
-                ));
-            }
-        }
-        if !self.terminated {
-            self.terminated = true;
+    pub(super) fn tell_death(&mut self, why: &Arc<str>) {
+        self.tell_reason(Some(why));
+        self.tell_terminated();
+    }
+
+    fn tell_terminated(&mut self) {
+        if !std::mem::replace(&mut self.terminated, true) {
             self.tell(&event("terminated", Value::Null));
         }
     }

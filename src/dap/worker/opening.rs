@@ -5,6 +5,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::dap::attach::{Dialled, for_worker};
+use crate::dap::client::Goodbye;
 use crate::dap::conversation::Conversation;
 use crate::dap::message::Request;
 use crate::dap::policing::Policing;
@@ -21,8 +22,18 @@ pub(in crate::dap) struct Opening {
     pub(in crate::dap) local_root: Option<String>,
     /// Address that the client dialled.
     pub(in crate::dap) dialled: Dialled,
+    /// How the client will say that it leaves.
+    pub(in crate::dap) goodbye: Goodbye,
     /// Where a cluster session had the client open it.
     pub(in crate::dap) member: Option<Member>,
+}
+
+impl Opening {
+    /// Of the `attach` that goes to the worker.
+    pub(super) fn arguments(&self, permit: &Permit, policing: &Policing) -> Value {
+        let (own, root) = (&self.attach.arguments, self.local_root.as_deref());
+        policing.attach_arguments(for_worker(own, permit.breakpoint(), root))
+    }
 }
 
 /// Connects, and says to the worker's debugger what the client has said to the relay. Returns as well what it answered to
@@ -55,12 +66,7 @@ pub(super) async fn open(
             }
             break message["body"].take();
         };
-        let arguments = for_worker(
-            &opening.attach.arguments,
-            permit.breakpoint(),
-            opening.local_root.as_deref(),
-        );
-        let arguments = policing.attach_arguments(arguments);
+        let arguments = opening.arguments(permit, policing);
         let attach = json!({
             "seq": opening.attach.seq, "type": "request", "command": "attach", "arguments": arguments,
         });

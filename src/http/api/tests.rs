@@ -19,7 +19,7 @@ fn answered(ago: Option<u64>, trouble: Option<&str>) -> Snapshot {
 fn ready(snapshot: &Snapshot, query: Option<&str>, draining: bool) -> u16 {
     let after = Duration::from_secs(10);
     let all = Principal::anonymous();
-    readyz(snapshot, after, query, Some(&all), draining)
+    readyz(snapshot, after, query, Some(&all), draining, None)
         .status()
         .as_u16()
 }

@@ -36,19 +36,22 @@ async fn the_list() {
     assert_eq!(list["clusters"][0]["name"], "default");
 }
 
-#[tokio::test]
-async fn what_is_unreachable_is_listed_with_why_and_since_when_and_counted() {
-    let relay = Relay::start(&[], |_| {}).await;
-    relay.registry.insert(breakpoint("aa11"));
-    let id = breakpoint("aa11").id;
-    let holder = Holder {
+fn holder() -> Holder {
+    Holder {
         session: 1,
         subject: None,
         client: "an editor".to_owned(),
         peer: ([127, 0, 0, 1], 1).into(),
         since: Moment::now(),
-    };
-    let claim = relay.registry.claim(id, holder).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_is_unreachable_is_listed_with_why_and_since_when_and_counted() {
+    let relay = Relay::start(&[], |_| {}).await;
+    relay.registry.insert(breakpoint("aa11"));
+    let id = breakpoint("aa11").id;
+    let claim = relay.registry.claim(id, holder()).unwrap();
     claim.dialled(false);
     claim.unused();
     let list = json(relay.get("/relay/v1/breakpoints").await).await;
@@ -130,6 +133,39 @@ async fn the_list_a_page_at_a_time() {
     );
     let ended = page("ended=1&limit=25").await;
     assert!(ids(&ended).len() > 25, "{ended}");
+}
+
+#[tokio::test]
+async fn pages_go_on_over_what_somebody_holds_which_comes_last() {
+    let relay = Relay::start(&[], |_| {}).await;
+    let mut claims = Vec::new();
+    for i in 0..10u64 {
+        let mut row = breakpoint(&format!("aa{i:02}"));
+        row.first_seen = crate::moment::testing::at(100 + i);
+        let id = row.id;
+        relay.registry.insert(row);
+        if i % 2 == 0 {
+            claims.push(relay.registry.claim(id, holder()).unwrap());
+        }
+    }
+    let (mut seen, mut after) = (Vec::new(), String::new());
+    loop {
+        let path = format!("/relay/v1/breakpoints?limit=3{after}");
+        let list = json(relay.get(&path).await).await;
+        for row in list["breakpoints"].as_array().unwrap() {
+            seen.push((
+                row["state"] == "attached",
+                row["first_seen"].as_f64().unwrap(),
+            ));
+        }
+        let Some(next) = list["next"].as_str() else {
+            break;
+        };
+        after = format!("&after={next}");
+    }
+    let mut right = seen.clone();
+    right.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+    assert_eq!((seen.len(), &seen), (10, &right));
 }
 
 #[tokio::test]

@@ -267,8 +267,11 @@ async fn the_dashboard_signs_in_with_a_relay_token() {
     let response = sign_in("/api/authenticate", "token-of-ann").await;
     assert_eq!(response.status(), 200);
     assert_eq!(
-        response.headers()[SET_COOKIE],
-        "ray-authentication-token=token-of-ann; Max-Age=2592000; Path=/; HttpOnly; SameSite=Strict"
+        response.headers()[SET_COOKIE].to_str().unwrap(),
+        format!(
+            "ray-authentication-token-{}=token-of-ann; Max-Age=2592000; Path=/; HttpOnly; SameSite=Strict",
+            relay.address.port()
+        )
     );
     assert_eq!(json(response).await["status"], "authenticated");
     let response = sign_in("/relay/clusters/x/api/authenticate", "token-of-eve").await;

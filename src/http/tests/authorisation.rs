@@ -94,6 +94,7 @@ async fn a_change_is_on_record_before_it_is_made_or_it_is_not_made() {
         relay.ctx.heard.lines(),
         [
             "Decision allowed ann /api/jobs/",
+            "Decision answered ann /api/jobs/",
             "Decision denied ann /relay/metrics"
         ]
     );
@@ -111,6 +112,56 @@ async fn a_change_is_on_record_before_it_is_made_or_it_is_not_made() {
         403
     );
     assert_eq!(relay.get_as("wrong", "/nodes").await.status(), 401);
+}
+
+#[tokio::test]
+async fn the_record_says_what_was_done_and_what_came_of_it() {
+    let ann = Person::new("ann", "\"dashboard:write\"", "");
+    let (address, _seen, _head) =
+        telling(|| ok("{\"submission_id\": \"raysubmit_7\", \"job_id\": \"x\"}")).await;
+    let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
+    let kill = "/api/actors/kill?actor_id=ab%31&force_kill=true&actor_id=cd&secret=s3cret";
+    relay.ask_as("token-of-ann", "GET", kill).await;
+    let job = r#"{"entrypoint": "python a.py", "runtime_env": {"env_vars": {"K": "s3cret"}}}"#;
+    let request = relay
+        .request("POST", "/api/jobs/")
+        .header("authorization", "Bearer token-of-ann")
+        .body(answer::full(job))
+        .unwrap();
+    let response = relay.client().await.send(request).await;
+    assert!(text(response).await.contains("raysubmit_7"), "as it was");
+    let entries = std::mem::take(&mut *relay.ctx.heard.entries.lock().unwrap());
+    let [kill, killed, submit, submitted] = &entries[..] else {
+        panic!("{entries:?}");
+    };
+    assert_eq!(kill.details["actor_id"], serde_json::json!(["ab1", "cd"]));
+    assert_eq!(kill.details["force_kill"], "true");
+    assert_eq!(killed.details["status"], 200);
+    assert_eq!(submit.details["entrypoint"], "python a.py");
+    assert_eq!(submitted.details["submission_id"], "raysubmit_7");
+    assert!(!format!("{entries:?}").contains("s3cret"));
+}
+
+#[tokio::test]
+async fn a_jobs_description_reaches_the_head_as_it_was_and_an_endless_one_is_refused() {
+    let ann = Person::new("ann", "\"dashboard:write\"", "");
+    let (address, _head) = head(|request: Request<Incoming>| async move {
+        let whole = request.into_body().collect().await.unwrap().to_bytes();
+        ok(whole)
+    })
+    .await;
+    let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
+    let send = async |body: Vec<u8>| {
+        let request = relay
+            .request("POST", "/api/jobs/")
+            .header("authorization", "Bearer token-of-ann");
+        let request = request.body(answer::full(body)).unwrap();
+        relay.client().await.send(request).await
+    };
+    let job = "{\"entrypoint\":  \"a\", \"n\": NaN}";
+    assert_eq!(text(send(job.into()).await).await, job);
+    let endless = send(vec![b' '; 5 << 20]).await;
+    assert_eq!(endless.status(), 413);
 }
 
 #[tokio::test]

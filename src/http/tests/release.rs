@@ -82,3 +82,98 @@ async fn a_body_that_is_none_and_other_methods_are_refused() {
     let response = relay.get("/relay/v1/release").await;
     assert_eq!(response.status(), 405);
 }
+
+/// A Ray head that takes jobs, whose last words are `said`; the bodies of what was posted.
+async fn jobs(said: &'static str) -> (SocketAddr, Arc<Mutex<Vec<Value>>>, JoinSet<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let posted = Arc::new(Mutex::new(Vec::new()));
+    let (notes, mut tasks) = (Arc::clone(&posted), JoinSet::new());
+    tasks.spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let notes = Arc::clone(&notes);
+            let answer = service_fn(move |request: Request<Incoming>| {
+                let notes = Arc::clone(&notes);
+                async move {
+                    let path = request.uri().path().to_owned();
+                    let posts = request.method() == Method::POST;
+                    let body = request.into_body().collect().await.unwrap().to_bytes();
+                    if posts {
+                        notes.lock().unwrap().push(serde_json::from_slice(&body).unwrap());
+                    }
+                    let answer = match path.rsplit('/').next().unwrap() {
+                        "logs" => json!({"logs": format!("Running entrypoint\n{said}\n")}),
+                        // Of a worker that was asked for: none that lives.
+                        "workers" => json!({"result": true, "msg": "", "data": {"result": {"total": 0, "num_after_truncation": 0, "result": []}}}),
+                        _ => json!({"status": "SUCCEEDED", "message": "Job finished successfully."}),
+                    };
+                    Ok::<_, Infallible>(Response::new(answer.to_string()))
+                }
+            });
+            tokio::spawn(async move {
+                _ = hyper::server::conn::http1::Builder::new()
+                    .serve_connection(TokioIo::new(stream), answer)
+                    .await;
+            });
+        }
+    });
+    (address, posted, tasks)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_is_ended_by_who_may_terminate_and_by_nobody_else() {
+    let people = [
+        Person::new("kim", "\"terminate\"", ""),
+        Person::new("ann", "\"debug\", \"terminal\", \"admin\"", ""),
+        Person::new("ben", "\"terminate\"", "jobs = [\"02000000\"]"),
+    ];
+    let (head, posted, _head) = jobs("RAY-RELAY ended").await;
+    let relay = Relay::guarded(&[("default", head)], &people.iter().collect::<Vec<_>>()).await;
+    let (listener, id) = worker(&relay).await;
+    let body = json!({"ids": [id], "force": true}).to_string();
+    let (_, answer) = ask(&relay, "token-of-ann", &body).await;
+    let why = answer["results"][0]["error"].as_str().unwrap();
+    assert!(why.contains("the permission `terminate`"), "{why}");
+    let (_, answer) = ask(&relay, "token-of-ben", &body).await;
+    assert_eq!(answer["results"][0]["error"], "there is no such breakpoint");
+    // Nor does that permission let a task run.
+    let (_, answer) = ask(&relay, "token-of-kim", &json!({"ids": [id]}).to_string()).await;
+    assert_eq!(answer["results"][0]["released"], false);
+    assert!(posted.lock().unwrap().is_empty());
+    // What is not on record does not happen.
+    relay.ctx.heard.is_deaf.store(true, Ordering::SeqCst);
+    let (_, answer) = ask(&relay, "token-of-kim", &body).await;
+    assert_eq!(answer["results"][0]["ended"], false);
+    assert!(posted.lock().unwrap().is_empty());
+    relay.ctx.heard.is_deaf.store(false, Ordering::SeqCst);
+    let (_, answer) = ask(&relay, "token-of-kim", &body).await;
+    assert_eq!(answer["results"][0]["ended"], true, "{answer}");
+    let jobs = posted.lock().unwrap().clone();
+    let row = relay.registry.snapshot().live[0].clone();
+    let ends = format!("{} {} {}", row.node_id, row.worker_id, row.pid);
+    assert_eq!(jobs.len(), 1);
+    assert!(jobs[0]["entrypoint"].as_str().unwrap().ends_with(&ends));
+    let heard = relay.ctx.heard.entries.lock().unwrap();
+    assert!(
+        heard
+            .iter()
+            .any(|entry| entry.details.get("force") == Some(&true.into()))
+    );
+    unheard(listener);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_was_not_ended_waits_on_and_the_reason_is_said() {
+    let (head, _, _head) = jobs("RAY-RELAY refused: process 495 is another worker now").await;
+    let relay = Relay::with_auth(&[("default", head)], Authenticator::open(), |config| {
+        config.dap.allow_terminate = true;
+    })
+    .await;
+    let (_listener, id) = worker(&relay).await;
+    let body = json!({"ids": [id], "force": true}).to_string();
+    let (_, answer) = ask(&relay, "x", &body).await;
+    let why = answer["results"][0]["error"].as_str().unwrap();
+    assert!(why.contains("another worker now"), "{why}");
+    assert!(relay.registry.snapshot().live[0].is_paused());
+}

@@ -149,8 +149,8 @@ impl State {
                     }
                 }
                 None if complete => {
-                    let why = "Ray no longer knows this worker; was the head restarted?";
-                    self.die(cluster, worker_id, why.into(), now, &mut changes);
+                    let why = Arc::from("Ray no longer knows this worker; was the head restarted?");
+                    self.die(cluster, worker_id, why, now, &mut changes);
                 }
                 None => self.release(cluster, worker_id, now, &mut changes),
             }
@@ -214,15 +214,15 @@ impl State {
             Some(Node::Dead { why }) => Some(Arc::clone(why)),
             _ => None,
         };
-        let why = if row.is_alive {
-            lost
+        let exit = if row.is_alive {
+            lost.map(exit::Exit::from)
         } else {
             Some(exit::of_worker(row))
         };
-        if let Some(why) = &why {
-            self.die(cluster, key, Arc::clone(why), now, &mut changes);
+        if let Some(exit) = exit.clone() {
+            self.die(cluster, key, exit, now, &mut changes);
         }
-        (changes, why)
+        (changes, exit.map(|exit| exit.why))
     }
 
     /// Takes in what a lookup for stop `stop` of a worker found.

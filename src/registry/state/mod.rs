@@ -21,6 +21,7 @@ use tokio::time::Instant;
 
 pub(super) use crate::moment::Moment as Now;
 use crate::registry::breakpoint::{Breakpoint, BreakpointId, Holder, Kind, State as Life};
+use crate::registry::exit::Exit;
 use crate::registry::wish::Wishes;
 use crate::registry::{Change, ClaimError};
 use entries::{Entries, Entry};
@@ -290,14 +291,19 @@ impl State {
         &mut self,
         cluster: Cluster,
         worker_id: &str,
-        why: Arc<str>,
+        exit: impl Into<Exit>,
         now: Now,
         out: &mut Changes,
     ) {
+        let Exit { why, intended } = exit.into();
         self.clusters[cluster]
             .gone
             .insert(worker_id.to_owned(), now.instant);
-        let life = Life::Died { at: now, why };
+        let life = Life::Died {
+            at: now,
+            why,
+            intended,
+        };
         self.finish(cluster, worker_id, life, Change::Died, now, out);
     }
 

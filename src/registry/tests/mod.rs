@@ -4,6 +4,7 @@ mod claims;
 mod current;
 mod fake_head;
 mod held;
+mod jobs;
 mod legacy;
 mod lookups;
 mod polling;

@@ -212,7 +212,7 @@ async fn a_killed_worker_says_why() {
         (
             "INTENDED_USER_EXIT",
             "Worker force exited because its job has finished",
-            "driver is gone",
+            "its job is over",
         ),
     ] {
         let head = FakeHead::start().await;

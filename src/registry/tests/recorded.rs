@@ -107,7 +107,8 @@ fn a_killed_worker_is_no_address_and_says_why() {
         assert!(!killed.is_empty(), "{version}");
         for row in killed {
             assert_eq!(row.debugger(), None, "{version}");
-            let why = exit::of_worker(row);
+            let exit::Exit { why, intended } = exit::of_worker(row);
+            assert!(!intended, "{version}");
             assert!(
                 why.starts_with("the worker process crashed or was killed"),
                 "{version}: {why}"
@@ -126,13 +127,13 @@ fn the_end_of_a_driver_ends_its_workers_for_a_reason() {
     for version in VERSIONS {
         let noted = json(version, "noted.json");
         let row: WorkerRow = serde_json::from_value(noted["driver_killed"].clone()).unwrap();
-        let why = exit::of_worker(&row);
+        let exit::Exit { why, intended } = exit::of_worker(&row);
         assert!(!row.is_alive && !why.is_empty(), "{version}");
+        // The oldest take it for a crash.
+        let crashed = ["2.9.3", "2.20.0"].contains(&version);
+        assert_eq!(intended, !crashed, "{version}: {why}");
         if row.exit_detail.contains("job has finished") {
-            assert!(
-                why.contains("driver is gone") || why.starts_with("Ray ended"),
-                "{version}: {why}"
-            );
+            assert_eq!(&*why, "its job is over", "{version}");
         }
     }
 }

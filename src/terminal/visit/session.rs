@@ -137,7 +137,10 @@ impl<R: AsyncRead + Unpin> Visit<'_, R> {
         let breakpoint = permit.breakpoint().clone();
         let handling = permit.rights().handling.clone();
         let scopes = permit.rights().scopes;
-        let rules = context.masking.clone().filter(|_| !handling.unmasked);
+        let rules = context
+            .masking
+            .holds_at_prompt(permit.rights())
+            .then(|| context.masking.clone());
         let mut shown = Shown::new(self.out.clone(), rules.map(MaskedStream::new), tape.clone());
         let log = Log::new(context, record, tape.clone());
         let out = self.out.clone();
@@ -154,8 +157,7 @@ impl<R: AsyncRead + Unpin> Visit<'_, R> {
                 return (Outcome::Refused, Next::List);
             }
         };
-        let may_kill = scopes.contains(Scope::Terminate)
-            || scopes.contains(Scope::Debug) && context.config.dap.allow_terminate;
+        let may_kill = scopes.may_end_worker(context.config.dap.allow_terminate);
         let mut limits = Limits::new(&handling, Instant::now());
         let mut active = self.input.active();
         let cut = {

@@ -205,6 +205,17 @@ impl DapClient {
         event["body"]["output"].as_str().unwrap().to_owned()
     }
 
+    /// The next `output` event that says `text`; returns its body.
+    pub(crate) async fn output_with(&mut self, text: &str) -> Value {
+        let mut event = self
+            .find(text, |message| {
+                let output = message["body"]["output"].as_str();
+                message["event"] == "output" && output.is_some_and(|output| output.contains(text))
+            })
+            .await;
+        event["body"].take()
+    }
+
     /// The configuration of the next child session that the adapter asks for (`startDebugging`),
     /// after answering as VS Code does.
     pub(crate) async fn child(&mut self) -> Map<String, Value> {
@@ -417,8 +428,17 @@ impl DapClient {
     }
 
     /// Leaves as an editor does when one presses Stop.
-    pub(crate) async fn disconnect(mut self) {
-        let arguments = json!({"restart": false, "terminateDebuggee": false});
+    pub(crate) async fn disconnect(self) {
+        self.leave(false).await;
+    }
+
+    /// Leaves as an editor does when one presses Restart.
+    pub(crate) async fn restart(self) {
+        self.leave(true).await;
+    }
+
+    async fn leave(mut self, restart: bool) {
+        let arguments = json!({"restart": restart, "terminateDebuggee": false});
         self.call("disconnect", arguments).await;
     }
 }

@@ -152,6 +152,26 @@ async fn what_is_wrong_in_any_way_is_refused_with_the_same_words() {
             vec![("crit", json!(["b64"])), ("b64", json!(false))],
         ),
         (
+            "critical null",
+            Refusal::Critical,
+            vec![("crit", Value::Null)],
+        ),
+        (
+            "critical nothing",
+            Refusal::Critical,
+            vec![("crit", json!([]))],
+        ),
+        (
+            "critical false",
+            Refusal::Critical,
+            vec![("crit", json!(false))],
+        ),
+        (
+            "critical text",
+            Refusal::Critical,
+            vec![("crit", json!("exp"))],
+        ),
+        (
             "another purpose",
             Refusal::Kind,
             vec![("typ", json!("logout+jwt"))],

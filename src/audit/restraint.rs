@@ -1,0 +1,258 @@
+//! How many lines the refusals of one person may cost.
+//!
+//! Pure. Whoever may do next to nothing can still be refused as often as they like, and every line takes the place of
+//! one that tells of something done. So refusals beyond [`FREE`] and then one in [`EVERY`] are counted instead, for each
+//! person (for each address, of those who are nobody yet), and one line says how many and from when to when. What was
+//! done is never left out.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant, SystemTime};
+
+use super::time::rfc3339;
+use super::{Action, Entry};
+use crate::identity::Principal;
+
+/// Refusals of one person that have a line each, however fast they come.
+const FREE: u32 = 60;
+
+/// From then on one has a line in this time.
+const EVERY: Duration = Duration::from_secs(10);
+
+/// How often a person's refusals are summed up while they go on.
+pub(super) const SUM_UP_EVERY: Duration = Duration::from_secs(60);
+
+/// People who are told apart; those beyond share one account.
+const MOST: usize = 4096;
+
+/// Whose refusals are counted together.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Who {
+    Subject(String),
+    /// An IPv4 address, or an IPv6 network of 64 bits.
+    Address(IpAddr),
+    Others,
+}
+
+#[derive(Debug)]
+struct Account {
+    /// Lines that are left, and since when.
+    left: f64,
+    at: Instant,
+    /// What the sum is about.
+    principal: Option<Principal>,
+    peer: Option<SocketAddr>,
+    left_out: Option<LeftOut>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct LeftOut {
+    lines: u64,
+    since: SystemTime,
+    until: SystemTime,
+    /// When the first of them came.
+    began: Instant,
+}
+
+/// All accounts.
+#[derive(Debug, Default)]
+pub(super) struct Restraint {
+    accounts: HashMap<Who, Account>,
+}
+
+/// What becomes of an entry.
+#[derive(Debug)]
+pub(super) enum Verdict {
+    /// It is written, behind the sum of what was left out before.
+    Write(Option<Entry>),
+    /// It is counted.
+    LeftOut,
+}
+
+impl Restraint {
+    /// Whether `entry` is written at `now`, which the clock on the wall calls `time`.
+    pub(super) fn judge(&mut self, entry: &Entry, now: Instant, time: SystemTime) -> Verdict {
+        if !is_refusal(entry) {
+            return Verdict::Write(None);
+        }
+        let who = self.account_of(entry, now);
+        let account = self.accounts.entry(who).or_insert_with(|| Account {
+            left: f64::from(FREE),
+            at: now,
+            principal: None,
+            peer: None,
+            left_out: None,
+        });
+        account.refill(now);
+        account.principal.clone_from(&entry.principal);
+        account.peer = entry.peer;
+        if account.left >= 1.0 {
+            account.left -= 1.0;
+            return Verdict::Write(account.sum());
+        }
+        let left_out = account.left_out.get_or_insert(LeftOut {
+            lines: 0,
+            since: time,
+            until: time,
+            began: now,
+        });
+        left_out.lines += 1;
+        left_out.until = time;
+        Verdict::LeftOut
+    }
+
+    /// Sums of what was left out for long enough by `now`; of everything where `all`.
+    pub(super) fn sums(&mut self, now: Instant, all: bool) -> Vec<Entry> {
+        let due = |account: &&mut Account| {
+            let began = account.left_out.map(|left_out| left_out.began);
+            began.is_some_and(|at| all || now.saturating_duration_since(at) >= SUM_UP_EVERY)
+        };
+        let accounts = self.accounts.values_mut().filter(due);
+        accounts.filter_map(Account::sum).collect()
+    }
+
+    fn account_of(&mut self, entry: &Entry, now: Instant) -> Who {
+        let who = match (&entry.principal, entry.peer) {
+            (Some(principal), _) => Who::Subject(principal.subject().to_owned()),
+            (None, Some(peer)) => Who::Address(network(peer.ip())),
+            (None, None) => Who::Others,
+        };
+        if self.accounts.len() < MOST || self.accounts.contains_key(&who) {
+            return who;
+        }
+        // Those who have been quiet are as if they had never been there.
+        self.accounts.retain(|_, account| {
+            account.refill(now);
+            account.left < f64::from(FREE) || account.left_out.is_some()
+        });
+        match self.accounts.len() < MOST {
+            true => who,
+            false => Who::Others,
+        }
+    }
+}
+
+impl Account {
+    fn refill(&mut self, now: Instant) {
+        let passed = now.saturating_duration_since(self.at).as_secs_f64();
+        self.left = (self.left + passed / EVERY.as_secs_f64()).min(f64::from(FREE));
+        self.at = now;
+    }
+
+    fn sum(&mut self) -> Option<Entry> {
+        let left_out = self.left_out.take()?;
+        let mut entry = Entry::new(Action::Decision)
+            .with("outcome", "left_out")
+            .with("lines", left_out.lines)
+            .with("since", rfc3339(left_out.since))
+            .with("until", rfc3339(left_out.until));
+        entry.principal.clone_from(&self.principal);
+        entry.peer = self.peer;
+        Some(entry)
+    }
+}
+
+/// Of nothing that was done.
+fn is_refusal(entry: &Entry) -> bool {
+    let kind = matches!(
+        entry.action,
+        Action::Authentication | Action::Decision | Action::Command
+    );
+    let outcome = entry.details.get("outcome").and_then(|o| o.as_str());
+    kind && matches!(outcome, Some("denied" | "refused" | "unavailable"))
+}
+
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => {
+            let [a, b, c, d, ..] = v6.segments();
+            [a, b, c, d, 0, 0, 0, 0].into()
+        }
+        v4 => v4,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn denied(from: [u8; 4]) -> Entry {
+        let mut entry = Entry::new(Action::Decision).with("outcome", "denied");
+        entry.peer = Some((from, 1).into());
+        entry
+    }
+
+    #[test]
+    fn a_flood_of_refusals_is_one_line_and_nobody_elses() {
+        let mut restraint = Restraint::default();
+        let (now, time) = (Instant::now(), SystemTime::UNIX_EPOCH);
+        let mut written = 0;
+        for i in 0..10_000u64 {
+            let time = time + Duration::from_millis(i);
+            match restraint.judge(&denied([10, 0, 0, 1]), now, time) {
+                Verdict::Write(sum) => {
+                    assert!(sum.is_none());
+                    written += 1;
+                }
+                Verdict::LeftOut => {}
+            }
+        }
+        assert_eq!(written, FREE);
+        assert!(matches!(
+            restraint.judge(&denied([10, 0, 0, 2]), now, time),
+            Verdict::Write(None)
+        ));
+        assert!(restraint.sums(now, false).is_empty(), "not yet");
+        let sums = restraint.sums(now + SUM_UP_EVERY, false);
+        assert_eq!(sums.len(), 1);
+        assert_eq!(sums[0].details["lines"], 10_000 - u64::from(FREE));
+        assert_eq!(sums[0].details["since"], "1970-01-01T00:00:00.060Z");
+        assert_eq!(sums[0].details["until"], "1970-01-01T00:00:09.999Z");
+        assert_eq!(sums[0].peer, Some(([10, 0, 0, 1], 1).into()));
+        assert!(restraint.sums(now, true).is_empty(), "told once");
+        // The next line of theirs comes behind what was left out before it.
+        assert!(matches!(
+            restraint.judge(&denied([10, 0, 0, 1]), now, time),
+            Verdict::LeftOut
+        ));
+        let later = restraint.judge(&denied([10, 0, 0, 1]), now + EVERY, time);
+        let Verdict::Write(Some(sum)) = later else {
+            panic!("{later:?}");
+        };
+        assert_eq!(sum.details["lines"], 1);
+    }
+
+    #[test]
+    fn people_beyond_the_bound_share_an_account() {
+        let mut restraint = Restraint::default();
+        let now = Instant::now();
+        for i in 0..3 * MOST {
+            let [.., a, b] = i.to_be_bytes();
+            restraint.judge(&denied([10, 0, a, b]), now, SystemTime::UNIX_EPOCH);
+        }
+        assert!(restraint.accounts.len() <= MOST + 1);
+        let later = now + EVERY * FREE;
+        restraint.judge(&denied([11, 0, 0, 0]), later, SystemTime::UNIX_EPOCH);
+        assert!(
+            restraint.accounts.len() <= 2,
+            "the quiet ones are forgotten"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_done_is_never_left_out(action in 0..Action::ALL.len(), outcome in "(allowed|denied|refused|client|)") {
+            let mut restraint = Restraint::default();
+            let entry = Entry::new(Action::ALL[action]).with("outcome", outcome.as_str());
+            let done = !matches!(&*outcome, "denied" | "refused")
+                || !matches!(entry.action, Action::Authentication | Action::Decision | Action::Command);
+            for _ in 0..200 {
+                let verdict = restraint.judge(&entry, Instant::now(), SystemTime::UNIX_EPOCH);
+                prop_assert!(!done || matches!(verdict, Verdict::Write(None)));
+            }
+        }
+    }
+}

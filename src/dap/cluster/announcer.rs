@@ -1,0 +1,154 @@
+//! Which worker the client of a cluster session is told of, and when.
+//!
+//! Pure.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::jobs::Job;
+use crate::dap::attach::{Dialled, Pass, child_configuration};
+use crate::dap::message::{Request, event, notice};
+use crate::dap::selection::Children;
+use crate::dap::wish::{Wish, fits};
+use crate::identity::Secret;
+use crate::moment::Moment;
+use crate::registry::{Breakpoint, BreakpointId, Snapshot, State};
+use crate::session::Parent;
+
+/// Children at once: each is a session in somebody's window.
+pub(super) const MAX_CHILDREN: usize = 32;
+
+/// How long a worker is held back for its name: a task's row appears up to a second after it stops, and the registry
+/// asks once more where it may have seen the row of an earlier task.
+pub(super) const NAME_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Decides which workers the client is told of.
+pub(in crate::dap) struct Announcer {
+    attach: Request,
+    dialled: Dialled,
+    children: Children,
+    wish: Wish,
+    /// By which the sessions that it announces belong to it.
+    pub(super) family: String,
+    /// The stop of each worker that was announced last.
+    announced: HashMap<BreakpointId, u64>,
+    seq: u64,
+    /// How many wait beyond [`MAX_CHILDREN`], as last told.
+    held_back: usize,
+    trouble: Option<String>,
+    /// Of announced workers that are gone, since last asked.
+    pub(super) jobs: Vec<Job>,
+}
+
+impl Announcer {
+    /// For the lead of a family; what sessions of it hold since before a restart is not announced again.
+    pub(in crate::dap) fn new(
+        attach: Request,
+        dialled: Dialled,
+        children: Children,
+        wish: Wish,
+        parent: &Parent,
+    ) -> Self {
+        let announced = parent.stops().into_iter().collect();
+        let family = parent.name().to_owned();
+        Self {
+            attach,
+            dialled,
+            children,
+            wish,
+            family,
+            announced,
+            seq: 0,
+            held_back: 0,
+            trouble: None,
+            jobs: Vec::new(),
+        }
+    }
+
+    /// The good answer to the client's `attach`.
+    pub(super) fn attached(&self) -> Value {
+        self.attach.success(Value::Null)
+    }
+
+    /// Announces once more whatever no session of `parent` holds.
+    pub(super) fn again(&mut self, parent: &Parent) {
+        self.announced = parent.stops().into_iter().collect();
+    }
+
+    /// What to send now, and when to look again even if nothing changes.
+    /// `ticket` is what a child presents.
+    pub(super) fn announce(
+        &mut self,
+        snapshot: &Snapshot,
+        now: Moment,
+        ticket: impl Fn(&Breakpoint) -> Option<Secret>,
+    ) -> (Vec<Value>, Option<Duration>) {
+        let mut messages = Vec::new();
+        let trouble = snapshot.clusters.iter().find_map(|c| c.trouble.clone());
+        if trouble != self.trouble {
+            let text = match &trouble {
+                Some(trouble) => format!("new breakpoints are not seen at the moment: {trouble}"),
+                None => "the Ray head answers again".to_owned(),
+            };
+            messages.push(notice(&text, trouble.is_some()));
+            self.trouble = trouble;
+        }
+        let live: HashMap<_, _> = snapshot.live.iter().map(|b| (b.id, b.stop)).collect();
+        for gone in &snapshot.ended {
+            let announced = self.announced.get(&gone.id) == Some(&gone.stop);
+            if let (State::Died { .. }, Some(job), true) =
+                (&gone.state, &gone.names.job_id, announced)
+            {
+                self.jobs.push((gone.cluster.clone(), job.clone()));
+            }
+        }
+        self.announced.retain(|id, stop| live.get(id) == Some(stop));
+        let (mut again, mut held_back) = (None::<Duration>, 0);
+        for breakpoint in snapshot.paused() {
+            if !fits(&self.wish, breakpoint) || self.announced.contains_key(&breakpoint.id) {
+                continue;
+            }
+            let age = breakpoint.first_seen.until(now);
+            let named = breakpoint.names.name.is_some() && !breakpoint.names.provisional;
+            if !named && age < NAME_PATIENCE {
+                let left = NAME_PATIENCE - age;
+                again = Some(again.map_or(left, |sooner| sooner.min(left)));
+            } else if self.announced.len() >= MAX_CHILDREN {
+                held_back += 1;
+            } else {
+                self.announced.insert(breakpoint.id, breakpoint.stop);
+                let child = self.child(breakpoint, ticket(breakpoint).as_ref());
+                messages.push(child);
+            }
+        }
+        if held_back > self.held_back {
+            messages.push(notice(
+                &format!("{held_back} more wait; they open as sessions end (at most {MAX_CHILDREN} at once)"),
+                false,
+            ));
+        }
+        self.held_back = held_back;
+        (messages, again)
+    }
+
+    fn child(&mut self, breakpoint: &Breakpoint, ticket: Option<&Secret>) -> Value {
+        self.seq += 1;
+        let pass = Pass {
+            ticket,
+            family: Some(&self.family),
+        };
+        let mut configuration =
+            child_configuration(&self.attach.arguments, breakpoint, &self.dialled, pass);
+        if self.children == Children::StartDebugging {
+            let arguments = json!({"request": "attach", "configuration": configuration});
+            return json!({"seq": self.seq, "type": "request", "command": "startDebugging", "arguments": arguments});
+        }
+        // Without `type` the extension ignores the event.
+        if configuration.get("type").and_then(Value::as_str).is_none() {
+            configuration["type"] = "debugpy".into();
+        }
+        event("debugpyAttach", configuration)
+    }
+}

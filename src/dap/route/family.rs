@@ -1,0 +1,77 @@
+//! A client's cluster session, and the sessions that it opens.
+
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::Visit;
+use crate::dap::conversation::Conversation;
+use crate::dap::record::Record;
+use crate::dap::refusal::Refusal;
+use crate::dap::wish::Wish;
+use crate::dap::{Opened, cluster, refused};
+use crate::registry::Breakpoint;
+use crate::session::{Founder, Member};
+use crate::telemetry::metrics::{Outcome, SessionProtocol};
+
+impl Visit<'_> {
+    pub(super) async fn cluster<S>(
+        &self,
+        client: Conversation<S>,
+        opened: Opened,
+        wish: Wish,
+    ) -> Outcome
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        self.session.set_state(SessionProtocol::Cluster, "attached");
+        let details = self.details(SessionProtocol::Cluster, &opened.client.name);
+        let begun = Record::begin(self.context, self.session, &self.principal, None, details).await;
+        let record = match begun {
+            Ok(record) => record,
+            Err(why) => {
+                let refusal = Refusal::Unable(why.to_string());
+                return refused(self.context, client, &opened.attach, &refusal).await;
+            }
+        };
+        let parent = self.context.families.lead(self.founder(&opened));
+        let announcer = cluster::Announcer::new(
+            opened.attach,
+            opened.dialled,
+            opened.client.children,
+            wish,
+            &parent,
+        );
+        let ending = cluster::run(self.context, client, announcer, parent, &self.principal).await;
+        record.end(ending).await;
+        ending
+    }
+
+    /// Who opens a cluster session with these arguments.
+    pub(super) fn founder(&self, opened: &Opened) -> Founder {
+        Founder {
+            principal: self.principal.clone(),
+            peer: self.session.peer().ip(),
+            client: opened.client.name.clone(),
+            arguments: opened.attach.arguments.clone(),
+        }
+    }
+
+    /// Its place in the family of the cluster session that had the client open it.
+    pub(super) fn member(
+        &self,
+        wish: &Wish,
+        breakpoint: &Breakpoint,
+    ) -> Result<Option<Member>, Refusal> {
+        let Some(family) = &wish.family else {
+            return Ok(None);
+        };
+        let stop = (breakpoint.id, breakpoint.stop);
+        let families = &self.context.families;
+        let joined = families.join(family, &self.principal, self.session.id(), stop);
+        joined.map(Some).ok_or_else(|| {
+            Refusal::Nothing(
+                "the cluster session that opened this one has ended, and the task waits on; start the cluster session again"
+                    .into(),
+            )
+        })
+    }
+}

@@ -1,0 +1,176 @@
+//! What a client gets whose worker is gone, or whose goodbye is its own.
+
+use super::*;
+use crate::registry::Holder;
+
+/// Attached, in a worker that is listed in `context`.
+async fn attached(
+    context: &Arc<Context>,
+    initialize: Value,
+) -> (Debugger, Conversation<TcpStream>) {
+    let worker = Worker::listen().await;
+    context.registry.insert(worker.breakpoint.clone());
+    let mut debugger = Debugger::connect(context).await;
+    debugger.ask("initialize", initialize).await;
+    debugger.send("attach", json!({})).await;
+    let (dap, _) = worker.attached().await;
+    debugger.send("configurationDone", Value::Null).await;
+    let mut dap = dap;
+    assert_eq!(dap.read().await.unwrap()["command"], "configurationDone");
+    (debugger, dap)
+}
+
+fn holder(context: &Context) -> Option<Holder> {
+    let snapshot = context.registry.snapshot();
+    snapshot.live.iter().find_map(|b| b.holder().cloned())
+}
+
+fn terminated() -> Value {
+    message::event("terminated", Value::Null)
+}
+
+/// debugpy's adapter answers whenever its client comes to it.
+#[tokio::test]
+async fn a_late_goodbye_is_answered_when_the_worker_is_long_given_back() {
+    for adapter_stays in [true, false] {
+        let context = context(|_| {});
+        let (mut debugger, mut dap) = attached(&context, json!({})).await;
+        dap.send(&terminated()).await.unwrap();
+        let dap = adapter_stays.then_some(dap);
+        debugger.until(|m| m["event"] == "terminated").await;
+        tokio::time::pause();
+        tokio::time::sleep(Duration::from_secs(12)).await;
+        if let Some(mut dap) = dap {
+            while dap.read().await.is_ok() {}
+        }
+        tokio::time::resume();
+        assert!(holder(&context).is_none(), "{adapter_stays}");
+        let refused = debugger.ask("threads", Value::Null).await;
+        assert_eq!(refused["success"], false, "{refused}");
+        assert_eq!(refused["body"]["error"]["showUser"], false, "{refused}");
+        let answer = debugger.ask("disconnect", json!({"restart": false})).await;
+        assert_eq!(answer["success"], true, "{answer}");
+        debugger.closed().await;
+        assert!(context.sessions.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_says_no_goodbye_is_not_kept_for_ever() {
+    let context = context(|_| {});
+    let (mut debugger, dap) = attached(&context, json!({})).await;
+    drop(dap);
+    debugger.until(|m| m["event"] == "terminated").await;
+    tokio::time::pause();
+    let told = Instant::now();
+    while debugger.dap.read().await.is_ok() {}
+    let kept = told.elapsed().as_secs();
+    assert!((29..=36).contains(&kept), "{kept} s");
+}
+
+#[tokio::test]
+async fn a_relay_that_ends_does_not_wait_for_goodbyes() {
+    let context = context(|_| {});
+    let (mut debugger, dap) = attached(&context, json!({})).await;
+    drop(dap);
+    debugger.until(|m| m["event"] == "terminated").await;
+    context.shutdown.drain.cancel();
+    while debugger.read_some().await {}
+    timeout(PATIENCE, debugger.ended).await.unwrap().unwrap();
+}
+
+/// A node that is cut off is noticed by Ray long after, and an editor looks dead until then.
+#[tokio::test]
+async fn the_end_is_told_at_once_and_its_reason_when_it_is_known() {
+    for adapter_stays in [true, false] {
+        let context = context(|_| {});
+        let (mut debugger, mut dap) = attached(&context, json!({})).await;
+        let id = context.registry.snapshot().live[0].id;
+        if adapter_stays {
+            dap.send(&terminated()).await.unwrap();
+        }
+        let _dap = adapter_stays.then_some(dap);
+        debugger.until(|m| m["event"] == "terminated").await;
+        // Not before.
+        context.registry.end(id, Some("its node ran out of memory"));
+        let told = debugger.until(|m| m["event"] == "output").await;
+        let text = told["body"]["output"].as_str().unwrap();
+        assert!(
+            text.contains("is gone: its node ran out of memory"),
+            "{text}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_goodbye_that_the_worker_does_not_live_to_answer_is_answered() {
+    let context = context(|_| {});
+    let (mut debugger, mut dap) = attached(&context, json!({})).await;
+    let seq = debugger.send("disconnect", json!({})).await;
+    while dap.read().await.unwrap()["command"] != "disconnect" {}
+    drop(dap);
+    let answer = debugger.until(|m| m["request_seq"] == seq).await;
+    assert_eq!(answer["success"], true, "{answer}");
+    debugger.closed().await;
+}
+
+/// Helix ends a session by `terminate` alone, and only where that is announced; its `disconnect` follows on `terminated`.
+#[tokio::test]
+async fn helix_leaves_by_terminate_and_the_task_runs_on() {
+    for allow_terminate in [false, true] {
+        let context = context(|config| config.dap.allow_terminate = allow_terminate);
+        let helix =
+            json!({"clientID": "hx", "clientName": "helix", "supportsRunInTerminalRequest": true});
+        let mut asking = Debugger::connect(&context).await;
+        let announced = asking.ask("initialize", helix.clone()).await;
+        assert_eq!(announced["body"]["supportsTerminateRequest"], true);
+        assert_eq!(
+            announced["body"]["supportsTerminateDebuggee"],
+            allow_terminate
+        );
+        let (mut debugger, mut dap) = attached(&context, helix).await;
+        let seq = debugger.send("terminate", json!({"restart": false})).await;
+        let goodbye = loop {
+            let message = dap.read().await.unwrap();
+            assert_ne!(message["command"], "terminate");
+            if message["command"] == "disconnect" {
+                break message;
+            }
+        };
+        assert_eq!(goodbye["arguments"]["terminateDebuggee"], false);
+        // As debugpy does it.
+        dap.send(&terminated()).await.unwrap();
+        let goodbye = Request::read(&mut goodbye.clone()).unwrap();
+        dap.send(&goodbye.success(Value::Null)).await.unwrap();
+        drop(dap);
+        debugger.until(|m| m["event"] == "terminated").await;
+        let answer = debugger.until(|m| m["request_seq"] == seq).await;
+        assert_eq!(
+            (&answer["command"], &answer["success"]),
+            (&json!("terminate"), &json!(true))
+        );
+        let answer = debugger.ask("disconnect", json!({"restart": false})).await;
+        assert_eq!(answer["success"], true);
+        debugger.closed().await;
+    }
+}
+
+/// The relay's own requests to the worker carry numbers too.
+#[tokio::test]
+async fn answers_to_a_client_that_counts_far_are_not_kept_from_it() {
+    let context = context(|_| {});
+    let (mut debugger, mut dap) = attached(&context, json!({})).await;
+    for seq in [0x7fff_5678_u64, (1 << 31) - 1, 1 << 31, (1 << 53) - 1] {
+        for command in ["setFunctionBreakpoints", "setExceptionBreakpoints"] {
+            debugger.seq = seq - 1;
+            debugger.send(command, json!({})).await;
+            let request = Request::read(&mut dap.read().await.unwrap()).unwrap();
+            dap.send(&request.success(Value::Null)).await.unwrap();
+            let answer = debugger.read().await;
+            assert_eq!(
+                (&answer["command"], &answer["request_seq"]),
+                (&json!(command), &json!(seq))
+            );
+        }
+    }
+}

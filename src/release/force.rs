@@ -1,0 +1,223 @@
+//! Ends the worker of a task that cannot go on, because its debugger is gone: `release --force`.
+//!
+//! Its debugger is not touched. Ray has no request that ends one worker over its dashboard's port, in no version from 2.9
+//! to 2.60, so a small job is submitted, whose one task runs on the worker's node and sends the signal there, after it has
+//! made sure that the process still is that worker. A driver is ended by stopping its job. The task fails then, or Ray
+//! runs it again, as its `max_retries` say. Node, worker and process come from the registry alone.
+
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rand::Rng;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+use tracing::{debug, info};
+
+use super::{Means, unavailable};
+use crate::dap::message::clean;
+use crate::dap::refusal::Refusal;
+use crate::head::{HeadClient, HeadError};
+use crate::policy::Authorized;
+use crate::registry::{Breakpoint, Holder, Kind};
+use crate::session::Permit;
+
+/// What the relay calls itself as the holder meanwhile.
+pub const CLIENT: &str = "ray-relay release --force";
+
+/// From the submission to the end of the job. 4 to 8 s on Ray 2.9 and 2.60 at rest.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// For one request: starting a job takes the head some seconds.
+const REQUEST: Duration = Duration::from_secs(30);
+/// Between two questions.
+const LOOK: Duration = Duration::from_millis(500);
+/// Until Ray says that the worker is gone.
+const CONFIRMED: Duration = Duration::from_secs(10);
+
+/// What the job does, for Ray's own Python.
+const PROGRAM: &str = include_str!("end_worker.py");
+
+/// What stands before its last words.
+const MARK: &str = "RAY-RELAY ";
+
+/// Why a worker was not ended. `Display` is a sentence for the client.
+#[derive(Debug, thiserror::Error)]
+pub enum NotEnded {
+    /// Somebody debugs it, it is over, or nothing is known of it.
+    #[error(transparent)]
+    Unavailable(#[from] Refusal),
+    /// A legacy breakpoint.
+    #[error(
+        "Ray's legacy debugger does not say which process waits: enter it (`ray-relay debug`), and leave it with q"
+    )]
+    Legacy,
+    /// A driver that no job of the Jobs API started.
+    #[error(
+        "it is a driver that was not submitted as a job, so nobody but its owner can end it: process {pid} on {node}"
+    )]
+    Driver {
+        /// Of the driver.
+        pid: u32,
+        /// Its node's address.
+        node: std::net::IpAddr,
+    },
+    /// The head was not asked, or did not do it.
+    #[error(transparent)]
+    Head(#[from] HeadError),
+    /// The job came to something else.
+    #[error("its worker was not ended: {0}")]
+    NotDone(String),
+}
+
+/// Ends the worker of `authorized`, whose scope is to be that of [`crate::policy::authorise_end`]; says what Ray says of
+/// it. `holder` has it meanwhile.
+///
+/// # Errors
+/// [`NotEnded`]; the whole takes at most 100 s.
+pub async fn end_worker(
+    means: &Means,
+    authorized: Authorized,
+    holder: Holder,
+) -> Result<String, NotEnded> {
+    let breakpoint = authorized.breakpoint().clone();
+    if breakpoint.kind == Kind::Pdb {
+        return Err(NotEnded::Legacy);
+    }
+    let head = means.registry.head(&breakpoint.cluster);
+    let head = head.ok_or_else(|| NotEnded::NotDone("no Ray head is configured for it".into()))?;
+    let mut permit = Permit::hold(&means.registry, authorized, holder)
+        .map_err(|why| unavailable(&breakpoint, why))?;
+    // Once begun it is done, whatever becomes of who asked.
+    let done = means.tasks.spawn(async move {
+        let ended = match breakpoint.is_driver() {
+            true => stop_job(&head, &breakpoint).await,
+            false => by_a_job(&head, &breakpoint).await,
+        };
+        if let Err(why) = ended {
+            permit.unused();
+            return Err(why);
+        }
+        info!(breakpoint = %breakpoint.id, name = breakpoint.name(), "its worker was ended through Ray");
+        match permit.ask_why_died(CONFIRMED).await {
+            Some(why) => Ok(why.to_string()),
+            None => {
+                permit.unused();
+                Ok("Ray has not reported it yet".to_owned())
+            }
+        }
+    });
+    let broke = |_| NotEnded::NotDone("the relay is ending".to_owned());
+    done.await.map_err(broke)?
+}
+
+#[derive(Deserialize)]
+struct Job {
+    status: String,
+    #[serde(default)]
+    message: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Logs {
+    #[serde(default)]
+    logs: String,
+}
+
+async fn stop_job(head: &HeadClient, breakpoint: &Breakpoint) -> Result<(), NotEnded> {
+    let job = breakpoint.names.submission_id.as_deref();
+    let job = job.filter(|id| is_a_name(id)).ok_or(NotEnded::Driver {
+        pid: breakpoint.pid,
+        node: breakpoint.node_ip,
+    })?;
+    let path = format!("/api/jobs/{job}/stop");
+    head.post_json::<Value>(&path, &json!({}), REQUEST).await?;
+    Ok(())
+}
+
+async fn by_a_job(head: &HeadClient, breakpoint: &Breakpoint) -> Result<(), NotEnded> {
+    let until = Instant::now() + PATIENCE;
+    let entrypoint = entrypoint(breakpoint).ok_or_else(|| {
+        NotEnded::NotDone("Ray's list says nothing that names its process".into())
+    })?;
+    let id = format!(
+        "ray-relay-ends-{}-{:08x}",
+        breakpoint.id,
+        rand::rng().random::<u32>()
+    );
+    let submission = json!({
+        "entrypoint": entrypoint,
+        "submission_id": id,
+        "metadata": {"by": CLIENT, "breakpoint": breakpoint.id},
+    });
+    head.post_json::<Value>("/api/jobs/", &submission, REQUEST)
+        .await?;
+    let path = format!("/api/jobs/{id}");
+    loop {
+        sleep(LOOK).await;
+        // A head that is busy is asked again.
+        let job = head.get_json::<Job>(&path).await;
+        match job {
+            Ok(job) if matches!(job.status.as_str(), "SUCCEEDED" | "FAILED" | "STOPPED") => {
+                let logs = head.get_json::<Logs>(&format!("{path}/logs")).await?.logs;
+                return said(&logs, &job);
+            }
+            Ok(_) => {}
+            Err(error) => debug!(%error, job = id, "cannot ask after a job"),
+        }
+        if Instant::now() >= until {
+            let stop = format!("{path}/stop");
+            if let Err(error) = head.post_json::<Value>(&stop, &json!({}), REQUEST).await {
+                debug!(%error, job = id, "cannot stop a job");
+            }
+            let late = format!(
+                "Ray did not run the job that was to do it ({id}) within {} s; is its node there, and room on it for one more process?",
+                PATIENCE.as_secs()
+            );
+            return Err(NotEnded::NotDone(late));
+        }
+    }
+}
+
+/// What the job's last words mean.
+fn said(logs: &str, job: &Job) -> Result<(), NotEnded> {
+    let words = logs.lines().rev().find_map(|line| line.strip_prefix(MARK));
+    let why = match words.map(str::trim) {
+        Some("ended") => return Ok(()),
+        Some(words) if words.starts_with("gone") => return Ok(()),
+        Some(words) => words,
+        None => job.message.as_deref().unwrap_or("the job said nothing"),
+    };
+    Err(NotEnded::NotDone(clean(why, 300)))
+}
+
+/// The command line of the job. `None` for what cannot be a worker: nothing of it may mean anything to a shell.
+fn entrypoint(breakpoint: &Breakpoint) -> Option<String> {
+    let is_hex = |id: &str| !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let Breakpoint {
+        node_id,
+        worker_id,
+        pid,
+        ..
+    } = breakpoint;
+    if !is_hex(node_id) || !is_hex(worker_id) || *pid < 2 {
+        return None;
+    }
+    let program = STANDARD.encode(PROGRAM);
+    // Ray's own Python: what `python` is to a shell of Ray's may be another one. The shell is a child of a worker, which
+    // is one of the raylet, whose command line has it.
+    Some(format!(
+        "p=$(awk '/^PPid/{{print $2}}' /proc/$PPID/status 2>/dev/null); \
+         p=$(tr '\\0' '\\n' </proc/$p/cmdline 2>/dev/null | sed -n 's/^--python_worker_command=\\([^ ]*\\) .*/\\1/p'); \
+         exec \"${{p:-python}}\" -c \"import base64; exec(base64.b64decode('{program}'))\" {node_id} {worker_id} {pid}"
+    ))
+}
+
+fn is_a_name(id: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    !id.is_empty() && id.bytes().all(plain) && !id.starts_with('.')
+}
+
+#[cfg(test)]
+#[path = "force/tests.rs"]
+mod tests;

@@ -1,0 +1,55 @@
+//! Ending workers through a head whose part the test plays.
+#![allow(clippy::unwrap_used)]
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::dap::testing::paused;
+
+fn job(message: &str) -> Job {
+    Job {
+        status: "FAILED".into(),
+        message: Some(message.into()),
+    }
+}
+
+#[test]
+fn the_last_words_of_the_job_count() {
+    let of = |logs: &str| said(logs, &job("no room")).map_err(|why| why.to_string());
+    assert!(of("Running entrypoint …\n\nRAY-RELAY ended\n").is_ok());
+    assert!(of("RAY-RELAY gone: the process has ended already").is_ok());
+    let refused = of("RAY-RELAY ended\nRAY-RELAY refused: process 7 is another worker now");
+    assert_eq!(
+        refused.unwrap_err(),
+        "its worker was not ended: refused: process 7 is another worker now"
+    );
+    assert_eq!(
+        of("Traceback …").unwrap_err(),
+        "its worker was not ended: no room"
+    );
+}
+
+#[test]
+fn what_is_no_worker_makes_no_command() {
+    let good = paused("square", 1);
+    assert!(entrypoint(&good).is_some());
+    let bad = |change: fn(&mut Breakpoint)| {
+        let mut breakpoint = good.clone();
+        change(&mut breakpoint);
+        entrypoint(&breakpoint)
+    };
+    assert_eq!(bad(|b| b.pid = 1), None);
+    assert_eq!(bad(|b| b.node_id = "ab; reboot".into()), None);
+    assert_eq!(bad(|b| b.worker_id = String::new()), None);
+}
+
+proptest! {
+    #[test]
+    fn nothing_of_a_list_means_anything_to_a_shell(node in ".{0,30}", worker in ".{0,30}") {
+        let breakpoint = Breakpoint { node_id: node, worker_id: worker, ..paused("square", 1) };
+        if let Some(line) = entrypoint(&breakpoint) {
+            let words = line.rsplit_once("\" ").unwrap().1;
+            prop_assert!(words.bytes().all(|b| b.is_ascii_hexdigit() || b == b' '), "{words}");
+        }
+    }
+}

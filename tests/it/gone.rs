@@ -1,0 +1,88 @@
+//! A task whose debugger is gone: it is said, and its worker can be ended through Ray.
+
+use std::process::Output;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::support::eventually;
+use crate::support::namespaces::Cluster;
+use crate::support::ray::NEWEST;
+use crate::support::scene::Scene;
+
+/// Ends every debug adapter of the node it runs on.
+const END_ADAPTERS: &str = "for process in /proc/[0-9]*; do
+    if tr '\\0' ' ' <$process/cmdline 2>/dev/null | grep -q 'debugpy/adapter'; then kill -9 ${process#/proc/}; fi
+done";
+
+fn release(scene: &Scene<'_>, args: &[&str]) -> (Output, String) {
+    let mut command = scene
+        .cluster
+        .exec("client", env!("CARGO_BIN_EXE_ray-relay"));
+    command
+        .args(["release", "--relay", &scene.relay.url()])
+        .args(args);
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    (output, said)
+}
+
+#[tokio::test]
+async fn the_worker_of_a_task_without_a_debugger_is_ended_through_ray() {
+    let Some(cluster) = Cluster::shared(NEWEST) else {
+        return;
+    };
+    let config = tempfile::NamedTempFile::with_suffix(".toml").unwrap();
+    std::fs::write(config.path(), "[dap]\nallow_terminate = true\n").unwrap();
+    let scene = Scene::with(&cluster, &["--config", config.path().to_str().unwrap()]);
+    let mut driver = cluster.start_driver("tasks.py", &[]);
+    let rows = scene.wait_listed(3);
+    let on_w1 = cluster.address("w1").to_string();
+    let row = rows.iter().find(|row| row["node_ip"] == on_w1).unwrap();
+    let id = row["id"].as_str().unwrap();
+    let killed = cluster
+        .exec("w1", "sh")
+        .args(["-c", END_ADAPTERS])
+        .status()
+        .unwrap();
+    assert!(killed.success());
+
+    let refused = scene.refusal(json!({ "breakpoint": id })).await;
+    assert!(
+        refused.contains("its debugger is gone") && refused.contains("release --force"),
+        "{refused}"
+    );
+    let gone = scene
+        .list()
+        .into_iter()
+        .find(|row| row["id"] == id)
+        .unwrap();
+    assert_eq!(gone["state"], "unreachable");
+    assert!(gone["unreachable_since"].is_number(), "{gone}");
+    let (output, said) = release(&scene, &[id]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        said.contains("not released: its debugger is gone"),
+        "{said}"
+    );
+    // The others are let go; this one is not among them.
+    let (output, said) = release(&scene, &["--all", "--yes"]);
+    assert!(output.status.success() && !said.contains(id), "{said}");
+
+    let (output, said) = release(&scene, &["--force", id]);
+    assert!(
+        output.status.success() && said.contains("worker ended"),
+        "{said}"
+    );
+    // Ray runs the task again, in another worker.
+    let again = eventually("another attempt", Duration::from_secs(120), || {
+        let list = scene.list();
+        let [only] = list.as_slice() else { return None };
+        (only["state"] == "paused" && only["name"] == "square").then(|| only.clone())
+    });
+    assert_ne!(again["worker_id"], row["worker_id"]);
+    let (output, said) = release(&scene, &["--all"]);
+    assert!(output.status.success(), "{said}");
+    assert_eq!(driver.result(), json!([["head", 4], ["w1", 9], ["w2", 16]]));
+    scene.gone();
+}
