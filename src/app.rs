@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
+use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
@@ -11,7 +11,7 @@ use tracing::{info, warn};
 use crate::audit::{self, Audit};
 use crate::config::{Advertise, Config, TlsMode};
 use crate::identity::{Authenticator, Issuers, SetupError};
-use crate::listener::{self, BindError};
+use crate::listener::{self, Admission, BindError};
 use crate::registry::Registry;
 use crate::release;
 use crate::session::Context;
@@ -100,7 +100,7 @@ pub async fn start(config: Config) -> Result<Running, Error> {
             .tasks
             .spawn(release::auto::run(means, audit, until));
     }
-    let permits = Arc::new(Semaphore::new(context.config.listen.max_connections));
+    let admission = Admission::new(context.config.listen.max_connections);
     shutdown
         .tasks
         .spawn(async move { registry.run(shutdown.drain.clone()).await });
@@ -115,7 +115,7 @@ pub async fn start(config: Config) -> Result<Running, Error> {
         listener,
         context.clone(),
         tls.clone(),
-        permits.clone(),
+        admission.clone(),
         None,
     ));
     for (port, listener) in extra {
@@ -123,7 +123,7 @@ pub async fn start(config: Config) -> Result<Running, Error> {
             listener,
             context.clone(),
             tls.clone(),
-            permits.clone(),
+            admission.clone(),
             Some(port),
         ));
     }
@@ -182,12 +182,31 @@ impl Running {
     }
 }
 
+/// Raises the limit of open files as far as the system lets: a session takes two, and connections that were given up
+/// take theirs until they are gone.
+fn allow_descriptors(connections: usize) {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let raised = setrlimit(Resource::Nofile, limit);
+    let wanted = u64::try_from(2 * connections + 512).unwrap_or(u64::MAX);
+    let there = getrlimit(Resource::Nofile).current;
+    if let Some(there) = there.filter(|there| *there < wanted) {
+        warn!(
+            there,
+            wanted,
+            raised = raised.is_ok(),
+            "listen.max_connections may need more open files than this process may have: raise `ulimit -n` (LimitNOFILE=), or lower it"
+        );
+    }
+}
+
 /// Runs a relay until SIGTERM or Ctrl-C, drains, and aborts at the second one.
 ///
 /// # Errors
 /// [`Error`].
 pub async fn run(config: Config) -> Result<(), Error> {
     let mut signals = Signals::new().map_err(Error::Signal)?;
+    allow_descriptors(config.listen.max_connections);
     let relay = start(config).await?;
     let config = &relay.context.config;
     for cluster in &config.clusters {

@@ -67,10 +67,8 @@ pub struct Listen {
     pub insecure_no_auth: bool,
     /// `max_connections`, default 1024: more wait in the kernel's queue.
     pub max_connections: usize,
-    /// `handshake_timeout`, default 10 s: from accept to the first relayed byte or HTTP request.
+    /// `handshake_timeout`, default 1 min: from accept to the first line of a terminal, `attach`, or an HTTP request.
     pub handshake_timeout: Duration,
-    /// `silence`, default 2 s: a connection that says nothing for so long is a terminal.
-    pub silence: Duration,
     /// `keepalive`, default 15 s: first probe of an idle client; four more at a quarter of it each.
     pub keepalive: Duration,
     /// `drain_timeout`, default 30 s: how long SIGTERM waits for sessions.
@@ -235,8 +233,7 @@ impl Default for Listen {
             address: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 5678),
             insecure_no_auth: false,
             max_connections: 1024,
-            handshake_timeout: Duration::from_secs(10),
-            silence: Duration::from_secs(2),
+            handshake_timeout: Duration::from_secs(60),
             keepalive: Duration::from_secs(15),
             drain_timeout: Duration::from_secs(30),
         }

@@ -10,6 +10,28 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::problem::{Problem, nearest, shown};
+use super::sources::variable;
+
+/// Keys that there were, and what has become of each.
+const GONE: &[(&str, &str, &str)] = &[(
+    "listen",
+    "silence",
+    "it is gone: a connection that says nothing is waited for until listen.handshake_timeout, and a terminal shows itself by Enter; remove the key",
+)];
+
+/// What has become of a key that there was.
+fn gone(section: &str, key: &str) -> Option<&'static str> {
+    GONE.iter()
+        .find(|(of, name, _)| (*of, *name) == (section, key))
+        .map(|(_, _, what)| *what)
+}
+
+/// A variable of the environment that there was, and what has become of it.
+pub(super) fn gone_variable(name: &str) -> Option<&'static str> {
+    GONE.iter()
+        .find(|(section, key, _)| variable(section, key) == name)
+        .map(|(_, _, what)| *what)
+}
 
 /// Sections of the file with their keys, in the order of `config/example.toml`.
 pub(super) const SECTIONS: &[(&str, &[&str])] = &[
@@ -20,7 +42,6 @@ pub(super) const SECTIONS: &[(&str, &[&str])] = &[
             "insecure_no_auth",
             "max_connections",
             "handshake_timeout",
-            "silence",
             "keepalive",
             "drain_timeout",
         ],
@@ -365,9 +386,12 @@ fn unknown_key(label: &str, place: String, key: &str, section: &str, keys: &[&st
         place,
         found: "a key that is not known".to_owned(),
         expected: format!("in [{section}]: {}", keys.join(", ")),
-        hint: elsewhere.or_else(|| {
-            nearest(key, keys.iter().copied()).map(|near| format!("did you mean `{near}`?"))
-        }),
+        hint: gone(section, key)
+            .map(str::to_owned)
+            .or(elsewhere)
+            .or_else(|| {
+                nearest(key, keys.iter().copied()).map(|near| format!("did you mean `{near}`?"))
+            }),
     }
 }
 

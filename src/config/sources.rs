@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use super::problem::{Problem, nearest, shown};
-use super::raw::{Entry, RawValue, SECTIONS};
+use super::raw::{Entry, RawValue, SECTIONS, gone_variable};
 
 /// Prefix of every variable of the relay.
 pub(super) const PREFIX: &str = "RAY_RELAY_";
@@ -188,9 +188,12 @@ fn unknown(name: &str) -> Problem {
             .iter()
             .map(|candidate| candidate.trim_start_matches(PREFIX)),
     );
-    let hint = match near {
-        Some(near) => format!("did you mean {PREFIX}{near}?"),
-        None => "keys are RAY_RELAY_<SECTION>_<KEY>, as in RAY_RELAY_LISTEN_ADDRESS".to_owned(),
+    let hint = match (gone_variable(name), near) {
+        (Some(what), _) => what.to_owned(),
+        (None, Some(near)) => format!("did you mean {PREFIX}{near}?"),
+        (None, None) => {
+            "keys are RAY_RELAY_<SECTION>_<KEY>, as in RAY_RELAY_LISTEN_ADDRESS".to_owned()
+        }
     };
     problem(
         name,

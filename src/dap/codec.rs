@@ -150,6 +150,11 @@ impl Frames {
         }
     }
 
+    /// From now on bodies may have `limit` bytes.
+    pub fn allow(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
     /// Where the next bytes are to be read into.
     pub fn buffer(&mut self) -> &mut BytesMut {
         &mut self.bytes

@@ -51,8 +51,27 @@ use crate::listener::Arrival;
 use crate::session::{Context, Session};
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 
-/// Largest message of somebody who has yet to say who that is, in bytes. VS Code's `attach` has some 1,000.
-const MAX_UNKNOWN_FRAME: usize = 256 * 1024;
+/// Largest message of somebody who has yet to say who that is, in bytes. VS Code's `attach` has some 1,000, with a token
+/// twice that.
+const MAX_UNKNOWN_FRAME: usize = 16 * 1024;
+
+/// The same where nobody is authenticated.
+const MAX_ANONYMOUS_FRAME: usize = 64 * 1024;
+
+/// Largest message of a client without a certificate until its `attach` has been looked at, in bytes.
+pub(crate) fn unknown_frame(context: &Context) -> usize {
+    let most = match context.auth.is_on() {
+        true => MAX_UNKNOWN_FRAME,
+        false => MAX_ANONYMOUS_FRAME,
+    };
+    most.min(context.config.dap.max_handshake_frame)
+}
+
+/// What such a client may make the relay hold, in bytes: a message in a buffer that grows by doubling, and its
+/// `initialize`.
+pub(crate) fn unknown_weight(context: &Context) -> usize {
+    3 * unknown_frame(context)
+}
 
 /// What a client has said when it is known what it wants.
 struct Opened {
@@ -92,12 +111,10 @@ async fn converse<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let unknown = arrival.certificate.is_none() && context.auth.anonymous().is_none();
-    let limit = context.config.dap.max_handshake_frame;
-    let limit = if unknown {
-        limit.min(MAX_UNKNOWN_FRAME)
-    } else {
-        limit
+    let known_limit = context.config.dap.max_handshake_frame;
+    let limit = match arrival.certificate {
+        Some(_) => known_limit,
+        None => unknown_frame(context),
     };
     let mut client = Conversation::new(stream, limit);
     let deadline = started + context.config.listen.handshake_timeout;
@@ -144,6 +161,11 @@ where
             return refused(context, client, &opened.attach, &(&why).into()).await;
         }
     };
+    if let Err(crowded) = arrival.place.recognised(&guest.principal) {
+        let refusal = Refusal::Throttled(crowded.to_string());
+        return refused(context, client, &opened.attach, &refusal).await;
+    }
+    client.allow(known_limit);
     session.set_principal(guest.principal.clone());
     let advertised = arrival.advertised_port;
     let visit = Visit::new(context, session, guest);
@@ -174,7 +196,8 @@ async fn open<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut known: Option<(Client, Value)> = None;
+    // As text: as a value it can be twenty times as large, and `attach` may be a long time coming.
+    let mut known: Option<(Client, String)> = None;
     loop {
         let mut message = client.read().await?;
         let initialize = (message["command"] == "initialize").then(|| message.clone());
@@ -194,7 +217,7 @@ where
                 client.send(&request.success(body)).await?;
                 let mut whole = initialize.unwrap_or_default();
                 presented::strip_all(&mut whole);
-                known = Some((who, whole));
+                known = Some((who, whole.to_string()));
             }
             ("attach", Some(_)) => {
                 let Some((who, initialize)) = known.take() else {
@@ -204,7 +227,7 @@ where
                 let dialled = Dialled::read(&request.arguments, context.port);
                 return Ok(Some(Opened {
                     client: who,
-                    initialize,
+                    initialize: serde_json::from_str(&initialize).unwrap_or_default(),
                     attach: request,
                     presented,
                     dialled,

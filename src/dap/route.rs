@@ -311,14 +311,14 @@ impl<'a> Visit<'a> {
         let member = match self.member(&wish, &breakpoint) {
             Ok(member) => member,
             Err(refusal) => {
-                permit.unused();
+                drop(permit);
                 return refused(self.context, client, &opened.attach, &refusal).await;
             }
         };
         let recorder = match self.recorder(&permit, &opened.client.name).await {
             Ok(recorder) => recorder,
             Err(why) => {
-                permit.unused();
+                drop(permit);
                 let refusal = Refusal::Unable(why.to_string());
                 return refused(self.context, client, &opened.attach, &refusal).await;
             }
@@ -345,13 +345,13 @@ impl<'a> Visit<'a> {
         let record = match begun {
             Ok(record) => record,
             Err(why) => {
-                permit.unused();
+                drop(permit);
                 let refusal = Refusal::Unable(why.to_string());
                 return refused(self.context, client, &opened.attach, &refusal).await;
             }
         };
         if let Err(refusal) = self.still_welcome() {
-            permit.unused();
+            drop(permit);
             record.end(Outcome::Revoked).await;
             return refused(self.context, client, &opened.attach, &refusal).await;
         }

@@ -74,7 +74,7 @@ Neovim, PyCharm, Zed, Emacs, Helix:
 
 Another terminal:
       {program} debug{relay}      (the list, and a pdb prompt)
-      nc {host} {port}      (the same with nothing installed)
+      nc {host} {port}      (and Enter: the same with nothing installed)
       {program} list --watch{relay}
       curl -s http://{address}/relay/v1/breakpoints
 

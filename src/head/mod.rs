@@ -49,6 +49,9 @@ const PROXY_PATIENCE: Duration = Duration::from_secs(120);
 /// Ray's web server (aiohttp) drops idle connections after 75 s; leaving first avoids the race.
 const IDLE: Duration = Duration::from_secs(30);
 
+/// What is read ahead of an answer, in bytes.
+const MAX_BUFFER: usize = 32 * 1024;
+
 /// Sent where a request has none: Ray 2.9's dashboard answers 500 without a `User-Agent`.
 const OWN_USER_AGENT: HeaderValue =
     HeaderValue::from_static(concat!("ray-relay/", env!("CARGO_PKG_VERSION")));
@@ -125,6 +128,8 @@ impl HeadClient {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
             .pool_max_idle_per_host(16)
+            // Each answer under way takes as much, and somebody may not read his.
+            .http1_max_buf_size(MAX_BUFFER)
             .build(connector);
         let prefix = uri.path().trim_end_matches('/').to_owned();
         Ok(Self {

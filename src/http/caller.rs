@@ -23,6 +23,7 @@ use super::query;
 use crate::audit::{Action, Entry, Unavailable};
 use crate::head::clean;
 use crate::identity::{AuthError, Ended, Principal, Secret};
+use crate::listener::Crowded;
 use crate::policy::Scope;
 use crate::telemetry::metrics::RefusalKind;
 
@@ -47,6 +48,9 @@ pub(crate) enum Refused {
     /// Which credential counts is not clear.
     #[error(transparent)]
     Ambiguous(#[from] Ambiguous),
+    /// Recognised, and there is no room.
+    #[error(transparent)]
+    Crowded(#[from] Crowded),
     /// Recognised, and its time ended meanwhile.
     #[error(transparent)]
     Over(Ended),
@@ -91,10 +95,11 @@ impl Refused {
             Self::Authentication(AuthError::Missing | AuthError::Refused) | Self::Over(_) => {
                 StatusCode::UNAUTHORIZED
             }
-            Self::Authentication(AuthError::Throttled { .. }) => StatusCode::TOO_MANY_REQUESTS,
-            Self::Authentication(AuthError::Unavailable(_)) | Self::NoRecord(_) => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Self::Authentication(AuthError::Throttled { .. })
+            | Self::Crowded(Crowded::Yours { .. }) => StatusCode::TOO_MANY_REQUESTS,
+            Self::Authentication(AuthError::Unavailable(_))
+            | Self::NoRecord(_)
+            | Self::Crowded(Crowded::Full | Crowded::GivenUp) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Ambiguous(_) => StatusCode::BAD_REQUEST,
             Self::NoCluster { .. } => StatusCode::NOT_FOUND,
             Self::NoDashboard => StatusCode::BAD_GATEWAY,
@@ -104,7 +109,9 @@ impl Refused {
 
     fn kind(&self) -> RefusalKind {
         match self {
-            Self::Authentication(AuthError::Throttled { .. }) => RefusalKind::Limited,
+            Self::Authentication(AuthError::Throttled { .. }) | Self::Crowded(_) => {
+                RefusalKind::Limited
+            }
             Self::Authentication(AuthError::Unavailable(_)) | Self::NoRecord(_) => {
                 RefusalKind::Internal
             }
@@ -149,6 +156,7 @@ impl Refused {
             | Self::NoRecord(_)
             | Self::NoCluster { .. }
             | Self::NoDashboard
+            | Self::Crowded(_)
             | Self::Ambiguous(_) => {}
         }
         response
@@ -238,6 +246,7 @@ pub(crate) async fn authenticate(
     let caller = match (presented, anonymous) {
         // What nobody looks at need not be clear.
         (Err(_) | Ok(Presented::Nothing), Some(principal)) => {
+            connection.arrival.place.served();
             return Ok(Caller {
                 principal,
                 token: None,
@@ -257,10 +266,16 @@ pub(crate) async fn authenticate(
         }
     };
     // A certificate was looked at when the connection began.
-    match caller.principal.is_over() {
-        Some(ended) => Err(Refused::Over(ended)),
-        None => Ok(caller),
+    if let Some(ended) = caller.principal.is_over() {
+        return Err(Refused::Over(ended));
     }
+    let place = &connection.arrival.place;
+    match caller.principal.is_anonymous() {
+        // It has no credential to show, and can be anybody.
+        true => place.served(),
+        false => place.recognised(&caller.principal)?,
+    }
+    Ok(caller)
 }
 
 /// Whether `parts` present anything that could be recognised.

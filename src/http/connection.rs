@@ -22,15 +22,26 @@ use tokio_util::task::TaskTracker;
 use super::answer::{self, Body};
 use super::caller::{self, Asked, Refused};
 use super::dashboard::Visit;
+use super::moving::Moving;
 use super::route::{EXISTS, Route};
 use super::{HttpContext, api, events, guard, release, revocations};
 use crate::identity::Principal;
-use crate::listener::Arrival;
+use crate::listener::{Arrival, Place};
 use crate::policy::Scope;
 use crate::telemetry::metrics::{self, RefusalKind};
 
-/// Largest head of a request, and read buffer of a connection.
-const MAX_HEAD: usize = 64 * 1024;
+/// Largest head of a request, and most that is held of an answer that is not read. With every chunk of the head's answer
+/// that is under way this bounds what one connection costs, whoever is at its other end.
+const MAX_HEAD: usize = 32 * 1024;
+
+/// What an HTTP connection takes between requests, in bytes: the head of the next one, in a buffer that grows by doubling.
+pub(crate) const IDLE_WEIGHT: usize = 40 * 1024;
+
+/// What each request in progress adds: a head, an answer under way, and the connection to the Ray head.
+const REQUEST_WEIGHT: usize = 112 * 1024;
+
+/// What an HTTP/2 client may send before somebody reads it, for one request and in all.
+const WINDOW: u32 = 64 * 1024;
 
 /// Requests at a time on one HTTP/2 connection. A dashboard page opens some dozens.
 const MAX_STREAMS: u32 = 128;
@@ -81,8 +92,9 @@ pub async fn serve_connection<S>(
     let active = Arc::new(active);
 
     let builder = builder(header_timeout);
+    let stream = Moving::new(stream, connection.arrival.place.clone());
     let service = service_fn(|request| {
-        let busy = Busy::new(&active);
+        let busy = Busy::new(&active, &connection.arrival);
         let handled = handle(Arc::clone(&ctx), connection.clone(), request);
         async move {
             let response = Box::pin(handled).await;
@@ -134,6 +146,9 @@ fn builder(header_timeout: Duration) -> auto::Builder<TokioExecutor> {
         .timer(TokioTimer::new())
         .max_concurrent_streams(MAX_STREAMS)
         .max_header_list_size(MAX_HEAD as u32)
+        .max_send_buf_size(MAX_HEAD)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
         .keep_alive_interval(PROBE)
         .keep_alive_timeout(PROBE);
     builder
@@ -151,18 +166,34 @@ async fn idle_for(mut activity: watch::Receiver<usize>, quiet: Duration) {
 }
 
 /// A request in progress, until the last byte of its answer is gone.
-struct Busy(Arc<watch::Sender<usize>>);
+struct Busy {
+    active: Arc<watch::Sender<usize>>,
+    place: Place,
+    /// Of the connection without requests.
+    weight: usize,
+}
 
 impl Busy {
-    fn new(active: &Arc<watch::Sender<usize>>) -> Self {
-        active.send_modify(|count| *count += 1);
-        Self(Arc::clone(active))
+    fn new(active: &Arc<watch::Sender<usize>>, arrival: &Arrival) -> Self {
+        let busy = Self {
+            active: Arc::clone(active),
+            place: arrival.place.clone(),
+            weight: IDLE_WEIGHT + arrival.tls_weight(),
+        };
+        busy.count(|count| count + 1);
+        busy
+    }
+
+    fn count(&self, change: impl Fn(usize) -> usize) {
+        self.active.send_modify(|count| *count = change(*count));
+        let requests = *self.active.borrow();
+        self.place.weigh(self.weight + requests * REQUEST_WEIGHT);
     }
 }
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.send_modify(|count| *count -= 1);
+        self.count(|count| count - 1);
     }
 }
 

@@ -3,7 +3,7 @@
 //! First an event `snapshot` with the whole list, then `appeared`, `named`, `attached`, `releasing` (in a
 //! while, by the policy), `released` and `died`, each with `id: seq` and the breakpoint as its data. A client that reads too slowly
 //! loses events and gets a fresh `snapshot` instead. A comment every 15 s keeps the connection
-//! alive. The number of streams is bounded; each ends when the relay drains, and with the principal: then its last
+//! alive. The number of streams is bounded, of all and of one principal; each ends when the relay drains, and with the principal: then its last
 //! event is `ended` with the reason.
 //!
 //! What the principal may not list is in none of them. A breakpoint that it may list only since more is known of it has
@@ -19,7 +19,7 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use hyper::{Response, StatusCode};
 use tokio::sync::broadcast::{self, error::RecvError};
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -31,6 +31,7 @@ use crate::identity::{Ended, Principal};
 use crate::moment::Moment;
 use crate::policy::{Scope, may_list, within};
 use crate::registry::{BreakpointId, Change, Event, Snapshot};
+use crate::session::shares::{Share, Shortage};
 use crate::telemetry::metrics::RefusalKind;
 
 /// How often an otherwise silent stream says that it is alive.
@@ -47,13 +48,13 @@ pub(crate) fn subscribe(
     if head_only {
         return answer::own(StatusCode::OK, KIND, answer::empty());
     }
-    let Ok(permit) = Arc::clone(&ctx.event_streams).try_acquire_owned() else {
-        ctx.metrics.refused(RefusalKind::Limited);
-        let sentence = format!(
-            "all {} event streams are in use: close one, poll /relay/v1/breakpoints, or raise `http.max_event_streams`",
-            ctx.config.http.max_event_streams
-        );
-        return answer::error(StatusCode::SERVICE_UNAVAILABLE, sentence);
+    let share = match ctx.event_streams.take(principal) {
+        Ok(share) => share,
+        Err(shortage) => {
+            ctx.metrics.refused(RefusalKind::Limited);
+            let (status, sentence) = crowded(shortage);
+            return answer::error(status, sentence);
+        }
     };
     let feed = Feed {
         // Subscribed before the first snapshot is read: nothing in between is lost.
@@ -63,9 +64,26 @@ pub(crate) fn subscribe(
         principal: principal.clone(),
         known: HashSet::new(),
         stage: Stage::Begins,
-        _permit: permit,
+        _share: share,
     };
     answer::own(StatusCode::OK, KIND, feed.into_body())
+}
+
+fn crowded(shortage: Shortage) -> (StatusCode, String) {
+    match shortage {
+        Shortage::All(most) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!(
+                "all {most} event streams are in use: close one, poll /relay/v1/breakpoints, or raise `http.max_event_streams`"
+            ),
+        ),
+        Shortage::Yours(most) => (
+            StatusCode::TOO_MANY_REQUESTS,
+            format!(
+                "you have {most} event streams open, a quarter of `http.max_event_streams`, which is all that one person may have: close one, or poll /relay/v1/breakpoints"
+            ),
+        ),
+    }
 }
 
 struct Feed {
@@ -76,7 +94,7 @@ struct Feed {
     /// The live ones that were shown.
     known: HashSet<BreakpointId>,
     stage: Stage,
-    _permit: OwnedSemaphorePermit,
+    _share: Share,
 }
 
 #[derive(PartialEq, Eq)]

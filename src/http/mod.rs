@@ -21,6 +21,7 @@ mod events;
 mod filter;
 pub mod guard;
 mod hop;
+mod moving;
 mod need;
 mod query;
 mod release;
@@ -35,8 +36,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use serde::Serialize;
-use tokio::sync::Semaphore;
 
+pub(crate) use connection::IDLE_WEIGHT;
 pub use connection::serve_connection;
 
 use crate::audit::Audit;
@@ -44,6 +45,7 @@ use crate::config::Config;
 use crate::identity::Authenticator;
 use crate::moment::Moment;
 use crate::registry::{BreakpointId, Registry};
+use crate::session::shares::Shares;
 use crate::telemetry::Metrics;
 
 /// One live session, as `/relay/v1/sessions` shows it.
@@ -90,7 +92,7 @@ pub struct HttpContext {
     metrics: Arc<Metrics>,
     sessions: Arc<dyn SessionList>,
     advertised: Arc<advertise::Table>,
-    event_streams: Arc<Semaphore>,
+    event_streams: Arc<Shares>,
     /// What was to be put on record.
     #[cfg(test)]
     heard: tests::Heard,
@@ -107,7 +109,8 @@ impl HttpContext {
         sessions: Arc<dyn SessionList>,
         advertised: Arc<advertise::Table>,
     ) -> Arc<Self> {
-        let event_streams = Arc::new(Semaphore::new(config.http.max_event_streams));
+        let most = config.http.max_event_streams;
+        let event_streams = Shares::new(most, (most / 4).max(1));
         Arc::new(Self {
             config,
             auth,

@@ -66,7 +66,6 @@ pub(crate) fn config() -> Config {
             insecure_no_auth: false,
             max_connections: 16,
             handshake_timeout: 10 * second,
-            silence: 2 * second,
             keepalive: 15 * second,
             drain_timeout: 30 * second,
         },

@@ -13,7 +13,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use self::checks::Checks;
+use self::checks::{Attempt, Checks};
 use super::basis::Basis;
 use super::keys::KeyRing;
 use super::principal::{Credential, Principal};
@@ -168,24 +168,25 @@ impl Authenticator {
         let Some(checks) = &self.checks else {
             return Ok(Principal::anonymous());
         };
-        let digest = checks.admit(token, peer)?;
+        let mut attempt = Attempt::new(token, peer);
         let now = SystemTime::now();
         let who = match checks.verifier.verify(token, now).await {
             Ok(who) => Ok(who),
             Err(Failure::Refused(refusal) | Failure::Foreign(refusal @ Refusal::TooLong)) => {
                 Err(refusal)
             }
-            Err(Failure::Foreign(refusal)) => match checks.vouch(token).await {
+            Err(Failure::Foreign(refusal)) => match checks.vouch(token, &mut attempt).await {
                 Ok(vouched) => vouched.recognised(),
                 Err(AuthError::Refused) => Err(refusal),
                 Err(other) => return Err(other),
             },
-            Err(Failure::Unavailable(why)) => match checks.vouch(token).await {
+            Err(Failure::Unavailable(why)) => match checks.vouch(token, &mut attempt).await {
                 Ok(vouched) => vouched.recognised(),
+                Err(throttled @ AuthError::Throttled { .. }) => return Err(throttled),
                 Err(_) => return Err(AuthError::Unavailable(why)),
             },
         };
-        checks.conclude(who, digest, peer)
+        checks.conclude(who, attempt)
     }
 
     /// Who presented the client certificate with this `fingerprint` (SHA-256 in hex), which was verified and is for
@@ -250,12 +251,12 @@ impl Authenticator {
         let Some(checks) = &self.checks else {
             return Err(AuthError::Refused);
         };
-        let digest = checks.admit(ticket, peer)?;
+        let attempt = Attempt::new(ticket, peer);
         let (who, id) = match checks.tickets.read(ticket, SystemTime::now()) {
             Ok((who, id)) => (checks.still_vouched(who), Some(id)),
             Err(refusal) => (Err(refusal), None),
         };
-        let principal = checks.conclude(who, digest, peer)?;
+        let principal = checks.conclude(who, attempt)?;
         Ok((principal, id.ok_or(AuthError::Refused)?))
     }
 

@@ -1,10 +1,14 @@
 //! Back-off for sources of refused credentials.
 //!
-//! What a source may do depends on its failures alone, never on what it presents: after a few of them it has to wait,
-//! twice as long each time. But a source is an address, and a port-forward, an ingress or a NAT makes one address of
-//! many people. So a source in back-off still has a trickle of trials, with which a right credential gets in, and a
-//! credential that was right a moment ago is not held up at all. What is bounded is the work (signatures, questions to
-//! Kubernetes, audit lines) that somebody can cause who has nothing.
+//! It is asked about what is expensive, a question to Kubernetes and a line in the record, and never about a signature
+//! that can be verified here: that costs no more than the request that brings it, and guessing one is hopeless. So a
+//! right token gets in at once whatever else comes from the same address, which a port-forward, an ingress or a NAT
+//! makes of many people.
+//!
+//! After a few failures a source has to wait, twice as long each time. Meanwhile it has a trickle of trials for whoever
+//! comes first, and a second one for credentials that come back after a pause: a person's does, and garbage that is
+//! different each time does not, so that it cannot use up the trials of those who wait their turn. A credential that was
+//! right a moment ago is not held up at all.
 //!
 //! Pure: the caller brings the time. Sources and credentials that are remembered are bounded; the oldest go first.
 
@@ -14,11 +18,19 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::source::Source;
+
 /// Sources of failures that are remembered.
 const MOST_SOURCES: usize = 4096;
 
 /// Right credentials that are remembered.
 const MOST_KNOWN: usize = 4096;
+
+/// Credentials that were told to wait and may come back.
+const MOST_WAITING: usize = 4096;
+
+/// For so long.
+const WAITING_FOR: Duration = Duration::from_secs(60);
 
 /// How long a right credential is remembered after its last use.
 const KNOWN_FOR: Duration = Duration::from_secs(3600);
@@ -46,25 +58,19 @@ pub(super) struct Limits {
     pub(super) longest: Duration,
 }
 
-/// A network from which somebody comes: an IPv4 address, or the /64 of an IPv6 one, all of which one host may have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Source(u128);
-
-impl From<IpAddr> for Source {
-    fn from(address: IpAddr) -> Self {
-        match address.to_canonical() {
-            IpAddr::V4(v4) => Self(v4.to_ipv6_mapped().to_bits()),
-            // ::1 has no neighbours either way.
-            IpAddr::V6(v6) => Self(v6.to_bits() >> 64 << 64),
-        }
-    }
-}
-
 struct Failures {
     count: u32,
     last: Instant,
     /// Until when it is in back-off.
     until: Instant,
+    /// Of whoever comes first.
+    first: Trickle,
+    /// Of credentials that come back.
+    again: Trickle,
+}
+
+/// Trials that come back with time.
+struct Trickle {
     trials: u32,
     /// When trials were last added.
     refilled: Instant,
@@ -75,6 +81,8 @@ pub(super) struct Throttle {
     limits: Limits,
     sources: HashMap<Source, Failures>,
     known: HashMap<Digest, Instant>,
+    /// Since when they wait for a trial.
+    waiting: HashMap<Digest, Instant>,
 }
 
 /// Whether somebody's credential is looked at.
@@ -94,6 +102,7 @@ impl Throttle {
             limits,
             sources: HashMap::new(),
             known: HashMap::new(),
+            waiting: HashMap::new(),
         }
     }
 
@@ -109,14 +118,24 @@ impl Throttle {
         if self.known.get(credential).is_some_and(known) {
             return Verdict::Look;
         }
-        failures.refill(now);
-        if failures.trials > 0 {
-            failures.trials -= 1;
+        let waited = self.waiting.get(credential).map(|at| now - *at);
+        let came_back = waited.is_some_and(|waited| (TRIAL_EVERY..WAITING_FOR).contains(&waited));
+        if failures.first.take(now) || (came_back && failures.again.take(now)) {
+            self.waiting.remove(credential);
             return Verdict::Try;
         }
         // The next trial may come sooner than the end of the back-off.
-        let next = (failures.refilled + TRIAL_EVERY).min(failures.until);
-        Verdict::Wait(next.duration_since(now))
+        let next = (failures.first.refilled + TRIAL_EVERY).min(failures.until);
+        if waited.is_none_or(|waited| waited >= WAITING_FOR) {
+            remember(
+                &mut self.waiting,
+                MOST_WAITING,
+                WAITING_FOR,
+                *credential,
+                now,
+            );
+        }
+        Verdict::Wait(next.duration_since(now).max(Duration::from_millis(1)))
     }
 
     /// A credential from `address` was refused. How long the source is in back-off now.
@@ -129,15 +148,15 @@ impl Throttle {
             count: 0,
             last: now,
             until: now,
-            trials: TRIALS,
-            refilled: now,
+            first: Trickle::full(now),
+            again: Trickle::full(now),
         });
         if now.duration_since(failures.last) >= FORGOTTEN_AFTER {
             failures.count = 0;
         }
         if failures.until <= now {
-            failures.trials = TRIALS;
-            failures.refilled = now;
+            failures.first = Trickle::full(now);
+            failures.again = Trickle::full(now);
         }
         failures.count = failures.count.saturating_add(1);
         failures.last = now;
@@ -152,14 +171,8 @@ impl Throttle {
 
     /// `credential` was right. That does not pardon its source: others may come from there too.
     pub(super) fn passed(&mut self, credential: Digest, now: Instant) {
-        if !self.known.contains_key(&credential) && self.known.len() >= MOST_KNOWN {
-            self.known
-                .retain(|_, at| now.duration_since(*at) < KNOWN_FOR);
-            if self.known.len() >= MOST_KNOWN {
-                drop_oldest(&mut self.known, |at| *at);
-            }
-        }
-        self.known.insert(credential, now);
+        self.waiting.remove(&credential);
+        remember(&mut self.known, MOST_KNOWN, KNOWN_FOR, credential, now);
     }
 
     fn make_room(&mut self, now: Instant) {
@@ -171,7 +184,39 @@ impl Throttle {
     }
 }
 
-impl Failures {
+/// Notes `credential` at `now` in a map of at most `most`, of which what is older than `age` is forgotten.
+fn remember(
+    map: &mut HashMap<Digest, Instant>,
+    most: usize,
+    age: Duration,
+    credential: Digest,
+    now: Instant,
+) {
+    if !map.contains_key(&credential) && map.len() >= most {
+        map.retain(|_, at| now.duration_since(*at) < age);
+        if map.len() >= most {
+            drop_oldest(map, |at| *at);
+        }
+    }
+    map.insert(credential, now);
+}
+
+impl Trickle {
+    fn full(now: Instant) -> Self {
+        Self {
+            trials: TRIALS,
+            refilled: now,
+        }
+    }
+
+    /// Takes a trial, where there is one.
+    fn take(&mut self, now: Instant) -> bool {
+        self.refill(now);
+        let is_there = self.trials > 0;
+        self.trials -= u32::from(is_there);
+        is_there
+    }
+
     fn refill(&mut self, now: Instant) {
         let pauses = now.duration_since(self.refilled).as_millis() / TRIAL_EVERY.as_millis();
         let pauses = u32::try_from(pauses).unwrap_or(u32::MAX);

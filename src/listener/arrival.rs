@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use tokio::time::Instant;
 
+use super::Place;
 use crate::identity::Principal;
 
 /// How a connection came in.
@@ -19,9 +20,19 @@ pub struct Arrival {
     pub certificate: Option<Principal>,
     /// The advertised port by which it came, where that is not the one port.
     pub advertised_port: Option<u16>,
+    /// Its place among all connections.
+    pub place: Place,
 }
 
+/// What the state of TLS takes, its handshake included, in bytes.
+const TLS_WEIGHT: usize = 48 * 1024;
+
 impl Arrival {
+    /// What the connection takes below its protocol, in bytes.
+    pub(crate) fn tls_weight(&self) -> usize {
+        if self.encrypted { TLS_WEIGHT } else { 0 }
+    }
+
     /// By the one port, without TLS.
     pub fn plain(peer: SocketAddr) -> Self {
         Self {
@@ -30,6 +41,7 @@ impl Arrival {
             encrypted: false,
             certificate: None,
             advertised_port: None,
+            place: Place::default(),
         }
     }
 }

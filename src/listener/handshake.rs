@@ -25,10 +25,27 @@ use crate::{dap, http, tcp, terminal};
 const UNKNOWN_ANSWER: &[u8] =
     b"ray-relay: these bytes are neither HTTP nor the debug adapter protocol.\r\n";
 
+/// To a person with `nc` who has waited for something to appear. A debugger is not disturbed by it: it comes with the end.
+const SILENT_ANSWER: &[u8] =
+    b"ray-relay: nothing was said here for too long, so this connection is closed. In `nc`, press Enter for the list.\r\n";
+
 /// What came first, and all of it.
 struct First {
     detection: Detection,
     bytes: BytesMut,
+}
+
+/// What a terminal takes, in bytes: a line, and what is on its way to the screen.
+const TERMINAL_WEIGHT: usize = 24 * 1024;
+
+/// How a connection began.
+enum Beginning {
+    /// It has shown what it speaks.
+    Known(First),
+    /// It closed without a word.
+    Closed,
+    /// It has not shown what it speaks, and its time is over.
+    Silent,
 }
 
 /// A connection with TLS taken off.
@@ -50,20 +67,28 @@ pub(super) async fn serve(
     let peer = arrival.peer;
     let listen = &context.config.listen;
     let deadline = arrival.accepted + listen.handshake_timeout;
-    let silent_at = match tls.mode() {
-        // Who is silent is no person here: browsers open connections that they may need later.
-        TlsMode::Required => deadline,
-        TlsMode::Off | TlsMode::Optional => deadline.min(arrival.accepted + listen.silence),
-    };
-    let first = match read_first(&mut stream, silent_at).await {
-        Ok(Some(first)) => first,
-        Ok(None) => return,
+    let first = match read_first(&mut stream, deadline).await {
+        Ok(Beginning::Known(first)) => first,
+        Ok(Beginning::Closed) => return,
+        Ok(Beginning::Silent) => {
+            debug!(%peer, "connection said nothing in time");
+            match tls.mode() {
+                TlsMode::Required => {
+                    let refused = &Refused::Plaintext;
+                    refusal::tell(&context, stream, Speaks::Text, refused, deadline).await;
+                }
+                TlsMode::Off | TlsMode::Optional => refusal::close(stream, SILENT_ANSWER).await,
+            }
+            return;
+        }
         Err(error) => {
             debug!(%error, %peer, "connection broke before its first bytes");
             return;
         }
     };
     let (wire, first) = if first.detection == Detection::Tls {
+        arrival.encrypted = true;
+        arrival.place.weigh(arrival.tls_weight());
         // In a box: plain connections do not carry the size of a handshake around.
         let terminated = Box::pin(terminate(&context, tls, stream, first, &arrival, deadline));
         let Some(terminated) = terminated.await else {
@@ -76,9 +101,14 @@ pub(super) async fn serve(
             speaks,
             certificate,
         } = terminated;
-        arrival.encrypted = true;
         match certificate {
-            Ok(principal) => arrival.certificate = principal,
+            Ok(principal) => {
+                if let Some(principal) = &principal {
+                    // Who has too many is told so in the protocol that is spoken.
+                    let _ = arrival.place.recognised(principal);
+                }
+                arrival.certificate = principal;
+            }
             Err(refused) => {
                 context.metrics.connection(protocol(first.detection));
                 let replayed = Prefixed::new(first.bytes.freeze(), wire);
@@ -91,6 +121,7 @@ pub(super) async fn serve(
         context.metrics.connection(protocol(first.detection));
         let speaks = Speaks::of(first.detection, &first.bytes, None);
         let replayed = Prefixed::new(first.bytes.freeze(), stream);
+        arrival.place.weigh(dap::unknown_weight(&context));
         refusal::tell(&context, replayed, speaks, &Refused::Plaintext, deadline).await;
         return;
     } else {
@@ -103,6 +134,15 @@ pub(super) async fn serve(
         debug!(%error, %peer, "cannot bound how long a client may be silent");
     }
     let replayed = Prefixed::new(first.bytes.freeze(), wire);
+    arrival.place.weigh(
+        arrival.tls_weight()
+            + match first.detection {
+                Detection::Dap => dap::unknown_weight(&context),
+                Detection::Http => http::IDLE_WEIGHT,
+                Detection::Terminal => TERMINAL_WEIGHT,
+                Detection::Tls | Detection::Unknown => 0,
+            },
+    );
     match first.detection {
         Detection::Http => {
             let drain = context.shutdown.drain.clone();
@@ -169,17 +209,19 @@ async fn terminate(
             detection: Detection::Http,
             bytes: BytesMut::new(),
         },
-        None => {
-            let silent_at = deadline.min(Instant::now() + context.config.listen.silence);
-            match read_first(&mut stream, silent_at).await {
-                Ok(Some(first)) => first,
-                Ok(None) => return None,
-                Err(error) => {
-                    debug!(%error, %peer, "connection broke before its first bytes inside TLS");
-                    return None;
-                }
+        None => match read_first(&mut stream, deadline).await {
+            Ok(Beginning::Known(first)) => first,
+            Ok(Beginning::Closed) => return None,
+            Ok(Beginning::Silent) => {
+                debug!(%peer, "connection said nothing in time inside TLS");
+                refusal::close(stream, SILENT_ANSWER).await;
+                return None;
             }
-        }
+            Err(error) => {
+                debug!(%error, %peer, "connection broke before its first bytes inside TLS");
+                return None;
+            }
+        },
     };
     let speaks = Speaks::of(first.detection, &first.bytes, alpn.as_deref());
     Some(Terminated {
@@ -230,26 +272,27 @@ async fn unsupported<S: AsyncRead + AsyncWrite + Unpin>(
     refusal::close(stream, answer).await;
 }
 
-/// Reads until the protocol is known; a peer that has not shown one by `silent_at` is a person at a
-/// terminal. `None`: it closed without a word.
+/// Reads until the protocol is known, or until `deadline`. Nothing is said meanwhile: an editor on a busy laptop, or at
+/// the other end of a slow tunnel, sends its first message seconds after it has dialled, and whatever text it found
+/// before the answer would make it hang without a word.
 async fn read_first<S: AsyncRead + Unpin>(
     stream: &mut S,
-    silent_at: Instant,
-) -> io::Result<Option<First>> {
+    deadline: Instant,
+) -> io::Result<Beginning> {
     let mut bytes = BytesMut::with_capacity(ENOUGH);
     loop {
-        let Ok(read) = timeout_at(silent_at, stream.read_buf(&mut bytes)).await else {
-            return Ok(Some(First {
-                detection: Detection::Terminal,
-                bytes,
-            }));
+        let Ok(read) = timeout_at(deadline, stream.read_buf(&mut bytes)).await else {
+            return Ok(Beginning::Silent);
         };
         if read? == 0 {
+            if bytes.is_empty() {
+                return Ok(Beginning::Closed);
+            }
             let detection = detect(&bytes).unwrap_or(Detection::Unknown);
-            return Ok((!bytes.is_empty()).then_some(First { detection, bytes }));
+            return Ok(Beginning::Known(First { detection, bytes }));
         }
         if let Some(detection) = detect(&bytes) {
-            return Ok(Some(First { detection, bytes }));
+            return Ok(Beginning::Known(First { detection, bytes }));
         }
         bytes.reserve(ENOUGH);
     }
@@ -269,15 +312,23 @@ mod tests {
     use crate::tls::testing::{Authority, Client, Files};
 
     #[tokio::test(start_paused = true)]
-    async fn silence_is_a_person_after_the_deadline_and_not_before() {
-        let (mut near, _far) = duplex(64);
-        let started = Instant::now();
-        let first = read_first(&mut near, started + Duration::from_secs(2))
-            .await
-            .unwrap()
-            .unwrap();
-        assert_eq!(first.detection, Detection::Terminal);
-        assert_eq!(started.elapsed(), Duration::from_secs(2));
+    async fn silence_is_waited_for_until_the_deadline_and_is_nobody() {
+        for said in [&b""[..], b"Content", b"CON"] {
+            let (mut near, mut far) = duplex(64);
+            far.write_all(said).await.unwrap();
+            let started = Instant::now();
+            let beginning = read_first(&mut near, started + Duration::from_secs(60)).await;
+            assert!(matches!(beginning, Ok(Beginning::Silent)));
+            assert_eq!(started.elapsed(), Duration::from_secs(60));
+        }
+    }
+
+    async fn known<S: AsyncRead + Unpin>(stream: &mut S, patience: Duration) -> Option<First> {
+        match read_first(stream, Instant::now() + patience).await.unwrap() {
+            Beginning::Known(first) => Some(first),
+            Beginning::Closed => None,
+            Beginning::Silent => panic!("silent"),
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -286,14 +337,11 @@ mod tests {
         let writer = tokio::spawn(async move {
             for byte in b"Content-" {
                 far.write_all(&[*byte]).await.unwrap();
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                tokio::time::sleep(Duration::from_secs(5)).await;
             }
             far
         });
-        let first = read_first(&mut near, Instant::now() + Duration::from_secs(2))
-            .await
-            .unwrap()
-            .unwrap();
+        let first = known(&mut near, Duration::from_secs(60)).await.unwrap();
         assert_eq!(first.detection, Detection::Dap);
         assert_eq!(&first.bytes[..], b"Content-");
         writer.await.unwrap();
@@ -357,8 +405,7 @@ mod tests {
             rest = later;
         }
         far.shutdown().await.unwrap();
-        let patience = Instant::now() + Duration::from_secs(20);
-        let first = read_first(&mut near, patience).await.unwrap()?;
+        let first = known(&mut near, Duration::from_secs(20)).await?;
         let mut all = first.bytes.to_vec();
         near.read_to_end(&mut all).await.unwrap();
         Some((first.detection, all))

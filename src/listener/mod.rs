@@ -1,5 +1,6 @@
 //! The one port: accepts connections, and gives each a task, a deadline and a permit of its own.
 
+mod admission;
 mod arrival;
 pub mod detect;
 mod handshake;
@@ -13,18 +14,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
+pub use admission::{Admission, Crowded, Place};
 pub use arrival::Arrival;
 
+use self::admission::Guard;
 use crate::session::Context;
 use crate::tcp;
+use crate::telemetry::metrics::RefusalKind;
 use crate::tls::Tls;
 
-/// Connections that the kernel holds while all permits are taken.
-const BACKLOG: u32 = 1024;
+/// Connections that the kernel holds until the relay gets round to them.
+const BACKLOG: u32 = 4096;
 
 /// Pause after an accept error that is not the fault of one connection (no descriptors left, say).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
@@ -75,27 +78,25 @@ pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
 
 /// Accepts on `listener` until the relay drains. Accept errors never end it.
 ///
-/// `permits` bounds the connections of all listeners together; `advertised` is set for a listener
-/// that stands for one breakpoint (`advertise = "ports"`), by its port.
+/// `admission` bounds the connections of all listeners together, and never by waiting: at the cost of those that stand
+/// still. `advertised` is set for a listener that stands for one breakpoint (`advertise = "ports"`), by its port.
 pub async fn run(
     listener: TcpListener,
     context: Arc<Context>,
     tls: Arc<Tls>,
-    permits: Arc<Semaphore>,
+    admission: Arc<Admission>,
     advertised: Option<u16>,
 ) {
     let drain = context.shutdown.drain.clone();
     let accept = async {
         loop {
-            let Ok(permit) = permits.clone().acquire_owned().await else {
-                return;
-            };
+            admission.settled().await;
             let (stream, peer) = accept(&listener, &context).await;
+            let guard = admission.admit(peer.ip());
             let (serving, tls) = (context.clone(), tls.clone());
             // Owned by the tracker; ends by its own deadlines and by `abort`.
             context.shutdown.tasks.spawn(async move {
-                serve(serving, tls, stream, peer, advertised).await;
-                drop(permit);
+                serve(serving, tls, stream, peer, advertised, guard).await;
             });
         }
     };
@@ -141,6 +142,7 @@ async fn serve(
     stream: TcpStream,
     peer: SocketAddr,
     advertised: Option<u16>,
+    guard: Guard,
 ) {
     if let Err(error) = tcp::tune(&stream, context.config.listen.keepalive) {
         debug!(%error, %peer, "connection was gone before it was served");
@@ -149,9 +151,18 @@ async fn serve(
     let _open = context.metrics.connection_open();
     let arrival = Arrival {
         advertised_port: advertised,
+        place: guard.place(),
         ..Arrival::plain(peer)
     };
-    handshake::serve(context, &tls, stream, arrival).await;
+    let place = guard.place();
+    tokio::select! {
+        () = handshake::serve(context.clone(), &tls, stream, arrival) => {}
+        // Only ever a stranger: nothing that it has begun needs an end.
+        () = place.given_up() => {
+            debug!(%peer, "connection was given up for others");
+            context.metrics.refused(RefusalKind::Limited);
+        }
+    }
 }
 
 #[cfg(test)]

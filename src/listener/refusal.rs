@@ -13,6 +13,7 @@ use super::detect::Detection;
 use crate::dap::conversation::Conversation;
 use crate::dap::message::Request;
 use crate::dap::refusal::refuse as refuse_request;
+use crate::dap::unknown_frame;
 use crate::session::Context;
 use crate::telemetry::metrics::RefusalKind;
 
@@ -142,7 +143,7 @@ async fn dap<S>(context: &Context, stream: S, sentence: &str, deadline: Instant)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut client = Conversation::new(stream, context.config.dap.max_handshake_frame);
+    let mut client = Conversation::new(stream, unknown_frame(context));
     let first = async {
         loop {
             if let Some(request) = Request::read(&mut client.read().await.ok()?) {

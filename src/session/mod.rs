@@ -2,6 +2,7 @@
 
 pub mod family;
 pub mod permit;
+pub(crate) mod shares;
 pub mod table;
 pub mod task_end;
 
@@ -12,6 +13,7 @@ pub use permit::Permit;
 pub use table::{Session, SessionTable};
 pub use task_end::TaskEnd;
 
+use self::shares::Shares;
 use crate::audit::Audit;
 use crate::config::Config;
 use crate::http::{HttpContext, advertise};
@@ -22,6 +24,9 @@ use crate::registry::Registry;
 use crate::release::Means;
 use crate::shutdown::Shutdown;
 use crate::telemetry::Metrics;
+
+/// Cluster sessions that one principal may have at a time. Each opens sessions of its own for everything that pauses.
+const CLUSTER_SESSIONS_OF_ONE: usize = 16;
 
 /// What every session works with.
 pub struct Context {
@@ -41,6 +46,8 @@ pub struct Context {
     pub sessions: Arc<SessionTable>,
     /// Cluster sessions.
     pub families: Arc<Families>,
+    /// Cluster sessions of each principal.
+    pub(crate) cluster_sessions: Arc<Shares>,
     /// Metrics.
     pub metrics: Arc<Metrics>,
     /// Addresses under which breakpoints were advertised.
@@ -85,6 +92,7 @@ impl Context {
             registry,
             sessions,
             families: Arc::default(),
+            cluster_sessions: Shares::new(usize::MAX, CLUSTER_SESSIONS_OF_ONE),
             metrics,
             advertised,
             http,

@@ -1,6 +1,6 @@
 //! Plain lines for a person with `nc` or `telnet`: the list of what waits, and a prompt on one of it.
 //!
-//! Called by the listener with a connection whose first bytes are text, or that is silent. In the order of a visit:
+//! Called by the listener with a connection whose first bytes are text. In the order of a visit:
 //! `entrance` asks who that is, `visit` shows the list and gets the permit, `visit::session` holds the session to its
 //! limits, `prompt` runs [`crate::pdb`] on a debugpy breakpoint, `legacy` relays the socket of a legacy one, after which
 //! `visit::following` may wait for its next stop. `input` reads lines, `output` writes.
@@ -30,7 +30,7 @@ use self::output::{Out, pump};
 use self::visit::Visit;
 use crate::listener::Arrival;
 use crate::session::{Context, Session};
-use crate::telemetry::metrics::{Outcome, SessionProtocol};
+use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 
 /// How long the last words may take to reach the client.
 const FLUSH: Duration = Duration::from_millis(700);
@@ -81,6 +81,11 @@ async fn converse<R: AsyncRead + Unpin>(
     };
     match guest {
         Ok(guest) => {
+            if let Err(crowded) = arrival.place.recognised(&guest.principal) {
+                context.metrics.refused(RefusalKind::Limited);
+                out.notice(&crowded.to_string()).await;
+                return Outcome::Refused;
+            }
             session.set_principal(guest.principal.clone());
             Visit::new(context, session, guest.principal, input, out)
                 .serve(guest.enter)

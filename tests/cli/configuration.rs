@@ -8,7 +8,7 @@ use crate::support::{err, out, ray_relay, run};
 fn a_wrong_configuration_is_exit_code_78() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("relay.toml");
-    std::fs::write(&path, "[listen]\nadress = \"127.0.0.1:1\"\nsilence = 2\n").unwrap();
+    std::fs::write(&path, "[listen]\nadress = \"127.0.0.1:1\"\nkeepalive = 2\n").unwrap();
     let path = path.to_str().unwrap();
     for command in ["serve", "check-config"] {
         let output = run(&[command, "--config", path, "--log-level", "loud"]);
@@ -19,13 +19,13 @@ ray-relay: the configuration has 3 problems
 
   listen.adress   ({path} line 2)
     found     a key that is not known
-    expected  in [listen]: address, insecure_no_auth, max_connections, handshake_timeout, silence,
-              keepalive, drain_timeout
+    expected  in [listen]: address, insecure_no_auth, max_connections, handshake_timeout, keepalive,
+              drain_timeout
     hint      did you mean `address`?
 
-  listen.silence   ({path} line 3)
+  listen.keepalive   ({path} line 3)
     found     2
-    expected  a duration with its unit, from 1ms to 1m
+    expected  a duration with its unit, from 1s to 1h
     hint      a bare number has no unit: write \"2s\" or \"2ms\"
 
   --log-level   (the command line)
@@ -40,7 +40,7 @@ ray-relay: the configuration has 3 problems
     let output = run(&["check-config", "--config", path, "--json"]);
     assert_eq!(output.status.code(), Some(78));
     let problems: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(problems["problems"][1]["key"], "listen.silence");
+    assert_eq!(problems["problems"][1]["key"], "listen.keepalive");
     assert!(err(&output).is_empty());
 
     let output = run(&["check-config", "--config", "/nonexistent.toml"]);
@@ -60,7 +60,7 @@ fn a_right_configuration_is_shown_with_where_it_comes_from() {
     for (line, origin) in [
         ("address = \"127.0.0.1:7000\"", "# --listen"),
         ("level = \"debug\"", "# RAY_RELAY_LOG_LEVEL"),
-        ("silence = \"2s\"", ""),
+        ("keepalive = \"15s\"", ""),
     ] {
         let found = shown.lines().find(|shown| shown.starts_with(line)).unwrap();
         assert!(found.ends_with(origin), "{found}");

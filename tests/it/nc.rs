@@ -92,9 +92,9 @@ async fn legacy(scene: &Scene<'_>) {
         rows.iter().find(|row| row["node_ip"] == *ip).unwrap()["id"].clone()
     };
     let (on_head, on_worker) = (on("head"), on("w2"));
-    // The list comes after two seconds of silence, and waits for no breakpoint to be touched.
+    // The list comes on Enter, and waits for no breakpoint to be touched.
     let mut person = Person::connect(scene);
-    let list = person.until("q leaves): ").await;
+    let list = person.line("", "q leaves): ").await;
     assert_eq!(list.matches("outer").count(), 2, "{list}");
     assert!(
         list.contains("legacy.py:") && list.contains("10.88.0.12"),

@@ -19,17 +19,6 @@ impl Resolver {
             );
         }
         self.check_auth(config);
-        if listen.silence >= listen.handshake_timeout {
-            self.problem(
-                "listen.silence",
-                &format_duration(listen.silence),
-                &format!(
-                    "less than listen.handshake_timeout ({})",
-                    format_duration(listen.handshake_timeout)
-                ),
-                "a connection that says nothing would be closed before it is taken for a terminal",
-            );
-        }
         self.check_tls(&config.tls);
         let tls = &config.tls;
         if tls.mode != TlsMode::Off

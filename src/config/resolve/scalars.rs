@@ -43,7 +43,6 @@ impl Resolver {
             &mut listen.handshake_timeout,
             10 * MINUTE,
         );
-        self.duration("listen", "silence", &mut listen.silence, MINUTE);
         // The kernel counts keepalive in whole seconds.
         self.duration_from(
             "listen",

@@ -9,6 +9,7 @@ use crate::dap::refusal::Refusal;
 use crate::dap::wish::Wish;
 use crate::dap::{Opened, cluster, refused};
 use crate::registry::Breakpoint;
+use crate::session::shares::Shortage;
 use crate::session::{Founder, Member};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 
@@ -22,6 +23,15 @@ impl Visit<'_> {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
+        let _share = match self.context.cluster_sessions.take(&self.principal) {
+            Ok(share) => share,
+            Err(Shortage::Yours(most) | Shortage::All(most)) => {
+                let refusal = Refusal::Throttled(format!(
+                    "you have {most} cluster sessions already, which is all that one person may have: end one of them"
+                ));
+                return refused(self.context, client, &opened.attach, &refusal).await;
+            }
+        };
         self.session.set_state(SessionProtocol::Cluster, "attached");
         let details = self.details(SessionProtocol::Cluster, &opened.client.name);
         let begun = Record::begin(self.context, self.session, &self.principal, None, details).await;

@@ -3,7 +3,6 @@
 use super::*;
 use crate::http::tests::{breakpoint, config};
 use crate::registry::Registry;
-use tokio::sync::Semaphore;
 
 fn feed(registry: &Registry) -> Feed {
     Feed {
@@ -13,7 +12,9 @@ fn feed(registry: &Registry) -> Feed {
         principal: Principal::anonymous(),
         known: HashSet::new(),
         stage: Stage::Begins,
-        _permit: Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap(),
+        _share: crate::session::shares::Shares::new(1, 1)
+            .take(&Principal::anonymous())
+            .unwrap(),
     }
 }
 

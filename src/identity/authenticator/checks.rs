@@ -38,6 +38,28 @@ pub(super) struct Checks {
     pub(super) summary: String,
 }
 
+/// Somebody shows a credential.
+pub(super) struct Attempt {
+    /// SHA-256 of it.
+    credential: Digest,
+    peer: IpAddr,
+    /// By the throttle.
+    admitted: bool,
+}
+
+impl Attempt {
+    pub(super) fn new(credential: &Secret, peer: IpAddr) -> Self {
+        let hash = digest(&SHA256, credential.expose().as_bytes());
+        let mut of_it = Digest::default();
+        of_it.copy_from_slice(hash.as_ref());
+        Self {
+            credential: of_it,
+            peer,
+            admitted: false,
+        }
+    }
+}
+
 struct PolicySlot {
     file: Mutex<PolicyFile>,
     current: RwLock<Arc<Policy>>,
@@ -100,41 +122,53 @@ impl Checks {
         })
     }
 
-    /// What somebody outside says of a token that no key here has signed.
-    pub(super) async fn vouch(&self, token: &Secret) -> Result<Vouched, AuthError> {
-        match &self.voucher {
-            Some(voucher) => voucher.vouch(token).await,
-            None => Err(AuthError::Refused),
-        }
+    /// What somebody outside says of a token that no key here has signed, where there is anybody to ask: asking is
+    /// what costs, so it is in `attempt`.
+    pub(super) async fn vouch(
+        &self,
+        token: &Secret,
+        attempt: &mut Attempt,
+    ) -> Result<Vouched, AuthError> {
+        let Some(voucher) = &self.voucher else {
+            return Err(AuthError::Refused);
+        };
+        self.admit(attempt)?;
+        voucher.vouch(token).await
     }
 
-    /// Whether a credential from `peer` is looked at, and its digest.
-    pub(super) fn admit(&self, credential: &Secret, peer: IpAddr) -> Result<Digest, AuthError> {
-        let hash = digest(&SHA256, credential.expose().as_bytes());
-        let mut of_it = Digest::default();
-        of_it.copy_from_slice(hash.as_ref());
+    /// Whether somebody else is asked about this attempt, or it is put on record. Once admitted it stays so.
+    fn admit(&self, attempt: &mut Attempt) -> Result<(), AuthError> {
+        if attempt.admitted {
+            return Ok(());
+        }
         let mut throttle = self.throttle.lock().unwrap_or_else(PoisonError::into_inner);
-        match throttle.ask(peer, &of_it, Instant::now()) {
-            Verdict::Look | Verdict::Try => Ok(of_it),
+        match throttle.ask(attempt.peer, &attempt.credential, Instant::now()) {
+            Verdict::Look | Verdict::Try => {
+                attempt.admitted = true;
+                Ok(())
+            }
             Verdict::Wait(retry_after) => Err(AuthError::Throttled { retry_after }),
         }
     }
 
-    /// The answer to a credential, which is remembered for the next one from there.
+    /// The answer to a credential, which is remembered for the next one from there. A right one is right however many
+    /// wrong ones came before it; of wrong ones no more are looked into, and put on record, than the throttle admits.
     pub(super) fn conclude(
         &self,
         who: Result<Recognised, Refusal>,
-        digest: Digest,
-        peer: IpAddr,
+        mut attempt: Attempt,
     ) -> Result<Principal, AuthError> {
         let principal = who.and_then(|who| self.principal(who));
-        let mut throttle = self.throttle.lock().unwrap_or_else(PoisonError::into_inner);
+        let throttle = || self.throttle.lock().unwrap_or_else(PoisonError::into_inner);
+        let peer = attempt.peer;
         match principal {
             Ok(principal) => {
-                throttle.passed(digest, Instant::now());
+                throttle().passed(attempt.credential, Instant::now());
                 Ok(principal)
             }
             Err(refusal) => {
+                self.admit(&mut attempt)?;
+                let mut throttle = throttle();
                 debug!(%refusal, %peer, "a credential was refused");
                 if let Some(wait) = throttle.failed(peer, Instant::now()) {
                     debug!(%peer, seconds = wait.as_secs(), "back-off");

@@ -129,7 +129,12 @@ async fn what_is_remembered_is_bounded_and_the_oldest_goes() {
         let mut digest = [0; 32];
         digest[..4].copy_from_slice(&i.to_be_bytes());
         throttle.passed(digest, Instant::now());
+        digest[31] = 1;
+        for _ in 0..if i % 2 == 0 { TRIALS + 1 } else { 0 } {
+            throttle.ask(source, &digest, Instant::now());
+        }
         assert!(throttle.sources.len() <= MOST_SOURCES && throttle.known.len() <= MOST_KNOWN);
+        assert!(throttle.waiting.len() <= MOST_WAITING);
         tokio::time::advance(Duration::from_millis(1)).await;
     }
     let newest = IpAddr::from((0x0a00_0000 + 2 * MOST_SOURCES as u32 - 1).to_be_bytes());
@@ -140,4 +145,39 @@ async fn what_is_remembered_is_bounded_and_the_oldest_goes() {
         Verdict::Look,
         "forgotten"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn garbage_that_is_new_each_time_leaves_the_trials_of_those_who_come_back() {
+    let mut throttle = Throttle::new(LIMITS);
+    let (source, person) = (ip("127.0.0.1"), [1; 32]);
+    let mut garbage = (0u32..).map(|n| {
+        let mut digest = [0; 32];
+        digest[28..].copy_from_slice(&n.to_be_bytes());
+        digest
+    });
+    let mut flood = |throttle: &mut Throttle| {
+        for digest in garbage.by_ref().take(1000) {
+            let verdict = throttle.ask(source, &digest, Instant::now());
+            if matches!(verdict, Verdict::Look | Verdict::Try) {
+                throttle.failed(source, Instant::now());
+            }
+        }
+    };
+    flood(&mut throttle);
+    for _ in 0..20 {
+        let mut patience = 3;
+        while let Verdict::Wait(wait) = throttle.ask(source, &person, Instant::now()) {
+            patience -= 1;
+            assert!(patience > 0, "kept out by somebody else's garbage");
+            tokio::time::advance(wait).await;
+            flood(&mut throttle);
+        }
+        tokio::time::advance(Duration::from_secs(5)).await;
+        flood(&mut throttle);
+    }
+    // To come back with the same thing at once is no way round it.
+    let pushy = [2; 32];
+    let trials = (0..1000).filter(|_| throttle.ask(source, &pushy, Instant::now()) == Verdict::Try);
+    assert_eq!(trials.count(), 0);
 }

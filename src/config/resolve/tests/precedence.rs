@@ -9,17 +9,18 @@ use crate::config::sources::variable;
 
 #[test]
 fn flags_go_over_the_environment_over_the_file_over_defaults() {
-    let file = "[listen]\naddress = \"127.0.0.1:1001\"\nsilence = \"1s\"\nkeepalive = \"5s\"\n";
+    let file =
+        "[listen]\naddress = \"127.0.0.1:1001\"\nhandshake_timeout = \"1s\"\nkeepalive = \"5s\"\n";
     let mut given = given(
         file,
         &[
             ("RAY_RELAY_LISTEN_ADDRESS", "127.0.0.1:1002"),
-            ("RAY_RELAY_LISTEN_SILENCE", "3s"),
+            ("RAY_RELAY_LISTEN_HANDSHAKE_TIMEOUT", "3s"),
         ],
     );
     let config = resolve(&given.sources).unwrap().config;
     assert_eq!(config.listen.address.port(), 1002);
-    assert_eq!(config.listen.silence, Duration::from_secs(3));
+    assert_eq!(config.listen.handshake_timeout, Duration::from_secs(3));
     assert_eq!(config.listen.keepalive, Duration::from_secs(5));
     assert_eq!(config.listen.drain_timeout, Duration::from_secs(30));
     given.sources.flags.listen = Some("[::1]:1003".to_owned());
@@ -35,7 +36,10 @@ fn flags_go_over_the_environment_over_the_file_over_defaults() {
             .clone()
     };
     assert_eq!(origin("address"), "--listen");
-    assert_eq!(origin("silence"), "RAY_RELAY_LISTEN_SILENCE");
+    assert_eq!(
+        origin("handshake_timeout"),
+        "RAY_RELAY_LISTEN_HANDSHAKE_TIMEOUT"
+    );
     assert!(
         origin("keepalive").ends_with("relay.toml line 4"),
         "{}",
@@ -73,7 +77,6 @@ fn every_scalar_key_can_be_given_in_the_environment() {
         "host" => "{id}.x",
         "level" => "ray_relay=debug,warn",
         "format" => "json",
-        "silence" => "1500ms",
         "timeout" => "3s",
         "audiences" => "a, b",
         "cache_entries" => "9",

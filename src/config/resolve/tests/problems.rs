@@ -8,12 +8,12 @@ fn all_problems_are_reported_at_once() {
 [listen]
 addres = \"127.0.0.1:1\"
 max_connections = \"many\"
-silence = 5
+keepalive = 5
 [registri]
 poll_interval = \"1s\"
 [registry]
 poll_interval = \"1h\"
-silence = \"1s\"
+keepalive = \"1s\"
 locations = \"yes\"
 [[cluster]]
 name = \"A\"
@@ -41,7 +41,7 @@ token = \"hunter2\"
         [
             ("listen.addres", "2", "did you mean `address`?"),
             ("registri", "5", "did you mean [registry]?"),
-            ("registry.silence", "9", "`silence` belongs in [listen]"),
+            ("registry.keepalive", "9", "`keepalive` belongs in [listen]"),
             ("cluster.token", "16", "did you mean `token_file`?"),
             (
                 "RAY_RELAY_LISTEN_ADRESS",
@@ -50,7 +50,7 @@ token = \"hunter2\"
             ),
             ("listen.max_connections", "3", "without quotation marks"),
             (
-                "listen.silence",
+                "listen.keepalive",
                 "4",
                 "a bare number has no unit: write \"5s\" or \"5ms\""
             ),
@@ -77,8 +77,22 @@ token = \"hunter2\"
 }
 
 #[test]
+fn a_key_that_is_gone_says_what_has_become_of_it() {
+    let problem = problem("[listen]\nsilence = \"2s\"\n");
+    assert_eq!(problem.key, "listen.silence");
+    let variable = problems("", &[("RAY_RELAY_LISTEN_SILENCE", "2s")]).remove(0);
+    for problem in [problem, variable] {
+        let hint = problem.hint.unwrap();
+        assert!(
+            hint.contains("handshake_timeout") && hint.contains("remove"),
+            "{hint}"
+        );
+    }
+}
+
+#[test]
 fn broken_toml_says_where_without_quoting_it() {
-    let problem = problem("[listen]\naddress = \"hunter2\nsilence = \"1s\"\n");
+    let problem = problem("[listen]\naddress = \"hunter2\nkeepalive = \"1s\"\n");
     assert!(problem.place.ends_with("line 2"), "{problem:?}");
     assert!(!format!("{problem:?}").contains("hunter2"));
 }

@@ -53,7 +53,6 @@ fn other_machines_are_let_in_only_on_purpose() {
 #[test]
 fn values_have_to_fit_together() {
     for (file, key) in [
-        ("[listen]\nsilence = \"10s\"\n", "listen.silence"),
         (
             "[registry]\npoll_interval = \"20s\"\n",
             "registry.stale_after",

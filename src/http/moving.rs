@@ -1,0 +1,120 @@
+//! A client's stream that tells when something moved on it, and that does not wait for ever for a stranger to read.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
+
+use crate::listener::Place;
+
+/// How long somebody who has shown no credential may leave an answer unread. Others may: a person can well leave
+/// `curl | less` alone for longer.
+const UNREAD: Duration = Duration::from_secs(30);
+
+/// See the module.
+pub(super) struct Moving<S> {
+    inner: S,
+    place: Place,
+    /// Runs while a stranger does not read.
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> Moving<S> {
+    pub(super) fn new(inner: S, place: Place) -> Self {
+        Self {
+            inner,
+            place,
+            stalled: None,
+        }
+    }
+
+    /// What became of an attempt to write.
+    fn written<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        attempt: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if attempt.is_ready() {
+            self.stalled = None;
+            self.place.moved();
+            return attempt;
+        }
+        if self.stalled.is_none() && self.place.owes_a_credential() {
+            self.stalled = Some(Box::pin(sleep(UNREAD)));
+        }
+        let stalled = self.stalled.as_mut();
+        match stalled.map(|stalled| stalled.as_mut().poll(cx)) {
+            Some(Poll::Ready(())) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Some(Poll::Pending) | None => Poll::Pending,
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Moving<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read = Pin::new(&mut self.inner).poll_read(cx, buf);
+        if read.is_ready() {
+            self.place.moved();
+        }
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Moving<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let attempt = Pin::new(&mut self.inner).poll_write(cx, buf);
+        self.written(cx, attempt)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let attempt = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
+        self.written(cx, attempt)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncWriteExt, duplex};
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::listener::Admission;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stranger_that_does_not_read_is_not_waited_for() {
+        let guard = Admission::new(8).admit([127, 0, 0, 1].into());
+        let (near, _far) = duplex(64);
+        let mut stream = Moving::new(near, guard.place());
+        let began = Instant::now();
+        let error = stream.write_all(&[0; 100]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert_eq!(began.elapsed(), UNREAD);
+    }
+}

@@ -1,0 +1,237 @@
+//! Who of those that knock may stay when there is not room for all.
+//!
+//! A connection whose client has shown no credential is a stranger. Strangers share a small number of places and one
+//! budget of bytes, whatever they speak and however many they are; what each of them may make the relay hold is counted
+//! in full beforehand ([`Place::weigh`]). Nobody is kept waiting at the door: where there is no room, the stranger that
+//! has stood still for longest is given up, of the address that takes most. So somebody with a credential gets in
+//! behind any number of silent connections, also where a port-forward makes one address of all of them.
+//!
+//! Whoever shows a credential ([`Place::recognised`]) is never given up. Of one principal there are at most a quarter of
+//! the places, and an eighth is always left for newcomers.
+//!
+//! The listener holds a [`Guard`] for each connection; what is behind it has the [`Place`] in its
+//! [`Arrival`](super::Arrival). Nothing in here waits while it holds the lock.
+
+mod table;
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use self::table::{Known, Table};
+use crate::identity::Principal;
+
+/// What all strangers together may make the relay hold, in bytes.
+pub(crate) const BUDGET: usize = 32 * 1024 * 1024;
+
+/// What any connection costs before a byte of it is looked at: its task and the beginnings of its buffers.
+const AT_FIRST: usize = 8 * 1024;
+
+/// How long a stranger may stand still while more than half of the places for strangers are taken.
+const PATIENCE_UNDER_PRESSURE: Duration = Duration::from_secs(10);
+
+/// Connections beyond the limit that have been given up and are not gone yet.
+const LEAVING: usize = 256;
+
+/// Why somebody with a credential is not let in. `Display` is a sentence for the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Crowded {
+    /// Of one principal.
+    #[error(
+        "you have {most} connections to this relay already, which is all that one person may have: close some of them (`GET /relay/v1/sessions` lists sessions)"
+    )]
+    Yours {
+        /// As many as there may be.
+        most: usize,
+    },
+    /// Of all.
+    #[error(
+        "this relay has all the connections that it takes: try again in a moment, or have `listen.max_connections` raised"
+    )]
+    Full,
+    /// It was to make room in the same moment.
+    #[error("this relay is busy: try again")]
+    GivenUp,
+}
+
+/// All connections of a relay.
+#[derive(Debug)]
+pub struct Admission {
+    table: Mutex<Table>,
+    /// A connection has gone.
+    gone: Notify,
+    most: usize,
+    started: Instant,
+}
+
+/// The place of one connection. Cheap to clone; the default one is that of a connection that nobody counts.
+#[derive(Debug, Clone, Default)]
+pub struct Place(Option<Arc<Seat>>);
+
+#[derive(Debug)]
+struct Seat {
+    admission: Arc<Admission>,
+    id: u64,
+    given_up: CancellationToken,
+    moved: Arc<AtomicU64>,
+    /// It needs no credential, because nobody is authenticated.
+    served: AtomicBool,
+}
+
+/// Gives the place back when the connection has ended.
+#[derive(Debug)]
+pub(crate) struct Guard(Place);
+
+impl Admission {
+    /// For `most` connections at a time, of strangers and of others.
+    pub fn new(most: usize) -> Arc<Self> {
+        Arc::new(Self {
+            table: Mutex::new(Table::new(most, BUDGET)),
+            gone: Notify::new(),
+            most,
+            started: Instant::now(),
+        })
+    }
+
+    /// Takes in a connection from `peer`, at the cost of another one where that has to be.
+    pub(crate) fn admit(self: &Arc<Self>, peer: IpAddr) -> Guard {
+        let moved = Arc::new(AtomicU64::new(self.now()));
+        let given_up = CancellationToken::new();
+        let (now, cost) = (self.now(), AT_FIRST);
+        let mut table = self.table();
+        let id = table.enter(peer, moved.clone(), given_up.clone(), cost);
+        table.make_room(id, now);
+        if table.is_tight() {
+            table.hurry(now.saturating_sub(millis(PATIENCE_UNDER_PRESSURE)));
+        }
+        drop(table);
+        Guard(Place(Some(Arc::new(Seat {
+            admission: Arc::clone(self),
+            id,
+            given_up,
+            moved,
+            served: AtomicBool::new(false),
+        }))))
+    }
+
+    /// Waits until those that were given up are gone, so that their descriptors are free again.
+    pub(super) async fn settled(&self) {
+        loop {
+            let gone = self.gone.notified();
+            if self.table().len() < self.most + LEAVING {
+                return;
+            }
+            gone.await;
+        }
+    }
+
+    /// How many connections there are, and how many of them are strangers'.
+    pub fn counts(&self) -> (usize, usize) {
+        let table = self.table();
+        (table.len(), table.strangers())
+    }
+
+    fn now(&self) -> u64 {
+        millis(self.started.elapsed())
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Guard {
+    pub(crate) fn place(&self) -> Place {
+        self.0.clone()
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some(seat) = &self.0.0 {
+            seat.admission.table().leave(seat.id);
+            seat.admission.gone.notify_one();
+        }
+    }
+}
+
+impl Place {
+    /// What this connection may make the relay hold from now on, in bytes, on top of what every connection costs.
+    /// Strangers are given up for it, in the end this one.
+    pub(crate) fn weigh(&self, bytes: usize) {
+        if let Some(seat) = &self.0 {
+            let mut table = seat.admission.table();
+            table.weigh(seat.id, AT_FIRST + bytes);
+            table.make_room(seat.id, seat.admission.now());
+        }
+    }
+
+    /// Its client is `principal`. From then on it is not given up any more. For somebody who is anonymous, because nobody
+    /// is authenticated here, that is so as well.
+    ///
+    /// # Errors
+    /// [`Crowded`].
+    pub(crate) fn recognised(&self, principal: &Principal) -> Result<(), Crowded> {
+        let Some(seat) = &self.0 else {
+            return Ok(());
+        };
+        let subject = (!principal.is_anonymous()).then(|| principal.subject());
+        let known = seat
+            .admission
+            .table()
+            .know(seat.id, subject, Instant::now());
+        known.map_err(|why| match why {
+            Known::TooMany(most) => Crowded::Yours { most },
+            Known::Full => Crowded::Full,
+            Known::Gone => Crowded::GivenUp,
+        })
+    }
+
+    /// Its client is served without a credential, because nobody is authenticated here. It stays a stranger.
+    pub(crate) fn served(&self) {
+        if let Some(seat) = &self.0 {
+            if !seat.served.swap(true, Ordering::Relaxed) {
+                seat.admission.table().serve(seat.id);
+            }
+            self.moved();
+        }
+    }
+
+    /// Something went through just now. It counts for those who are served: whoever still has to show a credential
+    /// stands still from the beginning, however many bytes come.
+    pub(crate) fn moved(&self) {
+        if let Some(seat) = &self.0
+            && seat.served.load(Ordering::Relaxed)
+        {
+            seat.moved.store(seat.admission.now(), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the client would have to show a credential, and has not.
+    pub(crate) fn owes_a_credential(&self) -> bool {
+        let Some(seat) = &self.0 else {
+            return false;
+        };
+        !seat.served.load(Ordering::Relaxed) && seat.admission.table().is_strange(seat.id)
+    }
+
+    /// Resolves when the connection has to make room for others. Cancel safe.
+    pub(super) async fn given_up(&self) {
+        match &self.0 {
+            Some(seat) => seat.given_up.cancelled().await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,411 @@
+//! The places, and who has to leave. Pure: the caller brings the time and holds the lock.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::identity::Source;
+
+/// Addresses from which a right credential came that are remembered.
+const MOST_RECOGNISED: usize = 1024;
+
+/// For so long.
+const RECOGNISED_FOR: Duration = Duration::from_secs(3600);
+
+#[derive(Debug)]
+pub(super) struct Table {
+    most: usize,
+    budget: usize,
+    last: u64,
+    entries: HashMap<u64, Entry>,
+    /// Strangers that have not been given up.
+    strangers: usize,
+    /// What they weigh.
+    weight: usize,
+    /// Those that are not served, the oldest first.
+    waiting: BTreeSet<u64>,
+    /// The same by address.
+    by_address: HashMap<Source, Of>,
+    /// The addresses: who has to make room first is last.
+    ranks: BTreeSet<Rank>,
+    known: usize,
+    by_subject: HashMap<Arc<str>, usize>,
+    /// When a right credential last came from there.
+    recognised: HashMap<Source, Instant>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    address: Source,
+    weight: usize,
+    /// When it last moved, in the caller's milliseconds.
+    moved: Arc<AtomicU64>,
+    given_up: CancellationToken,
+    stage: Stage,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Stage {
+    Stranger,
+    /// With a credential of this subject; `None`: nobody is authenticated.
+    Known(Option<Arc<str>>),
+    GivenUp,
+}
+
+/// The strangers of one address that have not been given up.
+#[derive(Debug, Default)]
+struct Of {
+    weight: usize,
+    /// Those that still have to show a credential: they stand still since they came, the first for longest.
+    waiting: BTreeSet<u64>,
+    /// Those that need none.
+    served: BTreeSet<u64>,
+}
+
+/// What an address takes beyond its allowance, and its oldest stranger.
+type Rank = (usize, Reverse<u64>, Source);
+
+/// Why somebody does not become known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Known {
+    /// There are as many as this of one subject.
+    TooMany(usize),
+    Full,
+    Gone,
+}
+
+impl Table {
+    pub(super) fn new(most: usize, budget: usize) -> Self {
+        Self {
+            most,
+            budget,
+            last: 0,
+            entries: HashMap::new(),
+            strangers: 0,
+            weight: 0,
+            waiting: BTreeSet::new(),
+            by_address: HashMap::new(),
+            ranks: BTreeSet::new(),
+            known: 0,
+            by_subject: HashMap::new(),
+            recognised: HashMap::new(),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn strangers(&self) -> usize {
+        self.strangers
+    }
+
+    /// Half of all, and what those with a credential leave of it; they leave an eighth at least.
+    fn most_strangers(&self) -> usize {
+        let left = self.most.saturating_sub(self.known);
+        left.min(self.most / 2).max(1)
+    }
+
+    fn most_known(&self) -> usize {
+        (self.most - (self.most / 8).min(self.most)).max(1)
+    }
+
+    fn most_of_one(&self) -> usize {
+        (self.most / 4).max(1)
+    }
+
+    /// A new stranger's number.
+    pub(super) fn enter(
+        &mut self,
+        address: IpAddr,
+        moved: Arc<AtomicU64>,
+        given_up: CancellationToken,
+        weight: usize,
+    ) -> u64 {
+        self.last += 1;
+        let entry = Entry {
+            address: address.into(),
+            weight,
+            moved,
+            given_up,
+            stage: Stage::Stranger,
+        };
+        let id = self.last;
+        self.strangers += 1;
+        self.weight += weight;
+        self.waiting.insert(id);
+        self.change(entry.address, |of| {
+            of.weight += weight;
+            of.waiting.insert(id);
+        });
+        self.entries.insert(id, entry);
+        id
+    }
+
+    /// Forgets one that has ended.
+    pub(super) fn leave(&mut self, id: u64) {
+        let Some(entry) = self.entries.remove(&id) else {
+            return;
+        };
+        match entry.stage {
+            Stage::Stranger => self.no_stranger(id, entry.address, entry.weight),
+            Stage::Known(subject) => {
+                self.known -= 1;
+                let Some(subject) = subject else { return };
+                if let Some(count) = self.by_subject.get_mut(&subject) {
+                    *count -= 1;
+                    if *count == 0 {
+                        self.by_subject.remove(&subject);
+                    }
+                }
+            }
+            Stage::GivenUp => {}
+        }
+    }
+
+    pub(super) fn weigh(&mut self, id: u64, weight: usize) {
+        let Some(entry) = self.entries.get_mut(&id) else {
+            return;
+        };
+        let before = std::mem::replace(&mut entry.weight, weight);
+        let address = entry.address;
+        if entry.stage == Stage::Stranger {
+            self.weight = self.weight - before + weight;
+            self.change(address, |of| of.weight = of.weight - before + weight);
+        }
+    }
+
+    /// A stranger that needs no credential: it stands still only while nothing moves.
+    pub(super) fn serve(&mut self, id: u64) {
+        let Some(entry) = self.entries.get(&id) else {
+            return;
+        };
+        if entry.stage == Stage::Stranger && self.waiting.remove(&id) {
+            self.change(entry.address, |of| {
+                of.waiting.remove(&id);
+                of.served.insert(id);
+            });
+        }
+    }
+
+    /// It has left, is known now, or was given up.
+    fn no_stranger(&mut self, id: u64, address: Source, weight: usize) {
+        self.strangers -= 1;
+        self.weight -= weight;
+        self.waiting.remove(&id);
+        self.change(address, |of| {
+            of.weight -= weight;
+            of.waiting.remove(&id);
+            of.served.remove(&id);
+        });
+    }
+
+    fn change(&mut self, address: Source, how: impl FnOnce(&mut Of)) {
+        if let Some(rank) = self.rank(address) {
+            self.ranks.remove(&rank);
+        }
+        let of = self.by_address.entry(address).or_default();
+        how(of);
+        if of.waiting.is_empty() && of.served.is_empty() {
+            self.by_address.remove(&address);
+        }
+        if let Some(rank) = self.rank(address) {
+            self.ranks.insert(rank);
+        }
+    }
+
+    /// An address from which a right credential came lately has a quarter of the budget on top.
+    fn rank(&self, address: Source) -> Option<Rank> {
+        let of = self.by_address.get(&address)?;
+        let allowance = match self.recognised.contains_key(&address) {
+            true => self.budget / 4,
+            false => 0,
+        };
+        let firsts = [of.waiting.first(), of.served.first()];
+        let oldest = firsts.into_iter().flatten().min()?;
+        Some((
+            of.weight.saturating_sub(allowance),
+            Reverse(*oldest),
+            address,
+        ))
+    }
+
+    pub(super) fn is_strange(&self, id: u64) -> bool {
+        let stage = self.entries.get(&id).map(|entry| &entry.stage);
+        stage == Some(&Stage::Stranger)
+    }
+
+    /// Makes a stranger somebody. Once is enough.
+    pub(super) fn know(
+        &mut self,
+        id: u64,
+        subject: Option<&str>,
+        now: Instant,
+    ) -> Result<(), Known> {
+        let (most_known, most_of_one) = (self.most_known(), self.most_of_one());
+        let entry = self.entries.get_mut(&id).ok_or(Known::Gone)?;
+        match entry.stage {
+            Stage::Known(_) => return Ok(()),
+            Stage::GivenUp => return Err(Known::Gone),
+            Stage::Stranger => {}
+        }
+        let subject: Option<Arc<str>> = subject.map(Arc::from);
+        let taken = subject.as_ref().and_then(|of| self.by_subject.get(of));
+        if taken.is_some_and(|taken| *taken >= most_of_one) {
+            return Err(Known::TooMany(most_of_one));
+        }
+        if self.known >= most_known {
+            return Err(Known::Full);
+        }
+        if let Some(subject) = &subject {
+            *self.by_subject.entry(Arc::clone(subject)).or_default() += 1;
+        }
+        let (address, weight) = (entry.address, entry.weight);
+        let is_recognised = subject.is_some();
+        entry.stage = Stage::Known(subject);
+        self.known += 1;
+        self.no_stranger(id, address, weight);
+        if is_recognised {
+            self.recognise(address, now);
+        }
+        Ok(())
+    }
+
+    fn recognise(&mut self, address: Source, now: Instant) {
+        if !self.recognised.contains_key(&address) && self.recognised.len() >= MOST_RECOGNISED {
+            self.recognised
+                .retain(|_, at| now.duration_since(*at) < RECOGNISED_FOR);
+            let oldest = self.recognised.iter().min_by_key(|(_, at)| **at);
+            if let Some(oldest) = oldest.map(|(address, _)| *address)
+                && self.recognised.len() >= MOST_RECOGNISED
+            {
+                self.recognised.remove(&oldest);
+            }
+            self.ranks = self
+                .by_address
+                .keys()
+                .filter_map(|of| self.rank(*of))
+                .collect();
+        }
+        if let Some(rank) = self.rank(address) {
+            self.ranks.remove(&rank);
+        }
+        self.recognised.insert(address, now);
+        if let Some(rank) = self.rank(address) {
+            self.ranks.insert(rank);
+        }
+    }
+
+    /// More than half of the places for strangers, or of their bytes, are taken.
+    pub(super) fn is_tight(&self) -> bool {
+        self.strangers > self.most_strangers() / 2 || self.weight > self.budget / 2
+    }
+
+    /// Gives up strangers until the others fit; `newcomer` last of all.
+    pub(super) fn make_room(&mut self, newcomer: u64, now: u64) {
+        while self.strangers > self.most_strangers() || self.weight > self.budget {
+            let Some(victim) = self.victim(newcomer, now) else {
+                return;
+            };
+            self.give_up(victim);
+        }
+    }
+
+    /// Gives up those that have had to show a credential since before `limit`.
+    pub(super) fn hurry(&mut self, limit: u64) {
+        while let Some(oldest) = self.waiting.first().copied() {
+            if self
+                .entries
+                .get(&oldest)
+                .is_none_or(|entry| entry.moved() >= limit)
+            {
+                return;
+            }
+            self.give_up(oldest);
+        }
+    }
+
+    /// Of the address that takes most, the one that has stood still for longest. Between addresses that take the same,
+    /// the oldest decides.
+    fn victim(&self, newcomer: u64, now: u64) -> Option<u64> {
+        let still = |id: &u64| {
+            let moved = self.entries.get(id).map_or(now, Entry::moved);
+            (now.saturating_sub(moved), Reverse(*id))
+        };
+        let of_address = |(_, _, address): &Rank| {
+            let of = self.by_address.get(address)?;
+            let waiting = of.waiting.iter().find(|id| **id != newcomer);
+            let served = of.served.iter().filter(|id| **id != newcomer);
+            waiting
+                .into_iter()
+                .chain(served)
+                .max_by_key(|id| still(id))
+                .copied()
+        };
+        let victim = self.ranks.iter().rev().find_map(of_address);
+        let itself = || {
+            let entry = self.entries.get(&newcomer)?;
+            (entry.stage == Stage::Stranger).then_some(newcomer)
+        };
+        victim.or_else(itself)
+    }
+
+    fn give_up(&mut self, id: u64) {
+        let Some(entry) = self.entries.get_mut(&id) else {
+            return;
+        };
+        entry.stage = Stage::GivenUp;
+        entry.given_up.cancel();
+        let (address, weight) = (entry.address, entry.weight);
+        self.no_stranger(id, address, weight);
+    }
+}
+
+impl Entry {
+    fn moved(&self) -> u64 {
+        self.moved.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+impl Table {
+    /// Everything is counted as it is, and within its bounds.
+    pub(super) fn holds(&self) -> bool {
+        let strangers = || {
+            let all = self.entries.values();
+            all.filter(|entry| entry.stage == Stage::Stranger)
+        };
+        let known = self
+            .entries
+            .values()
+            .filter(|entry| matches!(entry.stage, Stage::Known(_)));
+        let weight: usize = strangers().map(|entry| entry.weight).sum();
+        let subjects: usize = self.by_subject.values().sum();
+        let addresses: usize = self.by_address.values().map(|of| of.weight).sum();
+        let members = |of: &Of| of.waiting.len() + of.served.len();
+        let ranks: BTreeSet<Rank> = self
+            .by_address
+            .keys()
+            .filter_map(|of| self.rank(*of))
+            .collect();
+        self.strangers == strangers().count()
+            && self.known == known.count()
+            && (self.weight, addresses) == (weight, weight)
+            && weight <= self.budget
+            && subjects <= self.known
+            && self
+                .by_subject
+                .values()
+                .all(|count| (1..=self.most_of_one()).contains(count))
+            && self.by_address.values().map(members).sum::<usize>() == self.strangers
+            && self.ranks == ranks
+            && self.ranks.len() == self.by_address.len()
+            && self.known <= self.most_known()
+    }
+}

@@ -1,0 +1,117 @@
+//! How much of something that is bounded one principal may have, so that nobody takes it from everybody else.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::identity::Principal;
+
+/// Places of one kind. Each principal has a few of them at most; who is anonymous may have all.
+#[derive(Debug)]
+pub(crate) struct Shares {
+    most: usize,
+    each: usize,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    all: usize,
+    by_subject: HashMap<Arc<str>, usize>,
+}
+
+/// One place, given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Share {
+    of: Arc<Shares>,
+    subject: Option<Arc<str>>,
+}
+
+/// There is none left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shortage {
+    /// For anybody; so many there are.
+    All(usize),
+    /// For this principal; so many it may have.
+    Yours(usize),
+}
+
+impl Shares {
+    /// `most` in all, `each` for one principal.
+    pub(crate) fn new(most: usize, each: usize) -> Arc<Self> {
+        Arc::new(Self {
+            most,
+            each,
+            taken: Mutex::default(),
+        })
+    }
+
+    /// One for `principal`.
+    ///
+    /// # Errors
+    /// [`Shortage`].
+    pub(crate) fn take(self: &Arc<Self>, principal: &Principal) -> Result<Share, Shortage> {
+        let mut taken = self.taken();
+        if taken.all >= self.most {
+            return Err(Shortage::All(self.most));
+        }
+        let subject: Option<Arc<str>> =
+            (!principal.is_anonymous()).then(|| Arc::from(principal.subject()));
+        if let Some(subject) = &subject {
+            let count = taken.by_subject.entry(Arc::clone(subject)).or_default();
+            if *count >= self.each {
+                return Err(Shortage::Yours(self.each));
+            }
+            *count += 1;
+        }
+        taken.all += 1;
+        Ok(Share {
+            of: Arc::clone(self),
+            subject,
+        })
+    }
+
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut taken = self.of.taken();
+        taken.all -= 1;
+        let Some(subject) = &self.subject else { return };
+        if let Some(count) = taken.by_subject.get_mut(subject) {
+            *count -= 1;
+            if *count == 0 {
+                taken.by_subject.remove(subject);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::identity::fixed::somebody;
+
+    #[test]
+    fn one_takes_its_share_and_leaves_the_others_theirs() {
+        let revoked = tokio::sync::watch::Sender::default();
+        let person = |name: &str| somebody(name, "1", [], &revoked);
+        let shares = Shares::new(5, 2);
+        let (ann, bob) = (person("ann"), person("bob"));
+        let held: Vec<_> = [&ann, &ann, &bob]
+            .into_iter()
+            .map(|who| shares.take(who).unwrap())
+            .collect();
+        assert_eq!(shares.take(&ann).unwrap_err(), Shortage::Yours(2));
+        let nobody = Principal::anonymous();
+        let _first = shares.take(&nobody).unwrap();
+        let _second = shares.take(&nobody).unwrap();
+        assert_eq!(shares.take(&bob).unwrap_err(), Shortage::All(5));
+        drop(held);
+        let _again = shares.take(&ann).unwrap();
+        assert_eq!(shares.taken().by_subject.len(), 1);
+    }
+}

@@ -1,0 +1,14 @@
+//! Attacks by those who have nothing, on the relay as a process of its own: what they may make it hold, and whom they
+//! may keep out. Each of them is bounded in number and time, and hundreds of connections are its point.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "attacks/head.rs"]
+mod head;
+#[path = "attacks/relay.rs"]
+mod relay;
+
+#[path = "attacks/crowds.rs"]
+mod crowds;
+#[path = "attacks/memory.rs"]
+mod memory;

@@ -1,0 +1,54 @@
+//! A Ray head with nothing paused and a large page.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// About as large as the script of Ray's dashboard.
+pub(crate) const SCRIPT: usize = 8 << 20;
+
+/// Serves until the test ends.
+pub(crate) async fn start() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let chunk: Arc<[u8]> = vec![b'x'; 64 * 1024].into();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(serve(stream, Arc::clone(&chunk)));
+        }
+    });
+    address
+}
+
+async fn serve(mut stream: TcpStream, chunk: Arc<[u8]>) {
+    let mut asked = Vec::new();
+    while !asked.ends_with(b"\r\n\r\n") {
+        match stream.read_buf(&mut asked).await {
+            Ok(read) if read > 0 => {}
+            _ => return,
+        }
+    }
+    let (kind, length) = match asked.starts_with(b"GET /static/") {
+        true => ("text/javascript", SCRIPT),
+        false => ("application/json", 0),
+    };
+    let body = b"{\"result\": true, \"data\": {\"result\": {\"result\": [], \"total\": 0, \"num_after_truncation\": 0}}}";
+    let announced = if length > 0 { length } else { body.len() };
+    let answer = format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {announced}\r\nConnection: close\r\n\r\n"
+    );
+    if stream.write_all(answer.as_bytes()).await.is_err() {
+        return;
+    }
+    if length == 0 {
+        let _ = stream.write_all(body).await;
+        return;
+    }
+    for _ in 0..length / chunk.len() {
+        if stream.write_all(&chunk).await.is_err() {
+            return;
+        }
+    }
+}

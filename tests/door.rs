@@ -1,0 +1,13 @@
+//! The front door of a relay as it runs: who is taken for what, and who gets in when many knock.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "door/support.rs"]
+mod support;
+
+#[path = "door/drain.rs"]
+mod drain;
+#[path = "door/late.rs"]
+mod late;
+#[path = "door/throttle.rs"]
+mod throttle;
