@@ -388,7 +388,7 @@ async fn a_suspected_node_that_lives_loses_nothing() {
     tokio::time::sleep(5 * SECOND).await;
     let asked = head.asked("/api/v0/nodes").len();
     assert_eq!(claim.ask_why_died(2 * SECOND).await, None);
-    claim.unused();
+    drop(claim);
     tokio::time::sleep(200 * SECOND).await;
     assert_eq!(registry.snapshot().live.len(), 2);
     let asked = head.asked("/api/v0/nodes").len() - asked;
