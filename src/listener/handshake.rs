@@ -133,6 +133,11 @@ pub(super) async fn serve(
     {
         debug!(%error, %peer, "cannot bound how long a client may be silent");
     }
+    if first.detection == Detection::Http
+        && let Err(error) = tcp::bound_unsent(wire.tcp())
+    {
+        debug!(%error, %peer, "cannot bound what waits to be sent");
+    }
     let replayed = Prefixed::new(first.bytes.freeze(), wire);
     arrival.place.weigh(
         arrival.tls_weight()
