@@ -16,7 +16,7 @@
 //! | [`audit`] | the record of what was decided and done |
 //! | [`recording`] | what was said in sessions whose policy wants that kept |
 //! | [`session`] | live sessions, and the permit without which no worker is reached |
-//! | [`upstream`] | the connection to a worker, for a permit |
+//! | [`upstream`] | the connection to a worker, for a permit, and how it is led to its end |
 //! | [`dap`] | the Debug Adapter Protocol: the relay's own part of a session, and what must be rewritten |
 //! | [`moment`] | a time to show and a time to measure by |
 //! | `listing` | the list of what waits, as people see it |

@@ -3,28 +3,25 @@
 //! Every list, sentence and number here is made from what the principal may see, so that what is hidden from it cannot
 //! be told from what does not exist.
 
+mod advertised;
 mod family;
 
-use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use serde_json::{Map, Value};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::{sleep, timeout};
 use tracing::info;
 
-use super::attach::Dialled;
+use self::advertised::Arrived;
 use super::client::Client;
-use super::conversation::{Conversation, Over};
+use super::conversation::Conversation;
 use super::entrance::Guest;
-use super::message::Request;
 use super::record::{self, Record};
 use super::refusal::{Refusal, hang_up};
 use super::selection::{Choice, Hint, choose};
 use super::wish::{Wish, names, read_wish};
 use super::{Opened, commands, refused, waiting, worker};
-use crate::http::advertise::Resolved;
 use crate::identity::Principal;
 use crate::moment::Moment;
 use crate::policy::{Authorized, Denied, Scope, authorise, visible, within};
@@ -32,12 +29,6 @@ use crate::recording::{Meta, Protocol, Recorder, Unrecorded};
 use crate::registry::{Breakpoint, BreakpointId, ClaimError, Holder, Kind, Snapshot};
 use crate::session::{Context, Permit, Session};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
-
-/// Longest wait for a breakpoint that the client's address names and the list does not have yet.
-const KNOWN_WITHIN: Duration = Duration::from_secs(10);
-
-/// The same for the names by which it is known whether the client may see it.
-const NAMED_WITHIN: Duration = Duration::from_secs(5);
 
 /// A recognised client, on its way to a session.
 pub(super) struct Visit<'a> {
@@ -311,14 +302,14 @@ impl<'a> Visit<'a> {
         let member = match self.member(&wish, &breakpoint) {
             Ok(member) => member,
             Err(refusal) => {
-                permit.unused();
+                drop(permit);
                 return refused(self.context, client, &opened.attach, &refusal).await;
             }
         };
         let recorder = match self.recorder(&permit, &opened.client.name).await {
             Ok(recorder) => recorder,
             Err(why) => {
-                permit.unused();
+                drop(permit);
                 let refusal = Refusal::Unable(why.to_string());
                 return refused(self.context, client, &opened.attach, &refusal).await;
             }
@@ -345,13 +336,13 @@ impl<'a> Visit<'a> {
         let record = match begun {
             Ok(record) => record,
             Err(why) => {
-                permit.unused();
+                drop(permit);
                 let refusal = Refusal::Unable(why.to_string());
                 return refused(self.context, client, &opened.attach, &refusal).await;
             }
         };
         if let Err(refusal) = self.still_welcome() {
-            permit.unused();
+            drop(permit);
             record.end(Outcome::Revoked).await;
             return refused(self.context, client, &opened.attach, &refusal).await;
         }
@@ -445,74 +436,4 @@ impl<'a> Visit<'a> {
         .await;
         refused(self.context, client, &opened.attach, refusal).await
     }
-
-    fn hint(&self, dialled: &Dialled, advertised: Option<u16>) -> Hint {
-        let table = &self.context.advertised;
-        if let Some(id) = advertised.and_then(|port| table.breakpoint_at(port)) {
-            return Hint::Breakpoint(id);
-        }
-        match dialled.host_text().map(|host| table.resolve(host)) {
-            Some(Resolved::Breakpoint(id)) => Hint::Breakpoint(id),
-            Some(Resolved::Unknown) => Hint::Stale,
-            Some(Resolved::Plain) | None => Hint::None,
-        }
-    }
-
-    /// Waits for a moment where `id` is not in the principal's list yet: a client that reads Ray's State API through the
-    /// relay can know of a worker, under an address that says which, before the registry does, which asks at once then;
-    /// and what a principal's rights are narrowed to may be known later still.
-    async fn wait_until_visible<S>(
-        &self,
-        client: &mut Conversation<S>,
-        id: BreakpointId,
-    ) -> Result<Arrived, Over>
-    where
-        S: AsyncRead + AsyncWrite + Unpin,
-    {
-        let registry = &self.context.registry;
-        let mut snapshots = registry.watch();
-        let patience = self.context.config.registry.poll_interval * 2;
-        // Asks nothing before it is polled: not where the breakpoint is listed.
-        let mut over = pin!(async {
-            let names = sleep(patience.min(NAMED_WITHIN));
-            tokio::join!(timeout(KNOWN_WITHIN, registry.refreshed()), names)
-        });
-        loop {
-            let list = visible(&self.principal, &snapshots.borrow_and_update());
-            // One that ended does not count: the same worker may have stopped again.
-            if list.find(id).is_some() {
-                return Ok(Arrived::Now);
-            }
-            tokio::select! {
-                changed = snapshots.changed() => {
-                    if changed.is_err() {
-                        return Ok(Arrived::Never);
-                    }
-                }
-                message = client.read() => {
-                    let Some(request) = Request::read(&mut message?) else { continue };
-                    if matches!(request.command.as_str(), "disconnect" | "terminate") {
-                        client.send(&request.success(Value::Null)).await?;
-                        return Ok(Arrived::ClientLeft);
-                    }
-                    client.send(&request.failure("the session is not attached yet")).await?;
-                }
-                _ = &mut over => {
-                    let known = visible(&self.principal, &snapshots.borrow());
-                    return Ok(match known.find(id).or_else(|| known.find_ended(id)) {
-                        Some(_) => Arrived::Now,
-                        None => Arrived::Never,
-                    });
-                }
-            }
-        }
-    }
-}
-
-/// What came of waiting for a breakpoint.
-enum Arrived {
-    Now,
-    /// It is not known, or not to this principal.
-    Never,
-    ClientLeft,
 }

@@ -129,6 +129,16 @@ where
         (self.up.bytes, self.down.bytes)
     }
 
+    /// The worker's end.
+    pub fn worker(&self) -> &W {
+        &self.worker
+    }
+
+    /// The same, to be left. Messages for it that were not written yet are lost with it.
+    pub fn worker_mut(&mut self) -> &mut W {
+        &mut self.worker
+    }
+
     /// Sends `frames` (whole ones) to `to`, at the next space between two frames.
     pub fn insert(&mut self, to: Side, frames: &[u8]) {
         let lane = self.lane_towards(to);

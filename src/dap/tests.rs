@@ -197,6 +197,16 @@ impl Worker {
     }
 }
 
+/// The next request to the worker is this one; it is answered.
+async fn asked(dap: &mut Conversation<TcpStream>, command: &str) -> Value {
+    let mut message = timeout(PATIENCE, dap.read()).await.unwrap().unwrap();
+    let whole = message.clone();
+    let request = Request::read(&mut message).unwrap();
+    assert_eq!(request.command, command);
+    dap.send(&request.success(json!({}))).await.unwrap();
+    whole
+}
+
 fn sentence(response: &Value) -> &str {
     assert_eq!(response["success"], false, "{response}");
     assert_eq!(response["body"]["error"]["showUser"], true);

@@ -1,7 +1,8 @@
 //! A session with one worker: replay of the client's opening, then the splice.
 //!
 //! [`Relaying`] owns the session; what passes is judged in `from_client` and `from_worker`. Whatever ends it, the worker is
-//! let go and the task runs on, unless the client was allowed to end it and did.
+//! let go and the task runs on, unless the client was allowed to end it and did. The connection to the worker is not closed
+//! here: [`crate::upstream::Worker`] leads it to its end, at whatever await this future is dropped.
 
 mod ending;
 mod from_client;
@@ -15,7 +16,6 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, MissedTickBehavior, timeout};
 use tracing::debug;
 
@@ -37,6 +37,7 @@ use crate::recording::Recorder;
 use crate::session::{Context, Permit, Session, TaskEnd};
 use crate::shutdown::QUIET;
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
+use crate::upstream::Worker;
 
 /// How long the head is asked why a worker died before the client is told that it did: Ray writes it down within 0.1 s,
 /// where it knows. What it says later is told later.
@@ -52,12 +53,11 @@ const LINGER: Duration = Duration::from_secs(5);
 /// How long the last words to a client may take.
 const FLUSH: Duration = Duration::from_secs(1);
 
-/// How long a worker may go on answering a client that has closed. debugpy lets the task run on at once but may keep
-/// its half of the connection open; meanwhile nobody else can have the worker.
+/// How long a worker may go on answering a client that has closed its half of the connection.
 const HALF_CLOSED: Duration = Duration::from_millis(500);
 
-/// How long the worker may take to let go of a client whose time is over, and then the client to take the news. Both
-/// together, a session ends within a second.
+/// How long a client may take the news that its time is over, and then what is still to be written: both together, a
+/// session ends within a second.
 const LET_GO: Duration = Duration::from_millis(400);
 
 /// How often the byte counters of a session are brought up to date.
@@ -97,7 +97,7 @@ where
                 Some(death) => format!("{} is gone: {death}", breakpoint.title()),
                 None => format!("cannot attach to {}: {why}", breakpoint.title()),
             };
-            permit.unused();
+            drop(permit);
             refuse(client, &opening.attach, &sentence).await;
             return Ended {
                 outcome: Outcome::Refused,
@@ -152,7 +152,6 @@ where
         bereft: false,
         unexplained: None,
         client_closed: false,
-        configured: false,
         terminated: false,
         filters_set: false,
         stop: None,
@@ -169,7 +168,7 @@ struct Relaying<'a, S> {
     recorder: Option<Recorder>,
     opening: Opening,
     permit: Permit,
-    splice: Splice<S, TcpStream>,
+    splice: Splice<S, Worker>,
     limits: Limits,
     /// When the client last said something, as far as was noticed.
     said: Instant,
@@ -188,8 +187,6 @@ struct Relaying<'a, S> {
     /// The client was told of the end, and not why. True: the worker's debugger is gone as well.
     unexplained: Option<bool>,
     client_closed: bool,
-    /// The client has said `configurationDone`: from then on the task may run, and runs on when the client leaves.
-    configured: bool,
     /// The worker's debugger has said `terminated`.
     terminated: bool,
     /// The client has set exception filters.
@@ -374,14 +371,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
             }
             SpliceEvent::Eof(Side::Client) => {
                 let said_goodbye = std::mem::replace(&mut self.leaving, true);
-                if said_goodbye && self.splice.drained(Side::Worker) {
-                    return ControlFlow::Break(Outcome::Client);
-                }
                 self.client_closed = true;
                 if !said_goodbye {
-                    self.forget_function_breakpoints();
+                    self.say_goodbye();
                 }
-                self.splice.close(Side::Worker);
                 return ControlFlow::Continue(Some(Outcome::Client));
             }
             SpliceEvent::Eof(Side::Worker) => {

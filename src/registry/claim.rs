@@ -1,12 +1,13 @@
 //! A session's exclusive hold of one breakpoint.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::breakpoint::Breakpoint;
+use super::breakpoint::{Breakpoint, BreakpointId};
 use super::current::CurrentTask;
 use super::query;
 use super::shared::{OpenClaim, Shared};
@@ -15,15 +16,30 @@ use super::state::Cluster;
 /// First and longest pause between questions whether a worker is gone.
 const ASK_AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
-/// Exclusive hold of one breakpoint by one session. Dropping it gives the breakpoint back and
-/// has the cluster polled at once.
+/// Exclusive hold of one breakpoint by one session. The breakpoint is given back, and the cluster polled at once, when
+/// this and every [`Lease`] of it are dropped.
 pub struct Claim {
+    lease: Lease,
+    shared: Arc<Shared>,
+    cluster: Cluster,
+    died: watch::Receiver<Option<Arc<str>>>,
+    ended: watch::Receiver<()>,
+}
+
+/// A share in a [`Claim`], for what may outlive the session: its connection to the worker, which has to be led to its end.
+#[derive(Clone)]
+pub struct Lease {
+    held: Arc<Held>,
+}
+
+struct Held {
     breakpoint: Arc<Breakpoint>,
     shared: Arc<Shared>,
     cluster: Cluster,
     number: u64,
-    used: bool,
-    died: watch::Receiver<Option<Arc<str>>>,
+    let_run: AtomicBool,
+    /// Dropped when the breakpoint has been given back.
+    _ended: watch::Sender<()>,
 }
 
 impl Claim {
@@ -34,43 +50,58 @@ impl Claim {
             breakpoint,
             died,
         } = open;
-        Self {
+        let (ending, ended) = watch::channel(());
+        let held = Held {
             breakpoint,
-            shared,
+            shared: Arc::clone(&shared),
             cluster,
             number,
-            used: true,
+            let_run: AtomicBool::new(false),
+            _ended: ending,
+        };
+        Self {
+            lease: Lease {
+                held: Arc::new(held),
+            },
+            shared,
+            cluster,
             died,
+            ended,
         }
     }
 
-    /// Gives the breakpoint back as it was: no debugger got so far as to let the worker go, so it
-    /// waits on, as the same stop.
-    pub fn unused(mut self) {
-        self.used = false;
+    /// Drops this share, and waits until the last one is gone and the breakpoint given back.
+    pub async fn end(self) {
+        let Self {
+            lease, mut ended, ..
+        } = self;
+        drop(lease);
+        while ended.changed().await.is_ok() {}
+    }
+
+    /// A share in it.
+    pub fn lease(&self) -> Lease {
+        self.lease.clone()
     }
 
     /// Takes note of what became of dialling its debugger. Where nothing listened, the list says so when the claim ends,
     /// until somebody reaches it again.
     pub fn dialled(&self, listens: bool) {
-        let key = self.breakpoint.key();
-        self.shared.dialled(self.cluster, key, self.number, listens);
+        let held = &self.lease.held;
+        let key = held.breakpoint.key();
+        self.shared.dialled(self.cluster, key, held.number, listens);
     }
 
     /// The breakpoint as it was when it was claimed.
     pub fn breakpoint(&self) -> &Arc<Breakpoint> {
-        &self.breakpoint
+        &self.lease.held.breakpoint
     }
 
     /// For asking whether the task still runs.
     pub fn current_task(&self) -> CurrentTask {
-        let breakpoint = Arc::clone(&self.breakpoint);
-        CurrentTask::new(
-            Arc::clone(&self.shared),
-            self.cluster,
-            breakpoint,
-            self.number,
-        )
+        let breakpoint = Arc::clone(self.breakpoint());
+        let number = self.lease.held.number;
+        CurrentTask::new(Arc::clone(&self.shared), self.cluster, breakpoint, number)
     }
 
     /// Resolves when the registry learns that the worker or its node is gone, with the reason.
@@ -95,7 +126,7 @@ impl Claim {
         let ask = ask(
             Arc::clone(&self.shared),
             self.cluster,
-            Arc::clone(&self.breakpoint),
+            Arc::clone(self.breakpoint()),
         );
         tokio::select! {
             why = self.died() => Some(why),
@@ -105,7 +136,38 @@ impl Claim {
     }
 }
 
-impl Drop for Claim {
+impl Lease {
+    /// Of which breakpoint.
+    pub fn id(&self) -> BreakpointId {
+        self.held.breakpoint.id
+    }
+
+    /// The worker may run from now on: the breakpoint is over when it is given back. Until then it is put back as it was, as
+    /// the same stop.
+    pub fn let_run(&self) {
+        self.held.let_run.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the head knows the worker as alive and as waiting for no debugger, although it was at a breakpoint before:
+    /// it runs, or stands where nobody sees it. `false` where the head does not say. Costs one question.
+    pub async fn waits_unseen(&self) -> bool {
+        let Some(head) = &self.held.shared.clusters[self.held.cluster].head else {
+            return false;
+        };
+        let worker = &self.held.breakpoint.worker_id;
+        match query::worker(head, worker).await {
+            Ok(list) => list.into_rows().iter().any(|row| {
+                row.worker_id == *worker && row.is_alive && row.num_paused_threads == Some(0)
+            }),
+            Err(error) => {
+                tracing::debug!(%error, breakpoint = %self.id(), "cannot ask whether a worker waits");
+                false
+            }
+        }
+    }
+}
+
+impl Drop for Held {
     fn drop(&mut self) {
         let breakpoint = &self.breakpoint;
         self.shared.close_claim(
@@ -113,7 +175,7 @@ impl Drop for Claim {
             breakpoint.id,
             breakpoint.key(),
             self.number,
-            self.used,
+            self.let_run.load(Ordering::Relaxed),
         );
     }
 }
@@ -121,7 +183,15 @@ impl Drop for Claim {
 impl std::fmt::Debug for Claim {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Claim")
-            .field("breakpoint", &self.breakpoint.id)
+            .field("breakpoint", &self.lease.id())
+            .finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Lease {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lease")
+            .field("breakpoint", &self.id())
             .finish_non_exhaustive()
     }
 }

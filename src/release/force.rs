@@ -94,17 +94,11 @@ pub async fn end_worker(
             true => stop_job(&head, &breakpoint).await,
             false => by_a_job(&head, &breakpoint).await,
         };
-        if let Err(why) = ended {
-            permit.unused();
-            return Err(why);
-        }
+        ended?;
         info!(breakpoint = %breakpoint.id, name = breakpoint.name(), "its worker was ended through Ray");
         match permit.ask_why_died(CONFIRMED).await {
             Some(why) => Ok(why.to_string()),
-            None => {
-                permit.unused();
-                Ok("Ray has not reported it yet".to_owned())
-            }
+            None => Ok("Ray has not reported it yet".to_owned()),
         }
     });
     let broke = |_| NotEnded::NotDone("the relay is ending".to_owned());

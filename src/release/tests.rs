@@ -1,11 +1,13 @@
 //! Releases with workers whose part the test plays.
 #![allow(clippy::unwrap_used)]
 
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 
 use super::*;
+use crate::dap::conversation::Conversation;
 use crate::dap::message::event;
 use crate::dap::testing::{listening, paused, paused_in_pdb};
 use crate::identity::Principal;

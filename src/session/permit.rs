@@ -7,12 +7,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::timeout;
+
 use super::{SessionTable, TaskEnd};
 use crate::identity::Principal;
 use crate::policy::{Authorized, Rights};
-use crate::registry::{Breakpoint, Claim, ClaimError, Holder, Registry};
+use crate::registry::{Breakpoint, Claim, ClaimError, Holder, Lease, Registry};
 
-/// Leave to open connections to one worker's debugger.
+/// Leave to open connections to one worker's debugger. Dropped before the worker was let run, the breakpoint waits on as
+/// before; afterwards it is released.
 #[derive(Debug)]
 pub struct Permit {
     grant: Grant,
@@ -43,10 +46,7 @@ impl Permit {
                 grant: Grant::Holder(claim),
                 authorized,
             }),
-            Err(_) => {
-                claim.unused();
-                Err(ClaimError::Unknown)
-            }
+            Err(_) => Err(ClaimError::Unknown),
         }
     }
 
@@ -93,11 +93,19 @@ impl Permit {
         })
     }
 
-    /// Ends it without the worker having been let go: it waits on as before.
-    pub fn unused(self) {
-        match self.grant {
-            Grant::Holder(claim) => claim.unused(),
-            Grant::Subprocess(_) => {}
+    /// For the connection to the worker, which is led to its end when the session is over; `None` for a subprocess.
+    pub(crate) fn lease(&self) -> Option<Lease> {
+        match &self.grant {
+            Grant::Holder(claim) => Some(claim.lease()),
+            Grant::Subprocess(_) => None,
+        }
+    }
+
+    /// Ends it, and waits until the connection to the worker has come to its end too, but no longer than `patience`. From
+    /// then on lists tell the truth. Cancel safe: dropped, it ends all the same.
+    pub async fn end(self, patience: Duration) {
+        if let Grant::Holder(claim) = self.grant {
+            let _ = timeout(patience, claim.end()).await;
         }
     }
 

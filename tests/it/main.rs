@@ -3,7 +3,7 @@
 //! | module | what it needs |
 //! |---|---|
 //! | `tls` | nothing, and sslscan for one test |
-//! | `loopback`, `pdb`, `prompt`, `view` | Python and the network once (a virtual environment under `target/`) |
+//! | `departures`, `loopback`, `pdb`, `prompt`, `view` | Python and the network once (a virtual environment under `target/`) |
 //! | `isolation`, `sessions`, `kinds`, `faults`, `gone`, `tools`, `advertise`, `token`, `identity`, `nc`, `person`, `terminal` | also root, iproute2 and util-linux (network namespaces) |
 //!
 //! What is missing is said on standard error and the test passes, except where `CI` is set: then
@@ -12,6 +12,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod advertise;
+mod departures;
 mod faults;
 mod gone;
 mod identity;

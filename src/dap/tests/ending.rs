@@ -43,21 +43,131 @@ async fn a_client_that_leaves_takes_its_function_breakpoints_along() {
         let mut debugger = Debugger::connect(&context).await;
         debugger.attach(json!({})).await;
         let (mut dap, _) = worker.attached().await;
+        dap.send(&message::event("initialized", Value::Null))
+            .await
+            .unwrap();
+        debugger.until(|m| m["event"] == "initialized").await;
         debugger.send("configurationDone", json!({})).await;
         assert_eq!(dap.read().await.unwrap()["command"], "configurationDone");
         if goodbye {
             debugger.send("disconnect", json!({})).await;
-        } else {
-            drop(debugger);
         }
-        let forgets = dap.read().await.unwrap();
-        assert_eq!(forgets["command"], "setFunctionBreakpoints");
+        let client = goodbye.then_some(debugger);
+        let forgets = asked(&mut dap, "setFunctionBreakpoints").await;
         assert_eq!(forgets["arguments"], json!({"breakpoints": []}));
-        match dap.read().await {
-            Ok(message) => assert!(goodbye && message["command"] == "disconnect"),
-            Err(_) => assert!(!goodbye),
-        }
+        asked(&mut dap, "disconnect").await;
+        drop(client);
+        let end = timeout(PATIENCE, dap.read()).await;
+        assert!(matches!(end, Ok(Err(Over::Closed))), "{end:?}");
     }
+}
+
+/// The next thing that the worker sees is neither a word nor the end.
+async fn nothing_for(dap: &mut Conversation<TcpStream>, time: Duration) {
+    let seen = timeout(time, dap.read()).await;
+    assert!(seen.is_err(), "{seen:?}");
+}
+
+/// debugpy's adapter dies of a client that leaves while `attach` is at work, and with it the task.
+#[tokio::test]
+async fn a_client_that_leaves_during_attach_is_followed_by_initialized_disconnect_its_answer_and_then_the_end()
+ {
+    let context = context(|_| {});
+    let worker = Worker::listen().await;
+    let id = worker.breakpoint.id;
+    context.registry.insert(worker.breakpoint.clone());
+    let mut debugger = Debugger::connect(&context).await;
+    debugger.attach(json!({})).await;
+    let (mut dap, _) = worker.attached().await;
+    drop(debugger);
+    nothing_for(&mut dap, Duration::from_millis(900)).await;
+    assert_eq!(context.sessions.len(), 0, "the session is over");
+    assert!(
+        context
+            .registry
+            .snapshot()
+            .find(id)
+            .unwrap()
+            .holder()
+            .is_some(),
+        "nobody else attaches meanwhile"
+    );
+    dap.send(&message::event("initialized", Value::Null))
+        .await
+        .unwrap();
+    asked(&mut dap, "setFunctionBreakpoints").await;
+    let mut goodbye = timeout(PATIENCE, dap.read()).await.unwrap().unwrap();
+    assert_eq!(goodbye["arguments"]["terminateDebuggee"], false);
+    let goodbye = Request::read(&mut goodbye).unwrap();
+    assert_eq!(goodbye.command, "disconnect");
+    nothing_for(&mut dap, Duration::from_millis(300)).await;
+    dap.send(&goodbye.success(Value::Null)).await.unwrap();
+    assert!(matches!(
+        timeout(PATIENCE, dap.read()).await,
+        Ok(Err(Over::Closed))
+    ));
+    drop(dap);
+    context.shutdown.tasks.close();
+    timeout(PATIENCE, context.shutdown.tasks.wait())
+        .await
+        .unwrap();
+    let waits = context.registry.snapshot().find(id).unwrap().clone();
+    assert!(
+        waits.is_paused() && waits.stop == 1,
+        "it was never let run, so it is the same stop"
+    );
+}
+
+/// debugpy's adapter exits when the stream ends right behind `disconnect`, and the worker's next breakpoint hangs.
+#[tokio::test]
+async fn a_goodbye_that_is_followed_by_the_end_at_once_is_answered_before_the_worker_sees_the_end()
+{
+    for half in [true, false] {
+        let context = context(|_| {});
+        let worker = Worker::listen().await;
+        let id = worker.breakpoint.id;
+        context.registry.insert(worker.breakpoint.clone());
+        let mut debugger = Debugger::connect(&context).await;
+        debugger.attach(json!({})).await;
+        let (mut dap, _) = worker.attached().await;
+        dap.send(&message::event("initialized", Value::Null))
+            .await
+            .unwrap();
+        debugger.until(|m| m["event"] == "initialized").await;
+        debugger.send("configurationDone", json!({})).await;
+        asked(&mut dap, "configurationDone").await;
+        let seq = debugger.send("disconnect", json!({})).await;
+        let (mut stream, _) = debugger.dap.into_parts();
+        stream.shutdown().await.unwrap();
+        let client = half.then_some(stream);
+        asked(&mut dap, "setFunctionBreakpoints").await;
+        nothing_after_disconnect(&mut dap).await;
+        if let Some(stream) = client {
+            let mut client = Conversation::new(stream, 1 << 20);
+            loop {
+                let message = timeout(PATIENCE, client.read()).await.unwrap().unwrap();
+                if message["request_seq"] == seq {
+                    break;
+                }
+            }
+        }
+        assert!(matches!(
+            timeout(PATIENCE, dap.read()).await,
+            Ok(Err(Over::Closed))
+        ));
+        drop(dap);
+        let mut list = context.registry.watch();
+        let gone = list.wait_for(|list| list.find(id).is_none());
+        timeout(PATIENCE, gone).await.unwrap().unwrap();
+    }
+}
+
+async fn nothing_after_disconnect(dap: &mut Conversation<TcpStream>) {
+    let mut goodbye = timeout(PATIENCE, dap.read()).await.unwrap().unwrap();
+    let goodbye = Request::read(&mut goodbye).unwrap();
+    assert_eq!(goodbye.command, "disconnect");
+    nothing_for(dap, Duration::from_millis(200)).await;
+    dap.send(&goodbye.success(Value::Null)).await.unwrap();
 }
 
 #[tokio::test]
@@ -80,6 +190,11 @@ async fn the_relays_end_is_told_and_ends_the_session() {
     context.shutdown.abort.cancel();
     debugger.until(|m| m["event"] == "terminated").await;
     debugger.closed().await;
+    dap.send(&message::event("initialized", Value::Null))
+        .await
+        .unwrap();
+    asked(&mut dap, "setFunctionBreakpoints").await;
+    asked(&mut dap, "disconnect").await;
     assert!(
         matches!(timeout(PATIENCE, dap.read()).await, Ok(Err(_))),
         "the worker is let go"

@@ -39,19 +39,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     pub(super) fn part(self) -> Option<Farewell<S>> {
         let last = |said: &Request| self.parted && said.command == "disconnect";
         let left = self.over || self.client_closed || self.parting.as_ref().is_some_and(last);
-        // The connection to the worker first, so that the list is asked for after it has ended.
+        // The goodbye to the worker goes on in a task of its own, and keeps the breakpoint until it is said.
         let client = self.splice.into_client();
-        let unexplained = match (self.configured, self.unexplained) {
-            (true, Some(closed)) => Some(Unexplained {
-                permit: self.permit,
-                closed,
-            }),
-            (true, None) => None,
-            (false, _) => {
-                self.permit.unused();
-                None
-            }
-        };
+        let permit = self.permit;
+        let unexplained = self
+            .unexplained
+            .map(|closed| Unexplained { permit, closed });
         let (stream, rest) = client.filter(|_| self.bereft && !left)?;
         let limit = self.context.config.dap.max_handshake_frame;
         Some(Farewell {
@@ -64,7 +57,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     /// Takes the function breakpoints along before a goodbye: debugpy 1.8 clears all others when its client leaves, and
     /// the task would stop at the next call with nobody there.
     pub(super) fn forget_function_breakpoints(&mut self) {
-        if self.configured {
+        if self.splice.worker().is_attached() {
             let none = json!({
                 "seq": OWN_SEQ, "type": "request", "command": "setFunctionBreakpoints", "arguments": {"breakpoints": []},
             });
@@ -72,11 +65,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         }
     }
 
-    /// Has the worker let go and tells the client why. From here on nothing of the client's is forwarded; what it had
-    /// sent by now may still be under way. `important`: as [`notice`] has it.
-    pub(super) fn let_go(&mut self, why: &str, important: bool) {
-        self.over = true;
-        if !self.leaving {
+    /// The client has closed its half without a goodbye: one is said behind all that it asked, so that it has its answers.
+    /// A worker that is not attached yet is left as it is, to [`crate::upstream::Worker`].
+    pub(super) fn say_goodbye(&mut self) {
+        if self.splice.worker().is_attached() {
             self.forget_function_breakpoints();
             let goodbye = json!({
                 "seq": OWN_SEQ, "type": "request", "command": "disconnect",
@@ -84,7 +76,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
             });
             self.splice.insert(Side::Worker, &frame(&goodbye));
         }
-        self.splice.close(Side::Worker);
+    }
+
+    /// Leaves the worker and tells the client why. From here on nothing of the client's is forwarded. `important`: as
+    /// [`notice`] has it.
+    pub(super) fn let_go(&mut self, why: &str, important: bool) {
+        self.over = true;
+        self.splice.worker_mut().leave();
         let title = self.permit.breakpoint().title();
         let text = format!("this session with {title} ends, because {why}; the task runs on");
         self.tell(&notice(&text, important));

@@ -157,7 +157,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 }
             }
             Some("configurationDone") => {
-                self.configured = true;
                 if !self.filters_set && self.post_mortem() {
                     let mut filters = Value::Null;
                     rewrite::break_on_uncaught(&mut filters);

@@ -1,7 +1,6 @@
 //! The relay's own opening towards the worker's debugger: what the client said is said again.
 
 use serde_json::{Value, json};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::dap::attach::{Dialled, for_worker};
@@ -10,7 +9,7 @@ use crate::dap::conversation::Conversation;
 use crate::dap::message::Request;
 use crate::dap::policing::Policing;
 use crate::session::{Context, Member, Permit};
-use crate::upstream::{self, ConnectError};
+use crate::upstream::{self, ConnectError, Worker};
 
 /// What the client sent so far.
 pub(in crate::dap) struct Opening {
@@ -43,7 +42,7 @@ pub(super) async fn open(
     permit: &Permit,
     opening: &Opening,
     policing: &Policing,
-) -> Result<(Conversation<TcpStream>, Value), ConnectError> {
+) -> Result<(Conversation<Worker>, Value), ConnectError> {
     let dap = &context.config.dap;
     let mut worker = upstream::connect(
         permit,

@@ -53,7 +53,7 @@ async fn what_is_unreachable_is_listed_with_why_and_since_when_and_counted() {
     let id = breakpoint("aa11").id;
     let claim = relay.registry.claim(id, holder()).unwrap();
     claim.dialled(false);
-    claim.unused();
+    drop(claim);
     let list = json(relay.get("/relay/v1/breakpoints").await).await;
     let row = &list["breakpoints"][0];
     assert_eq!(row["state"], "unreachable");

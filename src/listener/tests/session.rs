@@ -70,13 +70,13 @@ async fn a_session_inside_tls_passes_large_messages_and_half_closes() {
     assert_eq!(asked["arguments"], up["arguments"]);
     assert_eq!(event, big);
 
-    // The client closes its half; what the worker still says arrives.
+    // The client closes its half: the worker is told goodbye behind all that was asked, and what it still says arrives.
     client.shutdown().await.unwrap();
-    let end = timeout(PATIENCE, debugpy.read()).await.unwrap();
-    assert!(
-        matches!(end, Err(Over::Closed)),
-        "the half-close is passed on: {end:?}"
+    assert_eq!(
+        read(&mut debugpy).await["command"],
+        "setFunctionBreakpoints"
     );
+    assert_eq!(read(&mut debugpy).await["command"], "disconnect");
     let last = json!({"seq": 11, "type": "event", "event": "terminated"});
     debugpy.send(&last).await.unwrap();
     drop(debugpy);
@@ -96,6 +96,10 @@ async fn every_session_ends_with_the_goodbye_of_tls() {
     let goodbye = crate::dap::codec::frame(&request(9, "disconnect", &json!({})));
     stream.write_all(&goodbye).await.unwrap();
     stream.shutdown().await.unwrap();
+    assert_eq!(
+        read(&mut debugpy).await["command"],
+        "setFunctionBreakpoints"
+    );
     assert_eq!(read(&mut debugpy).await["command"], "disconnect");
     closed(&mut Conversation::new(stream, 1 << 20)).await;
     drop(debugpy);
@@ -113,6 +117,12 @@ async fn a_client_that_leaves_without_a_goodbye_ends_its_session() {
     let (stream, _) = client.into_parts();
     let (mut tcp, _) = stream.into_inner();
     tcp.shutdown().await.unwrap();
+    for command in ["setFunctionBreakpoints", "disconnect"] {
+        let asked = read(&mut debugpy).await;
+        assert_eq!(asked["command"], command);
+        let answer = json!({"seq": 3, "type": "response", "request_seq": asked["seq"], "success": true, "command": command});
+        debugpy.send(&answer).await.unwrap();
+    }
     let end = timeout(PATIENCE, debugpy.read()).await.unwrap();
     assert!(matches!(end, Err(Over::Closed)), "{end:?}");
 }

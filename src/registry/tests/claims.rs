@@ -60,6 +60,7 @@ async fn a_claimed_breakpoint_stays_although_its_row_says_nobody_waits() {
         Err(ClaimError::Held(by)) => assert_eq!(by.session, 7),
         other => panic!("{other:?}"),
     }
+    claim.lease().let_run();
     drop(claim);
     next(&mut events, Change::Released).await;
     assert!(matches!(
@@ -83,6 +84,7 @@ async fn what_is_still_paused_after_a_session_is_back_at_once() {
     let claim = registry.claim(id, holder(1)).unwrap();
     tokio::time::sleep(3 * SECOND).await;
     let began = Instant::now();
+    claim.lease().let_run();
     drop(claim);
     next(&mut events, Change::Released).await;
     let again = next(&mut events, Change::Appeared).await;
@@ -109,6 +111,7 @@ async fn an_answer_from_before_a_claim_or_its_end_is_not_believed() {
     let claim = registry.claim(id, holder(1)).unwrap();
     head.with(|w| w.workers[0] = worker("w1", 0));
     tokio::time::sleep(SECOND / 10).await;
+    claim.lease().let_run();
     drop(claim);
     head.release();
     tokio::time::sleep(5 * SECOND).await;
@@ -169,4 +172,27 @@ async fn a_registry_that_polls_nothing_is_fed_by_hand() {
     assert_eq!(why(&next(&mut events, Change::Died).await), "killed");
     assert!(registry.snapshot().find_ended(id).is_some() && registry.head("other").is_none());
     assert_eq!(registry.clusters().count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_breakpoint_is_free_when_the_last_share_in_its_claim_is_gone_and_as_it_was_unless_it_was_let_run()
+ {
+    let registry = Registry::offline(&["default"], &settings());
+    let breakpoint = paused("square", 1);
+    let id = breakpoint.id;
+    registry.insert(breakpoint);
+    let claim = registry.claim(id, holder(1)).unwrap();
+    let lease = claim.lease();
+    drop(claim);
+    assert!(matches!(
+        registry.claim(id, holder(2)),
+        Err(ClaimError::Held(by)) if by.session == 1
+    ));
+    drop(lease);
+    let waits = registry.snapshot().find(id).unwrap().clone();
+    assert!(waits.is_paused() && waits.stop == 1);
+    let claim = registry.claim(id, holder(2)).unwrap();
+    claim.lease().let_run();
+    drop(claim);
+    assert!(registry.snapshot().find(id).is_none());
 }

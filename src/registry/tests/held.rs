@@ -19,7 +19,7 @@ async fn a_debugger_that_does_not_listen_is_unreachable_until_somebody_reaches_i
     let claim = registry.claim(id, holder(1)).unwrap();
     claim.dialled(false);
     let found_out = claim.breakpoint().first_seen.instant.elapsed();
-    claim.unused();
+    drop(claim);
     let event = next(&mut events, Change::Unreachable).await;
     assert_eq!(event.breakpoint.state.word(), "unreachable");
     // Ray says "paused" as before.
@@ -39,7 +39,7 @@ async fn a_debugger_that_does_not_listen_is_unreachable_until_somebody_reaches_i
     assert_eq!(registry.snapshot().find(id).unwrap().state, row.state);
     let claim = registry.claim(id, holder(3)).unwrap();
     claim.dialled(true);
-    claim.unused();
+    drop(claim);
     assert!(registry.snapshot().find(id).unwrap().is_paused());
 }
 
@@ -51,7 +51,7 @@ async fn another_debugger_of_an_unreachable_worker_is_offered_again() {
     let id = live(&registry, |_| true).await.id;
     let claim = registry.claim(id, holder(1)).unwrap();
     claim.dialled(false);
-    claim.unused();
+    drop(claim);
     head.with(|w| w.workers[0]["debugger_port"] = 30_002.into());
     let row = live(&registry, |b| b.is_paused()).await;
     assert_eq!(row.upstream().port(), 30_002);
@@ -134,7 +134,7 @@ async fn what_nobody_holds_comes_first() {
     let first = live(&registry, |b| b.worker_id == "w1").await.id;
     let claim = registry.claim(first, holder(1)).unwrap();
     assert_eq!(ids(&registry.snapshot()), ["w2", "w3", "w1"]);
-    claim.unused();
+    drop(claim);
     assert_eq!(ids(&registry.snapshot()), ["w1", "w2", "w3"]);
 }
 
@@ -174,6 +174,7 @@ async fn a_worker_that_ray_does_not_list_is_found_by_its_id() {
     let claim = registry.claim(id, holder(1)).unwrap();
     sleep(60 * SECOND).await;
     assert!(registry.snapshot().find(id).is_some());
+    claim.lease().let_run();
     drop(claim);
     assert!(registry.snapshot().live.is_empty());
     registry.look_again(None, &whole).await.unwrap();

@@ -187,6 +187,7 @@ async fn an_entry_is_listed_held_and_goes_on_under_its_id_in_another_task() {
     }
     let held = live(&registry, |b| b.id == legacy.id).await;
     assert!(held.holder().is_some() && held.upstream().port() == 40_001);
+    claim.lease().let_run();
     drop(claim);
     // `remote`: the same id, another socket, another stop.
     let next = live(&registry, |b| b.upstream().port() == 40_002).await;
@@ -215,6 +216,7 @@ async fn a_session_goes_no_further_by_rays_word_and_not_for_want_of_a_key() {
     // Entered, told to go on, and neither is there yet.
     let claim = registry.claim(stop.id, holder(1)).unwrap();
     gcs.delete(KEY);
+    claim.lease().let_run();
     drop(claim);
     gcs.read().await;
     assert!(!is_over().await);

@@ -71,6 +71,7 @@ async fn who_attaches_after_the_announcement_keeps_it_and_a_new_stop_has_its_own
     let claim = means.registry.claim(id, holder).unwrap();
     tokio::time::advance(10 * MINUTE).await;
     step(&means, &audit, &means.registry.snapshot(), &mut announced).await;
+    claim.lease().let_run();
     drop(claim);
     breakpoint.first_seen = Moment::now();
     breakpoint.stop = 2;

@@ -31,6 +31,8 @@ use crate::upstream;
 
 /// How long the head is asked why a worker died.
 const WHY: Duration = Duration::from_secs(2);
+/// How long the worker is waited for when the session is over.
+const GIVEN_BACK: Duration = Duration::from_secs(3);
 
 /// What was typed, for the record.
 pub(in crate::terminal) struct Log<'a> {
@@ -69,7 +71,7 @@ impl<'a> Log<'a> {
 
 impl<R: AsyncRead + Unpin> Visit<'_, R> {
     /// One session, on record from its begin to its end.
-    pub(super) async fn recorded(&mut self, permit: Permit) -> Next {
+    pub(super) async fn recorded(&mut self, mut permit: Permit) -> Next {
         let (context, session) = (self.context, self.session);
         let breakpoint = permit.breakpoint().clone();
         info!(
@@ -83,7 +85,7 @@ impl<R: AsyncRead + Unpin> Visit<'_, R> {
         let tape = match self.tape(&permit).await {
             Ok(tape) => tape,
             Err(why) => {
-                permit.unused();
+                drop(permit);
                 self.refuse(&Refusal::Unable(why.to_string())).await;
                 return Next::List;
             }
@@ -97,14 +99,16 @@ impl<R: AsyncRead + Unpin> Visit<'_, R> {
         let record = match begun {
             Ok(record) => record,
             Err(why) => {
-                permit.unused();
+                drop(permit);
                 self.refuse(&Refusal::Unable(why.to_string())).await;
                 return Next::List;
             }
         };
         session.set_breakpoint(breakpoint.clone());
         session.set_state(SessionProtocol::Terminal, "attached");
-        let (outcome, next) = self.run(permit, &record, tape.clone()).await;
+        let (outcome, next) = self.run(&mut permit, &record, tape.clone()).await;
+        // The list that comes next is right then.
+        permit.end(GIVEN_BACK).await;
         tape.finish(outcome.label()).await;
         session.set_bytes((self.input.bytes(), self.out.counts().written()));
         record.end(outcome).await;
@@ -130,7 +134,7 @@ impl<R: AsyncRead + Unpin> Visit<'_, R> {
 
     async fn run(
         &mut self,
-        mut permit: Permit,
+        permit: &mut Permit,
         record: &Record<'_>,
         tape: Tape,
     ) -> (Outcome, Next) {
@@ -145,7 +149,7 @@ impl<R: AsyncRead + Unpin> Visit<'_, R> {
         let mut shown = Shown::new(self.out.clone(), rules.map(MaskedStream::new), tape.clone());
         let log = Log::new(context, record, tape.clone());
         let out = self.out.clone();
-        let worker = match Worker::connect(context, &permit, breakpoint.kind).await {
+        let worker = match Worker::connect(context, permit, breakpoint.kind).await {
             Ok(worker) => worker,
             Err(why) => {
                 context.metrics.refused(RefusalKind::Upstream);
@@ -153,7 +157,6 @@ impl<R: AsyncRead + Unpin> Visit<'_, R> {
                     Some(death) => format!("{} is gone: {death}", breakpoint.title()),
                     None => format!("cannot reach {}: {why}", breakpoint.title()),
                 };
-                permit.unused();
                 out.notice(&sentence).await;
                 return (Outcome::Refused, Next::List);
             }
@@ -241,10 +244,6 @@ impl<R: AsyncRead + Unpin> Visit<'_, R> {
             }
             Done::Prompt(Err(why)) => {
                 out.notice(&why.to_string()).await;
-                // Refused by the debugger: it waits on.
-                if matches!(why, OpenError::Refused(_)) {
-                    permit.unused();
-                }
                 (Outcome::Refused, Next::List)
             }
             Done::Legacy(Ended::Closed) => (Outcome::Upstream, Next::List),
@@ -256,7 +255,7 @@ impl<R: AsyncRead + Unpin> Visit<'_, R> {
 
 /// A worker that was reached.
 enum Worker {
-    Debugpy(Prefixed<tokio::net::TcpStream>),
+    Debugpy(Prefixed<upstream::Worker>),
     Pdb(Entered),
 }
 

@@ -53,7 +53,7 @@ impl Relay {
     }
 
     /// Waits for the line of its log that says where it listens.
-    fn start(mut command: Command) -> Self {
+    pub(crate) fn start(mut command: Command) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("relay.log");
         let file = File::create(&log).unwrap();

@@ -1,4 +1,15 @@
-//! The connection to a worker's debugger, opened for a session and never for a look.
+//! The connection to a worker's debugger, opened for a session and never for a look, and led to its end in the order that
+//! debugpy survives.
+//!
+//! [`connect`] makes a [`Worker`]; `ledger` follows what passes over it; `goodbye` ends it. `let_run` attaches for no other
+//! purpose than to leave.
+
+mod goodbye;
+mod ledger;
+pub mod let_run;
+mod worker;
+
+pub use self::worker::Worker;
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,9 +23,12 @@ use tokio_util::task::TaskTracker;
 
 use crate::dap::conversation::{Conversation, Over};
 use crate::dap::message::clean;
-use crate::registry::BreakpointId;
+use crate::registry::{BreakpointId, Lease};
 use crate::session::Permit;
 use crate::tcp;
+
+/// How long a dial whose session has given up is still waited for.
+const DIAL: Duration = Duration::from_secs(30);
 
 /// Idle time before a worker's node is asked whether it is still there.
 const PROBE_AFTER: Duration = Duration::from_secs(10);
@@ -62,7 +76,7 @@ impl ConnectError {
 ///
 /// A connection that ends before the greeting has been read can stop the adapter from ever accepting
 /// again (debugpy 1.8, seen). So the work is done in a task of `tasks` that this future only waits for: a client that
-/// leaves at this moment does not cut it short.
+/// leaves at this moment does not cut it short, and what comes of it then is left as [`Worker`] says.
 ///
 /// # Errors
 /// [`ConnectError`]; the whole takes at most `patience`.
@@ -71,18 +85,9 @@ pub async fn connect(
     patience: Duration,
     max_frame: usize,
     tasks: &TaskTracker,
-) -> Result<Conversation<TcpStream>, ConnectError> {
-    let address = permit.upstream();
-    let greeted = tasks.spawn(async move {
-        match timeout(patience, greet(address, max_frame)).await {
-            Ok(result) => result,
-            Err(_) => Err(ConnectError::Silent(patience)),
-        }
-    });
-    // A task that neither returns nor panics was aborted with the runtime.
-    let greeted = greeted
-        .await
-        .unwrap_or(Err(ConnectError::Refused(io::ErrorKind::Interrupted)));
+) -> Result<Conversation<Worker>, ConnectError> {
+    let (address, lease) = (permit.upstream(), permit.lease());
+    let greeted = greet(address, lease, patience, max_frame, tasks).await;
     let greeted = greeted.map_err(|why| why.of(permit.breakpoint().id));
     match &greeted {
         Ok(_) => permit.dialled(true),
@@ -91,6 +96,38 @@ pub async fn connect(
         Err(_) => {}
     }
     greeted
+}
+
+async fn greet(
+    address: SocketAddr,
+    lease: Option<Lease>,
+    patience: Duration,
+    max_frame: usize,
+    tasks: &TaskTracker,
+) -> Result<Conversation<Worker>, ConnectError> {
+    let owner = tasks.clone();
+    let greeted = tasks.spawn(async move {
+        let stream = timeout(DIAL, TcpStream::connect(address))
+            .await
+            .map_err(|_| ConnectError::Silent(DIAL))?
+            .and_then(|stream| {
+                tcp::tune(&stream, PROBE_AFTER)?;
+                tcp::bound_silence(&stream)?;
+                Ok(stream)
+            })
+            .map_err(|error| ConnectError::Refused(error.kind()))?;
+        let mut worker = Conversation::new(Worker::new(stream, lease, owner), max_frame);
+        match timeout(patience, worker.read()).await {
+            Ok(Ok(_)) => Ok(worker),
+            Ok(Err(over)) => Err(ConnectError::Strange(over)),
+            Err(_) => Err(ConnectError::Silent(patience)),
+        }
+    });
+    match timeout(patience, greeted).await {
+        // A task that neither returns nor panics was aborted with the runtime.
+        Ok(result) => result.unwrap_or(Err(ConnectError::Refused(io::ErrorKind::Interrupted))),
+        Err(_) => Err(ConnectError::Silent(patience)),
+    }
 }
 
 /// Connects to the legacy debugger that `permit` names: the prompt's first words have not been read.
@@ -109,10 +146,14 @@ pub async fn connect_pdb<F>(
 where
     F: Future<Output = ()> + Send,
 {
-    let address = permit.upstream();
+    let (address, lease) = (permit.upstream(), permit.lease());
     let (connected, taken) = oneshot::channel();
     tasks.spawn(async move {
-        let dialled = match timeout(patience, TcpStream::connect(address)).await {
+        let dialled = timeout(patience, TcpStream::connect(address)).await;
+        if let (Ok(Ok(_)), Some(lease)) = (&dialled, &lease) {
+            lease.let_run();
+        }
+        let dialled = match dialled {
             Ok(Ok(stream)) => tcp::tune(&stream, PROBE_AFTER)
                 .map(|()| stream)
                 .map_err(|error| ConnectError::Refused(error.kind())),
@@ -126,18 +167,4 @@ where
     taken
         .await
         .unwrap_or(Err(ConnectError::Refused(io::ErrorKind::Interrupted)))
-}
-
-async fn greet(
-    address: SocketAddr,
-    max_frame: usize,
-) -> Result<Conversation<TcpStream>, ConnectError> {
-    let stream = TcpStream::connect(address)
-        .await
-        .map_err(|error| ConnectError::Refused(error.kind()))?;
-    let tuned = tcp::tune(&stream, PROBE_AFTER).and_then(|()| tcp::bound_silence(&stream));
-    tuned.map_err(|error| ConnectError::Refused(error.kind()))?;
-    let mut worker = Conversation::new(stream, max_frame);
-    worker.read().await.map_err(ConnectError::Strange)?;
-    Ok(worker)
 }

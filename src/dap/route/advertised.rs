@@ -1,0 +1,95 @@
+//! Which breakpoint the address says by which a client came, and the wait until the list has it.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::{sleep, timeout};
+
+use super::Visit;
+use crate::dap::attach::Dialled;
+use crate::dap::conversation::{Conversation, Over};
+use crate::dap::message::Request;
+use crate::dap::selection::Hint;
+use crate::http::advertise::Resolved;
+use crate::policy::visible;
+use crate::registry::BreakpointId;
+
+/// Longest wait for a breakpoint that the client's address names and the list does not have yet.
+const KNOWN_WITHIN: Duration = Duration::from_secs(10);
+
+/// The same for the names by which it is known whether the client may see it.
+const NAMED_WITHIN: Duration = Duration::from_secs(5);
+
+/// What came of waiting for a breakpoint.
+pub(super) enum Arrived {
+    Now,
+    /// It is not known, or not to this principal.
+    Never,
+    ClientLeft,
+}
+
+impl Visit<'_> {
+    pub(super) fn hint(&self, dialled: &Dialled, advertised: Option<u16>) -> Hint {
+        let table = &self.context.advertised;
+        if let Some(id) = advertised.and_then(|port| table.breakpoint_at(port)) {
+            return Hint::Breakpoint(id);
+        }
+        match dialled.host_text().map(|host| table.resolve(host)) {
+            Some(Resolved::Breakpoint(id)) => Hint::Breakpoint(id),
+            Some(Resolved::Unknown) => Hint::Stale,
+            Some(Resolved::Plain) | None => Hint::None,
+        }
+    }
+
+    /// Waits for a moment where `id` is not in the principal's list yet: a client that reads Ray's State API through the
+    /// relay can know of a worker, under an address that says which, before the registry does, which asks at once then;
+    /// and what a principal's rights are narrowed to may be known later still.
+    pub(super) async fn wait_until_visible<S>(
+        &self,
+        client: &mut Conversation<S>,
+        id: BreakpointId,
+    ) -> Result<Arrived, Over>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let registry = &self.context.registry;
+        let mut snapshots = registry.watch();
+        let patience = self.context.config.registry.poll_interval * 2;
+        // Asks nothing before it is polled: not where the breakpoint is listed.
+        let mut over = pin!(async {
+            let names = sleep(patience.min(NAMED_WITHIN));
+            tokio::join!(timeout(KNOWN_WITHIN, registry.refreshed()), names)
+        });
+        loop {
+            let list = visible(&self.principal, &snapshots.borrow_and_update());
+            // One that ended does not count: the same worker may have stopped again.
+            if list.find(id).is_some() {
+                return Ok(Arrived::Now);
+            }
+            tokio::select! {
+                changed = snapshots.changed() => {
+                    if changed.is_err() {
+                        return Ok(Arrived::Never);
+                    }
+                }
+                message = client.read() => {
+                    let Some(request) = Request::read(&mut message?) else { continue };
+                    if matches!(request.command.as_str(), "disconnect" | "terminate") {
+                        client.send(&request.success(Value::Null)).await?;
+                        return Ok(Arrived::ClientLeft);
+                    }
+                    client.send(&request.failure("the session is not attached yet")).await?;
+                }
+                _ = &mut over => {
+                    let known = visible(&self.principal, &snapshots.borrow());
+                    return Ok(match known.find(id).or_else(|| known.find_ended(id)) {
+                        Some(_) => Arrived::Now,
+                        None => Arrived::Never,
+                    });
+                }
+            }
+        }
+    }
+}

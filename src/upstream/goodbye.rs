@@ -1,0 +1,139 @@
+//! The end of a connection to a worker's debugger, in the order that debugpy survives.
+//!
+//! What the client or the relay has left open is finished first: the greeting is read, a running `attach` comes to its
+//! `initialized`; function breakpoints, which would stop the task at the next call with nobody there, are cleared; then
+//! `disconnect`, its answer, and the end of the stream. Every step has its deadline, after which the next is taken: a
+//! debugger that does not answer is no worse off.
+//!
+//! It runs in a task of its own that nothing cancels but the end of the process, and keeps the breakpoint taken
+//! meanwhile, so that nobody attaches to a debugger that is being left.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::{sleep, timeout};
+use tracing::debug;
+
+use super::greet;
+use super::ledger::{Attach, Ledger};
+use super::let_run::{LetRunError, let_run};
+use super::worker::Line;
+use crate::dap::codec::frame;
+
+/// For the first message of a debugger's greeting.
+const GREETING: Duration = Duration::from_secs(10);
+/// For `initialized`: debugpy itself waits 15 s for the process before it refuses an attach.
+const ATTACH: Duration = Duration::from_secs(30);
+/// For the answer to one request.
+const ANSWER: Duration = Duration::from_secs(10);
+/// For the adapter to close, which debugpy does once it has answered.
+const CLOSE: Duration = Duration::from_millis(500);
+/// `seq` of the two requests: whoever had other requests under way is gone.
+const SEQ: u64 = 0x7fff_5678;
+
+/// Bytes of one message of a debugger that is looked after.
+const LARGEST: usize = 1 << 24;
+
+/// A task that was let run so shortly before the goodbye may have stopped again while that was on its way. Then it can
+/// stand still with nobody attached and Ray not knowing (debugpy 1.8, about 1 in 110 quick rounds), so it is looked
+/// after.
+const BRINK: Duration = Duration::from_secs(1);
+/// By then Ray has written down a stop that it does know of.
+const LOOK_AFTER: Duration = Duration::from_secs(1);
+
+/// Says goodbye over `line`, and gives the breakpoint back.
+pub(super) async fn say(mut line: Line) {
+    let peer = line.stream.peer_addr();
+    let on_the_brink = line.resumed.is_some_and(|at| at.elapsed() < BRINK);
+    let stood = line.ledger.stopped;
+    line.finish().await;
+    let look = line.ledger.configured && (on_the_brink || line.ledger.stopped && !stood);
+    let Line {
+        stream,
+        lease,
+        tasks,
+        ..
+    } = line;
+    drop(stream);
+    if look && let (Some(lease), Ok(address)) = (lease, peer) {
+        sleep(LOOK_AFTER).await;
+        // Alive, and waiting for nobody: it runs, or stands where nobody sees it. One that waits for a debugger is left
+        // alone, for attaching and leaving would let it run past its breakpoint.
+        if lease.waits_unseen().await {
+            debug!(breakpoint = %lease.id(), "looking after a task that was let run at the last moment");
+            let debugger = greet(address, None, ANSWER, LARGEST, &tasks).await;
+            let ran = match debugger {
+                Ok(debugger) => let_run(debugger).await,
+                Err(why) => Err(LetRunError::from(why)),
+            };
+            if let Err(why) = ran {
+                debug!(%why, breakpoint = %lease.id(), "could not be looked after");
+            }
+        }
+    }
+}
+
+impl Line {
+    async fn finish(&mut self) {
+        self.exchange(GREETING, |ledger| ledger.greeted).await;
+        if self.ledger.attach == Attach::No {
+            return;
+        }
+        if self.ledger.attach == Attach::Sent {
+            self.exchange(ATTACH, |ledger| ledger.attach != Attach::Sent)
+                .await;
+        }
+        if !self.ledger.disconnect {
+            if self.ledger.attach == Attach::Initialized {
+                let answered = self.ledger.functions_answered;
+                self.request("setFunctionBreakpoints", &json!({"breakpoints": []}));
+                self.exchange(ANSWER, |ledger| ledger.functions_answered > answered)
+                    .await;
+            }
+            self.request("disconnect", &json!({"terminateDebuggee": false}));
+        }
+        self.exchange(ANSWER, |ledger| ledger.answered).await;
+        self.exchange(CLOSE, |_| false).await;
+    }
+
+    /// Puts a request behind what is still to be sent. One cannot follow on half a message.
+    fn request(&mut self, command: &str, arguments: &Value) {
+        if self.ledger.between_messages() && !self.ledger.closed {
+            let request =
+                json!({"seq": SEQ, "type": "request", "command": command, "arguments": arguments});
+            let bytes = frame(&request);
+            self.ledger.sent(&bytes);
+            self.unsent.extend_from_slice(&bytes);
+        }
+    }
+
+    /// Sends what is to be sent and reads, until `done`, the debugger's end, or `patience` is over.
+    async fn exchange(&mut self, patience: Duration, done: impl Fn(&Ledger) -> bool) {
+        let (ledger, unsent) = (&mut self.ledger, &mut self.unsent);
+        let (mut from, mut to) = self.stream.split();
+        let reading = async {
+            let mut bytes = vec![0; 16 * 1024];
+            while !done(ledger) && !ledger.closed {
+                match from.read(&mut bytes).await {
+                    Ok(0) | Err(_) => ledger.closed = true,
+                    Ok(n) => ledger.received(&bytes[..n]),
+                }
+            }
+        };
+        let writing = async {
+            // A debugger that takes nothing more is noticed by reading.
+            while let Ok(n @ 1..) = to.write(unsent).await {
+                unsent.drain(..n);
+            }
+        };
+        // Both at once: a debugger that waits for its own words to be read takes none.
+        let both = async { tokio::join!(reading, writing) };
+        if timeout(patience, both).await.is_err() {
+            debug!(
+                ?patience,
+                "a worker's debugger does not answer while it is left"
+            );
+        }
+    }
+}

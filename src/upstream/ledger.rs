@@ -1,0 +1,319 @@
+//! How far a conversation with a worker's debugger has come, read off its bytes.
+//!
+//! Pure. [`super::worker`] shows it everything that passes in either direction, in pieces of any size; what it notes
+//! decides in which order the connection can be ended without harm ([`super::goodbye`]). Bodies are not parsed but for
+//! two short answers, and nothing of them is kept beyond the first [`KEPT`] bytes of one that comes in pieces.
+
+use serde_json::Value;
+
+use crate::dap::codec::header;
+use crate::dap::peek::{Depth, MessageType, Peek, Walk};
+use crate::dap::rewrite::resumes;
+
+/// Bytes of a body that are kept until enough of it is there. debugpy writes the keys that decide first.
+const KEPT: usize = 4096;
+
+/// What became of `attach`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Attach {
+    /// It was not sent.
+    No,
+    /// It was sent, and the debugger is at work on it: a connection that ends now ends the adapter (debugpy 1.8).
+    Sent,
+    /// The debugger has said `initialized`, or that it is attached.
+    Initialized,
+    /// The debugger has refused it.
+    Refused,
+}
+
+/// What was sent and received so far.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    sent: Cutter,
+    received: Cutter,
+    /// The first message of the greeting is here, whole.
+    pub(super) greeted: bool,
+    pub(super) attach: Attach,
+    /// `configurationDone` was sent: from then on the task may run.
+    pub(super) configured: bool,
+    /// `disconnect` was sent.
+    pub(super) disconnect: bool,
+    /// It was answered.
+    pub(super) answered: bool,
+    /// Answers to `setFunctionBreakpoints`.
+    pub(super) functions_answered: u64,
+    /// Requests that let the program run.
+    pub(super) resumed: u64,
+    /// The program has stopped after the last of those.
+    pub(super) stopped: bool,
+    /// The debugger will send nothing more.
+    pub(super) closed: bool,
+    /// What passed is not DAP: no more is known.
+    pub(super) lost: bool,
+}
+
+impl Ledger {
+    pub(super) fn new() -> Self {
+        Self {
+            sent: Cutter::default(),
+            received: Cutter::default(),
+            greeted: false,
+            attach: Attach::No,
+            configured: false,
+            disconnect: false,
+            answered: false,
+            functions_answered: 0,
+            resumed: 0,
+            stopped: false,
+            closed: false,
+            lost: false,
+        }
+    }
+
+    /// Notes what goes to the debugger.
+    pub(super) fn sent(&mut self, bytes: &[u8]) {
+        let mut cutter = std::mem::take(&mut self.sent);
+        let cut = cutter.cut(bytes, |body, length| {
+            if let Peek::Known(MessageType::Request, command) =
+                Walk::new(Depth::Deciding).peek(body, length)
+            {
+                self.request(command);
+            }
+        });
+        self.sent = cutter;
+        self.lost |= cut.is_err();
+    }
+
+    fn request(&mut self, command: &[u8]) {
+        match command {
+            b"attach" => self.attach = Attach::Sent,
+            b"configurationDone" => self.configured = true,
+            b"disconnect" => self.disconnect = true,
+            command if resumes(command) => {
+                self.resumed += 1;
+                self.stopped = false;
+            }
+            _ => {}
+        }
+    }
+
+    /// Notes what came from the debugger.
+    pub(super) fn received(&mut self, bytes: &[u8]) {
+        let mut cutter = std::mem::take(&mut self.received);
+        let cut = cutter.cut(bytes, |body, length| {
+            self.greeted = true;
+            if let Peek::Known(kind, name) = Walk::new(Depth::Deciding).peek(body, length) {
+                self.message(kind, name, body);
+            }
+        });
+        self.received = cutter;
+        self.lost |= cut.is_err();
+    }
+
+    fn message(&mut self, kind: MessageType, name: &[u8], body: &[u8]) {
+        match (kind, name) {
+            (MessageType::Event, b"initialized") if self.attach == Attach::Sent => {
+                self.attach = Attach::Initialized;
+            }
+            (MessageType::Event, b"stopped") => self.stopped = true,
+            (MessageType::Response, b"attach") if self.attach == Attach::Sent => {
+                // A refusal is short; what is not is the answer to a session that begins.
+                self.attach = match refused(body) {
+                    true => Attach::Refused,
+                    false => Attach::Initialized,
+                };
+            }
+            (MessageType::Response, b"setFunctionBreakpoints") => self.functions_answered += 1,
+            (MessageType::Response, b"disconnect") => self.answered = true,
+            _ => {}
+        }
+    }
+
+    /// Everything that was sent is whole messages, so that another one can follow.
+    pub(super) fn between_messages(&self) -> bool {
+        self.sent.between() && !self.lost
+    }
+}
+
+fn refused(body: &[u8]) -> bool {
+    serde_json::from_slice::<Value>(body).is_ok_and(|answer| answer["success"] == false)
+}
+
+/// Cuts a stream of bytes into bodies, and keeps no more of them than it must.
+#[derive(Debug, Default)]
+struct Cutter {
+    /// Of a header, or of the beginning of a body, that has come in part.
+    part: Vec<u8>,
+    /// Length of the body that is under way, and how much of it is still to come; `None` in a header.
+    body: Option<(usize, usize)>,
+    broken: bool,
+}
+
+/// What passed is not DAP.
+struct Broken;
+
+impl Cutter {
+    fn between(&self) -> bool {
+        self.body.is_none() && self.part.is_empty()
+    }
+
+    /// Calls `see` with each body that ends in `bytes` (all of it, or its first [`KEPT`] bytes) and its length.
+    fn cut(&mut self, mut bytes: &[u8], mut see: impl FnMut(&[u8], usize)) -> Result<(), Broken> {
+        if self.broken {
+            return Err(Broken);
+        }
+        while !bytes.is_empty() {
+            let Some((length, left)) = self.body else {
+                bytes = self.header(bytes)?;
+                continue;
+            };
+            let now = left.min(bytes.len());
+            let (here, rest) = bytes.split_at(now);
+            if left == now {
+                match self.part.is_empty() && now == length {
+                    true => see(here, length),
+                    false => {
+                        self.keep(here);
+                        see(&self.part, length);
+                    }
+                }
+                self.part.clear();
+                self.body = None;
+            } else {
+                self.keep(here);
+                self.body = Some((length, left - now));
+            }
+            bytes = rest;
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        let room = KEPT.saturating_sub(self.part.len());
+        self.part.extend_from_slice(&bytes[..room.min(bytes.len())]);
+    }
+
+    /// Reads on in a header; gives what comes behind it.
+    fn header<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], Broken> {
+        let before = self.part.len();
+        let found = match before {
+            0 => header(bytes, usize::MAX >> 1),
+            _ => {
+                let more = &bytes[..bytes.len().min(crate::dap::codec::MAX_HEADER)];
+                self.part.extend_from_slice(more);
+                header(&self.part, usize::MAX >> 1)
+            }
+        };
+        match found {
+            Ok(Some((head, length))) => {
+                self.part.clear();
+                self.body = (length > 0).then_some((length, length));
+                Ok(&bytes[head - before..])
+            }
+            Ok(None) => {
+                if before == 0 {
+                    self.part.extend_from_slice(bytes);
+                }
+                Ok(&[])
+            }
+            Err(_) => {
+                self.broken = true;
+                Err(Broken)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::dap::codec::frame;
+
+    fn request(command: &str) -> Value {
+        json!({"seq": 1, "type": "request", "command": command, "arguments": {"x": "y".repeat(10_000)}})
+    }
+
+    fn response(command: &str, success: bool) -> Value {
+        json!({"seq": 1, "type": "response", "request_seq": 2, "success": success, "command": command, "body": {}})
+    }
+
+    fn event(name: &str) -> Value {
+        json!({"seq": 1, "type": "event", "event": name, "body": {"x": "y".repeat(9_000)}})
+    }
+
+    #[test]
+    fn a_session_is_followed_from_greeting_to_goodbye() {
+        let mut ledger = Ledger::new();
+        ledger.received(&frame(&event("output")));
+        assert!(ledger.greeted && ledger.attach == Attach::No);
+        ledger.sent(&frame(&request("attach")));
+        assert_eq!(ledger.attach, Attach::Sent);
+        ledger.received(&frame(&event("initialized")));
+        assert_eq!(ledger.attach, Attach::Initialized);
+        ledger.sent(&frame(&request("configurationDone")));
+        ledger.received(&frame(&response("attach", true)));
+        assert!(ledger.configured && ledger.attach == Attach::Initialized);
+        ledger.received(&frame(&event("stopped")));
+        ledger.sent(&frame(&request("continue")));
+        assert!(ledger.resumed == 1 && !ledger.stopped);
+        ledger.sent(&frame(&request("disconnect")));
+        assert!(ledger.disconnect && !ledger.answered);
+        ledger.received(&frame(&response("disconnect", true)));
+        assert!(ledger.answered && !ledger.lost);
+    }
+
+    #[test]
+    fn a_refused_attach_is_told_from_one_that_is_at_work() {
+        let mut ledger = Ledger::new();
+        ledger.sent(&frame(&request("attach")));
+        ledger.received(&frame(&response("attach", false)));
+        assert_eq!(ledger.attach, Attach::Refused);
+    }
+
+    #[test]
+    fn what_is_no_dap_is_given_up_on() {
+        let mut ledger = Ledger::new();
+        ledger.received(b"SSH-2.0-OpenSSH_9.2p1\r\n\r\n");
+        assert!(ledger.lost && !ledger.greeted);
+        ledger.received(&frame(&event("initialized")));
+        assert!(ledger.lost && !ledger.greeted);
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_the_same_in_pieces_of_any_size(
+            names in proptest::collection::vec(0usize..7, 1..12),
+            cuts in proptest::collection::vec(1usize..6000, 1..20),
+        ) {
+            let commands = ["attach", "configurationDone", "continue", "disconnect", "threads", "next", "evaluate"];
+            let events = ["output", "initialized", "stopped", "thread", "terminated", "process", "module"];
+            let sent: Vec<u8> = names.iter().flat_map(|n| frame(&request(commands[*n]))).collect();
+            let received: Vec<u8> = names.iter().flat_map(|n| frame(&event(events[*n]))).collect();
+            let (mut whole, mut pieces) = (Ledger::new(), Ledger::new());
+            whole.sent(&sent);
+            whole.received(&received);
+            for (bytes, up) in [(&sent, true), (&received, false)] {
+                let mut rest = &bytes[..];
+                for cut in cuts.iter().cycle() {
+                    if rest.is_empty() {
+                        break;
+                    }
+                    let (now, later) = rest.split_at((*cut).min(rest.len()));
+                    match up {
+                        true => pieces.sent(now),
+                        false => pieces.received(now),
+                    }
+                    prop_assert!(pieces.sent.part.len() <= KEPT + 512 && pieces.received.part.len() <= KEPT + 512);
+                    rest = later;
+                }
+            }
+            let seen = |l: &Ledger| (l.greeted, l.attach, l.configured, l.disconnect, l.resumed, l.stopped, l.lost);
+            prop_assert_eq!(seen(&whole), seen(&pieces));
+            prop_assert!(pieces.between_messages());
+        }
+    }
+}

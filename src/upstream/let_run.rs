@@ -1,0 +1,119 @@
+//! Attaching to a worker for no other purpose than to leave it, which lets a task that waits run on.
+
+use std::io;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::ConnectError;
+use super::worker::Worker;
+use crate::dap::conversation::{Conversation, Over};
+use crate::dap::mappings;
+use crate::dap::message::clean;
+
+/// From the connection to the debugger's last answer.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// What the relay calls itself, towards the debugger and as the holder of the breakpoint.
+pub const CLIENT: &str = "ray-relay release";
+
+/// Why a task was not let run.
+#[derive(Debug, thiserror::Error)]
+pub enum LetRunError {
+    /// Its debugger was not reached.
+    #[error(transparent)]
+    Upstream(#[from] ConnectError),
+    /// Its debugger did not do as it was told.
+    #[error("its debugger does not let it go: {0}")]
+    Debugger(String),
+}
+
+/// Attaches to the debugger that `connected` leads to, and leaves it: every thread that waits there runs on. A debugger
+/// that does not answer is left to [`super::goodbye`].
+///
+/// # Errors
+/// [`LetRunError::Debugger`]; the whole takes at most 15 s.
+pub async fn let_run(connected: Conversation<Worker>) -> Result<(), LetRunError> {
+    let mut leaving = Leaving {
+        debugger: connected,
+    };
+    match timeout(PATIENCE, leaving.all()).await {
+        Ok(done) => done.map_err(LetRunError::Debugger),
+        Err(_) => Err(LetRunError::Debugger("it does not answer".to_owned())),
+    }
+}
+
+struct Leaving {
+    debugger: Conversation<Worker>,
+}
+impl Leaving {
+    async fn all(&mut self) -> Result<(), String> {
+        let client = json!({"clientID": "ray-relay", "clientName": CLIENT, "adapterID": "debugpy", "pathFormat": "path"});
+        self.ask(1, "initialize", client).await?;
+        let attach = json!({
+            "name": CLIENT, "request": "attach", "type": "debugpy", "justMyCode": true, "subProcess": false,
+            "pathMappings": mappings::none(),
+        });
+        self.send(2, "attach", attach).await?;
+        loop {
+            let message = self.read().await?;
+            if message["event"] == "initialized" {
+                break;
+            }
+            refused(&message, 2)?;
+        }
+        self.ask(3, "configurationDone", Value::Null).await?;
+        // Every thread that waits has been let in by now; this lets all of them run.
+        self.ask(4, "disconnect", json!({"terminateDebuggee": false}))
+            .await
+    }
+
+    async fn ask(&mut self, seq: u64, command: &str, arguments: Value) -> Result<(), String> {
+        self.send(seq, command, arguments).await?;
+        loop {
+            let message = self.read().await?;
+            refused(&message, seq)?;
+            if message["type"] == "response" && message["request_seq"] == seq {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn send(&mut self, seq: u64, command: &str, arguments: Value) -> Result<(), String> {
+        let mut request = json!({"seq": seq, "type": "request", "command": command});
+        if !arguments.is_null() {
+            request["arguments"] = arguments;
+        }
+        self.debugger.send(&request).await.map_err(broken)
+    }
+
+    async fn read(&mut self) -> Result<Value, String> {
+        self.debugger.read().await.map_err(broken)
+    }
+}
+
+fn refused(message: &Value, seq: u64) -> Result<(), String> {
+    let is_answer = message["type"] == "response" && message["request_seq"] == seq;
+    if !is_answer || message["success"] == true {
+        return Ok(());
+    }
+    let said = message["message"].as_str().unwrap_or_default();
+    Err(match said.contains("already being debugged") {
+        true => "somebody who reached it without this relay debugs it".to_owned(),
+        false => clean(said, 200),
+    })
+}
+
+// The words of `Over` are about clients.
+#[allow(clippy::needless_pass_by_value)]
+fn broken(over: Over) -> String {
+    match over {
+        Over::Closed => "it closed the connection".to_owned(),
+        Over::Broken(error) => match error.kind() {
+            io::ErrorKind::ConnectionReset => "it closed the connection".to_owned(),
+            kind => format!("the connection broke: {kind}"),
+        },
+        Over::Malformed(why) => why.to_string(),
+    }
+}

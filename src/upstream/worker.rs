@@ -1,0 +1,160 @@
+//! A connection to a worker's debugger that is led to its end in the right order, whatever becomes of its user.
+//!
+//! debugpy's adapter does not survive a client that leaves at the wrong moment: one that closes while `attach` is at
+//! work, or that ends its stream right behind `disconnect`, takes the adapter with it, and the task (or the worker's next
+//! breakpoint) then waits for ever (debugpy 1.8.0 to 1.8.22, seen each time). So nobody but [`goodbye`] closes this
+//! connection: dropping a [`Worker`], at any await of any task, hands it to a task of its own that says goodbye, and
+//! the breakpoint stays taken until that is done.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
+
+use super::goodbye;
+use super::ledger::{Attach, Ledger};
+use crate::registry::Lease;
+
+/// The stream to a worker's debugger. Whole messages only are to be written to it, each in one piece.
+#[derive(Debug)]
+pub struct Worker {
+    /// `None` once it has been left.
+    line: Option<Line>,
+}
+
+/// What [`goodbye`] takes over.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub(super) stream: TcpStream,
+    pub(super) ledger: Ledger,
+    /// The rest of messages that were taken whole and could not be written yet.
+    pub(super) unsent: Vec<u8>,
+    /// When the program was let run last.
+    pub(super) resumed: Option<Instant>,
+    /// Keeps the breakpoint taken; `None` for a subprocess of a worker that a session holds.
+    pub(super) lease: Option<Lease>,
+    pub(super) tasks: TaskTracker,
+    runtime: Handle,
+}
+
+impl Worker {
+    /// Over a connection that was just made, for the session that has `lease`. To be called inside a runtime.
+    pub(super) fn new(stream: TcpStream, lease: Option<Lease>, tasks: TaskTracker) -> Self {
+        Self {
+            line: Some(Line {
+                stream,
+                ledger: Ledger::new(),
+                unsent: Vec::new(),
+                resumed: None,
+                lease,
+                tasks,
+                runtime: Handle::current(),
+            }),
+        }
+    }
+
+    /// The debugger has taken the attach and waits to be configured, or has been: requests to it are answered.
+    pub fn is_attached(&self) -> bool {
+        self.line
+            .as_ref()
+            .is_some_and(|line| line.ledger.attach == Attach::Initialized)
+    }
+
+    /// Says goodbye from now on, in a task of its own. What is read afterwards is the end of the stream; what is written,
+    /// nothing.
+    pub fn leave(&mut self) {
+        if let Some(mut line) = self.line.take() {
+            if line.ledger.attach == Attach::No {
+                // The debugger has nothing to do with its client yet: somebody else may come.
+                line.lease = None;
+            }
+            let (tasks, runtime) = (line.tasks.clone(), line.runtime.clone());
+            tasks.spawn_on(goodbye::say(line), &runtime);
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+impl AsyncRead for Worker {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let Some(line) = &mut self.line else {
+            return Poll::Ready(Ok(()));
+        };
+        let before = buf.filled().len();
+        let read = ready!(Pin::new(&mut line.stream).poll_read(cx, buf));
+        let received = &buf.filled()[before..];
+        line.ledger.received(received);
+        line.ledger.closed |= received.is_empty();
+        Poll::Ready(read)
+    }
+}
+
+impl AsyncWrite for Worker {
+    /// Takes all of `buf` as soon as it takes any: what cannot be written now is kept, and written before anything else, so
+    /// that no message is cut in two by its sender's end.
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let Some(line) = &mut self.line else {
+            return Poll::Ready(Ok(buf.len()));
+        };
+        ready!(line.poll_unsent(cx))?;
+        let written = ready!(Pin::new(&mut line.stream).poll_write(cx, buf))?;
+        line.unsent.extend_from_slice(&buf[written..]);
+        let resumed = line.ledger.resumed;
+        line.ledger.sent(buf);
+        if line.ledger.resumed != resumed {
+            line.resumed = Some(Instant::now());
+        }
+        if line.ledger.configured
+            && let Some(lease) = &line.lease
+        {
+            lease.let_run();
+        }
+        Poll::Ready(Ok(buf.len()))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Some(line) = &mut self.line else {
+            return Poll::Ready(Ok(()));
+        };
+        ready!(line.poll_unsent(cx))?;
+        Pin::new(&mut line.stream).poll_flush(cx)
+    }
+
+    /// Does nothing: a half-close would take the adapter with it. [`Self::leave`] ends the connection.
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Line {
+    fn poll_unsent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.unsent.is_empty() {
+            let n = ready!(Pin::new(&mut self.stream).poll_write(cx, &self.unsent))?;
+            if n == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.unsent.drain(..n);
+        }
+        // A burst leaves no buffer behind.
+        self.unsent = Vec::new();
+        Poll::Ready(Ok(()))
+    }
+}

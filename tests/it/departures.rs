@@ -1,0 +1,199 @@
+//! Sessions that end at the wrong moment, on real debugpy: none leaves a task that nobody can attach to any more.
+//!
+//! Each departure goes as far as chance has it into what a debugger says, and ends in one of the ways in which sessions
+//! end. debugpy's adapter does not survive several of them; the relay, which leads each connection to its end in order,
+//! makes sure that it need not.
+//!
+//! `RAY_RELAY_LONG=1` (continuous integration) has three versions of debugpy stop 60 times each, over 300 departures in all;
+//! otherwise it is a tenth of that. `RAY_RELAY_DRILL_SEED=N` repeats a run's choices, which it prints.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use ray_relay::demo::cluster::{Cluster, Plan};
+use ray_relay::demo::processes::adopt_orphans;
+use ray_relay::demo::progress::Progress;
+use serde_json::{Value, json};
+
+use self::leaver::{Departure, KINDS, Leaver};
+use self::scene::Scene;
+use crate::support::ray::{self, NEWEST, OLDEST};
+use crate::support::say;
+
+mod leaver;
+mod scene;
+
+/// Versions of debugpy that are laid over the one beside Ray.
+const OTHER_DEBUGPYS: [&str; 2] = ["1.8.0", "1.8.14"];
+
+/// The time after which a breakpoint that was left has to be there again, or gone.
+const BACK: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn no_departure_leaves_a_task_that_nobody_can_attach_to() {
+    let long = std::env::var_os("RAY_RELAY_LONG").is_some();
+    let (stops, departures) = if long { (60, 300) } else { (6, 30) };
+    drill(NEWEST, &OTHER_DEBUGPYS, stops, departures).await;
+}
+
+#[tokio::test]
+async fn nor_does_one_on_the_oldest_ray() {
+    let long = std::env::var_os("RAY_RELAY_LONG").is_some();
+    let (stops, departures) = if long { (20, 30) } else { (4, 6) };
+    drill(OLDEST, &[], stops, departures).await;
+}
+
+/// Has actors stop so many times each, and at least so many sessions leave them before all are let run.
+async fn drill(version: &str, others: &[&str], stops: u64, departures: usize) {
+    let Some(venv) = ray::environment(version) else {
+        return;
+    };
+    adopt_orphans();
+    let seed = std::env::var("RAY_RELAY_DRILL_SEED").ok();
+    let seed: u64 = seed.map_or_else(rand::random, |seed| seed.parse().unwrap());
+    say(format_args!(
+        "departures: Ray {version}, RAY_RELAY_DRILL_SEED={seed}"
+    ));
+    let mut runners = BTreeMap::from([("venv", None)]);
+    for other in others {
+        runners.insert(other, Some(debugpy(&venv.python(), other)));
+    }
+    let progress = Progress::new("it: departures");
+    let plan = Plan {
+        venv: &venv,
+        ray: version,
+        workers: 0,
+        env: &[],
+    };
+    let mut cluster = Cluster::start(plan, &progress).await.unwrap();
+    let log = cluster.dir().join("drill.log");
+    let file = std::fs::File::create(&log).unwrap();
+    let mut driver = cluster
+        .command(venv.python())
+        .arg("-u")
+        .arg(ray::job("drill.py"))
+        .env("DRILL", json!(runners).to_string())
+        .env("STOPS", stops.to_string())
+        .env("RAY_DEBUG", "1")
+        .stdin(Stdio::null())
+        .stdout(file.try_clone().unwrap())
+        .stderr(file)
+        .spawn()
+        .unwrap();
+    cluster.own(driver.id());
+    let scene = Scene::new(&cluster, log.clone());
+    let pids = line(&log, "PIDS ");
+    let (left, done) = (AtomicUsize::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for (index, (name, pid)) in pids.as_object().unwrap().iter().enumerate() {
+            let pid = pid.as_u64().unwrap();
+            let (scene, left, done) = (&scene, &left, &done);
+            scope.spawn(move || {
+                let leaver = Leaver::new(scene, name, pid, seed.wrapping_add(index as u64));
+                leave_until(&leaver, name, departures, left, done);
+            });
+        }
+    });
+    let result = line(&log, "RESULT ");
+    for name in runners.keys() {
+        assert_eq!(result[name], stops * (stops - 1) / 2, "{name}: {result}");
+    }
+    say(format_args!(
+        "departures: {} of them, and every task came to its end",
+        left.load(Ordering::Relaxed)
+    ));
+    let _ = driver.wait();
+    assert_eq!(cluster.stop(&AtomicBool::new(false)), Vec::<i32>::new());
+}
+
+/// Leaves one runner again and again, then lets it run to its end.
+fn leave_until(
+    leaver: &Leaver<'_>,
+    name: &str,
+    departures: usize,
+    left: &AtomicUsize,
+    done: &AtomicBool,
+) {
+    // Where another has failed, the rest is of no interest.
+    struct Watch<'a>(&'a AtomicBool);
+    impl Drop for Watch<'_> {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                self.0.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+    let _watch = Watch(done);
+    let mut said: Vec<String> = Vec::new();
+    let mut kinds = KINDS.iter().cycle().skip(leaver.chance(KINDS.len()));
+    while let Some(id) = waiting(leaver, name, &said) {
+        assert!(!done.load(Ordering::Relaxed), "{name}: another has failed");
+        if left.fetch_add(1, Ordering::Relaxed) >= departures {
+            leaver.release(&id);
+            continue;
+        }
+        let departure = Departure::by_chance(*kinds.next().unwrap(), leaver);
+        said.push(format!("{departure:?}"));
+        leaver.leave(&id, &departure);
+    }
+}
+
+/// The breakpoint at which the runner waits; `None` when it has ended.
+fn waiting(leaver: &Leaver<'_>, name: &str, said: &[String]) -> Option<String> {
+    let until = Instant::now() + BACK;
+    loop {
+        match leaver.look() {
+            leaver::Look::Waits(id) => return Some(id),
+            leaver::Look::Ended => return None,
+            leaver::Look::Busy(state) => {
+                let last = &said[said.len().saturating_sub(3)..];
+                assert!(
+                    Instant::now() < until,
+                    "{name} neither waits nor ends ({state}), after {last:#?}"
+                );
+            }
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// The value behind `start`, as soon as the driver has printed it.
+fn line(log: &std::path::Path, start: &str) -> Value {
+    crate::support::eventually(start, Duration::from_secs(240), || {
+        let text = std::fs::read_to_string(log).unwrap_or_default();
+        let whole = &text[..text.rfind('\n')?];
+        let line = whole.lines().find_map(|line| line.strip_prefix(start));
+        line.map(|value| serde_json::from_str(value).unwrap())
+    })
+}
+
+/// A folder with that version of debugpy alone, made once.
+fn debugpy(python: &std::path::Path, version: &str) -> PathBuf {
+    let root = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("../debugpy");
+    let folder = root.join(version);
+    if !folder.join("debugpy").exists() {
+        let half = root.join(format!("{version}.{}", std::process::id()));
+        let made = Command::new(python)
+            .args([
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--no-deps",
+                "--disable-pip-version-check",
+            ])
+            .arg("--target")
+            .arg(&half)
+            .arg(format!("debugpy=={version}"))
+            .status()
+            .unwrap();
+        assert!(made.success(), "debugpy {version} is not to be had");
+        // Another run may have been quicker.
+        let _ = std::fs::rename(&half, &folder);
+        let _ = std::fs::remove_dir_all(&half);
+    }
+    folder.canonicalize().unwrap()
+}
