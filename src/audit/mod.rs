@@ -243,11 +243,13 @@ impl Audit {
             return Ok(());
         }
         let verdict = running.restraint().judge(&entry, now(), SystemTime::now());
-        match verdict {
+        let sum = match verdict {
             Verdict::LeftOut => return Ok(()),
-            Verdict::Write(None) => {}
+            Verdict::Write(sum) => sum,
+        };
+        if let Some(sum) = sum {
             // Where it cannot be written, the entry behind it cannot either, and says so.
-            Verdict::Write(Some(sum)) => _ = running.put(&sum).await,
+            let _ = Box::pin(running.put(&sum)).await;
         }
         running.put(&entry).await
     }

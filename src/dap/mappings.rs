@@ -2,8 +2,8 @@
 //!
 //! Pure. An attach without mappings, or with an empty list, leaves those of whoever was there before (seen with 1.8.0,
 //! 1.8.14 and 1.8.22, `pydevd_file_utils.setup_client_server_paths`): the next person would see `/home/ann/…`, or what
-//! somebody wanted them to take for the file that runs. So every attach says which mappings hold, and a session that
-//! had some has them [forgotten](forget) before it leaves.
+//! somebody wanted them to take for the file that runs. So every attach says which mappings hold. Until the next one they
+//! stay in the process, where somebody who dials it without the relay still meets them.
 
 use serde_json::{Map, Value, json};
 

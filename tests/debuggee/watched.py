@@ -120,10 +120,11 @@ def work(turn):
     lazy, plain, mapping, listing = Lazy(), Plain(), Mapping(a=1), Listing([1, 2])
     settings = {"user": "ada", "password": "hunter2", "nested": [("api_key", "AKIAIOSFODNN7EXAMPLE")]}
     password = {"current": "hunter2"}
+    environment = dict(os.environ)
     debugpy.breakpoint()
     total += 1  # HERE
     total += 1
-    return total, lazy, plain, mapping, listing, settings, password
+    return total, lazy, plain, mapping, listing, settings, password, environment
 
 
 def main():

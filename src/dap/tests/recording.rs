@@ -28,9 +28,13 @@ async fn begin_and_end_of_a_session_and_the_code_in_it_are_on_record_without_dat
     let relay = relay(audit, |_| {});
     let worker = worker(&relay.context).await;
     let mut debugger = Debugger::connect(&relay.context).await;
-    debugger.attach(with_token("token-of-ann")).await;
+    let mut arguments = with_token("token-of-ann");
+    arguments["guiEventLoop"] = "os.system".into();
+    debugger.attach(arguments).await;
     let (mut dap, _) = worker.attached().await;
+    let by_name = json!({"filters": [], "exceptionOptions": [{"path": [{"names": ["f()"]}]}]});
     for (command, arguments) in [
+        ("setExceptionBreakpoints", by_name),
         (
             "setBreakpoints",
             json!({"source": {"path": "/a.py"}, "breakpoints": [{"line": 3, "condition": "x"}]}),
@@ -56,9 +60,9 @@ async fn begin_and_end_of_a_session_and_the_code_in_it_are_on_record_without_dat
     drop(dap);
     drop(debugger.dap);
     debugger.ended.await.unwrap();
-    let entries = entries(&kept, 7).await;
+    let entries = entries(&kept, 8).await;
     let mut expected = vec![Action::SessionBegan];
-    expected.extend([Action::Command; 5]);
+    expected.extend([Action::Command; 6]);
     expected.push(Action::SessionEnded);
     assert_eq!(actions(&entries), expected);
     for entry in &entries {
@@ -73,13 +77,21 @@ async fn begin_and_end_of_a_session_and_the_code_in_it_are_on_record_without_dat
     }
     assert_eq!(entries[0].details["scope"], "debug");
     assert_eq!(
-        entries[1].details["breakpoints"],
+        entries[0].details["attach"],
+        json!({"guiEventLoop": "os.system"})
+    );
+    assert_eq!(
+        entries[1].details["exceptionOptions"],
+        json!([{"path": [{"names": ["f()"]}]}])
+    );
+    assert_eq!(
+        entries[2].details["breakpoints"],
         json!([{"line": 3, "condition": "x"}])
     );
-    assert_eq!(entries[2].details["expression"], "os.getpid()");
-    assert_eq!(entries[3].details["name"], "password");
-    assert_eq!(entries[4].details["value"], "os.getpid()");
-    let end = &entries[6].details;
+    assert_eq!(entries[3].details["expression"], "os.getpid()");
+    assert_eq!(entries[4].details["name"], "password");
+    assert_eq!(entries[5].details["value"], "os.getpid()");
+    let end = &entries[7].details;
     assert_eq!(end["outcome"], "client");
     assert!(
         end["bytes_up"].as_u64().unwrap() > 100 && end["seconds"].as_f64().is_some(),

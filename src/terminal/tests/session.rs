@@ -106,3 +106,20 @@ async fn secrets_in_the_output_are_masked_where_that_is_on() {
         "{shown}"
     );
 }
+
+#[tokio::test]
+async fn a_command_is_on_record_whole_however_long_its_beginning_is() {
+    let relay = relay(true, |_| {});
+    let pdb = Pdb::listen().await;
+    relay.context.registry.insert(pdb.breakpoint.clone());
+    let mut ann = Person::connect(&relay);
+    ann.say("token-of-ann\n0\n").await;
+    let mut prompt = pdb.entered().await;
+    ann.until("(Pdb) ").await;
+    let typed = format!("x = 1;{}__import__('os').system('id')", " ".repeat(600));
+    ann.say(&format!("{typed}\n")).await;
+    until(&mut prompt, "system('id')\n").await;
+    let commands = relay.kept.take();
+    let command = commands.iter().find(|e| e.action == Action::Command);
+    assert_eq!(command.unwrap().details["command"], *typed);
+}

@@ -26,6 +26,8 @@ impl Watched {
             .arg(script())
             .arg(marks.path())
             .env("PYDEVD_DISABLE_FILE_VALIDATION", "1")
+            .env("RAY_AUTH_TOKEN", "rays-own-7")
+            .env("MODEL_STORE_KEY", "store-key-7")
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .kill_on_drop(true)
