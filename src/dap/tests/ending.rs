@@ -213,7 +213,8 @@ async fn a_session_in_which_nothing_is_done_ends_soon_and_with_a_goodbye_when_th
     assert!(!context.shutdown.busy.is_empty());
     let began = Instant::now();
     context.shutdown.drain.cancel();
-    while dap.read().await.unwrap()["command"] != "disconnect" {}
+    asked(&mut dap, "setFunctionBreakpoints").await;
+    asked(&mut dap, "disconnect").await;
     assert!(
         began.elapsed() < 2 * crate::shutdown::QUIET,
         "{:?}",
