@@ -4,6 +4,8 @@
 //! an authority: whatever is chosen, that protocol's own parser has the last word, and what
 //! nothing recognises is refused.
 
+use super::pydevd;
+
 /// What a connection speaks, by its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detection {
@@ -61,6 +63,11 @@ pub fn detect(first: &[u8]) -> Option<Detection> {
     if undecided {
         return None;
     }
+    match pydevd::speaks(first) {
+        None => return None,
+        Some(true) => return Some(Detection::Unknown),
+        Some(false) => {}
+    }
     // 0xff is telnet's "interpret as command": PuTTY and telnet may open with it.
     let text =
         byte == 0xff || byte >= 0x20 && byte != 0x7f || matches!(byte, b'\r' | b'\n' | b'\t');
@@ -79,7 +86,10 @@ mod tests {
 
     #[test]
     fn each_protocol_is_recognised_and_never_before_its_mark_is_complete() {
-        let cases: [(&[u8], usize, Detection); 8] = [
+        let cases: [(&[u8], usize, Detection); 11] = [
+            (b"501\t1\t0.1\tUNIX\tID\n", 4, Detection::Unknown),
+            (b"3\r\n", 2, Detection::Terminal),
+            (b"1234\n", 4, Detection::Terminal),
             (b"Content-Length: 10\r\n", 8, Detection::Dap),
             (b"content-length:10\r\n", 8, Detection::Dap),
             (b"GET / HTTP/1.1\r\n", 4, Detection::Http),

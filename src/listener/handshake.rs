@@ -13,6 +13,7 @@ use tracing::debug;
 use super::Arrival;
 use super::detect::{Detection, ENOUGH, detect};
 use super::prefixed::Prefixed;
+use super::pydevd;
 use super::refusal::{self, Refused, Speaks, TLS_ALERT};
 use super::wire::Wire;
 use crate::config::TlsMode;
@@ -25,9 +26,15 @@ use crate::{dap, http, tcp, terminal};
 const UNKNOWN_ANSWER: &[u8] =
     b"ray-relay: these bytes are neither HTTP nor the debug adapter protocol.\r\n";
 
-/// To a person with `nc` who has waited for something to appear. A debugger is not disturbed by it: it comes with the end.
-const SILENT_ANSWER: &[u8] =
-    b"ray-relay: nothing was said here for too long, so this connection is closed. In `nc`, press Enter for the list.\r\n";
+/// To a person with `nc` who has waited for something to appear, and to a program whose `pydevd_pycharm.settrace` waits for
+/// its IDE. A debugger is not disturbed by it: it comes with the end.
+const SILENT_ANSWER: &[u8] = concat!(
+    "ray-relay: nothing was said here for too long, so this connection is closed. In `nc`, press Enter for the list. ",
+    "pydevd_pycharm.settrace is not spoken here: PyCharm 2025.3 and later attach with \"Attach to DAP\".\r\n",
+    // pydevd prints a line that it does not understand, and would wait for ever: CMD_RUN, whose text it does not read.
+    "101\t0\t(to pydevd: run on)\r\n",
+)
+.as_bytes();
 
 /// What came first, and all of it.
 struct First {
@@ -138,6 +145,10 @@ pub(super) async fn serve(
     {
         debug!(%error, %peer, "cannot bound what waits to be sent");
     }
+    let unknown = match pydevd::speaks(&first.bytes) {
+        Some(true) => pydevd::ANSWER,
+        Some(false) | None => UNKNOWN_ANSWER,
+    };
     let replayed = Prefixed::new(first.bytes.freeze(), wire);
     arrival.place.weigh(
         arrival.tls_weight()
@@ -166,7 +177,7 @@ pub(super) async fn serve(
             let session = context.sessions.open(peer);
             Box::pin(terminal::serve(&context, session, replayed, arrival)).await;
         }
-        Detection::Unknown => unsupported(&context, replayed, UNKNOWN_ANSWER).await,
+        Detection::Unknown => unsupported(&context, replayed, unknown).await,
     }
 }
 

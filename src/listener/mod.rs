@@ -5,6 +5,7 @@ mod arrival;
 pub mod detect;
 mod handshake;
 pub mod prefixed;
+mod pydevd;
 mod refusal;
 mod wire;
 

@@ -6,6 +6,7 @@ mod dashboard;
 mod handshake;
 mod plain;
 mod protocols;
+mod pydevd;
 mod session;
 
 use std::net::SocketAddr;

@@ -156,15 +156,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                     rewrite::break_on_uncaught(&mut message["arguments"]);
                 }
             }
-            Some("configurationDone") => {
-                if !self.filters_set && self.post_mortem() {
-                    let mut filters = Value::Null;
-                    rewrite::break_on_uncaught(&mut filters);
-                    let own = json!({
-                        "seq": OWN_SEQ, "type": "request", "command": "setExceptionBreakpoints", "arguments": filters,
-                    });
-                    self.splice.insert(Side::Worker, &frame(&own));
-                }
+            Some("configurationDone") if !self.filters_set && self.post_mortem() => {
+                let mut filters = Value::Null;
+                rewrite::break_on_uncaught(&mut filters);
+                let own = json!({
+                    "seq": OWN_SEQ, "type": "request", "command": "setExceptionBreakpoints", "arguments": filters,
+                });
+                self.splice.insert(Side::Worker, &frame(&own));
             }
             Some(command) if rewrite::resumes(command.as_bytes()) => {
                 self.task.resumed();

@@ -1,0 +1,40 @@
+//! What is said to pydevd's own protocol, which PyCharm speaks up to 2025.2 and the relay does not.
+//!
+//! Lines of an id, a number and text, with tabs between. A program whose `pydevd_pycharm.settrace` dialled the relay says
+//! nothing: it waits for its IDE to speak, and goes on waiting when the connection ends. It prints lines that it does not
+//! understand, and runs on at the id 101 (CMD_RUN). An IDE speaks first. Seen with pydevd-pycharm 263.
+
+/// Digits of an id.
+const LONGEST_ID: usize = 3;
+
+/// To an IDE.
+pub(super) const ANSWER: &[u8] =
+    b"ray-relay: this is the protocol of pydevd, which is not spoken here: PyCharm 2025.3 and later attach with \"Attach to DAP\".\r\n";
+
+/// Whether that is what `first` begins with; `None` while more bytes are needed.
+pub(super) fn speaks(first: &[u8]) -> Option<bool> {
+    let digits = first.iter().take_while(|byte| byte.is_ascii_digit());
+    match digits.count() {
+        0 => Some(false),
+        n if n > LONGEST_ID => Some(false),
+        n => first.get(n).map(|byte| *byte == b'\t'),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_known_by_its_first_tab_and_no_number_that_a_person_types_is_taken_for_it() {
+        for first in ["501\t1\t0.1\tUNIX\tID\n", "1\t", "101\t2\t"] {
+            assert_eq!(speaks(first.as_bytes()), Some(true), "{first}");
+        }
+        for first in ["3\r\n", "12 ", "1234", "\t", "x", "7k2m9qxd\n"] {
+            assert_eq!(speaks(first.as_bytes()), Some(false), "{first}");
+        }
+        for first in ["5", "501"] {
+            assert_eq!(speaks(first.as_bytes()), None, "{first}");
+        }
+    }
+}
