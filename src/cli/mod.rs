@@ -31,6 +31,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use crate::listing::select::{BadChoice, Filter, Order};
 pub use audit::{AuditArgs, AuditError};
 pub use error::{Error, answer, report};
 pub use launch_config::Editor;
@@ -265,6 +266,12 @@ pub struct ListArgs {
     /// Also show breakpoints that ended a short while ago
     #[arg(long)]
     pub ended: bool,
+    /// Sort by this column, with ,desc the other way round: waiting, name, job, node, ...
+    #[arg(long, value_name = "KEY[,desc]")]
+    pub sort: Option<Order>,
+    /// Show only what fits: a part of a name or id, a pattern such as 'train*', or KEY=PATTERN; may be repeated
+    #[arg(long, value_name = "PATTERN")]
+    pub filter: Vec<Filter>,
     /// The relay.
     #[command(flatten)]
     pub relay: RelayArgs,
@@ -297,6 +304,12 @@ pub struct DebugArgs {
     /// Show more columns in the list: process, job, task and worker ids
     #[arg(long, short)]
     pub verbose: bool,
+    /// Sort the list by this column, with ,desc the other way round: waiting, name, job, node, ...
+    #[arg(long, value_name = "KEY[,desc]", conflicts_with = "target")]
+    pub sort: Option<Order>,
+    /// List only what fits: a part of a name or id, a pattern such as 'train*', or KEY=PATTERN; may be repeated
+    #[arg(long, value_name = "PATTERN", conflicts_with = "target")]
+    pub filter: Vec<Filter>,
     /// Longest value that is printed, in characters
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub limit: u32,

@@ -128,7 +128,7 @@ pub struct Registry {
     pub request_timeout: Duration,
     /// `backoff_max`, default 30 s: longest pause between polls of a head that does not answer.
     pub backoff_max: Duration,
-    /// `node_interval`, default 10 s: how often the nodes are checked while anything is paused or attached.
+    /// `node_interval`, default 3 s: how often the nodes are checked while anything is paused or attached.
     pub node_interval: Duration,
     /// `stale_after`, default 10 s: a snapshot older than this makes /relay/readyz?cluster=NAME fail.
     pub stale_after: Duration,
@@ -257,7 +257,7 @@ impl Default for Registry {
             poll_interval: Duration::from_secs(1),
             request_timeout: Duration::from_secs(5),
             backoff_max: Duration::from_secs(30),
-            node_interval: Duration::from_secs(10),
+            node_interval: Duration::from_secs(3),
             stale_after: Duration::from_secs(10),
             locations: true,
             keep_ended: Duration::from_secs(600),

@@ -1,5 +1,7 @@
 //! The list of breakpoints to pick from.
 
+use std::ops::Range;
+
 use serde_json::Value;
 
 use super::NOTHING_KNOWN;
@@ -29,10 +31,21 @@ impl Menu {
         rows.any(|row| row.id == id && row.is_legacy())
     }
 
-    /// Whether it offers the same as `other`; how long something waits makes no difference.
-    pub(crate) fn offers_as(&self, other: &Self) -> bool {
+    /// How many can be picked.
+    pub(crate) fn len(&self) -> usize {
+        self.list.rows.len()
+    }
+
+    /// How many a filter has left out.
+    pub(crate) fn hidden(&self) -> u64 {
+        self.list.hidden
+    }
+
+    /// Whether its `count` rows from `from` on are the same as those of `other`; how long something waits makes no
+    /// difference.
+    pub(crate) fn offers_as(&self, other: &Self, from: usize, count: usize) -> bool {
         let offers = |menu: &Self| {
-            let rows = menu.list.rows.iter();
+            let rows = menu.list.rows.iter().skip(from).take(count);
             let rows = rows.map(|row| (row.id.clone(), row.holder.clone(), row.task.clone()));
             (rows.collect::<Vec<_>>(), menu.list.troubles().is_empty())
         };
@@ -79,8 +92,14 @@ impl Menu {
         }
     }
 
-    /// What makes the list unreliable, and the table, each line ended by a line feed. `columns`: width of the terminal.
-    pub(crate) fn render(&self, verbose: bool, columns: Option<usize>) -> String {
+    /// What makes the list unreliable, and the table of `rows`, each line ended by a line feed. `columns`: width of the
+    /// terminal.
+    pub(crate) fn render(
+        &self,
+        verbose: bool,
+        columns: Option<usize>,
+        rows: Range<usize>,
+    ) -> String {
         let troubles = self.list.troubles();
         let mut text: String = troubles
             .iter()
@@ -88,6 +107,7 @@ impl Menu {
             .collect();
         if self.list.rows.is_empty() {
             text += match troubles.is_empty() {
+                true if self.list.hidden > 0 => "None of those that wait fits.\n",
                 true => "No task waits at a breakpoint.\n",
                 false => NOTHING_KNOWN,
             };
@@ -96,9 +116,11 @@ impl Menu {
         let extras = Extras {
             index: true,
             ids: verbose,
+            first: rows.start,
         };
+        let page = self.list.part(rows);
         // Ids are for copying: better a line that wraps than half of one.
-        text += &table::render(&self.list, &extras, columns.filter(|_| !verbose));
+        text += &table::render(&page, &extras, columns.filter(|_| !verbose));
         text
     }
 }
@@ -144,15 +166,15 @@ mod tests {
             )
         };
         let before = list("a", Value::Null, 1.0);
-        assert!(list("a", Value::Null, 9.0).offers_as(&before));
-        assert!(!list("b", Value::Null, 1.0).offers_as(&before));
-        assert!(!list("a", json!({"client": "VS Code"}), 1.0).offers_as(&before));
-        assert!(!Menu::default().offers_as(&before));
+        assert!(list("a", Value::Null, 9.0).offers_as(&before, 0, 9));
+        assert!(!list("b", Value::Null, 1.0).offers_as(&before, 0, 9));
+        assert!(!list("a", json!({"client": "VS Code"}), 1.0).offers_as(&before, 0, 9));
+        assert!(!Menu::default().offers_as(&before, 0, 9));
     }
 
     #[test]
     fn the_table_fits_the_terminal() {
-        let text = menu().render(false, None);
+        let text = menu().render(false, None, 0..3);
         assert!(
             text.starts_with("INDEX  ID        TASK             WHERE"),
             "{text}"
@@ -163,10 +185,10 @@ mod tests {
             ),
             "{text}"
         );
-        let text = menu().render(false, Some(70));
+        let text = menu().render(false, Some(70), 0..3);
         assert!(text.lines().all(|line| width(line) <= 70), "{text}");
         assert!(text.contains("train.py:26"));
-        let text = menu().render(true, Some(70));
+        let text = menu().render(true, Some(70), 0..3);
         assert!(
             text.lines()
                 .next()
@@ -180,11 +202,11 @@ mod tests {
     fn kinds_are_told_apart_where_there_are_two() {
         let mut list =
             json!({"breakpoints": [{"id": "0123abcd", "name": "step", "kind": "debugpy"}]});
-        assert!(!Menu::read(&list).render(false, None).contains("KIND"));
+        assert!(!Menu::read(&list).render(false, None, 0..1).contains("KIND"));
         let legacy = json!({"id": "1123abcd", "name": "load", "kind": "pdb"});
         list["breakpoints"].as_array_mut().unwrap().push(legacy);
         let menu = Menu::read(&list);
-        let text = menu.render(false, None);
+        let text = menu.render(false, None, 0..2);
         assert!(
             text.contains("KIND") && text.contains("  pdb      load"),
             "{text}"
@@ -195,7 +217,7 @@ mod tests {
     #[test]
     fn a_head_that_is_down_is_told() {
         let list = json!({"breakpoints": [], "clusters": [{"name": "default", "trouble": "cannot reach the Ray head"}]});
-        let text = Menu::read(&list).render(false, None);
+        let text = Menu::read(&list).render(false, None, 0..9);
         assert_eq!(
             text,
             format!("! cluster default: cannot reach the Ray head\n{NOTHING_KNOWN}")

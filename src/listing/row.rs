@@ -3,6 +3,7 @@
 //! Everything is read with forgiveness (a relay of another version may leave keys out or add
 //! some) and cleaned for a terminal here, once: later code prints these texts as they are.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -17,6 +18,8 @@ const OLD: f64 = 5.0;
 pub(crate) struct List {
     pub(crate) rows: Vec<Row>,
     pub(crate) clusters: Vec<Cluster>,
+    /// Rows that a filter has left out.
+    pub(crate) hidden: u64,
     age: Option<f64>,
 }
 
@@ -26,6 +29,8 @@ pub(crate) struct Cluster {
     name: String,
     age: Option<f64>,
     trouble: Option<String>,
+    /// Its head answers, and leaves out some.
+    incomplete: bool,
 }
 
 /// One breakpoint.
@@ -68,9 +73,20 @@ impl List {
                     name: text(&cluster["name"]).unwrap_or_default(),
                     age: cluster["snapshot_age_seconds"].as_f64(),
                     trouble: text(&cluster["trouble"]),
+                    incomplete: cluster["complete"] == false,
                 })
                 .collect(),
+            hidden: list["hidden"].as_u64().unwrap_or_default(),
             age: list["snapshot_age_seconds"].as_f64(),
+        }
+    }
+
+    /// The same list with these of its rows alone.
+    pub(crate) fn part(&self, rows: Range<usize>) -> Self {
+        Self {
+            rows: self.rows.get(rows).unwrap_or_default().to_vec(),
+            clusters: self.clusters.clone(),
+            ..*self
         }
     }
 
@@ -78,12 +94,15 @@ impl List {
     pub(crate) fn changes(&self, before: &Self) -> Vec<String> {
         let earlier = |name: &str| {
             let cluster = before.clusters.iter().find(|cluster| cluster.name == name);
-            cluster.and_then(|cluster| cluster.trouble.as_ref())
+            cluster.filter(|cluster| cluster.trouble.is_some())
         };
         let changed = self.clusters.iter().filter_map(|cluster| {
             let Cluster { name, trouble, .. } = cluster;
             match (earlier(name), trouble) {
                 (None, Some(trouble)) => Some(format!("cluster {name}: {trouble}")),
+                (Some(before), None) if before.incomplete => {
+                    Some(format!("cluster {name}: its list is complete again"))
+                }
                 (Some(_), None) => Some(format!("cluster {name}: its head answers again")),
                 // Another wording of the same trouble is no news.
                 (Some(_), Some(_)) | (None, None) => None,

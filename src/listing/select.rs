@@ -3,6 +3,8 @@
 use std::cmp::Ordering;
 use std::str::FromStr;
 
+use serde_json::Value;
+
 use super::row::Row;
 use crate::policy::Pattern;
 
@@ -42,10 +44,19 @@ const KEYS: [(&str, Key); 13] = [
 
 /// The text is no order or no filter.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum BadChoice {
-    #[error("there is no column {found}; sort by one of {known}, with `,desc` behind it for the other way round")]
-    Key { found: String, known: String },
+pub enum BadChoice {
+    /// No such column.
+    #[error(
+        "there is no column {found}; sort by one of {known}, with `,desc` behind it for the other way round"
+    )]
+    Key {
+        /// What was written, cleaned for display.
+        found: String,
+        /// What there is.
+        known: String,
+    },
     #[error("a filter is a part of a name or id, a pattern such as train*, or KEY=PATTERN")]
+    /// Nothing to look for.
     Empty,
 }
 
@@ -83,7 +94,9 @@ fn unknown(found: &str) -> BadChoice {
 }
 
 fn key(name: &str) -> Option<Key> {
-    let found = KEYS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+    let found = KEYS
+        .iter()
+        .find(|(known, _)| known.eq_ignore_ascii_case(name));
     found.map(|(_, key)| *key)
 }
 
@@ -95,7 +108,10 @@ impl Order {
             Key::Waiting => one.waiting.cmp(&other.waiting),
             // Numbers by their size, what is unknown first.
             Key::Pid => one.pid.parse::<u32>().ok().cmp(&other.pid.parse().ok()),
-            key => key.text(one).to_lowercase().cmp(&key.text(other).to_lowercase()),
+            key => key
+                .text(one)
+                .to_lowercase()
+                .cmp(&key.text(other).to_lowercase()),
         };
         match self.descending {
             true => order.reverse(),
@@ -139,7 +155,9 @@ impl FromStr for Filter {
 
     fn from_str(text: &str) -> Result<Self, BadChoice> {
         let text = text.trim();
-        let column = text.split_once('=').and_then(|(name, rest)| Some((key(name.trim())?, rest)));
+        let column = text
+            .split_once('=')
+            .and_then(|(name, rest)| Some((key(name.trim())?, rest)));
         let (key, wanted) = match column {
             // A name may have an equals sign of its own: `rank=3`.
             Some((key, rest)) if key != Key::Waiting => (Some(key), rest.trim()),
@@ -172,7 +190,9 @@ impl Filter {
         let says = |key: Key| self.pattern.matches(&key.text(row).to_lowercase());
         match self.key {
             Some(key) => says(key),
-            None => KEYS.iter().any(|(_, key)| *key != Key::Waiting && says(*key)),
+            None => KEYS
+                .iter()
+                .any(|(_, key)| *key != Key::Waiting && says(*key)),
         }
     }
 }
@@ -186,15 +206,42 @@ pub(crate) struct Choice {
 }
 
 impl Choice {
+    /// Nothing is left out or moved.
+    fn is_none(&self) -> bool {
+        self.order.is_none() && self.filters.is_empty()
+    }
+
+    /// Whether `row` is shown.
+    pub(crate) fn fits(&self, row: &Row) -> bool {
+        self.filters.iter().all(|filter| filter.fits(row))
+    }
+
     /// The places in `rows` of those that are shown, in their order.
     pub(crate) fn of(&self, rows: &[Row]) -> Vec<usize> {
-        let fits = |row: &Row| self.filters.iter().all(|filter| filter.fits(row));
-        let mut places: Vec<usize> = (0..rows.len()).filter(|at| fits(&rows[*at])).collect();
+        let mut places: Vec<usize> = (0..rows.len()).filter(|at| self.fits(&rows[*at])).collect();
         if let Some(order) = self.order {
             places.sort_by(|one, other| order.compare(&rows[*one], &rows[*other]));
         }
         places
     }
+}
+
+/// The `list` of a relay (`/relay/v1/breakpoints`) with the rows of `choice` alone, in its order, and how many there are
+/// besides (`hidden`).
+pub(crate) fn arranged(mut list: Value, choice: &Choice) -> Value {
+    if choice.is_none() {
+        return list;
+    }
+    let Some(all) = list["breakpoints"].as_array_mut().map(std::mem::take) else {
+        return list;
+    };
+    let rows: Vec<Row> = all.iter().map(Row::read).collect();
+    let mut all: Vec<Option<Value>> = all.into_iter().map(Some).collect();
+    let places = choice.of(&rows);
+    let chosen: Vec<Value> = places.iter().filter_map(|at| all[*at].take()).collect();
+    list["hidden"] = (rows.len() - chosen.len()).into();
+    list["breakpoints"] = chosen.into();
+    list
 }
 
 #[cfg(test)]
@@ -217,7 +264,10 @@ mod tests {
     fn shown(order: Option<&str>, filters: &[&str]) -> Vec<usize> {
         let choice = Choice {
             order: order.map(|order| order.parse().unwrap()),
-            filters: filters.iter().map(|filter| filter.parse().unwrap()).collect(),
+            filters: filters
+                .iter()
+                .map(|filter| filter.parse().unwrap())
+                .collect(),
         };
         choice.of(&rows())
     }
@@ -252,7 +302,10 @@ mod tests {
     #[test]
     fn what_cannot_be_meant_is_refused_with_what_can() {
         let told = "colour".parse::<Order>().unwrap_err().to_string();
-        assert!(told.contains("no column colour") && told.contains("waiting, name, job"), "{told}");
+        assert!(
+            told.contains("no column colour") && told.contains("waiting, name, job"),
+            "{told}"
+        );
         assert!("name,down".parse::<Order>().is_err());
         for text in ["", " ", "node="] {
             assert_eq!(text.parse::<Filter>(), Err(BadChoice::Empty), "{text}");

@@ -29,6 +29,8 @@ pub(crate) struct Extras {
     pub(crate) index: bool,
     /// Process, job, task and worker at the end.
     pub(crate) ids: bool,
+    /// The number of the first row, where it has one.
+    pub(crate) first: usize,
 }
 
 const COLUMNS: [Column; 13] = [
@@ -141,8 +143,9 @@ pub(crate) fn render(list: &List, extras: &Extras, columns: Option<usize>) -> St
         .iter()
         .filter(|column| (column.wanted)(list, extras))
         .collect();
+    let numbered = || (extras.first..).zip(rows);
     let natural = |column: &Column| {
-        let cells = rows.iter().enumerate();
+        let cells = numbered();
         let cells = cells.map(|(index, row)| width(&(column.cell)(index, row)));
         cells.chain([width(column.title)]).max().unwrap_or_default()
     };
@@ -173,7 +176,7 @@ pub(crate) fn render(list: &List, extras: &Extras, columns: Option<usize>) -> St
     line(&mut text, &shown, &widths, columns, |column| {
         column.title.to_owned()
     });
-    for (index, row) in rows.iter().enumerate() {
+    for (index, row) in numbered() {
         line(&mut text, &shown, &widths, columns, |column| {
             (column.cell)(index, row)
         });

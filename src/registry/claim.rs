@@ -219,6 +219,10 @@ async fn ask(shared: Arc<Shared>, cluster: Cluster, breakpoint: Arc<Breakpoint>)
         {
             return why;
         }
+        // A worker that has ended is dead in Ray's list within 0.1 s, where its raylet lives.
+        if pause > ASK_AGAIN.0 && !breakpoint.node_id.is_empty() {
+            shared.clusters[cluster].suspects.add(&breakpoint.node_id);
+        }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(longest);
     }

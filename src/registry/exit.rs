@@ -1,5 +1,6 @@
 //! Why a worker is gone, in a sentence for the person whose debug session it ended.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::rows::{NodeRow, WorkerRow};
@@ -62,6 +63,11 @@ pub(super) fn of_node(row: &NodeRow) -> Arc<str> {
         message if message.is_empty() => format!("node {} was lost", clean(node)).into(),
         message => format!("node {} was lost ({message})", clean(node)).into(),
     }
+}
+
+/// Of a node that Ray still counts as alive, although a worker there is gone and its task has failed.
+pub(super) fn of_silent_node(ip: IpAddr) -> Arc<str> {
+    format!("node {ip} was lost: the task has failed, and Ray has no word of its worker").into()
 }
 
 /// `exit_detail` of an ordinary crash lists "the OOM killer" among possible causes (all versions),

@@ -1,21 +1,32 @@
-//! What a poll leaves to be asked: why workers vanished, which nodes are lost, which Ray it is.
+//! What a poll leaves to be asked: why workers vanished, which nodes are lost, which Ray it is. And of a node that is
+//! suspected, whether what waits there still does.
 //!
 //! Beside the polls and not between them, so that an answer that takes its time (every worker that ever stopped is a
 //! second's work for a large head) does not let the list grow old. Only the latest poll counts: what is still open is
 //! missing from that one too.
 
+use std::time::Duration;
+
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::breakpoint::Breakpoint;
+use super::lookup::of_worker;
 use super::nodes::Nodes;
-use super::query;
 use super::rows::WorkerRow;
 use super::shared::{ClusterHandle, Shared};
 use super::state::Cluster;
+use super::{exit, query};
 use crate::head::{HeadClient, HeadError};
 
 /// From so many vanished workers on, all of them are asked for at once.
 const BATCH: usize = 9;
+
+/// How often a suspected node is asked after.
+const SUSPECTED: Duration = Duration::from_secs(1);
+
+/// Breakpoints on suspected nodes whose tasks are asked after at a time.
+const MAX_OVERDUE: usize = 32;
 
 /// What the latest poll has left.
 #[derive(Debug, Clone, Default)]
@@ -60,23 +71,90 @@ impl<'a> Follow<'a> {
 
     /// Runs until cancelled by dropping it, or until nobody polls any more.
     pub(super) async fn run(mut self) {
-        while self.left.changed().await.is_ok() {
-            let left = self.left.borrow_and_update().clone();
-            if let Some(sent) = left.sent {
-                // Another answer may have settled some meanwhile, and others may be new.
-                let open = self
-                    .shared
-                    .with(|state| state.still_open(self.cluster, left.vanished, sent));
-                if !open.is_empty() {
-                    self.ask_vanished(&open).await;
+        let mut suspected = Instant::now();
+        loop {
+            let suspects = self.handle.suspects.now();
+            tokio::select! {
+                changed = self.left.changed() => match changed {
+                    Ok(()) => self.after_poll().await,
+                    Err(_) => return,
+                },
+                () = self.handle.suspects.news() => {}
+                () = tokio::time::sleep_until(suspected), if !suspects.is_empty() => {
+                    suspected = Instant::now() + SUSPECTED;
+                    self.look_at(&suspects).await;
                 }
             }
-            if self.nodes.are_due() && self.shared.with(|state| state.is_busy(self.cluster)) {
-                self.nodes.check().await;
+        }
+    }
+
+    /// Asks after suspected nodes, where anything waits on them.
+    async fn look_at(&self, suspects: &[String]) {
+        let waiting = || {
+            self.shared
+                .with(|state| state.waiting_on(self.cluster, suspects))
+        };
+        if waiting().is_empty() {
+            return;
+        }
+        self.nodes.check().await;
+        // What Ray calls dead is gone by now. The tasks of a lost node fail seconds before that, while the rows of their
+        // workers go on to say "paused".
+        for breakpoint in waiting().into_iter().take(MAX_OVERDUE) {
+            if self.has_failed(&breakpoint).await {
+                let (key, stop) = (breakpoint.key(), breakpoint.stop);
+                let why = exit::of_silent_node(breakpoint.node_ip);
+                self.shared
+                    .change(|state, now| (state.lose(self.cluster, key, stop, why, now), ()));
             }
-            if left.recovered || !self.version_asked {
-                self.ask_version().await;
+        }
+    }
+
+    /// Whether the task of `breakpoint` has failed and its worker runs no other: in a worker that lives it would not wait.
+    /// `false` as well where the head does not say, as of drivers and Serve replicas.
+    async fn has_failed(&self, breakpoint: &Breakpoint) -> bool {
+        let (worker, Some(task)) = (&breakpoint.worker_id, &breakpoint.names.task_id) else {
+            return false;
+        };
+        let mut attempts = match query::task(self.head, task).await {
+            Ok(list) => of_worker(list.into_rows(), worker),
+            Err(error) => {
+                self.unanswered(&error);
+                return false;
             }
+        };
+        attempts.retain(|row| row.task_id == *task);
+        if attempts.is_empty() || attempts.iter().any(|row| row.state != "FAILED") {
+            return false;
+        }
+        match query::tasks_of_worker(self.head, worker).await {
+            Ok(list) => {
+                let rows = of_worker(list.into_rows(), worker);
+                rows.iter().all(|row| row.state != "RUNNING")
+            }
+            Err(error) => {
+                self.unanswered(&error);
+                false
+            }
+        }
+    }
+
+    async fn after_poll(&mut self) {
+        let left = self.left.borrow_and_update().clone();
+        if let Some(sent) = left.sent {
+            // Another answer may have settled some meanwhile, and others may be new.
+            let open = self
+                .shared
+                .with(|state| state.still_open(self.cluster, left.vanished, sent));
+            if !open.is_empty() {
+                self.ask_vanished(&open).await;
+            }
+        }
+        if self.nodes.are_due() && self.shared.with(|state| state.is_busy(self.cluster)) {
+            self.nodes.check().await;
+        }
+        if left.recovered || !self.version_asked {
+            self.ask_version().await;
         }
     }
 

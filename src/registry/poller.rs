@@ -26,6 +26,9 @@ const NODE_PATIENCE: Duration = Duration::from_secs(1);
 /// Least time between two polls, however many sessions end.
 const SPACING: Duration = Duration::from_millis(50);
 
+/// How often a head that does not answer is asked whether it is back, where polls are not rarer anyway.
+const PROBE: Duration = Duration::from_secs(1);
+
 /// Why a poll failed.
 #[derive(Debug, thiserror::Error)]
 enum PollError {
@@ -53,6 +56,8 @@ struct Poller<'a> {
     nodes: &'a Nodes<'a>,
     left: watch::Sender<Left>,
     failures: u32,
+    /// The head could not be reached at all, or did not answer the last of the cheap questions: when it does, that is news.
+    away: bool,
     truncated: bool,
 }
 
@@ -68,6 +73,7 @@ pub(super) async fn run(shared: &Shared, cluster: Cluster, head: &HeadClient) {
         nodes: &nodes,
         left,
         failures: 0,
+        away: false,
         truncated: false,
     };
     let follow = Follow::new(shared, cluster, head, &nodes, follows);
@@ -79,6 +85,7 @@ impl Poller<'_> {
         let mut due = Instant::now();
         loop {
             let started = Instant::now();
+            let scheduled = self.failures == 0;
             let ok = self.poll().await;
             self.handle.polled(started);
             let now = Instant::now();
@@ -86,16 +93,40 @@ impl Poller<'_> {
             due = if ok {
                 // A poll out of turn leaves the schedule alone. A head that is slower than the
                 // schedule gets a pause, not the missed polls.
-                let next = if started < due { due } else { due + interval };
+                let next = match scheduled {
+                    true if started < due => due,
+                    true => due + interval,
+                    // The pause of a head that did not answer is no schedule for one that does.
+                    false => started + interval,
+                };
                 next.max(now + interval / 4)
             } else {
                 now + backoff(self.failures, interval, self.shared.settings.backoff_max)
             };
+            let handle = self.handle;
             tokio::select! {
                 () = tokio::time::sleep_until(due) => {}
-                () = self.handle.poll_now.notified() => {
+                // Dropped with whatever it has asked, which the head has answered to nobody then.
+                () = self.is_back(), if !ok => {}
+                () = handle.poll_now.notified() => {
                     tokio::time::sleep_until((started + SPACING).min(due)).await;
                 }
+            }
+        }
+    }
+
+    /// Resolves when a head that did not answer does again: between polls that become rare, the cheapest question there is
+    /// (0.3 to 1 ms for a head) goes out each second. One that answers it all along has another trouble, and is left to
+    /// the pauses.
+    async fn is_back(&mut self) {
+        loop {
+            let pause = PROBE.max(self.shared.settings.poll_interval);
+            // Relays that lost the same head do not return to it in step.
+            tokio::time::sleep(pause.mul_f64(rand::random_range(0.75..1.25))).await;
+            let answer = tokio::time::timeout(pause, query::version(self.head)).await;
+            let answers = matches!(answer, Ok(Ok(_)));
+            if std::mem::replace(&mut self.away, !answers) && answers {
+                return;
             }
         }
     }
@@ -136,6 +167,7 @@ impl Poller<'_> {
             tracing::info!(cluster = %self.handle.name, head = self.head.address(), "the Ray head answers again");
         }
         self.failures = 0;
+        self.away = false;
         let incomplete = self.truncation(&list);
         let rows = list.into_rows();
         let unusable =
@@ -168,6 +200,8 @@ impl Poller<'_> {
             tracing::warn!(cluster = %self.handle.name, %error, "cannot poll the Ray head; the last list is kept");
         }
         self.failures = self.failures.saturating_add(1);
+        // One that hangs may have been away before; the questions in between know.
+        self.away |= PollOutcome::from(error) == PollOutcome::Unreachable;
         let trouble = error.to_string();
         self.shared
             .status(self.cluster, |status| status.trouble = Some(trouble));

@@ -11,6 +11,7 @@ use tokio::sync::{Notify, broadcast, watch};
 use tokio::time::Instant;
 
 use super::gcs::GcsClient;
+use super::nodes::Suspects;
 use super::observe::PollObserver;
 use super::snapshot::{ClusterStatus, Snapshot};
 use super::state::{Changes, Cluster, Now, State};
@@ -44,6 +45,8 @@ pub(super) struct ClusterHandle {
     pub(super) pdb_now: Notify,
     /// Something new is to be looked up.
     pub(super) lookup_now: Notify,
+    /// Nodes that may be lost.
+    pub(super) suspects: Suspects,
     /// When the last poll that has come back was sent.
     polled: watch::Sender<Option<Instant>>,
     /// Legacy sessions that go on in no other task, by the last answer of the GCS.
@@ -259,6 +262,7 @@ impl ClusterHandle {
             poll_now: Notify::new(),
             pdb_now: Notify::new(),
             lookup_now: Notify::new(),
+            suspects: Suspects::default(),
             polled: watch::Sender::default(),
             exited: watch::Sender::default(),
         }

@@ -20,7 +20,9 @@ use crate::dap::record;
 use crate::dap::refusal::Refusal;
 use crate::http::api;
 use crate::identity::Principal;
+use crate::listing::browse::{Browse, Heard};
 use crate::listing::menu::Menu;
+use crate::listing::select::Choice;
 use crate::listing::text::clean;
 use crate::moment::Moment;
 use crate::policy::{Denied, Scope, authorise, visible};
@@ -32,6 +34,9 @@ use crate::telemetry::metrics::{Outcome, SessionProtocol};
 const SILENT: Duration = Duration::from_secs(60);
 /// Somebody who has said something, and says no more.
 const IDLE: Duration = Duration::from_secs(30 * 60);
+
+/// Rows of the list at a time: nobody knows how high this client's terminal is.
+const PAGE: usize = 40;
 
 /// What comes after a session.
 enum Next {
@@ -77,6 +82,7 @@ impl<'a, R: AsyncRead + Unpin> Visit<'a, R> {
             .await;
         let mut show = true;
         let mut menu = Menu::default();
+        let mut browse = Browse::new(Choice::default(), Some(PAGE));
         // The Enter by which a person shows up asks for the list that comes anyway.
         let entered = |line: &str| line.trim().is_empty().then_some(());
         let mut patience = match self.input.take_if(entered).await {
@@ -86,8 +92,8 @@ impl<'a, R: AsyncRead + Unpin> Visit<'a, R> {
         loop {
             if std::mem::take(&mut show) {
                 let seen = visible(&self.principal, &self.context.registry.snapshot());
-                menu = Menu::read(&api::list(&seen));
-                self.out.text(&menu.render(false, None)).await;
+                menu = browse.read(api::list(&seen));
+                self.out.text(&browse.show(&menu, false, None)).await;
             }
             self.session.set_state(SessionProtocol::Terminal, "listing");
             self.out
@@ -109,6 +115,18 @@ impl<'a, R: AsyncRead + Unpin> Visit<'a, R> {
                 line => {
                     if let Some(id) = enters(line) {
                         return self.only(id).await;
+                    }
+                    match browse.hear(line, &menu) {
+                        Heard::Changed => {
+                            show = true;
+                            continue;
+                        }
+                        Heard::Refused(sentence) => {
+                            let sentence = clean(&sentence);
+                            self.out.text(&format!("*** {sentence}\n")).await;
+                            continue;
+                        }
+                        Heard::Other => {}
                     }
                     let picked = menu.pick(line);
                     match picked.as_deref().map(str::parse) {

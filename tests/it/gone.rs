@@ -10,9 +10,9 @@ use crate::support::namespaces::Cluster;
 use crate::support::ray::NEWEST;
 use crate::support::scene::Scene;
 
-/// Ends every debug adapter of the node it runs on.
+/// Ends every debug adapter of the node it runs on, and not itself.
 const END_ADAPTERS: &str = "for process in /proc/[0-9]*; do
-    if tr '\\0' ' ' <$process/cmdline 2>/dev/null | grep -q 'debugpy/adapter'; then kill -9 ${process#/proc/}; fi
+    if tr '\\0' ' ' <$process/cmdline 2>/dev/null | grep -q '[d]ebugpy/adapter'; then kill -9 ${process#/proc/}; fi
 done";
 
 fn release(scene: &Scene<'_>, args: &[&str]) -> (Output, String) {

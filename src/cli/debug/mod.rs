@@ -21,13 +21,18 @@ use super::worker_session::{
     Duplex, Error as SessionError, Which, authorized_block, dial, unexpected,
 };
 use super::{DebugArgs, Error, terminal};
+use crate::listing::browse::{Browse, Heard};
 use crate::listing::menu::Menu;
+use crate::listing::select::Choice;
 use crate::listing::text::clean;
 use crate::pdb::{After, End, Options, Piece, Prompt};
 
 pub(super) const AFTER_HELP: &str = "\
 Without an argument: the list of paused tasks, kept up to date; pick one by its index, id or name, debug it, and
 come back to the list. The prompt is pdb's: `help` there lists its commands.
+
+  At the list: /PATTERN shows only what fits (as --filter does; / shows all), `sort KEY` and `sort KEY,desc` sort it by
+  waiting, name, job, node, where, kind, state, holder, cluster or pid, and where it is long, n and p turn the page.
 
   Ctrl-C   interrupts a task that runs; at the prompt it clears the line
   c        runs on; when the task has ended, the list is back
@@ -50,6 +55,10 @@ kept in ray-relay/history in the state directory (XDG_STATE_HOME).
 Exit codes: 0 done, 1 the worker process ended at the prompt, 69 the relay cannot be reached or the connection broke,
 77 refused (by the relay, or because somebody else debugs the task).";
 
+/// Lines around the rows of a page: titles, troubles, what the page is of, and the prompt.
+const AROUND: usize = 6;
+/// Rows of a page on however small a terminal.
+const LEAST_ROWS: usize = 5;
 /// A command that takes longer is explained.
 const HINT: Duration = Duration::from_secs(4);
 /// A session that was asked for by id has to stop within this.
@@ -127,15 +136,22 @@ async fn list(args: &DebugArgs, terminal: &mut Terminal) -> Result<(), Error> {
     let mut news = News::default();
     let mut show = Show::List;
     let mut menu = Menu::default();
+    let choice = Choice {
+        order: args.sort,
+        filters: args.filter.clone(),
+    };
+    let mut browse = Browse::new(choice, page_rows(terminal));
     loop {
         match std::mem::take(&mut show) {
             Show::Nothing => {}
             why => {
                 let before = menu;
-                menu = Menu::read(&client.breakpoints(false).await?);
-                if why == Show::List || !menu.offers_as(&before) {
+                browse.resize(page_rows(terminal));
+                menu = browse.read(client.breakpoints(false).await?);
+                if why == Show::List || !browse.sees_same(&menu, &before) {
                     let columns = terminal::size().map(|(columns, _)| columns);
-                    terminal.input.say(&menu.render(args.verbose, columns))?;
+                    let text = browse.show(&menu, args.verbose, columns);
+                    terminal.input.say(&text)?;
                 }
             }
         }
@@ -157,28 +173,40 @@ async fn list(args: &DebugArgs, terminal: &mut Terminal) -> Result<(), Error> {
         match line.trim() {
             "" => show = Show::List,
             "q" | "quit" | "exit" => return Ok(()),
-            text => match menu.pick(text) {
-                Ok(id) => {
-                    // Whatever ends a session, the list is there again.
-                    let ended = match menu.is_legacy(&id) {
-                        true => legacy::enter(args, terminal, &id).await,
-                        false => one(args, terminal, &Which::Named(id)).await,
-                    };
-                    match ended {
-                        Ok(()) => {}
-                        Err(Error::Session(error)) => {
-                            terminal.input.say(&format!("*** {error}\n"))?
-                        }
-                        Err(error) => return Err(error),
-                    }
-                    show = Show::List;
-                    // What happened meanwhile is in that list.
-                    news = News::default();
+            text => match browse.hear(text, &menu) {
+                Heard::Changed => show = Show::List,
+                Heard::Refused(sentence) => {
+                    terminal.input.say(&format!("*** {}\n", clean(&sentence)))?
                 }
-                Err(sentence) => terminal.input.say(&format!("*** {}\n", clean(&sentence)))?,
+                Heard::Other => match menu.pick(text) {
+                    Ok(id) => {
+                        // Whatever ends a session, the list is there again.
+                        let ended = match menu.is_legacy(&id) {
+                            true => legacy::enter(args, terminal, &id).await,
+                            false => one(args, terminal, &Which::Named(id)).await,
+                        };
+                        match ended {
+                            Ok(()) => {}
+                            Err(Error::Session(error)) => {
+                                terminal.input.say(&format!("*** {error}\n"))?
+                            }
+                            Err(error) => return Err(error),
+                        }
+                        show = Show::List;
+                        // What happened meanwhile is in that list.
+                        news = News::default();
+                    }
+                    Err(sentence) => terminal.input.say(&format!("*** {}\n", clean(&sentence)))?,
+                },
             },
         }
     }
+}
+
+/// Rows of the list that fit on the terminal with what is said around them; all where nobody turns pages.
+fn page_rows(terminal: &Terminal) -> Option<usize> {
+    let (_, lines) = terminal::size().filter(|_| terminal.input.is_edited())?;
+    Some(lines.saturating_sub(AROUND).max(LEAST_ROWS))
 }
 
 /// One session from attach to its end.

@@ -1,5 +1,6 @@
 //! `ray-relay list`: what waits at a breakpoint, once or as it changes.
 
+mod pager;
 mod view;
 mod watch;
 
@@ -12,6 +13,7 @@ use super::terminal;
 use super::{Error, ListArgs};
 use crate::listing::NOTHING_KNOWN;
 use crate::listing::row::List;
+use crate::listing::select::{Choice, arranged};
 use crate::listing::table::{self, Extras};
 
 pub(super) const AFTER_HELP: &str = "\
@@ -19,9 +21,14 @@ Examples:
   ray-relay list
   ray-relay list --watch
       redraws on a terminal; in a pipe, one line for each change
+  ray-relay list --sort waiting,desc --filter 'train*' --filter node=10.0.0.7
+      a pattern fits the whole of a name, id or other column, text without * a part of it; all filters have to fit
   ray-relay list --json | jq -r '.breakpoints[] | select(.state == \"paused\") | .id'
   ray-relay list --watch --json
       one object a line: {\"event\": \"snapshot\", ...}, then {\"event\": \"appeared\", \"breakpoint\": {...}}
+
+Columns to sort by, and to filter as KEY=PATTERN: waiting (to sort by), name, job, node, where, kind, state, holder,
+cluster, pid, id, task, worker. On a terminal a long list is shown a page at a time; in a pipe, and with --json, whole.
 
 HOLDER is who has a debugger attached; - means that yours can. A debugger attaches to one of them
 with {\"rayRelay\": {\"breakpoint\": ID}}: `ray-relay launch-config --breakpoint ID` prints that.
@@ -30,16 +37,19 @@ Exit codes: 0 done, 69 the relay cannot be reached, 77 it wants a token or the t
 
 pub(super) async fn run(args: ListArgs) -> Result<(), Error> {
     let client = RelayClient::new(args.relay)?;
+    let choice = Choice {
+        order: args.sort,
+        filters: args.filter,
+    };
     if args.watch {
-        return watch::run(&client, args.json, args.ended).await;
+        return watch::run(&client, args.json, args.ended, choice).await;
     }
-    let list = client.breakpoints(args.ended).await?;
-    let mut out = io::stdout().lock();
+    let list = arranged(client.breakpoints(args.ended).await?, &choice);
     if args.json {
-        writeln!(out, "{list:#}")?;
+        writeln!(io::stdout().lock(), "{list:#}")?;
     } else {
         let columns = terminal::size().map(|(columns, _)| columns);
-        out.write_all(page(&list, columns).as_bytes())?;
+        pager::write(&page(&list, columns))?;
     }
     Ok(())
 }
@@ -57,9 +67,16 @@ fn page(list: &Value, columns: Option<usize>) -> String {
     }
     if list.rows.is_empty() {
         // What is not known is not claimed.
-        text += if troubled { NOTHING_KNOWN } else { EMPTY };
+        text += match (troubled, list.hidden) {
+            (true, 0) => NOTHING_KNOWN,
+            (false, 0) => EMPTY,
+            (_, _) => "None of those that wait fits.\n",
+        };
     } else {
         text += &table::render(&list, &Extras::default(), columns);
+    }
+    if list.hidden > 0 {
+        text += &format!("{} more do not fit --filter.\n", list.hidden);
     }
     text
 }

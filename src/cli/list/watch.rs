@@ -15,6 +15,8 @@ use super::view::View;
 use crate::cli::Error;
 use crate::cli::relay_client::{RelayClient, RelayError};
 use crate::cli::sse::{self, Parser};
+use crate::listing::row::Row;
+use crate::listing::select::{Choice, arranged};
 use crate::listing::text::clean;
 
 /// A stream that is silent for longer is opened again: the connection may be half open. A relay
@@ -27,25 +29,36 @@ const REFRESH: Duration = Duration::from_secs(5);
 const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(8));
 
 /// Follows the stream until Ctrl-C or SIGTERM. The first connection has to succeed.
-pub(super) async fn run(client: &RelayClient, as_json: bool, ended: bool) -> Result<(), Error> {
+pub(super) async fn run(
+    client: &RelayClient,
+    as_json: bool,
+    ended: bool,
+    choice: Choice,
+) -> Result<(), Error> {
     let mut interrupted = signal(SignalKind::interrupt())?;
     let mut terminated = signal(SignalKind::terminate())?;
     let mut view = View::open(as_json)?;
     // Dropping the future at a signal is safe: it holds a connection and the screen, whose drop
     // restores the cursor.
     tokio::select! {
-        result = follow(client, &mut view, ended) => result,
+        result = follow(client, &mut view, ended, choice) => result,
         _ = interrupted.recv() => Ok(()),
         _ = terminated.recv() => Ok(()),
     }
 }
 
-async fn follow(client: &RelayClient, view: &mut View, ended: bool) -> Result<(), Error> {
+async fn follow(
+    client: &RelayClient,
+    view: &mut View,
+    ended: bool,
+    choice: Choice,
+) -> Result<(), Error> {
     let mut stream = Some(Stream::open(client).await?);
     let mut state = State {
         list: json!({ "breakpoints": [] }),
         at: Instant::now(),
         ended,
+        choice,
     };
     let mut refreshed = Box::pin(refresh(client, ended));
     let mut tick = interval(Duration::from_secs(1));
@@ -154,6 +167,8 @@ struct State {
     at: Instant,
     /// Ended ones stay.
     ended: bool,
+    /// What is shown of it.
+    choice: Choice,
 }
 
 impl State {
@@ -178,7 +193,8 @@ impl State {
             if !self.ended {
                 self.retain_live();
             }
-            return view.snapshot(&self.list, if first { None } else { Some(&before) });
+            let before = (!first).then(|| arranged(before, &self.choice));
+            return view.snapshot(&self.shown(), before.as_ref());
         }
         let row = if data["breakpoint"].is_object() {
             &data["breakpoint"]
@@ -190,7 +206,14 @@ impl State {
         }
         self.age();
         self.replace(row);
-        view.change(&event.name, row)
+        match self.choice.fits(&Row::read(row)) {
+            true => view.change(&event.name, row),
+            false => Ok(()),
+        }
+    }
+
+    fn shown(&self) -> Value {
+        arranged(self.list.clone(), &self.choice)
     }
 
     /// The list with the ages of this moment; `None` before the first snapshot.
@@ -200,9 +223,10 @@ impl State {
             list: self.list.clone(),
             at: self.at,
             ended: self.ended,
+            choice: self.choice.clone(),
         };
         aged.age();
-        Some(aged.list)
+        Some(arranged(aged.list, &aged.choice))
     }
 
     /// There are ages that grow.

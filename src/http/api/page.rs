@@ -1,4 +1,7 @@
 //! A part of the list: some rows of it, from a place on. Pure.
+//!
+//! Pages are in the order in which the breakpoints were first seen, which does not change; the whole list begins with
+//! those that nobody holds.
 
 use std::time::SystemTime;
 
@@ -19,17 +22,12 @@ pub(crate) struct Wanted {
     name: Option<Pattern>,
 }
 
-/// Behind the place of a row that somebody holds.
-const HELD: &str = ".held";
-
 /// Where a page ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Cursor {
     id: BreakpointId,
     /// When that row was first seen, in milliseconds since 1970: it may be gone by the time the next page is asked for.
     seen: Option<u64>,
-    /// Whether somebody held it: those stand behind all others.
-    held: bool,
 }
 
 /// Some rows.
@@ -74,9 +72,14 @@ impl Wanted {
     pub(crate) fn of<'a>(&self, list: &'a Snapshot) -> Result<Page<'a>, String> {
         let place = self.after.map(|cursor| cursor.place(list)).transpose()?;
         let fitting = list.live.iter().filter(|b| self.fits(b));
-        let total = fitting.clone().count();
+        let mut fitting: Vec<&Breakpoint> = fitting.map(|b| &**b).collect();
+        let total = fitting.len();
+        if self.limit.is_some() || self.after.is_some() {
+            // Where somebody attaches or leaves between two pages, no row may be missed for it.
+            fitting.sort_by_key(|b| (b.first_seen, b.id));
+        }
         let mut rest = fitting
-            .map(|b| &**b)
+            .into_iter()
             .filter(|b| place.is_none_or(|place| place.is_before(b)));
         let limit = self.limit.unwrap_or(usize::MAX);
         let mut rows: Vec<&Breakpoint> = rest.by_ref().take(limit).collect();
@@ -103,21 +106,16 @@ impl Wanted {
 
 impl Cursor {
     fn of(breakpoint: &Breakpoint) -> String {
-        let held = if is_held(breakpoint) { HELD } else { "" };
-        format!("{}.{}{held}", breakpoint.id, millis(breakpoint))
+        format!("{}.{}", breakpoint.id, millis(breakpoint))
     }
 
     fn read(text: &str) -> Result<Self, String> {
-        let (place, held) = match text.strip_suffix(HELD) {
-            Some(place) => (place, true),
-            None => (text, false),
-        };
-        let (id, seen) = match place.split_once('.') {
+        let (id, seen) = match text.split_once('.') {
             Some((id, seen)) => (id, seen.parse().map(Some)),
-            None => (place, Ok(None)),
+            None => (text, Ok(None)),
         };
         match (id.parse(), seen) {
-            (Ok(id), Ok(seen)) => Ok(Self { id, seen, held }),
+            (Ok(id), Ok(seen)) => Ok(Self { id, seen }),
             _ => Err("after is `next` of the page before, or the id of a breakpoint".to_owned()),
         }
     }
@@ -125,12 +123,11 @@ impl Cursor {
     fn place(self, list: &Snapshot) -> Result<Place, String> {
         let known = list.find(self.id).or_else(|| list.find_ended(self.id));
         match (known, self.seen) {
-            // A worker that has stopped again meanwhile stands elsewhere, and so does one that somebody took or gave back.
-            (Some(known), Some(seen)) if (seen, self.held) == (millis(known), is_held(known)) => {
-                Ok(Place::Steady(known.order()))
+            // A worker that has stopped again meanwhile stands elsewhere.
+            (Some(known), seen) if seen.is_none_or(|seen| seen == millis(known)) => {
+                Ok(Place::Steady(known.first_seen, self.id))
             }
-            (Some(known), None) => Ok(Place::Steady(known.order())),
-            (_, Some(seen)) => Ok(Place::Shown(self.held, seen, self.id)),
+            (_, Some(seen)) => Ok(Place::Shown(seen, self.id)),
             (_, None) => Err(format!(
                 "there is no breakpoint {} any more to go on after; begin again without `after`, and go on with `next` of each page",
                 self.id
@@ -142,22 +139,18 @@ impl Cursor {
 /// A place in the order of the list.
 #[derive(Debug, Clone, Copy)]
 enum Place {
-    Steady((bool, Moment, BreakpointId)),
+    Steady(Moment, BreakpointId),
     /// By the clock that is shown: all that is known of a row that is gone.
-    Shown(bool, u64, BreakpointId),
+    Shown(u64, BreakpointId),
 }
 
 impl Place {
     fn is_before(self, row: &Breakpoint) -> bool {
         match self {
-            Self::Steady(place) => row.order() > place,
-            Self::Shown(held, seen, id) => (is_held(row), millis(row), row.id) > (held, seen, id),
+            Self::Steady(seen, id) => (row.first_seen, row.id) > (seen, id),
+            Self::Shown(seen, id) => (millis(row), row.id) > (seen, id),
         }
     }
-}
-
-fn is_held(breakpoint: &Breakpoint) -> bool {
-    breakpoint.holder().is_some()
 }
 
 fn millis(breakpoint: &Breakpoint) -> u64 {

@@ -5,6 +5,7 @@
 //! any connection to a legacy socket consumes its breakpoint.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -14,6 +15,9 @@ use crate::registry::breakpoint::{Breakpoint, BreakpointId};
 use crate::registry::query;
 use crate::registry::shared::{ClusterHandle, Shared};
 use crate::registry::state::Cluster;
+
+/// How often entries are held against jobs and workers again: one question for each.
+const LEFT_BEHIND: Duration = Duration::from_secs(10);
 
 /// What the head says of those who may stand behind entries.
 #[derive(Default)]
@@ -46,7 +50,7 @@ pub(in crate::registry) async fn run(
                 }
                 let entries: HashMap<_, _> = entries.into_iter().collect();
                 let (found, exited) = read(handle, &entries);
-                let due = checked.is_none_or(|at| at.elapsed() >= settings.node_interval);
+                let due = checked.is_none_or(|at| at.elapsed() >= LEFT_BEHIND);
                 if !found.is_empty() && (entries != known || due) {
                     alive = ask(head, &found).await;
                     checked = Some(Instant::now());

@@ -53,6 +53,7 @@ impl State {
             .map(|(id, _)| id.to_string())
             .collect();
         state.forget_gone(sent, Kind::Debugpy);
+        state.ghosts.retain(|key| seen.contains(key.as_str()));
         (changes, Questions { vanished })
     }
 
@@ -292,6 +293,7 @@ impl State {
         let state = &mut self.clusters[cluster];
         if matches!(state.nodes.get(&row.node_id), Some(Node::Dead { .. }))
             || state.gone.get(&row.worker_id).is_some_and(|at| *at > sent)
+            || state.ghosts.contains(&row.worker_id)
         {
             return;
         }

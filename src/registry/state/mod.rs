@@ -9,6 +9,7 @@
 mod answers;
 mod entries;
 mod held;
+mod lost;
 #[cfg(test)]
 mod tests;
 
@@ -61,6 +62,8 @@ struct ClusterState {
     /// Keys of breakpoints that a session gave back or that died: answers asked for before then are stale.
     gone: HashMap<String, Instant>,
     nodes: HashMap<String, Node>,
+    /// Keys that Ray's list has as paused and that are known not to be: until that list leaves them out.
+    ghosts: HashSet<String>,
 }
 
 enum Node {
@@ -96,6 +99,7 @@ impl State {
                 stops: HashMap::new(),
                 gone: HashMap::new(),
                 nodes: HashMap::new(),
+                ghosts: HashSet::new(),
             })
             .collect();
         Self {

@@ -35,6 +35,8 @@ pub(super) struct World {
     pub(super) jobs: Vec<Value>,
     /// Answer with this status and text instead.
     pub(super) broken: Option<(u16, &'static str)>,
+    /// Questions about workers are answered with an error, all others as ever.
+    pub(super) broken_polls: bool,
     /// Text of /worker/traceback; `None`: 403, as by default from Ray 2.59.
     pub(super) stack: Option<&'static str>,
     /// As before Ray 2.38 beyond 10,000 tasks: only filters with `job_id` find tasks.
@@ -171,6 +173,9 @@ impl World {
     fn answer(&self, path: &str) -> (u16, String) {
         if let Some((status, text)) = self.broken {
             return (status, text.to_owned());
+        }
+        if self.broken_polls && path.starts_with("/api/v0/workers") {
+            return (500, "the GCS is away".to_owned());
         }
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let rows = match path {

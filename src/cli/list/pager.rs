@@ -1,0 +1,114 @@
+//! A long table, a page at a time, for a person at a terminal.
+
+use std::io::{self, BufRead, IsTerminal, Write};
+
+use crate::cli::terminal;
+
+/// Up one line, to its start, and clear: what a page ended with makes room for the next one.
+const OVER: &str = "\u{1b}[1A\r\u{1b}[K";
+
+/// Writes `text`: at once into a pipe, where it fits, or where nobody could turn the page.
+pub(super) fn write(text: &str) -> io::Result<()> {
+    let lines = terminal::size().map(|(_, lines)| lines);
+    let lines = lines.filter(|_| io::stdin().is_terminal());
+    pages(
+        text,
+        lines,
+        &mut io::stdin().lock(),
+        &mut io::stdout().lock(),
+    )
+}
+
+/// Writes `text` to `out`, and waits for Enter on `typed` after each part that fills a terminal of so many `lines`. The
+/// line with the titles is written above each.
+fn pages(
+    text: &str,
+    lines: Option<usize>,
+    typed: &mut impl BufRead,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let all: Vec<&str> = text.lines().collect();
+    let room = match lines {
+        // The last line is for the question.
+        Some(lines) if all.len() >= lines => lines.saturating_sub(1).max(2),
+        _ => {
+            out.write_all(text.as_bytes())?;
+            return out.flush();
+        }
+    };
+    let titles = all.iter().position(|line| line.starts_with("ID  "));
+    let mut at = 0;
+    while at < all.len() {
+        let mut page = Vec::with_capacity(room);
+        if at > 0 {
+            page.extend(titles.map(|titles| all[titles]));
+        }
+        let rows = room.saturating_sub(page.len()).max(1);
+        page.extend(all.iter().skip(at).take(rows));
+        at += rows;
+        for line in page {
+            writeln!(out, "{line}")?;
+        }
+        if at >= all.len() {
+            break;
+        }
+        let left = all.len() - at;
+        write!(
+            out,
+            "-- {left} more: Enter shows the next page, q ends, --filter shows fewer --"
+        )?;
+        out.flush()?;
+        let mut line = String::new();
+        // The end of what is typed is an end as well.
+        if typed.read_line(&mut line)? == 0 || line.trim().eq_ignore_ascii_case("q") {
+            break;
+        }
+        write!(out, "{OVER}")?;
+    }
+    out.flush()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn written(rows: usize, lines: Option<usize>, typed: &str) -> String {
+        let rows: String = (0..rows).map(|i| format!("{i:08}  step\n")).collect();
+        let text = format!("! old\n\nID        TASK\n{rows}");
+        let mut out = Vec::new();
+        pages(&text, lines, &mut typed.as_bytes(), &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn what_fits_and_what_goes_into_a_pipe_is_written_at_once() {
+        for (rows, lines) in [(10_000, None), (5, Some(24)), (20, Some(24))] {
+            let text = written(rows, lines, "");
+            assert_eq!(text.lines().count(), rows + 3);
+            assert!(!text.contains("more"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_long_list_waits_after_each_page() {
+        let text = written(100, Some(24), "\n\nq\n");
+        let pages: Vec<&str> = text.split(OVER).collect();
+        assert_eq!(pages.len(), 3);
+        for (number, page) in pages.iter().enumerate() {
+            assert_eq!(page.lines().count(), 24, "{page}");
+            assert!(
+                page.contains("ID        TASK") && page.contains("Enter shows"),
+                "{number}: {page}"
+            );
+        }
+        assert!(
+            pages[1].contains("00000020") && pages[2].contains("00000042"),
+            "{text}"
+        );
+        assert!(pages[2].contains("-- 36 more"), "{}", pages[2]);
+        // To the end of the list, or of what is typed.
+        assert!(written(100, Some(24), &"\n".repeat(10)).ends_with("00000099  step\n"));
+        assert!(!written(100, Some(24), "").contains("00000030"));
+    }
+}
