@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::time::timeout;
@@ -46,6 +47,9 @@ fn sentences(faults: &[Unusable]) -> String {
     let sentences: Vec<String> = faults.iter().map(ToString::to_string).collect();
     sentences.join("\n  ")
 }
+
+/// How long connections that have nothing to wait for may take to close.
+const GOODBYE: Duration = Duration::from_secs(1);
 
 /// A relay that runs. It ends by [`Running::drain`]; dropping it leaves its tasks to the runtime.
 pub struct Running {
@@ -103,13 +107,13 @@ pub async fn start(config: Config) -> Result<Running, Error> {
     let admission = Admission::new(context.config.listen.max_connections);
     shutdown
         .tasks
-        .spawn(async move { registry.run(shutdown.drain.clone()).await });
+        .spawn(async move { registry.run(shutdown.closed.clone()).await });
     let tasks = &context.shutdown.tasks;
     let until = context.shutdown.abort.clone();
     let keeping = tokio::spawn(async move { auth.run(until).await });
-    let until = context.shutdown.drain.clone();
+    let until = context.shutdown.closed.clone();
     tasks.spawn(tls.clone().run(context.metrics.clone(), until));
-    let until = context.shutdown.drain.clone();
+    let until = context.shutdown.closed.clone();
     tasks.spawn(async move { audit.run(until).await });
     tasks.spawn(listener::run(
         listener,
@@ -149,24 +153,29 @@ impl Running {
         &self.context.registry
     }
 
-    /// Stops accepting, tells the sessions, and waits for them for `listen.drain_timeout`; then ends what is left.
-    /// Cancelling it cuts the wait short; call [`Running::abort`] then.
+    /// Tells the sessions, ends each as soon as nothing is done in it, and waits for them, and for requests in progress,
+    /// for `listen.drain_timeout`; then ends what is left. Meanwhile whoever comes is answered: lists as ever, an attach
+    /// with a sentence. Cancelling it cuts the wait short; call [`Running::abort`] then.
     pub async fn drain(&self) {
         let shutdown = &self.context.shutdown;
+        let requests = self.context.http.busy();
         shutdown.drain.cancel();
-        shutdown.tasks.close();
-        if timeout(
-            self.context.config.listen.drain_timeout,
-            shutdown.tasks.wait(),
-        )
-        .await
-        .is_err()
+        shutdown.busy.close();
+        requests.close();
+        let done = async { tokio::join!(shutdown.busy.wait(), requests.wait()) };
+        if timeout(self.context.config.listen.drain_timeout, done)
+            .await
+            .is_err()
         {
             warn!(
                 sessions = self.context.sessions.len(),
                 "ending the sessions that are left"
             );
         }
+        shutdown.closed.cancel();
+        shutdown.tasks.close();
+        // For last words that are under way.
+        let _ = timeout(GOODBYE, shutdown.tasks.wait()).await;
         self.abort().await;
     }
 
@@ -174,9 +183,10 @@ impl Running {
     pub async fn abort(&self) {
         let shutdown = &self.context.shutdown;
         shutdown.drain.cancel();
+        shutdown.closed.cancel();
         shutdown.abort.cancel();
         shutdown.tasks.close();
-        let _ = timeout(std::time::Duration::from_secs(2), shutdown.tasks.wait()).await;
+        let _ = timeout(Duration::from_secs(2), shutdown.tasks.wait()).await;
         // After the sessions: their ends are on record.
         self.context.audit.close().await;
     }
@@ -250,8 +260,6 @@ pub async fn run(config: Config) -> Result<(), Error> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::config::Auth;
     use crate::identity::Generated;

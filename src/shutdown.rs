@@ -1,18 +1,32 @@
 //! How the daemon ends: SIGTERM or Ctrl-C drains, a second one aborts.
 
+use std::time::Duration;
+
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// The two stages of the end, and the tasks that have to see them. Cheap to clone.
+/// How long nothing may be done in a session while the relay drains: it is in the middle of something as long as its
+/// client has said something within that time.
+pub const QUIET: Duration = Duration::from_secs(3);
+
+/// What somebody is told who comes while the relay drains.
+pub const DRAINING: &str = "the relay is being shut down; try again in a moment";
+
+/// The stages of the end, and the tasks that have to see them. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Shutdown {
-    /// No new work: listeners close, sessions are told.
+    /// No new sessions, and those that are there end as soon as they are idle. Whoever comes is told so, lists are
+    /// answered, and requests served.
     pub drain: CancellationToken,
+    /// Nothing is in progress any more: listeners close, and so do connections that wait for nothing.
+    pub closed: CancellationToken,
     /// Everything ends now.
     pub abort: CancellationToken,
     /// Every task of the daemon.
     pub tasks: TaskTracker,
+    /// A token for each session, which draining waits for.
+    pub busy: TaskTracker,
 }
 
 /// SIGTERM and SIGINT, from the moment this is made: none is lost between two waits.

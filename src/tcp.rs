@@ -9,6 +9,9 @@ use tokio::net::TcpStream;
 /// How long data may go unacknowledged before a debugger's connection counts as dead.
 const DEAD_AFTER: Duration = Duration::from_secs(30);
 
+/// Bytes of an answer that wait in the kernel to be sent.
+const MOST_UNSENT: u32 = 64 * 1024;
+
 /// No delay for small messages; a peer that is gone without a word is noticed by probes, the first after `idle`, four
 /// more at a quarter of it each.
 ///
@@ -24,6 +27,19 @@ pub fn tune(stream: &TcpStream, idle: Duration) -> io::Result<()> {
             .with_interval(probe)
             .with_retries(4),
     )
+}
+
+/// Bounds what the system holds for sending and has not sent yet: somebody who does not read an answer is not to have
+/// megabytes of it wait in the kernel.
+///
+/// # Errors
+/// Where the system refuses the option.
+pub fn bound_unsent(stream: &TcpStream) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    SockRef::from(stream).set_tcp_notsent_lowat(MOST_UNSENT)?;
+    #[cfg(not(target_os = "linux"))]
+    let _ = (stream, MOST_UNSENT);
+    Ok(())
 }
 
 /// Ends the connection when what was sent is not acknowledged, or not taken, for half a minute: probes say nothing while

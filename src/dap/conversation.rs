@@ -37,16 +37,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<S> {
         }
     }
 
-    /// From now on messages may have `max_frame` bytes.
-    pub fn allow(&mut self, max_frame: usize) {
-        self.frames.allow(max_frame);
-    }
-
     /// The same, where `rest` was read from it before and comes first.
     pub fn resume(stream: S, rest: &[u8], max_frame: usize) -> Self {
         let mut conversation = Self::new(stream, max_frame);
         conversation.frames.buffer().extend_from_slice(rest);
         conversation
+    }
+
+    /// From now on messages may have `max_frame` bytes.
+    pub fn allow(&mut self, max_frame: usize) {
+        self.frames.allow(max_frame);
     }
 
     /// The next message. Cancel safe: what was read stays here.

@@ -49,6 +49,7 @@ use self::refusal::{Refusal, hang_up, refuse};
 use self::route::Visit;
 use crate::listener::Arrival;
 use crate::session::{Context, Session};
+use crate::shutdown::DRAINING;
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 
 /// Largest message of somebody who has yet to say who that is, in bytes. VS Code's `attach` has some 1,000, with a token
@@ -149,6 +150,11 @@ where
             return Outcome::Refused;
         }
     };
+    let shutdown = &context.shutdown;
+    if shutdown.drain.is_cancelled() {
+        let refusal = Refusal::Unable(DRAINING.to_owned());
+        return refused(context, client, &opened.attach, &refusal).await;
+    }
     let guest = match &opened.presented {
         Ok(presented) => entrance::recognise(&context.auth, arrival, presented, deadline).await,
         Err(refusal) => return refused(context, client, &opened.attach, refusal).await,
@@ -166,6 +172,7 @@ where
         return refused(context, client, &opened.attach, &refusal).await;
     }
     client.allow(known_limit);
+    let _busy = shutdown.busy.token();
     session.set_principal(guest.principal.clone());
     let advertised = arrival.advertised_port;
     let visit = Visit::new(context, session, guest);

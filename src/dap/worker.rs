@@ -35,6 +35,7 @@ use super::scanner::Rules;
 use super::splice::{Side, Splice, SpliceEvent};
 use crate::recording::Recorder;
 use crate::session::{Context, Permit, Session, TaskEnd};
+use crate::shutdown::QUIET;
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 use crate::upstream::Worker;
 
@@ -141,6 +142,7 @@ where
         permit,
         splice,
         limits,
+        said: Instant::now(),
         task,
         policing,
         over: false,
@@ -168,6 +170,8 @@ struct Relaying<'a, S> {
     permit: Permit,
     splice: Splice<S, Worker>,
     limits: Limits,
+    /// When the client last said something, as far as was noticed.
+    said: Instant,
     task: TaskEnd,
     policing: Policing,
     /// The relay has ended the session: nothing that the client says counts any more.
@@ -199,7 +203,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         let mut ended = pin!(principal.ended());
         self.tell_capabilities(capabilities);
         let mut ending = Outcome::Client;
-        let mut told_of_drain = false;
+        // While the relay drains: when its client will have said nothing for long enough.
+        let mut quiet: Option<Instant> = None;
         let mut linger: Option<Instant> = None;
         // Messages that only pass do not come by here, so the counters are brought up to date now and then.
         let every = self.limits.sampling().unwrap_or(COUNT_EVERY);
@@ -209,6 +214,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
             let until = linger.unwrap_or_else(Instant::now);
             let due = self.limits.next();
             let due_at = due.unwrap_or_else(Instant::now);
+            let quiet_at = quiet.unwrap_or_else(Instant::now);
             tokio::select! {
                 event = self.splice.next() => {
                     self.count();
@@ -249,10 +255,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                         (None, None) => {}
                     }
                 }
-                () = shutdown.drain.cancelled(), if !told_of_drain => {
-                    told_of_drain = true;
-                    let patience = self.context.config.listen.drain_timeout.as_secs();
-                    self.tell(&notice(&format!("the relay is being shut down; this session ends in {patience} s at the latest"), true));
+                () = shutdown.drain.cancelled(), if quiet.is_none() => {
+                    self.count();
+                    quiet = Some(self.said + QUIET);
+                    let (idle, patience) = (QUIET.as_secs(), self.context.config.listen.drain_timeout.as_secs());
+                    self.tell(&notice(&format!("the relay is being shut down; this session ends when nothing is done in it for {idle} s, and in {patience} s at the latest"), true));
+                }
+                () = tokio::time::sleep_until(quiet_at), if quiet.is_some() && linger.is_none() => {
+                    self.count();
+                    quiet = Some(self.said + QUIET);
+                    if self.said + QUIET <= Instant::now() {
+                        self.let_go("the relay is being shut down", true);
+                        ending = Outcome::Drained;
+                        linger = Some(Instant::now() + LET_GO);
+                    }
                 }
                 () = shutdown.abort.cancelled(), if linger.is_none() => {
                     self.tell(&notice("the relay was shut down; the task runs on", true));
@@ -326,7 +342,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     fn count(&mut self) {
         let bytes = self.splice.bytes();
         if bytes.0 != self.session.bytes().0 {
-            self.limits.active(Instant::now());
+            self.said = Instant::now();
+            self.limits.active(self.said);
         }
         self.session.set_bytes(bytes);
     }

@@ -18,6 +18,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::answer::{self, Body};
 use super::caller::{self, Asked, Refused};
@@ -88,13 +89,14 @@ pub async fn serve_connection<S>(
         closing: shutdown.child_token(),
     };
     let _give_up = connection.closing.clone().drop_guard();
-    let (active, activity) = watch::channel(0usize);
+    let (active, activity) = watch::channel(Activity::default());
+    let mut begun = activity.clone();
     let active = Arc::new(active);
 
     let builder = builder(header_timeout);
     let stream = Moving::new(stream, connection.arrival.place.clone());
     let service = service_fn(|request| {
-        let busy = Busy::new(&active, &connection.arrival);
+        let busy = Busy::new(&ctx, &active, &connection.arrival);
         let handled = handle(Arc::clone(&ctx), connection.clone(), request);
         async move {
             let response = Box::pin(handled).await;
@@ -103,6 +105,10 @@ pub async fn serve_connection<S>(
     });
     let mut served = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
     let mut idle = pin!(idle_for(activity, header_timeout));
+    let mut draining = pin!(async {
+        shutdown.cancelled().await;
+        let _ = begun.wait_for(|activity| activity.begun).await;
+    });
     let mut deadline: Option<Instant> = None;
     loop {
         let expired = async {
@@ -119,7 +125,8 @@ pub async fn serve_connection<S>(
                 }
                 break;
             }
-            () = shutdown.cancelled(), if deadline.is_none() => {
+            // Whoever comes while the relay drains is answered once: before the first request there is nothing to finish.
+            () = draining.as_mut(), if deadline.is_none() => {
                 served.as_mut().graceful_shutdown();
                 deadline = Some(Instant::now() + drain_timeout);
             }
@@ -155,9 +162,9 @@ fn builder(header_timeout: Duration) -> auto::Builder<TokioExecutor> {
 }
 
 /// Resolves once no request has been in progress for `quiet`, from the start on.
-async fn idle_for(mut activity: watch::Receiver<usize>, quiet: Duration) {
+async fn idle_for(mut activity: watch::Receiver<Activity>, quiet: Duration) {
     loop {
-        let busy = *activity.borrow_and_update() > 0;
+        let busy = activity.borrow_and_update().requests > 0;
         tokio::select! {
             () = sleep(quiet), if !busy => return,
             changed = activity.changed() => if changed.is_err() { return },
@@ -165,17 +172,28 @@ async fn idle_for(mut activity: watch::Receiver<usize>, quiet: Duration) {
     }
 }
 
+/// What goes on on one connection.
+#[derive(Debug, Clone, Copy, Default)]
+struct Activity {
+    /// In progress.
+    requests: usize,
+    /// There was one.
+    begun: bool,
+}
+
 /// A request in progress, until the last byte of its answer is gone.
 struct Busy {
-    active: Arc<watch::Sender<usize>>,
+    _draining_waits: TaskTrackerToken,
+    active: Arc<watch::Sender<Activity>>,
     place: Place,
     /// Of the connection without requests.
     weight: usize,
 }
 
 impl Busy {
-    fn new(active: &Arc<watch::Sender<usize>>, arrival: &Arrival) -> Self {
+    fn new(ctx: &HttpContext, active: &Arc<watch::Sender<Activity>>, arrival: &Arrival) -> Self {
         let busy = Self {
+            _draining_waits: ctx.busy().token(),
             active: Arc::clone(active),
             place: arrival.place.clone(),
             weight: IDLE_WEIGHT + arrival.tls_weight(),
@@ -185,8 +203,11 @@ impl Busy {
     }
 
     fn count(&self, change: impl Fn(usize) -> usize) {
-        self.active.send_modify(|count| *count = change(*count));
-        let requests = *self.active.borrow();
+        self.active.send_modify(|activity| {
+            activity.requests = change(activity.requests);
+            activity.begun = true;
+        });
+        let requests = self.active.borrow().requests;
         self.place.weigh(self.weight + requests * REQUEST_WEIGHT);
     }
 }

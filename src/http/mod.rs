@@ -36,6 +36,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use serde::Serialize;
+use tokio_util::task::TaskTracker;
 
 pub(crate) use connection::IDLE_WEIGHT;
 pub use connection::serve_connection;
@@ -93,6 +94,8 @@ pub struct HttpContext {
     sessions: Arc<dyn SessionList>,
     advertised: Arc<advertise::Table>,
     event_streams: Arc<Shares>,
+    /// A token for each request in progress.
+    busy: TaskTracker,
     /// What was to be put on record.
     #[cfg(test)]
     heard: tests::Heard,
@@ -120,9 +123,17 @@ impl HttpContext {
             sessions,
             advertised,
             event_streams,
+            busy: TaskTracker::new(),
             #[cfg(test)]
             heard: tests::Heard::default(),
         })
+    }
+}
+
+impl HttpContext {
+    /// Requests in progress, which draining waits for.
+    pub(crate) fn busy(&self) -> &TaskTracker {
+        &self.busy
     }
 }
 

@@ -100,6 +100,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Moving<S> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use tokio::io::{AsyncWriteExt, duplex};
     use tokio::time::Instant;

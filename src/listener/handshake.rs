@@ -140,6 +140,11 @@ pub(super) async fn serve(
     {
         debug!(%error, %peer, "cannot bound how long a client may be silent");
     }
+    if first.detection == Detection::Http
+        && let Err(error) = tcp::bound_unsent(wire.tcp())
+    {
+        debug!(%error, %peer, "cannot bound what waits to be sent");
+    }
     let unknown = match pydevd::speaks(&first.bytes) {
         Some(true) => pydevd::ANSWER,
         Some(false) | None => UNKNOWN_ANSWER,

@@ -77,7 +77,7 @@ pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
     attempt().map_err(|source| BindError { address, source })
 }
 
-/// Accepts on `listener` until the relay drains. Accept errors never end it.
+/// Accepts on `listener` until the relay has drained: whoever comes meanwhile is told so. Accept errors never end it.
 ///
 /// `admission` bounds the connections of all listeners together, and never by waiting: at the cost of those that stand
 /// still. `advertised` is set for a listener that stands for one breakpoint (`advertise = "ports"`), by its port.
@@ -88,7 +88,7 @@ pub async fn run(
     admission: Arc<Admission>,
     advertised: Option<u16>,
 ) {
-    let drain = context.shutdown.drain.clone();
+    let closed = context.shutdown.closed.clone();
     let accept = async {
         loop {
             admission.settled().await;
@@ -102,7 +102,7 @@ pub async fn run(
         }
     };
     tokio::select! {
-        () = drain.cancelled() => {}
+        () = closed.cancelled() => {}
         () = accept => {}
     }
 }
@@ -163,6 +163,15 @@ async fn serve(
             debug!(%peer, "connection was given up for others");
             context.metrics.refused(RefusalKind::Limited);
         }
+        () = useless(&context, &place) => {}
+    }
+}
+
+/// Resolves when the relay has drained and this connection waits for nothing.
+async fn useless(context: &Context, place: &Place) {
+    context.shutdown.closed.cancelled().await;
+    if !place.owes_a_credential() {
+        std::future::pending().await
     }
 }
 

@@ -30,6 +30,7 @@ use self::output::{Out, pump};
 use self::visit::Visit;
 use crate::listener::Arrival;
 use crate::session::{Context, Session};
+use crate::shutdown::DRAINING;
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 
 /// How long the last words may take to reach the client.
@@ -75,7 +76,7 @@ async fn converse<R: AsyncRead + Unpin>(
     let guest = tokio::select! {
         guest = entrance::recognise(context, session, arrival, input, &out) => guest,
         () = context.shutdown.drain.cancelled() => {
-            out.notice("the relay is being shut down").await;
+            out.notice(DRAINING).await;
             return Outcome::Drained;
         }
     };
@@ -86,6 +87,7 @@ async fn converse<R: AsyncRead + Unpin>(
                 out.notice(&crowded.to_string()).await;
                 return Outcome::Refused;
             }
+            let _busy = context.shutdown.busy.token();
             session.set_principal(guest.principal.clone());
             Visit::new(context, session, guest.principal, input, out)
                 .serve(guest.enter)

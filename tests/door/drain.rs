@@ -48,7 +48,7 @@ async fn whoever_comes_while_it_drains_is_answered() {
         let relay = Arc::clone(&relay);
         async move { relay.drain().await }
     });
-    while !get(at, "/relay/readyz").await.contains("draining") {}
+    while !get(at, "/relay/readyz").await.contains("being shut down") {}
     for (path, told) in [
         ("/relay/readyz", "HTTP/1.1 503"),
         ("/relay/healthz", "HTTP/1.1 200"),

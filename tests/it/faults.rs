@@ -146,8 +146,8 @@ async fn the_relay_may_end_in_order_or_without_a_word() {
     scene.relay.signal(Signal::TERM);
     assert!(client.important_output().await.contains("being shut down"));
     client.resume(thread).await;
-    assert_eq!(driver.result(), json!(5), "a draining relay still relays");
     leave(client).await;
+    assert_eq!(driver.result(), json!(5), "a draining relay still relays");
     assert_eq!(
         scene.relay.wait_exit(Duration::from_secs(10)).code(),
         Some(0)

@@ -200,3 +200,30 @@ async fn the_relays_end_is_told_and_ends_the_session() {
         "the worker is let go"
     );
 }
+
+#[tokio::test]
+async fn a_session_in_which_nothing_is_done_ends_soon_and_with_a_goodbye_when_the_relay_drains() {
+    let context = context(|_| {});
+    let worker = Worker::listen().await;
+    context.registry.insert(worker.breakpoint.clone());
+    let mut debugger = Debugger::connect(&context).await;
+    debugger.attach(json!({})).await;
+    let (mut dap, _) = worker.attached().await;
+    context.shutdown.busy.close();
+    assert!(!context.shutdown.busy.is_empty());
+    let began = Instant::now();
+    context.shutdown.drain.cancel();
+    asked(&mut dap, "setFunctionBreakpoints").await;
+    asked(&mut dap, "disconnect").await;
+    assert!(
+        began.elapsed() < 2 * crate::shutdown::QUIET,
+        "{:?}",
+        began.elapsed()
+    );
+    drop(dap);
+    debugger.until(|m| m["event"] == "terminated").await;
+    debugger.closed().await;
+    timeout(PATIENCE, context.shutdown.busy.wait())
+        .await
+        .unwrap();
+}

@@ -20,6 +20,7 @@ use crate::policy::Scope;
 use crate::recording::{Direction, Meta, Protocol, Unrecorded};
 use crate::registry::Kind;
 use crate::session::{Context, Permit, TaskEnd};
+use crate::shutdown::QUIET;
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 use crate::terminal::input::Input;
 use crate::terminal::legacy::{self, Ended, Entered};
@@ -166,7 +167,8 @@ impl<R: AsyncRead + Unpin> Visit<'_, R> {
         let cut = {
             let task = permit.task_end();
             let mut work = pin!(worker.work(self.input, &out, &mut shown, &log, task, may_kill));
-            let mut drained = false;
+            // While the relay drains: when nothing will have been typed for long enough.
+            let mut quiet: Option<Instant> = None;
             loop {
                 let due = limits.next();
                 let due_at = due.unwrap_or_else(Instant::now);
@@ -184,12 +186,19 @@ impl<R: AsyncRead + Unpin> Visit<'_, R> {
                     () = context.shutdown.abort.cancelled() => {
                         break Err((Outcome::Drained, "the relay was shut down; the task runs on".to_owned()));
                     }
-                    () = context.shutdown.drain.cancelled(), if !drained => {
-                        drained = true;
-                        let patience = context.config.listen.drain_timeout.as_secs();
-                        out.farewell(&format!("the relay is being shut down; this session ends in {patience} s at the latest"));
+                    () = context.shutdown.drain.cancelled(), if quiet.is_none() => {
+                        quiet = Some(*active.borrow() + QUIET);
+                        let (idle, patience) = (QUIET.as_secs(), context.config.listen.drain_timeout.as_secs());
+                        out.farewell(&format!("the relay is being shut down; this session ends when nothing is typed for {idle} s, and in {patience} s at the latest"));
                     }
-                    Ok(()) = active.changed() => limits.active(*active.borrow_and_update()),
+                    () = sleep_until(quiet.unwrap_or(due_at)), if quiet.is_some() => {
+                        break Err((Outcome::Drained, "the relay was shut down; the task runs on".to_owned()));
+                    }
+                    Ok(()) = active.changed() => {
+                        let said = *active.borrow_and_update();
+                        limits.active(said);
+                        quiet = quiet.map(|_| said + QUIET);
+                    }
                     () = sleep_until(due_at), if due.is_some() => match limits.due(Instant::now()) {
                         None => {}
                         Some(Due::Warning(text)) => out.farewell(&text),
