@@ -209,6 +209,10 @@ async fn a_session_in_which_nothing_is_done_ends_soon_and_with_a_goodbye_when_th
     let mut debugger = Debugger::connect(&context).await;
     debugger.attach(json!({})).await;
     let (mut dap, _) = worker.attached().await;
+    // Before this the relay would not leave the worker: it would cost its adapter's life.
+    let initialized = message::event("initialized", Value::Null);
+    dap.send(&initialized).await.unwrap();
+    debugger.until(|m| m["event"] == "initialized").await;
     context.shutdown.busy.close();
     assert!(!context.shutdown.busy.is_empty());
     let began = Instant::now();
