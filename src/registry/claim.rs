@@ -148,13 +148,46 @@ impl Lease {
         self.held.let_run.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the head knows the worker as alive and as waiting for no debugger, although it was at a breakpoint before:
-    /// it runs, or stands where nobody sees it. `false` where the head does not say. Costs one question.
-    pub async fn waits_unseen(&self) -> bool {
-        let Some(head) = &self.held.shared.clusters[self.held.cluster].head else {
+    /// Gives this share back, and keeps what it takes to look after the worker.
+    pub fn give_back(self) -> Left {
+        let Held {
+            breakpoint,
+            shared,
+            cluster,
+            ..
+        } = &*self.held;
+        Left {
+            breakpoint: Arc::clone(breakpoint),
+            shared: Arc::clone(shared),
+            cluster: *cluster,
+        }
+    }
+}
+
+/// A worker that a session has left.
+pub struct Left {
+    breakpoint: Arc<Breakpoint>,
+    shared: Arc<Shared>,
+    cluster: Cluster,
+}
+
+impl Left {
+    /// At which breakpoint.
+    pub fn id(&self) -> BreakpointId {
+        self.breakpoint.id
+    }
+
+    /// Whether it is alive and in no list, so that nobody can attach to it: it runs, or stands where nobody sees it. `false`
+    /// where the head does not say. Costs one question at most.
+    pub async fn is_unlisted(&self) -> bool {
+        let worker = &self.breakpoint.worker_id;
+        let Some(head) = &self.shared.clusters[self.cluster].head else {
             return false;
         };
-        let worker = &self.held.breakpoint.worker_id;
+        let list = self.shared.snapshot();
+        if list.live.iter().any(|other| other.worker_id == *worker) {
+            return false;
+        }
         match query::worker(head, worker).await {
             Ok(list) => list.into_rows().iter().any(|row| {
                 row.worker_id == *worker && row.is_alive && row.num_paused_threads == Some(0)

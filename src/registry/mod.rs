@@ -40,7 +40,7 @@ pub use breakpoint::{
     BadBreakpointId, Breakpoint, BreakpointId, Holder, Kind, Location, Names, Reason, Registered,
     State,
 };
-pub use claim::{Claim, Lease};
+pub use claim::{Claim, Lease, Left};
 pub use current::CurrentTask;
 pub use observe::{PollObserver, PollOutcome};
 pub use snapshot::{ClusterStatus, Snapshot};

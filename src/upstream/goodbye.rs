@@ -8,18 +8,21 @@
 //! It runs in a task of its own that nothing cancels but the end of the process, and keeps the breakpoint taken
 //! meanwhile, so that nobody attaches to a debugger that is being left.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{sleep, timeout};
+use tokio_util::task::TaskTracker;
 use tracing::debug;
 
 use super::greet;
 use super::ledger::{Attach, Ledger};
-use super::let_run::{LetRunError, let_run};
+use super::let_run::{LetRunError, touch};
 use super::worker::Line;
 use crate::dap::codec::frame;
+use crate::registry::Lease;
 
 /// For the first message of a debugger's greeting.
 const GREETING: Duration = Duration::from_secs(10);
@@ -35,43 +38,41 @@ const SEQ: u64 = 0x7fff_5678;
 /// Bytes of one message of a debugger that is looked after.
 const LARGEST: usize = 1 << 24;
 
-/// A task that was let run so shortly before the goodbye may have stopped again while that was on its way. Then it can
-/// stand still with nobody attached and Ray not knowing (debugpy 1.8, about 1 in 110 quick rounds), so it is looked
-/// after.
-const BRINK: Duration = Duration::from_secs(1);
-/// By then Ray has written down a stop that it does know of.
-const LOOK_AFTER: Duration = Duration::from_secs(1);
+/// A task may come to its next stop while the goodbye is on its way. Then it can stand still with nobody attached and Ray
+/// not knowing (debugpy 1.8.0 to 1.8.22, about 1 in 110 quick rounds), in no list. So it is looked after once, when Ray
+/// has written down a stop that it does know of, and the registry has read it.
+const LOOK_AFTER: Duration = Duration::from_millis(1500);
 
-/// Says goodbye over `line`, and gives the breakpoint back.
+/// Says goodbye over `line`, gives the breakpoint back, and looks after the task.
 pub(super) async fn say(mut line: Line) {
     let peer = line.stream.peer_addr();
-    let on_the_brink = line.resumed.is_some_and(|at| at.elapsed() < BRINK);
-    let stood = line.ledger.stopped;
     line.finish().await;
-    let look = line.ledger.configured && (on_the_brink || line.ledger.stopped && !stood);
     let Line {
         stream,
+        ledger,
         lease,
         tasks,
         ..
     } = line;
     drop(stream);
-    if look && let (Some(lease), Ok(address)) = (lease, peer) {
+    let left = lease.map(Lease::give_back);
+    if ledger.configured
+        && let (Some(left), Ok(address)) = (left, peer)
+    {
         sleep(LOOK_AFTER).await;
-        // Alive, and waiting for nobody: it runs, or stands where nobody sees it. One that waits for a debugger is left
-        // alone, for attaching and leaving would let it run past its breakpoint.
-        if lease.waits_unseen().await {
-            debug!(breakpoint = %lease.id(), "looking after a task that was let run at the last moment");
-            let debugger = greet(address, None, ANSWER, LARGEST, &tasks).await;
-            let ran = match debugger {
-                Ok(debugger) => let_run(debugger).await,
-                Err(why) => Err(LetRunError::from(why)),
-            };
-            if let Err(why) = ran {
-                debug!(%why, breakpoint = %lease.id(), "could not be looked after");
-            }
+        if left.is_unlisted().await
+            && let Err(why) = look_after(address, &tasks).await
+        {
+            debug!(%why, breakpoint = %left.id(), "could not be looked after");
         }
     }
+}
+
+/// Attaches without configuring, and leaves. A thread that stands runs on then; one that waits for a debugger waits on, also
+/// where it comes to that meanwhile (debugpy 1.8.0, 1.8.14 and 1.8.22, each tried twelve times).
+async fn look_after(address: SocketAddr, tasks: &TaskTracker) -> Result<(), LetRunError> {
+    let debugger = greet(address, None, ANSWER, LARGEST, tasks).await?;
+    touch(debugger).await
 }
 
 impl Line {

@@ -8,7 +8,6 @@ use serde_json::Value;
 
 use crate::dap::codec::header;
 use crate::dap::peek::{Depth, MessageType, Peek, Walk};
-use crate::dap::rewrite::resumes;
 
 /// Bytes of a body that are kept until enough of it is there. debugpy writes the keys that decide first.
 const KEPT: usize = 4096;
@@ -20,7 +19,7 @@ pub(super) enum Attach {
     No,
     /// It was sent, and the debugger is at work on it: a connection that ends now ends the adapter (debugpy 1.8).
     Sent,
-    /// The debugger has said `initialized`, or that it is attached.
+    /// The debugger has said `initialized`, that it is attached, or that this is over already.
     Initialized,
     /// The debugger has refused it.
     Refused,
@@ -42,10 +41,6 @@ pub(super) struct Ledger {
     pub(super) answered: bool,
     /// Answers to `setFunctionBreakpoints`.
     pub(super) functions_answered: u64,
-    /// Requests that let the program run.
-    pub(super) resumed: u64,
-    /// The program has stopped after the last of those.
-    pub(super) stopped: bool,
     /// The debugger will send nothing more.
     pub(super) closed: bool,
     /// What passed is not DAP: no more is known.
@@ -63,8 +58,6 @@ impl Ledger {
             disconnect: false,
             answered: false,
             functions_answered: 0,
-            resumed: 0,
-            stopped: false,
             closed: false,
             lost: false,
         }
@@ -87,12 +80,8 @@ impl Ledger {
     fn request(&mut self, command: &[u8]) {
         match command {
             b"attach" => self.attach = Attach::Sent,
-            b"configurationDone" => self.configured = true,
             b"disconnect" => self.disconnect = true,
-            command if resumes(command) => {
-                self.resumed += 1;
-                self.stopped = false;
-            }
+            b"configurationDone" => self.configured = true,
             _ => {}
         }
     }
@@ -112,10 +101,9 @@ impl Ledger {
 
     fn message(&mut self, kind: MessageType, name: &[u8], body: &[u8]) {
         match (kind, name) {
-            (MessageType::Event, b"initialized") if self.attach == Attach::Sent => {
+            (MessageType::Event, b"initialized" | b"terminated") if self.attach == Attach::Sent => {
                 self.attach = Attach::Initialized;
             }
-            (MessageType::Event, b"stopped") => self.stopped = true,
             (MessageType::Response, b"attach") if self.attach == Attach::Sent => {
                 // A refusal is short; what is not is the answer to a session that begins.
                 self.attach = match refused(body) {
@@ -257,9 +245,6 @@ mod tests {
         ledger.sent(&frame(&request("configurationDone")));
         ledger.received(&frame(&response("attach", true)));
         assert!(ledger.configured && ledger.attach == Attach::Initialized);
-        ledger.received(&frame(&event("stopped")));
-        ledger.sent(&frame(&request("continue")));
-        assert!(ledger.resumed == 1 && !ledger.stopped);
         ledger.sent(&frame(&request("disconnect")));
         assert!(ledger.disconnect && !ledger.answered);
         ledger.received(&frame(&response("disconnect", true)));
@@ -311,7 +296,7 @@ mod tests {
                     rest = later;
                 }
             }
-            let seen = |l: &Ledger| (l.greeted, l.attach, l.configured, l.disconnect, l.resumed, l.stopped, l.lost);
+            let seen = |l: &Ledger| (l.greeted, l.attach, l.configured, l.disconnect, l.lost);
             prop_assert_eq!(seen(&whole), seen(&pieces));
             prop_assert!(pieces.between_messages());
         }

@@ -35,10 +35,20 @@ pub enum LetRunError {
 /// # Errors
 /// [`LetRunError::Debugger`]; the whole takes at most 15 s.
 pub async fn let_run(connected: Conversation<Worker>) -> Result<(), LetRunError> {
-    let mut leaving = Leaving {
-        debugger: connected,
-    };
-    match timeout(PATIENCE, leaving.all()).await {
+    visit(connected, true).await
+}
+
+/// The same without configuring: a thread that stands at a stop runs on, and one that waits for a debugger waits on.
+///
+/// # Errors
+/// As [`let_run`].
+pub(super) async fn touch(connected: Conversation<Worker>) -> Result<(), LetRunError> {
+    visit(connected, false).await
+}
+
+async fn visit(debugger: Conversation<Worker>, configure: bool) -> Result<(), LetRunError> {
+    let mut leaving = Leaving { debugger };
+    match timeout(PATIENCE, leaving.all(configure)).await {
         Ok(done) => done.map_err(LetRunError::Debugger),
         Err(_) => Err(LetRunError::Debugger("it does not answer".to_owned())),
     }
@@ -47,8 +57,9 @@ pub async fn let_run(connected: Conversation<Worker>) -> Result<(), LetRunError>
 struct Leaving {
     debugger: Conversation<Worker>,
 }
+
 impl Leaving {
-    async fn all(&mut self) -> Result<(), String> {
+    async fn all(&mut self, configure: bool) -> Result<(), String> {
         let client = json!({"clientID": "ray-relay", "clientName": CLIENT, "adapterID": "debugpy", "pathFormat": "path"});
         self.ask(1, "initialize", client).await?;
         let attach = json!({
@@ -63,7 +74,9 @@ impl Leaving {
             }
             refused(&message, 2)?;
         }
-        self.ask(3, "configurationDone", Value::Null).await?;
+        if configure {
+            self.ask(3, "configurationDone", Value::Null).await?;
+        }
         // Every thread that waits has been let in by now; this lets all of them run.
         self.ask(4, "disconnect", json!({"terminateDebuggee": false}))
             .await

@@ -13,7 +13,6 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
-use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use super::goodbye;
@@ -34,8 +33,6 @@ pub(super) struct Line {
     pub(super) ledger: Ledger,
     /// The rest of messages that were taken whole and could not be written yet.
     pub(super) unsent: Vec<u8>,
-    /// When the program was let run last.
-    pub(super) resumed: Option<Instant>,
     /// Keeps the breakpoint taken; `None` for a subprocess of a worker that a session holds.
     pub(super) lease: Option<Lease>,
     pub(super) tasks: TaskTracker,
@@ -50,7 +47,6 @@ impl Worker {
                 stream,
                 ledger: Ledger::new(),
                 unsent: Vec::new(),
-                resumed: None,
                 lease,
                 tasks,
                 runtime: Handle::current(),
@@ -117,11 +113,7 @@ impl AsyncWrite for Worker {
         ready!(line.poll_unsent(cx))?;
         let written = ready!(Pin::new(&mut line.stream).poll_write(cx, buf))?;
         line.unsent.extend_from_slice(&buf[written..]);
-        let resumed = line.ledger.resumed;
         line.ledger.sent(buf);
-        if line.ledger.resumed != resumed {
-            line.resumed = Some(Instant::now());
-        }
         if line.ledger.configured
             && let Some(lease) = &line.lease
         {
