@@ -4,7 +4,7 @@
 //! end. debugpy's adapter does not survive several of them; the relay, which leads each connection to its end in order,
 //! makes sure that it need not.
 //!
-//! `RAY_RELAY_LONG=1` (continuous integration) has three versions of debugpy stop 60 times each, over 300 departures in all;
+//! `RAY_RELAY_LONG=1` (continuous integration) has three versions of debugpy stop 75 times each, over 300 departures in all;
 //! otherwise it is a tenth of that. `RAY_RELAY_DRILL_SEED=N` repeats a run's choices, which it prints.
 
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ const BACK: Duration = Duration::from_secs(60);
 #[tokio::test]
 async fn no_departure_leaves_a_task_that_nobody_can_attach_to() {
     let long = std::env::var_os("RAY_RELAY_LONG").is_some();
-    let (stops, departures) = if long { (60, 300) } else { (6, 30) };
+    let (stops, departures) = if long { (75, 300) } else { (6, 30) };
     drill(NEWEST, &OTHER_DEBUGPYS, stops, departures).await;
 }
 
@@ -152,7 +152,8 @@ fn waiting(leaver: &Leaver<'_>, name: &str, said: &[String]) -> Option<String> {
                 let last = &said[said.len().saturating_sub(3)..];
                 assert!(
                     Instant::now() < until,
-                    "{name} neither waits nor ends ({state}), after {last:#?}"
+                    "{name} neither waits nor ends ({state}), after {last:#?}; Ray says {}",
+                    leaver.rays_word()
                 );
             }
         }

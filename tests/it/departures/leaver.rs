@@ -151,6 +151,16 @@ impl<'a> Leaver<'a> {
         }
     }
 
+    /// What Ray itself says of the worker.
+    pub(super) fn rays_word(&self) -> Value {
+        let path = "/api/v0/workers?detail=1&limit=1000";
+        let mut answer = self.http(self.scene.address(), "GET", path, None);
+        let rows = answer["data"]["result"]["result"].take();
+        let rows = rows.as_array().cloned().unwrap_or_default();
+        let mut rows = rows.into_iter();
+        rows.find(|row| row["pid"] == self.pid).unwrap_or_default()
+    }
+
     pub(super) fn release(&self, id: &str) {
         let body = json!({"ids": [id]});
         self.http(

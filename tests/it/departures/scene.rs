@@ -27,7 +27,7 @@ impl Scene {
         let policy = r#"
             [[rule]]
             subjects = ["*"]
-            scopes = ["list", "debug", "terminal", "admin"]
+            scopes = ["list", "debug", "terminal", "admin", "dashboard:read"]
             [[rule]]
             subjects = ["idle"]
             scopes = ["debug"]
@@ -43,7 +43,7 @@ impl Scene {
             None => String::new(),
         };
         let config = format!(
-            "[listen]\ndrain_timeout = \"1s\"\n[auth]\nkeys = [{:?}]\npolicy_file = {:?}\nleeway = \"0s\"\n\
+            "[listen]\ndrain_timeout = \"1s\"\nhandshake_timeout = \"5s\"\n[auth]\nkeys = [{:?}]\npolicy_file = {:?}\nleeway = \"0s\"\n\
              [recording]\ndir = {:?}\nmax_size = \"64KiB\"\n[registry]\npoll_interval = \"200ms\"\n\
              [[cluster]]\nname = \"default\"\nray_address = \"{}\"\n{token_file}",
             path("keys/relay.pub"),
