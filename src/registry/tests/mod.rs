@@ -7,5 +7,6 @@ mod held;
 mod jobs;
 mod legacy;
 mod lookups;
+mod lost_nodes;
 mod polling;
 mod recorded;
