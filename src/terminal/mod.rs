@@ -48,13 +48,15 @@ where
     let mut input = Input::new(reader, out.clone());
     let mut pumping = pin!(pump(pieces, writer, out.counts()));
     let counts = out.counts();
-    let outcome = tokio::select! {
-        outcome = converse(context, &session, &arrival, &mut input, out) => outcome,
+    let (outcome, reads) = tokio::select! {
+        outcome = converse(context, &session, &arrival, &mut input, out) => (outcome, true),
         // Nobody reads any more. Dropping the conversation lets the task go.
-        () = &mut pumping => Outcome::Client,
+        () = &mut pumping => (Outcome::Client, false),
     };
     // What is unread when a socket is closed can cost the client the last words.
-    let _ = timeout(FLUSH, pumping).await;
+    if reads {
+        let _ = timeout(FLUSH, pumping).await;
+    }
     let _ = timeout(FLUSH, input.drain()).await;
     session.set_bytes((input.bytes(), counts.written()));
     context
