@@ -48,6 +48,11 @@ fn sentences(faults: &[Unusable]) -> String {
     sentences.join("\n  ")
 }
 
+/// How long the debuggers of workers may take to be left, when the relay drains and when it is to end at once: one that is
+/// cut off in the middle of its attach leaves its task waiting for ever.
+const WORKERS_LEFT: Duration = Duration::from_secs(40);
+const AT_ONCE: Duration = Duration::from_secs(5);
+
 /// How long connections that have nothing to wait for may take to close.
 const GOODBYE: Duration = Duration::from_secs(1);
 
@@ -176,17 +181,25 @@ impl Running {
         shutdown.tasks.close();
         // For last words that are under way.
         let _ = timeout(GOODBYE, shutdown.tasks.wait()).await;
-        self.abort().await;
+        self.end(WORKERS_LEFT).await;
     }
 
-    /// Ends everything now; the sessions have a moment to tell their clients.
+    /// Ends everything now; the sessions have a moment to tell their clients, and to leave their workers in order.
     pub async fn abort(&self) {
+        self.end(AT_ONCE).await;
+    }
+
+    async fn end(&self, patience: Duration) {
         let shutdown = &self.context.shutdown;
         shutdown.drain.cancel();
         shutdown.closed.cancel();
         shutdown.abort.cancel();
         shutdown.tasks.close();
-        let _ = timeout(Duration::from_secs(2), shutdown.tasks.wait()).await;
+        if timeout(patience, shutdown.tasks.wait()).await.is_err() {
+            warn!(
+                "a worker's debugger did not answer while it was left: its task may need `release --force`"
+            );
+        }
         // After the sessions: their ends are on record.
         self.context.audit.close().await;
     }
