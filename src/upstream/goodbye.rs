@@ -1,7 +1,7 @@
 //! The end of a connection to a worker's debugger, in the order that debugpy survives.
 //!
 //! What the client or the relay has left open is finished first: the greeting is read, a running `attach` comes to its
-//! `initialized`; function breakpoints, which would stop the task at the next call with nobody there, are cleared; then
+//! `initialized`, every `evaluate` to its answer; function breakpoints, which would stop the task at the next call with nobody there, are cleared; then
 //! `disconnect`, its answer, and the end of the stream. Every step has its deadline, after which the next is taken: a
 //! debugger that does not answer is no worse off.
 //!
@@ -28,6 +28,9 @@ use crate::registry::Lease;
 const GREETING: Duration = Duration::from_secs(10);
 /// For `initialized`: debugpy itself waits 15 s for the process before it refuses an attach.
 const ATTACH: Duration = Duration::from_secs(30);
+/// For what is being evaluated in the task, which cannot run on before. An adapter whose client is gone when it has the
+/// answer ends (debugpy 1.8.0 to 1.8.22), so it is waited for, however long a person would not.
+const EVALUATED: Duration = Duration::from_secs(60);
 /// For the answer to one request.
 const ANSWER: Duration = Duration::from_secs(10);
 /// For the adapter to close, which debugpy does once it has answered.
@@ -40,8 +43,8 @@ const LARGEST: usize = 1 << 24;
 
 /// A task may come to its next stop while the goodbye is on its way. Then it can stand still with nobody attached and Ray
 /// not knowing (debugpy 1.8.0 to 1.8.22, about 1 in 110 quick rounds), in no list. So it is looked after once, when Ray
-/// has written down a stop that it does know of, and the registry has read it.
-const LOOK_AFTER: Duration = Duration::from_millis(1500);
+/// has written down a stop that it does know of.
+const LOOK_AFTER: Duration = Duration::from_secs(1);
 
 /// Says goodbye over `line`, gives the breakpoint back, and looks after the task.
 pub(super) async fn say(mut line: Line) {
@@ -85,6 +88,9 @@ impl Line {
             self.exchange(ATTACH, |ledger| ledger.attach != Attach::Sent)
                 .await;
         }
+        self.exchange(EVALUATED, |ledger| ledger.evaluating == 0)
+            .await;
+        self.say_held();
         if !self.ledger.disconnect {
             if self.ledger.attach == Attach::Initialized {
                 let answered = self.ledger.functions_answered;

@@ -35,6 +35,9 @@ pub(super) struct Ledger {
     pub(super) attach: Attach,
     /// `configurationDone` was sent: from then on the task may run.
     pub(super) configured: bool,
+    /// `evaluate` requests that were not answered yet. The adapter answers them out of turn, and where its client is gone
+    /// by then it closes the connection to the worker's process and ends (debugpy 1.8.0 to 1.8.22).
+    pub(super) evaluating: u64,
     /// `disconnect` was sent.
     pub(super) disconnect: bool,
     /// It was answered.
@@ -55,6 +58,7 @@ impl Ledger {
             greeted: false,
             attach: Attach::No,
             configured: false,
+            evaluating: 0,
             disconnect: false,
             answered: false,
             functions_answered: 0,
@@ -82,8 +86,23 @@ impl Ledger {
             b"attach" => self.attach = Attach::Sent,
             b"disconnect" => self.disconnect = true,
             b"configurationDone" => self.configured = true,
+            b"evaluate" => self.evaluating += 1,
             _ => {}
         }
+    }
+
+    /// Bytes of `messages`, whole ones, before the first that says goodbye.
+    pub(super) fn before_goodbye(messages: &[u8]) -> usize {
+        let mut at = 0;
+        while let Ok(Some((head, length))) = header(&messages[at..], usize::MAX >> 1) {
+            let end = messages.len().min(at + head + length);
+            let seen = Walk::new(Depth::Deciding).peek(&messages[at + head..end], length);
+            if seen == Peek::Known(MessageType::Request, b"disconnect") {
+                return at;
+            }
+            at = end;
+        }
+        messages.len()
     }
 
     /// Notes what came from the debugger.
@@ -113,6 +132,9 @@ impl Ledger {
             }
             (MessageType::Response, b"setFunctionBreakpoints") => self.functions_answered += 1,
             (MessageType::Response, b"disconnect") => self.answered = true,
+            (MessageType::Response, b"evaluate") => {
+                self.evaluating = self.evaluating.saturating_sub(1);
+            }
             _ => {}
         }
     }
@@ -249,6 +271,19 @@ mod tests {
         assert!(ledger.disconnect && !ledger.answered);
         ledger.received(&frame(&response("disconnect", true)));
         assert!(ledger.answered && !ledger.lost);
+    }
+
+    #[test]
+    fn evaluations_under_way_are_counted_and_a_goodbye_is_found_behind_what_comes_before_it() {
+        let mut ledger = Ledger::new();
+        ledger.sent(&frame(&request("evaluate")));
+        ledger.sent(&frame(&request("evaluate")));
+        ledger.received(&frame(&response("evaluate", false)));
+        assert_eq!(ledger.evaluating, 1);
+        let threads = frame(&request("threads"));
+        let both = [&threads[..], &frame(&request("disconnect")), &threads].concat();
+        assert_eq!(Ledger::before_goodbye(&both), threads.len());
+        assert_eq!(Ledger::before_goodbye(&threads), threads.len());
     }
 
     #[test]

@@ -19,6 +19,9 @@ use super::goodbye;
 use super::ledger::{Attach, Ledger};
 use crate::registry::Lease;
 
+/// Bytes that may come behind a goodbye which is held. Whoever has said it has nothing more to say.
+const MOST_HELD: usize = 1 << 20;
+
 /// The stream to a worker's debugger. Whole messages only are to be written to it, each in one piece.
 #[derive(Debug)]
 pub struct Worker {
@@ -33,6 +36,8 @@ pub(super) struct Line {
     pub(super) ledger: Ledger,
     /// The rest of messages that were taken whole and could not be written yet.
     pub(super) unsent: Vec<u8>,
+    /// A goodbye, and what came behind it, until every evaluation is answered.
+    pub(super) held: Vec<u8>,
     /// Keeps the breakpoint taken; `None` for a subprocess of a worker that a session holds.
     pub(super) lease: Option<Lease>,
     pub(super) tasks: TaskTracker,
@@ -47,6 +52,7 @@ impl Worker {
                 stream,
                 ledger: Ledger::new(),
                 unsent: Vec::new(),
+                held: Vec::new(),
                 lease,
                 tasks,
                 runtime: Handle::current(),
@@ -90,18 +96,24 @@ impl AsyncRead for Worker {
         let Some(line) = &mut self.line else {
             return Poll::Ready(Ok(()));
         };
+        // What was held may wait to be written; its failure is read as well.
+        let _ = line.poll_unsent(cx);
         let before = buf.filled().len();
         let read = ready!(Pin::new(&mut line.stream).poll_read(cx, buf));
         let received = &buf.filled()[before..];
         line.ledger.received(received);
         line.ledger.closed |= received.is_empty();
+        if line.ledger.evaluating == 0 && !line.held.is_empty() {
+            line.say_held();
+            let _ = line.poll_unsent(cx);
+        }
         Poll::Ready(read)
     }
 }
 
 impl AsyncWrite for Worker {
     /// Takes all of `buf` as soon as it takes any: what cannot be written now is kept, and written before anything else, so
-    /// that no message is cut in two by its sender's end.
+    /// that no message is cut in two by its sender's end. A goodbye waits until every evaluation is answered.
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -111,9 +123,21 @@ impl AsyncWrite for Worker {
             return Poll::Ready(Ok(buf.len()));
         };
         ready!(line.poll_unsent(cx))?;
-        let written = ready!(Pin::new(&mut line.stream).poll_write(cx, buf))?;
-        line.unsent.extend_from_slice(&buf[written..]);
-        line.ledger.sent(buf);
+        let now = match (line.held.is_empty(), line.ledger.evaluating) {
+            (true, 0) => buf.len(),
+            (true, _) => Ledger::before_goodbye(buf),
+            (false, _) => 0,
+        };
+        let (now, held) = buf.split_at(now);
+        if line.held.len() + held.len() > MOST_HELD {
+            return Poll::Ready(Err(io::Error::other("too much is said behind a goodbye")));
+        }
+        if !now.is_empty() {
+            let written = ready!(Pin::new(&mut line.stream).poll_write(cx, now))?;
+            line.unsent.extend_from_slice(&now[written..]);
+            line.ledger.sent(now);
+        }
+        line.held.extend_from_slice(held);
         if line.ledger.configured
             && let Some(lease) = &line.lease
         {
@@ -137,6 +161,13 @@ impl AsyncWrite for Worker {
 }
 
 impl Line {
+    /// Lets go of what was held.
+    pub(super) fn say_held(&mut self) {
+        let held = std::mem::take(&mut self.held);
+        self.ledger.sent(&held);
+        self.unsent.extend_from_slice(&held);
+    }
+
     fn poll_unsent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.unsent.is_empty() {
             let n = ready!(Pin::new(&mut self.stream).poll_write(cx, &self.unsent))?;

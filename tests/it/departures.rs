@@ -144,12 +144,15 @@ fn leave_until(
 /// The breakpoint at which the runner waits; `None` when it has ended.
 fn waiting(leaver: &Leaver<'_>, name: &str, said: &[String]) -> Option<String> {
     let until = Instant::now() + BACK;
+    let last = &said[said.len().saturating_sub(3)..];
     loop {
         match leaver.look() {
             leaver::Look::Waits(id) => return Some(id),
             leaver::Look::Ended => return None,
+            leaver::Look::Gone(row) => {
+                panic!("{name}: its debugger is gone ({row}), after {last:#?}")
+            }
             leaver::Look::Busy(state) => {
-                let last = &said[said.len().saturating_sub(3)..];
                 assert!(
                     Instant::now() < until,
                     "{name} neither waits nor ends ({state}), after {last:#?}; Ray says {}",

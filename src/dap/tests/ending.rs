@@ -118,6 +118,42 @@ async fn a_client_that_leaves_during_attach_is_followed_by_initialized_disconnec
     );
 }
 
+/// debugpy's adapter ends where it has the answer to an evaluation for a client that is gone.
+#[tokio::test]
+async fn a_goodbye_waits_for_what_is_evaluated() {
+    for goodbye in [true, false] {
+        let context = context(|_| {});
+        let worker = Worker::listen().await;
+        context.registry.insert(worker.breakpoint.clone());
+        let mut debugger = Debugger::connect(&context).await;
+        debugger.attach(json!({})).await;
+        let (mut dap, _) = worker.attached().await;
+        dap.send(&message::event("initialized", Value::Null))
+            .await
+            .unwrap();
+        debugger.until(|m| m["event"] == "initialized").await;
+        debugger
+            .send("evaluate", json!({"expression": "long()"}))
+            .await;
+        let mut evaluate = timeout(PATIENCE, dap.read()).await.unwrap().unwrap();
+        let evaluate = Request::read(&mut evaluate).unwrap();
+        assert_eq!(evaluate.command, "evaluate");
+        if goodbye {
+            debugger.send("disconnect", json!({})).await;
+        }
+        drop(debugger);
+        // Which may be said already: it clears what would stop the task.
+        asked(&mut dap, "setFunctionBreakpoints").await;
+        nothing_for(&mut dap, Duration::from_millis(900)).await;
+        dap.send(&evaluate.success(json!({"result": "1"})))
+            .await
+            .unwrap();
+        asked(&mut dap, "disconnect").await;
+        let end = timeout(PATIENCE, dap.read()).await;
+        assert!(matches!(end, Ok(Err(Over::Closed))), "{end:?}");
+    }
+}
+
 /// debugpy's adapter exits when the stream ends right behind `disconnect`, and the worker's next breakpoint hangs.
 #[tokio::test]
 async fn a_goodbye_that_is_followed_by_the_end_at_once_is_answered_before_the_worker_sees_the_end()

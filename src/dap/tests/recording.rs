@@ -55,7 +55,13 @@ async fn begin_and_end_of_a_session_and_the_code_in_it_are_on_record_without_dat
         ("disconnect", json!({})),
     ] {
         debugger.send(command, arguments).await;
-        assert_eq!(dap.read().await.unwrap()["command"], command);
+        let mut message = dap.read().await.unwrap();
+        assert_eq!(message["command"], command);
+        if command == "evaluate" {
+            // A goodbye waits for that.
+            let request = Request::read(&mut message).unwrap();
+            dap.send(&request.success(json!({}))).await.unwrap();
+        }
     }
     drop(dap);
     drop(debugger.dap);

@@ -107,6 +107,8 @@ pub(super) enum Look {
     Waits(String),
     /// Somebody has it, or it is not there.
     Busy(String),
+    /// Nothing listens on its debugger's port any more.
+    Gone(String),
     /// Its actor has returned.
     Ended,
 }
@@ -146,7 +148,7 @@ impl<'a> Leaver<'a> {
         };
         match row["state"].as_str() {
             Some("paused") => Look::Waits(row["id"].as_str().unwrap().to_owned()),
-            Some("unreachable") => panic!("{}: its debugger is gone: {row}", self.name),
+            Some("unreachable") => Look::Gone(row.to_string()),
             _ => Look::Busy(row.to_string()),
         }
     }

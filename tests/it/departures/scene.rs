@@ -63,7 +63,7 @@ impl Scene {
     /// A new relay in place of one that was told to end and has ended.
     pub(super) fn replace(&self, relay: &mut Relay) {
         relay.signal(Signal::TERM);
-        relay.wait_exit(Duration::from_secs(60));
+        relay.wait_exit(Duration::from_secs(90));
         *relay = start(self.dir.path());
     }
 
