@@ -255,7 +255,7 @@ impl<R: AsyncRead + Unpin> Visit<'_, R> {
 
 /// A worker that was reached.
 enum Worker {
-    Debugpy(Prefixed<upstream::Worker>),
+    Debugpy(Box<Prefixed<upstream::Worker>>),
     Pdb(Entered),
 }
 
@@ -277,7 +277,7 @@ impl Worker {
                 let greeted =
                     upstream::connect(permit, dap.connect_timeout, dap.max_handshake_frame, tasks);
                 let (stream, read) = greeted.await?.into_parts();
-                Ok(Self::Debugpy(Prefixed::new(read.into(), stream)))
+                Ok(Self::Debugpy(Box::new(Prefixed::new(read.into(), stream))))
             }
             Kind::Pdb => {
                 let left = |stream| legacy::let_go(stream, bytes::BytesMut::new());
