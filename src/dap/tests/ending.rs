@@ -33,20 +33,30 @@ async fn the_reason_of_a_death_comes_before_the_end() {
     assert!(context.registry.snapshot().find(id).is_none());
 }
 
+/// A client of `worker`, and its debugger, which has come to `initialized`: before that it is not left, for it would cost
+/// the adapter's life.
+async fn configurable(
+    context: &Arc<Context>,
+    worker: &Worker,
+) -> (Debugger, Conversation<TcpStream>) {
+    context.registry.insert(worker.breakpoint.clone());
+    let mut debugger = Debugger::connect(context).await;
+    debugger.attach(json!({})).await;
+    let (mut dap, _) = worker.attached().await;
+    dap.send(&message::event("initialized", Value::Null))
+        .await
+        .unwrap();
+    debugger.until(|m| m["event"] == "initialized").await;
+    (debugger, dap)
+}
+
 /// debugpy keeps function breakpoints when its client is gone, and the task would stop at the next call with nobody there.
 #[tokio::test]
 async fn a_client_that_leaves_takes_its_function_breakpoints_along() {
     for goodbye in [true, false] {
         let context = context(|_| {});
         let worker = Worker::listen().await;
-        context.registry.insert(worker.breakpoint.clone());
-        let mut debugger = Debugger::connect(&context).await;
-        debugger.attach(json!({})).await;
-        let (mut dap, _) = worker.attached().await;
-        dap.send(&message::event("initialized", Value::Null))
-            .await
-            .unwrap();
-        debugger.until(|m| m["event"] == "initialized").await;
+        let (mut debugger, mut dap) = configurable(&context, &worker).await;
         debugger.send("configurationDone", json!({})).await;
         assert_eq!(dap.read().await.unwrap()["command"], "configurationDone");
         if goodbye {
@@ -124,14 +134,7 @@ async fn a_goodbye_waits_for_what_is_evaluated() {
     for goodbye in [true, false] {
         let context = context(|_| {});
         let worker = Worker::listen().await;
-        context.registry.insert(worker.breakpoint.clone());
-        let mut debugger = Debugger::connect(&context).await;
-        debugger.attach(json!({})).await;
-        let (mut dap, _) = worker.attached().await;
-        dap.send(&message::event("initialized", Value::Null))
-            .await
-            .unwrap();
-        debugger.until(|m| m["event"] == "initialized").await;
+        let (mut debugger, mut dap) = configurable(&context, &worker).await;
         debugger
             .send("evaluate", json!({"expression": "long()"}))
             .await;
@@ -162,14 +165,7 @@ async fn a_goodbye_that_is_followed_by_the_end_at_once_is_answered_before_the_wo
         let context = context(|_| {});
         let worker = Worker::listen().await;
         let id = worker.breakpoint.id;
-        context.registry.insert(worker.breakpoint.clone());
-        let mut debugger = Debugger::connect(&context).await;
-        debugger.attach(json!({})).await;
-        let (mut dap, _) = worker.attached().await;
-        dap.send(&message::event("initialized", Value::Null))
-            .await
-            .unwrap();
-        debugger.until(|m| m["event"] == "initialized").await;
+        let (mut debugger, mut dap) = configurable(&context, &worker).await;
         debugger.send("configurationDone", json!({})).await;
         asked(&mut dap, "configurationDone").await;
         let seq = debugger.send("disconnect", json!({})).await;
@@ -241,14 +237,7 @@ async fn the_relays_end_is_told_and_ends_the_session() {
 async fn a_session_in_which_nothing_is_done_ends_soon_and_with_a_goodbye_when_the_relay_drains() {
     let context = context(|_| {});
     let worker = Worker::listen().await;
-    context.registry.insert(worker.breakpoint.clone());
-    let mut debugger = Debugger::connect(&context).await;
-    debugger.attach(json!({})).await;
-    let (mut dap, _) = worker.attached().await;
-    // Before this the relay would not leave the worker: it would cost its adapter's life.
-    let initialized = message::event("initialized", Value::Null);
-    dap.send(&initialized).await.unwrap();
-    debugger.until(|m| m["event"] == "initialized").await;
+    let (mut debugger, mut dap) = configurable(&context, &worker).await;
     context.shutdown.busy.close();
     assert!(!context.shutdown.busy.is_empty());
     let began = Instant::now();
