@@ -5,6 +5,7 @@ pub mod permit;
 pub(crate) mod shares;
 pub mod table;
 pub mod task_end;
+pub mod worker_end;
 
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ pub use family::{Families, Founder, Member, Parent};
 pub use permit::Permit;
 pub use table::{Session, SessionTable};
 pub use task_end::TaskEnd;
+pub use worker_end::WorkerEnd;
 
 use self::shares::Shares;
 use crate::audit::Audit;
