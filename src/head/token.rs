@@ -8,10 +8,10 @@ use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use hyper::header::HeaderValue;
+use parking_lot::Mutex;
 use tokio::io::AsyncReadExt;
 use tokio::time::Instant;
 
@@ -173,8 +173,8 @@ impl TokenSource {
         cached.header = None;
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Cached> {
-        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, Cached> {
+        self.cached.lock()
     }
 }
 

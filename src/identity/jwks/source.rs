@@ -3,7 +3,7 @@
 //! No redirect is followed: the address that the configuration names is the one that is trusted.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,6 +14,7 @@ use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use parking_lot::Mutex;
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::AsyncReadExt;
@@ -103,14 +104,14 @@ impl Fetch for Source {
                 let file = file.map_err(|why| why.to_string())?;
                 let meta = file.metadata().await.map_err(|why| why.to_string())?;
                 let stamp = Some(Stamp::of(&meta));
-                if *seen.lock().unwrap_or_else(PoisonError::into_inner) == stamp {
+                if *seen.lock() == stamp {
                     return Ok(Fetched::Unchanged);
                 }
                 let mut text = Vec::new();
                 let read = file.take(MAX_SET as u64 + 1).read_to_end(&mut text).await;
                 read.map_err(|why| why.to_string())?;
                 let keys = set::parse(&text).map_err(|why| why.to_string())?;
-                *seen.lock().unwrap_or_else(PoisonError::into_inner) = stamp;
+                *seen.lock() = stamp;
                 Ok(Fetched::Set(keys))
             }
             Place::Web { uri, client } => {

@@ -201,7 +201,7 @@ struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl io::Write for Log {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
+        self.0.lock().extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -227,13 +227,13 @@ async fn no_token_is_in_the_log_whatever_the_api_server_answers() {
         fixture.server.state().tokens = mode;
         let failed = fixture.review().await.unwrap_err();
         let token = fixture.token.expose();
-        let logged = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        let logged = String::from_utf8(log.0.lock().clone()).unwrap();
         for secret in token.split('.').chain([token, server::OWN_TOKEN]) {
             assert!(!logged.contains(secret), "{logged}");
             assert!(!failed.to_string().contains(secret));
         }
     }
-    let logged = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let logged = String::from_utf8(log.0.lock().clone()).unwrap();
     assert!(logged.contains("cannot have tokens reviewed"), "{logged}");
 }
 

@@ -28,12 +28,12 @@ enum Said {
 
 impl Vouch for Arc<Oracle> {
     async fn vouch(&self, _: &Secret) -> Result<Option<Vouched>, api::ApiError> {
-        *self.asked.lock().unwrap() += 1;
+        *self.asked.lock() += 1;
         if let Some(hold) = &self.hold {
             hold.notified().await;
         }
         let said = {
-            let mut script = self.script.lock().unwrap();
+            let mut script = self.script.lock();
             match script.len() {
                 1 => script[0].clone(),
                 _ => script.pop_front().unwrap(),
@@ -65,11 +65,11 @@ impl Oracle {
     }
 
     fn says(&self, said: Said) {
-        *self.script.lock().unwrap() = VecDeque::from([said]);
+        *self.script.lock() = VecDeque::from([said]);
     }
 
     fn asked(&self) -> usize {
-        *self.asked.lock().unwrap()
+        *self.asked.lock()
     }
 
     fn reviewer(self: &Arc<Self>) -> Reviewer<Arc<Self>> {
