@@ -21,7 +21,7 @@ use super::RelayArgs;
 use super::relay_tls;
 use super::relay_token::{RelayTokenArgs, RelayTokenError};
 use super::relay_url::RelayUrl;
-use crate::listing::text::clean;
+use crate::wire::text::{innermost_cause, replaced};
 
 /// To the end of TCP and TLS handshakes, of each address tried.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
@@ -268,7 +268,7 @@ impl RelayClient {
     }
 
     fn broken(&self, error: &hyper_util::client::legacy::Error) -> RelayError {
-        let cause = innermost(error);
+        let cause = innermost_cause(error);
         relay_tls::refusal(&self.relay, error, &cause).unwrap_or_else(|| self.unreachable(cause))
     }
 
@@ -295,7 +295,7 @@ impl RelayClient {
                 value
                     .as_str()
                     .or_else(|| value["message"].as_str())
-                    .map(|text| clean(text).into_owned())
+                    .map(|text| replaced(text).into_owned())
             })
         };
         if let Some(message) = json.as_ref().and_then(words)
@@ -352,12 +352,4 @@ fn speaks_something_else(error: &hyper_util::client::legacy::Error) -> bool {
         cause = error.source();
     }
     false
-}
-
-fn innermost(error: &dyn std::error::Error) -> String {
-    let mut cause = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    clean(&cause.to_string()).into_owned()
 }

@@ -10,7 +10,7 @@ use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier, client::
 
 use super::relay_client::RelayError;
 use super::relay_url::RelayUrl;
-use crate::listing::text::clean;
+use crate::wire::text::replaced;
 
 /// Whom to trust, and what to show.
 #[derive(Debug, Clone, Default, Args)]
@@ -66,7 +66,7 @@ impl RelayTlsArgs {
         };
         let key_file = self.client_key.as_ref().unwrap_or(cert_file);
         let of = |file: &Path, cause: String| RelayError::Identity {
-            file: clean(&file.display().to_string()).into_owned(),
+            file: replaced(&file.display().to_string()).into_owned(),
             cause,
         };
         let chain = certificates(cert_file).map_err(|cause| of(cert_file, cause))?;
@@ -83,7 +83,7 @@ impl RelayTlsArgs {
     ) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, String> {
         if let Some(path) = &self.ca_file {
             let roots = authorities(path)
-                .map_err(|why| format!("{} {why}", clean(&path.display().to_string())))?;
+                .map_err(|why| format!("{} {why}", replaced(&path.display().to_string())))?;
             return Ok(builder.with_root_certificates(roots));
         }
         // Reading the system's certificates takes milliseconds, and fails in an image without any.

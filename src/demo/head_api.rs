@@ -11,6 +11,8 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
 
+use crate::wire::text::innermost_cause;
+
 /// One request, from connect to the last byte.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// Largest answer: a job's log.
@@ -201,7 +203,7 @@ impl HeadApi {
                 .client
                 .request(request)
                 .await
-                .map_err(|error| unanswered(innermost(&error)))?;
+                .map_err(|error| unanswered(innermost_cause(&error)))?;
             let status = response.status();
             let body = Limited::new(response.into_body(), MAX_ANSWER)
                 .collect()
@@ -233,12 +235,3 @@ impl HeadApi {
 }
 
 const JSON: &str = "application/json";
-
-/// hyper's own words ("client error (Connect)") say less than the cause below them.
-fn innermost(error: &dyn std::error::Error) -> String {
-    let mut at = error;
-    while let Some(source) = at.source() {
-        at = source;
-    }
-    at.to_string()
-}

@@ -24,10 +24,10 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde::de::DeserializeOwned;
 
 use crate::config;
+use crate::wire::text::{innermost_cause, one_line};
 use body::Watched;
 use token::{Environment, TokenSource};
 
-pub(crate) use error::clean;
 pub use error::{HeadConfigError, HeadError};
 
 /// Error of a streamed request body.
@@ -202,7 +202,7 @@ impl HeadClient {
         };
         parsed.map_err(|cause| HeadError::NotJson {
             address: self.inner.address.clone(),
-            cause: clean(&cause),
+            cause: one_line(&cause),
         })
     }
 
@@ -224,7 +224,7 @@ impl HeadClient {
         let answer = self.within(patience, path, Some(body)).await?;
         serde_json::from_slice(&answer).map_err(|error| HeadError::NotJson {
             address: self.inner.address.clone(),
-            cause: clean(&error.to_string()),
+            cause: one_line(&error.to_string()),
         })
     }
 
@@ -345,7 +345,7 @@ impl HeadClient {
     }
 
     fn unreachable(&self, error: &hyper_util::client::legacy::Error) -> HeadError {
-        let (address, cause) = (self.inner.address.clone(), error::innermost(error));
+        let (address, cause) = (self.inner.address.clone(), innermost_cause(error));
         // rustls' error reaches this place inside of an io::Error, as text only.
         if cause.starts_with("invalid peer certificate") {
             HeadError::Certificate { address, cause }
@@ -364,7 +364,7 @@ impl HeadClient {
         } else {
             HeadError::Unreachable {
                 address,
-                cause: error::innermost(error),
+                cause: innermost_cause(error),
             }
         }
     }
@@ -372,7 +372,7 @@ impl HeadClient {
     fn bad_request(&self, cause: &str) -> HeadError {
         HeadError::BadRequest {
             address: self.inner.address.clone(),
-            cause: clean(cause),
+            cause: one_line(cause),
         }
     }
 }
@@ -384,8 +384,8 @@ fn words_of(body: &[u8]) -> String {
         msg: String,
     }
     match serde_json::from_slice::<Message>(body) {
-        Ok(message) => clean(without_traceback(&message.msg)),
-        Err(_) => clean(&String::from_utf8_lossy(&body[..body.len().min(4096)])),
+        Ok(message) => one_line(without_traceback(&message.msg)),
+        Err(_) => one_line(&String::from_utf8_lossy(&body[..body.len().min(4096)])),
     }
 }
 

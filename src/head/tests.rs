@@ -333,10 +333,3 @@ async fn addresses_are_checked() {
         );
     }
 }
-
-#[test]
-fn words_are_cut_and_cleaned() {
-    assert_eq!(clean("a\r\n\tb\u{1b}[0m  c\u{0}"), "a b [0m c");
-    let long = clean(&"é".repeat(1000));
-    assert_eq!((long.chars().count(), long.ends_with('…')), (201, true));
-}

@@ -1,3 +1,6 @@
-//! What goes over a connection, and knows nobody: protocols alone, without the relay's part in them.
+//! What goes over a connection, and knows nobody: protocols alone without the relay's part in them, and what everybody
+//! needs to speak them.
 
 pub mod dap;
+pub(crate) mod human_time;
+pub(crate) mod text;

@@ -7,7 +7,6 @@
 mod inspect;
 mod keygen;
 mod mint;
-mod moment;
 mod revoke;
 
 use std::fs::File;

@@ -21,11 +21,11 @@ use tokio::io::AsyncReadExt;
 
 use super::set::{self, MAX_SET, SetError};
 use crate::config;
-use crate::head::clean;
 use crate::identity::SetupError;
 use crate::identity::authorities::read_authorities;
 use crate::identity::keys::VerificationKey;
 use crate::stamp::Stamp;
+use crate::wire::text::innermost_cause;
 
 /// What came of looking.
 pub(in crate::identity) enum Fetched {
@@ -123,7 +123,7 @@ impl Fetch for Source {
                 let answer = client
                     .request(request)
                     .await
-                    .map_err(|why| innermost(&why))?;
+                    .map_err(|why| innermost_cause(&why))?;
                 let status = answer.status();
                 if status.is_redirection() {
                     return Err(format!(
@@ -136,7 +136,7 @@ impl Fetch for Source {
                 let body = Limited::new(answer.into_body(), MAX_SET).collect().await;
                 let body = body.map_err(|why| match why.is::<LengthLimitError>() {
                     true => SetError::TooLong.to_string(),
-                    false => innermost(why.as_ref()),
+                    false => innermost_cause(why.as_ref()),
                 })?;
                 let keys = set::parse(&body.to_bytes()).map_err(|why| why.to_string())?;
                 Ok(Fetched::Set(keys))
@@ -186,12 +186,4 @@ fn client(config: &config::Jwks, secure: bool) -> Result<WebClient, SetupError> 
         .pool_idle_timeout(Duration::ZERO)
         .pool_max_idle_per_host(0)
         .build(connector))
-}
-
-fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut cause = error;
-    while let Some(next) = cause.source() {
-        cause = next;
-    }
-    clean(&cause.to_string())
 }

@@ -33,6 +33,7 @@ use super::standing::Standing;
 use super::{AuthError, Basis, Credential, Secret, SetupError, Voucher};
 use crate::config;
 use crate::policy::{Narrowing, Pattern};
+use crate::wire::text::hex;
 use api::Api;
 use memory::Memory;
 use vouch::{Kubernetes, Vouch, Vouched};
@@ -333,7 +334,7 @@ fn key_of(token: &str) -> Key {
 }
 
 fn fingerprint(key: &Key) -> String {
-    key[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&key[..8])
 }
 
 /// `exp` of a JWT. Nobody has verified it yet: it serves to end earlier what Kubernetes accepts, never later.
