@@ -28,7 +28,6 @@ mod throttle;
 mod ticket;
 mod verifier;
 mod voucher;
-mod watched;
 
 pub use authenticator::{AuthError, Authenticator, Issuers, SetupError};
 pub use basis::{Basis, Limit};
@@ -42,4 +41,3 @@ pub use signing::{CannotSign, Generated, SigningKey, SigningKeyError};
 pub(crate) use source::Source;
 pub(crate) use subject::is_presentable;
 pub use voucher::{Vouched, Voucher};
-pub(crate) use watched::read_bounded;
