@@ -51,7 +51,6 @@ pub mod registry;
 pub mod release;
 pub mod session;
 pub mod shutdown;
-mod stamp;
 pub mod tcp;
 pub mod telemetry;
 pub mod terminal;

@@ -229,7 +229,7 @@ async fn a_changed_token_file_is_read_again_within_a_second_without_a_refusal() 
     let source = file_token(&file);
     let header = async || source.header().await.unwrap();
     assert_eq!(header().await, "Bearer first");
-    crate::stamp::testing::swap(file.path(), "other\n");
+    crate::wire::watched_file::testing::swap(file.path(), "other\n");
     assert_eq!(header().await, "Bearer first");
     tokio::time::advance(Duration::from_secs(1)).await;
     assert_eq!(header().await, "Bearer other");

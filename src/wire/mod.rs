@@ -2,5 +2,7 @@
 //! needs to speak them.
 
 pub mod dap;
+pub(crate) mod http_client;
 pub(crate) mod human_time;
 pub(crate) mod text;
+pub(crate) mod watched_file;

@@ -23,7 +23,7 @@ use crate::identity::setup::Parts;
 use crate::identity::throttle::{Digest, Limits, Throttle, Verdict};
 use crate::identity::ticket::Tickets;
 use crate::identity::verifier::Verifier;
-use crate::identity::voucher::{Vouched, Voucher};
+use crate::identity::voucher::Voucher;
 use crate::policy::{Access, Narrowing, Policy, PolicyFile, Rule, Scopes};
 
 pub(super) struct Checks {
@@ -129,7 +129,7 @@ impl Checks {
         &self,
         token: &Secret,
         attempt: &mut Attempt,
-    ) -> Result<Vouched, AuthError> {
+    ) -> Result<Recognised, AuthError> {
         let Some(voucher) = &self.voucher else {
             return Err(AuthError::Refused);
         };
@@ -205,7 +205,7 @@ impl Checks {
         };
         let voucher = self.voucher.as_ref().ok_or(Refusal::Revoked)?;
         let vouched = voucher.present(fingerprint).ok_or(Refusal::Revoked)?;
-        vouched.recognised()
+        vouched.presentable()
     }
 
     /// Reads what has changed of the revocations, and of keys and policy where `at_keys_too`.
