@@ -6,3 +6,6 @@ pub(crate) mod http_client;
 pub(crate) mod human_time;
 pub(crate) mod text;
 pub(crate) mod watched_file;
+mod write_through;
+
+pub(crate) use write_through::write_through;
