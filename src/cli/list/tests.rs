@@ -1,8 +1,6 @@
 //! Tables at several widths, and lists of every shape.
 #![allow(clippy::unwrap_used)]
 
-use std::time::Duration;
-
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
