@@ -35,6 +35,8 @@ pub mod cli;
 pub mod config;
 pub mod dap;
 pub mod demo;
+#[cfg(feature = "fault-injection")]
+mod fault;
 pub mod head;
 pub mod http;
 pub mod identity;
