@@ -38,6 +38,8 @@ pub mod dap;
 pub mod demo;
 #[cfg(feature = "fault-injection")]
 mod fault;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub mod head;
 pub mod http;
 pub mod identity;

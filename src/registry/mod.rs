@@ -6,8 +6,8 @@ mod claim;
 mod current;
 mod exit;
 mod follow;
-#[doc(hidden)]
-pub mod fuzzing;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod gcs;
 mod job;
 mod lookup;
