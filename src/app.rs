@@ -77,7 +77,6 @@ pub struct Running {
 /// [`Error::Bind`], [`Error::Tls`], [`Error::Identity`], [`Error::Setup`].
 pub async fn start(config: Config) -> Result<Running, Error> {
     let config = Arc::new(config);
-    let shutdown = Shutdown::default();
     let metrics = Metrics::new().map_err(|why| Error::Setup(why.to_string()))?;
     let registry = Registry::new(&config.clusters, &config.registry)
         .map_err(|why| Error::Setup(why.to_string()))?;
@@ -101,12 +100,12 @@ pub async fn start(config: Config) -> Result<Running, Error> {
     let audit = Audit::open(&config.audit, metrics.clone())?;
     let context = Arc::new(Context::new(
         config,
-        auth.clone(),
-        audit.clone(),
-        registry.clone(),
+        auth,
+        audit,
+        registry,
         metrics,
         address.port(),
-        shutdown.clone(),
+        Shutdown::default(),
     ));
     context.recording.prepare().map_err(Error::Setup)?;
     let essential = start_essential(&context, listener, extra, &tls);

@@ -29,6 +29,7 @@
 //! | [`cli`] | the commands |
 //! | [`demo`] | a small real Ray cluster with tasks that stop at breakpoints |
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 pub mod app;
 pub mod audit;
