@@ -29,6 +29,7 @@
 //! | [`cli`] | the commands |
 //! | [`demo`] | a small real Ray cluster with tasks that stop at breakpoints |
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 pub mod app;
 pub mod audit;
@@ -36,6 +37,10 @@ pub mod cli;
 pub mod config;
 pub mod dap;
 pub mod demo;
+#[cfg(feature = "fault-injection")]
+mod fault;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub mod head;
 pub mod http;
 pub mod identity;

@@ -14,8 +14,8 @@ pub(crate) mod legacy;
 mod output;
 mod prompt;
 mod tape;
-#[doc(hidden)] // Public for fuzz/ alone.
-pub mod telnet;
+#[cfg_attr(not(feature = "fuzzing"), allow(unreachable_pub))]
+pub(crate) mod telnet;
 mod visit;
 
 use std::pin::pin;

@@ -101,6 +101,10 @@ pub async fn connect(
     greeted
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "here workers are dialled, for a permit"
+)]
 async fn greet(
     address: SocketAddr,
     lease: Option<Lease>,
@@ -140,6 +144,10 @@ async fn greet(
 ///
 /// # Errors
 /// [`ConnectError`]; the whole takes at most `patience`.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "here workers are dialled, for a permit"
+)]
 pub async fn connect_pdb<F>(
     permit: &Permit,
     patience: Duration,
