@@ -11,8 +11,9 @@ use tracing::{info, warn};
 
 use crate::audit::{self, Audit};
 use crate::config::{Advertise, Config, TlsMode};
+use crate::connection::admission::Admission;
 use crate::identity::{Authenticator, Issuers, SetupError};
-use crate::listener::{self, Admission, BindError};
+use crate::listener::{self, BindError};
 use crate::registry::Registry;
 use crate::release;
 use crate::session::Context;

@@ -81,11 +81,12 @@ impl Debugger {
         let (accepted, peer) = listener.accept().await.unwrap();
         let context = context.clone();
         let session = context.sessions.open(peer);
-        let arrival = Arrival {
+        let connection = ConnectionInfo {
             certificate,
-            ..Arrival::plain(peer)
+            ..ConnectionInfo::plain(peer)
         };
-        let ended = tokio::spawn(async move { serve(&context, session, accepted, arrival).await });
+        let ended =
+            tokio::spawn(async move { serve(&context, session, accepted, connection).await });
         Self {
             dap: Conversation::new(stream, 1 << 26),
             seq: 0,

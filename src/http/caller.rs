@@ -14,16 +14,14 @@ use hyper::http::request::Parts;
 use hyper::{Response, StatusCode};
 use serde_json::{Map, Value, json};
 
-use super::HttpContext;
 use super::answer::{self, Body};
 use super::connection::Connection;
 use super::credential::{self, Ambiguous, Presented};
-use super::hop;
-use super::query;
+use super::{HttpContext, hop, query};
 use crate::audit::{Action, Entry, Unavailable};
+use crate::connection::admission::Crowded;
 use crate::head::clean;
 use crate::identity::{AuthError, Ended, Principal, Secret};
-use crate::listener::Crowded;
 use crate::policy::Scope;
 use crate::telemetry::metrics::RefusalKind;
 
@@ -242,11 +240,11 @@ pub(crate) async fn authenticate(
     asked: &Asked,
 ) -> Result<Caller, Refused> {
     let anonymous = ctx.auth.anonymous();
-    let presented = credential::presented(&parts.headers, &parts.uri, &connection.arrival);
+    let presented = credential::presented(&parts.headers, &parts.uri, &connection.info);
     let caller = match (presented, anonymous) {
         // What nobody looks at need not be clear.
         (Err(_) | Ok(Presented::Nothing), Some(principal)) => {
-            connection.arrival.place.served();
+            connection.info.place.served();
             return Ok(Caller {
                 principal,
                 token: None,
@@ -269,7 +267,7 @@ pub(crate) async fn authenticate(
     if let Some(ended) = caller.principal.is_over() {
         return Err(Refused::Over(ended));
     }
-    let place = &connection.arrival.place;
+    let place = &connection.info.place;
     match caller.principal.is_anonymous() {
         // It has no credential to show, and can be anybody.
         true => place.served(),
@@ -280,7 +278,7 @@ pub(crate) async fn authenticate(
 
 /// Whether `parts` present anything that could be recognised.
 pub(crate) fn presents_nothing(connection: &Connection, parts: &Parts) -> bool {
-    let presented = credential::presented(&parts.headers, &parts.uri, &connection.arrival);
+    let presented = credential::presented(&parts.headers, &parts.uri, &connection.info);
     matches!(presented, Ok(Presented::Nothing))
 }
 
@@ -410,7 +408,7 @@ pub(crate) async fn sign_in(
         Err(refused) => return refused.answer(ctx, false),
     };
     let name = hop::cookie_name(credential::port(&parts.headers, &parts.uri));
-    let Some(cookie) = cookie(&name, &token, &principal, connection.arrival.encrypted) else {
+    let Some(cookie) = cookie(&name, &token, &principal, connection.info.encrypted) else {
         let sentence = "the token has characters that no cookie can hold: send it as Authorization: Bearer with each request";
         return answer::text(StatusCode::BAD_REQUEST, sentence);
     };

@@ -26,8 +26,9 @@ use super::dashboard::Visit;
 use super::moving::Moving;
 use super::route::{EXISTS, Route};
 use super::{HttpContext, api, events, guard, release, revocations};
+use crate::connection::ConnectionInfo;
+use crate::connection::admission::Place;
 use crate::identity::Principal;
-use crate::listener::{Arrival, Place};
 use crate::policy::Scope;
 use crate::telemetry::metrics::{self, RefusalKind};
 
@@ -60,7 +61,7 @@ pub(crate) struct Connection {
     /// The client.
     pub(crate) peer: SocketAddr,
     /// How it came in.
-    pub(crate) arrival: Arrival,
+    pub(crate) info: ConnectionInfo,
     /// Owns what outlives a request: upgraded connections.
     pub(crate) tasks: TaskTracker,
     /// Fires when the relay drains, and when the connection is given up.
@@ -73,7 +74,7 @@ pub(crate) struct Connection {
 /// when it is dropped.
 pub async fn serve_connection<S>(
     stream: S,
-    arrival: Arrival,
+    info: ConnectionInfo,
     ctx: Arc<HttpContext>,
     shutdown: CancellationToken,
 ) where
@@ -81,10 +82,10 @@ pub async fn serve_connection<S>(
 {
     let header_timeout = ctx.config.http.header_timeout;
     let drain_timeout = ctx.config.listen.drain_timeout;
-    let peer = arrival.peer;
+    let peer = info.peer;
     let connection = Connection {
         peer,
-        arrival,
+        info,
         tasks: TaskTracker::new(),
         closing: shutdown.child_token(),
     };
@@ -94,9 +95,9 @@ pub async fn serve_connection<S>(
     let active = Arc::new(active);
 
     let builder = builder(header_timeout);
-    let stream = Moving::new(stream, connection.arrival.place.clone());
+    let stream = Moving::new(stream, connection.info.place.clone());
     let service = service_fn(|request| {
-        let busy = Busy::new(&ctx, &active, &connection.arrival);
+        let busy = Busy::new(&ctx, &active, &connection.info);
         let handled = handle(Arc::clone(&ctx), connection.clone(), request);
         async move {
             let response = Box::pin(handled).await;
@@ -191,12 +192,16 @@ struct Busy {
 }
 
 impl Busy {
-    fn new(ctx: &HttpContext, active: &Arc<watch::Sender<Activity>>, arrival: &Arrival) -> Self {
+    fn new(
+        ctx: &HttpContext,
+        active: &Arc<watch::Sender<Activity>>,
+        info: &ConnectionInfo,
+    ) -> Self {
         let busy = Self {
             _draining_waits: ctx.busy().token(),
             active: Arc::clone(active),
-            place: arrival.place.clone(),
-            weight: IDLE_WEIGHT + arrival.tls_weight(),
+            place: info.place.clone(),
+            weight: IDLE_WEIGHT + info.tls_weight(),
         };
         busy.count(|count| count + 1);
         busy

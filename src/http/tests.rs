@@ -33,10 +33,10 @@ use super::answer::{self, Body};
 use super::{HttpContext, SessionList, SessionRow, advertise, serve_connection};
 use crate::audit::{Entry, Unavailable};
 use crate::config::{self, Config};
+use crate::connection::ConnectionInfo;
 use crate::dap::testing::paused;
 use crate::identity::revocation::{Revocation, RevocationList, Revoked};
 use crate::identity::{Authenticator, Credential, Principal};
-use crate::listener::Arrival;
 use crate::moment::Moment;
 use crate::policy::Policy;
 use crate::registry::{Breakpoint, BreakpointId, Registry};
@@ -282,7 +282,7 @@ impl Relay {
                 tokio::select! {
                     accepted = listener.accept() => {
                         let (stream, peer) = accepted.unwrap();
-                        open.spawn(serve_connection(stream, Arrival::plain(peer), Arc::clone(&served), stop.clone()));
+                        open.spawn(serve_connection(stream, ConnectionInfo::plain(peer), Arc::clone(&served), stop.clone()));
                     }
                     Some(ended) = open.join_next() => ended.unwrap(),
                 }

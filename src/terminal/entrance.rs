@@ -9,9 +9,9 @@ use tracing::info;
 use super::input::{Input, Typed};
 use super::output::Out;
 use super::telnet::{ECHO_OFF, ECHO_ON};
+use crate::connection::ConnectionInfo;
 use crate::dap::record;
 use crate::identity::{AuthError, Principal, Secret};
-use crate::listener::Arrival;
 use crate::session::{Context, Session};
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 
@@ -39,11 +39,11 @@ pub(super) fn enters(line: &str) -> Option<&str> {
 pub(super) async fn recognise<R: AsyncRead + Unpin>(
     context: &Context,
     session: &Session,
-    arrival: &Arrival,
+    connection: &ConnectionInfo,
     input: &mut Input<R>,
     out: &Out,
 ) -> Result<Guest, Outcome> {
-    let known = arrival.certificate.clone();
+    let known = connection.certificate.clone();
     if let Some(principal) = known.or_else(|| context.auth.anonymous()) {
         // A certificate was looked at when the connection began.
         if let Some(ended) = principal.is_over() {

@@ -143,7 +143,7 @@ impl Person {
         let context = relay.context.clone();
         let session = context.sessions.open(peer);
         let ended = tokio::spawn(async move {
-            serve(&context, session, accepted, Arrival::plain(peer)).await;
+            serve(&context, session, accepted, ConnectionInfo::plain(peer)).await;
         });
         Self {
             stream,

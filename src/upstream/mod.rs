@@ -23,9 +23,9 @@ use tokio_util::task::TaskTracker;
 
 use crate::registry::{BreakpointId, Lease};
 use crate::session::Permit;
-use crate::tcp;
 use crate::wire::dap::conversation::{Conversation, Over};
 use crate::wire::dap::message::clean;
+use crate::wire::tcp;
 
 /// How long a dial whose session has given up is still waited for.
 const DIAL: Duration = Duration::from_secs(30);

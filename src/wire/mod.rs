@@ -1,3 +1,5 @@
 //! What goes over a connection, and knows nobody: protocols alone, without the relay's part in them.
 
 pub mod dap;
+pub mod prefixed;
+pub mod tcp;

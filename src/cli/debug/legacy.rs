@@ -179,8 +179,8 @@ mod tests {
     use super::*;
     use crate::audit::Audit;
     use crate::config::Config;
+    use crate::connection::ConnectionInfo;
     use crate::identity::{Authenticator, Principal};
-    use crate::listener::Arrival;
     use crate::registry::Registry;
     use crate::session::Context;
     use crate::shutdown::Shutdown;
@@ -259,7 +259,7 @@ mod tests {
         let (here, there) = tokio::io::duplex(1 << 12);
         let served = tokio::spawn(async move {
             let session = context.sessions.open(peer);
-            crate::terminal::serve(&context, session, there, Arrival::plain(peer)).await;
+            crate::terminal::serve(&context, session, there, ConnectionInfo::plain(peer)).await;
         });
         let (mut from, mut to) = tokio::io::split(here);
         let patience = Duration::from_secs(10);

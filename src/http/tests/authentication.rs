@@ -127,15 +127,10 @@ async fn a_client_certificate_is_enough() {
     let relay = Relay::guarded(&[], &[]).await;
     let get = async |principal: &Principal| {
         let (client, server) = tokio::io::duplex(64 * 1024);
-        let mut arrival = Arrival::plain(([127, 0, 0, 1], 9).into());
-        arrival.certificate = Some(principal.clone());
+        let mut info = ConnectionInfo::plain(([127, 0, 0, 1], 9).into());
+        info.certificate = Some(principal.clone());
         let ctx = Arc::clone(&relay.ctx);
-        tokio::spawn(serve_connection(
-            server,
-            arrival,
-            ctx,
-            relay.shutdown.clone(),
-        ));
+        tokio::spawn(serve_connection(server, info, ctx, relay.shutdown.clone()));
         let (mut send, connection) = hyper::client::conn::http1::handshake(TokioIo::new(client))
             .await
             .unwrap();

@@ -13,7 +13,6 @@ use crate::audit::Unavailable;
 use crate::dap::limits::{Due, Limits};
 use crate::dap::record::Record;
 use crate::dap::refusal::Refusal;
-use crate::listener::prefixed::Prefixed;
 use crate::masking::MaskedStream;
 use crate::pdb::{End, OpenError};
 use crate::policy::Scope;
@@ -28,6 +27,7 @@ use crate::terminal::output::{Out, Shown};
 use crate::terminal::prompt;
 use crate::terminal::tape::Tape;
 use crate::upstream;
+use crate::wire::prefixed::Prefixed;
 
 /// How long the head is asked why a worker died.
 const WHY: Duration = Duration::from_secs(2);
