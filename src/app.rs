@@ -12,11 +12,11 @@ use tracing::{info, warn};
 use crate::audit::{self, Audit};
 use crate::config::{Advertise, Config, TlsMode};
 use crate::connection::admission::Admission;
+use crate::context::Context;
 use crate::identity::{Authenticator, Issuers, SetupError};
 use crate::listener::{self, BindError};
 use crate::registry::Registry;
 use crate::release;
-use crate::session::Context;
 use crate::shutdown::{Shutdown, Signals};
 use crate::telemetry::Metrics;
 use crate::tls::{Tls, Unusable};
@@ -104,11 +104,10 @@ pub async fn start(config: Config) -> Result<Running, Error> {
     ));
     context.recording.prepare().map_err(Error::Setup)?;
     if context.config.release.after.is_some() {
-        let means = context.means();
-        let (audit, until) = (context.audit.clone(), shutdown.drain.clone());
+        let until = shutdown.drain.clone();
         shutdown
             .tasks
-            .spawn(release::auto::run(means, audit, until));
+            .spawn(release::auto::run(context.clone(), until));
     }
     let admission = Admission::new(context.config.listen.max_connections);
     shutdown
@@ -164,7 +163,7 @@ impl Running {
     /// with a sentence. Cancelling it cuts the wait short; call [`Running::abort`] then.
     pub async fn drain(&self) {
         let shutdown = &self.context.shutdown;
-        let requests = self.context.http.busy();
+        let requests = &self.context.requests;
         shutdown.drain.cancel();
         shutdown.busy.close();
         requests.close();

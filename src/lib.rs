@@ -35,6 +35,7 @@ pub mod audit;
 pub mod cli;
 pub mod config;
 pub mod connection;
+pub mod context;
 pub mod dap;
 pub mod demo;
 pub mod head;

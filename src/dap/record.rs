@@ -11,9 +11,10 @@ use tokio::time::{Instant, timeout};
 use tracing::error;
 
 use crate::audit::{Action, Entry, Unavailable};
+use crate::context::Context;
 use crate::identity::{AuthError, Principal};
 use crate::registry::Breakpoint;
-use crate::session::{Context, Session};
+use crate::session::Session;
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 
 /// How long one line may take: meanwhile the session that it is of stands still.

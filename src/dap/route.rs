@@ -21,12 +21,13 @@ use super::refusal::{Refusal, hang_up};
 use super::selection::{Choice, Hint, choose};
 use super::wish::{Wish, names, read_wish};
 use super::{Opened, commands, refused, waiting, worker};
+use crate::context::Context;
 use crate::identity::Principal;
 use crate::moment::Moment;
 use crate::policy::{Authorized, Denied, Scope, authorise, visible, within};
 use crate::recording::{Meta, Protocol, Recorder, Unrecorded};
 use crate::registry::{Breakpoint, BreakpointId, ClaimError, Holder, Kind, Snapshot};
-use crate::session::{Context, Permit, Session};
+use crate::session::{Permit, Session};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::wire::dap::conversation::Conversation;
 

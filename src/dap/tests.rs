@@ -28,9 +28,7 @@ use super::*;
 use crate::audit::Audit;
 use crate::config::Config;
 use crate::identity::{Authenticator, Principal};
-use crate::registry::{Breakpoint, Registry};
-use crate::shutdown::Shutdown;
-use crate::telemetry::Metrics;
+use crate::registry::Breakpoint;
 use crate::wire::dap::{codec, message};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -47,17 +45,7 @@ fn guarded(
     let mut config = Config::default();
     config.dap.connect_timeout = Duration::from_millis(300);
     adapt(&mut config);
-    let registry = Registry::offline(&["default"], &config.registry);
-    let metrics = Metrics::new().unwrap();
-    Arc::new(Context::new(
-        Arc::new(config),
-        auth,
-        audit,
-        registry,
-        metrics,
-        5678,
-        Shutdown::default(),
-    ))
+    Context::offline(config, auth, audit)
 }
 
 /// A client with a session of its own.

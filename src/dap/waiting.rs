@@ -9,10 +9,11 @@ use tokio::time::Instant;
 
 use super::refusal::{Refusal, hang_up, refuse};
 use super::wish::{Wish, fits};
+use crate::context::Context;
 use crate::identity::Principal;
 use crate::policy::{Scope, within};
 use crate::registry::{BreakpointId, Snapshot};
-use crate::session::{Context, Permit};
+use crate::session::Permit;
 use crate::telemetry::metrics::Outcome;
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::message::{Request, notice};

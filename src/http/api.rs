@@ -14,11 +14,12 @@ use serde_json::{Value, json};
 
 use self::page::{Page, Wanted};
 use super::answer::{self, Body};
-use super::{SessionRow, query};
+use super::query;
 use crate::identity::Principal;
 use crate::moment::Moment;
 use crate::policy::{Scope, within};
 use crate::registry::{Breakpoint, BreakpointId, Holder, Kind, Location, Reason, Snapshot, State};
+use crate::session::SessionRow;
 use crate::telemetry::Metrics;
 
 /// One breakpoint as clients see it: in the list and in events.

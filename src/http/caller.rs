@@ -17,9 +17,10 @@ use serde_json::{Map, Value, json};
 use super::answer::{self, Body};
 use super::connection::Connection;
 use super::credential::{self, Ambiguous, Presented};
-use super::{HttpContext, hop, query};
+use super::{hop, query};
 use crate::audit::{Action, Entry, Unavailable};
 use crate::connection::admission::Crowded;
+use crate::context::Context;
 use crate::head::clean;
 use crate::identity::{AuthError, Ended, Principal, Secret};
 use crate::policy::Scope;
@@ -123,7 +124,7 @@ impl Refused {
     }
 
     /// The answer: JSON where the relay's own API was asked, else the sentence.
-    pub(crate) fn answer(&self, ctx: &HttpContext, own_api: bool) -> Response<Body> {
+    pub(crate) fn answer(&self, ctx: &Context, own_api: bool) -> Response<Body> {
         ctx.metrics.refused(self.kind());
         let mut response = match own_api {
             true => answer::error(self.status(), self),
@@ -234,7 +235,7 @@ fn meant(query: Option<&str>) -> Map<String, Value> {
 
 /// Recognises who sent `parts`.
 pub(crate) async fn authenticate(
-    ctx: &HttpContext,
+    ctx: &Context,
     connection: &Connection,
     parts: &Parts,
     asked: &Asked,
@@ -283,7 +284,7 @@ pub(crate) fn presents_nothing(connection: &Connection, parts: &Parts) -> bool {
 }
 
 async fn recognise(
-    ctx: &HttpContext,
+    ctx: &Context,
     connection: &Connection,
     token: &Secret,
     asked: &Asked,
@@ -306,7 +307,7 @@ async fn recognise(
 
 /// Refuses for want of `scope`, with a record of it. `place` says on what: `on cluster a`.
 pub(crate) async fn deny(
-    ctx: &HttpContext,
+    ctx: &Context,
     connection: &Connection,
     caller: &Caller,
     asked: &Asked,
@@ -329,7 +330,7 @@ pub(crate) async fn deny(
 
 /// Puts on record what is about to be done; `details` says what else is known of it.
 pub(crate) async fn record(
-    ctx: &HttpContext,
+    ctx: &Context,
     connection: &Connection,
     caller: &Caller,
     asked: &Asked,
@@ -347,7 +348,7 @@ pub(crate) async fn record(
 
 /// Puts on record what came of what was done. Where the client is gone before the head has answered there is no such line.
 pub(crate) async fn answered(
-    ctx: &HttpContext,
+    ctx: &Context,
     connection: &Connection,
     caller: &Caller,
     asked: &Asked,
@@ -368,7 +369,7 @@ pub(crate) async fn answered(
 
 /// Puts on record that the relay is told to revoke: `jti` or `sub`, and which.
 pub(crate) async fn administers(
-    ctx: &HttpContext,
+    ctx: &Context,
     connection: &Connection,
     caller: &Caller,
     asked: &Asked,
@@ -383,16 +384,14 @@ pub(crate) async fn administers(
 }
 
 /// Writes `entry`.
-pub(crate) async fn on_record(ctx: &HttpContext, entry: Entry) -> Result<(), Unavailable> {
-    #[cfg(test)]
-    ctx.heard.hear(&entry)?;
+pub(crate) async fn on_record(ctx: &Context, entry: Entry) -> Result<(), Unavailable> {
     ctx.audit.write(entry).await
 }
 
 /// `POST /api/authenticate`, by which the dashboard's page turns the token that somebody typed in into a cookie, as
 /// Ray's own answer to it does.
 pub(crate) async fn sign_in(
-    ctx: &HttpContext,
+    ctx: &Context,
     connection: &Connection,
     parts: &Parts,
     asked: &Asked,

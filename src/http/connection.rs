@@ -25,9 +25,10 @@ use super::caller::{self, Asked, Refused};
 use super::dashboard::Visit;
 use super::moving::Moving;
 use super::route::{EXISTS, Route};
-use super::{HttpContext, api, events, guard, release, revocations};
+use super::{api, events, guard, release, revocations};
 use crate::connection::ConnectionInfo;
 use crate::connection::admission::Place;
+use crate::context::Context;
 use crate::identity::Principal;
 use crate::policy::Scope;
 use crate::telemetry::metrics::{self, RefusalKind};
@@ -75,7 +76,7 @@ pub(crate) struct Connection {
 pub async fn serve_connection<S>(
     stream: S,
     info: ConnectionInfo,
-    ctx: Arc<HttpContext>,
+    ctx: Arc<Context>,
     shutdown: CancellationToken,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -192,13 +193,9 @@ struct Busy {
 }
 
 impl Busy {
-    fn new(
-        ctx: &HttpContext,
-        active: &Arc<watch::Sender<Activity>>,
-        info: &ConnectionInfo,
-    ) -> Self {
+    fn new(ctx: &Context, active: &Arc<watch::Sender<Activity>>, info: &ConnectionInfo) -> Self {
         let busy = Self {
-            _draining_waits: ctx.busy().token(),
+            _draining_waits: ctx.requests.token(),
             active: Arc::clone(active),
             place: info.place.clone(),
             weight: IDLE_WEIGHT + info.tls_weight(),
@@ -224,7 +221,7 @@ impl Drop for Busy {
 }
 
 async fn handle(
-    ctx: Arc<HttpContext>,
+    ctx: Arc<Context>,
     connection: Connection,
     request: Request<Incoming>,
 ) -> Response<Body> {
@@ -239,7 +236,7 @@ async fn handle(
 }
 
 async fn answer(
-    ctx: &Arc<HttpContext>,
+    ctx: &Arc<Context>,
     connection: &Connection,
     request: Request<Incoming>,
 ) -> (metrics::Route, Response<Body>) {
@@ -289,7 +286,7 @@ async fn answer(
 
 /// The relay's own API.
 async fn own(
-    ctx: &Arc<HttpContext>,
+    ctx: &Arc<Context>,
     connection: &Connection,
     route: Route<'_>,
     parts: &Parts,
@@ -367,7 +364,7 @@ async fn own(
 }
 
 async fn revoke(
-    ctx: &HttpContext,
+    ctx: &Context,
     connection: &Connection,
     parts: &Parts,
     body: Incoming,

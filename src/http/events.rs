@@ -18,14 +18,15 @@ use futures_util::stream;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use hyper::{Response, StatusCode};
-use tokio::sync::broadcast::{self, error::RecvError};
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::HttpContext;
 use super::answer::{self, Body};
 use super::api::{self, Row};
+use crate::context::Context;
 use crate::head::BodyError;
 use crate::identity::{Ended, Principal};
 use crate::moment::Moment;
@@ -39,7 +40,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// Answers with a new stream, or 503 where there are too many.
 pub(crate) fn subscribe(
-    ctx: &HttpContext,
+    ctx: &Context,
     closing: &CancellationToken,
     principal: &Principal,
     head_only: bool,

@@ -16,8 +16,8 @@ use super::refusal::{self, Refused, Speaks, TLS_ALERT};
 use super::wire::Wire;
 use crate::config::TlsMode;
 use crate::connection::ConnectionInfo;
+use crate::context::Context;
 use crate::identity::{AuthError, Authenticator, Principal};
-use crate::session::Context;
 use crate::telemetry::metrics::{Handshake, Protocol, RefusalKind};
 use crate::tls::{Certificate, Tls};
 use crate::wire::prefixed::Prefixed;
@@ -171,7 +171,7 @@ pub(super) async fn serve(
         Detection::Http => {
             let drain = context.shutdown.drain.clone();
             tokio::select! {
-                () = http::serve_connection(replayed, connection, context.http.clone(), drain) => {}
+                () = http::serve_connection(replayed, connection, context.clone(), drain) => {}
                 () = context.shutdown.abort.cancelled() => {}
             }
         }

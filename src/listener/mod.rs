@@ -17,7 +17,7 @@ use tracing::{debug, warn};
 
 use crate::connection::ConnectionInfo;
 use crate::connection::admission::{Admission, Guard, Place};
-use crate::session::Context;
+use crate::context::Context;
 use crate::telemetry::metrics::RefusalKind;
 use crate::tls::Tls;
 use crate::wire::tcp;

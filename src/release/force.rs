@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info};
 
-use super::{Means, unavailable};
+use super::unavailable;
+use crate::context::Context;
 use crate::dap::refusal::Refusal;
 use crate::head::{HeadClient, HeadError};
 use crate::policy::Authorized;
@@ -76,7 +77,7 @@ pub enum NotEnded {
 /// # Errors
 /// [`NotEnded`]; the whole takes at most 100 s.
 pub async fn end_worker(
-    means: &Means,
+    context: &Context,
     authorized: Authorized,
     holder: Holder,
 ) -> Result<String, NotEnded> {
@@ -84,12 +85,12 @@ pub async fn end_worker(
     if breakpoint.kind == Kind::Pdb {
         return Err(NotEnded::Legacy);
     }
-    let head = means.registry.head(&breakpoint.cluster);
+    let head = context.registry.head(&breakpoint.cluster);
     let head = head.ok_or_else(|| NotEnded::NotDone("no Ray head is configured for it".into()))?;
-    let mut permit = Permit::hold(&means.registry, authorized, holder)
+    let mut permit = Permit::hold(&context.registry, authorized, holder)
         .map_err(|why| unavailable(&breakpoint, why))?;
     // Once begun it is done, whatever becomes of who asked.
-    let done = means.tasks.spawn(async move {
+    let done = context.shutdown.tasks.spawn(async move {
         let ended = match breakpoint.is_driver() {
             true => stop_job(&head, &breakpoint).await,
             false => by_a_job(&head, &breakpoint).await,

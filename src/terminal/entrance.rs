@@ -10,9 +10,10 @@ use super::input::{Input, Typed};
 use super::output::Out;
 use super::telnet::{ECHO_OFF, ECHO_ON};
 use crate::connection::ConnectionInfo;
+use crate::context::Context;
 use crate::dap::record;
 use crate::identity::{AuthError, Principal, Secret};
-use crate::session::{Context, Session};
+use crate::session::Session;
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 
 /// Wrong tokens, and then the connection is closed.

@@ -29,7 +29,8 @@ use self::input::Input;
 use self::output::{Out, pump};
 use self::visit::Visit;
 use crate::connection::ConnectionInfo;
-use crate::session::{Context, Session};
+use crate::context::Context;
+use crate::session::Session;
 use crate::shutdown::DRAINING;
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 

@@ -16,6 +16,7 @@ use super::entrance::enters;
 use super::input::{Input, Typed};
 use super::legacy::{self, NOT_EXTERNAL};
 use super::output::Out;
+use crate::context::Context;
 use crate::dap::record;
 use crate::dap::refusal::Refusal;
 use crate::http::api;
@@ -27,7 +28,7 @@ use crate::listing::text::clean;
 use crate::moment::Moment;
 use crate::policy::{Denied, Scope, authorise, visible};
 use crate::registry::{BadBreakpointId, Breakpoint, BreakpointId, ClaimError, Holder, Kind};
-use crate::session::{Context, Permit, Session};
+use crate::session::{Permit, Session};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 
 /// A connection that has said nothing: a browser's, for a page that it may want later.

@@ -10,6 +10,7 @@ use tracing::info;
 
 use super::{Next, Visit};
 use crate::audit::Unavailable;
+use crate::context::Context;
 use crate::dap::limits::{Due, Limits};
 use crate::dap::record::Record;
 use crate::dap::refusal::Refusal;
@@ -18,7 +19,7 @@ use crate::pdb::{End, OpenError};
 use crate::policy::Scope;
 use crate::recording::{Direction, Meta, Protocol, Unrecorded};
 use crate::registry::Kind;
-use crate::session::{Context, Permit, TaskEnd};
+use crate::session::{Permit, TaskEnd};
 use crate::shutdown::QUIET;
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 use crate::terminal::input::Input;
