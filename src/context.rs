@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use tokio_util::task::TaskTracker;
 
+use crate::advertise;
 use crate::audit::Audit;
 use crate::config::Config;
-use crate::http::advertise;
 use crate::identity::Authenticator;
 use crate::masking::Masking;
 use crate::recording::Recording;

@@ -30,6 +30,7 @@
 //! | [`demo`] | a small real Ray cluster with tasks that stop at breakpoints |
 #![forbid(unsafe_code)]
 
+pub mod advertise;
 pub mod app;
 pub mod audit;
 pub mod cli;

@@ -14,11 +14,8 @@ mod commands;
 mod entrance;
 mod farewell;
 pub mod gate;
-pub(crate) mod limits;
-pub mod mappings;
 pub mod policing;
 mod presented;
-pub(crate) mod record;
 pub mod refusal;
 pub mod rewrite;
 mod route;
@@ -38,11 +35,12 @@ use tracing::{debug, info};
 use self::attach::Dialled;
 use self::client::Client;
 use self::presented::Presented;
-use self::refusal::{Refusal, hang_up, refuse};
+use self::refusal::{hang_up, refuse};
 use self::route::Visit;
 use crate::connection::ConnectionInfo;
 use crate::context::Context;
-use crate::session::Session;
+use crate::session::refusal::Refusal;
+use crate::session::{Session, audit};
 use crate::shutdown::DRAINING;
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 use crate::wire::dap::conversation::{Conversation, Over};
@@ -159,7 +157,7 @@ where
         Ok(guest) => guest,
         Err(why) => {
             info!(session = session.id(), peer = %session.peer(), %why, "client not recognised");
-            record::unrecognised(context, session.peer(), SessionProtocol::Dap, &why).await;
+            audit::unrecognised(context, session.peer(), SessionProtocol::Dap, &why).await;
             return refused(context, client, &opened.attach, &(&why).into()).await;
         }
     };

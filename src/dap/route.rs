@@ -16,18 +16,19 @@ use tracing::info;
 use self::advertised::Arrived;
 use super::client::Client;
 use super::entrance::Guest;
-use super::record::{self, Record};
-use super::refusal::{Refusal, hang_up};
+use super::refusal::hang_up;
 use super::selection::{Choice, Hint, choose};
 use super::wish::{Wish, names, read_wish};
 use super::{Opened, commands, refused, waiting, worker};
 use crate::context::Context;
 use crate::identity::Principal;
 use crate::moment::Moment;
-use crate::policy::{Authorized, Denied, Scope, authorise, visible, within};
+use crate::policy::Scope;
 use crate::recording::{Meta, Protocol, Recorder, Unrecorded};
 use crate::registry::{Breakpoint, BreakpointId, ClaimError, Holder, Kind, Snapshot};
-use crate::session::{Permit, Session};
+use crate::session::audit::Record;
+use crate::session::refusal::Refusal;
+use crate::session::{Authorized, Denied, Permit, Session, audit, authorise, visible, within};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::wire::dap::conversation::Conversation;
 
@@ -427,7 +428,7 @@ impl<'a> Visit<'a> {
         if let Some(id) = named {
             details.insert("asked".into(), id.to_string().into());
         }
-        record::denied(
+        audit::denied(
             self.context,
             self.session,
             &self.principal,

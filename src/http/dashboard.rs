@@ -26,13 +26,13 @@ use serde_json::Map;
 
 use self::held::{Job, Reader, View, rewritten};
 pub(crate) use self::upstream::Upstream;
-use super::advertise::Reached;
 use super::answer::{self, Body};
 use super::caller::{self, Asked, Caller, Refused};
 use super::connection::Connection;
 use super::need::{self, Need, Rows};
 use super::route::CLUSTERS;
 use super::{credential, hop, websocket};
+use crate::advertise::Reached;
 use crate::context::Context;
 use crate::policy::Scope;
 

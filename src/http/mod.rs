@@ -10,7 +10,6 @@
 //! credential goes upstream and none of Ray's comes back; no address of a debugger leaves; nothing but the answers that are
 //! rewritten is ever held as a whole; what streams ends with its principal.
 
-pub mod advertise;
 mod answer;
 pub(crate) mod api;
 mod caller;
@@ -29,7 +28,6 @@ mod revocations;
 #[doc(hidden)] // Public for fuzz/ alone.
 pub mod rewrite;
 mod route;
-pub mod spelling;
 mod websocket;
 
 pub(crate) use connection::IDLE_WEIGHT;

@@ -24,9 +24,10 @@ use super::connection::Connection;
 use crate::audit::Action;
 use crate::context::Context;
 use crate::moment::Moment;
-use crate::policy::{Authorized, Denied, Scope, authorise, authorise_end};
+use crate::policy::Scope;
 use crate::registry::{BreakpointId, Holder};
 use crate::release::{CLIENT, force, release};
+use crate::session::{Authorized, Denied, authorise, authorise_end};
 
 /// Largest body.
 const LARGEST: usize = 64 * 1024;

@@ -30,7 +30,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::answer::{self, Body};
-use super::{advertise, serve_connection};
+use super::serve_connection;
+use crate::advertise;
 use crate::audit::kept::Kept;
 use crate::audit::{Audit, Entry};
 use crate::config::{self, Config};

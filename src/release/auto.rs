@@ -17,8 +17,9 @@ use crate::audit::{Action, Entry};
 use crate::context::Context;
 use crate::identity::Principal;
 use crate::moment::Moment;
-use crate::policy::{Scope, authorise};
+use crate::policy::Scope;
 use crate::registry::{Breakpoint, BreakpointId, Holder, Snapshot};
+use crate::session::authorise;
 
 /// The longest pause between looks; each change of the list is one too.
 const LOOK: Duration = Duration::from_secs(30);

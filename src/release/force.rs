@@ -17,11 +17,10 @@ use tracing::{debug, info};
 
 use super::unavailable;
 use crate::context::Context;
-use crate::dap::refusal::Refusal;
 use crate::head::{HeadClient, HeadError};
-use crate::policy::Authorized;
 use crate::registry::{Breakpoint, Holder, Kind};
-use crate::session::Permit;
+use crate::session::refusal::Refusal;
+use crate::session::{Authorized, Permit};
 use crate::wire::dap::message::clean;
 
 /// What the relay calls itself as the holder meanwhile.
@@ -71,7 +70,7 @@ pub enum NotEnded {
     NotDone(String),
 }
 
-/// Ends the worker of `authorized`, whose scope is to be that of [`crate::policy::authorise_end`]; says what Ray says of
+/// Ends the worker of `authorized`, whose scope is to be that of [`crate::session::authorise_end`]; says what Ray says of
 /// it. `holder` has it meanwhile.
 ///
 /// # Errors

@@ -14,13 +14,12 @@ use bytes::BytesMut;
 use tokio::time::timeout;
 
 use crate::context::Context;
-use crate::dap::refusal::Refusal;
 use crate::moment::Moment;
-use crate::policy::Authorized;
 use crate::registry::{Breakpoint, ClaimError, Holder, Kind};
-use crate::session::Permit;
-use crate::terminal::legacy::{self, NOT_EXTERNAL};
+use crate::session::refusal::Refusal;
+use crate::session::{Authorized, Permit};
 use crate::upstream;
+use crate::upstream::legacy::{self, NOT_EXTERNAL};
 use crate::upstream::let_run::{LetRunError, let_run};
 
 /// For a legacy prompt to take `continue`.
@@ -72,11 +71,10 @@ pub async fn release(
                 Ok(ran?)
             }
             Kind::Pdb => {
-                let left = |stream| legacy::let_go(stream, BytesMut::new());
-                let stream = upstream::connect_pdb(&permit, dap.connect_timeout, &tasks, left);
+                let stream = upstream::connect_pdb(&permit, dap.connect_timeout, &tasks);
                 let stream = stream.await.map_err(LetRunError::Upstream)?;
                 // It may take its time: the task has been told.
-                let going = tasks.spawn(left(stream));
+                let going = tasks.spawn(legacy::let_go(stream, BytesMut::new()));
                 let _ = timeout(PATIENCE, going).await;
                 Ok(())
             }

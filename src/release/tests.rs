@@ -14,7 +14,8 @@ use crate::audit::kept::Kept;
 use crate::config::Config;
 use crate::dap::testing::{listening, paused, paused_in_pdb};
 use crate::identity::{Authenticator, Principal};
-use crate::policy::{Scope, authorise};
+use crate::policy::Scope;
+use crate::session::authorise;
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::message::event;
 

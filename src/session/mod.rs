@@ -1,12 +1,22 @@
-//! Live sessions, and the permit without which no worker is reached.
+//! What every session is, whatever protocol it speaks: who may have one, why somebody gets none, its permit without which
+//! no worker is reached, its limits, its record, and the table of the live ones.
+//!
+//! [`authorise`] is the only source of the [`Authorized`] without which there is no [`Permit`].
 
+pub(crate) mod audit;
+mod authorise;
 pub mod family;
+pub(crate) mod limits;
 pub mod permit;
+pub mod refusal;
 pub(crate) mod shares;
 pub mod table;
 pub mod task_end;
+mod visible;
 
+pub use authorise::{Authorized, Denied, authorise, authorise_end};
 pub use family::{Families, Founder, Member, Parent};
 pub use permit::Permit;
 pub use table::{Session, SessionRow, SessionTable};
 pub use task_end::TaskEnd;
+pub use visible::{may_list, sees, visible, within};

@@ -11,9 +11,8 @@ use super::output::Out;
 use super::telnet::{ECHO_OFF, ECHO_ON};
 use crate::connection::ConnectionInfo;
 use crate::context::Context;
-use crate::dap::record;
 use crate::identity::{AuthError, Principal, Secret};
-use crate::session::Session;
+use crate::session::{Session, audit};
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 
 /// Wrong tokens, and then the connection is closed.
@@ -104,7 +103,7 @@ async fn ask<R: AsyncRead + Unpin>(
             Err(why) => why,
         };
         info!(session = session.id(), peer = %session.peer(), %why, "client not recognised");
-        record::unrecognised(context, session.peer(), SessionProtocol::Terminal, &why).await;
+        audit::unrecognised(context, session.peer(), SessionProtocol::Terminal, &why).await;
         context.metrics.refused(match why {
             AuthError::Throttled { .. } => RefusalKind::Limited,
             _ => RefusalKind::Forbidden,

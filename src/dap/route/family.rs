@@ -3,11 +3,11 @@
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Visit;
-use crate::dap::record::Record;
-use crate::dap::refusal::Refusal;
 use crate::dap::wish::Wish;
 use crate::dap::{Opened, cluster, refused};
 use crate::registry::Breakpoint;
+use crate::session::audit::Record;
+use crate::session::refusal::Refusal;
 use crate::session::shares::Shortage;
 use crate::session::{Founder, Member};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};

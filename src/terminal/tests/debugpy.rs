@@ -8,9 +8,9 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::*;
-use crate::dap::record::Record;
 use crate::pdb::{End, OpenError};
 use crate::session::TaskEnd;
+use crate::session::audit::Record;
 use crate::terminal::output::Shown;
 use crate::terminal::tape::Tape;
 use crate::terminal::visit::Log;

@@ -11,19 +11,19 @@ use tracing::info;
 use super::{Next, Visit};
 use crate::audit::Unavailable;
 use crate::context::Context;
-use crate::dap::limits::{Due, Limits};
-use crate::dap::record::Record;
-use crate::dap::refusal::Refusal;
 use crate::masking::MaskedStream;
 use crate::pdb::{End, OpenError};
 use crate::policy::Scope;
 use crate::recording::{Direction, Meta, Protocol, Unrecorded};
 use crate::registry::Kind;
+use crate::session::audit::Record;
+use crate::session::limits::{Due, Limits};
+use crate::session::refusal::Refusal;
 use crate::session::{Permit, TaskEnd};
 use crate::shutdown::QUIET;
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 use crate::terminal::input::Input;
-use crate::terminal::legacy::{self, Ended, Entered};
+use crate::terminal::legacy::{Ended, Entered};
 use crate::terminal::output::{Out, Shown};
 use crate::terminal::prompt;
 use crate::terminal::tape::Tape;
@@ -281,9 +281,7 @@ impl Worker {
                 Ok(Self::Debugpy(Box::new(Prefixed::new(read.into(), stream))))
             }
             Kind::Pdb => {
-                let left = |stream| legacy::let_go(stream, bytes::BytesMut::new());
-                let stream =
-                    upstream::connect_pdb(permit, dap.connect_timeout, tasks, left).await?;
+                let stream = upstream::connect_pdb(permit, dap.connect_timeout, tasks).await?;
                 Ok(Self::Pdb(Entered::new(stream, tasks)))
             }
         }
