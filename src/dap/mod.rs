@@ -157,7 +157,7 @@ where
         Ok(guest) => guest,
         Err(why) => {
             info!(session = session.id(), peer = %session.peer(), %why, "client not recognised");
-            audit::unrecognised(context, session.peer(), SessionProtocol::Dap, &why).await;
+            audit::unrecognised(&context.audit, session.peer(), SessionProtocol::Dap, &why).await;
             return refused(context, client, &opened.attach, &(&why).into()).await;
         }
     };

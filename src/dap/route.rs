@@ -328,7 +328,7 @@ impl<'a> Visit<'a> {
         }
         // Before the permit is used: what is not on record does not happen.
         let begun = Record::begin(
-            self.context,
+            &self.context.audit,
             self.session,
             &self.principal,
             Some(&breakpoint),
@@ -429,7 +429,7 @@ impl<'a> Visit<'a> {
             details.insert("asked".into(), id.to_string().into());
         }
         audit::denied(
-            self.context,
+            &self.context.audit,
             self.session,
             &self.principal,
             breakpoint,

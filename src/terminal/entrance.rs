@@ -103,7 +103,13 @@ async fn ask<R: AsyncRead + Unpin>(
             Err(why) => why,
         };
         info!(session = session.id(), peer = %session.peer(), %why, "client not recognised");
-        audit::unrecognised(context, session.peer(), SessionProtocol::Terminal, &why).await;
+        audit::unrecognised(
+            &context.audit,
+            session.peer(),
+            SessionProtocol::Terminal,
+            &why,
+        )
+        .await;
         context.metrics.refused(match why {
             AuthError::Throttled { .. } => RefusalKind::Limited,
             _ => RefusalKind::Forbidden,

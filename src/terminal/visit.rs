@@ -199,8 +199,14 @@ impl<'a, R: AsyncRead + Unpin> Visit<'a, R> {
                     details.insert("reason".into(), refusal.kind().label().into());
                     details.insert("asked".into(), id.to_string().into());
                     let known = all.find(id).cloned();
-                    audit::denied(self.context, self.session, &self.principal, known, details)
-                        .await;
+                    audit::denied(
+                        &self.context.audit,
+                        self.session,
+                        &self.principal,
+                        known,
+                        details,
+                    )
+                    .await;
                     self.refuse(&refusal).await;
                     return Next::List;
                 }

@@ -34,7 +34,14 @@ impl Visit<'_> {
         };
         self.session.set_state(SessionProtocol::Cluster, "attached");
         let details = self.details(SessionProtocol::Cluster, &opened.client.name);
-        let begun = Record::begin(self.context, self.session, &self.principal, None, details).await;
+        let begun = Record::begin(
+            &self.context.audit,
+            self.session,
+            &self.principal,
+            None,
+            details,
+        )
+        .await;
         let record = match begun {
             Ok(record) => record,
             Err(why) => {

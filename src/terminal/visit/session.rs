@@ -96,7 +96,14 @@ impl<R: AsyncRead + Unpin> Visit<'_, R> {
         }
         // Before the permit is used: what is not on record does not happen.
         let principal = self.principal.clone();
-        let begun = Record::begin(context, session, &principal, Some(&breakpoint), details).await;
+        let begun = Record::begin(
+            &context.audit,
+            session,
+            &principal,
+            Some(&breakpoint),
+            details,
+        )
+        .await;
         let record = match begun {
             Ok(record) => record,
             Err(why) => {
