@@ -47,6 +47,7 @@
 //! | goodbye | the requests and answers after which a worker's debugger can be left without harm |
 //! | record | the audit log; a *recording* is the traffic of a session, kept where the policy wants it |
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 pub mod advertise;
 pub mod app;
@@ -57,6 +58,10 @@ pub mod connection;
 pub mod context;
 pub mod dap;
 pub mod demo;
+#[cfg(feature = "fault-injection")]
+mod fault;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub mod head;
 pub mod http;
 pub mod identity;
@@ -72,10 +77,8 @@ pub mod registry;
 pub mod release;
 pub mod session;
 pub mod shutdown;
-mod stamp;
 pub mod telemetry;
 pub mod terminal;
 pub mod tls;
-mod unseen;
 pub mod upstream;
 pub mod wire;

@@ -25,8 +25,8 @@ mod need;
 mod query;
 mod release;
 mod revocations;
-#[doc(hidden)] // Public for fuzz/ alone.
-pub mod rewrite;
+#[cfg_attr(not(feature = "fuzzing"), allow(unreachable_pub))]
+pub(crate) mod rewrite;
 mod route;
 mod websocket;
 

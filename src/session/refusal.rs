@@ -1,11 +1,10 @@
 //! Why a client gets no session, in sentences that its editor or terminal shows.
 
-use std::time::Duration;
-
 use crate::identity::AuthError;
 use crate::moment::Moment;
 use crate::registry::{Breakpoint, Holder, Snapshot, State};
 use crate::telemetry::metrics::RefusalKind;
+use crate::wire::human_time::span;
 
 /// Why there is none: `Display` is for the client.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -100,15 +99,6 @@ impl From<&AuthError> for Refusal {
             AuthError::Throttled { .. } => Self::Throttled(sentence),
             AuthError::Unavailable(_) => Self::Unable(sentence),
         }
-    }
-}
-
-/// `12 s`, `3 min`, `2 h`.
-fn span(time: Duration) -> String {
-    match time.as_secs() {
-        s @ 0..=99 => format!("{s} s"),
-        s @ 100..=5999 => format!("{} min", s / 60),
-        s => format!("{} h", s / 3600),
     }
 }
 
