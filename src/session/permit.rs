@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::{SessionTable, TaskEnd};
 use crate::identity::Principal;
 use crate::policy::Rights;
-use crate::registry::{Breakpoint, Claim, ClaimError, Holder, Lease, Registry};
+use crate::registry::{Breakpoint, Claim, ClaimError, Holder, Lease, Registry, State};
 use crate::session::Authorized;
 
 /// Leave to open connections to one worker's debugger. Dropped before the worker was let run, the breakpoint waits on as
@@ -21,6 +21,8 @@ use crate::session::Authorized;
 pub struct Permit {
     grant: Grant,
     authorized: Authorized,
+    /// Ray listed it as paused when it was taken.
+    listed: bool,
 }
 
 #[derive(Debug)]
@@ -42,10 +44,12 @@ impl Permit {
         holder: Holder,
     ) -> Result<Self, ClaimError> {
         let claim = registry.claim(authorized.breakpoint().id, holder)?;
+        let listed = !matches!(authorized.breakpoint().state, State::Unlisted);
         match authorized.renewed(claim.breakpoint()) {
             Ok(authorized) => Ok(Self {
                 grant: Grant::Holder(claim),
                 authorized,
+                listed,
             }),
             Err(_) => Err(ClaimError::Unknown),
         }
@@ -60,6 +64,7 @@ impl Permit {
         Some(Self {
             grant: Grant::Subprocess(breakpoint),
             authorized,
+            listed: false,
         })
     }
 
@@ -84,6 +89,12 @@ impl Permit {
     /// Whether this is the session that holds the breakpoint.
     pub fn holds(&self) -> bool {
         matches!(self.grant, Grant::Holder(_))
+    }
+
+    /// Whether the worker waits for a debugger, so that its thread stops, and says so, as soon as one is configured. Another
+    /// may stand already, or never stop.
+    pub fn waits(&self) -> bool {
+        self.listed
     }
 
     /// Tells when the task has ended; for a subprocess never.

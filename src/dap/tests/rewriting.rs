@@ -144,3 +144,61 @@ async fn whatever_looks_like_true_ends_no_worker_without_the_permission() {
         }
     }
 }
+
+#[tokio::test]
+async fn continuing_what_has_not_stopped_is_answered_and_not_asked_of_the_worker() {
+    let context = context(|_| {});
+    let worker = Worker::listen().await;
+    context.registry.insert(worker.breakpoint.clone());
+    let mut debugger = Debugger::connect(&context).await;
+    debugger.attach(json!({})).await;
+    let (mut dap, _) = worker.attached().await;
+    let stopped = message::event("stopped", json!({"threadId": 1, "allThreadsStopped": true}));
+    // Before it has stopped, and again when it runs.
+    for _ in 0..2 {
+        let early = debugger.send("continue", json!({"threadId": 1})).await;
+        let answer = debugger.read().await;
+        assert_eq!(
+            (&answer["request_seq"], &answer["success"]),
+            (&json!(early), &json!(true))
+        );
+        dap.send(&stopped).await.unwrap();
+        assert_eq!(debugger.read().await["event"], "stopped");
+        let asked = debugger.send("continue", json!({"threadId": 1})).await;
+        let mut request = dap.read().await.unwrap();
+        assert_eq!(
+            (&request["command"], &request["seq"]),
+            (&json!("continue"), &json!(asked))
+        );
+        let request = Request::read(&mut request).unwrap();
+        dap.send(&request.success(Value::Null)).await.unwrap();
+        assert_eq!(debugger.read().await["request_seq"], json!(asked));
+    }
+    // Where one thread alone steps, the others still stand.
+    dap.send(&stopped).await.unwrap();
+    debugger.read().await;
+    debugger
+        .send("next", json!({"threadId": 1, "singleThread": true}))
+        .await;
+    debugger.send("continue", json!({"threadId": 2})).await;
+    for command in ["next", "continue"] {
+        assert_eq!(dap.read().await.unwrap()["command"], command);
+    }
+}
+
+#[tokio::test]
+async fn a_worker_that_ray_does_not_list_may_stand_already_and_is_continued() {
+    let context = context(|_| {});
+    let worker = Worker::listen().await;
+    context.registry.insert(Breakpoint {
+        state: crate::registry::State::Unlisted,
+        ..worker.breakpoint.clone()
+    });
+    let mut debugger = Debugger::connect(&context).await;
+    debugger
+        .attach(json!({"rayRelay": {"breakpoint": worker.breakpoint.id}}))
+        .await;
+    let (mut dap, _) = worker.attached().await;
+    debugger.send("continue", json!({"threadId": 1})).await;
+    assert_eq!(dap.read().await.unwrap()["command"], "continue");
+}

@@ -124,6 +124,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 }
                 return;
             }
+            // debugpy answers it when something has run on, and looks at no further request before, not even a goodbye:
+            // the task would stand at its stop for good (1.8.0 to 1.8.22).
+            Some("continue") if self.stop.is_none() && self.permit.waits() => {
+                if let Some(request) = Request::read(&mut message) {
+                    self.tell(&request.success(json!({"allThreadsContinued": true})));
+                }
+                return;
+            }
             Some("disconnect" | "terminate") => {
                 let arguments = &mut message["arguments"];
                 rewrite::write_flags(arguments);
@@ -164,7 +172,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
             }
             Some(command) if rewrite::resumes(command.as_bytes()) => {
                 self.task.resumed();
-                self.stop = None;
+                if !rewrite::is_set(&message["arguments"], "singleThread") {
+                    self.stop = None;
+                }
             }
             _ => {}
         }
