@@ -2,7 +2,7 @@
 //!
 //! What the client or the relay has left open is finished first: the greeting is read, a running `attach` comes to its
 //! `initialized`, every `evaluate` to its answer; function breakpoints, which would stop the task at the next call with
-//! nobody there, are cleared; then `disconnect`, its answer, and the end of the stream. Every step has its deadline, after
+//! nobody there, are cleared, and path mappings, which the next person would meet; then `disconnect`, its answer, and the end of the stream. Every step has its deadline, after
 //! which the next is taken: a debugger that does not answer is no worse off.
 //!
 //! It runs in a task of its own that nothing cancels but the end of the process, and keeps the breakpoint taken
@@ -21,6 +21,7 @@ use super::greet;
 use super::ledger::{Attach, Ledger};
 use super::let_run::{LetRunError, touch};
 use super::worker::Line;
+use crate::dap::mappings;
 use crate::registry::Lease;
 use crate::wire::dap::codec::frame;
 
@@ -35,7 +36,7 @@ const EVALUATED: Duration = Duration::from_secs(60);
 const ANSWER: Duration = Duration::from_secs(10);
 /// For the adapter to close, which debugpy does once it has answered.
 const CLOSE: Duration = Duration::from_millis(500);
-/// `seq` of the two requests: whoever had other requests under way is gone.
+/// `seq` of these requests: whoever had other requests under way is gone.
 const SEQ: u64 = 0x7fff_5678;
 
 /// Bytes of one message of a debugger that is looked after.
@@ -97,6 +98,11 @@ impl Line {
                 self.request("setFunctionBreakpoints", &json!({"breakpoints": []}));
                 self.exchange(ANSWER, |ledger| ledger.functions_answered > answered)
                     .await;
+                if self.ledger.mapped {
+                    self.request("evaluate", &mappings::forgetting());
+                    self.exchange(EVALUATED, |ledger| ledger.evaluating == 0)
+                        .await;
+                }
             }
             self.request("disconnect", &json!({"terminateDebuggee": false}));
         }
