@@ -24,11 +24,12 @@
 //! | [`release`] | lets paused tasks run on without a person attaching |
 //! | [`terminal`] | plain lines for a person with `nc`: the list, and a prompt |
 //! | [`http`] | the relay's API under `/relay/`, and the Ray dashboard under everything else |
-//! | [`wire`] | protocols alone: frames and messages of DAP |
+//! | [`wire`] | protocols alone: frames and messages of DAP; texts and times made fit for people |
 //! | [`app`], [`shutdown`] | composition: binds, starts, drains |
 //! | [`cli`] | the commands |
 //! | [`demo`] | a small real Ray cluster with tasks that stop at breakpoints |
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 pub mod app;
 pub mod audit;
@@ -36,6 +37,10 @@ pub mod cli;
 pub mod config;
 pub mod dap;
 pub mod demo;
+#[cfg(feature = "fault-injection")]
+mod fault;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub mod head;
 pub mod http;
 pub mod identity;
@@ -51,11 +56,9 @@ pub mod registry;
 pub mod release;
 pub mod session;
 pub mod shutdown;
-mod stamp;
 pub mod tcp;
 pub mod telemetry;
 pub mod terminal;
 pub mod tls;
-mod unseen;
 pub mod upstream;
 pub mod wire;

@@ -1,4 +1,5 @@
 //! `ray-relay`: arguments, the command, the exit code. Everything else is in the library.
+#![warn(clippy::disallowed_methods)]
 
 use std::process::ExitCode;
 

@@ -21,10 +21,11 @@ mod writer;
 use std::io::Read;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use parking_lot::Mutex;
 use serde_json::{Map, Value};
 
 use tokio::sync::{mpsc, oneshot, watch};
@@ -254,10 +255,11 @@ impl Audit {
         running.put(&entry).await
     }
 
-    /// Tells the log now and then how far the record is, and the record what was left out of it, until `shutdown`.
+    /// Tells the log now and then how far the record is, and the record what was left out of it, until `shutdown`; returns
+    /// before that only where the thread that writes has ended.
     pub async fn run(&self, shutdown: CancellationToken) {
         let Some(running) = &self.running else {
-            return;
+            return shutdown.cancelled().await;
         };
         let mut told = *running.heads.borrow();
         let mut tick = interval(ANCHOR_EVERY);
@@ -271,6 +273,7 @@ impl Audit {
                     running.sum_up(false).await;
                     continue;
                 }
+                () = running.jobs.closed() => return,
                 () = shutdown.cancelled() => return,
             }
             let head = *running.heads.borrow();
@@ -312,14 +315,12 @@ fn now() -> std::time::Instant {
 }
 
 impl Running {
-    fn restraint(&self) -> std::sync::MutexGuard<'_, Restraint> {
-        self.restraint
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    fn restraint(&self) -> parking_lot::MutexGuard<'_, Restraint> {
+        self.restraint.lock()
     }
 
-    fn failing(&self) -> std::sync::MutexGuard<'_, Option<String>> {
-        self.failing.lock().unwrap_or_else(PoisonError::into_inner)
+    fn failing(&self) -> parking_lot::MutexGuard<'_, Option<String>> {
+        self.failing.lock()
     }
 
     /// Writes what was left out, for those for whom it is time, or for `all`.

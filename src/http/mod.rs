@@ -26,8 +26,8 @@ mod need;
 mod query;
 mod release;
 mod revocations;
-#[doc(hidden)] // Public for fuzz/ alone.
-pub mod rewrite;
+#[cfg_attr(not(feature = "fuzzing"), allow(unreachable_pub))]
+pub(crate) mod rewrite;
 mod route;
 pub mod spelling;
 mod websocket;

@@ -14,8 +14,8 @@ pub(crate) mod legacy;
 mod output;
 mod prompt;
 mod tape;
-#[doc(hidden)] // Public for fuzz/ alone.
-pub mod telnet;
+#[cfg_attr(not(feature = "fuzzing"), allow(unreachable_pub))]
+pub(crate) mod telnet;
 mod visit;
 
 use std::pin::pin;
@@ -25,6 +25,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use tracing::info;
 
+pub(crate) use self::entrance::{TOKEN_NEEDED, TOKEN_QUESTION};
 use self::input::Input;
 use self::output::{Out, pump};
 use self::visit::Visit;
