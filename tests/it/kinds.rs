@@ -56,7 +56,9 @@ async fn every_kind(version: &str) {
     grandchild(&scene).await;
     post_mortem(&scene).await;
     reused_worker(&scene).await;
-    mappings_are_not_left(&scene).await;
+    if version == NEWEST {
+        mappings_are_not_left(&scene).await;
+    }
     working_dir(&scene).await;
     assert!(
         !scene.relay.log().contains("ERROR"),
