@@ -16,11 +16,12 @@ pub use self::essential::Fallen;
 use self::essential::Essential;
 use crate::audit::{self, Audit};
 use crate::config::{Advertise, Config, TlsMode};
+use crate::connection::admission::Admission;
+use crate::context::Context;
 use crate::identity::{Authenticator, Issuers, SetupError};
-use crate::listener::{self, Admission, BindError};
+use crate::listener::{self, BindError};
 use crate::registry::Registry;
 use crate::release;
-use crate::session::Context;
 use crate::shutdown::{Shutdown, Signals};
 use crate::telemetry::Metrics;
 use crate::tls::{Tls, Unusable};
@@ -132,8 +133,7 @@ fn start_essential(
     } = context.shutdown.clone();
     let mut essential = Essential::new(drain.clone());
     if context.config.release.after.is_some() {
-        let (means, audit) = (context.means(), context.audit.clone());
-        let run = release::auto::run(means, audit, drain);
+        let run = release::auto::run(context.clone(), drain);
         essential.spawn(
             "the release of forgotten breakpoints",
             tasks.track_future(run),
@@ -188,7 +188,7 @@ impl Running {
     /// with a sentence. Cancelling it cuts the wait short; call [`Running::abort`] then.
     pub async fn drain(&self) {
         let shutdown = &self.context.shutdown;
-        let requests = self.context.http.busy();
+        let requests = &self.context.requests;
         shutdown.drain.cancel();
         shutdown.busy.close();
         requests.close();

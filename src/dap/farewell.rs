@@ -13,9 +13,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::refusal::hang_up;
+use crate::context::Context;
 use crate::identity::Principal;
 use crate::registry::{Breakpoint, BreakpointId};
-use crate::session::{Context, Permit};
+use crate::session::Permit;
 use crate::wire::dap::conversation::{Conversation, Over};
 use crate::wire::dap::message::{Request, notice};
 

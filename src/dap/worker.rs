@@ -21,14 +21,15 @@ use tracing::debug;
 
 pub(super) use self::opening::Opening;
 use super::farewell::{Farewell, is_finished};
-use super::limits::{Due, Limits};
 use super::policing::Policing;
-use super::record::Record;
 use super::refusal::refuse;
 use super::splice::{Side, Splice, SpliceEvent};
 use super::{commands, rewrite};
+use crate::context::Context;
 use crate::recording::Recorder;
-use crate::session::{Context, Permit, Session, TaskEnd};
+use crate::session::audit::Record;
+use crate::session::limits::{Due, Limits};
+use crate::session::{Permit, Session, TaskEnd};
 use crate::shutdown::QUIET;
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 use crate::upstream::Worker;

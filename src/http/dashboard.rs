@@ -26,18 +26,19 @@ use serde_json::Map;
 
 use self::held::{Job, Reader, View, rewritten};
 pub(crate) use self::upstream::Upstream;
-use super::advertise::Reached;
 use super::answer::{self, Body};
 use super::caller::{self, Asked, Caller, Refused};
 use super::connection::Connection;
 use super::need::{self, Need, Rows};
 use super::route::CLUSTERS;
-use super::{HttpContext, credential, hop, websocket};
+use super::{credential, hop, websocket};
+use crate::advertise::Reached;
+use crate::context::Context;
 use crate::policy::Scope;
 
 /// One request to a dashboard, before anybody has looked at who sent it.
 pub(crate) struct Visit<'a> {
-    pub(crate) ctx: &'a Arc<HttpContext>,
+    pub(crate) ctx: &'a Arc<Context>,
     pub(crate) connection: &'a Connection,
     pub(crate) reached: Reached,
     /// Name of the cluster in the path and what follows it; `None` for the default cluster.

@@ -40,7 +40,7 @@ pub use breakpoint::{
     BadBreakpointId, Breakpoint, BreakpointId, Holder, Kind, Location, Names, Reason, Registered,
     State,
 };
-pub use claim::{Claim, Lease, Left};
+pub use claim::{Claim, Lease, Left, Whereabouts};
 pub use current::CurrentTask;
 pub use observe::{PollObserver, PollOutcome};
 pub use snapshot::{ClusterStatus, Snapshot};

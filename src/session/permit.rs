@@ -11,8 +11,9 @@ use tokio::time::timeout;
 
 use super::{SessionTable, TaskEnd};
 use crate::identity::Principal;
-use crate::policy::{Authorized, Rights};
+use crate::policy::Rights;
 use crate::registry::{Breakpoint, Claim, ClaimError, Holder, Lease, Registry};
+use crate::session::Authorized;
 
 /// Leave to open connections to one worker's debugger. Dropped before the worker was let run, the breakpoint waits on as
 /// before; afterwards it is released.

@@ -6,8 +6,8 @@
 
 use serde_json::Value;
 
-use crate::dap::mappings;
 use crate::wire::dap::codec::header;
+use crate::wire::dap::mappings;
 use crate::wire::dap::peek::{Depth, MessageType, Peek, Walk};
 
 /// Bytes of a body that are kept until enough of it is there. debugpy writes the keys that decide first.

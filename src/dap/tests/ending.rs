@@ -1,7 +1,7 @@
 //! How a session ends: by its worker, its client, or the relay.
 
 use super::*;
-use crate::dap::mappings;
+use crate::wire::dap::mappings;
 
 #[tokio::test]
 async fn the_reason_of_a_death_comes_before_the_end() {

@@ -8,11 +8,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::from_client::OWN_SEQ;
 use super::{Relaying, WHY_PATIENCE};
 use crate::dap::farewell::{Farewell, Unexplained};
-use crate::dap::mappings;
 use crate::dap::splice::Side;
 use crate::session::{Member, Permit};
 use crate::wire::dap::codec::frame;
 use crate::wire::dap::conversation::Conversation;
+use crate::wire::dap::mappings;
 use crate::wire::dap::message::{Request, event, notice};
 
 /// Why a session ends whose client asked for it by ending another.

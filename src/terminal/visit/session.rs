@@ -10,24 +10,25 @@ use tracing::info;
 
 use super::{Next, Visit};
 use crate::audit::Unavailable;
-use crate::dap::limits::{Due, Limits};
-use crate::dap::record::Record;
-use crate::dap::refusal::Refusal;
-use crate::listener::prefixed::Prefixed;
+use crate::context::Context;
 use crate::masking::MaskedStream;
 use crate::pdb::{End, OpenError};
 use crate::policy::Scope;
 use crate::recording::{Direction, Meta, Protocol, Unrecorded};
 use crate::registry::Kind;
-use crate::session::{Context, Permit, TaskEnd};
+use crate::session::audit::Record;
+use crate::session::limits::{Due, Limits};
+use crate::session::refusal::Refusal;
+use crate::session::{Permit, TaskEnd};
 use crate::shutdown::QUIET;
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 use crate::terminal::input::Input;
-use crate::terminal::legacy::{self, Ended, Entered};
+use crate::terminal::legacy::{Ended, Entered};
 use crate::terminal::output::{Out, Shown};
 use crate::terminal::prompt;
 use crate::terminal::tape::Tape;
 use crate::upstream;
+use crate::wire::prefixed::Prefixed;
 
 /// How long the head is asked why a worker died.
 const WHY: Duration = Duration::from_secs(2);
@@ -95,7 +96,14 @@ impl<R: AsyncRead + Unpin> Visit<'_, R> {
         }
         // Before the permit is used: what is not on record does not happen.
         let principal = self.principal.clone();
-        let begun = Record::begin(context, session, &principal, Some(&breakpoint), details).await;
+        let begun = Record::begin(
+            &context.audit,
+            session,
+            &principal,
+            Some(&breakpoint),
+            details,
+        )
+        .await;
         let record = match begun {
             Ok(record) => record,
             Err(why) => {
@@ -280,9 +288,7 @@ impl Worker {
                 Ok(Self::Debugpy(Box::new(Prefixed::new(read.into(), stream))))
             }
             Kind::Pdb => {
-                let left = |stream| legacy::let_go(stream, bytes::BytesMut::new());
-                let stream =
-                    upstream::connect_pdb(permit, dap.connect_timeout, tasks, left).await?;
+                let stream = upstream::connect_pdb(permit, dap.connect_timeout, tasks).await?;
                 Ok(Self::Pdb(Entered::new(stream, tasks)))
             }
         }
