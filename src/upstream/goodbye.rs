@@ -2,8 +2,9 @@
 //!
 //! What the client or the relay has left open is finished first: the greeting is read, a running `attach` comes to its
 //! `initialized`, every `evaluate` to its answer; function breakpoints, which would stop the task at the next call with
-//! nobody there, are cleared, and path mappings, which the next person would meet; then `disconnect`, its answer, and the end of the stream. Every step has its deadline, after
-//! which the next is taken: a debugger that does not answer is no worse off.
+//! nobody there, are cleared, and path mappings, which the next person would meet; then `disconnect`, its answer, and the
+//! end of the stream. Every step has its deadline, after which the next is taken: a debugger that does not answer is no
+//! worse off.
 //!
 //! It runs in a task of its own that nothing cancels but the end of the process, and keeps the breakpoint taken
 //! meanwhile, so that nobody attaches to a debugger that is being left.
