@@ -82,6 +82,9 @@ pub async fn start(config: Config) -> Result<Running, Error> {
     let registry = Registry::new(&config.clusters, &config.registry)
         .map_err(|why| Error::Setup(why.to_string()))?;
     let tls = Tls::new(&config.tls).map_err(Error::Tls)?;
+    let issuers = Issuers::from_config(&config).await?;
+    let auth = Authenticator::from_config(&config.auth, issuers)?;
+    // After everything that is only read: who is told of a wrong file has not taken the port from anybody.
     let listener = listener::bind(config.listen.address)?;
     let address = listener.local_addr().map_err(|source| BindError {
         address: config.listen.address,
@@ -96,8 +99,6 @@ pub async fn start(config: Config) -> Result<Running, Error> {
     };
     let extra: Vec<_> = extra.map_err(Error::Bind)?;
     registry.observe(metrics.clone());
-    let issuers = Issuers::from_config(&config).await?;
-    let auth = Authenticator::from_config(&config.auth, issuers)?;
     let audit = Audit::open(&config.audit, metrics.clone())?;
     let context = Arc::new(Context::new(
         config,
@@ -314,6 +315,17 @@ mod tests {
     use crate::config::Auth;
     use crate::identity::Generated;
     use crate::identity::keys::Algorithm;
+
+    #[tokio::test]
+    async fn a_wrong_key_file_is_told_before_the_port_is_taken() {
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut config = Config::default();
+        config.listen.address = taken.local_addr().unwrap();
+        let without_keys = start(config.clone()).await;
+        assert!(matches!(without_keys, Err(Error::Bind(_))));
+        config.auth.keys = vec!["/nowhere/relay.key".into()];
+        assert!(matches!(start(config).await, Err(Error::Identity(_))));
+    }
 
     #[tokio::test]
     async fn without_sessions_draining_takes_no_time() {

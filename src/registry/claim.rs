@@ -92,6 +92,20 @@ impl Claim {
         self.shared.dialled(self.cluster, key, held.number, listens);
     }
 
+    /// Takes note that its debugger ended the session and that Ray does not say why: what Ray says of it within the next
+    /// minute is in the list of what ended.
+    pub fn unexplained(&self) {
+        let held = &self.lease.held;
+        let breakpoint = &held.breakpoint;
+        if self.shared.clusters[self.cluster].head.is_some() && !breakpoint.node_id.is_empty() {
+            self.shared
+                .unexplained(self.cluster, breakpoint.key(), held.number);
+            self.shared.clusters[self.cluster]
+                .suspects
+                .add(&breakpoint.node_id);
+        }
+    }
+
     /// The breakpoint as it was when it was claimed.
     pub fn breakpoint(&self) -> &Arc<Breakpoint> {
         &self.lease.held.breakpoint

@@ -13,6 +13,7 @@ pub(crate) mod shares;
 pub mod table;
 pub mod task_end;
 mod visible;
+pub mod worker_end;
 
 pub use authorise::{Authorized, Denied, authorise, authorise_end};
 pub use family::{Families, Founder, Member, Parent};
@@ -20,3 +21,4 @@ pub use permit::Permit;
 pub use table::{Session, SessionRow, SessionTable};
 pub use task_end::TaskEnd;
 pub use visible::{may_list, sees, visible, within};
+pub use worker_end::WorkerEnd;

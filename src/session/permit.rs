@@ -133,6 +133,16 @@ impl Permit {
         }
     }
 
+    /// Takes note that the worker's debugger ended the session and that Ray does not say why: what it says later is in the
+    /// list of what ended.
+    pub(crate) fn unexplained(&self) {
+        match &self.grant {
+            Grant::Holder(claim) => claim.unexplained(),
+            // Its end says nothing of the worker.
+            Grant::Subprocess(_) => {}
+        }
+    }
+
     /// Asks the head for the reason of a death, for at most `patience`.
     pub async fn ask_why_died(&mut self, patience: Duration) -> Option<Arc<str>> {
         match &mut self.grant {

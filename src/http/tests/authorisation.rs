@@ -130,8 +130,16 @@ async fn the_record_says_what_was_done_and_what_came_of_it() {
         .unwrap();
     let response = relay.client().await.send(request).await;
     assert!(text(response).await.contains("raysubmit_7"), "as it was");
+    let config =
+        r#"{"applications": [{"name": "chat", "import_path": "a:b", "args": {"K": "s3cret"}}]}"#;
+    let request = relay
+        .request("PUT", "/api/serve/applications/")
+        .header("authorization", "Bearer token-of-ann")
+        .body(answer::full(config))
+        .unwrap();
+    relay.client().await.send(request).await;
     let entries = relay.heard.take();
-    let [kill, killed, submit, submitted] = &entries[..] else {
+    let [kill, killed, submit, submitted, serve, served] = &entries[..] else {
         panic!("{entries:?}");
     };
     assert_eq!(kill.details["actor_id"], serde_json::json!(["ab1", "cd"]));
@@ -139,6 +147,9 @@ async fn the_record_says_what_was_done_and_what_came_of_it() {
     assert_eq!(killed.details["status"], 200);
     assert_eq!(submit.details["entrypoint"], "python a.py");
     assert_eq!(submitted.details["submission_id"], "raysubmit_7");
+    assert_eq!(serve.details["applications"], serde_json::json!(["chat"]));
+    assert_eq!(served.details["status"], 200);
+    assert_eq!(served.details.get("submission_id"), None);
     assert!(!format!("{entries:?}").contains("s3cret"));
 }
 

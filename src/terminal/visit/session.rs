@@ -19,7 +19,8 @@ use crate::registry::Kind;
 use crate::session::audit::Record;
 use crate::session::limits::{Due, Limits};
 use crate::session::refusal::Refusal;
-use crate::session::{Permit, TaskEnd};
+use crate::session::worker_end::unexplained;
+use crate::session::{Permit, TaskEnd, WorkerEnd};
 use crate::shutdown::QUIET;
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 use crate::terminal::input::Input;
@@ -148,6 +149,10 @@ impl<R: AsyncRead + Unpin> Visit<'_, R> {
     ) -> (Outcome, Next) {
         let context = self.context;
         let breakpoint = permit.breakpoint().clone();
+        let ended = |why: &str| {
+            let list = context.registry.snapshot();
+            WorkerEnd::explained(&list, &breakpoint, why).sentence
+        };
         let handling = permit.rights().handling.clone();
         let scopes = permit.rights().scopes;
         let rules = context
@@ -162,7 +167,7 @@ impl<R: AsyncRead + Unpin> Visit<'_, R> {
             Err(why) => {
                 context.metrics.refused(RefusalKind::Upstream);
                 let sentence = match permit.ask_why_died(WHY).await {
-                    Some(death) => format!("{} is gone: {death}", breakpoint.title()),
+                    Some(death) => ended(&death),
                     None => format!("cannot reach {}: {why}", breakpoint.title()),
                 };
                 out.notice(&sentence).await;
@@ -189,7 +194,7 @@ impl<R: AsyncRead + Unpin> Visit<'_, R> {
                         break Err((Outcome::Failed, format!("this session ends, because {why}; the task runs on")));
                     }
                     why = permit.died() => {
-                        break Err((Outcome::Died, format!("{} is gone: {why}", breakpoint.title())));
+                        break Err((Outcome::Died, ended(&why)));
                     }
                     () = context.shutdown.abort.cancelled() => {
                         break Err((Outcome::Drained, "the relay was shut down; the task runs on".to_owned()));
@@ -244,8 +249,11 @@ impl<R: AsyncRead + Unpin> Visit<'_, R> {
             }
             Done::Prompt(Ok(End::Terminated | End::Lost(_))) => {
                 let sentence = match permit.ask_why_died(WHY).await {
-                    Some(why) => format!("{} is gone: {why}", breakpoint.title()),
-                    None => "the session is over: the worker's debugger closed it".to_owned(),
+                    Some(why) => ended(&why),
+                    None => {
+                        permit.unexplained();
+                        unexplained(&breakpoint)
+                    }
                 };
                 out.notice(&sentence).await;
                 (Outcome::Died, Next::List)
