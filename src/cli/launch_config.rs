@@ -126,9 +126,10 @@ table.insert(dap.configurations.python, {{
   type = 'ray_relay',
   request = 'attach',
   name = '{name}',
+  workspaceFolder = vim.fn.getcwd(), -- stands for the job's working_dir, where it has one
   rayRelay = {{
     -- token = vim.env.RAY_RELAY_TOKEN, -- who you are, where the relay wants to know
-    localRoot = vim.fn.getcwd(), -- the folder with the job's files
+    -- localRoot = '/home/me/project', -- the folder with the job's files, where it is another one
     {selection},
   }},
 }})
@@ -191,11 +192,12 @@ fn zed(relay: &RelayUrl, breakpoint: Option<BreakpointId>) -> String {
     "adapter": "Debugpy",
     "request": "attach",
     "connect": {{ "host": "{host}", "port": {port} }},
+    "workspaceFolder": "$ZED_WORKTREE_ROOT",
     "rayRelay": {{
       // Who you are, where the relay wants to know:
       // "token": "…",
-      // The folder with the job's files:
-      "localRoot": "$ZED_WORKTREE_ROOT",
+      // The local folder with the job's files, where that is not the one that is open:
+      // "localRoot": "$ZED_WORKTREE_ROOT/job",
       {selection}
     }}
   }}
@@ -221,10 +223,12 @@ fn emacs(relay: &RelayUrl, breakpoint: Option<BreakpointId>) -> String {
                  port {port}
                  :type \"python\"
                  :request \"attach\"
+                 ;; Stands for the job's working_dir, where it has one. Where the job's files are in
+                 ;; another folder: :localRoot \"…\" behind {selection}.
+                 :workspaceFolder dape-cwd
                  ;; Who you are, where the relay wants to know:
                  ;; :rayRelayToken \"…\"
-                 ;; :localRoot is the folder with the job's files.
-                 :rayRelay ({selection} :localRoot dape-cwd))))
+                 :rayRelay ({selection}))))
 "
     )
 }
@@ -397,6 +401,26 @@ mod tests {
                     "{text}"
                 );
             }
+        }
+    }
+
+    /// `localRoot` holds whatever the job is; in one that runs where its files are, nothing would be found.
+    #[test]
+    fn a_folder_stands_only_for_the_working_dir_of_a_job_that_has_one() {
+        for text in [
+            vscode(&relay(), None),
+            nvim(&relay(), None),
+            zed(&relay(), None),
+            emacs(&relay(), None),
+        ] {
+            let in_force = text.lines().map(str::trim_start).filter(|line| {
+                let comment = ["//", "--", ";;"];
+                !comment.iter().any(|mark| line.starts_with(mark))
+            });
+            assert!(
+                !in_force.collect::<String>().contains("localRoot"),
+                "{text}"
+            );
         }
     }
 

@@ -147,6 +147,15 @@ where
         }
     }
 
+    /// From now on answers of `from` to `command` are captured as well.
+    pub fn capture_answers(&mut self, from: Side, command: &'static [u8]) {
+        let lane = match from {
+            Side::Client => &mut self.up,
+            Side::Worker => &mut self.down,
+        };
+        lane.scanner.capture_answers(command);
+    }
+
     /// Ends the writing half towards `to` once everything is written: a half-close is passed on.
     pub fn close(&mut self, to: Side) {
         let lane = self.lane_towards(to);

@@ -2,8 +2,9 @@
 //!
 //! What the client or the relay has left open is finished first: the greeting is read, a running `attach` comes to its
 //! `initialized`, every `evaluate` to its answer; function breakpoints, which would stop the task at the next call with
-//! nobody there, are cleared; then `disconnect`, its answer, and the end of the stream. Every step has its deadline, after
-//! which the next is taken: a debugger that does not answer is no worse off.
+//! nobody there, are cleared, and path mappings, which the next person would meet; then `disconnect`, its answer, and the
+//! end of the stream. Every step has its deadline, after which the next is taken: a debugger that does not answer is no
+//! worse off.
 //!
 //! It runs in a task of its own that nothing cancels but the end of the process, and keeps the breakpoint taken
 //! meanwhile, so that nobody attaches to a debugger that is being left.
@@ -23,6 +24,7 @@ use super::let_run::{LetRunError, touch};
 use super::worker::Line;
 use crate::registry::{Lease, Left, Whereabouts};
 use crate::wire::dap::codec::frame;
+use crate::wire::dap::mappings;
 
 /// For the first message of a debugger's greeting.
 const GREETING: Duration = Duration::from_secs(10);
@@ -35,7 +37,7 @@ const EVALUATED: Duration = Duration::from_secs(60);
 const ANSWER: Duration = Duration::from_secs(10);
 /// For the adapter to close, which debugpy does once it has answered.
 const CLOSE: Duration = Duration::from_millis(500);
-/// `seq` of the two requests: whoever had other requests under way is gone.
+/// `seq` of these requests: whoever had other requests under way is gone.
 const SEQ: u64 = 0x7fff_5678;
 
 /// Bytes of one message of a debugger that is looked after.
@@ -119,6 +121,11 @@ impl Line {
                 self.request("setFunctionBreakpoints", &json!({"breakpoints": []}));
                 self.exchange(ANSWER, |ledger| ledger.functions_answered > answered)
                     .await;
+                if self.ledger.mapped {
+                    self.request("evaluate", &mappings::forgetting());
+                    self.exchange(EVALUATED, |ledger| ledger.evaluating == 0)
+                        .await;
+                }
             }
             self.request("disconnect", &json!({"terminateDebuggee": false}));
         }

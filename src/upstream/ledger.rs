@@ -2,11 +2,12 @@
 //!
 //! Pure. [`super::worker`] shows it everything that passes in either direction, in pieces of any size; what it notes
 //! decides in which order the connection can be ended without harm ([`super::goodbye`]). Bodies are not parsed but for
-//! two short answers, and nothing of them is kept beyond the first [`KEPT`] bytes of one that comes in pieces.
+//! two short answers and the `attach`, and nothing of them is kept beyond the first [`KEPT`] bytes of one that comes in pieces.
 
 use serde_json::Value;
 
 use crate::wire::dap::codec::header;
+use crate::wire::dap::mappings;
 use crate::wire::dap::peek::{Depth, MessageType, Peek, Walk};
 
 /// Bytes of a body that are kept until enough of it is there. debugpy writes the keys that decide first.
@@ -33,6 +34,8 @@ pub(super) struct Ledger {
     /// The first message of the greeting is here, whole.
     pub(super) greeted: bool,
     pub(super) attach: Attach,
+    /// It mapped paths, which debugpy keeps for whoever comes next.
+    pub(super) mapped: bool,
     /// `configurationDone` was sent: from then on the task may run.
     pub(super) configured: bool,
     /// `evaluate` requests that were not answered yet. The adapter answers them out of turn, and where its client is gone
@@ -57,6 +60,7 @@ impl Ledger {
             received: Cutter::default(),
             greeted: false,
             attach: Attach::No,
+            mapped: false,
             configured: false,
             evaluating: 0,
             disconnect: false,
@@ -74,16 +78,19 @@ impl Ledger {
             if let Peek::Known(MessageType::Request, command) =
                 Walk::new(Depth::Deciding).peek(body, length)
             {
-                self.request(command);
+                self.request(command, body);
             }
         });
         self.sent = cutter;
         self.lost |= cut.is_err();
     }
 
-    fn request(&mut self, command: &[u8]) {
+    fn request(&mut self, command: &[u8], body: &[u8]) {
         match command {
-            b"attach" => self.attach = Attach::Sent,
+            b"attach" => {
+                self.attach = Attach::Sent;
+                self.mapped = maps(body);
+            }
             b"disconnect" => self.disconnect = true,
             b"configurationDone" => self.configured = true,
             b"evaluate" => self.evaluating += 1,
@@ -91,18 +98,27 @@ impl Ledger {
         }
     }
 
-    /// Bytes of `messages`, whole ones, before the first that says goodbye.
-    pub(super) fn before_goodbye(messages: &[u8]) -> usize {
-        let mut at = 0;
+    /// How many bytes of `messages`, whole ones, may be sent now, and how many at all. A goodbye has to wait for what is
+    /// being evaluated, or will be by then, and what comes behind one is not sent: a `configurationDone` there (an editor
+    /// that is stopped while it starts) ends the adapter (debugpy 1.8.22, each of six times).
+    pub(super) fn up_to_goodbye(&self, messages: &[u8]) -> (usize, usize) {
+        if self.disconnect {
+            return (0, 0);
+        }
+        let (mut at, mut evaluating) = (0, self.evaluating > 0);
         while let Ok(Some((head, length))) = header(&messages[at..], usize::MAX >> 1) {
             let end = messages.len().min(at + head + length);
             let seen = Walk::new(Depth::Deciding).peek(&messages[at + head..end], length);
-            if seen == Peek::Known(MessageType::Request, b"disconnect") {
-                return at;
+            match seen {
+                Peek::Known(MessageType::Request, b"disconnect") => {
+                    return (if evaluating { at } else { end }, end);
+                }
+                Peek::Known(MessageType::Request, b"evaluate") => evaluating = true,
+                _ => {}
             }
             at = end;
         }
-        messages.len()
+        (messages.len(), messages.len())
     }
 
     /// Notes what came from the debugger.
@@ -147,6 +163,13 @@ impl Ledger {
 
 fn refused(body: &[u8]) -> bool {
     serde_json::from_slice::<Value>(body).is_ok_and(|answer| answer["success"] == false)
+}
+
+/// Whether an `attach` maps paths. One that is not here whole is taken to: to forget none does no harm.
+fn maps(attach: &[u8]) -> bool {
+    serde_json::from_slice::<Value>(attach).map_or(true, |attach| {
+        attach["arguments"].as_object().is_some_and(mappings::given)
+    })
 }
 
 /// Cuts a stream of bytes into bodies, and keeps no more of them than it must.
@@ -282,8 +305,35 @@ mod tests {
         assert_eq!(ledger.evaluating, 1);
         let threads = frame(&request("threads"));
         let both = [&threads[..], &frame(&request("disconnect")), &threads].concat();
-        assert_eq!(Ledger::before_goodbye(&both), threads.len());
-        assert_eq!(Ledger::before_goodbye(&threads), threads.len());
+        let end = both.len() - threads.len();
+        assert_eq!(ledger.up_to_goodbye(&both), (threads.len(), end));
+        let whole = (threads.len(), threads.len());
+        assert_eq!(ledger.up_to_goodbye(&threads), whole);
+        ledger.received(&frame(&response("evaluate", true)));
+        assert_eq!(ledger.up_to_goodbye(&both), (end, end));
+        // Also for one that goes out together with it.
+        let evaluate = frame(&request("evaluate"));
+        let all = [&evaluate[..], &both].concat();
+        let before = evaluate.len() + threads.len();
+        assert_eq!(ledger.up_to_goodbye(&all), (before, evaluate.len() + end));
+        ledger.sent(&both);
+        assert_eq!(ledger.up_to_goodbye(&threads), (0, 0));
+    }
+
+    #[test]
+    fn an_attach_that_maps_paths_is_told_from_one_that_does_not() {
+        let mapped = json!([{"localRoot": "/home/ann", "remoteRoot": "."}]);
+        for (mappings, wanted) in [
+            (mapped, true),
+            (mappings::none(), false),
+            (json!([]), false),
+        ] {
+            let mut attach = request("attach");
+            attach["arguments"]["pathMappings"] = mappings;
+            let mut ledger = Ledger::new();
+            ledger.sent(&frame(&attach));
+            assert_eq!(ledger.mapped, wanted, "{attach}");
+        }
     }
 
     #[test]

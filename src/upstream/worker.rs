@@ -19,9 +19,6 @@ use super::goodbye;
 use super::ledger::{Attach, Ledger};
 use crate::registry::Lease;
 
-/// Bytes that may come behind a goodbye which is held. Whoever has said it has nothing more to say.
-const MOST_HELD: usize = 1 << 20;
-
 /// The stream to a worker's debugger. Whole messages only are to be written to it, each in one piece.
 #[derive(Debug)]
 pub struct Worker {
@@ -36,7 +33,7 @@ pub(super) struct Line {
     pub(super) ledger: Ledger,
     /// The rest of messages that were taken whole and could not be written yet.
     pub(super) unsent: Vec<u8>,
-    /// A goodbye, and what came behind it, until every evaluation is answered.
+    /// A goodbye, until every evaluation is answered.
     pub(super) held: Vec<u8>,
     /// Keeps the breakpoint taken; `None` for a subprocess of a worker that a session holds.
     pub(super) lease: Option<Lease>,
@@ -65,6 +62,11 @@ impl Worker {
         self.line
             .as_ref()
             .is_some_and(|line| line.ledger.attach == Attach::Initialized)
+    }
+
+    /// The debugger was told of path mappings, which it keeps when it is left.
+    pub fn has_mappings(&self) -> bool {
+        self.line.as_ref().is_some_and(|line| line.ledger.mapped)
     }
 
     /// Says goodbye from now on, in a task of its own. What is read afterwards is the end of the stream; what is written,
@@ -113,7 +115,8 @@ impl AsyncRead for Worker {
 
 impl AsyncWrite for Worker {
     /// Takes all of `buf` as soon as it takes any: what cannot be written now is kept, and written before anything else, so
-    /// that no message is cut in two by its sender's end. A goodbye waits until every evaluation is answered.
+    /// that no message is cut in two by its sender's end. A goodbye waits until every evaluation is answered, and is the
+    /// last word: what comes behind it is dropped.
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -123,15 +126,11 @@ impl AsyncWrite for Worker {
             return Poll::Ready(Ok(buf.len()));
         };
         ready!(line.poll_unsent(cx))?;
-        let now = match (line.held.is_empty(), line.ledger.evaluating) {
-            (true, 0) => buf.len(),
-            (true, _) => Ledger::before_goodbye(buf),
-            (false, _) => 0,
+        let (now, all) = match line.held.is_empty() {
+            true => line.ledger.up_to_goodbye(buf),
+            false => (0, 0),
         };
-        let (now, held) = buf.split_at(now);
-        if line.held.len() + held.len() > MOST_HELD {
-            return Poll::Ready(Err(io::Error::other("too much is said behind a goodbye")));
-        }
+        let (now, held) = buf[..all].split_at(now);
         if !now.is_empty() {
             let written = ready!(Pin::new(&mut line.stream).poll_write(cx, now))?;
             line.unsent.extend_from_slice(&now[written..]);

@@ -37,6 +37,7 @@ fn neovim_loads_its_configuration() {
         let dap = "package.loaded.dap = {adapters = {}, configurations = {}}";
         let show = "local c = require('dap').configurations.python[1] \
                     io.stdout:write(c.type, ' ', c.rayRelay.breakpoint or tostring(c.rayRelay.all), ' ', \
+                    c.workspaceFolder == vim.fn.getcwd() and 'here ' or '', \
                     require('dap').adapters.ray_relay.port)";
         let lua = |text: &str| format!("lua {text}");
         let commands = [lua(dap), format!("luafile {file}"), lua(show), "qa!".into()];
@@ -46,8 +47,11 @@ fn neovim_loads_its_configuration() {
     };
     let all = ["launch-config", "nvim"];
     for (printed, expected) in [
-        (all.to_vec(), "ray_relay true 5678"),
-        ([&all[..], &BREAKPOINT].concat(), "ray_relay 3k9x7a2q 5678"),
+        (all.to_vec(), "ray_relay true here 5678"),
+        (
+            [&all[..], &BREAKPOINT].concat(),
+            "ray_relay 3k9x7a2q here 5678",
+        ),
     ] {
         let Some(output) = loaded("nvim", script, &printed) else {
             return;
@@ -64,7 +68,8 @@ fn neovim_loads_its_configuration() {
 fn emacs_loads_its_configuration() {
     let script = |file: &str| {
         let show = "(let ((it (cdr (assq 'ray-relay dape-configs))))
-            (princ (format \"%s %s %S\" (plist-get it 'host) (plist-get it 'port) (plist-get it :rayRelay))))";
+            (princ (format \"%s %s %S %s\" (plist-get it 'host) (plist-get it 'port) (plist-get it :rayRelay)
+                (plist-get it :workspaceFolder))))";
         [
             "--batch",
             "--eval",
@@ -79,10 +84,10 @@ fn emacs_loads_its_configuration() {
     };
     let all = ["launch-config", "emacs"];
     for (printed, expected) in [
-        (all.to_vec(), "127.0.0.1 5678 (:all t :localRoot dape-cwd)"),
+        (all.to_vec(), "127.0.0.1 5678 (:all t) dape-cwd"),
         (
             [&all[..], &BREAKPOINT].concat(),
-            "127.0.0.1 5678 (:breakpoint \"3k9x7a2q\" :localRoot dape-cwd)",
+            "127.0.0.1 5678 (:breakpoint \"3k9x7a2q\") dape-cwd",
         ),
     ] {
         let Some(output) = loaded("emacs", script, &printed) else {

@@ -3,17 +3,24 @@
 use std::process::Output;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
+use crate::support::dap_client::PATIENCE;
 use crate::support::eventually;
 use crate::support::namespaces::Cluster;
-use crate::support::ray::NEWEST;
+use crate::support::ray::{self, NEWEST};
 use crate::support::scene::Scene;
 
 /// Ends every debug adapter of the node it runs on, and not itself.
 const END_ADAPTERS: &str = "for process in /proc/[0-9]*; do
     if tr '\\0' ' ' <$process/cmdline 2>/dev/null | grep -q '[d]ebugpy/adapter'; then kill -9 ${process#/proc/}; fi
 done";
+
+fn end_adapters(cluster: &Cluster, node: &str) {
+    let mut command = cluster.exec(node, "sh");
+    let status = command.args(["-c", END_ADAPTERS]).status();
+    assert!(status.unwrap().success());
+}
 
 fn release(scene: &Scene<'_>, args: &[&str]) -> (Output, String) {
     let mut command = scene
@@ -40,12 +47,7 @@ async fn the_worker_of_a_task_without_a_debugger_is_ended_through_ray() {
     let on_w1 = cluster.address("w1").to_string();
     let row = rows.iter().find(|row| row["node_ip"] == on_w1).unwrap();
     let id = row["id"].as_str().unwrap();
-    let killed = cluster
-        .exec("w1", "sh")
-        .args(["-c", END_ADAPTERS])
-        .status()
-        .unwrap();
-    assert!(killed.success());
+    end_adapters(&cluster, "w1");
 
     let refused = scene.refusal(json!({ "breakpoint": id })).await;
     assert!(
@@ -84,5 +86,54 @@ async fn the_worker_of_a_task_without_a_debugger_is_ended_through_ray() {
     let (output, said) = release(&scene, &["--all"]);
     assert!(output.status.success(), "{said}");
     assert_eq!(driver.result(), json!([["head", 4], ["w1", 9], ["w2", 16]]));
+    scene.gone();
+}
+
+/// An actor, whose worker a job ends on its node, and a driver that was submitted as a job, which Ray itself stops.
+#[tokio::test]
+async fn so_are_an_actor_and_a_driver() {
+    let Some(cluster) = Cluster::shared(NEWEST) else {
+        return;
+    };
+    let config = tempfile::NamedTempFile::with_suffix(".toml").unwrap();
+    std::fs::write(config.path(), "[dap]\nallow_terminate = true\n").unwrap();
+    let scene = Scene::with(&cluster, &["--config", config.path().to_str().unwrap()]);
+    let mut owner = cluster.start_driver("actor.py", &[]);
+    let job = format!("stands-{}", std::process::id());
+    let (python, script) = (cluster.venv().python(), ray::job("driver_breakpoint.py"));
+    let submitted = cluster
+        .exec("client", cluster.venv().ray())
+        .args([
+            "job",
+            "submit",
+            "--no-wait",
+            "--address",
+            &scene.relay.url(),
+        ])
+        .args(["--submission-id", &job, "--", "RAY_DEBUG=1"])
+        .args([python, script])
+        .output()
+        .unwrap();
+    assert!(submitted.status.success(), "{submitted:?}");
+    let rows = scene.wait_listed(2);
+    for node in ["head", "w2"] {
+        end_adapters(&cluster, node);
+    }
+    for row in &rows {
+        let id = row["id"].as_str().unwrap();
+        let (output, said) = release(&scene, &["--force", id]);
+        assert!(
+            output.status.success() && said.contains("worker ended"),
+            "{row}: {said}"
+        );
+    }
+    let outcome = owner.result();
+    assert!(outcome.as_str().unwrap().contains("Actor"), "{outcome}");
+    eventually("the job stopped", PATIENCE, || {
+        let url = format!("{}/api/jobs/{job}", cluster.dashboard());
+        let (_, body) = cluster.get("relay", &url, PATIENCE).ok()?;
+        let job: Value = serde_json::from_slice(&body).ok()?;
+        (job["status"] == "STOPPED").then_some(())
+    });
     scene.gone();
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::dap_client::Editor;
+use crate::support::dap_client::{DapClient, Editor};
 use crate::support::namespaces::Cluster;
 use crate::support::ray::{self, NEWEST, OLDEST};
 use crate::support::scene::Scene;
@@ -56,6 +56,9 @@ async fn every_kind(version: &str) {
     grandchild(&scene).await;
     post_mortem(&scene).await;
     reused_worker(&scene).await;
+    if version == NEWEST {
+        mappings_are_not_left(&scene).await;
+    }
     working_dir(&scene).await;
     assert!(
         !scene.relay.log().contains("ERROR"),
@@ -234,6 +237,51 @@ async fn reused_worker(scene: &Scene<'_>) {
     assert_eq!(driver.result(), json!([1, 2]));
     client.disconnect().await;
     scene.gone();
+}
+
+/// debugpy keeps them for the process. Whoever dials it next, and not through the relay, sees its files where they are.
+async fn mappings_are_not_left(scene: &Scene<'_>) {
+    let folder = ray::job("");
+    let folder = folder.to_str().unwrap().trim_end_matches('/');
+    for goodbye in [true, false] {
+        say(format_args!("reuse.py, mapped; goodbye: {goodbye}"));
+        let mut driver = scene.cluster.start_driver("reuse.py", &[]);
+        let row = scene.listed("Steps.first", &driver);
+        let mut client = scene.connect(Editor::VsCode).await;
+        let mut arguments = scene.arguments(Editor::VsCode, "", json!({"breakpoint": row["id"]}));
+        let mapped = json!([{"localRoot": "/home/ann", "remoteRoot": folder}]);
+        arguments.insert("pathMappings".into(), mapped);
+        client.start(arguments, None).await;
+        let (thread, _) = client.stopped().await;
+        let seen = &client.frames(thread).await[0].path;
+        assert_eq!(seen, "/home/ann/reuse.py");
+        match goodbye {
+            true => client.disconnect().await,
+            false => drop(client),
+        }
+        driver.line("FIRST");
+        scene.listed("Steps.second", &driver);
+        let [worker] = &scene.cluster.wait_paused(1)[..] else {
+            panic!("one worker");
+        };
+        let mut direct = DapClient::connect_from(
+            Editor::Plain,
+            scene.cluster,
+            "relay",
+            (worker.ip, worker.port).into(),
+        )
+        .await;
+        // As an attach that says nothing of paths.
+        let attach = Editor::Plain.attach(&worker.ip.to_string(), worker.port, "");
+        direct.start(attach, None).await;
+        let (thread, _) = direct.stopped().await;
+        let seen = &direct.frames(thread).await[0].path;
+        assert_eq!(*seen, format!("{folder}/reuse.py"));
+        direct.resume(thread).await;
+        assert_eq!(driver.result(), json!([1, 2]));
+        direct.disconnect().await;
+        scene.gone();
+    }
 }
 
 /// The code runs from a copy on the node; the client's own file is what is shown, and breakpoints bind in it.

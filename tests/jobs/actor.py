@@ -1,4 +1,4 @@
-"""An actor's method at a breakpoint. RESULT 5."""
+"""An actor's method at a breakpoint. RESULT 5, or the exception that its caller gets."""
 import harness
 import ray
 
@@ -18,4 +18,4 @@ harness.connect()
 counter = Counter.options(name="tally", **harness.on(harness.last())).remote()
 ref = counter.add.remote(3)
 harness.ready()
-harness.result(ray.get(ref))
+harness.result(harness.outcome(ref))

@@ -1,6 +1,7 @@
 //! How a session ends: by its worker, its client, or the relay.
 
 use super::*;
+use crate::wire::dap::mappings;
 
 #[tokio::test]
 async fn the_reason_of_a_death_comes_before_the_end() {
@@ -39,9 +40,18 @@ async fn configurable(
     context: &Arc<Context>,
     worker: &Worker,
 ) -> (Debugger, Conversation<TcpStream>) {
+    attached_with(context, worker, json!({})).await
+}
+
+/// The same, by an `attach` with these arguments.
+async fn attached_with(
+    context: &Arc<Context>,
+    worker: &Worker,
+    arguments: Value,
+) -> (Debugger, Conversation<TcpStream>) {
     context.registry.insert(worker.breakpoint.clone());
     let mut debugger = Debugger::connect(context).await;
-    debugger.attach(json!({})).await;
+    debugger.attach(arguments).await;
     let (mut dap, _) = worker.attached().await;
     dap.send(&message::event("initialized", Value::Null))
         .await
@@ -69,6 +79,56 @@ async fn a_client_that_leaves_takes_its_function_breakpoints_along() {
         drop(client);
         let end = timeout(PATIENCE, dap.read()).await;
         assert!(matches!(end, Ok(Err(Over::Closed))), "{end:?}");
+    }
+}
+
+/// debugpy keeps them for the process, and whoever dials it next need not come through the relay.
+#[tokio::test]
+async fn a_session_takes_its_path_mappings_along_however_it_ends() {
+    let mappings = json!({"pathMappings": [{"localRoot": "/home/ann", "remoteRoot": "."}]});
+    for end in ["goodbye", "half-close", "reset", "drain"] {
+        let context = context(|_| {});
+        let worker = Worker::listen().await;
+        let (mut debugger, mut dap) = attached_with(&context, &worker, mappings.clone()).await;
+        let (mut client, mut goodbye) = (None, None);
+        match end {
+            "goodbye" => {
+                goodbye = Some(debugger.send("disconnect", json!({})).await);
+                client = Some(debugger.dap);
+            }
+            "half-close" => {
+                let (mut stream, rest) = debugger.dap.into_parts();
+                stream.shutdown().await.unwrap();
+                client = Some(Conversation::resume(stream, &rest, 1 << 20));
+            }
+            "drain" => {
+                context.shutdown.drain.cancel();
+                client = Some(debugger.dap);
+            }
+            _ => drop(debugger),
+        }
+        asked(&mut dap, "setFunctionBreakpoints").await;
+        let mut forgets = timeout(PATIENCE, dap.read()).await.unwrap().unwrap();
+        let forgets = Request::read(&mut forgets).unwrap();
+        assert_eq!(forgets.command, "evaluate", "{end}");
+        assert_eq!(forgets.arguments, mappings::forgetting());
+        // The adapter would end of an answer that finds its client gone.
+        nothing_for(&mut dap, Duration::from_millis(600)).await;
+        let done = forgets.success(json!({"result": "None", "variablesReference": 0}));
+        dap.send(&done).await.unwrap();
+        asked(&mut dap, "disconnect").await;
+        let mut seen = Vec::new();
+        while let Some(Ok(Ok(message))) = match &mut client {
+            Some(client) => Some(timeout(PATIENCE, client.read()).await),
+            None => None,
+        } {
+            seen.push(message);
+        }
+        assert!(seen.iter().all(|m| m["command"] != "evaluate"), "{seen:?}");
+        assert!(
+            goodbye.is_none_or(|seq| seen.iter().any(|m| m["request_seq"] == seq)),
+            "{seen:?}"
+        );
     }
 }
 
@@ -152,6 +212,31 @@ async fn a_goodbye_waits_for_what_is_evaluated() {
             .await
             .unwrap();
         asked(&mut dap, "disconnect").await;
+        let end = timeout(PATIENCE, dap.read()).await;
+        assert!(matches!(end, Ok(Err(Over::Closed))), "{end:?}");
+    }
+}
+
+/// Neovim goes on with what it was about to say, and debugpy's adapter ends of a `configurationDone` behind `disconnect`.
+#[tokio::test]
+async fn what_a_client_says_behind_its_goodbye_does_not_reach_the_worker() {
+    for mapped in [true, false] {
+        let context = context(|_| {});
+        let worker = Worker::listen().await;
+        let mapping = json!({"localRoot": "/home/ann", "remoteRoot": "."});
+        let arguments = json!({"pathMappings": if mapped { vec![mapping] } else { vec![] }});
+        let (mut debugger, mut dap) = attached_with(&context, &worker, arguments).await;
+        let seq = debugger.send("disconnect", json!({})).await;
+        debugger.send("threads", json!({})).await;
+        debugger.send("configurationDone", json!({})).await;
+        asked(&mut dap, "setFunctionBreakpoints").await;
+        if mapped {
+            asked(&mut dap, "evaluate").await;
+        }
+        nothing_after_disconnect(&mut dap).await;
+        let answer = debugger.until(|m| m["request_seq"] == seq).await;
+        assert_eq!(answer["success"], true);
+        drop(debugger);
         let end = timeout(PATIENCE, dap.read()).await;
         assert!(matches!(end, Ok(Err(Over::Closed))), "{end:?}");
     }

@@ -12,6 +12,7 @@ use crate::dap::splice::Side;
 use crate::session::{Member, Permit};
 use crate::wire::dap::codec::frame;
 use crate::wire::dap::conversation::Conversation;
+use crate::wire::dap::mappings;
 use crate::wire::dap::message::{Request, event, notice};
 
 /// Why a session ends whose client asked for it by ending another.
@@ -54,27 +55,35 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         })
     }
 
-    /// Takes the function breakpoints along before a goodbye: debugpy 1.8 clears all others when its client leaves, and
-    /// the task would stop at the next call with nobody there.
-    pub(super) fn forget_function_breakpoints(&mut self) {
-        if self.splice.worker().is_attached() {
-            let none = json!({
-                "seq": OWN_SEQ, "type": "request", "command": "setFunctionBreakpoints", "arguments": {"breakpoints": []},
-            });
-            self.splice.insert(Side::Worker, &frame(&none));
+    /// Takes along, before a goodbye, what debugpy 1.8 keeps when its client leaves: the function breakpoints, at which the
+    /// task would stop with nobody there, and the path mappings, which the next person would meet. The goodbye waits until
+    /// those are forgotten, as for every evaluation ([`crate::upstream::Worker`]).
+    pub(super) fn leave_nothing_behind(&mut self) {
+        if !self.splice.worker().is_attached() {
+            return;
         }
+        self.request("setFunctionBreakpoints", &json!({"breakpoints": []}));
+        if self.splice.worker().has_mappings() {
+            // Answers to the client's own evaluations pass unseen until now.
+            self.splice.capture_answers(Side::Worker, b"evaluate");
+            self.request("evaluate", &mappings::forgetting());
+        }
+    }
+
+    /// Puts a request of the relay's own to the worker. Its answer is not for the client.
+    pub(super) fn request(&mut self, command: &str, arguments: &Value) {
+        let request = json!({
+            "seq": OWN_SEQ, "type": "request", "command": command, "arguments": arguments,
+        });
+        self.splice.insert(Side::Worker, &frame(&request));
     }
 
     /// The client has closed its half without a goodbye: one is said behind all that it asked, so that it has its answers.
     /// A worker that is not attached yet is left as it is, to [`crate::upstream::Worker`].
     pub(super) fn say_goodbye(&mut self) {
         if self.splice.worker().is_attached() {
-            self.forget_function_breakpoints();
-            let goodbye = json!({
-                "seq": OWN_SEQ, "type": "request", "command": "disconnect",
-                "arguments": {"terminateDebuggee": false},
-            });
-            self.splice.insert(Side::Worker, &frame(&goodbye));
+            self.leave_nothing_behind();
+            self.request("disconnect", &json!({"terminateDebuggee": false}));
         }
     }
 

@@ -146,7 +146,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
             Some("terminate" | "disconnect") => {
                 self.leaving = true;
                 self.note_parting(&message);
-                self.forget_function_breakpoints();
+                self.leave_nothing_behind();
             }
             Some("setExceptionBreakpoints") => {
                 self.filters_set = true;
@@ -157,10 +157,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
             Some("configurationDone") if !self.filters_set && self.post_mortem() => {
                 let mut filters = Value::Null;
                 rewrite::break_on_uncaught(&mut filters);
-                let own = json!({
-                    "seq": OWN_SEQ, "type": "request", "command": "setExceptionBreakpoints", "arguments": filters,
-                });
-                self.splice.insert(Side::Worker, &frame(&own));
+                self.request("setExceptionBreakpoints", &filters);
             }
             Some(command) if rewrite::resumes(command.as_bytes()) => {
                 self.task.resumed();

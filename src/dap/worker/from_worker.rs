@@ -113,7 +113,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
             (
                 "response",
                 _,
-                "setExceptionBreakpoints" | "setFunctionBreakpoints" | "disconnect",
+                "setExceptionBreakpoints" | "setFunctionBreakpoints" | "evaluate" | "disconnect",
             ) if message["request_seq"] == OWN_SEQ => {
                 return;
             }

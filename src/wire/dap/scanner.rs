@@ -54,6 +54,8 @@ enum At {
 #[derive(Debug)]
 pub struct Scanner {
     rules: Rules,
+    /// A command whose answers are captured as well.
+    answers: Option<&'static [u8]>,
     at: At,
     /// Of the frame that is not decided on.
     walk: Walk,
@@ -64,9 +66,15 @@ impl Scanner {
     pub fn new(rules: Rules) -> Self {
         Self {
             rules,
+            answers: None,
             at: At::Start,
             walk: Walk::new(rules.depth),
         }
+    }
+
+    /// Captures the answers to `command` as well, from the next frame on that is not decided on.
+    pub fn capture_answers(&mut self, command: &'static [u8]) {
+        self.answers = Some(command);
     }
 
     /// No frame is half forwarded: something else may be sent now.
@@ -125,7 +133,10 @@ impl Scanner {
     /// Whether the message that begins with `seen` is captured; `None` while that is open.
     fn decide(&mut self, seen: &[u8], body: usize) -> Result<Option<bool>, FrameError> {
         let captured = match self.walk.peek(seen, body) {
-            Peek::Known(kind, name) => (self.rules.captures)(kind, name),
+            Peek::Known(kind, name) => {
+                (self.rules.captures)(kind, name)
+                    || kind == MessageType::Response && self.answers == Some(name)
+            }
             Peek::Unclear => true,
             Peek::More if self.rules.depth == Depth::Deciding && seen.len() >= WINDOW => true,
             Peek::More => {

@@ -30,6 +30,8 @@ pub(super) enum Kind {
     Silence,
     /// `disconnect`, and the end right behind it.
     GoodbyeAndClose,
+    /// `disconnect`, and behind it the rest of what configures a session, as Neovim does it.
+    GoodbyeAmidst,
     /// The client's token expires.
     Expiry,
     /// The client's token is revoked.
@@ -50,10 +52,11 @@ pub(super) enum Kind {
     Dap,
 }
 
-pub(super) const KINDS: [Kind; 14] = [
+pub(super) const KINDS: [Kind; 15] = [
     Kind::Close,
     Kind::GoodbyeAndClose,
     Kind::Exec,
+    Kind::GoodbyeAmidst,
     Kind::Reset,
     Kind::Expiry,
     Kind::HalfClose,
@@ -254,6 +257,10 @@ impl<'a> Leaver<'a> {
         match kind {
             // Of these a half message would be all that the relay sees of the goodbye, or of the moment.
             Kind::GoodbyeAndClose => client.say_whole(&script, departure.part),
+            Kind::GoodbyeAmidst => {
+                client.send(&script.before);
+                client.until_attached();
+            }
             Kind::Idle | Kind::Recording | Kind::Expiry => client.say_whole(&script, 1.0),
             _ => client.say(&script, departure),
         }
@@ -274,6 +281,12 @@ impl<'a> Leaver<'a> {
                 client.send(&goodbye.after);
                 client.drain();
             }
+            Kind::GoodbyeAmidst => {
+                let mut goodbye = Script::default();
+                goodbye.request("disconnect", &json!({"restart": false}));
+                client.send(&[goodbye.after, script.after].concat());
+                client.rest();
+            }
             Kind::Revocation => {
                 let body = json!({"sub": revoked});
                 self.http(to, "POST", "/relay/v1/revocations", Some(&body));
@@ -290,10 +303,13 @@ impl<'a> Leaver<'a> {
             "initialize",
             &json!({"clientID": "drill", "adapterID": "debugpy", "pathFormat": "path"}),
         );
-        script.request(
-            "attach",
-            &json!({"justMyCode": true, "rayRelay": {"breakpoint": id, "token": token}}),
-        );
+        let mut attach =
+            json!({"justMyCode": true, "rayRelay": {"breakpoint": id, "token": token}});
+        if self.chance(2) == 0 {
+            // Which are to be forgotten.
+            attach["pathMappings"] = json!([{"localRoot": "/home/ann", "remoteRoot": "."}]);
+        }
+        script.request("attach", &attach);
         script.attached();
         script.request(
             "setFunctionBreakpoints",
