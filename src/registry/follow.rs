@@ -96,7 +96,7 @@ impl<'a> Follow<'a> {
         };
         let unexplained = || {
             self.shared
-                .with(|state| state.to_explain(self.cluster, Instant::now()))
+                .with(|state| state.without_reason(self.cluster, Instant::now()))
         };
         if waiting().is_empty() && unexplained().is_empty() {
             return;

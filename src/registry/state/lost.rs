@@ -42,7 +42,7 @@ impl State {
     }
 
     /// The workers whose end is still to be explained. One that has stopped again has not ended.
-    pub(in crate::registry) fn to_explain(
+    pub(in crate::registry) fn without_reason(
         &mut self,
         cluster: Cluster,
         now: Instant,
