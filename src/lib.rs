@@ -5,6 +5,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`config`] | defaults < file < environment < flags, every problem reported at once |
+//! | [`validate`] | a configuration, checked by all parts that have something to say about it |
 //! | [`telemetry`] | logs and metrics |
 //! | [`head`] | HTTP to a Ray head: the State API and everything else behind port 8265, with Ray's own token |
 //! | [`registry`] | polls the heads and keeps one immutable [`registry::Snapshot`] of all paused workers |
@@ -57,3 +58,4 @@ pub mod terminal;
 pub mod tls;
 mod unseen;
 pub mod upstream;
+pub mod validate;
