@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ray_relay::config;
-use ray_relay::dap::codec::{frame, parse, put_frame};
-use ray_relay::dap::peek::Depth;
 use ray_relay::dap::policing::{Action, Policing};
-use ray_relay::dap::scanner::{Rules, Scanner, Step};
 use ray_relay::masking::Masking;
 use ray_relay::policy::{Handling, Rights, Scope, Scopes};
+use ray_relay::wire::dap::codec::{frame, parse, put_frame};
+use ray_relay::wire::dap::peek::Depth;
+use ray_relay::wire::dap::scanner::{Rules, Scanner, Step};
 use serde_json::json;
 
 const ROUNDS: usize = 21;

@@ -25,6 +25,7 @@
 //! | [`release`] | lets paused tasks run on without a person attaching |
 //! | [`terminal`] | plain lines for a person with `nc`: the list, and a prompt |
 //! | [`http`] | the relay's API under `/relay/`, and the Ray dashboard under everything else |
+//! | [`wire`] | protocols alone: frames and messages of DAP |
 //! | [`app`], [`shutdown`] | composition: binds, starts, drains |
 //! | [`cli`] | the commands |
 //! | [`demo`] | a small real Ray cluster with tasks that stop at breakpoints |
@@ -59,3 +60,4 @@ pub mod tls;
 mod unseen;
 pub mod upstream;
 pub mod validate;
+pub mod wire;

@@ -4,10 +4,10 @@
 
 #![allow(clippy::unwrap_used)]
 
-use ray_relay::dap::peek::Depth;
 use ray_relay::dap::rewrite::{captures_from_client, captures_from_worker};
-use ray_relay::dap::scanner::Rules;
 use ray_relay::dap::splice::Splice;
+use ray_relay::wire::dap::peek::Depth;
+use ray_relay::wire::dap::scanner::Rules;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 

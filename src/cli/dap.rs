@@ -11,9 +11,9 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use super::relay_client::RelayError;
 use super::worker_session::{Error as SessionError, Which, dial, relay_block};
 use super::{DapArgs, Error};
-use crate::dap::codec::{Frames, frame, parse};
-use crate::dap::message::Request;
 use crate::pdb::Lost;
+use crate::wire::dap::codec::{Frames, frame, parse};
+use crate::wire::dap::message::Request;
 
 pub(super) const AFTER_HELP: &str = "\
 An editor starts it and speaks DAP to it; it speaks to the relay. What the attach request says under \"rayRelay\" holds;

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::message::clean;
 use super::selection::Children;
+use crate::wire::dap::message::clean;
 
 /// Who the client is, by its `initialize`.
 #[derive(Debug, Clone, PartialEq)]

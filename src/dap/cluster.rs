@@ -16,8 +16,6 @@ use tracing::debug;
 
 pub(super) use self::announcer::Announcer;
 use self::jobs::Jobs;
-use super::conversation::{Conversation, Over};
-use super::message::{Request, clean, event, notice};
 use super::refusal::hang_up;
 use super::rewrite::is_set;
 use crate::identity::Principal;
@@ -26,6 +24,8 @@ use crate::policy::{Scope, within};
 use crate::registry::{Breakpoint, Snapshot};
 use crate::session::{Context, Parent};
 use crate::telemetry::metrics::Outcome;
+use crate::wire::dap::conversation::{Conversation, Over};
+use crate::wire::dap::message::{Request, clean, event, notice};
 
 /// How long the client may take to configure before children are announced all the same.
 const CONFIGURE_PATIENCE: Duration = Duration::from_secs(10);

@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 
 use super::gate::attach::harmless;
 use super::gate::{FILTERS, is_name};
-use super::peek::MessageType;
 use super::rewrite;
+use crate::wire::dap::peek::MessageType;
 
 /// Arguments of recorded requests that say how something is shown or repeat what another one says, and the ids of what
 /// a client had unfolded.

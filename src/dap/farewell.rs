@@ -12,12 +12,12 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::conversation::{Conversation, Over};
-use super::message::{Request, notice};
 use super::refusal::hang_up;
 use crate::identity::Principal;
 use crate::registry::{Breakpoint, BreakpointId};
 use crate::session::{Context, Permit};
+use crate::wire::dap::conversation::{Conversation, Over};
+use crate::wire::dap::message::{Request, notice};
 
 /// How long a client that was told of the end may take to say goodbye.
 const PATIENCE: Duration = Duration::from_secs(30);

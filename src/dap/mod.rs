@@ -10,23 +10,18 @@ pub mod attach;
 pub mod capabilities;
 mod client;
 mod cluster;
-pub mod codec;
 mod commands;
-pub mod conversation;
 mod entrance;
 mod farewell;
 pub mod gate;
 pub(crate) mod limits;
 pub mod mappings;
-pub mod message;
-pub mod peek;
 pub mod policing;
 mod presented;
 pub(crate) mod record;
 pub mod refusal;
 pub mod rewrite;
 mod route;
-pub mod scanner;
 pub mod selection;
 pub mod splice;
 #[cfg(test)]
@@ -42,8 +37,6 @@ use tracing::{debug, info};
 
 use self::attach::Dialled;
 use self::client::Client;
-use self::conversation::{Conversation, Over};
-use self::message::{Request, clean, notice};
 use self::presented::Presented;
 use self::refusal::{Refusal, hang_up, refuse};
 use self::route::Visit;
@@ -51,6 +44,8 @@ use crate::listener::Arrival;
 use crate::session::{Context, Session};
 use crate::shutdown::DRAINING;
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
+use crate::wire::dap::conversation::{Conversation, Over};
+use crate::wire::dap::message::{Request, clean, notice};
 
 /// Largest message of somebody who has yet to say who that is, in bytes. VS Code's `attach` has some 1,000, with a token
 /// twice that.

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::gate::{self, Gate, attach};
-use super::peek::MessageType;
 use super::{commands, rewrite};
 use crate::masking::{self, MaskedSession, Masking};
 use crate::policy::{Rights, Scope};
+use crate::wire::dap::peek::MessageType;
 
 /// Something to be done with a message.
 #[derive(Debug, PartialEq)]

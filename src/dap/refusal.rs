@@ -5,12 +5,12 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
-use super::conversation::Conversation;
-use super::message::Request;
 use crate::identity::AuthError;
 use crate::moment::Moment;
 use crate::registry::{Breakpoint, Holder, Snapshot, State};
 use crate::telemetry::metrics::RefusalKind;
+use crate::wire::dap::conversation::Conversation;
+use crate::wire::dap::message::Request;
 
 /// How long a refused client may take to read the answer and close.
 const REFUSAL_LINGER: Duration = Duration::from_secs(2);

@@ -7,8 +7,8 @@
 use serde_json::{Value, json};
 
 use super::attach::{Dialled, Pass, way_back};
-use super::peek::MessageType;
 use crate::registry::BreakpointId;
+use crate::wire::dap::peek::MessageType;
 
 /// Messages of a worker's debugger that [`super::worker`] has to see.
 pub fn captures_from_worker(kind: MessageType, name: &[u8]) -> bool {

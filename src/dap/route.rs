@@ -15,7 +15,6 @@ use tracing::info;
 
 use self::advertised::Arrived;
 use super::client::Client;
-use super::conversation::Conversation;
 use super::entrance::Guest;
 use super::record::{self, Record};
 use super::refusal::{Refusal, hang_up};
@@ -29,6 +28,7 @@ use crate::recording::{Meta, Protocol, Recorder, Unrecorded};
 use crate::registry::{Breakpoint, BreakpointId, ClaimError, Holder, Kind, Snapshot};
 use crate::session::{Context, Permit, Session};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
+use crate::wire::dap::conversation::Conversation;
 
 /// A recognised client, on its way to a session.
 pub(super) struct Visit<'a> {

@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
-use super::message::clean;
 use super::refusal::{Refusal, inventory};
 use super::wish::{Wish, fits, names};
 use crate::moment::Moment;
 use crate::registry::{Breakpoint, BreakpointId, Snapshot};
+use crate::wire::dap::message::clean;
 
 /// How the client can take several sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,8 +14,8 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use self::buffer::Buffer;
-use super::codec::FrameError;
-use super::scanner::{Rules, Scanner, Step};
+use crate::wire::dap::codec::FrameError;
+use crate::wire::dap::scanner::{Rules, Scanner, Step};
 
 /// Bytes read of one direction before other sessions get their turn.
 const TURN: usize = 128 * 1024;

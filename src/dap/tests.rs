@@ -31,6 +31,7 @@ use crate::identity::{Authenticator, Principal};
 use crate::registry::{Breakpoint, Registry};
 use crate::shutdown::Shutdown;
 use crate::telemetry::Metrics;
+use crate::wire::dap::{codec, message};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 

@@ -7,8 +7,6 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
-use super::conversation::Conversation;
-use super::message::{Request, notice};
 use super::refusal::{Refusal, hang_up, refuse};
 use super::wish::{Wish, fits};
 use crate::identity::Principal;
@@ -16,6 +14,8 @@ use crate::policy::{Scope, within};
 use crate::registry::{BreakpointId, Snapshot};
 use crate::session::{Context, Permit};
 use crate::telemetry::metrics::Outcome;
+use crate::wire::dap::conversation::Conversation;
+use crate::wire::dap::message::{Request, notice};
 
 /// How long a client may wait; a forgotten window does not hold a connection for good.
 const PATIENCE: Duration = Duration::from_secs(12 * 3600);
@@ -42,7 +42,7 @@ where
     let what = wish
         .task
         .as_deref()
-        .map(|task| format!(" in \"{}\"", super::message::clean(task, 60)))
+        .map(|task| format!(" in \"{}\"", crate::wire::dap::message::clean(task, 60)))
         .unwrap_or_default();
     let waits = notice(&format!("waiting for the next breakpoint{what}"), false);
     client.send(&waits).await.map_err(|_| Outcome::Client)?;

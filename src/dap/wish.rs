@@ -4,10 +4,10 @@
 
 use serde_json::{Map, Value};
 
-use super::message::clean;
 use super::refusal::Refusal;
 use crate::policy::Pattern;
 use crate::registry::{Breakpoint, BreakpointId, Kind};
+use crate::wire::dap::message::clean;
 
 /// The keys of `rayRelay` that are for people, for the error that names the nearest one.
 const KEYS: [&str; 8] = [

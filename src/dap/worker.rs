@@ -20,24 +20,23 @@ use tokio::time::{Instant, MissedTickBehavior, timeout};
 use tracing::debug;
 
 pub(super) use self::opening::Opening;
-use super::codec::frame;
-use super::commands;
-use super::conversation::Conversation;
 use super::farewell::{Farewell, is_finished};
 use super::limits::{Due, Limits};
-use super::message::{Request, event, notice};
-use super::peek::Depth;
 use super::policing::Policing;
 use super::record::Record;
 use super::refusal::refuse;
-use super::rewrite;
-use super::scanner::Rules;
 use super::splice::{Side, Splice, SpliceEvent};
+use super::{commands, rewrite};
 use crate::recording::Recorder;
 use crate::session::{Context, Permit, Session, TaskEnd};
 use crate::shutdown::QUIET;
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 use crate::upstream::Worker;
+use crate::wire::dap::codec::frame;
+use crate::wire::dap::conversation::Conversation;
+use crate::wire::dap::message::{Request, event, notice};
+use crate::wire::dap::peek::Depth;
+use crate::wire::dap::scanner::Rules;
 
 /// How long the head is asked why a worker died before the client is told that it did: Ray writes it down within 0.1 s,
 /// where it knows. What it says later is told later.

@@ -10,12 +10,12 @@ use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
 use super::detect::Detection;
-use crate::dap::conversation::Conversation;
-use crate::dap::message::Request;
 use crate::dap::refusal::refuse as refuse_request;
 use crate::dap::unknown_frame;
 use crate::session::Context;
 use crate::telemetry::metrics::RefusalKind;
+use crate::wire::dap::conversation::Conversation;
+use crate::wire::dap::message::Request;
 
 /// How long a refused connection may take to read the answer and close.
 const REFUSAL_LINGER: Duration = Duration::from_secs(2);

@@ -22,9 +22,9 @@ use tokio_rustls::client::TlsStream;
 
 use crate::app::{self, Running};
 use crate::config::{self, Config};
-use crate::dap::conversation::{Conversation, Over};
 use crate::dap::testing::{listening, paused};
 use crate::tls::testing::{Authority, Client, Files};
+use crate::wire::dap::conversation::{Conversation, Over};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -6,7 +6,7 @@
 use serde_json::{Map, Value};
 
 use super::{MASKED, Masking};
-use crate::dap::peek::MessageType;
+use crate::wire::dap::peek::MessageType;
 
 /// Messages of a worker's debugger that may carry values.
 pub fn captures_from_worker(kind: MessageType, name: &[u8]) -> bool {

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::Masking;
 use super::message::Asked;
-use crate::dap::message::Request;
-use crate::dap::peek::MessageType;
+use crate::wire::dap::message::Request;
+use crate::wire::dap::peek::MessageType;
 
 /// Answers that are waited for. Those beyond are hidden as if they had been asked for by a hidden name.
 const MAX_ASKED: usize = 1024;

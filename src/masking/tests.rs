@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::dap::peek::MessageType;
+use crate::wire::dap::peek::MessageType;
 
 /// The built-in ones; compiled once, because that takes longer than most tests.
 fn rules() -> Arc<Masking> {

@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use tokio::time::timeout;
 
-use crate::dap::codec::{frame, header, parse};
+use crate::wire::dap::codec::{frame, header, parse};
 
 /// Largest message that is read, in bytes.
 const LARGEST: usize = 8 << 20;

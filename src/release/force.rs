@@ -16,12 +16,12 @@ use tokio::time::{Instant, sleep};
 use tracing::{debug, info};
 
 use super::{Means, unavailable};
-use crate::dap::message::clean;
 use crate::dap::refusal::Refusal;
 use crate::head::{HeadClient, HeadError};
 use crate::policy::Authorized;
 use crate::registry::{Breakpoint, Holder, Kind};
 use crate::session::Permit;
+use crate::wire::dap::message::clean;
 
 /// What the relay calls itself as the holder meanwhile.
 pub const CLIENT: &str = "ray-relay release --force";

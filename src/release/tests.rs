@@ -7,11 +7,11 @@ use tokio::net::TcpListener;
 use tokio::time::Instant;
 
 use super::*;
-use crate::dap::conversation::Conversation;
-use crate::dap::message::event;
 use crate::dap::testing::{listening, paused, paused_in_pdb};
 use crate::identity::Principal;
 use crate::policy::{Scope, authorise};
+use crate::wire::dap::conversation::Conversation;
+use crate::wire::dap::message::event;
 
 pub(super) fn means(adapt: impl FnOnce(&mut Config)) -> Means {
     let mut config = Config::default();

@@ -21,8 +21,8 @@ use super::greet;
 use super::ledger::{Attach, Ledger};
 use super::let_run::{LetRunError, touch};
 use super::worker::Line;
-use crate::dap::codec::frame;
 use crate::registry::Lease;
+use crate::wire::dap::codec::frame;
 
 /// For the first message of a debugger's greeting.
 const GREETING: Duration = Duration::from_secs(10);

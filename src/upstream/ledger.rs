@@ -6,8 +6,8 @@
 
 use serde_json::Value;
 
-use crate::dap::codec::header;
-use crate::dap::peek::{Depth, MessageType, Peek, Walk};
+use crate::wire::dap::codec::header;
+use crate::wire::dap::peek::{Depth, MessageType, Peek, Walk};
 
 /// Bytes of a body that are kept until enough of it is there. debugpy writes the keys that decide first.
 const KEPT: usize = 4096;
@@ -209,7 +209,7 @@ impl Cutter {
         let found = match before {
             0 => header(bytes, usize::MAX >> 1),
             _ => {
-                let more = &bytes[..bytes.len().min(crate::dap::codec::MAX_HEADER)];
+                let more = &bytes[..bytes.len().min(crate::wire::dap::codec::MAX_HEADER)];
                 self.part.extend_from_slice(more);
                 header(&self.part, usize::MAX >> 1)
             }
@@ -241,7 +241,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::dap::codec::frame;
+    use crate::wire::dap::codec::frame;
 
     fn request(command: &str) -> Value {
         json!({"seq": 1, "type": "request", "command": command, "arguments": {"x": "y".repeat(10_000)}})

@@ -8,9 +8,9 @@ use tokio::time::timeout;
 
 use super::ConnectError;
 use super::worker::Worker;
-use crate::dap::conversation::{Conversation, Over};
 use crate::dap::mappings;
-use crate::dap::message::clean;
+use crate::wire::dap::conversation::{Conversation, Over};
+use crate::wire::dap::message::clean;
 
 /// From the connection to the debugger's last answer.
 const PATIENCE: Duration = Duration::from_secs(15);

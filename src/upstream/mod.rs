@@ -21,11 +21,11 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
-use crate::dap::conversation::{Conversation, Over};
-use crate::dap::message::clean;
 use crate::registry::{BreakpointId, Lease};
 use crate::session::Permit;
 use crate::tcp;
+use crate::wire::dap::conversation::{Conversation, Over};
+use crate::wire::dap::message::clean;
 
 /// How long a dial whose session has given up is still waited for.
 const DIAL: Duration = Duration::from_secs(30);

@@ -7,7 +7,7 @@ use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 
 use ray_relay::app::{self, Running};
 use ray_relay::config::{self, Config};
-use ray_relay::dap::conversation::Conversation;
+use ray_relay::wire::dap::conversation::Conversation;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;

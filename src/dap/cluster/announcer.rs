@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 
 use super::jobs::Job;
 use crate::dap::attach::{Dialled, Pass, child_configuration};
-use crate::dap::message::{Request, event, notice};
 use crate::dap::selection::Children;
 use crate::dap::wish::{Wish, fits};
 use crate::identity::Secret;
 use crate::moment::Moment;
 use crate::registry::{Breakpoint, BreakpointId, Snapshot, State};
 use crate::session::Parent;
+use crate::wire::dap::message::{Request, event, notice};
 
 /// Children at once: each is a session in somebody's window.
 pub(super) const MAX_CHILDREN: usize = 32;

@@ -20,10 +20,10 @@ use serde_json::{Value, json};
 use self::lookup::{Lookups, Wanted};
 use self::requests::Verdict;
 pub(super) use self::requests::{FILTERS, is_name};
-use super::message::{Request, event, notice};
-use super::peek::MessageType;
 use super::policing::Action;
 use crate::policy::{Scope, Scopes};
+use crate::wire::dap::message::{Request, event, notice};
+use crate::wire::dap::peek::MessageType;
 
 /// First `seq` that clients may not use: the relay's own requests have those from here on.
 pub const FIRST_OWN_SEQ: u64 = 0x6000_0000;
@@ -206,7 +206,7 @@ fn refuse(request: &Request, missing: Option<Scope>, why: &str) -> Vec<Action> {
     );
     answer["body"]["error"]["showUser"] = (!quiet).into();
     vec![Action::Refuse {
-        command: super::message::clean(&request.command, 40),
+        command: crate::wire::dap::message::clean(&request.command, 40),
         missing,
         answer,
     }]

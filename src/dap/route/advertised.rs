@@ -9,12 +9,12 @@ use tokio::time::{sleep, timeout};
 
 use super::Visit;
 use crate::dap::attach::Dialled;
-use crate::dap::conversation::{Conversation, Over};
-use crate::dap::message::Request;
 use crate::dap::selection::Hint;
 use crate::http::advertise::Resolved;
 use crate::policy::visible;
 use crate::registry::BreakpointId;
+use crate::wire::dap::conversation::{Conversation, Over};
+use crate::wire::dap::message::Request;
 
 /// Longest wait for a breakpoint that the client's address names and the list does not have yet.
 const KNOWN_WITHIN: Duration = Duration::from_secs(10);

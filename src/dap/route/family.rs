@@ -3,7 +3,6 @@
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Visit;
-use crate::dap::conversation::Conversation;
 use crate::dap::record::Record;
 use crate::dap::refusal::Refusal;
 use crate::dap::wish::Wish;
@@ -12,6 +11,7 @@ use crate::registry::Breakpoint;
 use crate::session::shares::Shortage;
 use crate::session::{Founder, Member};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
+use crate::wire::dap::conversation::Conversation;
 
 impl Visit<'_> {
     pub(super) async fn cluster<S>(

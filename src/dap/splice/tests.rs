@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::time::timeout;
 
-use super::super::codec::{Frames, frame, parse};
-use super::super::peek::Depth;
 use super::*;
+use crate::wire::dap::codec::{Frames, frame, parse};
+use crate::wire::dap::peek::Depth;
 
 fn rules(depth: Depth) -> Rules {
     Rules {

@@ -2,10 +2,10 @@
 
 use super::identity::{relay, with_token, worker};
 use super::*;
-use crate::dap::peek::MessageType;
 use crate::dap::policing::Policing;
 use crate::masking::Masking;
 use crate::policy::{Handling, Rights, Scopes};
+use crate::wire::dap::peek::MessageType;
 
 #[tokio::test]
 async fn a_worker_hears_of_a_viewer_what_cannot_run_code_and_the_viewer_sees_no_secrets() {

@@ -7,12 +7,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::from_client::OWN_SEQ;
 use super::{Relaying, WHY_PATIENCE};
-use crate::dap::codec::frame;
-use crate::dap::conversation::Conversation;
 use crate::dap::farewell::{Farewell, Unexplained};
-use crate::dap::message::{Request, event, notice};
 use crate::dap::splice::Side;
 use crate::session::{Member, Permit};
+use crate::wire::dap::codec::frame;
+use crate::wire::dap::conversation::Conversation;
+use crate::wire::dap::message::{Request, event, notice};
 
 /// Why a session ends whose client asked for it by ending another.
 pub(super) const PARENT_ENDED: &str = "the cluster session that opened it has ended";

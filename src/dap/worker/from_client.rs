@@ -7,17 +7,15 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Relaying;
 use crate::dap::attach::source_note;
-use crate::dap::capabilities;
 use crate::dap::client::Goodbye;
-use crate::dap::codec::{frame, parse};
-use crate::dap::commands;
-use crate::dap::message::{Request, event, notice};
 use crate::dap::policing::Action;
-use crate::dap::rewrite;
 use crate::dap::splice::Side;
+use crate::dap::{capabilities, commands, rewrite};
 use crate::policy::Scope;
 use crate::registry::Reason;
 use crate::telemetry::metrics::Outcome;
+use crate::wire::dap::codec::{frame, parse};
+use crate::wire::dap::message::{Request, event, notice};
 
 /// `seq` of the requests that the relay itself may put to a worker. A client counts upwards from 1 (Helix from 0), as far
 /// as it likes.

@@ -8,14 +8,14 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::from_client::OWN_SEQ;
 use super::{Relaying, WHY_AT_ONCE};
 use crate::dap::attach::Pass;
-use crate::dap::codec::{frame, parse, put_frame, without_lone_surrogates};
 use crate::dap::farewell::gone;
-use crate::dap::message::{event, notice, task_end};
 use crate::dap::policing::Action;
 use crate::dap::rewrite;
 use crate::dap::splice::Side;
 use crate::session::Member;
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
+use crate::wire::dap::codec::{frame, parse, put_frame, without_lone_surrogates};
+use crate::wire::dap::message::{event, notice, task_end};
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     pub(super) async fn on_worker(&mut self, body: Vec<u8>) {

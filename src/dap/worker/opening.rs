@@ -5,11 +5,11 @@ use tokio::time::timeout;
 
 use crate::dap::attach::{Dialled, for_worker};
 use crate::dap::client::Goodbye;
-use crate::dap::conversation::Conversation;
-use crate::dap::message::Request;
 use crate::dap::policing::Policing;
 use crate::session::{Context, Member, Permit};
 use crate::upstream::{self, ConnectError, Worker};
+use crate::wire::dap::conversation::Conversation;
+use crate::wire::dap::message::Request;
 
 /// What the client sent so far.
 pub(in crate::dap) struct Opening {

@@ -9,8 +9,8 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Relaying;
-use crate::dap::peek::MessageType;
 use crate::recording::{Direction, Recorder, Unrecorded};
+use crate::wire::dap::peek::MessageType;
 
 /// Of both directions, in a session that is recorded.
 pub(super) fn captures_everything(_: MessageType, _: &[u8]) -> bool {

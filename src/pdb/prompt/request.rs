@@ -7,10 +7,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
 use super::Prompt;
-use crate::dap::message::tells_task_end;
 use crate::pdb::output::{Piece, clean, cut, cut_hint};
 use crate::pdb::probe;
 use crate::pdb::wire::{Incoming, Lost};
+use crate::wire::dap::message::tells_task_end;
 
 /// How long the debugger may take for what needs no code of the program to run.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);

@@ -6,10 +6,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::line::Task;
 use super::request::{Failure, program_output};
 use super::{End, Frame, Prompt};
-use crate::dap::message::tells_task_end;
 use crate::pdb::grammar;
 use crate::pdb::output::{Piece, clean, cut};
 use crate::pdb::wire::{Incoming, Lost};
+use crate::wire::dap::message::tells_task_end;
 
 /// Files of Ray that stand between `breakpoint()` and the debugger.
 const RAY_HELPERS: [&str; 2] = ["/ray/util/debugpy.py", "/ray/util/rpdb.py"];

@@ -5,9 +5,9 @@ use serde_json::json;
 use tokio::io::DuplexStream;
 
 use super::*;
-use crate::dap::conversation::Conversation;
-use crate::dap::message::event;
 use crate::pdb::breakpoints::Breakpoint;
+use crate::wire::dap::conversation::Conversation;
+use crate::wire::dap::message::event;
 
 /// Stops once in `file`, answers requests that run no Python, and has none to run: each `evaluate` fails.
 async fn debugger(stream: DuplexStream, file: String) {

@@ -8,15 +8,15 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::*;
-use crate::dap::codec::frame;
-use crate::dap::conversation::Conversation;
-use crate::dap::message::event;
 use crate::dap::record::Record;
 use crate::pdb::{End, OpenError};
 use crate::session::TaskEnd;
 use crate::terminal::output::Shown;
 use crate::terminal::tape::Tape;
 use crate::terminal::visit::Log;
+use crate::wire::dap::codec::frame;
+use crate::wire::dap::conversation::Conversation;
+use crate::wire::dap::message::event;
 
 /// A worker of which somebody may pick the breakpoint.
 pub(super) struct Debugpy {

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use ray_relay::dap::conversation::Conversation;
 use ray_relay::dap::policing::{Action, Policing};
+use ray_relay::wire::dap::conversation::Conversation;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::time::timeout;

@@ -1,7 +1,7 @@
 //! The base protocol of DAP: `Content-Length: N`, a blank line, N bytes of JSON.
 //!
 //! Pure. [`Frames`] takes bytes as they come and gives whole bodies, for the part of a session in which the
-//! relay speaks itself; [`header`] serves [`super::splice`] as well, which forwards bodies unread.
+//! relay speaks itself; [`header`] serves those as well who forward bodies unread.
 //! Source: Debug Adapter Protocol specification, "Base Protocol".
 
 use bytes::{Buf, BytesMut};

@@ -1,6 +1,6 @@
 //! What kind of message a body is, read without parsing it.
 //!
-//! Pure. [`super::splice`] asks for each frame that passes and forwards nearly all of them as they came; only
+//! Pure. Who relays a session asks for each frame that passes and forwards nearly all of them as they came; only
 //! what must be rewritten is parsed. Towards the client the first keys are enough: the worker is not an
 //! adversary of its own client, and a wrong guess costs a rewrite. Towards the worker the whole object is
 //! walked, because Python takes the *last* of two equal keys: `{"command":"threads", … ,"command":"terminate"}`

@@ -5,7 +5,7 @@ use std::io;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use super::codec::{FrameError, Frames, frame, parse};
+use crate::wire::dap::codec::{FrameError, Frames, frame, parse};
 
 /// Why the conversation is over.
 #[derive(Debug, thiserror::Error)]

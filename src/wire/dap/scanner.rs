@@ -1,10 +1,10 @@
 //! Where frames begin and end in a passing stream, and which of them have to be held.
 //!
-//! Pure. [`super::splice`] holds what was read and asks what to do with the front of it. A frame that nobody has to
+//! Pure. Who relays a session holds what was read and asks what to do with the front of it. A frame that nobody has to
 //! see is let go as soon as its beginning decides that; what is asked about again is not looked at again.
 
-use super::codec::{FrameError, header};
-use super::peek::{Depth, MessageType, Peek, Walk};
+use crate::wire::dap::codec::{FrameError, header};
+use crate::wire::dap::peek::{Depth, MessageType, Peek, Walk};
 
 /// Bytes of a body that are looked at before it is captured for want of an answer ([`Depth::Deciding`]).
 const WINDOW: usize = 512;
@@ -155,8 +155,8 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    use super::super::codec::put_frame;
     use super::*;
+    use crate::wire::dap::codec::put_frame;
 
     fn rules(depth: Depth) -> Rules {
         Rules {

@@ -1,0 +1,7 @@
+//! The Debug Adapter Protocol alone: frames, messages, and how much of one is read.
+
+pub mod codec;
+pub mod conversation;
+pub mod message;
+pub mod peek;
+pub mod scanner;
