@@ -25,7 +25,7 @@
 //! | [`release`] | lets paused tasks run on without a person attaching |
 //! | [`terminal`] | plain lines for a person with `nc`: the list, and a prompt |
 //! | [`http`] | the relay's API under `/relay/`, and the Ray dashboard under everything else |
-//! | [`wire`] | protocols alone: frames and messages of DAP |
+//! | [`wire`] | protocols alone: frames and messages of DAP; texts and times made fit for people |
 //! | [`app`], [`shutdown`] | composition: binds, starts, drains |
 //! | [`cli`] | the commands |
 //! | [`demo`] | a small real Ray cluster with tasks that stop at breakpoints |
@@ -52,12 +52,10 @@ pub mod registry;
 pub mod release;
 pub mod session;
 pub mod shutdown;
-mod stamp;
 pub mod tcp;
 pub mod telemetry;
 pub mod terminal;
 pub mod tls;
-mod unseen;
 pub mod upstream;
 pub mod validate;
 pub mod wire;

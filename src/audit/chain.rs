@@ -16,6 +16,8 @@ use std::str::FromStr;
 use aws_lc_rs::{digest, hmac};
 use serde_json::{Map, Value};
 
+use crate::wire::text::hex;
+
 /// Longest line, with its line feed, in bytes. `audit::line` keeps to it.
 pub const MAX_LINE: usize = 16 << 10;
 
@@ -44,7 +46,7 @@ impl Hash {
 
 impl fmt::Display for Hash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&hex(&self.0))
     }
 }
 

@@ -21,10 +21,11 @@ mod writer;
 use std::io::Read;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use parking_lot::Mutex;
 use serde_json::{Map, Value};
 
 use tokio::sync::{mpsc, oneshot, watch};
@@ -312,14 +313,12 @@ fn now() -> std::time::Instant {
 }
 
 impl Running {
-    fn restraint(&self) -> std::sync::MutexGuard<'_, Restraint> {
-        self.restraint
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    fn restraint(&self) -> parking_lot::MutexGuard<'_, Restraint> {
+        self.restraint.lock()
     }
 
-    fn failing(&self) -> std::sync::MutexGuard<'_, Option<String>> {
-        self.failing.lock().unwrap_or_else(PoisonError::into_inner)
+    fn failing(&self) -> parking_lot::MutexGuard<'_, Option<String>> {
+        self.failing.lock()
     }
 
     /// Writes what was left out, for those for whom it is time, or for `all`.

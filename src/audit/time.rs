@@ -2,26 +2,16 @@
 //!
 //! Pure. Also read back, and `1h` or a bare date, for `ray-relay audit show --since`.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
+
+use chrono::{DateTime, NaiveDate, SecondsFormat};
 
 use crate::config::units::parse_duration;
-
-const DAY: u64 = 86_400;
+use crate::wire::human_time::utc;
 
 /// `time` in the form above; times before 1970 are 1970.
 pub fn rfc3339(time: SystemTime) -> String {
-    let since = time
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
-    let (days, second) = (since.as_secs() / DAY, since.as_secs() % DAY);
-    let (year, month, day) = date(days);
-    format!(
-        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{:03}Z",
-        second / 3600,
-        second / 60 % 60,
-        second % 60,
-        since.subsec_millis()
-    )
+    utc(time).to_rfc3339_opts(SecondsFormat::Millis, true)
 }
 
 /// `2026-11-21`, `2026-11-21T10:55`, `2026-11-21T10:55:01.123Z` (all UTC), or `1h30m` for so long before `now`.
@@ -32,66 +22,39 @@ pub fn parse(text: &str, now: SystemTime) -> Option<SystemTime> {
     }
     let (date, clock) = text.split_once(['T', ' ']).unwrap_or((text, "00:00"));
     let mut date = date.splitn(3, '-');
-    let (year, month, day) = (
-        number(date.next()?, 4, 9999)?,
-        number(date.next()?, 2, 12)?,
-        number(date.next()?, 2, 31)?,
-    );
+    let date = NaiveDate::from_ymd_opt(
+        i32::try_from(number(date.next()?, 4)?).ok()?,
+        number(date.next()?, 2)?,
+        number(date.next()?, 2)?,
+    )?;
     let clock = clock.strip_suffix('Z').unwrap_or(clock);
     let (clock, fraction) = clock.split_once('.').unwrap_or((clock, "0"));
     let mut clock = clock.splitn(3, ':');
-    let seconds = number(clock.next()?, 2, 23)? * 3600
-        + number(clock.next()?, 2, 59)? * 60
-        + clock
-            .next()
-            .map_or(Some(0), |second| number(second, 2, 59))?;
     let nanos = match fraction.len() {
-        1..=9 if fraction.bytes().all(|b| b.is_ascii_digit()) => {
-            fraction.parse::<u64>().ok()? * 10u64.pow(9 - u32::try_from(fraction.len()).ok()?)
-        }
+        digits @ 1..=9 => number(fraction, digits)? * 10u32.pow(9 - u32::try_from(digits).ok()?),
         _ => return None,
     };
-    let days = days(year, month, day)?;
-    let since = Duration::from_secs(days * DAY + seconds) + Duration::from_nanos(nanos);
-    SystemTime::UNIX_EPOCH.checked_add(since)
+    let time = date.and_hms_nano_opt(
+        number(clock.next()?, 2)?,
+        number(clock.next()?, 2)?,
+        clock.next().map_or(Some(0), |second| number(second, 2))?,
+        nanos,
+    )?;
+    let since = time.and_utc().signed_duration_since(DateTime::UNIX_EPOCH);
+    SystemTime::UNIX_EPOCH.checked_add(since.to_std().ok()?)
 }
 
-fn number(text: &str, digits: usize, most: u64) -> Option<u64> {
+/// A number of exactly so many `digits`.
+fn number(text: &str, digits: usize) -> Option<u32> {
     let plain = text.len() == digits && text.bytes().all(|b| b.is_ascii_digit());
-    text.parse().ok().filter(|n| plain && *n <= most)
-}
-
-/// Year, month and day of the `days`th day after 1970-01-01 in the Gregorian calendar, reckoned from a March 1st so
-/// that the leap day is a year's last.
-fn date(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468; // from 0000-03-01
-    let era = days / 146_097;
-    let of_era = days % 146_097;
-    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    (year + era * 400 + u64::from(month <= 2), month, day)
-}
-
-/// The reverse; `None` before 1970 and for days that are not in their month.
-fn days(year: u64, month: u64, day: u64) -> Option<u64> {
-    if month == 0 || day == 0 || year < 1970 {
-        return None;
-    }
-    let shifted = year - u64::from(month <= 2);
-    let (era, of_era) = (shifted / 400, shifted % 400);
-    let from_march = if month > 2 { month - 3 } else { month + 9 };
-    let of_year = (153 * from_march + 2) / 5 + day - 1;
-    let days = era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year;
-    let days = days.checked_sub(719_468)?;
-    (date(days) == (year, month, day)).then_some(days)
+    text.parse().ok().filter(|_| plain)
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::time::Duration;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -108,11 +71,11 @@ mod tests {
             assert_eq!(rfc3339(time), text);
             assert_eq!(parse(text, time), Some(time));
         }
-        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(10 * DAY);
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(10 * 86_400);
         assert_eq!(parse("1h", now), now.checked_sub(Duration::from_secs(3600)));
         assert_eq!(
             parse("1970-01-02", now),
-            Some(SystemTime::UNIX_EPOCH + Duration::from_secs(DAY))
+            Some(SystemTime::UNIX_EPOCH + Duration::from_secs(86_400))
         );
         for bad in [
             "",

@@ -6,14 +6,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use hyper::{Request, Response, StatusCode};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
 use tokio::time::timeout;
 
@@ -21,7 +17,8 @@ use super::RelayArgs;
 use super::relay_tls;
 use super::relay_token::{RelayTokenArgs, RelayTokenError};
 use super::relay_url::RelayUrl;
-use crate::listing::text::clean;
+use crate::wire::http_client::{self, HttpClient};
+use crate::wire::text::{innermost_cause, replaced};
 
 /// To the end of TCP and TLS handshakes, of each address tried.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
@@ -29,6 +26,8 @@ const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
 const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
 /// To the answer when many tasks are let go, some of which do not answer.
 const RELEASE_DEADLINE: Duration = Duration::from_secs(600);
+/// How long a connection is kept for the next request.
+const IDLE: Duration = Duration::from_secs(60);
 /// Largest list that is read.
 const LARGEST_ANSWER: usize = 64 << 20;
 
@@ -156,7 +155,7 @@ impl RelayError {
 
 /// A client for one relay.
 pub(super) struct RelayClient {
-    http: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    http: HttpClient<Full<Bytes>>,
     relay: RelayUrl,
     token: RelayTokenArgs,
 }
@@ -164,17 +163,8 @@ pub(super) struct RelayClient {
 impl RelayClient {
     pub(super) fn new(args: RelayArgs) -> Result<Self, RelayError> {
         let RelayArgs { relay, tls, token } = args;
-        let mut connector = HttpConnector::new();
-        connector.enforce_http(false);
-        connector.set_connect_timeout(Some(CONNECT_DEADLINE));
-        connector.set_keepalive(Some(Duration::from_secs(15)));
-        let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(tls.config(&relay)?)
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(connector);
         Ok(Self {
-            http: Client::builder(TokioExecutor::new()).build(connector),
+            http: http_client::client(tls.config(&relay)?, CONNECT_DEADLINE, IDLE),
             relay,
             token,
         })
@@ -268,14 +258,14 @@ impl RelayClient {
     }
 
     fn broken(&self, error: &hyper_util::client::legacy::Error) -> RelayError {
-        let cause = innermost(error);
+        let cause = innermost_cause(error);
         relay_tls::refusal(&self.relay, error, &cause).unwrap_or_else(|| self.unreachable(cause))
     }
 
     async fn body(&self, response: Response<Incoming>) -> Result<Bytes, RelayError> {
-        let body = Limited::new(response.into_body(), LARGEST_ANSWER);
-        match timeout(ANSWER_DEADLINE, body.collect()).await {
-            Ok(Ok(body)) => Ok(body.to_bytes()),
+        let body = http_client::whole(response.into_body(), LARGEST_ANSWER);
+        match timeout(ANSWER_DEADLINE, body).await {
+            Ok(Ok(body)) => Ok(body),
             Ok(Err(error)) => Err(self.unreachable(format!("its answer broke off ({error})"))),
             Err(_) => Err(self.unreachable("its answer does not end")),
         }
@@ -295,7 +285,7 @@ impl RelayClient {
                 value
                     .as_str()
                     .or_else(|| value["message"].as_str())
-                    .map(|text| clean(text).into_owned())
+                    .map(|text| replaced(text).into_owned())
             })
         };
         if let Some(message) = json.as_ref().and_then(words)
@@ -352,12 +342,4 @@ fn speaks_something_else(error: &hyper_util::client::legacy::Error) -> bool {
         cause = error.source();
     }
     false
-}
-
-fn innermost(error: &dyn std::error::Error) -> String {
-    let mut cause = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    clean(&cause.to_string()).into_owned()
 }

@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueHint};
-use hyper_rustls::ConfigBuilderExt;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier, client::WantsClientCert};
+use rustls::{ClientConfig, RootCertStore};
 
 use super::relay_client::RelayError;
 use super::relay_url::RelayUrl;
-use crate::listing::text::clean;
+use crate::wire::http_client::{self, Roots};
+use crate::wire::text::replaced;
 
 /// Whom to trust, and what to show.
 #[derive(Debug, Clone, Default, Args)]
@@ -56,17 +56,16 @@ impl RelayTlsArgs {
             relay: relay.to_string(),
             cause,
         };
-        let provider = rustls::crypto::aws_lc_rs::default_provider();
-        let builder = ClientConfig::builder_with_provider(provider.into())
-            .with_safe_default_protocol_versions()
-            .map_err(|error| untrusted(error.to_string()))?;
-        let builder = self.trusting(builder, relay).map_err(untrusted)?;
+        let builder = self
+            .roots(relay)
+            .and_then(http_client::trusting)
+            .map_err(untrusted)?;
         let Some(cert_file) = &self.client_cert else {
             return Ok(builder.with_no_client_auth());
         };
         let key_file = self.client_key.as_ref().unwrap_or(cert_file);
         let of = |file: &Path, cause: String| RelayError::Identity {
-            file: clean(&file.display().to_string()).into_owned(),
+            file: replaced(&file.display().to_string()).into_owned(),
             cause,
         };
         let chain = certificates(cert_file).map_err(|cause| of(cert_file, cause))?;
@@ -76,23 +75,14 @@ impl RelayTlsArgs {
         config.map_err(|error| of(key_file, format!("is no key of that certificate: {error}")))
     }
 
-    fn trusting(
-        &self,
-        builder: ConfigBuilder<ClientConfig, WantsVerifier>,
-        relay: &RelayUrl,
-    ) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, String> {
-        if let Some(path) = &self.ca_file {
-            let roots = authorities(path)
-                .map_err(|why| format!("{} {why}", clean(&path.display().to_string())))?;
-            return Ok(builder.with_root_certificates(roots));
+    fn roots(&self, relay: &RelayUrl) -> Result<Roots, String> {
+        match &self.ca_file {
+            Some(path) => authorities(path)
+                .map(Roots::Given)
+                .map_err(|why| format!("{} {why}", replaced(&path.display().to_string()))),
+            None if relay.is_https() => Ok(Roots::System),
+            None => Ok(Roots::None),
         }
-        // Reading the system's certificates takes milliseconds, and fails in an image without any.
-        if relay.is_https() {
-            return builder
-                .with_native_roots()
-                .map_err(|error| error.to_string());
-        }
-        Ok(builder.with_root_certificates(RootCertStore::empty()))
     }
 }
 

@@ -14,7 +14,7 @@ use hyper::header::HeaderValue;
 use zeroize::Zeroizing;
 
 use super::relay_url::RelayUrl;
-use crate::listing::text::clean;
+use crate::wire::text::replaced;
 
 /// Where the token may stand in the environment.
 const VARIABLE: &str = "RAY_RELAY_TOKEN";
@@ -77,7 +77,7 @@ impl RelayTokenArgs {
     ) -> Result<Option<Zeroizing<String>>, RelayTokenError> {
         let (text, place) = match &self.token_file {
             Some(path) => {
-                let file = clean(&path.display().to_string()).into_owned();
+                let file = replaced(&path.display().to_string()).into_owned();
                 match read(path) {
                     Ok(text) => (text, file),
                     Err(cause) => return Err(RelayTokenError::Unreadable { file, cause }),

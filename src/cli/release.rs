@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 use super::relay_client::RelayClient;
 use super::worker_session::Error as SessionError;
 use super::{Error, ReleaseArgs};
-use crate::listing::row::{Row, waited};
-use crate::listing::text::clean;
+use crate::listing::row::Row;
+use crate::wire::human_time::span;
+use crate::wire::text::replaced;
 
 pub(super) const AFTER_HELP: &str = "\
 A task that is let go runs on as if nobody had ever stopped it; one that waits after an exception fails with it. What
@@ -42,7 +43,7 @@ pub(super) async fn run(args: ReleaseArgs) -> Result<(), Error> {
     let unlisted = args.target.as_deref().filter(|target| is_worker_id(target));
     if chosen.is_empty() && unlisted.is_none() {
         if let Some(target) = &args.target {
-            return Err(SessionError::Unknown(clean(target).into_owned()).into());
+            return Err(SessionError::Unknown(replaced(target).into_owned()).into());
         }
         say("Nothing that fits waits at a breakpoint.\n")?;
         return Ok(());
@@ -68,9 +69,10 @@ pub(super) async fn run(args: ReleaseArgs) -> Result<(), Error> {
     for ids in ids.chunks(at_once) {
         let answer = client.release(&wanted(ids)).await?;
         for result in answer["results"].as_array().into_iter().flatten() {
-            let id = clean(result["id"].as_str().unwrap_or_default()).into_owned();
-            let text =
-                |key: &str| clean(result[key].as_str().unwrap_or("no reason given")).into_owned();
+            let id = replaced(result["id"].as_str().unwrap_or_default()).into_owned();
+            let text = |key: &str| {
+                replaced(result[key].as_str().unwrap_or("no reason given")).into_owned()
+            };
             if result["released"] == true {
                 say(&format!("{id}  released\n"))?;
             } else if result["ended"] == true {
@@ -120,7 +122,7 @@ fn agreed(chosen: &[Value], force: bool) -> io::Result<bool> {
         say(&format!(
             "{}  {}  {}  {}\n",
             row.id,
-            waited(row.waiting),
+            span(row.waiting),
             row.task,
             row.location
         ))?;

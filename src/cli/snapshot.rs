@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 use super::relay_client::RelayClient;
 use super::worker_session::{Error as SessionError, Which, authorized_block, dial};
 use super::{Error, SnapshotArgs};
-use crate::listing::row::{Row, waited};
-use crate::listing::text::clean;
+use crate::listing::row::Row;
 use crate::pdb::{Limits, snapshot};
+use crate::wire::human_time::span;
+use crate::wire::text::replaced;
 
 pub(super) const AFTER_HELP: &str = "\
 The tasks stay paused exactly as they were: nothing is released, and another debugger can attach right after. For a
@@ -49,7 +50,7 @@ pub(super) async fn run(args: SnapshotArgs) -> Result<(), Error> {
             };
             let chosen: Vec<Value> = rows.into_iter().filter(named).collect();
             if chosen.is_empty() {
-                return Err(SessionError::Unknown(clean(name).into_owned()).into());
+                return Err(SessionError::Unknown(replaced(name).into_owned()).into());
             }
             chosen
         }
@@ -102,10 +103,10 @@ fn text(shot: &Value) -> String {
         row.task,
         row.id,
         row.node,
-        waited(row.waiting)
+        span(row.waiting)
     );
     if let Some(error) = shot["error"].as_str() {
-        return text + &format!("  ! {}\n\n", clean(error));
+        return text + &format!("  ! {}\n\n", replaced(error));
     }
     for thread in shot["threads"].as_array().into_iter().flatten() {
         text += &format!("  {}\n", word(&thread["name"]));
@@ -134,11 +135,11 @@ fn frames(text: &mut String, frames: &Value) {
             *text += &format!("    -> {}\n", word(&frame["source"]));
         }
         for (name, value) in frame["locals"].as_object().into_iter().flatten() {
-            *text += &format!("       {} = {}\n", clean(name), word(value));
+            *text += &format!("       {} = {}\n", replaced(name), word(value));
         }
     }
 }
 
 fn word(value: &Value) -> String {
-    clean(value.as_str().unwrap_or("?")).into_owned()
+    replaced(value.as_str().unwrap_or("?")).into_owned()
 }

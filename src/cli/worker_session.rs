@@ -16,9 +16,9 @@ use tokio_rustls::TlsConnector;
 use super::RelayArgs;
 use super::relay_client::RelayError;
 use super::relay_tls;
-use crate::listing::text::clean;
 use crate::pdb::{End, Lost, OpenError};
 use crate::registry::BreakpointId;
+use crate::wire::text::replaced;
 
 /// To the end of the TCP and TLS handshakes.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
@@ -102,7 +102,7 @@ impl Error {
 impl From<OpenError> for Error {
     fn from(error: OpenError) -> Self {
         match error {
-            OpenError::Refused(sentence) => Self::Refused(clean(&sentence).into_owned()),
+            OpenError::Refused(sentence) => Self::Refused(replaced(&sentence).into_owned()),
             OpenError::Lost(lost) => Self::NotOpened(lost),
             OpenError::NoStop => Self::NoStop(error.to_string()),
         }
@@ -123,7 +123,7 @@ pub(super) async fn dial(args: &RelayArgs) -> Result<Box<dyn Duplex>, RelayError
     let relay = args.relay.to_string();
     let unreachable = |cause: String| RelayError::Unreachable {
         relay: relay.clone(),
-        cause: clean(&cause).into_owned(),
+        cause: replaced(&cause).into_owned(),
     };
     let connected = timeout(
         CONNECT_DEADLINE,
@@ -141,7 +141,7 @@ pub(super) async fn dial(args: &RelayArgs) -> Result<Box<dyn Duplex>, RelayError
     }
     let untrusted = |cause: String| RelayError::Untrusted {
         relay: relay.clone(),
-        cause: clean(&cause).into_owned(),
+        cause: replaced(&cause).into_owned(),
     };
     let config = args.tls.config(&args.relay)?;
     let name = ServerName::try_from(args.relay.host().to_owned())
@@ -155,7 +155,7 @@ pub(super) async fn dial(args: &RelayArgs) -> Result<Box<dyn Duplex>, RelayError
         Ok(Ok(stream)) => Ok(Box::new(stream)),
         Ok(Err(error)) => {
             let cause = error.to_string();
-            let refusal = relay_tls::refusal(&args.relay, &error, &clean(&cause));
+            let refusal = relay_tls::refusal(&args.relay, &error, &replaced(&cause));
             Err(refusal.unwrap_or_else(|| unreachable(cause)))
         }
         Err(_) => Err(unreachable("no TLS handshake".to_owned())),

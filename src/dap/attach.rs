@@ -72,7 +72,7 @@ pub fn source_note(sent: &Value, breakpoint: &Breakpoint) -> Option<String> {
     let here = mappings().find(|one| one["remoteRoot"] == ".");
     let maps = mappings().any(|one| one["localRoot"] != one["remoteRoot"]);
     let folder = match here.and_then(|one| one["localRoot"].as_str()) {
-        Some(folder) => crate::wire::dap::message::clean(folder, 200),
+        Some(folder) => crate::wire::text::shortened(folder, 200),
         None if breakpoint.names.unpacked_working_dir && !maps => "no local folder".to_owned(),
         None => return None,
     };
@@ -185,7 +185,7 @@ pub fn child_configuration(
     dialled.put_into(&mut child, at_top);
     child.insert(
         "name".into(),
-        crate::wire::dap::message::clean(&breakpoint.session_name(), 120).into(),
+        crate::wire::text::shortened(&breakpoint.session_name(), 120).into(),
     );
     child.insert("request".into(), "attach".into());
     let mut relay = way_back(breakpoint.id, pass);

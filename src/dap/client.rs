@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::selection::Children;
-use crate::wire::dap::message::clean;
+use crate::wire::text::shortened;
 
 /// Who the client is, by its `initialize`.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,7 +37,7 @@ impl Client {
         let id = text("clientID");
         let name = text("clientName")
             .or(id)
-            .map_or_else(|| "a debugger".to_owned(), |name| clean(name, 40));
+            .map_or_else(|| "a debugger".to_owned(), |name| shortened(name, 40));
         let children = if can("supportsStartDebuggingRequest") {
             Children::StartDebugging
         } else if id == Some("vscode") && can("supportsProgressReporting") {

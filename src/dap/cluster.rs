@@ -25,7 +25,8 @@ use crate::registry::{Breakpoint, Snapshot};
 use crate::session::{Context, Parent};
 use crate::telemetry::metrics::Outcome;
 use crate::wire::dap::conversation::{Conversation, Over};
-use crate::wire::dap::message::{Request, clean, event, notice};
+use crate::wire::dap::message::{Request, event, notice};
+use crate::wire::text::shortened;
 
 /// How long the client may take to configure before children are announced all the same.
 const CONFIGURE_PATIENCE: Duration = Duration::from_secs(10);
@@ -201,7 +202,7 @@ fn answer(request: &Request) -> Value {
         "loadedSources" => request.success(json!({"sources": []})),
         command => request.failure(&format!(
             "`{}` has no meaning in the cluster session, which runs no code: select the session of a task",
-            clean(command, 40)
+            shortened(command, 40)
         )),
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::policy::Handling;
+use crate::wire::human_time::span;
 
 /// Warnings before the end of a limit that is long enough for them.
 const WARN: [Duration; 2] = [Duration::from_secs(300), Duration::from_secs(60)];
@@ -81,7 +82,7 @@ impl Limits {
                 )),
                 Step::Warning(left, all) => Due::Warning(format!(
                     "this session ends in {}: sessions may last {} here",
-                    span(left),
+                    remaining(left),
                     span(all)
                 )),
             });
@@ -91,7 +92,7 @@ impl Limits {
             Step::End(all) => Due::End(format!("nothing was done in it for {}", span(all))),
             Step::Warning(left, all) => Due::Warning(format!(
                 "this session ends in {} unless something is done in it: it may be idle for {} here",
-                span(left),
+                remaining(left),
                 span(all)
             )),
         })
@@ -132,14 +133,9 @@ impl Limit {
     }
 }
 
-/// `12 s`, `3 min`, `2 h`.
-fn span(time: Duration) -> String {
-    match time.as_secs_f32().ceil() as u64 {
-        s if s < 120 => format!("{s} s"),
-        s if s < 7200 => format!("{} min", s.div_ceil(60)),
-        s if s % 3600 == 0 => format!("{} h", s / 3600),
-        s => format!("{} h {} min", s / 3600, s % 3600 / 60),
-    }
+/// The time that is `left`, in whole seconds: a timer that is late by a moment takes nothing away.
+fn remaining(left: Duration) -> String {
+    span(Duration::from_secs(left.as_secs_f64().ceil() as u64))
 }
 
 #[cfg(test)]
@@ -179,11 +175,11 @@ mod tests {
         assert_eq!(times, [6900, 7140, 7200]);
         assert_eq!(
             course_of_long[0].1,
-            Due::Warning("this session ends in 5 min: sessions may last 2 h here".into())
+            Due::Warning("this session ends in 5m 00s: sessions may last 2h 00m here".into())
         );
         assert_eq!(
             course_of_long[2].1,
-            Due::End("it has lasted 2 h, the longest that is allowed here".into())
+            Due::End("it has lasted 2h 00m, the longest that is allowed here".into())
         );
         let (mut short, began) = limits(None, Some(100));
         let times: Vec<_> = course(&mut short, began)

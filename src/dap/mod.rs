@@ -45,7 +45,8 @@ use crate::session::{Context, Session};
 use crate::shutdown::DRAINING;
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 use crate::wire::dap::conversation::{Conversation, Over};
-use crate::wire::dap::message::{Request, clean, notice};
+use crate::wire::dap::message::{Request, notice};
+use crate::wire::text::shortened;
 
 /// Largest message of somebody who has yet to say who that is, in bytes. VS Code's `attach` has some 1,000, with a token
 /// twice that.
@@ -253,7 +254,7 @@ where
                 };
                 let sentence = format!(
                     "`{}` came too early: `{next}` has to come first",
-                    clean(command, 40)
+                    shortened(command, 40)
                 );
                 client.send(&request.failure(&sentence)).await?;
             }

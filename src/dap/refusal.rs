@@ -11,6 +11,7 @@ use crate::registry::{Breakpoint, Holder, Snapshot, State};
 use crate::telemetry::metrics::RefusalKind;
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::message::Request;
+use crate::wire::human_time::span;
 
 /// How long a refused client may take to read the answer and close.
 const REFUSAL_LINGER: Duration = Duration::from_secs(2);
@@ -108,15 +109,6 @@ impl From<&AuthError> for Refusal {
             AuthError::Throttled { .. } => Self::Throttled(sentence),
             AuthError::Unavailable(_) => Self::Unable(sentence),
         }
-    }
-}
-
-/// `12 s`, `3 min`, `2 h`.
-fn span(time: Duration) -> String {
-    match time.as_secs() {
-        s @ 0..=99 => format!("{s} s"),
-        s @ 100..=5999 => format!("{} min", s / 60),
-        s => format!("{} h", s / 3600),
     }
 }
 

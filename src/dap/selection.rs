@@ -10,7 +10,7 @@ use super::refusal::{Refusal, inventory};
 use super::wish::{Wish, fits, names};
 use crate::moment::Moment;
 use crate::registry::{Breakpoint, BreakpointId, Snapshot};
-use crate::wire::dap::message::clean;
+use crate::wire::text::shortened;
 
 /// How the client can take several sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +64,7 @@ pub fn choose(
         let known: Vec<_> = snapshot.clusters.iter().map(|c| &*c.name).collect();
         return Err(Refusal::BadWish(format!(
             "no cluster is called \"{}\"; known are {}",
-            clean(cluster, 40),
+            shortened(cluster, 40),
             known.join(", ")
         )));
     }
@@ -135,8 +135,8 @@ fn named(wish: &Wish, snapshot: &Snapshot, now: Moment) -> Result<Choice, Refusa
     }
     let what = match (&wish.breakpoint, &wish.task, &wish.worker) {
         (Some(id), ..) => format!("has the id {id}"),
-        (_, Some(task), _) => format!("runs \"{}\"", clean(task, 60)),
-        (_, _, Some(worker)) => format!("has an id that begins with {}", clean(worker, 60)),
+        (_, Some(task), _) => format!("runs \"{}\"", shortened(task, 60)),
+        (_, _, Some(worker)) => format!("has an id that begins with {}", shortened(worker, 60)),
         _ => "fits".to_owned(),
     };
     Err(Refusal::unknown(&what, snapshot))

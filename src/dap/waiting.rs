@@ -42,7 +42,7 @@ where
     let what = wish
         .task
         .as_deref()
-        .map(|task| format!(" in \"{}\"", crate::wire::dap::message::clean(task, 60)))
+        .map(|task| format!(" in \"{}\"", crate::wire::text::shortened(task, 60)))
         .unwrap_or_default();
     let waits = notice(&format!("waiting for the next breakpoint{what}"), false);
     client.send(&waits).await.map_err(|_| Outcome::Client)?;

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::refusal::Refusal;
 use crate::policy::Pattern;
 use crate::registry::{Breakpoint, BreakpointId, Kind};
-use crate::wire::dap::message::clean;
+use crate::wire::text::shortened;
 
 /// The keys of `rayRelay` that are for people, for the error that names the nearest one.
 const KEYS: [&str; 8] = [
@@ -103,7 +103,7 @@ pub fn read_wish(arguments: &Value) -> Result<Wish, Refusal> {
             "breakpoint" => {
                 let text = text()?;
                 wish.breakpoint = Some(text.parse().map_err(|why| {
-                    Refusal::BadWish(format!("`rayRelay.breakpoint` is \"{}\", but {why}; `ray-relay list` shows the ids", clean(&text, 20)))
+                    Refusal::BadWish(format!("`rayRelay.breakpoint` is \"{}\", but {why}; `ray-relay list` shows the ids", shortened(&text, 20)))
                 })?);
             }
             "task" => wish.task = Some(text()?),
@@ -129,7 +129,7 @@ pub fn read_wish(arguments: &Value) -> Result<Wish, Refusal> {
                     .max_by(|a, b| strsim::jaro(a, other).total_cmp(&strsim::jaro(b, other)));
                 return Err(Refusal::BadWish(format!(
                     "`rayRelay.{}` is not known; did you mean `{}`? known are {}",
-                    clean(other, 30),
+                    shortened(other, 30),
                     nearest.unwrap_or(&"breakpoint"),
                     KEYS.join(", ")
                 )));

@@ -4,12 +4,15 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::Full;
 use hyper::{Method, Request, header};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
+
+use crate::wire::http_client;
+use crate::wire::text::innermost_cause;
 
 /// One request, from connect to the last byte.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -182,11 +185,7 @@ impl HeadApi {
         let mut request = Request::builder()
             .method(method)
             .uri(&url)
-            // Without one the dashboard of Ray 2.9 answers 500.
-            .header(
-                header::USER_AGENT,
-                concat!("ray-relay/", env!("CARGO_PKG_VERSION")),
-            );
+            .header(header::USER_AGENT, http_client::USER_AGENT);
         if !content_type.is_empty() {
             request = request.header(header::CONTENT_TYPE, content_type);
         }
@@ -201,13 +200,11 @@ impl HeadApi {
                 .client
                 .request(request)
                 .await
-                .map_err(|error| unanswered(innermost(&error)))?;
+                .map_err(|error| unanswered(innermost_cause(&error)))?;
             let status = response.status();
-            let body = Limited::new(response.into_body(), MAX_ANSWER)
-                .collect()
+            let body = http_client::whole(response.into_body(), MAX_ANSWER)
                 .await
-                .map_err(|error| unanswered(error.to_string()))?
-                .to_bytes();
+                .map_err(|error| unanswered(error.to_string()))?;
             if !status.is_success() {
                 return Err(ApiError::Refused {
                     url: url.clone(),
@@ -233,12 +230,3 @@ impl HeadApi {
 }
 
 const JSON: &str = "application/json";
-
-/// hyper's own words ("client error (Connect)") say less than the cause below them.
-fn innermost(error: &dyn std::error::Error) -> String {
-    let mut at = error;
-    while let Some(source) = at.source() {
-        at = source;
-    }
-    at.to_string()
-}

@@ -2,12 +2,13 @@
 //! count standing still instead of a slow upload.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::{BodyError, RequestBody};
@@ -45,7 +46,7 @@ impl Body for Watched {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let frame = Pin::new(&mut self.body).poll_frame(cx);
         if frame.is_ready() {
-            *self.moved.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+            *self.moved.lock() = Instant::now();
         }
         frame
     }
@@ -63,7 +64,7 @@ impl Progress {
     /// Resolves when nothing has moved for `patience`. Cancel safe.
     pub(super) async fn stalled(&self, patience: Duration) {
         loop {
-            let until = *self.moved.lock().unwrap_or_else(PoisonError::into_inner) + patience;
+            let until = *self.moved.lock() + patience;
             if until <= Instant::now() {
                 return;
             }

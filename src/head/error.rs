@@ -5,11 +5,6 @@
 
 use std::time::Duration;
 
-use crate::unseen::is_unseen;
-
-/// Longest piece of a head's own words in a message, in characters.
-const MAX_WORDS: usize = 200;
-
 /// Why a head gave no usable answer. `Display` is a sentence with the next step.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum HeadError {
@@ -138,38 +133,4 @@ pub enum HeadConfigError {
         /// The system's words.
         cause: String,
     },
-}
-
-/// The head's words made fit for a terminal and a log: nothing that cannot be seen, no line breaks,
-/// at most 200 characters.
-pub(crate) fn clean(words: &str) -> String {
-    let mut cleaned = String::new();
-    for word in words.split(|c: char| c.is_whitespace() || is_unseen(c)) {
-        if word.is_empty() {
-            continue;
-        }
-        if !cleaned.is_empty() {
-            cleaned.push(' ');
-        }
-        cleaned.push_str(word);
-        if cleaned.len() > 4 * MAX_WORDS {
-            break;
-        }
-    }
-    match cleaned.char_indices().nth(MAX_WORDS) {
-        Some((end, _)) => {
-            cleaned.truncate(end);
-            cleaned + "…"
-        }
-        None => cleaned,
-    }
-}
-
-/// The innermost cause of `error`: hyper's own layers say only "client error (Connect)".
-pub(super) fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut cause = error;
-    while let Some(next) = cause.source() {
-        cause = next;
-    }
-    clean(&cause.to_string())
 }

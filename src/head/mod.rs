@@ -12,22 +12,19 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::combinators::BoxBody;
-use http_body_util::{BodyExt, Empty, Full, LengthLimitError, Limited};
+use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT};
 use hyper::http::uri::{Authority, Scheme};
 use hyper::{Request, Response, StatusCode, Uri, Version};
-use hyper_rustls::HttpsConnector;
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde::de::DeserializeOwned;
 
 use crate::config;
+use crate::wire::http_client::{self, BodyError as AnswerError, HttpClient, Roots};
+use crate::wire::text::{innermost_cause, one_line};
 use body::Watched;
 use token::{Environment, TokenSource};
 
-pub(crate) use error::clean;
 pub use error::{HeadConfigError, HeadError};
 
 /// Error of a streamed request body.
@@ -49,13 +46,6 @@ const PROXY_PATIENCE: Duration = Duration::from_secs(120);
 /// Ray's web server (aiohttp) drops idle connections after 75 s; leaving first avoids the race.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// What is read ahead of an answer, in bytes.
-const MAX_BUFFER: usize = 32 * 1024;
-
-/// Sent where a request has none: Ray 2.9's dashboard answers 500 without a `User-Agent`.
-const OWN_USER_AGENT: HeaderValue =
-    HeaderValue::from_static(concat!("ray-relay/", env!("CARGO_PKG_VERSION")));
-
 /// A client for one head. Cheap to clone; connections are pooled.
 #[derive(Clone, Debug)]
 pub struct HeadClient {
@@ -64,7 +54,7 @@ pub struct HeadClient {
 
 #[derive(Debug)]
 struct Inner {
-    http: Client<HttpsConnector<HttpConnector>, RequestBody>,
+    http: HttpClient<RequestBody>,
     scheme: Scheme,
     authority: Authority,
     host: HeaderValue,
@@ -110,27 +100,13 @@ impl HeadClient {
         if !(secure || scheme == Scheme::HTTP) || authority.as_str().contains('@') {
             return Err(bad());
         }
-        let mut tcp = HttpConnector::new();
-        tcp.enforce_http(false);
-        tcp.set_connect_timeout(Some(timeout));
-        tcp.set_nodelay(true);
-        tcp.set_keepalive(Some(Duration::from_secs(15)));
-        let tls = tls(secure).map_err(|cause| HeadConfigError::Roots {
+        // An http head must not need certificate authorities: minimal images have none.
+        let roots = if secure { Roots::System } else { Roots::None };
+        let tls = http_client::trusting(roots).map_err(|cause| HeadConfigError::Roots {
             cluster: cluster.name.clone(),
             cause,
         })?;
-        let connector = hyper_rustls::HttpsConnectorBuilder::new()
-            .with_tls_config(tls)
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(tcp);
-        let http = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE)
-            .pool_max_idle_per_host(16)
-            // Each answer under way takes as much, and somebody may not read his.
-            .http1_max_buf_size(MAX_BUFFER)
-            .build(connector);
+        let http = http_client::client(tls.with_no_client_auth(), timeout, IDLE);
         let prefix = uri.path().trim_end_matches('/').to_owned();
         Ok(Self {
             inner: Arc::new(Inner {
@@ -202,7 +178,7 @@ impl HeadClient {
         };
         parsed.map_err(|cause| HeadError::NotJson {
             address: self.inner.address.clone(),
-            cause: clean(&cause),
+            cause: one_line(&cause),
         })
     }
 
@@ -224,7 +200,7 @@ impl HeadClient {
         let answer = self.within(patience, path, Some(body)).await?;
         serde_json::from_slice(&answer).map_err(|error| HeadError::NotJson {
             address: self.inner.address.clone(),
-            cause: clean(&error.to_string()),
+            cause: one_line(&error.to_string()),
         })
     }
 
@@ -286,11 +262,9 @@ impl HeadClient {
             .await
             .map_err(|error| self.unreachable(&error))?;
         let status = answer.status();
-        let body = Limited::new(answer.into_body(), MAX_ANSWER)
-            .collect()
+        let body = http_client::whole(answer.into_body(), MAX_ANSWER)
             .await
-            .map_err(|error| self.broken_body(error.as_ref()))?
-            .to_bytes();
+            .map_err(|error| self.broken_body(error))?;
         if status == StatusCode::OK {
             Ok(body)
         } else {
@@ -317,7 +291,7 @@ impl HeadClient {
         *request.version_mut() = Version::HTTP_11;
         let headers = request.headers_mut();
         headers.insert(HOST, self.inner.host.clone());
-        headers.entry(USER_AGENT).or_insert(OWN_USER_AGENT);
+        headers.entry(USER_AGENT).or_insert(http_client::USER_AGENT);
         if let Some(token) = self.inner.token.header().await {
             headers.insert(AUTHORIZATION, token);
         }
@@ -345,7 +319,7 @@ impl HeadClient {
     }
 
     fn unreachable(&self, error: &hyper_util::client::legacy::Error) -> HeadError {
-        let (address, cause) = (self.inner.address.clone(), error::innermost(error));
+        let (address, cause) = (self.inner.address.clone(), innermost_cause(error));
         // rustls' error reaches this place inside of an io::Error, as text only.
         if cause.starts_with("invalid peer certificate") {
             HeadError::Certificate { address, cause }
@@ -354,25 +328,18 @@ impl HeadClient {
         }
     }
 
-    fn broken_body(&self, error: &(dyn std::error::Error + Send + Sync + 'static)) -> HeadError {
+    fn broken_body(&self, error: AnswerError) -> HeadError {
         let address = self.inner.address.clone();
-        if error.is::<LengthLimitError>() {
-            HeadError::TooLarge {
-                address,
-                limit: MAX_ANSWER,
-            }
-        } else {
-            HeadError::Unreachable {
-                address,
-                cause: error::innermost(error),
-            }
+        match error {
+            AnswerError::TooLong(limit) => HeadError::TooLarge { address, limit },
+            AnswerError::Broken(cause) => HeadError::Unreachable { address, cause },
         }
     }
 
     fn bad_request(&self, cause: &str) -> HeadError {
         HeadError::BadRequest {
             address: self.inner.address.clone(),
-            cause: clean(cause),
+            cause: one_line(cause),
         }
     }
 }
@@ -384,8 +351,8 @@ fn words_of(body: &[u8]) -> String {
         msg: String,
     }
     match serde_json::from_slice::<Message>(body) {
-        Ok(message) => clean(without_traceback(&message.msg)),
-        Err(_) => clean(&String::from_utf8_lossy(&body[..body.len().min(4096)])),
+        Ok(message) => one_line(without_traceback(&message.msg)),
+        Err(_) => one_line(&String::from_utf8_lossy(&body[..body.len().min(4096)])),
     }
 }
 
@@ -396,24 +363,6 @@ fn without_traceback(message: &str) -> &str {
     }
     let said = |line: &&str| !line.starts_with([' ', '\t']) && line.contains(": ");
     message.lines().rev().find(said).unwrap_or(message)
-}
-
-fn tls(secure: bool) -> Result<rustls::ClientConfig, String> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?;
-    if secure {
-        use hyper_rustls::ConfigBuilderExt;
-        let builder = builder
-            .with_native_roots()
-            .map_err(|error| error.to_string())?;
-        return Ok(builder.with_no_client_auth());
-    }
-    // An http head must not need certificate authorities: minimal images have none.
-    Ok(builder
-        .with_root_certificates(rustls::RootCertStore::empty())
-        .with_no_client_auth())
 }
 
 /// What may be shown of an address that somebody put a password into.

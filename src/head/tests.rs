@@ -229,7 +229,7 @@ async fn a_changed_token_file_is_read_again_within_a_second_without_a_refusal() 
     let source = file_token(&file);
     let header = async || source.header().await.unwrap();
     assert_eq!(header().await, "Bearer first");
-    crate::stamp::testing::swap(file.path(), "other\n");
+    crate::wire::watched_file::testing::swap(file.path(), "other\n");
     assert_eq!(header().await, "Bearer first");
     tokio::time::advance(Duration::from_secs(1)).await;
     assert_eq!(header().await, "Bearer other");
@@ -332,11 +332,4 @@ async fn addresses_are_checked() {
             "{error}"
         );
     }
-}
-
-#[test]
-fn words_are_cut_and_cleaned() {
-    assert_eq!(clean("a\r\n\tb\u{1b}[0m  c\u{0}"), "a b [0m c");
-    let long = clean(&"é".repeat(1000));
-    assert_eq!((long.chars().count(), long.ends_with('…')), (201, true));
 }

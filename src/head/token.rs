@@ -8,14 +8,13 @@ use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use hyper::header::HeaderValue;
-use tokio::io::AsyncReadExt;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::stamp::Stamp;
+use crate::wire::watched_file::WatchedFile;
 
 /// A file is looked at again at most this often.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
@@ -34,7 +33,7 @@ enum Place {
     /// `RAY_AUTH_TOKEN`: fixed for the life of the process.
     Environment(HeaderValue),
     File {
-        path: PathBuf,
+        file: Mutex<WatchedFile>,
         /// A missing file is worth a warning: somebody named it.
         named: bool,
     },
@@ -43,7 +42,6 @@ enum Place {
 #[derive(Default)]
 struct Cached {
     checked: Option<Instant>,
-    stamp: Option<Stamp>,
     header: Option<HeaderValue>,
     /// The loss of the file has been logged; once is enough until it is back.
     complained: bool,
@@ -73,7 +71,7 @@ impl TokenSource {
     /// cluster must not be sent to another.
     pub(super) fn new(token_file: Option<PathBuf>, environment: Option<Environment>) -> Self {
         let place = match (token_file, environment) {
-            (Some(path), _) => Place::File { path, named: true },
+            (Some(path), _) => Place::file(path, true),
             (None, Some(environment)) => Place::from_environment(environment),
             (None, None) => Place::Nowhere,
         };
@@ -85,15 +83,15 @@ impl TokenSource {
 
     /// The `Authorization` value to send now, if there is a token.
     pub(super) async fn header(&self) -> Option<HeaderValue> {
-        let path = match &self.place {
+        let (file, named) = match &self.place {
             Place::Nowhere => return None,
             Place::Environment(header) => return Some(header.clone()),
-            Place::File { path, .. } => path,
+            Place::File { file, named } => (file, *named),
         };
         {
             // Claiming the check under the lock keeps concurrent requests from repeating it; they
             // go out with what is known. Only the first read has nothing known: all wait for it.
-            let mut cached = self.lock();
+            let mut cached = self.cached.lock();
             let now = Instant::now();
             if cached
                 .checked
@@ -105,17 +103,29 @@ impl TokenSource {
                 cached.checked = Some(now);
             }
         }
-        let read = self.read(path).await;
-        let mut cached = self.lock();
+        let known = file.lock().clone();
+        let read = known.look().await;
+        let mut cached = self.cached.lock();
         cached.checked = Some(Instant::now());
         match read {
             Ok(None) => {}
-            Ok(Some((stamp, header))) => {
-                cached.stamp = Some(stamp);
-                cached.header = header;
+            Ok(Some((taken, text))) => {
+                cached.header = bearer(&text);
                 cached.complained = false;
+                if cached.header.is_none() {
+                    tracing::warn!(file = %taken.path().display(), "this token file holds no token: expected one line of printable characters");
+                }
+                *file.lock() = taken;
             }
-            Err(error) => self.lost(&mut cached, &error),
+            Err(error) => {
+                // Without a token file at Ray's default place the cluster has no token: nothing to say.
+                let expected = named || error.kind() != io::ErrorKind::NotFound;
+                if expected && !std::mem::replace(&mut cached.complained, true) {
+                    tracing::warn!(file = %known.path().display(), %error, "cannot read Ray's token; check `token_file` or RAY_AUTH_TOKEN_PATH");
+                }
+                file.lock().forget();
+                cached.header = None;
+            }
         }
         cached.header.clone()
     }
@@ -125,10 +135,9 @@ impl TokenSource {
     pub(super) fn distrust(&self) -> bool {
         match &self.place {
             Place::Nowhere | Place::Environment(_) => false,
-            Place::File { .. } => {
-                let mut cached = self.lock();
-                cached.checked = None;
-                cached.stamp = None;
+            Place::File { file, .. } => {
+                self.cached.lock().checked = None;
+                file.lock().forget();
                 true
             }
         }
@@ -139,58 +148,27 @@ impl TokenSource {
         match &self.place {
             Place::Nowhere => "nowhere".to_owned(),
             Place::Environment(_) => "RAY_AUTH_TOKEN".to_owned(),
-            Place::File { path, .. } => path.display().to_string(),
+            Place::File { file, .. } => file.lock().path().display().to_string(),
         }
-    }
-
-    /// `None`: the file has not changed.
-    async fn read(&self, path: &PathBuf) -> io::Result<Option<(Stamp, Option<HeaderValue>)>> {
-        let file = tokio::fs::File::open(path).await?;
-        let meta = file.metadata().await?;
-        let stamp = Stamp::of(&meta);
-        if self.lock().stamp.as_ref() == Some(&stamp) {
-            return Ok(None);
-        }
-        let mut text = String::new();
-        file.take(MAX_FILE).read_to_string(&mut text).await?;
-        let header = bearer(&text);
-        if header.is_none() {
-            tracing::warn!(file = %path.display(), "this token file holds no token: expected one line of printable characters");
-        }
-        Ok(Some((stamp, header)))
-    }
-
-    fn lost(&self, cached: &mut Cached, error: &io::Error) {
-        let Place::File { path, named } = &self.place else {
-            return;
-        };
-        // Without a token file at Ray's default place the cluster has no token: nothing to say.
-        let expected = *named || error.kind() != io::ErrorKind::NotFound;
-        if expected && !std::mem::replace(&mut cached.complained, true) {
-            tracing::warn!(file = %path.display(), %error, "cannot read Ray's token; check `token_file` or RAY_AUTH_TOKEN_PATH");
-        }
-        cached.stamp = None;
-        cached.header = None;
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Cached> {
-        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Place {
+    fn file(path: PathBuf, named: bool) -> Self {
+        Self::File {
+            file: Mutex::new(WatchedFile::new(path, MAX_FILE)),
+            named,
+        }
+    }
+
     fn from_environment(environment: Environment) -> Self {
         let token = environment.token.and_then(|token| bearer(token.to_str()?));
         match (token, environment.token_path, environment.home) {
             (Some(header), ..) => Self::Environment(header),
-            (None, Some(path), _) => Self::File {
-                path: path.into(),
-                named: true,
-            },
-            (None, None, Some(home)) => Self::File {
-                path: PathBuf::from(home).join(".ray/auth_token"),
-                named: false,
-            },
+            (None, Some(path), _) => Self::file(path.into(), true),
+            (None, None, Some(home)) => {
+                Self::file(PathBuf::from(home).join(".ray/auth_token"), false)
+            }
             (None, None, None) => Self::Nowhere,
         }
     }

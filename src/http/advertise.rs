@@ -14,8 +14,9 @@ mod slots;
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use self::slots::{Slots, Standing};
 use super::spelling;
@@ -194,7 +195,7 @@ impl Table {
 
     fn state(&self) -> MutexGuard<'_, State> {
         // Nothing below panics half-way through a change, so a poisoned table is still whole.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

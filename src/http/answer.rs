@@ -1,7 +1,6 @@
 //! Answers that the relay gives itself.
 
 use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -10,6 +9,7 @@ use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::{Frame, SizeHint};
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use hyper::{Response, StatusCode};
+use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::head::BodyError;
@@ -92,7 +92,7 @@ where
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let over = self.over.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let over = self.over.get_mut();
         if let Poll::Ready(ended) = over.as_mut().poll(cx) {
             // Polled again it would panic, so the body must not be: it is at its end with an error.
             return Poll::Ready(Some(Err(ended.into())));

@@ -21,11 +21,11 @@ use super::credential::{self, Ambiguous, Presented};
 use super::hop;
 use super::query;
 use crate::audit::{Action, Entry, Unavailable};
-use crate::head::clean;
 use crate::identity::{AuthError, Ended, Principal, Secret};
 use crate::listener::Crowded;
 use crate::policy::Scope;
 use crate::telemetry::metrics::RefusalKind;
+use crate::wire::text::one_line;
 
 /// Ray's own cookie lives for 30 days; the relay's ends with the token if that is sooner.
 const COOKIE_LIFE: Duration = Duration::from_secs(30 * 86_400);
@@ -193,8 +193,8 @@ impl Asked {
     /// Of `parts` as the client sent them.
     pub(crate) fn of(parts: &Parts) -> Self {
         Self {
-            method: clean(parts.method.as_str()),
-            path: clean(parts.uri.path()),
+            method: one_line(parts.method.as_str()),
+            path: one_line(parts.uri.path()),
             meant: meant(parts.uri.query()),
         }
     }

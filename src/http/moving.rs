@@ -1,6 +1,6 @@
 //! A client's stream that tells when something moved on it, and that does not wait for ever for a stranger to read.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -9,6 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
 use crate::listener::Place;
+use crate::wire::write_through;
 
 /// How long somebody who has shown no credential may leave an answer unread. Others may: a person can well leave
 /// `curl | less` alone for longer.
@@ -32,11 +33,11 @@ impl<S> Moving<S> {
     }
 
     /// What became of an attempt to write.
-    fn written<T>(
+    fn written(
         &mut self,
         cx: &mut Context<'_>,
-        attempt: Poll<io::Result<T>>,
-    ) -> Poll<io::Result<T>> {
+        attempt: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
         if attempt.is_ready() {
             self.stalled = None;
             self.place.moved();
@@ -67,37 +68,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Moving<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Moving<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let attempt = Pin::new(&mut self.inner).poll_write(cx, buf);
-        self.written(cx, attempt)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let attempt = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
-        self.written(cx, attempt)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
-    }
-}
+write_through!([S: AsyncWrite + Unpin] Moving<S> { Self { inner, .. } => inner }, Self::written);
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

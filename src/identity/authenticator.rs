@@ -16,13 +16,13 @@ use tracing::debug;
 use self::checks::{Attempt, Checks};
 use super::basis::Basis;
 use super::keys::KeyRing;
-use super::principal::{Credential, Principal};
+use super::principal::{Credential, Principal, Recognised};
 use super::refusal::Refusal;
 use super::revocation::{Kept, Revocation, RevocationList, RevokeError};
 use super::secret::Secret;
 use super::setup::Parts;
 use super::verifier::Failure;
-use super::voucher::{Vouched, Voucher};
+use super::voucher::Voucher;
 use crate::config::{Auth, Problems};
 use crate::registry::{Breakpoint, BreakpointId};
 
@@ -176,12 +176,12 @@ impl Authenticator {
                 Err(refusal)
             }
             Err(Failure::Foreign(refusal)) => match checks.vouch(token, &mut attempt).await {
-                Ok(vouched) => vouched.recognised(),
+                Ok(vouched) => vouched.presentable(),
                 Err(AuthError::Refused) => Err(refusal),
                 Err(other) => return Err(other),
             },
             Err(Failure::Unavailable(why)) => match checks.vouch(token, &mut attempt).await {
-                Ok(vouched) => vouched.recognised(),
+                Ok(vouched) => vouched.presentable(),
                 Err(throttled @ AuthError::Throttled { .. }) => return Err(throttled),
                 Err(_) => return Err(AuthError::Unavailable(why)),
             },
@@ -203,18 +203,18 @@ impl Authenticator {
         let Some(checks) = &self.checks else {
             return Ok(Principal::anonymous());
         };
-        let vouched = Vouched {
+        let who = Recognised {
             subject: subject.to_owned(),
             credential: Credential::Certificate {
                 fingerprint: fingerprint.to_owned(),
             },
             expires: Some(expires),
+            issued: None,
             basis: Basis::default(),
             roles: None,
             standing: None,
         };
-        vouched
-            .recognised()
+        who.presentable()
             .and_then(|who| checks.principal(who))
             .map_err(|refusal| {
                 debug!(%refusal, "a client certificate was refused");

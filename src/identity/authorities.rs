@@ -1,10 +1,12 @@
 //! Files in which the configuration names certificate authorities, for servers whose answers are trusted.
 
+use std::fs::File;
 use std::path::Path;
 
 use zeroize::Zeroizing;
 
 use super::SetupError;
+use crate::wire::watched_file::read_bytes;
 
 /// Largest file.
 const MAX_FILE: u64 = 1024 * 1024;
@@ -36,11 +38,7 @@ pub(super) fn read_authorities(key: &str, path: &Path) -> Result<Vec<Vec<u8>>, S
 /// # Errors
 /// [`SetupError`].
 pub(super) fn read_bounded(key: &str, path: &Path) -> Result<Zeroizing<Vec<u8>>, SetupError> {
-    let problem = |why: String| SetupError(format!("cannot read {key} {}: {why}", path.display()));
-    let size = std::fs::metadata(path).map_err(|why| problem(why.to_string()))?;
-    if size.len() > MAX_FILE {
-        return Err(problem("longer than 1 MiB".to_owned()));
-    }
-    let text = std::fs::read(path).map_err(|why| problem(why.to_string()))?;
-    Ok(Zeroizing::new(text))
+    File::open(path)
+        .and_then(|file| read_bytes(&file, MAX_FILE))
+        .map_err(|why| SetupError(format!("cannot read {key} {}: {why}", path.display())))
 }

@@ -12,6 +12,7 @@ use zeroize::Zeroizing;
 
 use super::keys::Algorithm;
 use super::refusal::Refusal;
+use crate::wire::text::hex;
 
 /// `typ` of a ticket; a token never has it.
 pub(crate) const TICKET: &str = "ray-relay-ticket+jwt";
@@ -115,9 +116,7 @@ impl<'a> Jws<'a> {
     /// A name for it where it has no `jti`: of what is signed, because a signature may have several spellings.
     pub fn derived_id(&self) -> String {
         let hash = digest(&SHA256, self.signed.as_bytes());
-        hash.as_ref()[..16]
-            .iter()
-            .fold("sha256-".to_owned(), |id, byte| id + &format!("{byte:02x}"))
+        format!("sha256-{}", hex(&hash.as_ref()[..16]))
     }
 }
 

@@ -2,14 +2,15 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use parking_lot::{Mutex, RwLock};
 use tracing::{error, info};
 
 use super::keys::{Algorithm, KeyError, KeyRing, KeysUnavailable, VerificationKey, fitting};
-use super::watched::WatchedFile;
+use crate::wire::watched_file::WatchedFile;
 
 /// Longest key file: 8192 bits of RSA take 1.5 KiB.
 pub(crate) const LONGEST_KEY_FILE: u64 = 64 * 1024;
@@ -69,10 +70,7 @@ impl KeyFiles {
 
     /// How many keys there are.
     pub fn len(&self) -> usize {
-        self.keys
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .len()
+        self.keys.read().len()
     }
 
     /// There are none.
@@ -82,21 +80,21 @@ impl KeyFiles {
 
     /// Those that may have signed a token.
     pub fn fitting(&self, kid: Option<&str>, algorithm: Algorithm) -> Vec<Arc<VerificationKey>> {
-        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        let keys = self.keys.read();
         fitting(&keys, kid, algorithm, true)
     }
 
     /// Reads what has changed. A file that holds no key any more leaves the old one in force: half a file is no reason
     /// to lock everybody out. Blocks for as long as the file system does.
     pub(super) fn reload(&self) {
-        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut files = self.files.lock();
         for (index, file) in files.iter_mut().enumerate() {
             let was_there = file.has_been_read();
             match read(file) {
                 Ok(None) => {}
                 Ok(Some(key)) => {
                     info!(file = %file.path().display(), algorithm = %key.algorithm(), "the key was read again");
-                    let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+                    let mut keys = self.keys.write();
                     keys[index] = Arc::new(key);
                 }
                 // A missing file is missing at each look; once is enough to say so.

@@ -8,8 +8,10 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::basis::Basis;
+use super::refusal::Refusal;
 use super::revocation::RevocationList;
 use super::standing::Standing;
+use super::subject::is_presentable;
 use crate::policy::{Access, Narrowing, Rule, Scopes};
 
 /// Longest wait before the clock is looked at again: it may be set while somebody waits.
@@ -72,17 +74,30 @@ pub enum Ended {
 }
 
 /// Who somebody is by a credential, before it is decided what that person may do.
-pub(super) struct Recognised {
+#[derive(Debug, Clone)]
+pub struct Recognised {
     pub(super) subject: String,
     pub(super) credential: Credential,
-    /// With the leeway for clocks that differ.
+    /// When it is over by itself, with the leeway for clocks that differ.
     pub(super) expires: Option<SystemTime>,
+    /// When the credential was issued, where that is known. Without it, revoking the subject ends it whenever that was.
     pub(super) issued: Option<SystemTime>,
     pub(super) basis: Basis,
-    /// What its roles allow, where somebody outside knows that: it is not in tickets.
+    /// What its roles allow, where somebody outside knows that: no more, whatever the policy file says, and all of it
+    /// without one. It is not in tickets.
     pub(super) roles: Option<Roles>,
     /// Whether whoever vouched for it still does.
     pub(super) standing: Option<Standing>,
+}
+
+impl Recognised {
+    /// The same, if its name can be shown.
+    pub(super) fn presentable(self) -> Result<Self, Refusal> {
+        match is_presentable(&self.subject) {
+            true => Ok(self),
+            false => Err(Refusal::Claim("sub")),
+        }
+    }
 }
 
 /// Scopes, and what they are for.
@@ -93,19 +108,14 @@ pub(super) type Roles = Vec<(Scopes, Narrowing)>;
 pub struct Principal(Arc<Inner>);
 
 struct Inner {
-    subject: String,
-    credential: Credential,
-    expires: Option<SystemTime>,
-    issued: Option<SystemTime>,
-    basis: Basis,
+    who: Recognised,
     access: Access,
     revocations: Option<watch::Receiver<Arc<RevocationList>>>,
-    standing: Option<Standing>,
 }
 
 impl fmt::Debug for Principal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.0.subject, self.0.credential)
+        write!(f, "{} ({})", self.0.who.subject, self.0.who.credential)
     }
 }
 
@@ -126,14 +136,17 @@ impl Principal {
             ..Rule::default()
         };
         Self(Arc::new(Inner {
-            subject: subject.to_owned(),
-            credential: Credential::None,
-            expires: None,
-            issued: None,
-            basis: Basis::default(),
+            who: Recognised {
+                subject: subject.to_owned(),
+                credential: Credential::None,
+                expires: None,
+                issued: None,
+                basis: Basis::default(),
+                roles: None,
+                standing: None,
+            },
             access: Access::new(vec![Arc::new(everything)]),
             revocations: None,
-            standing: None,
         }))
     }
 
@@ -169,45 +182,40 @@ impl Principal {
         revocations: watch::Receiver<Arc<RevocationList>>,
     ) -> Self {
         Self(Arc::new(Inner {
-            subject: who.subject,
-            credential: who.credential,
-            expires: who.expires,
-            issued: who.issued,
-            basis: who.basis,
+            who,
             access,
             revocations: Some(revocations),
-            standing: who.standing,
         }))
     }
 
     /// The name: `sub` of a token, SAN of a certificate, user of Kubernetes. Cleaned for display.
     pub fn subject(&self) -> &str {
-        &self.0.subject
+        &self.0.who.subject
     }
 
     /// The name where somebody was told apart from others, `None` for everybody.
     pub fn known_subject(&self) -> Option<String> {
-        (!self.is_anonymous()).then(|| self.0.subject.clone())
+        (!self.is_anonymous()).then(|| self.0.who.subject.clone())
     }
 
     /// By what it was recognised.
     pub fn credential(&self) -> &Credential {
-        &self.0.credential
+        &self.0.who.credential
     }
 
     /// When its time is over by itself.
     pub fn expires(&self) -> Option<SystemTime> {
-        self.0.expires
+        self.0.who.expires
     }
 
     /// When its credential was issued, where that is known.
     pub(super) fn issued_at(&self) -> Option<SystemTime> {
-        self.0.issued
+        self.0.who.issued
     }
 
     /// What its credential brought along, for tickets.
     pub(super) fn basis(&self) -> &Basis {
-        &self.0.basis
+        &self.0.who.basis
     }
 
     /// What it may do.
@@ -217,25 +225,31 @@ impl Principal {
 
     /// Whether it is somebody by the same credential. A ticket has the credential of the principal that it was issued to.
     pub fn is_same(&self, other: &Self) -> bool {
-        self.0.subject == other.0.subject && self.0.credential == other.0.credential
+        self.0.who.subject == other.0.who.subject && self.0.who.credential == other.0.who.credential
     }
 
     /// Nobody was authenticated.
     pub fn is_anonymous(&self) -> bool {
-        self.0.credential == Credential::None
+        self.0.who.credential == Credential::None
     }
 
     /// Whether its time is over now.
     pub fn is_over(&self) -> Option<Ended> {
         let revoked = |list: &watch::Receiver<Arc<RevocationList>>| {
-            let (credential, issued) = (&self.0.credential, self.0.issued);
-            list.borrow().revokes(&self.0.subject, credential, issued)
+            let (credential, issued) = (&self.0.who.credential, self.0.who.issued);
+            list.borrow()
+                .revokes(&self.0.who.subject, credential, issued)
         };
-        let withdrawn = self.0.standing.as_ref().is_some_and(Standing::is_withdrawn);
+        let withdrawn = self
+            .0
+            .who
+            .standing
+            .as_ref()
+            .is_some_and(Standing::is_withdrawn);
         if withdrawn || self.0.revocations.as_ref().is_some_and(revoked) {
             return Some(Ended::Revoked);
         }
-        let expired = self.0.expires.is_some_and(|at| at <= SystemTime::now());
+        let expired = self.0.who.expires.is_some_and(|at| at <= SystemTime::now());
         expired.then_some(Ended::Expired)
     }
 
@@ -253,7 +267,7 @@ impl Principal {
                 }
             };
             let expiry = async {
-                match self.0.expires {
+                match self.0.who.expires {
                     Some(at) => {
                         let left = at.duration_since(SystemTime::now()).unwrap_or_default();
                         sleep(left.min(LOOK_AGAIN)).await;
@@ -262,7 +276,7 @@ impl Principal {
                 }
             };
             let withdrawn = async {
-                match &self.0.standing {
+                match &self.0.who.standing {
                     Some(standing) => standing.withdrawn().await,
                     None => std::future::pending().await,
                 }

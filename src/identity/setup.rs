@@ -10,10 +10,10 @@ use super::keys::{SECRET_PREFIX, read_secret};
 use super::revocation::LiveRevocations;
 use super::signing::random_secret;
 use super::ticket::Tickets;
-use super::watched::read_bounded;
 use crate::config::{Auth, Problem, Problems};
 use crate::key_mode::{Holds, warn_if_open};
 use crate::policy::PolicyFile;
+use crate::wire::watched_file::read_bounded;
 
 /// What comes of them.
 pub(super) struct Parts {

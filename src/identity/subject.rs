@@ -1,7 +1,7 @@
 //! Names of people and credentials, as they go to logs, lists and the audit record.
 
 use super::claims::LONGEST_NAME;
-use crate::unseen::is_unseen;
+use crate::wire::text::is_unseen;
 
 /// Whether `name` can be shown as it is: not empty, not too long, no control or invisible characters, with which two
 /// different names could look alike. A name is refused rather than cleaned: cleaning could make two of them one.

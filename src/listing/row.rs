@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::text::clean;
+use crate::wire::human_time::span;
+use crate::wire::text::replaced;
 
 /// A snapshot older than this is worth a word.
 const OLD: f64 = 5.0;
@@ -118,7 +119,7 @@ impl List {
             let age = cluster
                 .age
                 .filter(|age| *age > OLD)
-                .map(|age| waited(seconds(age)));
+                .map(|age| span(seconds(age)));
             troubles.extend(match (&cluster.trouble, age) {
                 (Some(trouble), Some(age)) => Some(format!(
                     "cluster {}: {trouble} (list of {age} ago)",
@@ -134,7 +135,7 @@ impl List {
         if troubles.is_empty()
             && let Some(age) = self.age.filter(|age| *age > OLD)
         {
-            troubles.push(format!("this list is {} old", waited(seconds(age))));
+            troubles.push(format!("this list is {} old", span(seconds(age))));
         }
         troubles
     }
@@ -218,25 +219,9 @@ fn text(value: &Value) -> Option<String> {
     value
         .as_str()
         .filter(|text| !text.is_empty())
-        .map(|text| clean(text).into_owned())
+        .map(|text| replaced(text).into_owned())
 }
 
 fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default()
-}
-
-/// `14s`, `2m 14s`, `3h 02m`, `2d 4h`.
-pub(crate) fn waited(duration: Duration) -> String {
-    let seconds = duration.as_secs();
-    match (
-        seconds / 86_400,
-        seconds / 3600 % 24,
-        seconds / 60 % 60,
-        seconds % 60,
-    ) {
-        (0, 0, 0, s) => format!("{s}s"),
-        (0, 0, m, s) => format!("{m}m {s:02}s"),
-        (0, h, m, _) => format!("{h}h {m:02}m"),
-        (d, h, _, _) => format!("{d}d {h}h"),
-    }
 }

@@ -88,7 +88,7 @@ impl FromStr for Order {
 fn unknown(found: &str) -> BadChoice {
     let known: Vec<_> = KEYS.iter().map(|(name, _)| *name).collect();
     BadChoice::Key {
-        found: super::text::clean(found).into_owned(),
+        found: crate::wire::text::replaced(found).into_owned(),
         known: known.join(", "),
     }
 }
@@ -180,7 +180,7 @@ impl FromStr for Filter {
 
 impl std::fmt::Display for Filter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&super::text::clean(&self.written))
+        f.write_str(&crate::wire::text::replaced(&self.written))
     }
 }
 

@@ -4,11 +4,9 @@
 //! go, the widest columns shrink, then whole columns go, the least telling ones first. In a pipe
 //! nothing is cut.
 
-use super::row::{List, Row, waited};
-use super::text::{Keep, fit, width};
-
-/// Between two columns.
-const GAP: usize = 2;
+use super::row::{List, Row};
+use super::text::{GAP, Keep, beside, fit, width};
+use crate::wire::human_time::span;
 
 /// One column.
 struct Column {
@@ -97,7 +95,7 @@ const COLUMNS: [Column; 13] = [
         least: None,
         keep: Keep::Start,
         goes: Some(4),
-        cell: |_, row| waited(row.waiting),
+        cell: |_, row| span(row.waiting),
         wanted: |_, _| true,
     },
     Column {
@@ -172,14 +170,9 @@ pub(crate) fn render(list: &List, extras: &Extras, columns: Option<usize>) -> St
         }
         shrink(&shown, &mut widths, room);
     }
-    let mut text = String::new();
-    line(&mut text, &shown, &widths, columns, |column| {
-        column.title.to_owned()
-    });
+    let mut text = line(&shown, &widths, columns, |column| column.title.to_owned());
     for (index, row) in numbered() {
-        line(&mut text, &shown, &widths, columns, |column| {
-            (column.cell)(index, row)
-        });
+        text += &line(&shown, &widths, columns, |column| (column.cell)(index, row));
     }
     text
 }
@@ -215,26 +208,15 @@ fn shrink(shown: &[&Column], widths: &mut [usize], room: usize) {
 }
 
 fn line(
-    text: &mut String,
     shown: &[&Column],
     widths: &[usize],
     columns: Option<usize>,
     cell: impl Fn(&Column) -> String,
-) {
-    let mut line = String::new();
-    let mut pending = 0;
-    for (column, room) in shown.iter().zip(widths) {
-        let cell = cell(column);
-        let cell = fit(&cell, *room, column.keep);
-        line.extend(std::iter::repeat_n(' ', pending));
-        line += &cell;
-        // Padding waits for the next column, so that no line ends in blanks.
-        pending = room.saturating_sub(width(&cell)) + GAP;
-    }
+) -> String {
+    let cells = shown.iter().zip(widths).map(|(column, room)| {
+        let cell = fit(&cell(column), *room, column.keep).into_owned();
+        (cell, *room)
+    });
     // Only a terminal narrower than an id and a name still has something to cut here.
-    match columns {
-        Some(columns) => *text += &fit(&line, columns, Keep::Start),
-        None => *text += &line,
-    }
-    text.push('\n');
+    beside(cells, columns) + "\n"
 }

@@ -1,27 +1,14 @@
-//! Text for terminals: cleaned, measured, cut.
-//!
-//! Names of tasks, files and clients come from programs on the cluster, so nothing of them reaches
-//! a terminal before [`clean`] has seen it: an escape sequence could rewrite the screen, and a
-//! direction mark could make one name look like another.
+//! Text for terminals: measured and cut. [`crate::wire::text`] has made it safe to show before.
 
 use std::borrow::Cow;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use crate::unseen::is_unseen;
+/// Between two columns of a table.
+pub(super) const GAP: usize = 2;
 
 /// Stands for what was cut away.
 const ELLIPSIS: char = '…';
-
-/// `text` with every control character and invisible format character replaced by `�`.
-pub(crate) fn clean(text: &str) -> Cow<'_, str> {
-    if !text.chars().any(is_unseen) {
-        return Cow::Borrowed(text);
-    }
-    text.chars()
-        .map(|c| if is_unseen(c) { '\u{fffd}' } else { c })
-        .collect()
-}
 
 /// Columns that `text` takes on a terminal.
 pub(crate) fn width(text: &str) -> usize {
@@ -65,19 +52,30 @@ pub(crate) fn fit(text: &str, columns: usize, keep: Keep) -> Cow<'_, str> {
     })
 }
 
+/// One line of a table: `cells` side by side, each in as much room as is given with it, in at most `columns`. Padding
+/// waits for the next cell, so that no line ends in blanks.
+pub(crate) fn beside(
+    cells: impl IntoIterator<Item = (String, usize)>,
+    columns: Option<usize>,
+) -> String {
+    let mut line = String::new();
+    let mut pending = 0;
+    for (cell, room) in cells {
+        line.extend(std::iter::repeat_n(' ', pending));
+        line += &cell;
+        pending = room.saturating_sub(width(&cell)) + GAP;
+    }
+    match columns {
+        Some(columns) => fit(&line, columns, Keep::Start).into_owned(),
+        None => line,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::text::replaced;
     use proptest::prelude::*;
-
-    #[test]
-    fn nothing_that_moves_the_cursor_is_printed() {
-        assert_eq!(
-            clean("a\u{1b}[2Jb\tc\u{7}\u{9b}d\u{202e}e"),
-            "a�[2Jb�c��d�e"
-        );
-        assert_eq!(clean("größe 数 🎉"), "größe 数 🎉");
-    }
 
     #[test]
     fn wide_characters_are_measured() {
@@ -93,7 +91,7 @@ mod tests {
         #[test]
         fn what_fits_fits(text in ".{0,40}", columns in 0usize..50) {
             for keep in [Keep::Start, Keep::End] {
-                prop_assert!(width(&fit(&clean(&text), columns, keep)) <= columns);
+                prop_assert!(width(&fit(&replaced(&text), columns, keep)) <= columns);
             }
         }
     }

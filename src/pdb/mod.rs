@@ -25,7 +25,6 @@ mod snapshot;
 mod wire;
 
 pub use output::Piece;
-pub(crate) use output::clean;
 pub use prompt::{After, End, Interrupt, OpenError, Options, Prompt};
 pub use snapshot::{Limits, snapshot};
 pub use wire::Lost;

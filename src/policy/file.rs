@@ -16,7 +16,7 @@ use super::narrowing::{Narrowing, Pattern};
 use super::scope::Scope;
 use crate::config::Problems;
 use crate::config::units::format_duration;
-use crate::stamp::Stamp;
+use crate::wire::watched_file::FileVersion;
 
 /// All rules of one file, in its order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -185,13 +185,9 @@ fn quoted(patterns: &[Pattern]) -> String {
 #[derive(Debug)]
 pub struct PolicyFile {
     path: PathBuf,
-    stamp: Option<Stamp>,
+    /// `None` where there is no file.
+    version: Option<FileVersion>,
     policy: Arc<Policy>,
-}
-
-/// `None` where there is no file.
-fn stamp(path: &Path) -> Option<Stamp> {
-    std::fs::metadata(path).ok().as_ref().map(Stamp::of)
 }
 
 impl PolicyFile {
@@ -200,12 +196,12 @@ impl PolicyFile {
     /// # Errors
     /// As [`Policy::load`].
     pub fn open(path: PathBuf) -> Result<Self, Problems> {
-        // The stamp first: what changes while the file is read is read again.
-        let stamp = stamp(&path);
+        // The version first: what changes while the file is read is read again.
+        let version = FileVersion::at(&path);
         let policy = Arc::new(Policy::load(&path)?);
         Ok(Self {
             path,
-            stamp,
+            version,
             policy,
         })
     }
@@ -222,11 +218,11 @@ impl PolicyFile {
     /// All [`Problems`] of the new content, once for each content; the old rules go on to hold until it is mended, so that
     /// a slip of the pen does not end everybody's work. To take rights away at once, leave the file without rules.
     pub fn reload(&mut self) -> Result<bool, Problems> {
-        let stamp = stamp(&self.path);
-        if stamp == self.stamp {
+        let version = FileVersion::at(&self.path);
+        if version == self.version {
             return Ok(false);
         }
-        self.stamp = stamp;
+        self.version = version;
         let policy = Policy::load(&self.path)?;
         let is_new = policy != *self.policy;
         self.policy = Arc::new(policy);

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::rows::{NodeRow, WorkerRow};
-use crate::head::clean;
+use crate::wire::text::one_line;
 
 /// A worker's end.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub(super) fn of_worker(row: &WorkerRow) -> Exit {
 }
 
 fn why(row: &WorkerRow) -> Arc<str> {
-    let detail = clean(without_guesses(&row.exit_detail));
+    let detail = one_line(without_guesses(&row.exit_detail));
     let what = match row.exit_type.as_str() {
         _ if is_out_of_memory(row) => "the worker was killed because the node ran out of memory",
         "SYSTEM_ERROR" => "the worker process crashed or was killed from outside",
@@ -47,7 +47,12 @@ fn why(row: &WorkerRow) -> Arc<str> {
         "USER_ERROR" => "the worker ended because of an error in the program",
         "INTENDED_USER_EXIT" => "the program ended the worker",
         "" => "the worker is gone",
-        other => return joined(&format!("the worker ended with {}", clean(other)), &detail),
+        other => {
+            return joined(
+                &format!("the worker ended with {}", one_line(other)),
+                &detail,
+            );
+        }
     };
     joined(what, &detail)
 }
@@ -59,9 +64,9 @@ pub(super) fn of_node(row: &NodeRow) -> Arc<str> {
     } else {
         &row.node_ip
     };
-    match clean(&row.state_message) {
-        message if message.is_empty() => format!("node {} was lost", clean(node)).into(),
-        message => format!("node {} was lost ({message})", clean(node)).into(),
+    match one_line(&row.state_message) {
+        message if message.is_empty() => format!("node {} was lost", one_line(node)).into(),
+        message => format!("node {} was lost ({message})", one_line(node)).into(),
     }
 }
 

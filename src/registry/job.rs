@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep};
 
 use super::rows::JobRow;
 use super::{Registry, query};
-use crate::head::clean;
+use crate::wire::text::one_line;
 
 /// How long the head may take to know: the supervisor of a submitted job looks after its driver once a second.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -42,8 +42,8 @@ impl Registry {
 
 fn end(row: &JobRow) -> Option<String> {
     let over = matches!(row.status.as_str(), "SUCCEEDED" | "FAILED" | "STOPPED");
-    let job = clean(&row.job_id);
-    over.then(|| match clean(&row.submission_id) {
+    let job = one_line(&row.job_id);
+    over.then(|| match one_line(&row.submission_id) {
         // Ray does not know how a driver of its own went, and says that it did.
         none if none.is_empty() => format!("job {job} has ended"),
         submission => format!("{submission} (job {job}) has ended: {}", row.status),

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use super::breakpoint::Names;
 use super::rows::{ActorRow, JobRow, RuntimeEnv, TaskRow};
 use super::traceback::{self, Stopped};
-use crate::head::clean;
+use crate::wire::text::one_line;
 
 /// Longest readable name, in characters.
 const MAX_NAME: usize = 60;
@@ -171,7 +171,7 @@ pub(super) fn of_driver(job_id: &str, job: Option<&JobRow>) -> Found {
 /// `/opt/venv/bin/python3.11 /srv/jobs/train.py --lr 1` as `python3.11 train.py --lr 1`: the name is cut at some length,
 /// and what tells programs apart must not be lost to the folders they lie in.
 fn command(entrypoint: &str) -> String {
-    let entrypoint = clean(entrypoint);
+    let entrypoint = one_line(entrypoint);
     let word = |word: &str| match word.starts_with('/') {
         true => word.rsplit('/').next().unwrap_or(word).to_owned(),
         false => word.to_owned(),
@@ -247,11 +247,11 @@ fn number(digits: &str) -> Option<u32> {
 /// Actor ids of tasks that belong to none are null, empty, or all `f`.
 fn known(id: &str) -> Option<String> {
     let nothing = id.is_empty() || id.bytes().all(|byte| byte == b'f');
-    if nothing { None } else { Some(clean(id)) }
+    if nothing { None } else { Some(one_line(id)) }
 }
 
 fn shortened(name: &str) -> String {
-    let name = clean(name);
+    let name = one_line(name);
     match name.char_indices().nth(MAX_NAME) {
         None => name,
         Some(_) => name.chars().take(MAX_NAME - 1).chain(['…']).collect(),

@@ -5,9 +5,9 @@
 //! suspected: it is asked after each second from then on.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -32,7 +32,7 @@ pub(super) struct Suspects {
 impl Suspects {
     /// A worker on `node_id` has gone without a word of Ray's.
     pub(super) fn add(&self, node_id: &str) {
-        let mut until = self.until.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut until = self.until.lock();
         if until.len() < MAX_SUSPECTS || until.contains_key(node_id) {
             until.insert(node_id.to_owned(), Instant::now() + SUSPECTED);
             self.news.notify_one();
@@ -41,7 +41,7 @@ impl Suspects {
 
     /// Those of this moment.
     pub(super) fn now(&self) -> Vec<String> {
-        let mut until = self.until.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut until = self.until.lock();
         let now = Instant::now();
         until.retain(|_, until| *until > now);
         until.keys().cloned().collect()
@@ -74,7 +74,7 @@ impl<'a> Nodes<'a> {
     /// The last answer is older than `node_interval`.
     pub(super) fn are_due(&self) -> bool {
         let interval = self.shared.settings.node_interval;
-        let checked = *self.checked.lock().unwrap_or_else(PoisonError::into_inner);
+        let checked = *self.checked.lock();
         checked.is_none_or(|at| at.elapsed() >= interval)
     }
 
@@ -82,7 +82,7 @@ impl<'a> Nodes<'a> {
     pub(super) async fn check(&self) {
         match query::nodes(self.head).await {
             Ok(list) => {
-                *self.checked.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+                *self.checked.lock() = Some(Instant::now());
                 let rows = list.into_rows();
                 self.shared
                     .change(|state, now| (state.apply_nodes(self.cluster, &rows, now), ()));

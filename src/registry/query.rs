@@ -10,7 +10,8 @@ use std::fmt::Write;
 use serde::de::DeserializeOwned;
 
 use super::rows::{ActorRow, Envelope, JobRow, LIMIT, List, NodeRow, TaskRow, Version, WorkerRow};
-use crate::head::{HeadClient, HeadError, clean};
+use crate::head::{HeadClient, HeadError};
+use crate::wire::text::one_line;
 
 type Answer<T> = Result<List<T>, HeadError>;
 
@@ -109,7 +110,7 @@ pub(super) async fn jobs(head: &HeadClient) -> Result<Vec<JobRow>, HeadError> {
 /// Which Ray the head runs.
 pub(super) async fn version(head: &HeadClient) -> Result<String, HeadError> {
     let version: Version = head.get_json("/api/version").await?;
-    Ok(clean(&version.ray_version))
+    Ok(one_line(&version.ray_version))
 }
 
 /// py-spy's dump of a worker. Needs no attaching and opens no debugger port.
@@ -142,7 +143,7 @@ where
     envelope.into_list().map_err(|msg| HeadError::Status {
         address: head.address().to_owned(),
         status: 200,
-        words: clean(&msg),
+        words: one_line(&msg),
     })
 }
 

@@ -5,8 +5,9 @@
 //! it, so both show the same order.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, broadcast, watch};
 use tokio::time::Instant;
 
@@ -241,7 +242,7 @@ impl Shared {
 
     fn lock(&self) -> MutexGuard<'_, Core> {
         // A panic inside leaves lists that are at worst incomplete; the next poll mends them.
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+        self.core.lock()
     }
 }
 

@@ -21,7 +21,7 @@ use crate::head::{HeadClient, HeadError};
 use crate::policy::Authorized;
 use crate::registry::{Breakpoint, Holder, Kind};
 use crate::session::Permit;
-use crate::wire::dap::message::clean;
+use crate::wire::text::shortened;
 
 /// What the relay calls itself as the holder meanwhile.
 pub const CLIENT: &str = "ray-relay release --force";
@@ -182,7 +182,7 @@ fn said(logs: &str, job: &Job) -> Result<(), NotEnded> {
         Some(words) => words,
         None => job.message.as_deref().unwrap_or("the job said nothing"),
     };
-    Err(NotEnded::NotDone(clean(why, 300)))
+    Err(NotEnded::NotDone(shortened(why, 300)))
 }
 
 /// The command line of the job. `None` for what cannot be a worker: nothing of it may mean anything to a shell.

@@ -7,9 +7,10 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -127,7 +128,7 @@ impl Families {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Family>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

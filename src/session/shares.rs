@@ -1,7 +1,9 @@
 //! How much of something that is bounded one principal may have, so that nobody takes it from everybody else.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::identity::Principal;
 
@@ -71,7 +73,7 @@ impl Shares {
     }
 
     fn taken(&self) -> MutexGuard<'_, Taken> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+        self.taken.lock()
     }
 }
 

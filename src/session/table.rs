@@ -1,10 +1,11 @@
 //! The live sessions: one entry each, removed when its owner drops it, whatever the end was.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use dashmap::DashMap;
+use parking_lot::Mutex;
 
 use crate::http::{SessionList, SessionRow};
 use crate::identity::Principal;
@@ -88,14 +89,14 @@ impl SessionTable {
     /// Whose session `id` is, once that is known.
     pub fn principal(&self, id: u64) -> Option<Principal> {
         let entry = self.live.get(&id)?;
-        let told = entry.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = entry.told.lock();
         told.principal.clone()
     }
 
     /// The worker `id`, where a live session of `principal` reaches it: the worker itself or a subprocess of it.
     pub fn reached(&self, id: BreakpointId, principal: &Principal) -> Option<Arc<Breakpoint>> {
         self.live.iter().find_map(|entry| {
-            let told = entry.told.lock().unwrap_or_else(PoisonError::into_inner);
+            let told = entry.told.lock();
             let breakpoint = told.breakpoint.as_ref().filter(|b| b.id == id)?;
             let of = told.principal.as_ref()?;
             of.is_same(principal).then(|| breakpoint.clone())
@@ -123,7 +124,7 @@ impl SessionList for SessionTable {
 
 impl Entry {
     fn row(&self) -> SessionRow {
-        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = self.told.lock();
         SessionRow {
             id: self.id,
             protocol: told.protocol.label(),
@@ -208,21 +209,11 @@ impl Session {
 
     /// What it was when asked.
     pub fn protocol(&self) -> SessionProtocol {
-        self.entry
-            .told
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .protocol
+        self.entry.told.lock().protocol
     }
 
     fn tell(&self, change: impl FnOnce(&mut Told)) {
-        change(
-            &mut self
-                .entry
-                .told
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner),
-        );
+        change(&mut self.entry.told.lock());
     }
 }
 

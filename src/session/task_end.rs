@@ -1,9 +1,9 @@
 //! What becomes of the task of a session: when it has ended, after it was let run, and whether the next stop is in another.
 
 use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 
 use crate::moment::Moment;
@@ -87,7 +87,7 @@ impl TaskEnd {
     pub async fn ended(&mut self) {
         loop {
             if let Some(asking) = &mut self.asking {
-                let asking = asking.get_mut().unwrap_or_else(PoisonError::into_inner);
+                let asking = asking.get_mut();
                 let (task, said) = asking.await;
                 self.asking = None;
                 match said {

@@ -19,30 +19,88 @@ pub use super::labels::{
 };
 use crate::registry::{PollObserver, PollOutcome, Snapshot};
 
-/// All families.
-#[derive(Debug)]
-pub struct Metrics {
-    registry: Registry,
-    connections: IntCounterVec,
-    connections_open: IntGauge,
-    accept_errors: IntCounter,
-    refusals: IntCounterVec,
-    sessions: IntCounterVec,
-    sessions_open: IntGaugeVec,
-    session_bytes: IntCounterVec,
-    breakpoints: IntGaugeVec,
-    snapshot_age: GaugeVec,
-    head_requests: IntCounterVec,
-    head_seconds: HistogramVec,
-    http_requests: IntCounterVec,
-    tls_handshakes: IntCounterVec,
-    tls_reloads: IntCounterVec,
-    tls_not_after: GaugeVec,
-    audit_lines: IntCounter,
-    audit_failures: IntCounter,
-    audit_failing: IntGauge,
-    audit_seconds: Histogram,
-    recording_failures: IntCounter,
+/// One family of one of Prometheus' types: name and help; for a histogram its buckets, in seconds.
+macro_rules! family {
+    ($kind:ident = $name:expr, $help:expr) => {
+        $kind::new($name, $help)
+    };
+    ($kind:ident[$($label:literal),*] = $name:expr, $help:expr) => {
+        $kind::new(Opts::new($name, $help), &[$($label),*])
+    };
+    ($kind:ident = $name:expr, $help:expr, $buckets:expr) => {
+        $kind::with_opts(HistogramOpts::new($name, $help).buckets($buckets.to_vec()))
+    };
+    ($kind:ident[$($label:literal),*] = $name:expr, $help:expr, $buckets:expr) => {
+        $kind::new(HistogramOpts::new($name, $help).buckets($buckets.to_vec()), &[$($label),*])
+    };
+}
+
+/// Declares [`Metrics`]: `field: type[labels] = name, help, buckets;`.
+macro_rules! families {
+    ($($field:ident: $kind:ident $([$($label:literal),*])? = $name:literal, $help:literal $(, $buckets:expr)?;)+) => {
+        /// All families.
+        #[derive(Debug)]
+        pub struct Metrics {
+            registry: Registry,
+            $($field: $kind,)+
+        }
+
+        impl Metrics {
+            fn empty(registry: Registry) -> Result<Self, prometheus::Error> {
+                Ok(Self {
+                    $($field: register(&registry, family!($kind $([$($label),*])? = $name, $help $(, $buckets)?)?)?,)+
+                    registry,
+                })
+            }
+        }
+    };
+}
+
+families! {
+    connections: IntCounterVec["protocol"] = "ray_relay_connections_total",
+        "Accepted connections by the protocol of their first bytes, inside TLS where they have it.";
+    connections_open: IntGauge = "ray_relay_connections_open",
+        "Connections open now.";
+    accept_errors: IntCounter = "ray_relay_accept_errors_total",
+        "Errors of accept(2). Rising: the process is probably out of file descriptors.";
+    refusals: IntCounterVec["kind"] = "ray_relay_refusals_total",
+        "Connections, sessions and requests refused, by kind.";
+    sessions: IntCounterVec["protocol", "outcome"] = "ray_relay_sessions_total",
+        "Ended sessions, by protocol and by what ended them.";
+    sessions_open: IntGaugeVec["protocol"] = "ray_relay_sessions_open",
+        "Sessions open now, by protocol.";
+    session_bytes: IntCounterVec["direction"] = "ray_relay_session_bytes_total",
+        "Bytes relayed in sessions: up to workers and heads, down to clients.";
+    breakpoints: IntGaugeVec["cluster", "state"] = "ray_relay_breakpoints",
+        "Breakpoints that are paused or attached now, by cluster.";
+    snapshot_age: GaugeVec["cluster"] = "ray_relay_snapshot_age_seconds",
+        "Age of the last good answer of a cluster's head. Missing until there was one; rising: the head does not answer.";
+    head_requests: IntCounterVec["cluster", "outcome"] = "ray_relay_head_requests_total",
+        "Requests to the heads, polls and proxied ones, by outcome.";
+    // From a quiet head (2 ms) to one that lists 10,000 tasks (5 s) or does not answer (30 s).
+    head_seconds: HistogramVec["cluster"] = "ray_relay_head_request_seconds",
+        "Time until the head of the answer of a Ray head.",
+        [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+    http_requests: IntCounterVec["route", "class"] = "ray_relay_http_requests_total",
+        "HTTP requests, by what they were for and the class of the answer.";
+    tls_handshakes: IntCounterVec["outcome"] = "ray_relay_tls_handshakes_total",
+        "TLS handshakes, by how they ended.";
+    tls_reloads: IntCounterVec["outcome"] = "ray_relay_tls_reloads_total",
+        "Changes of the TLS files. Refused: they are unusable, and the ones from before stay in use.";
+    tls_not_after: GaugeVec[] = "ray_relay_tls_certificate_not_after_seconds",
+        "When the relay's certificate expires, in seconds since 1970. Missing without TLS.";
+    audit_lines: IntCounter = "ray_relay_audit_lines_total",
+        "Lines written to the audit log.";
+    audit_failures: IntCounter = "ray_relay_audit_failures_total",
+        "Entries that could not be written to the audit log. Rising: with audit.on_failure = \"deny\" nobody gets in.";
+    audit_failing: IntGauge = "ray_relay_audit_failing",
+        "1 while the audit log does not take what is to be written, as where its disk is full.";
+    // From a page cache (50 µs) over a disk's flush (5 ms) to one that hangs.
+    audit_seconds: Histogram = "ray_relay_audit_write_seconds",
+        "Time of one write to the audit log, of one or more lines.",
+        [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 2.0];
+    recording_failures: IntCounter = "ray_relay_recording_failures_total",
+        "Sessions that had to be recorded and could not be, or not to their end.";
 }
 
 impl Metrics {
@@ -51,216 +109,22 @@ impl Metrics {
     /// # Errors
     /// Only if two families had the same name, which the tests rule out.
     pub fn new() -> Result<Arc<Self>, prometheus::Error> {
-        let registry = Registry::new();
-        let r = &registry;
-        let metrics = Self {
-            connections: register(
-                r,
-                IntCounterVec::new(
-                    Opts::new(
-                        "ray_relay_connections_total",
-                        "Accepted connections by the protocol of their first bytes, inside TLS where they have it.",
-                    ),
-                    &["protocol"],
-                )?,
-            )?,
-            connections_open: register(
-                r,
-                IntGauge::new("ray_relay_connections_open", "Connections open now.")?,
-            )?,
-            accept_errors: register(
-                r,
-                IntCounter::new(
-                    "ray_relay_accept_errors_total",
-                    "Errors of accept(2). Rising: the process is probably out of file descriptors.",
-                )?,
-            )?,
-            refusals: register(
-                r,
-                IntCounterVec::new(
-                    Opts::new(
-                        "ray_relay_refusals_total",
-                        "Connections, sessions and requests refused, by kind.",
-                    ),
-                    &["kind"],
-                )?,
-            )?,
-            sessions: register(
-                r,
-                IntCounterVec::new(
-                    Opts::new(
-                        "ray_relay_sessions_total",
-                        "Ended sessions, by protocol and by what ended them.",
-                    ),
-                    &["protocol", "outcome"],
-                )?,
-            )?,
-            sessions_open: register(
-                r,
-                IntGaugeVec::new(
-                    Opts::new("ray_relay_sessions_open", "Sessions open now, by protocol."),
-                    &["protocol"],
-                )?,
-            )?,
-            session_bytes: register(
-                r,
-                IntCounterVec::new(
-                    Opts::new(
-                        "ray_relay_session_bytes_total",
-                        "Bytes relayed in sessions: up to workers and heads, down to clients.",
-                    ),
-                    &["direction"],
-                )?,
-            )?,
-            breakpoints: register(
-                r,
-                IntGaugeVec::new(
-                    Opts::new(
-                        "ray_relay_breakpoints",
-                        "Breakpoints that are paused or attached now, by cluster.",
-                    ),
-                    &["cluster", "state"],
-                )?,
-            )?,
-            snapshot_age: register(
-                r,
-                GaugeVec::new(
-                    Opts::new(
-                        "ray_relay_snapshot_age_seconds",
-                        "Age of the last good answer of a cluster's head. Missing until there was one; rising: the head does not answer.",
-                    ),
-                    &["cluster"],
-                )?,
-            )?,
-            head_requests: register(
-                r,
-                IntCounterVec::new(
-                    Opts::new(
-                        "ray_relay_head_requests_total",
-                        "Requests to the heads, polls and proxied ones, by outcome.",
-                    ),
-                    &["cluster", "outcome"],
-                )?,
-            )?,
-            // From a quiet head (2 ms) to one that lists 10,000 tasks (5 s) or does not answer (30 s).
-            head_seconds: register(
-                r,
-                HistogramVec::new(
-                    HistogramOpts::new(
-                        "ray_relay_head_request_seconds",
-                        "Time until the head of the answer of a Ray head.",
-                    )
-                    .buckets(vec![
-                        0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
-                    ]),
-                    &["cluster"],
-                )?,
-            )?,
-            http_requests: register(
-                r,
-                IntCounterVec::new(
-                    Opts::new(
-                        "ray_relay_http_requests_total",
-                        "HTTP requests, by what they were for and the class of the answer.",
-                    ),
-                    &["route", "class"],
-                )?,
-            )?,
-            tls_handshakes: register(
-                r,
-                IntCounterVec::new(
-                    Opts::new(
-                        "ray_relay_tls_handshakes_total",
-                        "TLS handshakes, by how they ended.",
-                    ),
-                    &["outcome"],
-                )?,
-            )?,
-            tls_reloads: register(
-                r,
-                IntCounterVec::new(
-                    Opts::new(
-                        "ray_relay_tls_reloads_total",
-                        "Changes of the TLS files. Refused: they are unusable, and the ones from before stay in use.",
-                    ),
-                    &["outcome"],
-                )?,
-            )?,
-            tls_not_after: register(
-                r,
-                GaugeVec::new(
-                    Opts::new(
-                        "ray_relay_tls_certificate_not_after_seconds",
-                        "When the relay's certificate expires, in seconds since 1970. Missing without TLS.",
-                    ),
-                    &[],
-                )?,
-            )?,
-            audit_lines: register(
-                r,
-                IntCounter::new(
-                    "ray_relay_audit_lines_total",
-                    "Lines written to the audit log.",
-                )?,
-            )?,
-            audit_failures: register(
-                r,
-                IntCounter::new(
-                    "ray_relay_audit_failures_total",
-                    "Entries that could not be written to the audit log. Rising: with audit.on_failure = \"deny\" nobody gets in.",
-                )?,
-            )?,
-            audit_failing: register(
-                r,
-                IntGauge::new(
-                    "ray_relay_audit_failing",
-                    "1 while the audit log does not take what is to be written, as where its disk is full.",
-                )?,
-            )?,
-            // From a page cache (50 µs) over a disk's flush (5 ms) to one that hangs.
-            audit_seconds: register(
-                r,
-                Histogram::with_opts(
-                    HistogramOpts::new(
-                        "ray_relay_audit_write_seconds",
-                        "Time of one write to the audit log, of one or more lines.",
-                    )
-                    .buckets(vec![
-                        0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 2.0,
-                    ]),
-                )?,
-            )?,
-            recording_failures: register(
-                r,
-                IntCounter::new(
-                    "ray_relay_recording_failures_total",
-                    "Sessions that had to be recorded and could not be, or not to their end.",
-                )?,
-            )?,
-            registry: registry.clone(),
-        };
-        let build = register(
-            r,
-            IntGaugeVec::new(
-                Opts::new(
-                    "ray_relay_build_info",
-                    "Always 1; the version is in the label.",
-                ),
-                &["version"],
-            )?,
+        let metrics = Self::empty(Registry::new())?;
+        let build = family!(
+            IntGaugeVec["version"] = "ray_relay_build_info",
+            "Always 1; the version is in the label."
         )?;
-        build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
-        let start = register(
-            r,
-            Gauge::new(
-                "ray_relay_start_time_seconds",
-                "When this process started, in seconds since 1970.",
-            )?,
+        register(&metrics.registry, build)?
+            .with_label_values(&[env!("CARGO_PKG_VERSION")])
+            .set(1);
+        let start = family!(
+            Gauge = "ray_relay_start_time_seconds",
+            "When this process started, in seconds since 1970."
         )?;
         let now = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
             .unwrap_or_default();
-        start.set(now.as_secs_f64());
+        register(&metrics.registry, start)?.set(now.as_secs_f64());
         Ok(Arc::new(metrics))
     }
 

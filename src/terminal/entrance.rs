@@ -15,6 +15,11 @@ use crate::listener::Arrival;
 use crate::session::{Context, Session};
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 
+/// What somebody is told first who has to show a token. `ray-relay debug` knows by it that it talks to a relay, and to
+/// no worker that wants to hear one.
+pub(crate) const TOKEN_NEEDED: &str = "ray-relay: a token is needed here.\n";
+/// What a token is asked for with, each time.
+pub(crate) const TOKEN_QUESTION: &str = "token: ";
 /// Wrong tokens, and then the connection is closed.
 const TRIES: usize = 3;
 /// Lines that are none, such as the Enter by which a person shows up.
@@ -69,7 +74,7 @@ async fn ask<R: AsyncRead + Unpin>(
     out: &Out,
 ) -> Result<Guest, Outcome> {
     input.glance().await;
-    out.text("ray-relay: a token is needed here.\n").await;
+    out.text(TOKEN_NEEDED).await;
     let mut enter = None;
     let (mut tries, mut lines) = (0, 0);
     while tries < TRIES && lines < LINES {
@@ -78,7 +83,7 @@ async fn ask<R: AsyncRead + Unpin>(
         if hidden {
             out.command(&ECHO_OFF).await;
         }
-        out.text("token: ").await;
+        out.text(TOKEN_QUESTION).await;
         let typed = input.next().await;
         if hidden {
             out.command(&ECHO_ON).await;

@@ -25,6 +25,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use tracing::info;
 
+pub(crate) use self::entrance::{TOKEN_NEEDED, TOKEN_QUESTION};
 use self::input::Input;
 use self::output::{Out, pump};
 use self::visit::Visit;

@@ -2,8 +2,9 @@
 //!
 //! What was typed is taken before it is done, and what is shown as the client sees it, after masking.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::recording::{Direction, Recorder, Unrecorded};
@@ -33,7 +34,7 @@ impl Tape {
     /// Name of the file.
     pub(super) fn name(&self) -> Option<String> {
         let reel = self.0.as_ref()?;
-        let recorder = reel.recorder.lock().unwrap_or_else(PoisonError::into_inner);
+        let recorder = reel.recorder.lock();
         recorder.as_ref().map(Recorder::name)
     }
 
@@ -43,7 +44,7 @@ impl Tape {
     /// [`Unrecorded`]: it must not be done, and the session ends by [`Self::failed`].
     pub(super) fn take(&self, direction: Direction, bytes: &[u8]) -> Result<(), Unrecorded> {
         let Some(reel) = &self.0 else { return Ok(()) };
-        let mut recorder = reel.recorder.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recorder = reel.recorder.lock();
         match recorder.as_mut() {
             Some(recorder) if !bytes.is_empty() => {
                 recorder.frame(direction, bytes).inspect_err(|why| {
@@ -74,7 +75,7 @@ impl Tape {
     pub(super) async fn finish(&self, how: &str) {
         let Some(reel) = &self.0 else { return };
         let recorder = {
-            let mut recorder = reel.recorder.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut recorder = reel.recorder.lock();
             recorder.take()
         };
         if let Some(recorder) = recorder {

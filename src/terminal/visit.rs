@@ -23,12 +23,12 @@ use crate::identity::Principal;
 use crate::listing::browse::{Browse, Heard};
 use crate::listing::menu::Menu;
 use crate::listing::select::Choice;
-use crate::listing::text::clean;
 use crate::moment::Moment;
 use crate::policy::{Denied, Scope, authorise, visible};
 use crate::registry::{BadBreakpointId, Breakpoint, BreakpointId, ClaimError, Holder, Kind};
 use crate::session::{Context, Permit, Session};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
+use crate::wire::text::replaced;
 
 /// A connection that has said nothing: a browser's, for a page that it may want later.
 const SILENT: Duration = Duration::from_secs(60);
@@ -122,7 +122,7 @@ impl<'a, R: AsyncRead + Unpin> Visit<'a, R> {
                             continue;
                         }
                         Heard::Refused(sentence) => {
-                            let sentence = clean(&sentence);
+                            let sentence = replaced(&sentence);
                             self.out.text(&format!("*** {sentence}\n")).await;
                             continue;
                         }
@@ -140,7 +140,7 @@ impl<'a, R: AsyncRead + Unpin> Visit<'a, R> {
                         // No row is without an id that can be read.
                         Ok(Err(BadBreakpointId)) => show = true,
                         Err(sentence) => {
-                            let sentence = clean(sentence);
+                            let sentence = replaced(sentence);
                             self.out.text(&format!("*** {sentence}\n")).await;
                         }
                     }

@@ -7,6 +7,7 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::material::system_time;
+use crate::wire::text::hex;
 
 /// Longest name that is taken. A SPIFFE id may have 2048 bytes; a policy with such names is not written by hand.
 const LONGEST_NAME: usize = 512;
@@ -69,14 +70,9 @@ impl Certificate {
         if subject.is_empty() || subject.len() > LONGEST_NAME || !readable {
             return Err(NobodyNamed);
         }
-        let fingerprint = digest(&SHA256, der);
         Ok(Self {
             subject,
-            fingerprint: fingerprint
-                .as_ref()
-                .iter()
-                .map(|byte| format!("{byte:02x}"))
-                .collect(),
+            fingerprint: hex(digest(&SHA256, der).as_ref()),
             expires: system_time(certificate.validity().not_after),
         })
     }

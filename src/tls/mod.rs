@@ -12,9 +12,10 @@ mod server;
 #[cfg(test)]
 pub(crate) mod testing;
 
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use parking_lot::{Mutex, RwLock};
 use rustls::ServerConfig;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -70,7 +71,7 @@ impl Tls {
 
     /// For one connection, with the certificate of this moment. `None` where TLS is off.
     pub fn acceptor(&self) -> Option<TlsAcceptor> {
-        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        let current = self.current.read();
         Some(TlsAcceptor::from(current.as_ref()?.server.clone()))
     }
 
@@ -99,11 +100,7 @@ impl Tls {
 
     /// Takes the files where they have changed. Blocks.
     fn look(&self) -> Option<Reload> {
-        let settled = self
-            .files
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .settled();
+        let settled = self.files.lock().settled();
         settled.then(|| match Material::load(&self.config) {
             Ok(material) => {
                 self.put(material);
@@ -126,12 +123,12 @@ impl Tls {
         }
         let expires = material.expires();
         let server = material.into_server();
-        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.current.write();
         *current = Some(Current { server, expires });
     }
 
     fn record(&self, metrics: &Metrics) {
-        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        let current = self.current.read();
         if let Some(current) = current.as_ref() {
             metrics.tls_certificate(current.expires);
         }

@@ -1,23 +1,16 @@
 //! Whether the files of `[tls]` have changed, as [`super::Tls::run`] asks every few seconds.
-//!
-//! Looks at what the paths lead to and not at the paths themselves, so a symbolic link that is pointed elsewhere (which is how
-//! Kubernetes renews a mounted Secret) counts as a change. Any change of the contents moves the time of the last change of status
-//! (ctime), which nobody can set back.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use crate::config::Tls;
-
-/// Device, inode, length and times of a file; `None` where it is not there.
-type Stamp = Option<(u64, u64, u64, (i64, i64), (i64, i64))>;
+use crate::wire::watched_file::FileVersion;
 
 /// The files, and how they were when they were last taken.
 pub(super) struct Files {
     paths: Vec<PathBuf>,
-    taken: Vec<Stamp>,
+    taken: Vec<Option<FileVersion>>,
     /// Seen at the last look, where that is something new.
-    news: Option<Vec<Stamp>>,
+    news: Option<Vec<Option<FileVersion>>>,
 }
 
 impl Files {
@@ -54,17 +47,10 @@ impl Files {
         false
     }
 
-    fn look(&self) -> Vec<Stamp> {
-        let stamp = |path: &PathBuf| {
-            let found = std::fs::metadata(path).ok()?;
-            Some((
-                found.dev(),
-                found.ino(),
-                found.len(),
-                (found.mtime(), found.mtime_nsec()),
-                (found.ctime(), found.ctime_nsec()),
-            ))
-        };
-        self.paths.iter().map(stamp).collect()
+    fn look(&self) -> Vec<Option<FileVersion>> {
+        self.paths
+            .iter()
+            .map(|path| FileVersion::at(path))
+            .collect()
     }
 }

@@ -10,7 +10,7 @@ use super::ConnectError;
 use super::worker::Worker;
 use crate::dap::mappings;
 use crate::wire::dap::conversation::{Conversation, Over};
-use crate::wire::dap::message::clean;
+use crate::wire::text::shortened;
 
 /// From the connection to the debugger's last answer.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -114,7 +114,7 @@ fn refused(message: &Value, seq: u64) -> Result<(), String> {
     let said = message["message"].as_str().unwrap_or_default();
     Err(match said.contains("already being debugged") {
         true => "somebody who reached it without this relay debugs it".to_owned(),
-        false => clean(said, 200),
+        false => shortened(said, 200),
     })
 }
 

@@ -25,7 +25,7 @@ use crate::registry::{BreakpointId, Lease};
 use crate::session::Permit;
 use crate::tcp;
 use crate::wire::dap::conversation::{Conversation, Over};
-use crate::wire::dap::message::clean;
+use crate::wire::text::shortened;
 
 /// How long a dial whose session has given up is still waited for.
 const DIAL: Duration = Duration::from_secs(30);
@@ -60,7 +60,10 @@ pub enum ConnectError {
 impl ConnectError {
     /// With `words` of a worker's, which are text where it is debugpy.
     pub fn declined(words: &Value) -> Self {
-        Self::Declined(clean(words.as_str().unwrap_or("it does not say why"), 300))
+        Self::Declined(shortened(
+            words.as_str().unwrap_or("it does not say why"),
+            300,
+        ))
     }
 
     /// The same, with what a refusal means where debugpy listened.

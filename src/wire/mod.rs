@@ -1,3 +1,11 @@
-//! What goes over a connection, and knows nobody: protocols alone, without the relay's part in them.
+//! What goes over a connection, and knows nobody: protocols alone without the relay's part in them, and what everybody
+//! needs to speak them.
 
 pub mod dap;
+pub(crate) mod http_client;
+pub(crate) mod human_time;
+pub(crate) mod text;
+pub(crate) mod watched_file;
+mod write_through;
+
+pub(crate) use write_through::write_through;

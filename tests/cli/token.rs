@@ -122,7 +122,7 @@ fn what_is_minted_is_what_was_asked_for() {
             "ada",
             "list,view,debug",
             "clusters a; jobs 0100*; namespaces n; tasks train",
-            "in 29 min",
+            "in 29m ",
             "ml",
             "issuer     me",
         ] {

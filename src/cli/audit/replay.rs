@@ -10,9 +10,9 @@ use super::super::Error;
 use super::super::terminal::size;
 use super::transcript::Transcript;
 use super::{AuditError, ReplayArgs};
-use crate::listing::text::clean;
 use crate::recording::format::{Header, Line, read_header, read_line};
 use crate::recording::{Direction, Protocol};
+use crate::wire::text::replaced;
 
 /// Longest pause between two messages that is waited for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -106,7 +106,7 @@ impl Shown {
                     out,
                     "{:>9.3}  -- ended: {}",
                     elapsed.as_secs_f64(),
-                    clean(&how)
+                    replaced(&how)
                 )
             }
         }
@@ -132,7 +132,7 @@ fn as_json(line: Line) -> Value {
 fn title(header: &Header) -> String {
     let members: &Map<String, Value> = &header.members;
     let text =
-        |key: &str| clean(members.get(key).and_then(Value::as_str).unwrap_or("-")).into_owned();
+        |key: &str| replaced(members.get(key).and_then(Value::as_str).unwrap_or("-")).into_owned();
     format!(
         "-- {} ({}) with {} from {} on {} [{}], session {}, {}",
         text("subject"),

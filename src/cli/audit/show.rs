@@ -12,8 +12,8 @@ use super::super::terminal;
 use super::super::{Error, terminal::size};
 use super::{AuditError, ShowArgs, each_line, in_order, put, table};
 use crate::audit::time::rfc3339;
-use crate::listing::text::clean;
 use crate::policy::Pattern;
+use crate::wire::text::replaced;
 
 /// How often a log is looked at with `--follow`.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -67,7 +67,11 @@ impl Page {
         let Ok(Value::Object(members)) = serde_json::from_slice(line) else {
             // Said on standard error, so that --json stays JSON.
             let place = place();
-            _ = writeln!(io::stderr(), "! {}: this is no audit line", clean(&place));
+            _ = writeln!(
+                io::stderr(),
+                "! {}: this is no audit line",
+                replaced(&place)
+            );
             return true;
         };
         if !self.filter.fits(&members) {

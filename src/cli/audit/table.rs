@@ -4,7 +4,8 @@
 
 use serde_json::{Map, Value};
 
-use crate::listing::text::{Keep, clean, fit, width};
+use crate::listing::text::{Keep, beside, fit};
+use crate::wire::text::replaced;
 
 /// Title, usual width, and what stands there.
 type Column = (&'static str, usize, fn(&Map<String, Value>) -> String);
@@ -32,41 +33,38 @@ const COLUMNS: [Column; 6] = [
 
 /// The line above the first row.
 pub(super) fn title(columns: Option<usize>) -> String {
-    let cells = COLUMNS.map(|(title, room, _)| (title.to_owned(), room));
-    row(&cells, "DETAILS", columns)
+    row(
+        COLUMNS.map(|(title, room, _)| (title.to_owned(), room)),
+        "DETAILS".to_owned(),
+        columns,
+    )
 }
 
 /// One line.
 pub(super) fn render(line: &Map<String, Value>, columns: Option<usize>) -> String {
-    let cells = COLUMNS.map(|(_, room, cell)| (cell(line), room));
-    row(&cells, &details(line), columns)
+    row(
+        COLUMNS.map(|(_, room, cell)| (cell(line), room)),
+        details(line),
+        columns,
+    )
 }
 
-fn row(cells: &[(String, usize)], last: &str, columns: Option<usize>) -> String {
-    let mut row = String::new();
-    for (cell, room) in cells {
+fn row(cells: [(String, usize); 6], last: String, columns: Option<usize>) -> String {
+    let cells = cells.into_iter().map(|(cell, room)| {
         let cell = match (cell.is_empty(), columns) {
-            (true, _) => "-".into(),
-            (false, Some(_)) => fit(cell, *room, Keep::Start),
-            (false, None) => cell.into(),
+            (true, _) => "-".to_owned(),
+            (false, Some(_)) => fit(&cell, room, Keep::Start).into_owned(),
+            (false, None) => cell,
         };
-        row += &cell;
-        row.extend(std::iter::repeat_n(
-            ' ',
-            room.saturating_sub(width(&cell)) + 2,
-        ));
-    }
-    row += last;
-    let row = row.trim_end();
-    match columns {
-        Some(columns) => fit(row, columns, Keep::Start).into_owned(),
-        None => row.to_owned(),
-    }
+        (cell, room)
+    });
+    let last = (!last.is_empty()).then_some((last, 0));
+    beside(cells.chain(last), columns)
 }
 
 fn text(line: &Map<String, Value>, key: &str) -> String {
     let text = line.get(key).and_then(Value::as_str).unwrap_or_default();
-    clean(text).into_owned()
+    replaced(text).into_owned()
 }
 
 /// `outcome=denied scope=debug`
@@ -82,7 +80,7 @@ fn details(line: &Map<String, Value>) -> String {
             Value::String(text) => text.clone(),
             other => other.to_string(),
         };
-        format!("{}={}", clean(key), clean(&value))
+        format!("{}={}", replaced(key), replaced(&value))
     });
     shown.collect::<Vec<_>>().join(" ")
 }

@@ -6,8 +6,9 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use crate::listing::text::{Keep, clean, fit};
+use crate::listing::text::{Keep, fit};
 use crate::recording::Direction;
+use crate::wire::text::replaced;
 
 /// Columns of a text from a message.
 const LONGEST: usize = 160;
@@ -187,5 +188,5 @@ fn show(value: &Value) -> String {
 /// On one line, clean and not too long.
 fn short(text: &str) -> String {
     let text = text.trim_end().replace('\n', "⏎");
-    fit(&clean(&text), LONGEST, Keep::Start).into_owned()
+    fit(&replaced(&text), LONGEST, Keep::Start).into_owned()
 }

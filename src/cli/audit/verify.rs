@@ -8,7 +8,7 @@ use super::{AuditError, VerifyArgs, each_line, in_order};
 use crate::audit::chain::Hashing;
 use crate::audit::hashing;
 use crate::audit::verify::{Report, Verifier};
-use crate::listing::text::clean;
+use crate::wire::text::replaced;
 
 pub(super) fn run(args: &VerifyArgs) -> Result<(), Error> {
     let hashing = hashing(args.key_file.as_deref()).map_err(AuditError::from)?;
@@ -20,7 +20,7 @@ pub(super) fn run(args: &VerifyArgs) -> Result<(), Error> {
     let mut now: Option<PathBuf> = None;
     each_line(&files, |path, line| {
         if now.as_deref() != Some(path) {
-            verifier.file(&clean(&path.display().to_string()));
+            verifier.file(&replaced(&path.display().to_string()));
             now = Some(path.to_owned());
         }
         verifier.line(line);
@@ -30,7 +30,7 @@ pub(super) fn run(args: &VerifyArgs) -> Result<(), Error> {
     let mut out = io::stdout().lock();
     if report.lines == 0 {
         let names: Vec<_> = files.iter().map(|f| f.display().to_string()).collect();
-        return Err(AuditError::Empty(clean(&names.join(", ")).into_owned()).into());
+        return Err(AuditError::Empty(replaced(&names.join(", ")).into_owned()).into());
     }
     if report.found > 0 {
         for finding in &report.findings {

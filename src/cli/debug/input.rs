@@ -5,9 +5,10 @@
 //! signal. The thread ends with the process.
 
 use std::io::{self, BufRead, IsTerminal, Read, Write};
-use std::sync::{Arc, Mutex, PoisonError, mpsc as sync};
+use std::sync::{Arc, mpsc as sync};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustyline::completion::Completer;
 use rustyline::error::ReadlineError;
 use rustyline::highlight::{CmdKind, Highlighter};
@@ -136,7 +137,7 @@ impl Input {
         let mut out = io::stdout().lock();
         match &self.edited {
             Some(line) if self.asked => {
-                let line = line.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let line = line.lock().clone();
                 let text = text.replace('\n', "\r\n");
                 write!(out, "\r\u{1b}[J{text}{}{line}", self.prompt)?;
             }
@@ -232,7 +233,7 @@ struct Completing {
 
 impl Completing {
     fn keep(&self, line: &str) {
-        line.clone_into(&mut self.line.lock().unwrap_or_else(PoisonError::into_inner));
+        line.clone_into(&mut self.line.lock());
     }
 }
 

@@ -4,22 +4,22 @@
 //! follows the session into other tasks and has the task run on where this connection ends.
 
 use std::io;
+use std::sync::LazyLock;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::input::Typed;
 use super::{DebugArgs, Error, Terminal, dial};
 use crate::cli::relay_client::RelayError;
-use crate::pdb::clean;
+use crate::terminal::{TOKEN_NEEDED, TOKEN_QUESTION as TOKEN};
+use crate::wire::text::escaped;
 
 /// What the relay and pdb end a question with.
 const QUESTIONS: [&str; 4] = ["(Pdb) ", "(com) ", TOKEN, ">>> "];
 
-/// The question for it.
-const TOKEN: &str = "token: ";
-
 /// How a relay that wants a token answers `enter ID`: it asks before it has read that line, and after it.
-const WANTED: &[u8] = b"ray-relay: a token is needed here.\ntoken: token: ";
+static WANTED: LazyLock<Vec<u8>> =
+    LazyLock::new(|| [TOKEN_NEEDED, TOKEN, TOKEN].concat().into_bytes());
 
 /// One session from the first line to the end of the connection.
 pub(super) async fn enter(
@@ -98,7 +98,7 @@ where
             break;
         }
     }
-    if heard.starts_with(WANTED) {
+    if heard.starts_with(&WANTED) {
         let answered = match token {
             Some(token) => {
                 say(to, &format!("{token}\n")).await?;
@@ -134,7 +134,7 @@ impl Text {
         let rest = self
             .held
             .split_off(self.held.len() - unfinished(&self.held));
-        let text = clean(&String::from_utf8_lossy(&self.held));
+        let text = escaped(&String::from_utf8_lossy(&self.held));
         self.held = rest;
         let line = text.rfind('\n').map_or(0, |at| at + 1);
         let last = &text[line..];
@@ -150,7 +150,7 @@ impl Text {
     }
 
     fn rest(&mut self) -> String {
-        clean(&String::from_utf8_lossy(&std::mem::take(&mut self.held)))
+        escaped(&String::from_utf8_lossy(&std::mem::take(&mut self.held)))
     }
 }
 
@@ -217,7 +217,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_token_is_for_the_relay_alone() {
-        let wanted = std::str::from_utf8(WANTED).unwrap();
+        let wanted = std::str::from_utf8(&WANTED).unwrap();
         let (first, second) = wanted.split_at(42);
         for pieces in [
             vec![wanted],
@@ -288,7 +288,7 @@ mod tests {
             let cut = cut.min(bytes.len());
             let mut pieces = Text::default();
             let shown = pieces.take(&bytes[..cut]).0 + &pieces.take(&bytes[cut..]).0 + &pieces.rest();
-            proptest::prop_assert_eq!(shown, clean(&String::from_utf8_lossy(&bytes)));
+            proptest::prop_assert_eq!(shown, escaped(&String::from_utf8_lossy(&bytes)));
         }
     }
 

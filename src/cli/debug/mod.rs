@@ -24,8 +24,8 @@ use super::{DebugArgs, Error, terminal};
 use crate::listing::browse::{Browse, Heard};
 use crate::listing::menu::Menu;
 use crate::listing::select::Choice;
-use crate::listing::text::clean;
 use crate::pdb::{After, End, Options, Piece, Prompt};
+use crate::wire::text::replaced;
 
 pub(super) const AFTER_HELP: &str = "\
 Without an argument: the list of paused tasks, kept up to date; pick one by its index, id or name, debug it, and
@@ -94,7 +94,7 @@ pub(super) async fn run(args: DebugArgs) -> Result<(), Error> {
         (target, true) => {
             let what = target
                 .as_deref()
-                .map_or(String::new(), |name| format!(" called {}", clean(name)));
+                .map_or(String::new(), |name| format!(" called {}", replaced(name)));
             terminal.input.say(&format!(
                 "Waiting for the next task{what} that stops (Ctrl-C ends).\n"
             ))?;
@@ -175,9 +175,9 @@ async fn list(args: &DebugArgs, terminal: &mut Terminal) -> Result<(), Error> {
             "q" | "quit" | "exit" => return Ok(()),
             text => match browse.hear(text, &menu) {
                 Heard::Changed => show = Show::List,
-                Heard::Refused(sentence) => {
-                    terminal.input.say(&format!("*** {}\n", clean(&sentence)))?
-                }
+                Heard::Refused(sentence) => terminal
+                    .input
+                    .say(&format!("*** {}\n", replaced(&sentence)))?,
                 Heard::Other => match menu.pick(text) {
                     Ok(id) => {
                         // Whatever ends a session, the list is there again.
@@ -196,7 +196,9 @@ async fn list(args: &DebugArgs, terminal: &mut Terminal) -> Result<(), Error> {
                         // What happened meanwhile is in that list.
                         news = News::default();
                     }
-                    Err(sentence) => terminal.input.say(&format!("*** {}\n", clean(&sentence)))?,
+                    Err(sentence) => terminal
+                        .input
+                        .say(&format!("*** {}\n", replaced(&sentence)))?,
                 },
             },
         }

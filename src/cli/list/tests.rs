@@ -1,13 +1,11 @@
 //! Tables at several widths, and lists of every shape.
 #![allow(clippy::unwrap_used)]
 
-use std::time::Duration;
-
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::page;
-use crate::listing::row::{List, Row, waited};
+use crate::listing::row::{List, Row};
 use crate::listing::text::width;
 
 fn list() -> Value {
@@ -161,19 +159,6 @@ fn ended_ones_say_how() {
     let row = json!({"id": "x", "state": "died", "why": "the node ran out of memory", "waiting_seconds": 1});
     assert_eq!(Row::read(&row).holder, "died: the node ran out of memory");
     assert_eq!(Row::read(&json!({"state": "released"})).holder, "released");
-}
-
-#[test]
-fn waiting_times_are_short() {
-    for (seconds, text) in [
-        (0, "0s"),
-        (59, "59s"),
-        (134, "2m 14s"),
-        (3_725, "1h 02m"),
-        (187_200, "2d 4h"),
-    ] {
-        assert_eq!(waited(Duration::from_secs(seconds)), text);
-    }
 }
 
 #[test]

@@ -11,8 +11,10 @@ use serde_json::{Value, json};
 use super::page;
 use crate::cli::Error;
 use crate::cli::terminal;
-use crate::listing::row::{List, Row, waited};
-use crate::listing::text::{Keep, clean, fit};
+use crate::listing::row::{List, Row};
+use crate::listing::text::{Keep, fit};
+use crate::wire::human_time::span;
+use crate::wire::text::replaced;
 
 /// How changes are shown.
 pub(super) enum View {
@@ -80,7 +82,7 @@ impl View {
         let mut out = io::stdout().lock();
         match self {
             Self::Json => writeln!(out, "{}", json!({ "event": name, "breakpoint": row }))?,
-            Self::Lines => write_line(&mut out, &clean(name), &Row::read(row))?,
+            Self::Lines => write_line(&mut out, &replaced(name), &Row::read(row))?,
             Self::Screen(screen) => screen.changed = true,
         }
         Ok(out.flush()?)
@@ -151,7 +153,7 @@ fn write_line(out: &mut impl Write, word: &str, row: &Row) -> io::Result<()> {
         row.id,
         row.task,
         row.node,
-        waited(row.waiting)
+        span(row.waiting)
     )
 }
 

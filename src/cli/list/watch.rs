@@ -17,7 +17,7 @@ use crate::cli::relay_client::{RelayClient, RelayError};
 use crate::cli::sse::{self, Parser};
 use crate::listing::row::Row;
 use crate::listing::select::{Choice, arranged};
-use crate::listing::text::clean;
+use crate::wire::text::replaced;
 
 /// A stream that is silent for longer is opened again: the connection may be half open. A relay
 /// sends a comment line well within it.
@@ -104,7 +104,7 @@ async fn follow(
 fn reason(event: &sse::Event) -> String {
     let data = serde_json::from_str::<Value>(&event.data).unwrap_or_default();
     let words = data["error"].as_str().unwrap_or("it does not say why");
-    clean(words).into_owned()
+    replaced(words).into_owned()
 }
 
 async fn refresh(client: &RelayClient, ended: bool) -> Result<Value, RelayError> {

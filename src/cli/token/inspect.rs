@@ -5,11 +5,11 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use super::moment::moment;
 use super::{Error, InspectArgs, TokenError, token_from_stdin};
 use crate::identity::{Claims, Expectations, Jws, KeyFiles, Limit, Refusal};
-use crate::listing::text::clean;
 use crate::policy::Pattern;
+use crate::wire::human_time::moment;
+use crate::wire::text::replaced;
 
 /// `auth.leeway` unless it was changed.
 const LEEWAY: Duration = Duration::from_secs(30);
@@ -98,7 +98,7 @@ fn shown(
     let mut text = String::new();
     let mut line = |name: &str, value: &str| {
         if !value.is_empty() {
-            text += &format!("{name:<11}{}\n", clean(value));
+            text += &format!("{name:<11}{}\n", replaced(value));
         }
     };
     let key = jws.kid.as_ref().map(|kid| format!(", key {kid}"));

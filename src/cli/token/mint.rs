@@ -9,10 +9,10 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value, json};
 
-use super::moment::{moment, roughly};
 use super::{Error, MintArgs, TokenError, read_key_file};
 use crate::identity::{CannotSign, Claims, Expectations, Jws, Secret, SigningKey};
-use crate::listing::text::clean;
+use crate::wire::human_time::{moment, span};
+use crate::wire::text::replaced;
 
 /// `auth.max_token` unless it was changed.
 const LONGEST: usize = 8 * 1024;
@@ -63,9 +63,9 @@ pub(super) fn run(args: &MintArgs) -> Result<(), Error> {
     writeln!(
         about,
         "{gap}for {} (jti {id}): {what}; expires {} (valid for {})",
-        clean(&args.sub),
+        replaced(&args.sub),
         moment(read.expires, now),
-        roughly(args.ttl),
+        span(args.ttl),
     )?;
     Ok(())
 }

@@ -7,7 +7,6 @@
 mod inspect;
 mod keygen;
 mod mint;
-mod moment;
 mod revoke;
 
 use std::fs::File;
@@ -22,7 +21,8 @@ use super::Error;
 use crate::config::units::parse_duration;
 use crate::identity::keys::Algorithm;
 use crate::identity::revocation::RevocationFileError;
-use crate::identity::{CannotSign, KeyFileError, Refusal, Secret, SigningKeyError, read_bounded};
+use crate::identity::{CannotSign, KeyFileError, Refusal, Secret, SigningKeyError};
+use crate::wire::watched_file::read_bounded;
 
 /// Longest token that is read from standard input.
 const LONGEST_TOKEN: u64 = 64 * 1024;

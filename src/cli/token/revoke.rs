@@ -3,11 +3,11 @@
 use std::io::{self, Write};
 use std::time::{Duration, SystemTime};
 
-use super::moment::moment;
 use super::{Error, RevokeArgs, TokenError, token_from_stdin};
 use crate::identity::revocation::{Revocation, Revoked, append};
 use crate::identity::{Claims, Jws, is_presentable};
-use crate::listing::text::clean;
+use crate::wire::human_time::moment;
+use crate::wire::text::replaced;
 
 /// Longer than any relay reads.
 const LONGEST: usize = 64 * 1024;
@@ -44,9 +44,9 @@ pub(super) fn run(args: RevokeArgs) -> Result<(), Error> {
         return Err(TokenError::NoName.into());
     }
     let said = match &what {
-        Revoked::Credential(id) => format!("revoked: {}", clean(id)),
+        Revoked::Credential(id) => format!("revoked: {}", replaced(id)),
         Revoked::Subject { subject, .. } => {
-            format!("revoked: all that {} has until now", clean(subject))
+            format!("revoked: all that {} has until now", replaced(subject))
         }
     };
     let revocation = Revocation { what, until };

@@ -206,7 +206,7 @@ fn refuse(request: &Request, missing: Option<Scope>, why: &str) -> Vec<Action> {
     );
     answer["body"]["error"]["showUser"] = (!quiet).into();
     vec![Action::Refuse {
-        command: crate::wire::dap::message::clean(&request.command, 40),
+        command: crate::wire::text::shortened(&request.command, 40),
         missing,
         answer,
     }]

@@ -140,10 +140,7 @@ pub(super) fn judge(command: &str, arguments: &Value, scopes: Scopes) -> Verdict
             missing(Scope::Debug, "changing the debugger itself")
         }
         other => {
-            let what = format!(
-                "the request `{}`",
-                crate::wire::dap::message::clean(other, 40)
-            );
+            let what = format!("the request `{}`", crate::wire::text::shortened(other, 40));
             missing(Scope::Debug, &what)
         }
     }

@@ -46,14 +46,14 @@ async fn a_session_that_lasts_too_long_is_warned_of_and_ended() {
     let began = Instant::now();
     let told = text(&mut debugger).await;
     assert!(
-        told.contains("ends in 5 min: sessions may last 60 min"),
+        told.contains("ends in 5m 00s: sessions may last 1h 00m"),
         "{told}"
     );
     let told = text(&mut debugger).await;
     assert!(told.contains("ends in 60 s"), "{told}");
     let told = text(&mut debugger).await;
     assert!(
-        told.contains("it has lasted 60 min") && told.contains("the task runs on"),
+        told.contains("it has lasted 1h 00m") && told.contains("the task runs on"),
         "{told}"
     );
     let lasted = began.elapsed().as_secs();
@@ -81,7 +81,7 @@ async fn idleness_is_warned_of_and_whatever_the_client_says_puts_it_off() {
     later(541).await;
     let told = text(&mut debugger).await;
     assert!(
-        told.contains("ends in 59 s unless something is done"),
+        told.contains("ends in 59s unless something is done"),
         "{told}"
     );
     // Passed on unread by the relay, and yet noticed.
@@ -91,10 +91,13 @@ async fn idleness_is_warned_of_and_whatever_the_client_says_puts_it_off() {
     tokio::task::yield_now().await;
     later(541).await;
     let told = text(&mut debugger).await;
-    assert!(told.contains("ends in 59 s"), "warned of again: {told}");
+    assert!(told.contains("ends in 59s"), "warned of again: {told}");
     later(60).await;
     let told = text(&mut debugger).await;
-    assert!(told.contains("nothing was done in it for 10 min"), "{told}");
+    assert!(
+        told.contains("nothing was done in it for 10m 00s"),
+        "{told}"
+    );
     assert_eq!(began.elapsed().as_secs(), 541 + 6 + 541 + 60);
     asked(&mut dap, "setFunctionBreakpoints").await;
     asked(&mut dap, "disconnect").await;

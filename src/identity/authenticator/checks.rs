@@ -1,10 +1,11 @@
 //! What stands behind an authenticator that is on: keys, policy, revocations and the throttle.
 
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use aws_lc_rs::digest::{SHA256, digest};
+use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 use tracing::{debug, error, info};
 
@@ -22,7 +23,7 @@ use crate::identity::setup::Parts;
 use crate::identity::throttle::{Digest, Limits, Throttle, Verdict};
 use crate::identity::ticket::Tickets;
 use crate::identity::verifier::Verifier;
-use crate::identity::voucher::{Vouched, Voucher};
+use crate::identity::voucher::Voucher;
 use crate::policy::{Access, Narrowing, Policy, PolicyFile, Rule, Scopes};
 
 pub(super) struct Checks {
@@ -128,7 +129,7 @@ impl Checks {
         &self,
         token: &Secret,
         attempt: &mut Attempt,
-    ) -> Result<Vouched, AuthError> {
+    ) -> Result<Recognised, AuthError> {
         let Some(voucher) = &self.voucher else {
             return Err(AuthError::Refused);
         };
@@ -141,7 +142,7 @@ impl Checks {
         if attempt.admitted {
             return Ok(());
         }
-        let mut throttle = self.throttle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut throttle = self.throttle.lock();
         match throttle.ask(attempt.peer, &attempt.credential, Instant::now()) {
             Verdict::Look | Verdict::Try => {
                 attempt.admitted = true;
@@ -159,7 +160,7 @@ impl Checks {
         mut attempt: Attempt,
     ) -> Result<Principal, AuthError> {
         let principal = who.and_then(|who| self.principal(who));
-        let throttle = || self.throttle.lock().unwrap_or_else(PoisonError::into_inner);
+        let throttle = || self.throttle.lock();
         let peer = attempt.peer;
         match principal {
             Ok(principal) => {
@@ -204,7 +205,7 @@ impl Checks {
         };
         let voucher = self.voucher.as_ref().ok_or(Refusal::Revoked)?;
         let vouched = voucher.present(fingerprint).ok_or(Refusal::Revoked)?;
-        vouched.recognised()
+        vouched.presentable()
     }
 
     /// Reads what has changed of the revocations, and of keys and policy where `at_keys_too`.
@@ -230,17 +231,17 @@ impl Checks {
 
 impl PolicySlot {
     fn policy(&self) -> Arc<Policy> {
-        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        let current = self.current.read();
         current.clone()
     }
 
     fn reload(&self) {
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = self.file.lock();
         match file.reload() {
             Ok(false) => {}
             Ok(true) => {
                 info!("the policy file was read again; it holds for those who come from now on");
-                let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+                let mut current = self.current.write();
                 *current = file.policy().clone();
             }
             Err(why) => {

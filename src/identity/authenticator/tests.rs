@@ -270,15 +270,16 @@ async fn nothing_shows_a_token() {
 struct OneToken(&'static str, AtomicUsize);
 
 impl Voucher for OneToken {
-    fn vouch<'a>(&'a self, token: &'a Secret) -> BoxFuture<'a, Result<Vouched, AuthError>> {
+    fn vouch<'a>(&'a self, token: &'a Secret) -> BoxFuture<'a, Result<Recognised, AuthError>> {
         self.1.fetch_add(1, Ordering::Relaxed);
         let answer = match token.expose() == self.0 {
-            true => Ok(Vouched {
+            true => Ok(Recognised {
                 subject: "system:serviceaccount:ml:trainer".to_owned(),
                 credential: Credential::Kubernetes {
                     fingerprint: "ab".to_owned(),
                 },
                 expires: None,
+                issued: None,
                 basis: Basis {
                     groups: Vec::new(),
                     limit: Some(super::super::Limit {
@@ -294,7 +295,7 @@ impl Voucher for OneToken {
         std::future::ready(answer).boxed()
     }
 
-    fn present(&self, _: &str) -> Option<Vouched> {
+    fn present(&self, _: &str) -> Option<Recognised> {
         None
     }
 

@@ -10,10 +10,11 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
@@ -245,10 +246,7 @@ impl<S: Fetch> Inner<S> {
 
     /// Starts the one fetch in so much time that may be for the sake of a key that is not known.
     fn want_unknown(&self) {
-        let mut next = self
-            .next_unknown
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut next = self.next_unknown.lock();
         let now = Instant::now();
         if *next > now {
             return;

@@ -1,30 +1,23 @@
 //! Where a key set is read: a file, or an address over https.
-//!
-//! No redirect is followed: the address that the configuration names is the one that is trusted.
 
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
+use http_body_util::Empty;
 use hyper::header::{ACCEPT, USER_AGENT};
 use hyper::{Request, StatusCode, Uri};
-use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
+use parking_lot::Mutex;
+use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
-use rustls::{ClientConfig, RootCertStore};
-use tokio::io::AsyncReadExt;
 
 use super::set::{self, MAX_SET, SetError};
 use crate::config;
-use crate::head::clean;
 use crate::identity::SetupError;
 use crate::identity::authorities::read_authorities;
 use crate::identity::keys::VerificationKey;
-use crate::stamp::Stamp;
+use crate::wire::http_client::{self, BodyError, HttpClient, Roots};
+use crate::wire::text::innermost_cause;
+use crate::wire::watched_file::WatchedFile;
 
 /// What came of looking.
 pub(in crate::identity) enum Fetched {
@@ -50,17 +43,13 @@ pub(in crate::identity) struct Source {
 }
 
 enum Place {
-    File {
-        path: PathBuf,
-        seen: Mutex<Option<Stamp>>,
-    },
+    /// What is seen of it is the last set that could be used.
+    File(Mutex<WatchedFile>),
     Web {
         uri: Uri,
-        client: Box<WebClient>,
+        client: Box<HttpClient<Empty<Bytes>>>,
     },
 }
-
-type WebClient = Client<HttpsConnector<HttpConnector>, Empty<Bytes>>;
 
 impl Source {
     /// The one that `config` names, if any.
@@ -68,10 +57,7 @@ impl Source {
         if let Some(path) = &config.file {
             return Ok(Some(Self {
                 name: path.display().to_string(),
-                place: Place::File {
-                    path: path.clone(),
-                    seen: Mutex::default(),
-                },
+                place: Place::File(Mutex::new(WatchedFile::new(path.clone(), MAX_SET as u64))),
             }));
         }
         let Some(url) = &config.url else {
@@ -91,38 +77,33 @@ impl Source {
     }
 
     pub(super) fn is_file(&self) -> bool {
-        matches!(self.place, Place::File { .. })
+        matches!(self.place, Place::File(_))
     }
 }
 
 impl Fetch for Source {
     async fn fetch(&self) -> Result<Fetched, String> {
         match &self.place {
-            Place::File { path, seen } => {
-                let file = tokio::fs::File::open(path).await;
-                let file = file.map_err(|why| why.to_string())?;
-                let meta = file.metadata().await.map_err(|why| why.to_string())?;
-                let stamp = Some(Stamp::of(&meta));
-                if *seen.lock().unwrap_or_else(PoisonError::into_inner) == stamp {
+            Place::File(file) => {
+                let known = file.lock().clone();
+                let found = known.look().await.map_err(|why| why.to_string())?;
+                let Some((taken, text)) = found else {
                     return Ok(Fetched::Unchanged);
-                }
-                let mut text = Vec::new();
-                let read = file.take(MAX_SET as u64 + 1).read_to_end(&mut text).await;
-                read.map_err(|why| why.to_string())?;
-                let keys = set::parse(&text).map_err(|why| why.to_string())?;
-                *seen.lock().unwrap_or_else(PoisonError::into_inner) = stamp;
+                };
+                let keys = set::parse(text.as_bytes()).map_err(|why| why.to_string())?;
+                *file.lock() = taken;
                 Ok(Fetched::Set(keys))
             }
             Place::Web { uri, client } => {
                 let request = Request::get(uri.clone())
                     .header(ACCEPT, "application/jwk-set+json, application/json")
-                    .header(USER_AGENT, concat!("ray-relay/", env!("CARGO_PKG_VERSION")))
+                    .header(USER_AGENT, http_client::USER_AGENT)
                     .body(Empty::new())
                     .map_err(|why| why.to_string())?;
                 let answer = client
                     .request(request)
                     .await
-                    .map_err(|why| innermost(&why))?;
+                    .map_err(|why| innermost_cause(&why))?;
                 let status = answer.status();
                 if status.is_redirection() {
                     return Err(format!(
@@ -132,12 +113,12 @@ impl Fetch for Source {
                 if status != StatusCode::OK {
                     return Err(format!("it answered {status}"));
                 }
-                let body = Limited::new(answer.into_body(), MAX_SET).collect().await;
-                let body = body.map_err(|why| match why.is::<LengthLimitError>() {
-                    true => SetError::TooLong.to_string(),
-                    false => innermost(why.as_ref()),
+                let body = http_client::whole(answer.into_body(), MAX_SET).await;
+                let body = body.map_err(|why| match why {
+                    BodyError::TooLong(_) => SetError::TooLong.to_string(),
+                    BodyError::Broken(cause) => cause,
                 })?;
-                let keys = set::parse(&body.to_bytes()).map_err(|why| why.to_string())?;
+                let keys = set::parse(&body).map_err(|why| why.to_string())?;
                 Ok(Fetched::Set(keys))
             }
         }
@@ -148,13 +129,8 @@ impl Fetch for Source {
     }
 }
 
-fn client(config: &config::Jwks, secure: bool) -> Result<WebClient, SetupError> {
-    let unusable = |why: String| SetupError(format!("cannot verify the server of jwks.url: {why}"));
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|why| unusable(why.to_string()))?;
-    let builder = match &config.ca_file {
+fn client(config: &config::Jwks, secure: bool) -> Result<HttpClient<Empty<Bytes>>, SetupError> {
+    let roots = match &config.ca_file {
         Some(path) => {
             let mut roots = RootCertStore::empty();
             for certificate in read_authorities("jwks.ca_file", path)? {
@@ -162,35 +138,21 @@ fn client(config: &config::Jwks, secure: bool) -> Result<WebClient, SetupError> 
                 added
                     .map_err(|why| SetupError(format!("jwks.ca_file {}: {why}", path.display())))?;
             }
-            builder.with_root_certificates(roots)
+            Roots::Given(roots)
         }
-        None if secure => builder.with_native_roots().map_err(|why| {
-            unusable(format!(
-                "{why}; install ca-certificates or give jwks.ca_file"
-            ))
-        })?,
+        None if secure => Roots::System,
         // A server on this machine needs no authorities: minimal images have none.
-        None => builder.with_root_certificates(RootCertStore::empty()),
+        None => Roots::None,
     };
-    let mut tcp = HttpConnector::new();
-    tcp.enforce_http(false);
-    tcp.set_connect_timeout(Some(config.timeout));
-    let connector = HttpsConnectorBuilder::new()
-        .with_tls_config(builder.with_no_client_auth())
-        .https_or_http()
-        .enable_http1()
-        .wrap_connector(tcp);
+    let tls = http_client::trusting(roots).map_err(|why| {
+        SetupError(format!(
+            "cannot verify the server of jwks.url: {why}; install ca-certificates or give jwks.ca_file"
+        ))
+    })?;
     // Minutes pass between fetches: a connection that is kept would be dead by then.
-    Ok(Client::builder(TokioExecutor::new())
-        .pool_idle_timeout(Duration::ZERO)
-        .pool_max_idle_per_host(0)
-        .build(connector))
-}
-
-fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut cause = error;
-    while let Some(next) = cause.source() {
-        cause = next;
-    }
-    clean(&cause.to_string())
+    Ok(http_client::client(
+        tls.with_no_client_auth(),
+        config.timeout,
+        Duration::ZERO,
+    ))
 }

@@ -49,24 +49,24 @@ impl Script {
 
     fn says(&self, kids: &[&str]) {
         let keys: Vec<_> = kids.iter().map(|kid| ed25519(kid)).collect();
-        *self.sets.lock().unwrap() = VecDeque::from([Ok(set_of(&keys))]);
+        *self.sets.lock() = VecDeque::from([Ok(set_of(&keys))]);
     }
 
     fn fails(&self) {
-        *self.sets.lock().unwrap() = VecDeque::from([Err("it is out")]);
+        *self.sets.lock() = VecDeque::from([Err("it is out")]);
     }
 
     fn fetches(&self) -> usize {
-        self.fetches.lock().unwrap().len()
+        self.fetches.lock().len()
     }
 }
 
 impl Fetch for Arc<Script> {
     async fn fetch(&self) -> Result<Fetched, String> {
-        self.fetches.lock().unwrap().push(Instant::now());
-        let takes = *self.takes.lock().unwrap();
+        self.fetches.lock().push(Instant::now());
+        let takes = *self.takes.lock();
         sleep(takes).await;
-        let said = self.sets.lock().unwrap()[0].clone();
+        let said = self.sets.lock()[0].clone();
         Ok(Fetched::Set(set::parse(said?.as_bytes()).unwrap()))
     }
 
@@ -95,7 +95,7 @@ const SECOND: Duration = Duration::from_secs(1);
 #[tokio::test(start_paused = true)]
 async fn tokens_that_come_before_the_first_set_wait_for_it() {
     let script = Script::saying(&["a"]);
-    *script.takes.lock().unwrap() = 2 * SECOND;
+    *script.takes.lock() = 2 * SECOND;
     let keys = running(&script);
     let began = Instant::now();
     assert_eq!(find(&keys, "a").await, Ok(1));
@@ -123,7 +123,7 @@ async fn a_key_that_is_not_known_is_fetched_at_once_and_everybody_waits_for_the_
     let keys = running(&script);
     assert_eq!(find(&keys, "old").await, Ok(1));
     script.says(&["old", "new"]);
-    *script.takes.lock().unwrap() = SECOND;
+    *script.takes.lock() = SECOND;
     let many: Vec<_> = (0..20)
         .map(|_| {
             let keys = keys.clone();
@@ -147,7 +147,7 @@ async fn a_flood_of_made_up_names_of_keys_costs_one_fetch_in_thirty_seconds() {
     assert_eq!(script.fetches(), 2);
     // Those who know their key are not held up by the others' fetch.
     advance(40 * SECOND).await;
-    *script.takes.lock().unwrap() = 3 * SECOND;
+    *script.takes.lock() = 3 * SECOND;
     let began = Instant::now();
     let other = keys.clone();
     let waiting = tokio::spawn(async move { find(&other, "made-up").await });
@@ -197,7 +197,7 @@ async fn keys_outlast_failures_for_a_time_and_no_longer() {
 #[tokio::test(start_paused = true)]
 async fn a_source_that_never_answers_holds_nobody_longer_than_its_time() {
     let script = Script::saying(&["a"]);
-    *script.takes.lock().unwrap() = 1000 * SECOND;
+    *script.takes.lock() = 1000 * SECOND;
     let keys = running(&script);
     let began = Instant::now();
     let why = find(&keys, "a").await.unwrap_err();
@@ -386,7 +386,7 @@ async fn a_file_is_read_only_when_it_changes_and_then_whatever_its_time_says() {
     let source = Source::new(&config).unwrap().unwrap();
     assert!(matches!(source.fetch().await, Ok(Fetched::Set(_))));
     assert!(matches!(source.fetch().await, Ok(Fetched::Unchanged)));
-    crate::stamp::testing::swap(&path, &set_of(&[ed25519("b")]));
+    crate::wire::watched_file::testing::swap(&path, &set_of(&[ed25519("b")]));
     assert!(matches!(source.fetch().await, Ok(Fetched::Set(_))));
     // What cannot be read is said each time.
     std::fs::write(&path, "{}").unwrap();

@@ -16,9 +16,9 @@ use tokio::sync::Semaphore;
 use zeroize::Zeroizing;
 
 use crate::config;
-use crate::head::clean;
 use crate::identity::SetupError;
 use crate::identity::authorities::{read_authorities, read_bounded};
+use crate::wire::text::{innermost_cause, one_line};
 
 /// Largest answer. A review with thousands of groups stays far below.
 const MAX_ANSWER: usize = 256 * 1024;
@@ -86,7 +86,7 @@ impl Api {
                 kube::Config::incluster().map_err(|why| {
                     SetupError(format!(
                         "cannot find the API server of this pod: {}; mount the ServiceAccount's token, or give kubernetes.api_server",
-                        clean(&why.to_string())
+                        one_line(&why.to_string())
                     ))
                 })?
             }
@@ -95,7 +95,7 @@ impl Api {
                 .map_err(|why| {
                     SetupError(format!(
                         "kubernetes.enabled is set, but this is no pod and there is no usable kubeconfig ({}): give kubernetes.api_server, ca_file and token_file",
-                        clean(&why.to_string())
+                        one_line(&why.to_string())
                     ))
                 })?,
         };
@@ -114,7 +114,7 @@ impl Api {
         let client = ClientBuilder::try_from(found).map_err(|why| {
             SetupError(format!(
                 "cannot talk to the Kubernetes API server at {address}: {}; check kubernetes.ca_file and token_file",
-                innermost(&why)
+                innermost_cause(&why)
             ))
         })?;
         Ok(Self {
@@ -185,7 +185,7 @@ impl Api {
             .map_err(|_| self.unusable::<R>("request"))?;
         let unreachable = |cause: &(dyn std::error::Error + 'static)| ApiError::Unreachable {
             address: self.address.clone(),
-            cause: innermost(cause),
+            cause: innermost_cause(cause),
         };
         let answer = self.client.send(request).await;
         let answer = answer.map_err(|error| unreachable(&error))?;
@@ -250,13 +250,4 @@ fn named(address: &str, config: &config::Kubernetes) -> Result<kube::Config, Set
         found.auth_info.token_file = Some(path.display().to_string());
     }
     Ok(found)
-}
-
-/// The innermost cause: the layers around it say nothing that helps.
-fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut cause = error;
-    while let Some(next) = cause.source() {
-        cause = next;
-    }
-    clean(&cause.to_string())
 }

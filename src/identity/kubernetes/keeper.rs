@@ -1,7 +1,7 @@
 //! Whoever is there by a token of Kubernetes' is there only as long as Kubernetes says so: one task for each accepted
 //! token shows it again, and withdraws it when it is refused or may do less than before.
 //!
-//! A keeper ends when nobody holds the [`Reviewed`] any more but the memory, and when it has withdrawn. An API server
+//! A keeper ends when nobody holds the [`Recognised`] any more but the memory, and when it has withdrawn. An API server
 //! that does not answer is asked again and again for `kubernetes.outage_grace`, then the token is withdrawn.
 
 use std::sync::Arc;
@@ -10,33 +10,27 @@ use std::time::{Duration, SystemTime};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::vouch::{Vouch, Vouched};
-use super::{Key, Known, Reviewed, Reviewer, fingerprint, grants};
-use crate::identity::Secret;
-use crate::identity::principal::Roles;
+use super::{Key, Known, Reviewer, fingerprint, grants};
+use crate::identity::principal::Recognised;
 use crate::identity::standing::{Withdraw, standing};
+use crate::identity::{Basis, Credential, Secret};
 
 /// Longest pause before an API server is asked again that did not answer.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 
 /// Somebody who is there by a token.
 pub(super) struct Kept {
-    subject: String,
-    groups: Vec<String>,
-    fingerprint: String,
-    expires: Option<SystemTime>,
-    grants: Roles,
+    /// With no `standing`: this does not hold the credential.
+    who: Recognised,
     withdraw: Arc<Withdraw>,
 }
 
 impl Kept {
-    pub(super) fn join(&self) -> Reviewed {
-        Reviewed {
-            subject: self.subject.clone(),
-            groups: self.groups.clone(),
-            fingerprint: self.fingerprint.clone(),
-            expires: self.expires,
-            grants: self.grants.clone(),
-            standing: self.withdraw.standing(),
+    /// One more who is there by it.
+    pub(super) fn join(&self) -> Recognised {
+        Recognised {
+            standing: Some(self.withdraw.standing()),
+            ..self.who.clone()
         }
     }
 }
@@ -68,17 +62,26 @@ pub(super) fn keep<A: Vouch>(
     token: Secret,
     expires: Option<SystemTime>,
     vouched: Vouched,
-) -> Reviewed {
+) -> Recognised {
     // The first who holds it is the one in what is returned.
     let (withdraw, _first) = standing();
     let withdraw = Arc::new(withdraw);
     let fingerprint = fingerprint(&key);
     let kept = Kept {
-        subject: vouched.user.name.clone(),
-        groups: vouched.user.groups.iter().cloned().collect(),
-        fingerprint: fingerprint.clone(),
-        expires,
-        grants: grants(&vouched),
+        who: Recognised {
+            subject: vouched.user.name.clone(),
+            credential: Credential::Kubernetes {
+                fingerprint: fingerprint.clone(),
+            },
+            expires,
+            issued: None,
+            basis: Basis {
+                groups: vouched.user.groups.iter().cloned().collect(),
+                limit: None,
+            },
+            roles: Some(grants(&vouched)),
+            standing: None,
+        },
         withdraw: Arc::clone(&withdraw),
     };
     let reviewed = kept.join();
@@ -206,9 +209,12 @@ impl<A: Vouch> Keeper<A> {
         self.remembered(known).is_some()
     }
 
-    fn remembered(&self, known: &Known) -> Option<Reviewed> {
+    fn remembered(&self, known: &Known) -> Option<Recognised> {
         let held = known.accepted.held(&self.key)?;
-        let ours = self.withdraw.is_of(&held.standing);
+        let ours = held
+            .standing
+            .as_ref()
+            .is_some_and(|s| self.withdraw.is_of(s));
         ours.then(|| held.clone())
     }
 }

@@ -14,24 +14,25 @@ mod tests;
 mod vouch;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures_util::future::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::principal::Roles;
-use super::standing::Standing;
-use super::{AuthError, Basis, Credential, Secret, SetupError, Voucher};
+use super::principal::{Recognised, Roles};
+use super::{AuthError, Secret, SetupError, Voucher};
 use crate::config;
 use crate::policy::{Narrowing, Pattern};
+use crate::wire::text::hex;
 use api::Api;
 use memory::Memory;
 use vouch::{Kubernetes, Vouch, Vouched};
@@ -49,25 +50,7 @@ const RECHECKS: usize = 16;
 type Key = [u8; 32];
 
 /// What waits for one answer together. `None`: it is not there yet.
-type Answer = Option<Result<Reviewed, AuthError>>;
-
-/// Somebody whom Kubernetes vouched for. As long as any clone of `standing` is held, the token is shown to it again
-/// and again.
-#[derive(Debug, Clone)]
-pub(super) struct Reviewed {
-    /// The user's name, unchanged.
-    pub(super) subject: String,
-    /// The user's groups.
-    pub(super) groups: Vec<String>,
-    /// SHA-256 of the token in hex, cut to 16 characters.
-    pub(super) fingerprint: String,
-    /// `exp` of the token, where it is a JWT.
-    pub(super) expires: Option<SystemTime>,
-    /// What the user's roles allow, for each cluster on which that is anything.
-    pub(super) grants: Roles,
-    /// Withdrawn when Kubernetes does not say so any more.
-    pub(super) standing: Standing,
-}
+type Answer = Option<Result<Recognised, AuthError>>;
 
 /// Asks Kubernetes about tokens. Cheap to clone.
 pub(super) struct Reviewer<A = Kubernetes>(Arc<Inner<A>>);
@@ -95,7 +78,7 @@ struct Inner<A> {
 
 struct Known {
     asking: HashMap<Key, watch::Receiver<Answer>>,
-    accepted: Memory<Key, Reviewed>,
+    accepted: Memory<Key, Recognised>,
     refused: Memory<Key, ()>,
     /// Those that are shown again and again, by fingerprint.
     kept: HashMap<String, keeper::Kept>,
@@ -140,13 +123,14 @@ impl<A: Vouch> Reviewer<A> {
         }))
     }
 
-    /// Who `token` belongs to. Several that ask about the same token wait for the same answer; leaving early
+    /// Who `token` belongs to. As long as any clone of the answer's `standing` is held, the token is shown to Kubernetes
+    /// again and again. Several that ask about the same token wait for the same answer; leaving early
     /// disturbs none of the others.
     ///
     /// # Errors
     /// [`AuthError::Refused`]: Kubernetes does not accept it for any of the audiences.
     /// [`AuthError::Unavailable`]: it cannot be asked.
-    pub(super) async fn review(&self, token: &Secret) -> Result<Reviewed, AuthError> {
+    pub(super) async fn review(&self, token: &Secret) -> Result<Recognised, AuthError> {
         let text = token.expose();
         // What no header could carry is no token (RFC 6750 section 2.1); neither is one whose time is over.
         let possible =
@@ -226,7 +210,7 @@ impl<A: Vouch> Reviewer<A> {
 
 impl<A: Vouch> Inner<A> {
     fn lock(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 
     /// One deadline over all questions about one token. A failure is logged when it begins, and its end too.
@@ -261,16 +245,13 @@ impl<A: Vouch> Inner<A> {
 }
 
 impl<A: Vouch> Voucher for Reviewer<A> {
-    fn vouch<'a>(&'a self, token: &'a Secret) -> BoxFuture<'a, Result<super::Vouched, AuthError>> {
-        Box::pin(async move { self.review(token).await.map(Reviewed::vouched) })
+    fn vouch<'a>(&'a self, token: &'a Secret) -> BoxFuture<'a, Result<Recognised, AuthError>> {
+        Box::pin(self.review(token))
     }
 
-    fn present(&self, fingerprint: &str) -> Option<super::Vouched> {
+    fn present(&self, fingerprint: &str) -> Option<Recognised> {
         let known = self.0.lock();
-        known
-            .kept
-            .get(fingerprint)
-            .map(|kept| kept.join().vouched())
+        known.kept.get(fingerprint).map(keeper::Kept::join)
     }
 
     fn run(&self, shutdown: CancellationToken) -> BoxFuture<'_, ()> {
@@ -280,24 +261,6 @@ impl<A: Vouch> Voucher for Reviewer<A> {
             self.0.tasks.close();
             self.0.tasks.wait().await;
         })
-    }
-}
-
-impl Reviewed {
-    fn vouched(self) -> super::Vouched {
-        super::Vouched {
-            subject: self.subject,
-            credential: Credential::Kubernetes {
-                fingerprint: self.fingerprint,
-            },
-            expires: self.expires,
-            basis: Basis {
-                groups: self.groups,
-                limit: None,
-            },
-            roles: Some(self.grants),
-            standing: Some(self.standing),
-        }
     }
 }
 
@@ -332,7 +295,7 @@ fn key_of(token: &str) -> Key {
 }
 
 fn fingerprint(key: &Key) -> String {
-    key[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&key[..8])
 }
 
 /// `exp` of a JWT. Nobody has verified it yet: it serves to end earlier what Kubernetes accepts, never later.

@@ -33,13 +33,14 @@ fn jwt(claims: &str) -> String {
     )
 }
 
-fn access(reviewed: &Reviewed) -> Access {
+fn access(reviewed: &Recognised) -> Access {
     let rule = |(scopes, narrowing): &(Scopes, Narrowing)| Rule {
         scopes: *scopes,
         narrowing: narrowing.clone(),
         ..Rule::default()
     };
-    Access::new(reviewed.grants.iter().map(rule).map(Arc::new).collect())
+    let roles = reviewed.roles.iter().flatten();
+    Access::new(roles.map(rule).map(Arc::new).collect())
 }
 
 struct Fixture {
@@ -66,7 +67,7 @@ async fn fixture(change: impl Fn(&mut config::Kubernetes)) -> Fixture {
 }
 
 impl Fixture {
-    async fn review(&self) -> Result<Reviewed, AuthError> {
+    async fn review(&self) -> Result<Recognised, AuthError> {
         self.reviewer.review(&self.token).await
     }
 }
@@ -83,10 +84,10 @@ async fn roles_become_scopes_on_clusters_by_reviews_that_are_right_in_every_fiel
     let reviewed = fixture.review().await.unwrap();
     assert_eq!(reviewed.subject, NAME);
     assert_eq!(
-        reviewed.groups,
+        reviewed.basis.groups,
         ["system:authenticated", "system:serviceaccounts"]
     );
-    assert_eq!(reviewed.fingerprint.len(), 16);
+    assert_eq!(reviewed.credential.id().len(), 16);
     assert_eq!(
         reviewed.expires,
         Some(SystemTime::UNIX_EPOCH + Duration::from_secs(4_000_000_000))
@@ -135,7 +136,7 @@ async fn an_answer_that_says_allowed_and_denied_allows_nothing() {
     let fixture = fixture(|_| {}).await;
     fixture.server.state().access = Mode::Both;
     let reviewed = fixture.review().await.unwrap();
-    assert_eq!(reviewed.grants, []);
+    assert_eq!(reviewed.roles, Some(Vec::new()));
 }
 
 #[tokio::test]
@@ -201,7 +202,7 @@ struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl io::Write for Log {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
+        self.0.lock().extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -227,13 +228,13 @@ async fn no_token_is_in_the_log_whatever_the_api_server_answers() {
         fixture.server.state().tokens = mode;
         let failed = fixture.review().await.unwrap_err();
         let token = fixture.token.expose();
-        let logged = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        let logged = String::from_utf8(log.0.lock().clone()).unwrap();
         for secret in token.split('.').chain([token, server::OWN_TOKEN]) {
             assert!(!logged.contains(secret), "{logged}");
             assert!(!failed.to_string().contains(secret));
         }
     }
-    let logged = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let logged = String::from_utf8(log.0.lock().clone()).unwrap();
     assert!(logged.contains("cannot have tokens reviewed"), "{logged}");
 }
 

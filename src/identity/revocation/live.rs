@@ -1,9 +1,10 @@
 //! The revocations that hold now: those of the file, and those that this process was told and could not write there.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::SystemTime;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tracing::{error, info};
 
@@ -89,7 +90,7 @@ impl LiveRevocations {
 
     /// Looks at the file. Blocks for as long as the file system does.
     pub(in crate::identity) fn poll(&self, now: SystemTime) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let Some((mut list, wrong)) = state.file.as_mut().and_then(|file| file.poll(now)) else {
             return;
         };
@@ -127,7 +128,7 @@ impl LiveRevocations {
         }
         // First what takes effect, then what makes it last.
         {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.state.lock();
             state.told.add(revocation.clone())?;
             self.publish(&state);
         }

@@ -9,8 +9,8 @@ use super::request::Failure;
 use crate::pdb::breakpoints::Breakpoint;
 use crate::pdb::grammar::{self, parse, resumes};
 use crate::pdb::location::{self, Location};
-use crate::pdb::output::clean;
 use crate::pdb::wire::Lost;
+use crate::wire::text::escaped;
 
 /// Lines of one `commands` list.
 const MOST_COMMANDS: usize = 200;
@@ -34,7 +34,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
 
     pub(super) async fn set_break(&mut self, text: &str, temporary: bool) -> Result<(), Lost> {
         if text.is_empty() {
-            let listing = clean(&self.table.listing());
+            let listing = escaped(&self.table.listing());
             self.say(listing).await;
             return Ok(());
         }
@@ -75,7 +75,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             added.number, added.file, added.line
         );
         self.send_breakpoints(&place.file, &[]).await?;
-        self.say(clean(&line)).await;
+        self.say(escaped(&line)).await;
         Ok(())
     }
 
@@ -176,7 +176,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             }
         }
         for one in gone {
-            self.say(clean(&format!("Deleted {one}\n"))).await;
+            self.say(escaped(&format!("Deleted {one}\n"))).await;
         }
         Ok(())
     }
@@ -250,7 +250,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             let (line, file) = (one.to_string(), one.file.clone());
             self.send_breakpoints(&file, &[]).await?;
             let word = if enable { "Enabled" } else { "Disabled" };
-            self.say(clean(&format!("{word} {line}\n"))).await;
+            self.say(escaped(&format!("{word} {line}\n"))).await;
         }
         Ok(())
     }

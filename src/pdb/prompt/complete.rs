@@ -7,7 +7,7 @@ use tokio::time::timeout;
 use super::Prompt;
 use super::request::PATIENCE;
 use crate::pdb::grammar;
-use crate::pdb::output::clean;
+use crate::wire::text::escaped;
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     /// Completions for `line` up to the byte `at`: where they begin, and what fits there.
@@ -38,7 +38,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 let labels = body["targets"].as_array().into_iter().flatten();
                 let labels = labels.filter_map(|one| one["label"].as_str()).take(500);
                 let fits = labels.filter(|label| label.starts_with(&text[part..]));
-                found.extend(fits.map(|label| clean(&format!("{}{label}", &text[..part]))));
+                found.extend(fits.map(|label| escaped(&format!("{}{label}", &text[..part]))));
             }
         }
         found.sort();

@@ -8,8 +8,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::Prompt;
 use super::request::Failure;
 use crate::pdb::grammar::{Span, span};
-use crate::pdb::output::{Piece, clean, cut};
+use crate::pdb::output::{Piece, cut};
 use crate::pdb::wire::Lost;
+use crate::wire::text::escaped;
 
 /// Longest source that is fetched, in lines, and how many come at a time.
 const LONGEST_SOURCE: usize = 60_000;
@@ -56,9 +57,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             };
             let entry = format!(
                 "{mark}{}({}){}()\n",
-                clean(&frame.file),
+                escaped(&frame.file),
                 frame.line,
-                clean(&frame.name)
+                escaped(&frame.name)
             );
             self.say(entry).await;
             let source = source.trim();
@@ -71,7 +72,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     }
 
     async fn code(&mut self, line: &str) {
-        let line: String = clean(line.trim_end()).chars().take(WIDEST).collect();
+        let line: String = escaped(line.trim_end()).chars().take(WIDEST).collect();
         self.put(Piece::Code(line)).await;
         self.say("\n").await;
     }
@@ -208,7 +209,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         };
         if answer["failed"] == true {
             self.failed = true;
-            self.say(clean(answer["text"].as_str().unwrap_or_default()))
+            self.say(escaped(answer["text"].as_str().unwrap_or_default()))
                 .await;
         } else if let Some(sentence) = answer["error"].as_str() {
             self.error(sentence).await;
@@ -275,7 +276,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 Err(Failure::Lost(lost)) => return Err(lost),
                 Err(failure) => match self.local(file) {
                     Some(local) => {
-                        self.say(format!("[{}: the copy on this machine]\n", clean(file)))
+                        self.say(format!("[{}: the copy on this machine]\n", escaped(file)))
                             .await;
                         lines = local;
                         break;
@@ -302,7 +303,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             self.say("Currently displaying:\n").await;
             for (expression, _) in self.displays.get(&frame).cloned().unwrap_or_default() {
                 if let Some(value) = self.shown(&expression).await? {
-                    self.say(format!("{}: {value}\n", clean(&expression))).await;
+                    self.say(format!("{}: {value}\n", escaped(&expression)))
+                        .await;
                 }
             }
             return Ok(());
@@ -315,7 +317,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         if known.len() < MOST_DISPLAYS {
             known.push((text.to_owned(), value.clone()));
         }
-        self.say(format!("display {}: {value}\n", clean(text)))
+        self.say(format!("display {}: {value}\n", escaped(text)))
             .await;
         Ok(())
     }
@@ -326,7 +328,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             .probe(&json!({"op": "repr", "text": expression, "limit": self.limit}))
             .await
         {
-            Ok(answer) => Ok(answer["text"].as_str().map(clean)),
+            Ok(answer) => Ok(answer["text"].as_str().map(escaped)),
             Err(failure) => self.tell(failure).await.map(|()| None),
         }
     }
@@ -344,7 +346,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             }
             self.say(format!(
                 "display {}: {new}  [old: {old}]\n",
-                clean(&expression)
+                escaped(&expression)
             ))
             .await;
             let known = self.displays.entry(frame).or_default();
@@ -397,7 +399,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                     Some(text) => format!("{name}: {text}"),
                     None => name.to_owned(),
                 };
-                self.say(cut(&clean(&line), WIDEST) + "\n").await;
+                self.say(cut(&escaped(&line), WIDEST) + "\n").await;
                 Ok(())
             }
             Err(failure) => self.tell(failure).await,
@@ -410,7 +412,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 let threads = body["threads"].as_array().into_iter().flatten();
                 Ok(threads
                     .map(|thread| {
-                        let name = clean(thread["name"].as_str().unwrap_or("?"));
+                        let name = escaped(thread["name"].as_str().unwrap_or("?"));
                         (thread["id"].as_i64().unwrap_or_default(), name)
                     })
                     .collect())

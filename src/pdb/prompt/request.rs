@@ -7,10 +7,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
 use super::Prompt;
-use crate::pdb::output::{Piece, clean, cut, cut_hint};
+use crate::pdb::output::{Piece, cut, cut_hint};
 use crate::pdb::probe;
 use crate::pdb::wire::{Incoming, Lost};
 use crate::wire::dap::message::tells_task_end;
+use crate::wire::text::escaped;
 
 /// How long the debugger may take for what needs no code of the program to run.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
@@ -54,7 +55,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
 
     pub(super) async fn error(&mut self, sentence: &str) {
         self.failed = true;
-        self.say(format!("*** {}\n", clean(sentence))).await;
+        self.say(format!("*** {}\n", escaped(sentence))).await;
     }
 
     /// One request and its answer. Events that come meanwhile are kept.
@@ -138,7 +139,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         {
             Ok(answer) => {
                 let total = answer["total"].as_u64().unwrap_or_default();
-                let mut text = clean(answer["text"].as_str().unwrap_or_default());
+                let mut text = escaped(answer["text"].as_str().unwrap_or_default());
                 self.failed |= answer["failed"] == true;
                 if total > self.limit as u64 {
                     text.truncate(text.trim_end().len());
@@ -168,7 +169,7 @@ pub(super) fn program_output(body: &Value) -> Option<Piece> {
     let text = body["output"].as_str()?;
     match body["category"].as_str() {
         Some("telemetry") => None,
-        Some("stdout" | "stderr") => Some(Piece::Program(cut(&clean(text), LONGEST_OUTPUT))),
-        _ => Some(Piece::Text(cut(&clean(text), LONGEST_OUTPUT))),
+        Some("stdout" | "stderr") => Some(Piece::Program(cut(&escaped(text), LONGEST_OUTPUT))),
+        _ => Some(Piece::Text(cut(&escaped(text), LONGEST_OUTPUT))),
     }
 }

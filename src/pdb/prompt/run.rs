@@ -7,9 +7,10 @@ use super::line::Task;
 use super::request::{Failure, program_output};
 use super::{End, Frame, Prompt};
 use crate::pdb::grammar;
-use crate::pdb::output::{Piece, clean, cut};
+use crate::pdb::output::{Piece, cut};
 use crate::pdb::wire::{Incoming, Lost};
 use crate::wire::dap::message::tells_task_end;
+use crate::wire::text::escaped;
 
 /// Files of Ray that stand between `breakpoint()` and the debugger.
 const RAY_HELPERS: [&str; 2] = ["/ray/util/debugpy.py", "/ray/util/rpdb.py"];
@@ -236,14 +237,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 })
             })
             .and_then(|variable| variable["value"].as_str())
-            .map(clean);
+            .map(escaped);
         let line = match &value {
             Some(value) => format!(
                 "--Return-- {}()->{}\n",
-                clean(name),
+                escaped(name),
                 cut(value, 1000).trim_end()
             ),
-            None => format!("--Return-- {}()\n", clean(name)),
+            None => format!("--Return-- {}()\n", escaped(name)),
         };
         self.returned = value;
         self.say(line).await;
@@ -384,7 +385,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         if let Some((hit, file)) = hit {
             if let Some(gone) = hit.stop.as_ref().filter(|_| hit.deleted) {
                 self.send_breakpoints(&file, &[]).await?;
-                self.say(clean(&format!("Deleted {gone}\n"))).await;
+                self.say(escaped(&format!("Deleted {gone}\n"))).await;
             }
             match hit.stop {
                 None if stop["reason"] == "breakpoint" => return Ok(false),

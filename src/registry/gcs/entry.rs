@@ -10,12 +10,12 @@ use std::time::{Duration, SystemTime};
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use crate::head::clean;
 use crate::moment::Moment;
 use crate::registry::breakpoint::{
     Breakpoint, BreakpointId, Kind, Location, Names, Reason, Registered, State,
 };
 use crate::registry::traceback::{self, Stopped};
+use crate::wire::text::one_line;
 
 /// Longest value that is looked at: a traceback is the most of it.
 const LONGEST: usize = 1 << 20;
@@ -47,12 +47,12 @@ pub(super) fn read(cluster: &Arc<str>, key: &str, value: &[u8]) -> Option<Breakp
     let value: Value = serde_json::from_slice(value).ok()?;
     let (node_ip, port) = address(value.pdb_address.as_deref()?)?;
     let raised = is_raised(&value.traceback).then(|| traceback::of_post_mortem(&value.traceback));
-    let text = |id: Option<String>| id.filter(|id| !id.is_empty()).map(|id| clean(&id));
+    let text = |id: Option<String>| id.filter(|id| !id.is_empty()).map(|id| one_line(&id));
     let name = value
         .proctitle
         .strip_prefix("ray::")
         .unwrap_or(&value.proctitle);
-    let name = clean(name.split('(').next().unwrap_or_default());
+    let name = one_line(name.split('(').next().unwrap_or_default());
     let stopped = raised.unwrap_or_else(|| Stopped {
         reason: Reason::Breakpoint,
         location: value.lineno.map(|line| Location {
@@ -81,8 +81,8 @@ pub(super) fn read(cluster: &Arc<str>, key: &str, value: &[u8]) -> Option<Breakp
         },
         reason: stopped.reason,
         location: stopped.location.map(|location| Location {
-            file: clean(&location.file),
-            function: clean(&location.function),
+            file: one_line(&location.file),
+            function: one_line(&location.function),
             ..location
         }),
         exception: stopped.exception,

@@ -25,7 +25,8 @@ use self::messages::{
 };
 use super::rows::{LIMIT, List, WorkerRow};
 use crate::config::{self, Gcs};
-use crate::head::{HeadClient, clean};
+use crate::head::HeadClient;
+use crate::wire::text::{hex, innermost_cause, one_line};
 
 /// Largest answer: 10,000 workers are 4 MiB.
 const MAX_ANSWER: usize = 32 << 20;
@@ -200,7 +201,7 @@ impl GcsClient {
             .await
             .map_err(|error| GcsError::Unreachable {
                 address: self.address.clone(),
-                cause: clean(&cause(&error)),
+                cause: innermost_cause(&error),
             })?;
         let mut request = Request::new(message);
         // The GCS takes `authorization` alone, not `x-ray-authorization` (2.52 to 2.60).
@@ -220,11 +221,11 @@ impl GcsClient {
                 Code::Unauthenticated => GcsError::Token { address },
                 Code::Unavailable => GcsError::Unreachable {
                     address,
-                    cause: clean(&cause(&status)),
+                    cause: innermost_cause(&status),
                 },
                 code => GcsError::Strange {
                     address,
-                    what: format!("{code:?}: {}", clean(status.message())),
+                    what: format!("{code:?}: {}", one_line(status.message())),
                 },
             }
         })
@@ -234,7 +235,7 @@ impl GcsClient {
         match status {
             Some(status) if status.code != 0 => Err(GcsError::Strange {
                 address: self.address.clone(),
-                what: format!("status {}: {}", status.code, clean(&status.message)),
+                what: format!("status {}: {}", status.code, one_line(&status.message)),
             }),
             _ => Ok(()),
         }
@@ -261,17 +262,4 @@ fn row(worker: Worker) -> Option<WorkerRow> {
         debugger_port: worker.debugger_port.map(u64::from),
         num_paused_threads: worker.num_paused_threads.map(u64::from),
     })
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// The innermost cause: tonic's own words are "transport error".
-fn cause(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut deepest = error;
-    while let Some(next) = deepest.source() {
-        deepest = next;
-    }
-    deepest.to_string()
 }

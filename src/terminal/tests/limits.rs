@@ -87,17 +87,17 @@ async fn a_session_of_the_longest_is_warned_of_and_ends() {
         let began = Instant::now();
         let person = &mut session.person;
         person
-            .until("*** this session ends in 5 min: sessions may last 20 min here")
+            .until("*** this session ends in 5m 00s: sessions may last 20m 00s here")
             .await;
         assert_after(900, began);
         // Which is no reason to do nothing, or to be spared.
         person.say("p 1\n").await;
         person
-            .until("*** this session ends in 60 s: sessions may last 20 min here")
+            .until("*** this session ends in 1m 00s: sessions may last 20m 00s here")
             .await;
         assert_after(1140, began);
         person
-            .until("*** this session ends, because it has lasted 20 min, the longest that is allowed here; the task runs on")
+            .until("*** this session ends, because it has lasted 20m 00s, the longest that is allowed here; the task runs on")
             .await;
         assert_after(1200, began);
         resume();
@@ -107,7 +107,7 @@ async fn a_session_of_the_longest_is_warned_of_and_ends() {
 
 #[tokio::test]
 async fn a_session_in_which_nothing_is_done_is_warned_of_and_ends() {
-    let warning = "*** this session ends in 10 s unless something is done in it: it may be idle for 100 s here";
+    let warning = "*** this session ends in 10s unless something is done in it: it may be idle for 1m 40s here";
     for kind in [Kind::Pdb, Kind::Debugpy] {
         let mut session = Limited::begin(kind, "ida").await;
         pause();
@@ -121,7 +121,7 @@ async fn a_session_in_which_nothing_is_done_is_warned_of_and_ends() {
         assert_after(90, began);
         person
             .until(
-                "*** this session ends, because nothing was done in it for 100 s; the task runs on",
+                "*** this session ends, because nothing was done in it for 1m 40s; the task runs on",
             )
             .await;
         assert_after(100, began);

@@ -5,8 +5,6 @@
 
 use serde_json::{Value, json};
 
-use crate::unseen::is_unseen;
-
 /// A request of a client, as far as the relay has to understand it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
@@ -117,21 +115,6 @@ pub fn tells_task_end(body: &Value) -> bool {
     body["data"]["rayRelay"] == "taskEnded"
 }
 
-/// `text` from a client or the cluster made fit for a person's screen: one line, nothing that cannot be seen, at most
-/// `limit` characters.
-pub fn clean(text: &str, limit: usize) -> String {
-    let mut cleaned: String = text
-        .chars()
-        .filter(|c| !is_unseen(*c))
-        .take(limit + 1)
-        .collect();
-    if cleaned.chars().count() > limit {
-        cleaned = cleaned.chars().take(limit.saturating_sub(1)).collect();
-        cleaned.push('…');
-    }
-    cleaned
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -185,11 +168,5 @@ mod tests {
             Request::read(&mut json!({"seq": "1", "type": "request", "command": "x"})),
             None
         );
-    }
-
-    #[test]
-    fn names_from_elsewhere_cannot_write_on_the_screen() {
-        assert_eq!(clean("a\x1b[31mb\r\nc\u{202e}d", 20), "a[31mbcd");
-        assert_eq!(clean("abcdef", 4), "abc…");
     }
 }

@@ -7,6 +7,7 @@ use tokio::time::{advance, sleep};
 
 use super::super::vouch::User;
 use super::*;
+use crate::identity::standing::Standing;
 use crate::policy::Scopes;
 
 /// Kubernetes, as it is told to be.
@@ -28,12 +29,12 @@ enum Said {
 
 impl Vouch for Arc<Oracle> {
     async fn vouch(&self, _: &Secret) -> Result<Option<Vouched>, api::ApiError> {
-        *self.asked.lock().unwrap() += 1;
+        *self.asked.lock() += 1;
         if let Some(hold) = &self.hold {
             hold.notified().await;
         }
         let said = {
-            let mut script = self.script.lock().unwrap();
+            let mut script = self.script.lock();
             match script.len() {
                 1 => script[0].clone(),
                 _ => script.pop_front().unwrap(),
@@ -65,11 +66,11 @@ impl Oracle {
     }
 
     fn says(&self, said: Said) {
-        *self.script.lock().unwrap() = VecDeque::from([said]);
+        *self.script.lock() = VecDeque::from([said]);
     }
 
     fn asked(&self) -> usize {
-        *self.asked.lock().unwrap()
+        *self.asked.lock()
     }
 
     fn reviewer(self: &Arc<Self>) -> Reviewer<Arc<Self>> {
@@ -87,10 +88,14 @@ fn token(text: &str) -> Secret {
 
 const MINUTE: Duration = Duration::from_secs(60);
 
+fn standing(reviewed: &Recognised) -> &Standing {
+    reviewed.standing.as_ref().unwrap()
+}
+
 /// When `reviewed` is withdrawn, from now on.
-async fn withdrawn_after(reviewed: &Reviewed) -> Duration {
+async fn withdrawn_after(reviewed: &Recognised) -> Duration {
     let began = Instant::now();
-    timeout(60 * MINUTE, reviewed.standing.withdrawn())
+    timeout(60 * MINUTE, standing(reviewed).withdrawn())
         .await
         .unwrap();
     began.elapsed()
@@ -152,7 +157,7 @@ async fn a_token_that_is_not_accepted_any_more_ends_its_sessions_at_the_next_loo
     let reviewer = oracle.reviewer();
     let reviewed = reviewer.review(&token("t")).await.unwrap();
     sleep(5 * MINUTE).await;
-    assert!(!reviewed.standing.is_withdrawn());
+    assert!(!standing(&reviewed).is_withdrawn());
     assert!(oracle.asked() >= 5, "{}", oracle.asked());
     oracle.says(Said::Refused);
     assert!(withdrawn_after(&reviewed).await <= MINUTE);
@@ -169,7 +174,7 @@ async fn less_than_before_ends_sessions_and_more_does_not() {
     let before = reviewer.review(&token("t")).await.unwrap();
     oracle.says(Said::Scopes("list,debug,terminal"));
     sleep(2 * MINUTE).await;
-    assert!(!before.standing.is_withdrawn());
+    assert!(!standing(&before).is_withdrawn());
     let more = reviewer.review(&token("t")).await.unwrap();
     assert!(access(&more).may_anywhere(crate::policy::Scope::Terminal));
     oracle.says(Said::Scopes("list,view"));
@@ -177,7 +182,7 @@ async fn less_than_before_ends_sessions_and_more_does_not() {
     assert!(withdrawn_after(&before).await <= MINUTE);
     let less = reviewer.review(&token("t")).await.unwrap();
     assert!(!access(&less).may_anywhere(crate::policy::Scope::Debug));
-    assert!(!less.standing.is_withdrawn());
+    assert!(!standing(&less).is_withdrawn());
 }
 
 #[tokio::test(start_paused = true)]
@@ -189,7 +194,7 @@ async fn an_outage_ends_live_sessions_after_its_grace_and_lets_nobody_in() {
     let other = reviewer.review(&token("u")).await.unwrap_err();
     assert_eq!(other, unavailable());
     sleep(3 * MINUTE).await;
-    assert!(!reviewed.standing.is_withdrawn());
+    assert!(!standing(&reviewed).is_withdrawn());
     // What was answered before holds no longer than otherwise.
     assert_eq!(
         reviewer.review(&token("t")).await.unwrap_err(),
@@ -198,7 +203,7 @@ async fn an_outage_ends_live_sessions_after_its_grace_and_lets_nobody_in() {
     // It comes back in time, and then does not.
     oracle.says(Said::Scopes("list"));
     sleep(3 * MINUTE).await;
-    assert!(!reviewed.standing.is_withdrawn());
+    assert!(!standing(&reviewed).is_withdrawn());
     oracle.says(Said::Nothing);
     let after = withdrawn_after(&reviewed).await;
     assert!((4 * MINUTE..=6 * MINUTE).contains(&after), "{after:?}");
@@ -209,8 +214,8 @@ async fn nobody_stands_under_a_token_whose_sessions_are_over() {
     let oracle = Oracle::saying(&[Said::Scopes("list")]);
     let reviewer = oracle.reviewer();
     let reviewed = reviewer.review(&token("t")).await.unwrap();
-    let by_ticket = reviewer.present(&reviewed.fingerprint).unwrap();
-    let fingerprint = reviewed.fingerprint.clone();
+    let by_ticket = reviewer.present(reviewed.credential.id()).unwrap();
+    let fingerprint = reviewed.credential.id().to_owned();
     drop(reviewed);
     sleep(5 * MINUTE).await;
     assert!(reviewer.present(&fingerprint).is_some());

@@ -1,0 +1,114 @@
+//! HTTP/1.1 as a client: whom to trust, how connections are made and kept, and how much of an answer is held.
+//!
+//! Deadlines of whole requests are the callers', each of whom waits for something else. No redirect is followed: the
+//! address that is configured is the one that is trusted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::{Body, Incoming};
+use hyper::header::HeaderValue;
+use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::client::WantsClientCert;
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
+
+use super::text::innermost_cause;
+
+/// The relay as a client. Ray 2.9's dashboard answers 500 to requests without a `User-Agent`.
+pub(crate) const USER_AGENT: HeaderValue =
+    HeaderValue::from_static(concat!("ray-relay/", env!("CARGO_PKG_VERSION")));
+
+/// Connections to one server that are kept for the next request.
+const KEPT: usize = 16;
+
+/// What is read ahead of an answer, in bytes: each answer under way takes as much, and somebody may not read his.
+const MAX_BUFFER: usize = 32 * 1024;
+
+/// A dead peer is noticed after so long.
+const KEEPALIVE: Duration = Duration::from_secs(15);
+
+/// A client for `http` and `https` with request bodies `B`. Cheap to clone.
+pub(crate) type HttpClient<B> = Client<HttpsConnector<HttpConnector>, B>;
+
+/// Certificate authorities by which servers are verified.
+pub(crate) enum Roots {
+    /// These.
+    Given(RootCertStore),
+    /// Those of the system: milliseconds to read, and none in a minimal image.
+    System,
+    /// None: for servers that are reached without TLS.
+    None,
+}
+
+/// The beginning of a TLS configuration that trusts `roots`.
+///
+/// # Errors
+/// The cause, where the system's cannot be read.
+pub(crate) fn trusting(
+    roots: Roots,
+) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, String> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    Ok(match roots {
+        Roots::Given(roots) => builder.with_root_certificates(roots),
+        Roots::System => builder
+            .with_native_roots()
+            .map_err(|error| error.to_string())?,
+        Roots::None => builder.with_root_certificates(RootCertStore::empty()),
+    })
+}
+
+/// A client that waits for TCP for at most `connect`, of each address tried, and keeps connections that nothing goes
+/// over for `idle`; with zero each request has one of its own.
+pub(crate) fn client<B>(tls: ClientConfig, connect: Duration, idle: Duration) -> HttpClient<B>
+where
+    B: Body + Send,
+    B::Data: Send,
+{
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_connect_timeout(Some(connect));
+    tcp.set_nodelay(true);
+    tcp.set_keepalive(Some(KEEPALIVE));
+    let connector = HttpsConnectorBuilder::new()
+        .with_tls_config(tls)
+        .https_or_http()
+        .enable_http1()
+        .wrap_connector(tcp);
+    Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(idle)
+        .pool_max_idle_per_host(if idle.is_zero() { 0 } else { KEPT })
+        .http1_max_buf_size(MAX_BUFFER)
+        .build(connector)
+}
+
+/// Why a body was not read to its end.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BodyError {
+    /// There is more of it.
+    #[error("it is longer than {0} bytes")]
+    TooLong(usize),
+    /// The connection broke, or what came is no HTTP: the innermost cause.
+    #[error("{0}")]
+    Broken(String),
+}
+
+/// All of `body`, at most `limit` bytes.
+///
+/// # Errors
+/// [`BodyError`].
+pub(crate) async fn whole(body: Incoming, limit: usize) -> Result<Bytes, BodyError> {
+    match Limited::new(body, limit).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(BodyError::TooLong(limit)),
+        Err(error) => Err(BodyError::Broken(innermost_cause(error.as_ref()))),
+    }
+}
