@@ -1,26 +1,33 @@
-//! Composition: builds the parts, binds, starts, and ends them in order.
+//! Composition: builds the parts, binds, starts, watches over them, and ends them in order.
+
+mod essential;
+pub mod validate;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
+use tokio::net::TcpListener;
 use tokio::time::timeout;
-use tokio_util::task::AbortOnDropHandle;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
+pub use self::essential::Fallen;
+
+use self::essential::Essential;
 use crate::audit::{self, Audit};
 use crate::config::{Advertise, Config, TlsMode};
+use crate::connection::admission::Admission;
+use crate::context::Context;
 use crate::identity::{Authenticator, Issuers, SetupError};
-use crate::listener::{self, Admission, BindError};
+use crate::listener::{self, BindError};
 use crate::registry::Registry;
 use crate::release;
-use crate::session::Context;
 use crate::shutdown::{Shutdown, Signals};
 use crate::telemetry::Metrics;
 use crate::tls::{Tls, Unusable};
 
-/// Why the relay did not start.
+/// Why the relay did not start, or did not go on.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The port is not to be had.
@@ -41,6 +48,9 @@ pub enum Error {
     /// The system refuses a signal handler.
     #[error("cannot wait for signals: {0}")]
     Signal(std::io::Error),
+    /// A part of it ended while it ran.
+    #[error(transparent)]
+    Fallen(#[from] Fallen),
 }
 
 fn sentences(faults: &[Unusable]) -> String {
@@ -56,12 +66,11 @@ const AT_ONCE: Duration = Duration::from_secs(5);
 /// How long connections that have nothing to wait for may take to close.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// A relay that runs. It ends by [`Running::drain`]; dropping it leaves its tasks to the runtime.
+/// A relay that runs. It ends by [`Running::drain`]; dropping it closes its port, and leaves its sessions to the runtime.
 pub struct Running {
     context: Arc<Context>,
     address: SocketAddr,
-    /// Reads keys and revocations until the last session has ended, so draining must not wait for it.
-    _keeping: AbortOnDropHandle<()>,
+    essential: Essential,
 }
 
 /// Builds and starts a relay.
@@ -70,11 +79,13 @@ pub struct Running {
 /// [`Error::Bind`], [`Error::Tls`], [`Error::Identity`], [`Error::Setup`].
 pub async fn start(config: Config) -> Result<Running, Error> {
     let config = Arc::new(config);
-    let shutdown = Shutdown::default();
     let metrics = Metrics::new().map_err(|why| Error::Setup(why.to_string()))?;
     let registry = Registry::new(&config.clusters, &config.registry)
         .map_err(|why| Error::Setup(why.to_string()))?;
     let tls = Tls::new(&config.tls).map_err(Error::Tls)?;
+    let issuers = Issuers::from_config(&config).await?;
+    let auth = Authenticator::from_config(&config.auth, issuers)?;
+    // After everything that is only read: who is told of a wrong file has not taken the port from anybody.
     let listener = listener::bind(config.listen.address)?;
     let address = listener.local_addr().map_err(|source| BindError {
         address: config.listen.address,
@@ -89,61 +100,71 @@ pub async fn start(config: Config) -> Result<Running, Error> {
     };
     let extra: Vec<_> = extra.map_err(Error::Bind)?;
     registry.observe(metrics.clone());
-    let issuers = Issuers::from_config(&config).await?;
-    let auth = Authenticator::from_config(&config.auth, issuers)?;
     let audit = Audit::open(&config.audit, metrics.clone())?;
     let context = Arc::new(Context::new(
         config,
-        auth.clone(),
-        audit.clone(),
-        registry.clone(),
+        auth,
+        audit,
+        registry,
         metrics,
         address.port(),
-        shutdown.clone(),
+        Shutdown::default(),
     ));
     context.recording.prepare().map_err(Error::Setup)?;
-    if context.config.release.after.is_some() {
-        let means = context.means();
-        let (audit, until) = (context.audit.clone(), shutdown.drain.clone());
-        shutdown
-            .tasks
-            .spawn(release::auto::run(means, audit, until));
-    }
-    let admission = Admission::new(context.config.listen.max_connections);
-    shutdown
-        .tasks
-        .spawn(async move { registry.run(shutdown.closed.clone()).await });
-    let tasks = &context.shutdown.tasks;
-    let until = context.shutdown.abort.clone();
-    let keeping = tokio::spawn(async move { auth.run(until).await });
-    let until = context.shutdown.closed.clone();
-    tasks.spawn(tls.clone().run(context.metrics.clone(), until));
-    let until = context.shutdown.closed.clone();
-    tasks.spawn(async move { audit.run(until).await });
-    tasks.spawn(listener::run(
-        listener,
-        context.clone(),
-        tls.clone(),
-        admission.clone(),
-        None,
-    ));
-    for (port, listener) in extra {
-        tasks.spawn(listener::run(
-            listener,
-            context.clone(),
-            tls.clone(),
-            admission.clone(),
-            Some(port),
-        ));
-    }
+    let essential = start_essential(&context, listener, extra, &tls);
     Ok(Running {
         context,
         address,
-        _keeping: AbortOnDropHandle::new(keeping),
+        essential,
     })
 }
 
-fn bind_port(ip: IpAddr, port: u16) -> Result<tokio::net::TcpListener, BindError> {
+/// Starts what has to run for as long as the relay does.
+fn start_essential(
+    context: &Arc<Context>,
+    listener: TcpListener,
+    extra: Vec<(u16, TcpListener)>,
+    tls: &Arc<Tls>,
+) -> Essential {
+    let Shutdown {
+        drain,
+        closed,
+        abort,
+        tasks,
+        ..
+    } = context.shutdown.clone();
+    let mut essential = Essential::new(drain.clone());
+    if context.config.release.after.is_some() {
+        let run = release::auto::run(context.clone(), drain);
+        essential.spawn(
+            "the release of forgotten breakpoints",
+            tasks.track_future(run),
+        );
+    }
+    let (registry, until) = (context.registry.clone(), closed.clone());
+    let run = async move { registry.run(until).await };
+    essential.spawn("the registry", tasks.track_future(run));
+    let auth = context.auth.clone();
+    // Not tracked: it reads keys and revocations until the last session has ended, so draining must not wait for it.
+    essential.spawn("the look at keys and revocations", async move {
+        auth.run(abort).await;
+    });
+    let run = tls.clone().run(context.metrics.clone(), closed.clone());
+    essential.spawn("the look at TLS files", tasks.track_future(run));
+    let audit = context.audit.clone();
+    let run = async move { audit.run(closed).await };
+    essential.spawn("the audit log", tasks.track_future(run));
+    let admission = Admission::new(context.config.listen.max_connections);
+    let advertised = extra.into_iter().map(|(port, own)| (Some(port), own));
+    for (port, listener) in [(None, listener)].into_iter().chain(advertised) {
+        let (context, tls) = (context.clone(), tls.clone());
+        let run = listener::run(listener, context, tls, admission.clone(), port);
+        essential.spawn("the listener", tasks.track_future(run));
+    }
+    essential
+}
+
+fn bind_port(ip: IpAddr, port: u16) -> Result<TcpListener, BindError> {
     listener::bind(SocketAddr::new(ip, port))
 }
 
@@ -158,12 +179,18 @@ impl Running {
         &self.context.registry
     }
 
+    /// Resolves as soon as a part without which the relay is none has ended by itself; call [`Running::abort`] then.
+    /// Resolves never once the relay is being shut down. Cancel safe.
+    pub async fn fallen(&mut self) -> Fallen {
+        self.essential.fallen().await
+    }
+
     /// Tells the sessions, ends each as soon as nothing is done in it, and waits for them, and for requests in progress,
     /// for `listen.drain_timeout`; then ends what is left. Meanwhile whoever comes is answered: lists as ever, an attach
     /// with a sentence. Cancelling it cuts the wait short; call [`Running::abort`] then.
     pub async fn drain(&self) {
         let shutdown = &self.context.shutdown;
-        let requests = self.context.http.busy();
+        let requests = &self.context.requests;
         shutdown.drain.cancel();
         shutdown.busy.close();
         requests.close();
@@ -223,14 +250,14 @@ fn allow_descriptors(connections: usize) {
     }
 }
 
-/// Runs a relay until SIGTERM or Ctrl-C, drains, and aborts at the second one.
+/// Runs a relay until SIGTERM or Ctrl-C, drains, and aborts at the second one, or as soon as a part of it has ended.
 ///
 /// # Errors
 /// [`Error`].
 pub async fn run(config: Config) -> Result<(), Error> {
     let mut signals = Signals::new().map_err(Error::Signal)?;
     allow_descriptors(config.listen.max_connections);
-    let relay = start(config).await?;
+    let mut relay = start(config).await?;
     let config = &relay.context.config;
     for cluster in &config.clusters {
         info!(
@@ -257,7 +284,19 @@ pub async fn run(config: Config) -> Result<(), Error> {
         );
     }
     info!(address = %relay.address, "listening");
-    signals.next().await;
+    let fallen = tokio::select! {
+        () = signals.next() => None,
+        fallen = relay.fallen() => Some(fallen),
+    };
+    if let Some(fallen) = fallen {
+        // Before the workers are left, which may take a moment.
+        error!(
+            part = fallen.task,
+            "a part of the relay has ended: ending everything"
+        );
+        relay.abort().await;
+        return Err(fallen.into());
+    }
     info!(
         sessions = relay.context.sessions.len(),
         "draining; a second signal ends everything at once"
@@ -277,6 +316,17 @@ mod tests {
     use crate::config::Auth;
     use crate::identity::Generated;
     use crate::identity::keys::Algorithm;
+
+    #[tokio::test]
+    async fn a_wrong_key_file_is_told_before_the_port_is_taken() {
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut config = Config::default();
+        config.listen.address = taken.local_addr().unwrap();
+        let without_keys = start(config.clone()).await;
+        assert!(matches!(without_keys, Err(Error::Bind(_))));
+        config.auth.keys = vec!["/nowhere/relay.key".into()];
+        assert!(matches!(start(config).await, Err(Error::Identity(_))));
+    }
 
     #[tokio::test]
     async fn without_sessions_draining_takes_no_time() {

@@ -1,42 +1,67 @@
 //! `ray-relay`: one TCP port into every paused Ray task.
 //!
-//! The modules, in the order in which a connection meets them:
+//! The rooms, in the order in which a connection meets them. A room uses those further down, and never one above or beside
+//! it; `tests/architecture.rs` holds the layers and fails on an import that points upwards.
 //!
-//! | module | what it does |
+//! | room | what it does |
 //! |---|---|
-//! | [`config`] | defaults < file < environment < flags, every problem reported at once |
-//! | [`validate`] | a configuration, checked by all parts that have something to say about it |
-//! | [`telemetry`] | logs and metrics |
-//! | [`head`] | HTTP to a Ray head: the State API and everything else behind port 8265, with Ray's own token |
-//! | [`registry`] | polls the heads and keeps one immutable [`registry::Snapshot`] of all paused workers |
-//! | [`tls`] | encryption on the one port, and client certificates |
-//! | [`listener`], [`tcp`] | the one port: accepts, recognises the protocol of the first bytes, replays them |
-//! | [`identity`] | who a client is: tokens, certificates, tickets |
-//! | [`policy`] | what a principal may do, with which breakpoints |
-//! | [`masking`] | hides secrets in what a debugger or a terminal shows |
-//! | [`audit`] | the record of what was decided and done |
-//! | [`recording`] | what was said in sessions whose policy wants that kept |
-//! | [`session`] | live sessions, and the permit without which no worker is reached |
-//! | [`upstream`] | the connection to a worker, for a permit, and how it is led to its end |
-//! | [`dap`] | the Debug Adapter Protocol: the relay's own part of a session, and what must be rewritten |
-//! | [`moment`] | a time to show and a time to measure by |
-//! | `listing` | the list of what waits, as people see it |
-//! | [`pdb`] | a pdb prompt, spoken to a worker's debugger as DAP |
-//! | [`release`] | lets paused tasks run on without a person attaching |
-//! | [`terminal`] | plain lines for a person with `nc`: the list, and a prompt |
-//! | [`http`] | the relay's API under `/relay/`, and the Ray dashboard under everything else |
-//! | [`wire`] | protocols alone: frames and messages of DAP; texts and times made fit for people |
-//! | [`app`], [`shutdown`] | composition: binds, starts, drains |
 //! | [`cli`] | the commands |
 //! | [`demo`] | a small real Ray cluster with tasks that stop at breakpoints |
+//! | [`app`] | composition: validates, binds, starts, drains |
+//! | [`listener`] | the one port: accepts, terminates TLS, recognises the protocol of the first bytes, replays them |
+//! | [`dap`] | the Debug Adapter Protocol: the relay's own part of a session, and what must be rewritten |
+//! | [`http`] | the relay's API under `/relay/`, and the Ray dashboard under everything else |
+//! | [`terminal`] | plain lines for a person with `nc`: the list, and a prompt |
+//! | [`release`] | lets paused tasks run on without a person attaching |
+//! | [`upstream`] | the connection to a worker, for a permit, and how it is led to its end |
+//! | [`context`] | what every protocol works with |
+//! | [`session`] | what every session is: authorisation, permit, refusal, limits, record, the table of the live ones |
+//! | [`recording`] | what was said in sessions whose policy wants that kept |
+//! | [`connection`] | what is known of an accepted connection, and whether there is room for it |
+//! | [`audit`] | the record of what was decided and done |
+//! | [`identity`] | who a client is: tokens, certificates, tickets |
+//! | [`advertise`] | which address names which breakpoint |
+//! | `listing` | the list of what waits: rows as JSON, and as people see them |
+//! | [`masking`] | hides secrets in what a debugger or a terminal shows |
+//! | [`policy`] | rules: which scopes on which breakpoints |
+//! | [`tls`] | encryption on the one port, and client certificates |
+//! | [`telemetry`] | logs and metrics |
+//! | [`registry`] | polls the heads and keeps one immutable [`registry::Snapshot`] of all paused workers |
+//! | [`head`] | HTTP to a Ray head: the State API and everything else behind port 8265, with Ray's own token |
+//! | [`config`] | defaults < file < environment < flags, every problem reported at once |
+//! | [`pdb`] | a pdb prompt, spoken to a worker's debugger as DAP |
+//! | [`wire`] | protocols alone, without the relay's part in them |
+//! | [`moment`], [`shutdown`] | a time to show and a time to measure by; the stages of the end |
+//!
+//! # Glossary
+//!
+//! | word | meaning |
+//! |---|---|
+//! | breakpoint | a paused worker as the registry knows it: one row of the list, with an id of eight letters and digits |
+//! | head | Ray's dashboard server, port 8265, where paused workers are asked for |
+//! | worker | the Ray process that is paused, or the debugger in it (debugpy, or legacy pdb) |
+//! | principal | who a client was recognised as, with what its credential and the policy allow |
+//! | scope | a permission: `list`, `view`, `debug`, `terminal`, `terminate`, `admin`, `dashboard:read`, `dashboard:write` |
+//! | permit | the leave to reach one worker, and the claim that keeps others away from it; without one nothing is dialled |
+//! | session | one client with one worker, or with a whole cluster, from handshake to goodbye |
+//! | goodbye | the requests and answers after which a worker's debugger can be left without harm |
+//! | record | the audit log; a *recording* is the traffic of a session, kept where the policy wants it |
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
+pub mod advertise;
 pub mod app;
 pub mod audit;
 pub mod cli;
 pub mod config;
+pub mod connection;
+pub mod context;
 pub mod dap;
 pub mod demo;
+#[cfg(feature = "fault-injection")]
+mod fault;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub mod head;
 pub mod http;
 pub mod identity;
@@ -52,10 +77,8 @@ pub mod registry;
 pub mod release;
 pub mod session;
 pub mod shutdown;
-pub mod tcp;
 pub mod telemetry;
 pub mod terminal;
 pub mod tls;
 pub mod upstream;
-pub mod validate;
 pub mod wire;

@@ -1,9 +1,17 @@
 //! `ray-relay`: arguments, the command, the exit code. Everything else is in the library.
+#![warn(clippy::disallowed_methods)]
 
 use std::process::ExitCode;
 
 use clap::Parser;
+use mimalloc::MiMalloc;
 use ray_relay::cli::{self, Cli};
+
+/// glibc's allocator keeps what it was given once: of the 154 MiB (in another run 114) that 2,500 sessions at a time took,
+/// 146 (114) stayed when they were gone; of mimalloc's 127 (123) MiB 39 (42) stayed, for 3 MiB more at rest and no more
+/// processor time (release build, VmHWM and VmRSS). `no_thp` keeps it from asking for huge pages, which cost 20 MiB at rest.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {

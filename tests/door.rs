@@ -9,5 +9,7 @@ mod support;
 mod drain;
 #[path = "door/late.rs"]
 mod late;
+#[path = "door/texts.rs"]
+mod texts;
 #[path = "door/throttle.rs"]
 mod throttle;

@@ -6,8 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use ray_relay::pdb::breakpoints::{Breakpoint, Table};
-use ray_relay::pdb::location::{Location, read};
+use ray_relay::fuzzing::pdb::{Breakpoint, Location, Table, read};
 
 const FILE: &str = "/a.py";
 

@@ -4,7 +4,8 @@
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use ray_relay::registry::{BreakpointId, fuzzing};
+use ray_relay::fuzzing::registry::{looked_up, polled};
+use ray_relay::registry::BreakpointId;
 
 #[derive(Debug, Arbitrary)]
 struct Input<'a> {
@@ -14,12 +15,12 @@ struct Input<'a> {
 }
 
 fuzz_target!(|input: Input<'_>| {
-    for breakpoint in fuzzing::polled(input.workers.as_bytes(), input.nodes.as_bytes()) {
+    for breakpoint in polled(input.workers.as_bytes(), input.nodes.as_bytes()) {
         assert!(breakpoint.port != 0 && breakpoint.paused_threads > 0);
         assert!(!breakpoint.worker_id.is_empty() && breakpoint.is_paused());
         let id = BreakpointId::derive("default", &breakpoint.worker_id);
         assert_eq!(breakpoint.id, id);
         assert_eq!(id.to_string().parse(), Ok(id));
     }
-    fuzzing::looked_up(input.others.as_bytes());
+    looked_up(input.others.as_bytes());
 });

@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use ray_relay::terminal::telnet::{Decoded, Telnet};
+use ray_relay::fuzzing::telnet::{Decoded, Telnet};
 use ray_relay_fuzz::pieces;
 
 const IAC: u8 = 255;

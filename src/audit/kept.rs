@@ -13,6 +13,8 @@ struct State {
     commands: bool,
     /// Entries of this kind are not taken.
     refuses: Option<Action>,
+    /// Nor is any other.
+    refuses_all: bool,
 }
 
 impl Audit {
@@ -22,6 +24,7 @@ impl Audit {
             entries: Vec::new(),
             commands,
             refuses: None,
+            refuses_all: false,
         })));
         let audit = Self {
             running: None,
@@ -38,6 +41,11 @@ impl Kept {
         self.0.lock().unwrap().refuses = Some(action);
     }
 
+    /// Has all entries fail, or none.
+    pub(crate) fn refuse_all(&self, all: bool) {
+        self.0.lock().unwrap().refuses_all = all;
+    }
+
     /// All entries so far, and none of them again.
     pub(crate) fn take(&self) -> Vec<Entry> {
         std::mem::take(&mut self.0.lock().unwrap().entries)
@@ -49,7 +57,7 @@ impl Kept {
 
     pub(super) fn write(&self, entry: Entry) -> Result<(), Unavailable> {
         let mut state = self.0.lock().unwrap();
-        if state.refuses == Some(entry.action) {
+        if state.refuses_all || state.refuses == Some(entry.action) {
             return Err(Unavailable("the disk is full".to_owned()));
         }
         state.entries.push(entry);

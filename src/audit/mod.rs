@@ -255,10 +255,11 @@ impl Audit {
         running.put(&entry).await
     }
 
-    /// Tells the log now and then how far the record is, and the record what was left out of it, until `shutdown`.
+    /// Tells the log now and then how far the record is, and the record what was left out of it, until `shutdown`; returns
+    /// before that only where the thread that writes has ended.
     pub async fn run(&self, shutdown: CancellationToken) {
         let Some(running) = &self.running else {
-            return;
+            return shutdown.cancelled().await;
         };
         let mut told = *running.heads.borrow();
         let mut tick = interval(ANCHOR_EVERY);
@@ -272,6 +273,7 @@ impl Audit {
                     running.sum_up(false).await;
                     continue;
                 }
+                () = running.jobs.closed() => return,
                 () = shutdown.cancelled() => return,
             }
             let head = *running.heads.borrow();

@@ -144,6 +144,8 @@ impl Writer {
             if lines.is_empty() {
                 continue;
             }
+            #[cfg(feature = "fault-injection")]
+            crate::fault::strike("audit");
             let result = self.write(&lines);
             lines.clear();
             for waiter in waiters.drain(..) {

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use serde_json::json;
 
 use super::{CheckConfigArgs, Error};
+use crate::app::validate;
 use crate::config::{Auth, Problems, Resolved, Sources, shown};
 use crate::identity::Authenticator;
 use crate::policy::Policy;
-use crate::validate;
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:

@@ -7,7 +7,9 @@ use super::audit::AuditError;
 use super::cert;
 use super::relay_client::RelayError;
 use super::worker_session;
+use crate::app;
 use crate::config::Problems;
+use crate::demo;
 use crate::telemetry::logging::{LoggingError, colours};
 
 /// Why a command failed.
@@ -27,13 +29,13 @@ pub enum Error {
     Session(#[from] worker_session::Error),
     /// The relay could not run.
     #[error(transparent)]
-    App(#[from] crate::app::Error),
+    App(#[from] app::Error),
     /// No certificate was made.
     #[error(transparent)]
     Cert(#[from] cert::Error),
     /// The demo could not be shown.
     #[error(transparent)]
-    Demo(#[from] crate::demo::Error),
+    Demo(#[from] demo::Error),
     /// A key or token.
     #[error(transparent)]
     Token(#[from] super::token::TokenError),
@@ -52,9 +54,9 @@ impl Error {
     /// 1, or the code of `sysexits.h` that fits.
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Config(_) | Self::ConfigReported | Self::App(crate::app::Error::Identity(_)) => {
-                78
-            }
+            Self::Config(_) | Self::ConfigReported | Self::App(app::Error::Identity(_)) => 78,
+            Self::App(app::Error::Fallen(_))
+            | Self::Demo(demo::Error::Relay(app::Error::Fallen(_))) => 70,
             Self::Relay(error) if error.is_unreachable() => 69,
             Self::Relay(error) if error.is_not_permitted() => 77,
             Self::Session(error) => error.exit_code(),

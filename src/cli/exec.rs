@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::worker_session::{
     self, Error as SessionError, Which, authorized_block, dial, unexpected,
@@ -60,11 +61,12 @@ pub(super) async fn run(args: ExecArgs) -> Result<(), Error> {
         .map_err(|_| late("no task stopped"))?
         .map_err(SessionError::from)?;
     let interrupt = prompt.interrupter();
-    tokio::spawn(async move {
+    #[expect(clippy::disallowed_methods, reason = "owned by this function")]
+    let _interrupting = AbortOnDropHandle::new(tokio::spawn(async move {
         while tokio::signal::ctrl_c().await.is_ok() {
             interrupt.now();
         }
-    });
+    }));
     let mut failed = false;
     while let Some(line) = next {
         next = lines.next().await?;

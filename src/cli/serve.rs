@@ -1,9 +1,9 @@
 //! `ray-relay serve`: the relay itself.
 
 use super::{ConfigArgs, Error};
+use crate::app::validate;
 use crate::config::Sources;
 use crate::telemetry::logging;
-use crate::validate;
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:

@@ -119,6 +119,7 @@ pub(super) fn unexpected(end: End) -> Result<(), Error> {
 }
 
 /// Connects to the relay.
+#[expect(clippy::disallowed_methods, reason = "the address is the user's own")]
 pub(super) async fn dial(args: &RelayArgs) -> Result<Box<dyn Duplex>, RelayError> {
     let relay = args.relay.to_string();
     let unreachable = |cause: String| RelayError::Unreachable {

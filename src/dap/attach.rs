@@ -4,9 +4,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::mappings;
 use crate::identity::Secret;
 use crate::registry::{Breakpoint, BreakpointId};
+use crate::wire::dap::mappings;
 
 /// File in which Ray suspends the thread. Under `justMyCode` debugpy treats it as library code and the
 /// breakpoint never stops; this rule in front of the client's own makes it count as the user's.

@@ -6,8 +6,8 @@
 use tokio::time::{Instant, timeout_at};
 
 use super::presented::Presented;
+use crate::connection::ConnectionInfo;
 use crate::identity::{AuthError, Authenticator, Principal};
-use crate::listener::Arrival;
 use crate::registry::BreakpointId;
 
 /// A client that was recognised.
@@ -26,12 +26,12 @@ pub(super) struct Guest {
 /// [`AuthError`]; at `deadline` at the latest.
 pub(super) async fn recognise(
     auth: &Authenticator,
-    arrival: &Arrival,
+    connection: &ConnectionInfo,
     presented: &Presented,
     deadline: Instant,
 ) -> Result<Guest, AuthError> {
-    let peer = arrival.peer.ip();
-    let (principal, only) = match (presented, &arrival.certificate) {
+    let peer = connection.peer.ip();
+    let (principal, only) = match (presented, &connection.certificate) {
         (Presented::Ticket(ticket), _) => {
             let (principal, breakpoint) = auth.ticket(ticket, peer)?;
             (principal, Some(breakpoint))

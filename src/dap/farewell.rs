@@ -13,9 +13,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::refusal::hang_up;
+use crate::context::Context;
 use crate::identity::Principal;
-use crate::registry::{Breakpoint, BreakpointId};
-use crate::session::{Context, Permit};
+use crate::registry::Breakpoint;
+use crate::session::{Permit, WorkerEnd};
 use crate::wire::dap::conversation::{Conversation, Over};
 use crate::wire::dap::message::{Request, notice};
 
@@ -128,18 +129,8 @@ impl Unexplained {
 
 /// Why a worker is gone, in a line for the client.
 pub(super) fn gone(context: &Context, breakpoint: &Breakpoint, why: &str) -> Value {
-    let title = breakpoint.title();
-    match is_finished(context, breakpoint.id) {
-        true => notice(&format!("{title} has ended: {why}"), false),
-        false => notice(&format!("{title} is gone: {why}"), true),
-    }
-}
-
-/// The worker is gone, and was meant to be: no reason to alarm anybody.
-pub(super) fn is_finished(context: &Context, id: BreakpointId) -> bool {
-    let snapshot = context.registry.snapshot();
-    let ended = snapshot.find_ended(id);
-    ended.is_some_and(|breakpoint| breakpoint.state.is_finished())
+    let end = WorkerEnd::explained(&context.registry.snapshot(), breakpoint, why);
+    notice(&end.sentence, !end.intended)
 }
 
 /// A node that is cut off or killed is noticed by Ray only after ten seconds or more.

@@ -14,11 +14,8 @@ mod commands;
 mod entrance;
 mod farewell;
 pub mod gate;
-pub(crate) mod limits;
-pub mod mappings;
 pub mod policing;
 mod presented;
-pub(crate) mod record;
 pub mod refusal;
 pub mod rewrite;
 mod route;
@@ -38,10 +35,12 @@ use tracing::{debug, info};
 use self::attach::Dialled;
 use self::client::Client;
 use self::presented::Presented;
-use self::refusal::{Refusal, hang_up, refuse};
+use self::refusal::{hang_up, refuse};
 use self::route::Visit;
-use crate::listener::Arrival;
-use crate::session::{Context, Session};
+use crate::connection::ConnectionInfo;
+use crate::context::Context;
+use crate::session::refusal::Refusal;
+use crate::session::{Session, audit};
 use crate::shutdown::DRAINING;
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 use crate::wire::dap::conversation::{Conversation, Over};
@@ -81,12 +80,12 @@ struct Opened {
 }
 
 /// Serves one connection that speaks DAP.
-pub async fn serve<S>(context: &Context, session: Session, stream: S, arrival: Arrival)
+pub async fn serve<S>(context: &Context, session: Session, stream: S, connection: ConnectionInfo)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let started = arrival.accepted;
-    let ending = converse(context, &session, stream, &arrival, started).await;
+    let started = connection.accepted;
+    let ending = converse(context, &session, stream, &connection, started).await;
     let (up, down) = session.bytes();
     let protocol = session.protocol();
     context.metrics.session_ended(protocol, ending);
@@ -102,14 +101,14 @@ async fn converse<S>(
     context: &Context,
     session: &Session,
     stream: S,
-    arrival: &Arrival,
+    connection: &ConnectionInfo,
     started: Instant,
 ) -> Outcome
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let known_limit = context.config.dap.max_handshake_frame;
-    let limit = match arrival.certificate {
+    let limit = match connection.certificate {
         Some(_) => known_limit,
         None => unknown_frame(context),
     };
@@ -152,25 +151,25 @@ where
         return refused(context, client, &opened.attach, &refusal).await;
     }
     let guest = match &opened.presented {
-        Ok(presented) => entrance::recognise(&context.auth, arrival, presented, deadline).await,
+        Ok(presented) => entrance::recognise(&context.auth, connection, presented, deadline).await,
         Err(refusal) => return refused(context, client, &opened.attach, refusal).await,
     };
     let guest = match guest {
         Ok(guest) => guest,
         Err(why) => {
             info!(session = session.id(), peer = %session.peer(), %why, "client not recognised");
-            record::unrecognised(context, session.peer(), SessionProtocol::Dap, &why).await;
+            audit::unrecognised(&context.audit, session.peer(), SessionProtocol::Dap, &why).await;
             return refused(context, client, &opened.attach, &(&why).into()).await;
         }
     };
-    if let Err(crowded) = arrival.place.recognised(&guest.principal) {
+    if let Err(crowded) = connection.place.recognised(&guest.principal) {
         let refusal = Refusal::Throttled(crowded.to_string());
         return refused(context, client, &opened.attach, &refusal).await;
     }
     client.allow(known_limit);
     let _busy = shutdown.busy.token();
     session.set_principal(guest.principal.clone());
-    let advertised = arrival.advertised_port;
+    let advertised = connection.advertised_port;
     let visit = Visit::new(context, session, guest);
     visit.serve(client, opened, advertised).await
 }

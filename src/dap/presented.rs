@@ -4,8 +4,8 @@
 
 use serde_json::Value;
 
-use super::refusal::Refusal;
 use crate::identity::Secret;
+use crate::session::refusal::Refusal;
 
 /// `rayRelay` at the top level of the arguments.
 const BLOCK: &str = "rayRelay";

@@ -16,17 +16,19 @@ use tracing::info;
 use self::advertised::Arrived;
 use super::client::Client;
 use super::entrance::Guest;
-use super::record::{self, Record};
-use super::refusal::{Refusal, hang_up};
+use super::refusal::hang_up;
 use super::selection::{Choice, Hint, choose};
 use super::wish::{Wish, names, read_wish};
 use super::{Opened, commands, refused, waiting, worker};
+use crate::context::Context;
 use crate::identity::Principal;
 use crate::moment::Moment;
-use crate::policy::{Authorized, Denied, Scope, authorise, visible, within};
+use crate::policy::Scope;
 use crate::recording::{Meta, Protocol, Recorder, Unrecorded};
 use crate::registry::{Breakpoint, BreakpointId, ClaimError, Holder, Kind, Snapshot};
-use crate::session::{Context, Permit, Session};
+use crate::session::audit::Record;
+use crate::session::refusal::Refusal;
+use crate::session::{Authorized, Denied, Permit, Session, audit, authorise, visible, within};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::wire::dap::conversation::Conversation;
 
@@ -326,7 +328,7 @@ impl<'a> Visit<'a> {
         }
         // Before the permit is used: what is not on record does not happen.
         let begun = Record::begin(
-            self.context,
+            &self.context.audit,
             self.session,
             &self.principal,
             Some(&breakpoint),
@@ -426,8 +428,8 @@ impl<'a> Visit<'a> {
         if let Some(id) = named {
             details.insert("asked".into(), id.to_string().into());
         }
-        record::denied(
-            self.context,
+        audit::denied(
+            &self.context.audit,
             self.session,
             &self.principal,
             breakpoint,

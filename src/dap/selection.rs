@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
-use super::refusal::{Refusal, inventory};
 use super::wish::{Wish, fits, names};
 use crate::moment::Moment;
 use crate::registry::{Breakpoint, BreakpointId, Snapshot};
+use crate::session::refusal::{Refusal, inventory};
 use crate::wire::text::shortened;
 
 /// How the client can take several sessions.

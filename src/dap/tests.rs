@@ -28,9 +28,7 @@ use super::*;
 use crate::audit::Audit;
 use crate::config::Config;
 use crate::identity::{Authenticator, Principal};
-use crate::registry::{Breakpoint, Registry};
-use crate::shutdown::Shutdown;
-use crate::telemetry::Metrics;
+use crate::registry::Breakpoint;
 use crate::wire::dap::{codec, message};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -47,17 +45,7 @@ fn guarded(
     let mut config = Config::default();
     config.dap.connect_timeout = Duration::from_millis(300);
     adapt(&mut config);
-    let registry = Registry::offline(&["default"], &config.registry);
-    let metrics = Metrics::new().unwrap();
-    Arc::new(Context::new(
-        Arc::new(config),
-        auth,
-        audit,
-        registry,
-        metrics,
-        5678,
-        Shutdown::default(),
-    ))
+    Context::offline(config, auth, audit)
 }
 
 /// A client with a session of its own.
@@ -81,11 +69,12 @@ impl Debugger {
         let (accepted, peer) = listener.accept().await.unwrap();
         let context = context.clone();
         let session = context.sessions.open(peer);
-        let arrival = Arrival {
+        let connection = ConnectionInfo {
             certificate,
-            ..Arrival::plain(peer)
+            ..ConnectionInfo::plain(peer)
         };
-        let ended = tokio::spawn(async move { serve(&context, session, accepted, arrival).await });
+        let ended =
+            tokio::spawn(async move { serve(&context, session, accepted, connection).await });
         Self {
             dap: Conversation::new(stream, 1 << 26),
             seq: 0,

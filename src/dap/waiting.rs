@@ -7,12 +7,14 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
-use super::refusal::{Refusal, hang_up, refuse};
+use super::refusal::{hang_up, refuse};
 use super::wish::{Wish, fits};
+use crate::context::Context;
 use crate::identity::Principal;
-use crate::policy::{Scope, within};
+use crate::policy::Scope;
 use crate::registry::{BreakpointId, Snapshot};
-use crate::session::{Context, Permit};
+use crate::session::refusal::Refusal;
+use crate::session::{Permit, within};
 use crate::telemetry::metrics::Outcome;
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::message::{Request, notice};

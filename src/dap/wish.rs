@@ -4,9 +4,9 @@
 
 use serde_json::{Map, Value};
 
-use super::refusal::Refusal;
 use crate::policy::Pattern;
 use crate::registry::{Breakpoint, BreakpointId, Kind};
+use crate::session::refusal::Refusal;
 use crate::wire::text::shortened;
 
 /// The keys of `rayRelay` that are for people, for the error that names the nearest one.

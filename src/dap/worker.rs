@@ -20,15 +20,17 @@ use tokio::time::{Instant, MissedTickBehavior, timeout};
 use tracing::debug;
 
 pub(super) use self::opening::Opening;
-use super::farewell::{Farewell, is_finished};
-use super::limits::{Due, Limits};
+use super::farewell::Farewell;
 use super::policing::Policing;
-use super::record::Record;
 use super::refusal::refuse;
 use super::splice::{Side, Splice, SpliceEvent};
 use super::{commands, rewrite};
+use crate::context::Context;
 use crate::recording::Recorder;
-use crate::session::{Context, Permit, Session, TaskEnd};
+use crate::session::audit::Record;
+use crate::session::limits::{Due, Limits};
+use crate::session::worker_end::was_intended;
+use crate::session::{Permit, Session, TaskEnd, WorkerEnd};
 use crate::shutdown::QUIET;
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 use crate::upstream::Worker;
@@ -93,7 +95,10 @@ where
             context.metrics.refused(RefusalKind::Upstream);
             let mut permit = permit;
             let sentence = match permit.ask_why_died(WHY_PATIENCE).await {
-                Some(death) => format!("{} is gone: {death}", breakpoint.title()),
+                Some(death) => {
+                    let list = context.registry.snapshot();
+                    WorkerEnd::explained(&list, &breakpoint, &death).sentence
+                }
                 None => format!("cannot attach to {}: {why}", breakpoint.title()),
             };
             drop(permit);
@@ -317,7 +322,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         }
         let patience = if self.over { LET_GO } else { FLUSH };
         let _ = timeout(patience, self.splice.flush(Side::Client)).await;
-        if ending == Outcome::Died && is_finished(self.context, self.permit.breakpoint().id) {
+        let id = self.permit.breakpoint().id;
+        if ending == Outcome::Died && was_intended(&self.context.registry.snapshot(), id) {
             ending = Outcome::Finished;
         }
         self.session.set_bytes(self.splice.bytes());

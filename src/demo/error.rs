@@ -29,7 +29,7 @@ pub enum Error {
     /// Ray did not start.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
-    /// The relay did not start.
+    /// The relay did not start, or did not go on.
     #[error(transparent)]
     Relay(#[from] app::Error),
     /// The job could not be submitted.

@@ -141,7 +141,7 @@ async fn show(args: &Args, progress: &Progress, held: &mut Held) -> Result<(), E
                 submitted::named(relay).await;
                 instructions::print(relay, None);
                 held.ready = true;
-                return std::future::pending().await;
+                return Err(app::Error::from(relay.fallen().await).into());
             }
             // Through the relay's own port: it knows the way, and Ray's token.
             let api = HeadApi::new(format!("http://{}", relay.local_addr()), None);
@@ -155,8 +155,10 @@ async fn show(args: &Args, progress: &Progress, held: &mut Held) -> Result<(), E
     submitted.wait_listed(relay, progress).await?;
     instructions::print(relay, Some(job.folder()));
     held.ready = true;
-    submitted.follow(progress).await;
-    Ok(())
+    tokio::select! {
+        () = submitted.follow(progress) => Ok(()),
+        fallen = relay.fallen() => Err(app::Error::from(fallen).into()),
+    }
 }
 
 async fn own_cluster(args: &Args, progress: &Progress) -> Result<Cluster, Error> {

@@ -30,6 +30,7 @@ impl Stop {
         let hurried = CancellationToken::new();
         let hurry = Arc::new(AtomicBool::new(false));
         let (asks, hurries, flag) = (asked.clone(), hurried.clone(), hurry.clone());
+        #[expect(clippy::disallowed_methods, reason = "aborted when this is dropped")]
         let task = tokio::spawn(async move {
             loop {
                 tokio::select! {

@@ -14,15 +14,14 @@ use hyper::http::request::Parts;
 use hyper::{Response, StatusCode};
 use serde_json::{Map, Value, json};
 
-use super::HttpContext;
 use super::answer::{self, Body};
 use super::connection::Connection;
 use super::credential::{self, Ambiguous, Presented};
-use super::hop;
-use super::query;
+use super::{hop, query};
 use crate::audit::{Action, Entry, Unavailable};
+use crate::connection::admission::Crowded;
+use crate::context::Context;
 use crate::identity::{AuthError, Ended, Principal, Secret};
-use crate::listener::Crowded;
 use crate::policy::Scope;
 use crate::telemetry::metrics::RefusalKind;
 use crate::wire::text::one_line;
@@ -125,7 +124,7 @@ impl Refused {
     }
 
     /// The answer: JSON where the relay's own API was asked, else the sentence.
-    pub(crate) fn answer(&self, ctx: &HttpContext, own_api: bool) -> Response<Body> {
+    pub(crate) fn answer(&self, ctx: &Context, own_api: bool) -> Response<Body> {
         ctx.metrics.refused(self.kind());
         let mut response = match own_api {
             true => answer::error(self.status(), self),
@@ -236,17 +235,17 @@ fn meant(query: Option<&str>) -> Map<String, Value> {
 
 /// Recognises who sent `parts`.
 pub(crate) async fn authenticate(
-    ctx: &HttpContext,
+    ctx: &Context,
     connection: &Connection,
     parts: &Parts,
     asked: &Asked,
 ) -> Result<Caller, Refused> {
     let anonymous = ctx.auth.anonymous();
-    let presented = credential::presented(&parts.headers, &parts.uri, &connection.arrival);
+    let presented = credential::presented(&parts.headers, &parts.uri, &connection.info);
     let caller = match (presented, anonymous) {
         // What nobody looks at need not be clear.
         (Err(_) | Ok(Presented::Nothing), Some(principal)) => {
-            connection.arrival.place.served();
+            connection.info.place.served();
             return Ok(Caller {
                 principal,
                 token: None,
@@ -269,7 +268,7 @@ pub(crate) async fn authenticate(
     if let Some(ended) = caller.principal.is_over() {
         return Err(Refused::Over(ended));
     }
-    let place = &connection.arrival.place;
+    let place = &connection.info.place;
     match caller.principal.is_anonymous() {
         // It has no credential to show, and can be anybody.
         true => place.served(),
@@ -280,12 +279,12 @@ pub(crate) async fn authenticate(
 
 /// Whether `parts` present anything that could be recognised.
 pub(crate) fn presents_nothing(connection: &Connection, parts: &Parts) -> bool {
-    let presented = credential::presented(&parts.headers, &parts.uri, &connection.arrival);
+    let presented = credential::presented(&parts.headers, &parts.uri, &connection.info);
     matches!(presented, Ok(Presented::Nothing))
 }
 
 async fn recognise(
-    ctx: &HttpContext,
+    ctx: &Context,
     connection: &Connection,
     token: &Secret,
     asked: &Asked,
@@ -308,7 +307,7 @@ async fn recognise(
 
 /// Refuses for want of `scope`, with a record of it. `place` says on what: `on cluster a`.
 pub(crate) async fn deny(
-    ctx: &HttpContext,
+    ctx: &Context,
     connection: &Connection,
     caller: &Caller,
     asked: &Asked,
@@ -331,7 +330,7 @@ pub(crate) async fn deny(
 
 /// Puts on record what is about to be done; `details` says what else is known of it.
 pub(crate) async fn record(
-    ctx: &HttpContext,
+    ctx: &Context,
     connection: &Connection,
     caller: &Caller,
     asked: &Asked,
@@ -349,7 +348,7 @@ pub(crate) async fn record(
 
 /// Puts on record what came of what was done. Where the client is gone before the head has answered there is no such line.
 pub(crate) async fn answered(
-    ctx: &HttpContext,
+    ctx: &Context,
     connection: &Connection,
     caller: &Caller,
     asked: &Asked,
@@ -370,7 +369,7 @@ pub(crate) async fn answered(
 
 /// Puts on record that the relay is told to revoke: `jti` or `sub`, and which.
 pub(crate) async fn administers(
-    ctx: &HttpContext,
+    ctx: &Context,
     connection: &Connection,
     caller: &Caller,
     asked: &Asked,
@@ -385,16 +384,14 @@ pub(crate) async fn administers(
 }
 
 /// Writes `entry`.
-pub(crate) async fn on_record(ctx: &HttpContext, entry: Entry) -> Result<(), Unavailable> {
-    #[cfg(test)]
-    ctx.heard.hear(&entry)?;
+pub(crate) async fn on_record(ctx: &Context, entry: Entry) -> Result<(), Unavailable> {
     ctx.audit.write(entry).await
 }
 
 /// `POST /api/authenticate`, by which the dashboard's page turns the token that somebody typed in into a cookie, as
 /// Ray's own answer to it does.
 pub(crate) async fn sign_in(
-    ctx: &HttpContext,
+    ctx: &Context,
     connection: &Connection,
     parts: &Parts,
     asked: &Asked,
@@ -410,7 +407,7 @@ pub(crate) async fn sign_in(
         Err(refused) => return refused.answer(ctx, false),
     };
     let name = hop::cookie_name(credential::port(&parts.headers, &parts.uri));
-    let Some(cookie) = cookie(&name, &token, &principal, connection.arrival.encrypted) else {
+    let Some(cookie) = cookie(&name, &token, &principal, connection.info.encrypted) else {
         let sentence = "the token has characters that no cookie can hold: send it as Authorization: Bearer with each request";
         return answer::text(StatusCode::BAD_REQUEST, sentence);
     };

@@ -25,9 +25,11 @@ use super::caller::{self, Asked, Refused};
 use super::dashboard::Visit;
 use super::moving::Moving;
 use super::route::{EXISTS, Route};
-use super::{HttpContext, api, events, guard, release, revocations};
+use super::{api, events, guard, release, revocations};
+use crate::connection::ConnectionInfo;
+use crate::connection::admission::Place;
+use crate::context::Context;
 use crate::identity::Principal;
-use crate::listener::{Arrival, Place};
 use crate::policy::Scope;
 use crate::telemetry::metrics::{self, RefusalKind};
 
@@ -60,7 +62,7 @@ pub(crate) struct Connection {
     /// The client.
     pub(crate) peer: SocketAddr,
     /// How it came in.
-    pub(crate) arrival: Arrival,
+    pub(crate) info: ConnectionInfo,
     /// Owns what outlives a request: upgraded connections.
     pub(crate) tasks: TaskTracker,
     /// Fires when the relay drains, and when the connection is given up.
@@ -73,18 +75,18 @@ pub(crate) struct Connection {
 /// when it is dropped.
 pub async fn serve_connection<S>(
     stream: S,
-    arrival: Arrival,
-    ctx: Arc<HttpContext>,
+    info: ConnectionInfo,
+    ctx: Arc<Context>,
     shutdown: CancellationToken,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let header_timeout = ctx.config.http.header_timeout;
     let drain_timeout = ctx.config.listen.drain_timeout;
-    let peer = arrival.peer;
+    let peer = info.peer;
     let connection = Connection {
         peer,
-        arrival,
+        info,
         tasks: TaskTracker::new(),
         closing: shutdown.child_token(),
     };
@@ -94,9 +96,9 @@ pub async fn serve_connection<S>(
     let active = Arc::new(active);
 
     let builder = builder(header_timeout);
-    let stream = Moving::new(stream, connection.arrival.place.clone());
+    let stream = Moving::new(stream, connection.info.place.clone());
     let service = service_fn(|request| {
-        let busy = Busy::new(&ctx, &active, &connection.arrival);
+        let busy = Busy::new(&ctx, &active, &connection.info);
         let handled = handle(Arc::clone(&ctx), connection.clone(), request);
         async move {
             let response = Box::pin(handled).await;
@@ -191,12 +193,12 @@ struct Busy {
 }
 
 impl Busy {
-    fn new(ctx: &HttpContext, active: &Arc<watch::Sender<Activity>>, arrival: &Arrival) -> Self {
+    fn new(ctx: &Context, active: &Arc<watch::Sender<Activity>>, info: &ConnectionInfo) -> Self {
         let busy = Self {
-            _draining_waits: ctx.busy().token(),
+            _draining_waits: ctx.requests.token(),
             active: Arc::clone(active),
-            place: arrival.place.clone(),
-            weight: IDLE_WEIGHT + arrival.tls_weight(),
+            place: info.place.clone(),
+            weight: IDLE_WEIGHT + info.tls_weight(),
         };
         busy.count(|count| count + 1);
         busy
@@ -219,7 +221,7 @@ impl Drop for Busy {
 }
 
 async fn handle(
-    ctx: Arc<HttpContext>,
+    ctx: Arc<Context>,
     connection: Connection,
     request: Request<Incoming>,
 ) -> Response<Body> {
@@ -234,7 +236,7 @@ async fn handle(
 }
 
 async fn answer(
-    ctx: &Arc<HttpContext>,
+    ctx: &Arc<Context>,
     connection: &Connection,
     request: Request<Incoming>,
 ) -> (metrics::Route, Response<Body>) {
@@ -284,7 +286,7 @@ async fn answer(
 
 /// The relay's own API.
 async fn own(
-    ctx: &Arc<HttpContext>,
+    ctx: &Arc<Context>,
     connection: &Connection,
     route: Route<'_>,
     parts: &Parts,
@@ -362,7 +364,7 @@ async fn own(
 }
 
 async fn revoke(
-    ctx: &HttpContext,
+    ctx: &Context,
     connection: &Connection,
     parts: &Parts,
     body: Incoming,

@@ -10,8 +10,8 @@ use hyper::header::{AUTHORIZATION, COOKIE, HOST, HeaderMap, HeaderName};
 
 use super::hop::{self, RAY_COOKIE};
 use super::route::unescaped;
+use crate::connection::ConnectionInfo;
 use crate::identity::{Principal, Secret};
-use crate::listener::Arrival;
 
 /// Ray's second header, for proxies that need the first for themselves.
 const RAY_AUTHORIZATION: HeaderName = HeaderName::from_static("x-ray-authorization");
@@ -42,11 +42,11 @@ pub(crate) enum Ambiguous {
     InUrl,
 }
 
-/// The one credential of a request with `headers` that came as `arrival`.
+/// The one credential of a request with `headers` that came as `info`.
 pub(crate) fn presented(
     headers: &HeaderMap,
     uri: &Uri,
-    arrival: &Arrival,
+    info: &ConnectionInfo,
 ) -> Result<Presented, Ambiguous> {
     let mut tokens: Vec<&str> = bearers(headers, &AUTHORIZATION)
         .chain(bearers(headers, &RAY_AUTHORIZATION))
@@ -55,7 +55,7 @@ pub(crate) fn presented(
     let duplicated = headers.get_all(AUTHORIZATION).iter().count() > 1
         || headers.get_all(RAY_AUTHORIZATION).iter().count() > 1;
     tokens.dedup();
-    match (&arrival.certificate, tokens.as_slice()) {
+    match (&info.certificate, tokens.as_slice()) {
         _ if duplicated => Err(Ambiguous::Several),
         (Some(principal), []) => Ok(Presented::Certificate(principal.clone())),
         (None, []) => Ok(Presented::Nothing),
@@ -150,8 +150,8 @@ mod tests {
         for (name, value) in pairs {
             headers.append(*name, value.parse().unwrap());
         }
-        let arrival = Arrival::plain(([127, 0, 0, 1], 9).into());
-        presented(&headers, &Uri::from_static("/x?a=tok-1"), &arrival)
+        let info = ConnectionInfo::plain(([127, 0, 0, 1], 9).into());
+        presented(&headers, &Uri::from_static("/x?a=tok-1"), &info)
     }
 
     fn token(pairs: &[(&'static str, &'static str)]) -> Option<String> {
@@ -233,14 +233,14 @@ mod tests {
 
     #[test]
     fn a_certificate_and_a_token_are_two() {
-        let mut arrival = Arrival::plain(([127, 0, 0, 1], 9).into());
-        arrival.certificate = Some(Principal::anonymous());
+        let mut info = ConnectionInfo::plain(([127, 0, 0, 1], 9).into());
+        info.certificate = Some(Principal::anonymous());
         let uri = Uri::from_static("/");
         let mut headers = HeaderMap::new();
-        let alone = presented(&headers, &uri, &arrival);
+        let alone = presented(&headers, &uri, &info);
         assert!(matches!(alone, Ok(Presented::Certificate(_))));
         headers.insert(AUTHORIZATION, "Bearer abc".parse().unwrap());
-        let both = presented(&headers, &uri, &arrival);
+        let both = presented(&headers, &uri, &info);
         assert_eq!(both.unwrap_err(), Ambiguous::Several);
     }
 
@@ -256,8 +256,8 @@ mod tests {
         ] {
             let mut headers = HeaderMap::new();
             headers.insert(AUTHORIZATION, "Bearer tok-1".parse().unwrap());
-            let arrival = Arrival::plain(([127, 0, 0, 1], 9).into());
-            let escaped = presented(&headers, &target.parse().unwrap(), &arrival);
+            let info = ConnectionInfo::plain(([127, 0, 0, 1], 9).into());
+            let escaped = presented(&headers, &target.parse().unwrap(), &info);
             assert_eq!(escaped.unwrap_err(), Ambiguous::InUrl, "{target}");
         }
         let mut headers = HeaderMap::new();

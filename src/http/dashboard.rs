@@ -26,18 +26,19 @@ use serde_json::Map;
 
 use self::held::{Job, Reader, View, rewritten};
 pub(crate) use self::upstream::Upstream;
-use super::advertise::Reached;
 use super::answer::{self, Body};
 use super::caller::{self, Asked, Caller, Refused};
 use super::connection::Connection;
-use super::need::{self, Need, Rows};
+use super::need::{self, Described, Need, Rows};
 use super::route::CLUSTERS;
-use super::{HttpContext, credential, hop, websocket};
+use super::{credential, hop, websocket};
+use crate::advertise::Reached;
+use crate::context::Context;
 use crate::policy::Scope;
 
 /// One request to a dashboard, before anybody has looked at who sent it.
 pub(crate) struct Visit<'a> {
-    pub(crate) ctx: &'a Arc<HttpContext>,
+    pub(crate) ctx: &'a Arc<Context>,
     pub(crate) connection: &'a Connection,
     pub(crate) reached: Reached,
     /// Name of the cluster in the path and what follows it; `None` for the default cluster.
@@ -80,14 +81,15 @@ impl Visit<'_> {
             return Ok(into_folder(name, &parts));
         }
         let (view, change) = self.authorise(&caller, &cluster, need, &asked).await?;
-        let (mut body, mut job) = (body, None);
+        let (mut body, mut read) = (body, None);
+        let described = need::described(&parts.method, path);
         if let Some(place) = &change {
             let mut details = Map::new();
-            if need::submits_job(&parts.method, path) {
-                match done::description(&mut body).await {
+            if let Some(what) = described {
+                match done::description(what, &mut body).await {
                     Ok(text) => {
-                        details = done::of_job(&parts.headers, &text);
-                        job = Some(text);
+                        details = done::told(what, &parts.headers, &text);
+                        read = Some(text);
                     }
                     Err(answer) => return Ok(answer),
                 }
@@ -95,7 +97,6 @@ impl Visit<'_> {
             // Before it is made.
             caller::record(ctx, connection, &caller, &asked, place.clone(), details).await?;
         }
-        let submits = job.is_some();
         let prefix = self
             .named
             .map(|(name, _)| format!("{CLUSTERS}{name}"))
@@ -105,7 +106,7 @@ impl Visit<'_> {
         if let Some(token) = &caller.token {
             credential::strip(request.headers_mut(), token);
         }
-        let passed = self.pass(&upstream, &caller, view, request, job);
+        let passed = self.pass(&upstream, &caller, view, request, read);
         let mut response = tokio::select! {
             biased;
             ended = caller.principal.ended() => return Err(Refused::Over(ended)),
@@ -113,7 +114,7 @@ impl Visit<'_> {
         };
         if change.is_some() {
             let mut id = None;
-            if submits {
+            if described == Some(Described::Job) {
                 (id, response) = done::submission(response).await;
             }
             caller::answered(ctx, connection, &caller, &asked, response.status(), id).await;

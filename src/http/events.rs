@@ -18,20 +18,21 @@ use futures_util::stream;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use hyper::{Response, StatusCode};
-use tokio::sync::broadcast::{self, error::RecvError};
-use tokio::sync::watch;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{broadcast, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::HttpContext;
 use super::answer::{self, Body};
-use super::api::{self, Row};
+use crate::context::Context;
 use crate::head::BodyError;
 use crate::identity::{Ended, Principal};
+use crate::listing::json::{self, JsonRow};
 use crate::moment::Moment;
-use crate::policy::{Scope, may_list, within};
+use crate::policy::Scope;
 use crate::registry::{BreakpointId, Change, Event, Snapshot};
 use crate::session::shares::{Share, Shortage};
+use crate::session::{may_list, within};
 use crate::telemetry::metrics::RefusalKind;
 
 /// How often an otherwise silent stream says that it is alive.
@@ -39,7 +40,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// Answers with a new stream, or 503 where there are too many.
 pub(crate) fn subscribe(
-    ctx: &HttpContext,
+    ctx: &Context,
     closing: &CancellationToken,
     principal: &Principal,
     head_only: bool,
@@ -180,7 +181,7 @@ impl Feed {
         let snapshot = self.snapshots.borrow_and_update().clone();
         let listed = within(&self.principal, Scope::List, &snapshot);
         self.known = listed.live.iter().map(|b| b.id).collect();
-        let list = api::list(&listed);
+        let list = json::list(&listed);
         format!("event: snapshot\ndata: {list}\n\n")
     }
 }
@@ -204,7 +205,7 @@ fn one(event: &Event, change: Change) -> String {
         Change::Released => "released",
         Change::Died => event.breakpoint.state.word(),
     };
-    let row = Row::new(&event.breakpoint, Moment::now());
+    let row = JsonRow::new(&event.breakpoint, Moment::now());
     // One line, because JSON escapes line breaks.
     let data = serde_json::to_string(&row).unwrap_or_default();
     format!("id: {}\nevent: {name}\ndata: {data}\n\n", event.seq)

@@ -14,8 +14,8 @@ use hyper::header::{CONNECTION, HOST, HeaderMap, HeaderName, ORIGIN, UPGRADE};
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
 
-use super::advertise::{Reached, Table};
 use super::route::Route;
+use crate::advertise::{Reached, Table};
 use crate::config::Config;
 
 /// Why a request is not looked at. `Display` is a sentence for the client.

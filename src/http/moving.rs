@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-use crate::listener::Place;
+use crate::connection::admission::Place;
 use crate::wire::write_through;
 
 /// How long somebody who has shown no credential may leave an answer unread. Others may: a person can well leave
@@ -77,7 +77,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::listener::Admission;
+    use crate::connection::admission::Admission;
 
     #[tokio::test(start_paused = true)]
     async fn a_stranger_that_does_not_read_is_not_waited_for() {

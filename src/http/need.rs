@@ -104,10 +104,24 @@ pub(crate) fn of(method: &Method, path: &str, websocket: bool) -> Need {
     }
 }
 
-/// Whether `method` on `path` has the head run something.
-pub(crate) fn submits_job(method: &Method, path: &str) -> bool {
+/// What the body of a change describes that the head then runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Described {
+    /// A job to submit.
+    Job,
+    /// All applications that Ray Serve is to run.
+    Applications,
+}
+
+/// What the body of `method` on `path` has the head run, where it does.
+pub(crate) fn described(method: &Method, path: &str) -> Option<Described> {
     let segments = segments(path);
-    *method == Method::POST && segments.len() == 2 && begins(&segments, &["api", "jobs"])
+    let is = |words: &[&str]| segments.len() == words.len() && begins(&segments, words);
+    match *method {
+        Method::POST if is(&["api", "jobs"]) => Some(Described::Job),
+        Method::PUT if is(&["api", "serve", "applications"]) => Some(Described::Applications),
+        _ => None,
+    }
 }
 
 /// The answer to `path` lists workers with their debuggers' addresses.
@@ -201,12 +215,18 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_submitted_in_every_spelling() {
+    fn what_is_run_is_described_in_every_spelling() {
         for path in ["/api/jobs/", "/api/jobs", "//api/./jobs", "/api/%6aobs/"] {
-            assert!(submits_job(&Method::POST, path), "{path}");
-            assert!(!submits_job(&Method::GET, path), "{path}");
+            let described = |method| described(&method, path);
+            assert_eq!(described(Method::POST), Some(Described::Job), "{path}");
+            assert_eq!(described(Method::GET), None, "{path}");
         }
-        assert!(!submits_job(&Method::POST, "/api/jobs/x/stop"));
+        assert_eq!(described(&Method::POST, "/api/jobs/x/stop"), None);
+        for path in ["/api/serve/applications/", "//api/serve/./applications"] {
+            let described = |method| described(&method, path);
+            assert_eq!(described(Method::PUT), Some(Described::Applications));
+            assert_eq!(described(Method::DELETE), None, "{path}");
+        }
     }
 
     #[test]

@@ -18,15 +18,16 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::HttpContext;
 use super::answer::{self, Body};
 use super::caller::{self, Asked, Caller, Refused};
 use super::connection::Connection;
 use crate::audit::Action;
+use crate::context::Context;
 use crate::moment::Moment;
-use crate::policy::{Authorized, Denied, Scope, authorise, authorise_end};
+use crate::policy::Scope;
 use crate::registry::{BreakpointId, Holder};
-use crate::release::{CLIENT, Means, force, release};
+use crate::release::{CLIENT, force, release};
+use crate::session::{Authorized, Denied, authorise, authorise_end};
 
 /// Largest body.
 const LARGEST: usize = 64 * 1024;
@@ -64,7 +65,7 @@ pub(crate) fn wants_post() -> Response<Body> {
 
 /// Does it.
 pub(crate) async fn answer(
-    ctx: &HttpContext,
+    ctx: &Context,
     connection: &Connection,
     parts: &Parts,
     body: Incoming,
@@ -88,18 +89,10 @@ pub(crate) async fn answer(
         let sentence = "the body has to be {\"ids\": [\"ID\"]}, with at most 1000 ids as in /relay/v1/breakpoints, and maybe \"force\": true";
         return Ok(answer::error(StatusCode::BAD_REQUEST, sentence));
     };
-    let means = Means {
-        registry: ctx.registry.clone(),
-        config: ctx.config.clone(),
-        tasks: connection.tasks.clone(),
-    };
-    let (means, caller) = (&means, &caller);
+    let caller = &caller;
     let results = stream::iter(ids)
         .map(|id| async move {
-            match (
-                one(ctx, connection, caller, asked, means, &id, force).await,
-                force,
-            ) {
+            match (one(ctx, connection, caller, asked, &id, force).await, force) {
                 (Ok(_), false) => json!({"id": id, "released": true}),
                 (Ok(why), true) => json!({"id": id, "ended": true, "why": why}),
                 (Err(why), false) => json!({"id": id, "released": false, "error": why}),
@@ -112,11 +105,10 @@ pub(crate) async fn answer(
 }
 
 async fn one(
-    ctx: &HttpContext,
+    ctx: &Context,
     connection: &Connection,
     caller: &Caller,
     asked: &Asked,
-    means: &Means,
     id: &str,
     force: bool,
 ) -> Result<String, String> {
@@ -156,17 +148,17 @@ async fn one(
         since: Moment::now(),
     };
     if force {
-        let ended = force::end_worker(means, authorized, holder).await;
+        let ended = force::end_worker(ctx, authorized, holder).await;
         return ended.map_err(|why| why.to_string());
     }
-    let released = release(means, authorized, holder).await;
+    let released = release(ctx, authorized, holder).await;
     released
         .map(|()| String::new())
         .map_err(|why| why.to_string())
 }
 
 async fn authorized(
-    ctx: &HttpContext,
+    ctx: &Context,
     caller: &Caller,
     id: &str,
     force: bool,

@@ -13,8 +13,8 @@ use hyper::{Response, StatusCode};
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
-use super::HttpContext;
 use super::answer::{self, Body};
+use crate::context::Context;
 use crate::identity::revocation::{Kept, Revocation, RevokeError, Revoked};
 
 /// Largest body that is read.
@@ -53,7 +53,7 @@ pub(super) fn told(revocation: &Revocation) -> (&'static str, &str) {
 }
 
 /// Revokes, and says how long that holds.
-pub(super) async fn revoke(ctx: &HttpContext, revocation: Revocation) -> Response<Body> {
+pub(super) async fn revoke(ctx: &Context, revocation: Revocation) -> Response<Body> {
     let (kind, name) = told(&revocation);
     let told = json!({ kind: name });
     match ctx.auth.revoke(revocation).await {

@@ -13,7 +13,7 @@ mod websocket;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -30,17 +30,20 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::answer::{self, Body};
-use super::{HttpContext, SessionList, SessionRow, advertise, serve_connection};
-use crate::audit::{Entry, Unavailable};
+use super::serve_connection;
+use crate::advertise;
+use crate::audit::kept::Kept;
+use crate::audit::{Audit, Entry};
 use crate::config::{self, Config};
+use crate::connection::ConnectionInfo;
+use crate::context::Context;
 use crate::dap::testing::paused;
 use crate::identity::revocation::{Revocation, RevocationList, Revoked};
 use crate::identity::{Authenticator, Credential, Principal};
-use crate::listener::Arrival;
 use crate::moment::Moment;
 use crate::policy::Policy;
 use crate::registry::{Breakpoint, BreakpointId, Registry};
-use crate::telemetry::Metrics;
+use crate::session::SessionRow;
 
 /// A paused worker of the cluster `default`.
 pub(crate) fn breakpoint(worker_id: &str) -> Breakpoint {
@@ -103,50 +106,25 @@ pub(crate) fn config() -> Config {
     }
 }
 
-struct NoSessions;
-
-impl SessionList for NoSessions {
-    fn rows(&self) -> Vec<SessionRow> {
-        Vec::new()
-    }
-}
-
-/// Entries for the audit log, or the want of one.
-#[derive(Default)]
-pub(super) struct Heard {
-    entries: Mutex<Vec<Entry>>,
-    is_deaf: AtomicBool,
-}
-
-impl Heard {
-    pub(super) fn hear(&self, entry: &Entry) -> Result<(), Unavailable> {
-        if self.is_deaf.load(Ordering::SeqCst) {
-            return Err(Unavailable("the disk is full".to_owned()));
-        }
-        self.entries.lock().unwrap().push(entry.clone());
-        Ok(())
-    }
-
-    /// Action, outcome, subject and path of each.
-    fn lines(&self) -> Vec<String> {
-        let line = |entry: &Entry| {
-            let of = |key: &str| {
-                entry
-                    .details
-                    .get(key)
-                    .and_then(|v| v.as_str())
-                    .unwrap_or("-")
-            };
-            let subject = entry.principal.as_ref().map_or("-", Principal::subject);
-            format!(
-                "{:?} {} {subject} {}",
-                entry.action,
-                of("outcome"),
-                of("path")
-            )
+/// Action, outcome, subject and path of each entry of the audit log.
+fn lines(entries: &[Entry]) -> Vec<String> {
+    let line = |entry: &Entry| {
+        let of = |key: &str| {
+            entry
+                .details
+                .get(key)
+                .and_then(|v| v.as_str())
+                .unwrap_or("-")
         };
-        self.entries.lock().unwrap().iter().map(line).collect()
-    }
+        let subject = entry.principal.as_ref().map_or("-", Principal::subject);
+        format!(
+            "{:?} {} {subject} {}",
+            entry.action,
+            of("outcome"),
+            of("path")
+        )
+    };
+    entries.iter().map(line).collect()
 }
 
 /// Somebody with the rules of `policy`, whose credential can be revoked and ends at `expires`.
@@ -220,7 +198,9 @@ impl Untouched {
 struct Relay {
     address: SocketAddr,
     registry: Registry,
-    ctx: Arc<HttpContext>,
+    ctx: Arc<Context>,
+    /// Its audit log.
+    heard: Kept,
     shutdown: CancellationToken,
     connections: tokio::sync::watch::Receiver<usize>,
     _tasks: JoinSet<()>,
@@ -261,15 +241,8 @@ impl Relay {
             true => Registry::offline(&["default"], &config.registry),
             false => Registry::new(&config.clusters, &config.registry).unwrap(),
         };
-        let ctx = HttpContext::new(
-            Arc::new(config.clone()),
-            auth,
-            crate::audit::Audit::off(),
-            registry.clone(),
-            Metrics::new().unwrap(),
-            Arc::new(NoSessions),
-            Arc::new(advertise::Table::new(config.advertise)),
-        );
+        let (audit, heard) = Audit::kept(false);
+        let ctx = Context::watching(registry.clone(), config, auth, audit);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
@@ -282,7 +255,7 @@ impl Relay {
                 tokio::select! {
                     accepted = listener.accept() => {
                         let (stream, peer) = accepted.unwrap();
-                        open.spawn(serve_connection(stream, Arrival::plain(peer), Arc::clone(&served), stop.clone()));
+                        open.spawn(serve_connection(stream, ConnectionInfo::plain(peer), Arc::clone(&served), stop.clone()));
                     }
                     Some(ended) = open.join_next() => ended.unwrap(),
                 }
@@ -293,6 +266,7 @@ impl Relay {
             address,
             registry,
             ctx,
+            heard,
             shutdown,
             connections,
             _tasks: tasks,

@@ -32,11 +32,11 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 use tokio_util::sync::CancellationToken;
 
-use super::HttpContext;
 use super::answer::{self, Body};
 use super::connection::Connection;
 use super::dashboard::Upstream;
 use super::{guard, hop};
+use crate::context::Context;
 use crate::identity::Principal;
 use crate::telemetry::metrics::{Direction, Metrics, Outcome, SessionProtocol};
 
@@ -64,7 +64,7 @@ pub(crate) fn is_asked_for(method: &Method, headers: &HeaderMap) -> bool {
 
 /// Opens the WebSocket at the head first and answers the client as the head answered.
 pub(crate) async fn open(
-    ctx: &Arc<HttpContext>,
+    ctx: &Arc<Context>,
     connection: &Connection,
     upstream: &Upstream,
     principal: &Principal,

@@ -10,18 +10,19 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
-use super::Arrival;
 use super::detect::{Detection, ENOUGH, detect};
-use super::prefixed::Prefixed;
 use super::pydevd;
 use super::refusal::{self, Refused, Speaks, TLS_ALERT};
 use super::wire::Wire;
 use crate::config::TlsMode;
+use crate::connection::ConnectionInfo;
+use crate::context::Context;
 use crate::identity::{AuthError, Authenticator, Principal};
-use crate::session::Context;
 use crate::telemetry::metrics::{Handshake, Protocol, RefusalKind};
 use crate::tls::{Certificate, Tls};
-use crate::{dap, http, tcp, terminal};
+use crate::wire::prefixed::Prefixed;
+use crate::wire::tcp;
+use crate::{dap, http, terminal};
 
 const UNKNOWN_ANSWER: &[u8] =
     b"ray-relay: these bytes are neither HTTP nor the debug adapter protocol.\r\n";
@@ -69,11 +70,11 @@ pub(super) async fn serve(
     context: Arc<Context>,
     tls: &Tls,
     mut stream: TcpStream,
-    mut arrival: Arrival,
+    mut connection: ConnectionInfo,
 ) {
-    let peer = arrival.peer;
+    let peer = connection.peer;
     let listen = &context.config.listen;
-    let deadline = arrival.accepted + listen.handshake_timeout;
+    let deadline = connection.accepted + listen.handshake_timeout;
     let first = match read_first(&mut stream, deadline).await {
         Ok(Beginning::Known(first)) => first,
         Ok(Beginning::Closed) => return,
@@ -94,10 +95,17 @@ pub(super) async fn serve(
         }
     };
     let (wire, first) = if first.detection == Detection::Tls {
-        arrival.encrypted = true;
-        arrival.place.weigh(arrival.tls_weight());
+        connection.encrypted = true;
+        connection.place.weigh(connection.tls_weight());
         // In a box: plain connections do not carry the size of a handshake around.
-        let terminated = Box::pin(terminate(&context, tls, stream, first, &arrival, deadline));
+        let terminated = Box::pin(terminate(
+            &context,
+            tls,
+            stream,
+            first,
+            &connection,
+            deadline,
+        ));
         let Some(terminated) = terminated.await else {
             context.metrics.connection(Protocol::Tls);
             return;
@@ -112,9 +120,9 @@ pub(super) async fn serve(
             Ok(principal) => {
                 if let Some(principal) = &principal {
                     // Who has too many is told so in the protocol that is spoken.
-                    let _ = arrival.place.recognised(principal);
+                    let _ = connection.place.recognised(principal);
                 }
-                arrival.certificate = principal;
+                connection.certificate = principal;
             }
             Err(refused) => {
                 context.metrics.connection(protocol(first.detection));
@@ -128,7 +136,7 @@ pub(super) async fn serve(
         context.metrics.connection(protocol(first.detection));
         let speaks = Speaks::of(first.detection, &first.bytes, None);
         let replayed = Prefixed::new(first.bytes.freeze(), stream);
-        arrival.place.weigh(dap::unknown_weight(&context));
+        connection.place.weigh(dap::unknown_weight(&context));
         refusal::tell(&context, replayed, speaks, &Refused::Plaintext, deadline).await;
         return;
     } else {
@@ -150,8 +158,8 @@ pub(super) async fn serve(
         Some(false) | None => UNKNOWN_ANSWER,
     };
     let replayed = Prefixed::new(first.bytes.freeze(), wire);
-    arrival.place.weigh(
-        arrival.tls_weight()
+    connection.place.weigh(
+        connection.tls_weight()
             + match first.detection {
                 Detection::Dap => dap::unknown_weight(&context),
                 Detection::Http => http::IDLE_WEIGHT,
@@ -163,19 +171,19 @@ pub(super) async fn serve(
         Detection::Http => {
             let drain = context.shutdown.drain.clone();
             tokio::select! {
-                () = http::serve_connection(replayed, arrival, context.http.clone(), drain) => {}
+                () = http::serve_connection(replayed, connection, context.clone(), drain) => {}
                 () = context.shutdown.abort.cancelled() => {}
             }
         }
         Detection::Dap => {
             let session = context.sessions.open(peer);
-            dap::serve(&context, session, replayed, arrival).await;
+            dap::serve(&context, session, replayed, connection).await;
         }
         // Inside TLS: once is enough.
         Detection::Tls => unsupported(&context, replayed, TLS_ALERT).await,
         Detection::Terminal => {
             let session = context.sessions.open(peer);
-            Box::pin(terminal::serve(&context, session, replayed, arrival)).await;
+            Box::pin(terminal::serve(&context, session, replayed, connection)).await;
         }
         Detection::Unknown => unsupported(&context, replayed, unknown).await,
     }
@@ -187,10 +195,10 @@ async fn terminate(
     tls: &Tls,
     stream: TcpStream,
     first: First,
-    arrival: &Arrival,
+    connection: &ConnectionInfo,
     deadline: Instant,
 ) -> Option<Terminated> {
-    let peer = arrival.peer;
+    let peer = connection.peer;
     let stream = Prefixed::new(first.bytes.freeze(), stream);
     let Some(acceptor) = tls.acceptor() else {
         unsupported(context, stream, TLS_ALERT).await;

@@ -1,10 +1,7 @@
 //! The one port: accepts connections, and gives each a task, a deadline and a permit of its own.
 
-mod admission;
-mod arrival;
 pub mod detect;
 mod handshake;
-pub mod prefixed;
 mod pydevd;
 mod refusal;
 mod wire;
@@ -18,14 +15,12 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
-pub use admission::{Admission, Crowded, Place};
-pub use arrival::Arrival;
-
-use self::admission::Guard;
-use crate::session::Context;
-use crate::tcp;
+use crate::connection::ConnectionInfo;
+use crate::connection::admission::{Admission, Guard, Place};
+use crate::context::Context;
 use crate::telemetry::metrics::RefusalKind;
 use crate::tls::Tls;
+use crate::wire::tcp;
 
 /// Connections that the kernel holds until the relay gets round to them.
 const BACKLOG: u32 = 4096;
@@ -93,6 +88,8 @@ pub async fn run(
         loop {
             admission.settled().await;
             let (stream, peer) = accept(&listener, &context).await;
+            #[cfg(feature = "fault-injection")]
+            crate::fault::strike("listener");
             let guard = admission.admit(peer.ip());
             let (serving, tls) = (context.clone(), tls.clone());
             // Owned by the tracker; ends by its own deadlines and by `abort`.
@@ -150,14 +147,14 @@ async fn serve(
         return;
     }
     let _open = context.metrics.connection_open();
-    let arrival = Arrival {
+    let connection = ConnectionInfo {
         advertised_port: advertised,
         place: guard.place(),
-        ..Arrival::plain(peer)
+        ..ConnectionInfo::plain(peer)
     };
     let place = guard.place();
     tokio::select! {
-        () = handshake::serve(context.clone(), &tls, stream, arrival) => {}
+        () = handshake::serve(context.clone(), &tls, stream, connection) => {}
         // Only ever a stranger: nothing that it has begun needs an end.
         () = place.given_up() => {
             debug!(%peer, "connection was given up for others");

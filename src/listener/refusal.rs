@@ -10,9 +10,9 @@ use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
 use super::detect::Detection;
+use crate::context::Context;
 use crate::dap::refusal::refuse as refuse_request;
 use crate::dap::unknown_frame;
-use crate::session::Context;
 use crate::telemetry::metrics::RefusalKind;
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::message::Request;

@@ -11,13 +11,13 @@
 //! [`snapshot`] looks at a task that waits, without releasing it. [`Prompt::idle`] tells what happens while nobody types;
 //! [`Interrupt`] stops a task that runs. Where its output differs from CPython's pdb, the reason is in `tests/it/pdb.rs`.
 
-#[doc(hidden)] // Public for fuzz/ alone.
-pub mod breakpoints;
-#[doc(hidden)] // Public for fuzz/ alone.
-pub mod grammar;
+#[cfg_attr(not(feature = "fuzzing"), allow(unreachable_pub))]
+pub(crate) mod breakpoints;
+#[cfg_attr(not(feature = "fuzzing"), allow(unreachable_pub))]
+pub(crate) mod grammar;
 mod help;
-#[doc(hidden)] // Public for fuzz/ alone.
-pub mod location;
+#[cfg_attr(not(feature = "fuzzing"), allow(unreachable_pub))]
+pub(crate) mod location;
 mod output;
 mod probe;
 mod prompt;

@@ -11,10 +11,9 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
-use super::OpenError;
-use super::probe;
 use super::wire::{Incoming, Lost, Wire};
-use crate::dap::mappings;
+use super::{OpenError, probe};
+use crate::wire::dap::mappings;
 
 /// All of a snapshot, in characters of values.
 const ROOM: usize = 2_000_000;

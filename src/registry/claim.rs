@@ -92,6 +92,20 @@ impl Claim {
         self.shared.dialled(self.cluster, key, held.number, listens);
     }
 
+    /// Takes note that its debugger ended the session and that Ray does not say why: what Ray says of it within the next
+    /// minute is in the list of what ended.
+    pub fn unexplained(&self) {
+        let held = &self.lease.held;
+        let breakpoint = &held.breakpoint;
+        if self.shared.clusters[self.cluster].head.is_some() && !breakpoint.node_id.is_empty() {
+            self.shared
+                .unexplained(self.cluster, breakpoint.key(), held.number);
+            self.shared.clusters[self.cluster]
+                .suspects
+                .add(&breakpoint.node_id);
+        }
+    }
+
     /// The breakpoint as it was when it was claimed.
     pub fn breakpoint(&self) -> &Arc<Breakpoint> {
         &self.lease.held.breakpoint
@@ -177,27 +191,49 @@ impl Left {
         self.breakpoint.id
     }
 
-    /// Whether it is alive and in no list, so that nobody can attach to it: it runs, or stands where nobody sees it. `false`
-    /// where the head does not say. Costs one question at most.
-    pub async fn is_unlisted(&self) -> bool {
+    /// What the head says of it now. The list of the last poll does not count: it may be from before the end of the session,
+    /// and is not renewed while the relay ends. Costs one question at most.
+    pub async fn now(&self) -> Whereabouts {
         let worker = &self.breakpoint.worker_id;
-        let Some(head) = &self.shared.clusters[self.cluster].head else {
-            return false;
-        };
         let list = self.shared.snapshot();
-        if list.live.iter().any(|other| other.worker_id == *worker) {
-            return false;
+        let mut rows = list.live.iter();
+        if rows.any(|row| row.worker_id == *worker && row.holder().is_some()) {
+            return Whereabouts::Taken;
         }
+        let Some(head) = &self.shared.clusters[self.cluster].head else {
+            return Whereabouts::Unknown;
+        };
         match query::worker(head, worker).await {
-            Ok(list) => list.into_rows().iter().any(|row| {
-                row.worker_id == *worker && row.is_alive && row.num_paused_threads == Some(0)
-            }),
+            Ok(list) => {
+                let rows = list.into_rows();
+                match rows.iter().find(|row| row.worker_id == *worker) {
+                    Some(row) if !row.is_alive => Whereabouts::Dead,
+                    Some(row) if row.num_paused_threads == Some(0) => Whereabouts::Unlisted,
+                    Some(_) => Whereabouts::Listed,
+                    None => Whereabouts::Unknown,
+                }
+            }
             Err(error) => {
                 tracing::debug!(%error, breakpoint = %self.id(), "cannot ask whether a worker waits");
-                false
+                Whereabouts::Unknown
             }
         }
     }
+}
+
+/// Where a worker is that a session has left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whereabouts {
+    /// Another session has it.
+    Taken,
+    /// Its process has ended.
+    Dead,
+    /// Ray says that it waits for a debugger.
+    Listed,
+    /// It is alive and in no list, so that nobody can attach to it: it runs, or stands where nobody sees it.
+    Unlisted,
+    /// The head does not say.
+    Unknown,
 }
 
 impl Drop for Held {

@@ -15,7 +15,7 @@ use super::lookup::of_worker;
 use super::nodes::Nodes;
 use super::rows::WorkerRow;
 use super::shared::{ClusterHandle, Shared};
-use super::state::Cluster;
+use super::state::{Changes, Cluster};
 use super::{exit, query};
 use crate::head::{HeadClient, HeadError};
 
@@ -25,7 +25,7 @@ const BATCH: usize = 9;
 /// How often a suspected node is asked after.
 const SUSPECTED: Duration = Duration::from_secs(1);
 
-/// Breakpoints on suspected nodes whose tasks are asked after at a time.
+/// Breakpoints on suspected nodes whose tasks are asked after at a time, and workers whose end is to be explained.
 const MAX_OVERDUE: usize = 32;
 
 /// What the latest poll has left.
@@ -88,13 +88,17 @@ impl<'a> Follow<'a> {
         }
     }
 
-    /// Asks after suspected nodes, where anything waits on them.
+    /// Asks after suspected nodes, where anything waits on them or has ended without a reason.
     async fn look_at(&self, suspects: &[String]) {
         let waiting = || {
             self.shared
                 .with(|state| state.waiting_on(self.cluster, suspects))
         };
-        if waiting().is_empty() {
+        let unexplained = || {
+            self.shared
+                .with(|state| state.to_explain(self.cluster, Instant::now()))
+        };
+        if waiting().is_empty() && unexplained().is_empty() {
             return;
         }
         self.nodes.check().await;
@@ -106,6 +110,16 @@ impl<'a> Follow<'a> {
                 let why = exit::of_silent_node(breakpoint.node_ip);
                 self.shared
                     .change(|state, now| (state.lose(self.cluster, key, stop, why, now), ()));
+            }
+        }
+        for worker_id in unexplained().into_iter().take(MAX_OVERDUE) {
+            match query::worker(self.head, &worker_id).await {
+                Ok(list) => self.shared.change(|state, _| {
+                    let rows = list.into_rows();
+                    rows.iter().for_each(|row| state.explain(self.cluster, row));
+                    (Changes::new(), ())
+                }),
+                Err(error) => self.unanswered(&error),
             }
         }
     }

@@ -6,8 +6,8 @@ mod claim;
 mod current;
 mod exit;
 mod follow;
-#[doc(hidden)]
-pub mod fuzzing;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod gcs;
 mod job;
 mod lookup;
@@ -40,7 +40,7 @@ pub use breakpoint::{
     BadBreakpointId, Breakpoint, BreakpointId, Holder, Kind, Location, Names, Reason, Registered,
     State,
 };
-pub use claim::{Claim, Lease, Left};
+pub use claim::{Claim, Lease, Left, Whereabouts};
 pub use current::CurrentTask;
 pub use observe::{PollObserver, PollOutcome};
 pub use snapshot::{ClusterStatus, Snapshot};
@@ -158,12 +158,12 @@ impl Registry {
         }
         tokio::select! {
             () = shutdown.cancelled() => {}
-            // No loop ends by itself; a panic in one is a defect, and is not hidden.
+            // No loop ends by itself: what ends one ends the whole, so that it is noticed.
             Some(ended) = tasks.join_next() => {
-                if let Err(error) = ended {
-                    tracing::error!(%error, "the registry stopped polling; restart the relay and report this");
+                if let Some(panic) = ended.err().and_then(|error| error.try_into_panic().ok()) {
+                    std::panic::resume_unwind(panic);
                 }
-                shutdown.cancelled().await;
+                return;
             }
         }
         tasks.shutdown().await;

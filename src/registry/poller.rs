@@ -86,6 +86,8 @@ impl Poller<'_> {
         loop {
             let started = Instant::now();
             let scheduled = self.failures == 0;
+            #[cfg(feature = "fault-injection")]
+            crate::fault::strike("registry");
             let ok = self.poll().await;
             self.handle.polled(started);
             let now = Instant::now();

@@ -181,6 +181,11 @@ impl Shared {
         self.lock().state.dialled(cluster, key, claim, listens, now);
     }
 
+    /// Takes note that the debugger that `claim` holds ended the session without a word of Ray's.
+    pub(super) fn unexplained(&self, cluster: Cluster, key: &str, claim: u64) {
+        self.lock().state.unexplained(cluster, key, claim);
+    }
+
     /// Forgets a claim and gives its breakpoint back; `used`: the worker may have been let go.
     pub(super) fn close_claim(
         &self,

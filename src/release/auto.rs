@@ -12,12 +12,14 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::{CLIENT, Means, release};
-use crate::audit::{Action, Audit, Entry};
+use super::{CLIENT, release};
+use crate::audit::{Action, Entry};
+use crate::context::Context;
 use crate::identity::Principal;
 use crate::moment::Moment;
-use crate::policy::{Scope, authorise};
+use crate::policy::Scope;
 use crate::registry::{Breakpoint, BreakpointId, Holder, Snapshot};
+use crate::session::authorise;
 
 /// The longest pause between looks; each change of the list is one too.
 const LOOK: Duration = Duration::from_secs(30);
@@ -33,12 +35,12 @@ struct Announced {
 }
 
 /// Runs until `shutdown`.
-pub async fn run(means: Means, audit: Arc<Audit>, shutdown: CancellationToken) {
+pub async fn run(context: Arc<Context>, shutdown: CancellationToken) {
     let mut announced = HashMap::new();
-    let mut snapshots = means.registry.watch();
+    let mut snapshots = context.registry.watch();
     loop {
         let list = snapshots.borrow_and_update().clone();
-        let next = step(&means, &audit, &list, &mut announced).await;
+        let next = step(&context, &list, &mut announced).await;
         tokio::select! {
             () = shutdown.cancelled() => return,
             changed = snapshots.changed() => if changed.is_err() {
@@ -51,8 +53,7 @@ pub async fn run(means: Means, audit: Arc<Audit>, shutdown: CancellationToken) {
 
 /// Does what is due and says when to look again.
 async fn step(
-    means: &Means,
-    audit: &Arc<Audit>,
+    context: &Arc<Context>,
     list: &Snapshot,
     announced: &mut HashMap<BreakpointId, Announced>,
 ) -> Instant {
@@ -62,7 +63,7 @@ async fn step(
         let known = list.find(*id);
         known.is_some_and(|b| b.is_paused() && b.stop == one.stop)
     });
-    let policy = &means.config.release;
+    let policy = &context.config.release;
     for breakpoint in list.live.iter().filter(|b| b.is_paused()) {
         let Some(after) = policy.after_on(&breakpoint.cluster) else {
             continue;
@@ -78,11 +79,11 @@ async fn step(
             let at = now + policy.announce;
             let entry =
                 entry(breakpoint, "announced").with("in_seconds", policy.announce.as_secs());
-            match audit.write(entry).await {
+            match context.audit.write(entry).await {
                 Ok(()) => {
                     info!(breakpoint = %breakpoint.id, name = breakpoint.name(), seconds = policy.announce.as_secs(),
                           "a breakpoint that has waited for long will be released");
-                    means.registry.announce_release(breakpoint.id);
+                    context.registry.announce_release(breakpoint.id);
                     let stop = breakpoint.stop;
                     announced.insert(breakpoint.id, Announced { stop, at });
                     next = next.min(at);
@@ -98,23 +99,24 @@ async fn step(
         let at = now + AGAIN;
         announced.insert(breakpoint.id, Announced { at, ..one });
         next = next.min(at);
-        let (means, audit, breakpoint) = (means.clone(), audit.clone(), breakpoint.clone());
-        means
+        let (context, breakpoint) = (context.clone(), breakpoint.clone());
+        context
+            .shutdown
             .tasks
             .clone()
-            .spawn(async move { let_go(&means, &audit, &breakpoint).await });
+            .spawn(async move { let_go(&context, &breakpoint).await });
     }
     next
 }
 
-async fn let_go(means: &Means, audit: &Audit, breakpoint: &Arc<Breakpoint>) {
+async fn let_go(context: &Context, breakpoint: &Arc<Breakpoint>) {
     // What is not on record does not happen.
-    if let Err(why) = audit.write(entry(breakpoint, "released")).await {
+    if let Err(why) = context.audit.write(entry(breakpoint, "released")).await {
         warn!(breakpoint = %breakpoint.id, %why, "not released");
         return;
     }
     // As it is known now: the list may be older than somebody's session.
-    let snapshot = means.registry.snapshot();
+    let snapshot = context.registry.snapshot();
     let known = snapshot.find(breakpoint.id);
     let Some(known) = known.filter(|b| b.is_paused() && b.stop == breakpoint.stop) else {
         return;
@@ -129,7 +131,7 @@ async fn let_go(means: &Means, audit: &Audit, breakpoint: &Arc<Breakpoint>) {
         peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         since: Moment::now(),
     };
-    match release(means, authorized, holder).await {
+    match release(context, authorized, holder).await {
         Ok(()) => {
             info!(breakpoint = %breakpoint.id, name = breakpoint.name(), "released, because it has waited for too long")
         }

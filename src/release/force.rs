@@ -15,12 +15,12 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info};
 
-use super::{Means, unavailable};
-use crate::dap::refusal::Refusal;
+use super::unavailable;
+use crate::context::Context;
 use crate::head::{HeadClient, HeadError};
-use crate::policy::Authorized;
 use crate::registry::{Breakpoint, Holder, Kind};
-use crate::session::Permit;
+use crate::session::refusal::Refusal;
+use crate::session::{Authorized, Permit};
 use crate::wire::text::shortened;
 
 /// What the relay calls itself as the holder meanwhile.
@@ -70,13 +70,13 @@ pub enum NotEnded {
     NotDone(String),
 }
 
-/// Ends the worker of `authorized`, whose scope is to be that of [`crate::policy::authorise_end`]; says what Ray says of
+/// Ends the worker of `authorized`, whose scope is to be that of [`crate::session::authorise_end`]; says what Ray says of
 /// it. `holder` has it meanwhile.
 ///
 /// # Errors
 /// [`NotEnded`]; the whole takes at most 100 s.
 pub async fn end_worker(
-    means: &Means,
+    context: &Context,
     authorized: Authorized,
     holder: Holder,
 ) -> Result<String, NotEnded> {
@@ -84,12 +84,12 @@ pub async fn end_worker(
     if breakpoint.kind == Kind::Pdb {
         return Err(NotEnded::Legacy);
     }
-    let head = means.registry.head(&breakpoint.cluster);
+    let head = context.registry.head(&breakpoint.cluster);
     let head = head.ok_or_else(|| NotEnded::NotDone("no Ray head is configured for it".into()))?;
-    let mut permit = Permit::hold(&means.registry, authorized, holder)
+    let mut permit = Permit::hold(&context.registry, authorized, holder)
         .map_err(|why| unavailable(&breakpoint, why))?;
     // Once begun it is done, whatever becomes of who asked.
-    let done = means.tasks.spawn(async move {
+    let done = context.shutdown.tasks.spawn(async move {
         let ended = match breakpoint.is_driver() {
             true => stop_job(&head, &breakpoint).await,
             false => by_a_job(&head, &breakpoint).await,

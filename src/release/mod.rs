@@ -8,21 +8,18 @@ pub mod force;
 
 pub use crate::upstream::let_run::CLIENT;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio::time::timeout;
-use tokio_util::task::TaskTracker;
 
-use crate::config::Config;
-use crate::dap::refusal::Refusal;
+use crate::context::Context;
 use crate::moment::Moment;
-use crate::policy::Authorized;
-use crate::registry::{Breakpoint, ClaimError, Holder, Kind, Registry};
-use crate::session::Permit;
-use crate::terminal::legacy::{self, NOT_EXTERNAL};
+use crate::registry::{Breakpoint, ClaimError, Holder, Kind};
+use crate::session::refusal::Refusal;
+use crate::session::{Authorized, Permit};
 use crate::upstream;
+use crate::upstream::legacy::{self, NOT_EXTERNAL};
 use crate::upstream::let_run::{LetRunError, let_run};
 
 /// For a legacy prompt to take `continue`.
@@ -48,34 +45,23 @@ pub enum NotReleased {
 /// For the debugger to be left after its last answer, so that the list is right when the caller hears of it.
 const GIVEN_BACK: Duration = Duration::from_secs(3);
 
-/// What releasing works with.
-#[derive(Clone)]
-pub struct Means {
-    /// Breakpoints.
-    pub registry: Registry,
-    /// Resolved configuration.
-    pub config: Arc<Config>,
-    /// Own what has begun, which a client that leaves does not cut short.
-    pub tasks: TaskTracker,
-}
-
 /// Lets the task at the breakpoint of `authorized` run on. `holder` has it meanwhile.
 ///
 /// # Errors
 /// [`NotReleased`]; the whole takes at most 15 s and `dap.connect_timeout`.
 pub async fn release(
-    means: &Means,
+    context: &Context,
     authorized: Authorized,
     holder: Holder,
 ) -> Result<(), NotReleased> {
     let breakpoint = authorized.breakpoint().clone();
-    if breakpoint.kind == Kind::Pdb && !legacy::is_within_reach(&means.config, &breakpoint) {
+    if breakpoint.kind == Kind::Pdb && !legacy::is_within_reach(&context.config, &breakpoint) {
         return Err(NotReleased::Local);
     }
-    let permit = Permit::hold(&means.registry, authorized, holder)
+    let permit = Permit::hold(&context.registry, authorized, holder)
         .map_err(|why| unavailable(&breakpoint, why))?;
-    let (dap, tasks) = (means.config.dap.clone(), means.tasks.clone());
-    let done = means.tasks.spawn(async move {
+    let (dap, tasks) = (context.config.dap.clone(), context.shutdown.tasks.clone());
+    let done = context.shutdown.tasks.spawn(async move {
         match breakpoint.kind {
             Kind::Debugpy => {
                 let patience = dap.connect_timeout;
@@ -85,11 +71,10 @@ pub async fn release(
                 Ok(ran?)
             }
             Kind::Pdb => {
-                let left = |stream| legacy::let_go(stream, BytesMut::new());
-                let stream = upstream::connect_pdb(&permit, dap.connect_timeout, &tasks, left);
+                let stream = upstream::connect_pdb(&permit, dap.connect_timeout, &tasks);
                 let stream = stream.await.map_err(LetRunError::Upstream)?;
                 // It may take its time: the task has been told.
-                let going = tasks.spawn(left(stream));
+                let going = tasks.spawn(legacy::let_go(stream, BytesMut::new()));
                 let _ = timeout(PATIENCE, going).await;
                 Ok(())
             }

@@ -1,26 +1,29 @@
 //! Releases with workers whose part the test plays.
 #![allow(clippy::unwrap_used)]
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 
 use super::*;
+use crate::audit::Audit;
+use crate::audit::kept::Kept;
+use crate::config::Config;
 use crate::dap::testing::{listening, paused, paused_in_pdb};
-use crate::identity::Principal;
-use crate::policy::{Scope, authorise};
+use crate::identity::{Authenticator, Principal};
+use crate::policy::Scope;
+use crate::session::authorise;
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::message::event;
 
-pub(super) fn means(adapt: impl FnOnce(&mut Config)) -> Means {
+pub(super) fn relay(adapt: impl FnOnce(&mut Config)) -> (Arc<Context>, Kept) {
     let mut config = Config::default();
     adapt(&mut config);
-    Means {
-        registry: Registry::offline(&["default"], &config.registry),
-        config: Arc::new(config),
-        tasks: TaskTracker::new(),
-    }
+    let (audit, kept) = Audit::kept(false);
+    (Context::offline(config, Authenticator::open(), audit), kept)
 }
 
 fn holder() -> Holder {
@@ -33,10 +36,10 @@ fn holder() -> Holder {
     }
 }
 
-async fn released(means: &Means) -> Result<(), NotReleased> {
-    let live = means.registry.snapshot().live[0].clone();
+async fn released(context: &Context) -> Result<(), NotReleased> {
+    let live = context.registry.snapshot().live[0].clone();
     let authorized = authorise(&Principal::anonymous(), &live, Scope::Debug).unwrap();
-    release(means, authorized, holder()).await
+    release(context, authorized, holder()).await
 }
 
 /// Plays debugpy until the client has said goodbye; the commands that came. `attach`: its answer.
@@ -69,55 +72,55 @@ pub(super) async fn debugpy(listener: TcpListener, attach: bool) -> Vec<String> 
 
 #[tokio::test]
 async fn a_worker_is_attached_to_and_left() {
-    let means = means(|_| {});
+    let (context, _) = relay(|_| {});
     let (listener, breakpoint) = listening(paused("square", 1)).await;
-    means.registry.insert(breakpoint);
+    context.registry.insert(breakpoint);
     let worker = tokio::spawn(debugpy(listener, true));
-    released(&means).await.unwrap();
+    released(&context).await.unwrap();
     let commands = worker.await.unwrap();
     assert_eq!(
         commands,
         ["initialize", "attach", "configurationDone", "disconnect"]
     );
-    let snapshot = means.registry.snapshot();
+    let snapshot = context.registry.snapshot();
     assert!(snapshot.live.is_empty() && snapshot.ended[0].state.word() == "released");
 }
 
 #[tokio::test]
 async fn what_somebody_debugs_without_the_relay_waits_on() {
-    let means = means(|_| {});
+    let (context, _) = relay(|_| {});
     let (listener, breakpoint) = listening(paused("square", 1)).await;
-    means.registry.insert(breakpoint);
+    context.registry.insert(breakpoint);
     tokio::spawn(debugpy(listener, false));
-    let why = released(&means).await.unwrap_err().to_string();
+    let why = released(&context).await.unwrap_err().to_string();
     assert!(why.contains("without this relay"), "{why}");
-    assert!(means.registry.snapshot().live[0].is_paused());
+    assert!(context.registry.snapshot().live[0].is_paused());
 }
 
 #[tokio::test]
 async fn a_debugger_that_is_gone_is_said_and_listed_with_the_next_step() {
-    let means = means(|_| {});
+    let (context, _) = relay(|_| {});
     let (listener, breakpoint) = listening(paused("square", 1)).await;
     let id = breakpoint.id;
-    means.registry.insert(breakpoint);
+    context.registry.insert(breakpoint);
     drop(listener);
     for _ in 0..2 {
-        let why = released(&means).await.unwrap_err().to_string();
+        let why = released(&context).await.unwrap_err().to_string();
         let step = format!("`ray-relay release --force {id}`");
         assert!(
             why.contains("its debugger is gone") && why.contains(&step),
             "{why}"
         );
-        let list = means.registry.snapshot();
+        let list = context.registry.snapshot();
         assert_eq!(list.live[0].state.word(), "unreachable");
     }
 }
 
 #[tokio::test]
 async fn a_legacy_prompt_is_told_to_continue() {
-    let means = means(|_| {});
+    let (context, _) = relay(|_| {});
     let (listener, breakpoint) = listening(paused_in_pdb("square", 1)).await;
-    means.registry.insert(breakpoint);
+    context.registry.insert(breakpoint);
     let prompt = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
         stream.write_all(b"(Pdb) ").await.unwrap();
@@ -125,19 +128,19 @@ async fn a_legacy_prompt_is_told_to_continue() {
         stream.read_exact(&mut said).await.unwrap();
         said
     });
-    released(&means).await.unwrap();
+    released(&context).await.unwrap();
     assert_eq!(&prompt.await.unwrap(), b"c\n");
 }
 
 #[tokio::test]
 async fn a_legacy_prompt_that_is_busy_is_waited_for_longer_than_its_caller_waits() {
     for obeys in [true, false] {
-        let means = means(|_| {});
+        let (context, _) = relay(|_| {});
         let (listener, breakpoint) = listening(paused_in_pdb("square", 1)).await;
-        means.registry.insert(breakpoint);
+        context.registry.insert(breakpoint);
         let caller = tokio::spawn({
-            let means = means.clone();
-            async move { released(&means).await }
+            let context = context.clone();
+            async move { released(&context).await }
         });
         let (mut stream, _) = listener.accept().await.unwrap();
         stream.write_all(b"(Pdb) ").await.unwrap();
@@ -150,19 +153,19 @@ async fn a_legacy_prompt_that_is_busy_is_waited_for_longer_than_its_caller_waits
         caller.await.unwrap().unwrap();
         let answered = told.elapsed();
         assert!((14..=15).contains(&answered.as_secs()), "{answered:?}");
-        let snapshot = means.registry.snapshot();
+        let snapshot = context.registry.snapshot();
         assert!(snapshot.live.is_empty() && snapshot.ended[0].state.word() == "released");
         // Closing it would make the task fail, so somebody has to keep it.
-        means.tasks.close();
-        assert_eq!(means.tasks.len(), 1);
+        context.shutdown.tasks.close();
+        assert_eq!(context.shutdown.tasks.len(), 1);
         let closed = timeout(Duration::from_secs(500), stream.read(&mut said)).await;
-        assert!(closed.is_err() && means.tasks.len() == 1);
+        assert!(closed.is_err() && context.shutdown.tasks.len() == 1);
         if obeys {
             drop(stream);
-            means.tasks.wait().await;
+            context.shutdown.tasks.wait().await;
             assert!(told.elapsed() < Duration::from_secs(550));
         } else {
-            means.tasks.wait().await;
+            context.shutdown.tasks.wait().await;
             let given_up = told.elapsed();
             assert!((590..=600).contains(&given_up.as_secs()), "{given_up:?}");
             assert_eq!(stream.read(&mut said).await.unwrap(), 0);
@@ -173,22 +176,23 @@ async fn a_legacy_prompt_that_is_busy_is_waited_for_longer_than_its_caller_waits
 
 #[tokio::test]
 async fn what_is_held_is_left_alone() {
-    let means = means(|_| {});
+    let (context, _) = relay(|_| {});
     let (_listener, breakpoint) = listening(paused("square", 1)).await;
     let id = breakpoint.id;
-    means.registry.insert(breakpoint);
-    let _claim = means.registry.claim(id, holder()).unwrap();
-    let why = released(&means).await.unwrap_err().to_string();
+    context.registry.insert(breakpoint);
+    let _claim = context.registry.claim(id, holder()).unwrap();
+    let why = released(&context).await.unwrap_err().to_string();
     assert!(why.contains("is being debugged by"), "{why}");
 }
 
 #[tokio::test]
 async fn what_the_relay_cannot_reach_is_not_dialled() {
-    let means = means(|config| config.clusters[0].ray_address = "http://10.0.0.1:8265".to_owned());
+    let (context, _) =
+        relay(|config| config.clusters[0].ray_address = "http://10.0.0.1:8265".to_owned());
     let (listener, breakpoint) = listening(paused_in_pdb("square", 1)).await;
-    means.registry.insert(breakpoint);
-    assert!(matches!(released(&means).await, Err(NotReleased::Local)));
+    context.registry.insert(breakpoint);
+    assert!(matches!(released(&context).await, Err(NotReleased::Local)));
     let listener = listener.into_std().unwrap();
     assert!(listener.accept().is_err());
-    assert!(means.registry.snapshot().live[0].is_paused());
+    assert!(context.registry.snapshot().live[0].is_paused());
 }

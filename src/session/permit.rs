@@ -11,8 +11,9 @@ use tokio::time::timeout;
 
 use super::{SessionTable, TaskEnd};
 use crate::identity::Principal;
-use crate::policy::{Authorized, Rights};
+use crate::policy::Rights;
 use crate::registry::{Breakpoint, Claim, ClaimError, Holder, Lease, Registry};
+use crate::session::Authorized;
 
 /// Leave to open connections to one worker's debugger. Dropped before the worker was let run, the breakpoint waits on as
 /// before; afterwards it is released.
@@ -129,6 +130,16 @@ impl Permit {
         match &mut self.grant {
             Grant::Holder(claim) => claim.died().await,
             Grant::Subprocess(_) => std::future::pending().await,
+        }
+    }
+
+    /// Takes note that the worker's debugger ended the session and that Ray does not say why: what it says later is in the
+    /// list of what ended.
+    pub(crate) fn unexplained(&self) {
+        match &self.grant {
+            Grant::Holder(claim) => claim.unexplained(),
+            // Its end says nothing of the worker.
+            Grant::Subprocess(_) => {}
         }
     }
 

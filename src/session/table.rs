@@ -6,13 +6,42 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use dashmap::DashMap;
 use parking_lot::Mutex;
+use serde::Serialize;
 
-use crate::http::{SessionList, SessionRow};
 use crate::identity::Principal;
 use crate::moment::Moment;
 use crate::registry::{Breakpoint, BreakpointId};
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::{Direction, OpenGuard, SessionProtocol};
+
+/// One live session, as `/relay/v1/sessions` shows it.
+#[derive(Debug, Clone, Serialize)]
+pub struct SessionRow {
+    /// Counts the sessions of this process.
+    pub id: u64,
+    /// `dap`, `dap_cluster`, `terminal` or `websocket`.
+    pub protocol: &'static str,
+    /// A word for how far it got.
+    pub state: &'static str,
+    /// Where the client connected from.
+    pub peer: SocketAddr,
+    /// Who: the subject of its principal, once that is known.
+    pub subject: Option<String>,
+    /// What the client calls itself, cleaned for display.
+    pub client: Option<String>,
+    /// The breakpoint it holds.
+    pub breakpoint: Option<BreakpointId>,
+    /// Readable name of that breakpoint.
+    pub name: Option<String>,
+    /// Cluster of that breakpoint.
+    pub cluster: Option<String>,
+    /// When it began, in seconds since 1970.
+    pub since: Moment,
+    /// Bytes from the client.
+    pub bytes_up: u64,
+    /// Bytes to the client.
+    pub bytes_down: u64,
+}
 
 /// All live sessions.
 #[derive(Debug)]
@@ -103,6 +132,13 @@ impl SessionTable {
         })
     }
 
+    /// All of them, the oldest first.
+    pub fn rows(&self) -> Vec<SessionRow> {
+        let mut rows: Vec<_> = self.live.iter().map(|entry| entry.row()).collect();
+        rows.sort_by_key(|row| row.id);
+        rows
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.live.len()
@@ -111,14 +147,6 @@ impl SessionTable {
     /// There are none.
     pub fn is_empty(&self) -> bool {
         self.live.is_empty()
-    }
-}
-
-impl SessionList for SessionTable {
-    fn rows(&self) -> Vec<SessionRow> {
-        let mut rows: Vec<_> = self.live.iter().map(|entry| entry.row()).collect();
-        rows.sort_by_key(|row| row.id);
-        rows
     }
 }
 

@@ -9,10 +9,10 @@ use tracing::info;
 use super::input::{Input, Typed};
 use super::output::Out;
 use super::telnet::{ECHO_OFF, ECHO_ON};
-use crate::dap::record;
+use crate::connection::ConnectionInfo;
+use crate::context::Context;
 use crate::identity::{AuthError, Principal, Secret};
-use crate::listener::Arrival;
-use crate::session::{Context, Session};
+use crate::session::{Session, audit};
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 
 /// What somebody is told first who has to show a token. `ray-relay debug` knows by it that it talks to a relay, and to
@@ -44,11 +44,11 @@ pub(super) fn enters(line: &str) -> Option<&str> {
 pub(super) async fn recognise<R: AsyncRead + Unpin>(
     context: &Context,
     session: &Session,
-    arrival: &Arrival,
+    connection: &ConnectionInfo,
     input: &mut Input<R>,
     out: &Out,
 ) -> Result<Guest, Outcome> {
-    let known = arrival.certificate.clone();
+    let known = connection.certificate.clone();
     if let Some(principal) = known.or_else(|| context.auth.anonymous()) {
         // A certificate was looked at when the connection began.
         if let Some(ended) = principal.is_over() {
@@ -108,7 +108,13 @@ async fn ask<R: AsyncRead + Unpin>(
             Err(why) => why,
         };
         info!(session = session.id(), peer = %session.peer(), %why, "client not recognised");
-        record::unrecognised(context, session.peer(), SessionProtocol::Terminal, &why).await;
+        audit::unrecognised(
+            &context.audit,
+            session.peer(),
+            SessionProtocol::Terminal,
+            &why,
+        )
+        .await;
         context.metrics.refused(match why {
             AuthError::Throttled { .. } => RefusalKind::Limited,
             _ => RefusalKind::Forbidden,

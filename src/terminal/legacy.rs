@@ -6,30 +6,23 @@
 use std::time::Duration;
 
 use bytes::BytesMut;
-use hyper::Uri;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::task::TaskTracker;
 use tracing::debug;
 
 use super::input::{Input, Typed};
 use super::output::{Out, Shown};
 use super::visit::Log;
-use crate::config::{Config, is_loopback_host};
-use crate::registry::Breakpoint;
+use crate::upstream::legacy::let_go;
 
 /// Typed lines that wait for the prompt to read them, in bytes.
 const PENDING: usize = 64 << 10;
 /// After this long without output, what has come is shown.
 const QUIET: Duration = Duration::from_millis(200);
-/// How long a prompt may take to obey the last `c`: a statement may still be running.
-const LET_GO: Duration = Duration::from_secs(600);
 /// How long a client that has closed its half sees what comes.
 const LAST_WORDS: Duration = Duration::from_secs(10);
-
-/// Why a prompt that listens on a node's loopback address is not reached.
-pub(crate) const NOT_EXTERNAL: &str = "this breakpoint can be entered on its own node alone, because that node was started without `--ray-debugger-external`";
 
 /// What the first `q` is answered with.
 const FAILS: &str =
@@ -64,18 +57,6 @@ pub(super) enum Ended {
     Continues,
     /// The client left.
     Left,
-}
-
-/// Whether the relay can dial `breakpoint`: a loopback address means the node's own, which is the relay's only where the
-/// head is on the relay's machine.
-pub(crate) fn is_within_reach(config: &Config, breakpoint: &Breakpoint) -> bool {
-    if !breakpoint.upstream().ip().is_loopback() {
-        return true;
-    }
-    let mut clusters = config.clusters.iter();
-    let cluster = clusters.find(|cluster| cluster.name == *breakpoint.cluster);
-    let uri: Option<Uri> = cluster.and_then(|cluster| cluster.ray_address.parse().ok());
-    uri.is_some_and(|uri| is_loopback_host(uri.host().unwrap_or_default()))
 }
 
 /// A prompt that was entered. Dropped with the connection open, it has the task run on.
@@ -193,35 +174,6 @@ impl Drop for Entered {
         {
             let pending = std::mem::take(&mut self.pending);
             self.tasks.spawn(let_go(stream, pending));
-        }
-    }
-}
-
-/// Says what is left to say and `c`, and closes when the prompt has.
-pub(crate) async fn let_go(mut stream: TcpStream, mut pending: BytesMut) {
-    pending.extend_from_slice(b"c\n");
-    let goodbye = async {
-        let (mut from_prompt, mut to_prompt) = stream.split();
-        let mut said = [0; 4096];
-        loop {
-            tokio::select! {
-                written = to_prompt.write_buf(&mut pending), if !pending.is_empty() => {
-                    written?;
-                }
-                // Unread output would make of the close a reset, which the task does not survive.
-                read = from_prompt.read(&mut said) => {
-                    if read? == 0 {
-                        return Ok::<_, std::io::Error>(());
-                    }
-                }
-            }
-        }
-    };
-    match timeout(LET_GO, goodbye).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => debug!(%error, "a legacy prompt was let go"),
-        Err(_) => {
-            tracing::warn!("a legacy prompt did not obey `c` for ten minutes; its task may fail")
         }
     }
 }

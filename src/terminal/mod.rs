@@ -14,8 +14,8 @@ pub(crate) mod legacy;
 mod output;
 mod prompt;
 mod tape;
-#[doc(hidden)] // Public for fuzz/ alone.
-pub mod telnet;
+#[cfg_attr(not(feature = "fuzzing"), allow(unreachable_pub))]
+pub(crate) mod telnet;
 mod visit;
 
 use std::pin::pin;
@@ -29,8 +29,9 @@ pub(crate) use self::entrance::{TOKEN_NEEDED, TOKEN_QUESTION};
 use self::input::Input;
 use self::output::{Out, pump};
 use self::visit::Visit;
-use crate::listener::Arrival;
-use crate::session::{Context, Session};
+use crate::connection::ConnectionInfo;
+use crate::context::Context;
+use crate::session::Session;
 use crate::shutdown::DRAINING;
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 
@@ -38,7 +39,7 @@ use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 const FLUSH: Duration = Duration::from_millis(700);
 
 /// Serves one connection.
-pub async fn serve<S>(context: &Context, session: Session, stream: S, arrival: Arrival)
+pub async fn serve<S>(context: &Context, session: Session, stream: S, connection: ConnectionInfo)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -50,7 +51,7 @@ where
     let mut pumping = pin!(pump(pieces, writer, out.counts()));
     let counts = out.counts();
     let (outcome, reads) = tokio::select! {
-        outcome = converse(context, &session, &arrival, &mut input, out) => (outcome, true),
+        outcome = converse(context, &session, &connection, &mut input, out) => (outcome, true),
         // Nobody reads any more. Dropping the conversation lets the task go.
         () = &mut pumping => (Outcome::Client, false),
     };
@@ -65,19 +66,19 @@ where
         .session_ended(SessionProtocol::Terminal, outcome);
     info!(
         session = session.id(), peer = %session.peer(), protocol = "terminal", outcome = outcome.label(),
-        seconds = arrival.accepted.elapsed().as_secs_f32(), "session ended"
+        seconds = connection.accepted.elapsed().as_secs_f32(), "session ended"
     );
 }
 
 async fn converse<R: AsyncRead + Unpin>(
     context: &Context,
     session: &Session,
-    arrival: &Arrival,
+    connection: &ConnectionInfo,
     input: &mut Input<R>,
     out: Out,
 ) -> Outcome {
     let guest = tokio::select! {
-        guest = entrance::recognise(context, session, arrival, input, &out) => guest,
+        guest = entrance::recognise(context, session, connection, input, &out) => guest,
         () = context.shutdown.drain.cancelled() => {
             out.notice(DRAINING).await;
             return Outcome::Drained;
@@ -85,7 +86,7 @@ async fn converse<R: AsyncRead + Unpin>(
     };
     match guest {
         Ok(guest) => {
-            if let Err(crowded) = arrival.place.recognised(&guest.principal) {
+            if let Err(crowded) = connection.place.recognised(&guest.principal) {
                 context.metrics.refused(RefusalKind::Limited);
                 out.notice(&crowded.to_string()).await;
                 return Outcome::Refused;

@@ -26,9 +26,7 @@ use crate::identity::fixed::somebody;
 use crate::identity::revocation::{Revocation, RevocationList, Revoked};
 use crate::identity::{Authenticator, Principal};
 use crate::policy::{Handling, Rule};
-use crate::registry::{Breakpoint, Kind, Registry};
-use crate::shutdown::Shutdown;
-use crate::telemetry::Metrics;
+use crate::registry::{Breakpoint, Kind};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// With a paused clock: beyond every deadline of the relay's.
@@ -74,19 +72,9 @@ fn relay(auth: bool, adapt: impl FnOnce(&mut Config)) -> Relay {
     let mut config = Config::default();
     config.dap.connect_timeout = Duration::from_millis(500);
     adapt(&mut config);
-    let registry = Registry::offline(&["default"], &config.registry);
     let (audit, kept) = Audit::kept(true);
-    let context = Context::new(
-        Arc::new(config),
-        auth,
-        audit,
-        registry,
-        Metrics::new().unwrap(),
-        5678,
-        Shutdown::default(),
-    );
     Relay {
-        context: Arc::new(context),
+        context: Context::offline(config, auth, audit),
         revoked,
         kept,
     }
@@ -143,7 +131,7 @@ impl Person {
         let context = relay.context.clone();
         let session = context.sessions.open(peer);
         let ended = tokio::spawn(async move {
-            serve(&context, session, accepted, Arrival::plain(peer)).await;
+            serve(&context, session, accepted, ConnectionInfo::plain(peer)).await;
         });
         Self {
             stream,

@@ -14,20 +14,20 @@ use tokio::time::sleep;
 pub(super) use self::session::Log;
 use super::entrance::enters;
 use super::input::{Input, Typed};
-use super::legacy::{self, NOT_EXTERNAL};
 use super::output::Out;
-use crate::dap::record;
-use crate::dap::refusal::Refusal;
-use crate::http::api;
+use crate::context::Context;
 use crate::identity::Principal;
 use crate::listing::browse::{Browse, Heard};
+use crate::listing::json;
 use crate::listing::menu::Menu;
 use crate::listing::select::Choice;
 use crate::moment::Moment;
-use crate::policy::{Denied, Scope, authorise, visible};
+use crate::policy::Scope;
 use crate::registry::{BadBreakpointId, Breakpoint, BreakpointId, ClaimError, Holder, Kind};
-use crate::session::{Context, Permit, Session};
+use crate::session::refusal::Refusal;
+use crate::session::{Denied, Permit, Session, audit, authorise, visible};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
+use crate::upstream::legacy::{self, NOT_EXTERNAL};
 use crate::wire::text::replaced;
 
 /// A connection that has said nothing: a browser's, for a page that it may want later.
@@ -92,7 +92,7 @@ impl<'a, R: AsyncRead + Unpin> Visit<'a, R> {
         loop {
             if std::mem::take(&mut show) {
                 let seen = visible(&self.principal, &self.context.registry.snapshot());
-                menu = browse.read(api::list(&seen));
+                menu = browse.read(json::list(&seen));
                 self.out.text(&browse.show(&menu, false, None)).await;
             }
             self.session.set_state(SessionProtocol::Terminal, "listing");
@@ -199,8 +199,14 @@ impl<'a, R: AsyncRead + Unpin> Visit<'a, R> {
                     details.insert("reason".into(), refusal.kind().label().into());
                     details.insert("asked".into(), id.to_string().into());
                     let known = all.find(id).cloned();
-                    record::denied(self.context, self.session, &self.principal, known, details)
-                        .await;
+                    audit::denied(
+                        &self.context.audit,
+                        self.session,
+                        &self.principal,
+                        known,
+                        details,
+                    )
+                    .await;
                     self.refuse(&refusal).await;
                     return Next::List;
                 }

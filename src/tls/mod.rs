@@ -78,7 +78,7 @@ impl Tls {
     /// Follows changes of the files until `shutdown`.
     pub async fn run(self: Arc<Self>, metrics: Arc<Metrics>, shutdown: CancellationToken) {
         if self.config.mode == TlsMode::Off {
-            return;
+            return shutdown.cancelled().await;
         }
         self.record(&metrics);
         loop {

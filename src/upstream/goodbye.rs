@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::task::TaskTracker;
 use tracing::debug;
 
@@ -21,7 +21,7 @@ use super::greet;
 use super::ledger::{Attach, Ledger};
 use super::let_run::{LetRunError, touch};
 use super::worker::Line;
-use crate::registry::Lease;
+use crate::registry::{Lease, Left, Whereabouts};
 use crate::wire::dap::codec::frame;
 
 /// For the first message of a debugger's greeting.
@@ -41,10 +41,16 @@ const SEQ: u64 = 0x7fff_5678;
 /// Bytes of one message of a debugger that is looked after.
 const LARGEST: usize = 1 << 24;
 
-/// A task may come to its next stop while the goodbye is on its way. Then it can stand still with nobody attached and Ray
-/// not knowing (debugpy 1.8.0 to 1.8.22, about 1 in 110 quick rounds), in no list. So it is looked after once, when Ray
-/// has written down a stop that it does know of.
-const LOOK_AFTER: Duration = Duration::from_secs(1);
+/// When a task is looked after, counted from the goodbye. It may come to its next stop while the goodbye is on its way, and
+/// then stand still with nobody attached and Ray not knowing, in no list (debugpy 1.8.0 to 1.8.22: about 1 in 110 quick
+/// rounds, on a busy machine also seconds later). Ray needs a moment to write down a stop that it does know of.
+const LOOKS: [Duration; 3] = [
+    Duration::from_secs(1),
+    Duration::from_secs(3),
+    Duration::from_secs(9),
+];
+/// Of these, how many a relay that ends has time for: it is to be gone in 5 s, of which a session has 3 s to go quiet.
+const LOOKS_AT_THE_END: usize = 1;
 
 /// Says goodbye over `line`, gives the breakpoint back, and looks after the task.
 pub(super) async fn say(mut line: Line) {
@@ -62,18 +68,34 @@ pub(super) async fn say(mut line: Line) {
     if ledger.configured
         && let (Some(left), Ok(address)) = (left, peer)
     {
-        sleep(LOOK_AFTER).await;
-        if left.is_unlisted().await
-            && let Err(why) = look_after(address, &tasks).await
-        {
-            debug!(%why, breakpoint = %left.id(), "could not be looked after");
+        look_after(&left, address, &tasks).await;
+    }
+}
+
+async fn look_after(left: &Left, address: SocketAddr, tasks: &TaskTracker) {
+    let since = Instant::now();
+    for (done, after) in LOOKS.into_iter().enumerate() {
+        sleep_until(since + after).await;
+        if done >= LOOKS_AT_THE_END && tasks.is_closed() {
+            return;
+        }
+        let now = left.now().await;
+        debug!(breakpoint = %left.id(), ?now, "looks after a worker that was left");
+        match now {
+            Whereabouts::Taken | Whereabouts::Dead => return,
+            Whereabouts::Listed | Whereabouts::Unknown => {}
+            Whereabouts::Unlisted => {
+                if let Err(why) = free(address, tasks).await {
+                    debug!(%why, breakpoint = %left.id(), "could not be looked after");
+                }
+            }
         }
     }
 }
 
 /// Attaches without configuring, and leaves. A thread that stands runs on then; one that waits for a debugger waits on, also
 /// where it comes to that meanwhile (debugpy 1.8.0, 1.8.14 and 1.8.22, each tried twelve times).
-async fn look_after(address: SocketAddr, tasks: &TaskTracker) -> Result<(), LetRunError> {
+async fn free(address: SocketAddr, tasks: &TaskTracker) -> Result<(), LetRunError> {
     let debugger = greet(address, None, ANSWER, LARGEST, tasks).await?;
     touch(debugger).await
 }

@@ -8,8 +8,8 @@ use tokio::time::timeout;
 
 use super::ConnectError;
 use super::worker::Worker;
-use crate::dap::mappings;
 use crate::wire::dap::conversation::{Conversation, Over};
+use crate::wire::dap::mappings;
 use crate::wire::text::shortened;
 
 /// From the connection to the debugger's last answer.

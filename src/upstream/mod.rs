@@ -2,10 +2,11 @@
 //! debugpy survives.
 //!
 //! [`connect`] makes a [`Worker`]; `ledger` follows what passes over it; `goodbye` ends it. `let_run` attaches for no other
-//! purpose than to leave.
+//! purpose than to leave. `legacy` is the same for Ray's older debugger.
 
 mod goodbye;
 mod ledger;
+pub(crate) mod legacy;
 pub mod let_run;
 mod worker;
 
@@ -15,6 +16,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use bytes::BytesMut;
 use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -23,8 +25,8 @@ use tokio_util::task::TaskTracker;
 
 use crate::registry::{BreakpointId, Lease};
 use crate::session::Permit;
-use crate::tcp;
 use crate::wire::dap::conversation::{Conversation, Over};
+use crate::wire::tcp;
 use crate::wire::text::shortened;
 
 /// How long a dial whose session has given up is still waited for.
@@ -101,6 +103,10 @@ pub async fn connect(
     greeted
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "here workers are dialled, for a permit"
+)]
 async fn greet(
     address: SocketAddr,
     lease: Option<Lease>,
@@ -136,19 +142,19 @@ async fn greet(
 /// Connects to the legacy debugger that `permit` names: the prompt's first words have not been read.
 ///
 /// Whoever connects has entered it, and a connection that closes makes the task fail. So this too is done in a task of
-/// `tasks`, and `left` is what becomes of a connection that nobody waits for any more.
+/// `tasks`, and a connection that nobody waits for any more is let go there.
 ///
 /// # Errors
 /// [`ConnectError`]; the whole takes at most `patience`.
-pub async fn connect_pdb<F>(
+#[expect(
+    clippy::disallowed_methods,
+    reason = "here workers are dialled, for a permit"
+)]
+pub async fn connect_pdb(
     permit: &Permit,
     patience: Duration,
     tasks: &TaskTracker,
-    left: impl FnOnce(TcpStream) -> F + Send + 'static,
-) -> Result<TcpStream, ConnectError>
-where
-    F: Future<Output = ()> + Send,
-{
+) -> Result<TcpStream, ConnectError> {
     let (address, lease) = (permit.upstream(), permit.lease());
     let (connected, taken) = oneshot::channel();
     tasks.spawn(async move {
@@ -164,7 +170,7 @@ where
             Err(_) => Err(ConnectError::Silent(patience)),
         };
         if let Err(Ok(stream)) = connected.send(dialled) {
-            left(stream).await;
+            legacy::let_go(stream, BytesMut::new()).await;
         }
     });
     taken

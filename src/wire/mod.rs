@@ -4,6 +4,8 @@
 pub mod dap;
 pub(crate) mod http_client;
 pub(crate) mod human_time;
+pub mod prefixed;
+pub mod tcp;
 pub(crate) mod text;
 pub(crate) mod watched_file;
 mod write_through;

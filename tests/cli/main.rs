@@ -6,6 +6,7 @@ mod configuration;
 mod editors;
 mod list;
 mod support;
+mod texts;
 mod token;
 mod usage;
 mod watch;

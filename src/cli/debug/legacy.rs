@@ -171,7 +171,6 @@ fn unfinished(bytes: &[u8]) -> usize {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use std::net::SocketAddr;
-    use std::sync::Arc;
     use std::time::Duration;
 
     use tokio::io::DuplexStream;
@@ -179,12 +178,9 @@ mod tests {
     use super::*;
     use crate::audit::Audit;
     use crate::config::Config;
+    use crate::connection::ConnectionInfo;
+    use crate::context::Context;
     use crate::identity::{Authenticator, Principal};
-    use crate::listener::Arrival;
-    use crate::registry::Registry;
-    use crate::session::Context;
-    use crate::shutdown::Shutdown;
-    use crate::telemetry::Metrics;
 
     /// Introduces itself with `token` to whom `relay` plays; what was heard, and what was said.
     async fn introduced<F>(
@@ -242,24 +238,14 @@ mod tests {
 
     #[tokio::test]
     async fn the_relay_asks_as_it_is_expected_to() {
-        let config = Config::default();
-        let registry = Registry::offline(&["default"], &config.registry);
         let (audit, _kept) = Audit::kept(true);
         let auth = Authenticator::fixed([("t0k".to_owned(), Principal::anonymous())]);
-        let context = Context::new(
-            Arc::new(config),
-            auth,
-            audit,
-            registry,
-            Metrics::new().unwrap(),
-            5678,
-            Shutdown::default(),
-        );
+        let context = Context::offline(Config::default(), auth, audit);
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
         let (here, there) = tokio::io::duplex(1 << 12);
         let served = tokio::spawn(async move {
             let session = context.sessions.open(peer);
-            crate::terminal::serve(&context, session, there, Arrival::plain(peer)).await;
+            crate::terminal::serve(&context, session, there, ConnectionInfo::plain(peer)).await;
         });
         let (mut from, mut to) = tokio::io::split(here);
         let patience = Duration::from_secs(10);

@@ -4,6 +4,7 @@ mod history;
 mod input;
 mod legacy;
 mod news;
+mod python;
 mod screen;
 
 use std::io;

@@ -8,11 +8,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{sleep, timeout};
 
 use super::Visit;
+use crate::advertise::Resolved;
 use crate::dap::attach::Dialled;
 use crate::dap::selection::Hint;
-use crate::http::advertise::Resolved;
-use crate::policy::visible;
 use crate::registry::BreakpointId;
+use crate::session::visible;
 use crate::wire::dap::conversation::{Conversation, Over};
 use crate::wire::dap::message::Request;
 

@@ -3,11 +3,11 @@
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Visit;
-use crate::dap::record::Record;
-use crate::dap::refusal::Refusal;
 use crate::dap::wish::Wish;
 use crate::dap::{Opened, cluster, refused};
 use crate::registry::Breakpoint;
+use crate::session::audit::Record;
+use crate::session::refusal::Refusal;
 use crate::session::shares::Shortage;
 use crate::session::{Founder, Member};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
@@ -34,7 +34,14 @@ impl Visit<'_> {
         };
         self.session.set_state(SessionProtocol::Cluster, "attached");
         let details = self.details(SessionProtocol::Cluster, &opened.client.name);
-        let begun = Record::begin(self.context, self.session, &self.principal, None, details).await;
+        let begun = Record::begin(
+            &self.context.audit,
+            self.session,
+            &self.principal,
+            None,
+            details,
+        )
+        .await;
         let record = match begun {
             Ok(record) => record,
             Err(why) => {

@@ -79,12 +79,9 @@ impl Family {
 
 /// The worker was let go in order, and the child's console says why; no toast, because its user has ended it.
 async fn ended_with_its_parent(mut child: Debugger, mut dap: Conversation<TcpStream>) {
-    let goodbye = loop {
-        let message = dap.read().await.unwrap();
-        if message["command"] == "disconnect" {
-            break message;
-        }
-    };
+    // The goodbye waits for the answer to what comes before it.
+    asked(&mut dap, "setFunctionBreakpoints").await;
+    let goodbye = asked(&mut dap, "disconnect").await;
     assert_eq!(goodbye["arguments"], json!({"terminateDebuggee": false}));
     let told = child.until(|m| m["event"] == "output").await;
     let text = told["body"]["output"].as_str().unwrap();

@@ -98,7 +98,16 @@ async fn the_end_is_told_at_once_and_its_reason_when_it_is_known() {
             dap.send(&terminated()).await.unwrap();
         }
         let _dap = adapter_stays.then_some(dap);
-        debugger.until(|m| m["event"] == "terminated").await;
+        // Many a client leaves as soon as it hears of the end.
+        let told = debugger.until(|m| m["event"] == "output").await;
+        let text = told["body"]["output"].as_str().unwrap();
+        assert!(
+            text.contains("Ray does not say why yet: `ray-relay list --ended`")
+                && text.contains(" on node 127.0.0.1 "),
+            "{text}"
+        );
+        assert_eq!(told["body"]["category"], "console", "it may be no accident");
+        assert_eq!(debugger.read().await["event"], "terminated");
         // Not before.
         context.registry.end(id, Some("its node ran out of memory"));
         let told = debugger.until(|m| m["event"] == "output").await;

@@ -50,7 +50,7 @@ async fn a_session_that_lasts_too_long_is_warned_of_and_ended() {
         "{told}"
     );
     let told = text(&mut debugger).await;
-    assert!(told.contains("ends in 60 s"), "{told}");
+    assert!(told.contains("ends in 1m 00s"), "{told}");
     let told = text(&mut debugger).await;
     assert!(
         told.contains("it has lasted 1h 00m") && told.contains("the task runs on"),

@@ -13,6 +13,7 @@ use crate::dap::policing::Action;
 use crate::dap::rewrite;
 use crate::dap::splice::Side;
 use crate::session::Member;
+use crate::session::worker_end::unexplained;
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::wire::dap::codec::{frame, parse, put_frame, without_lone_surrogates};
 use crate::wire::dap::message::{event, notice, task_end};
@@ -68,9 +69,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                     return;
                 }
                 if !self.leaving && self.permit.holds() {
-                    let why = self.permit.ask_why_died(WHY_AT_ONCE).await;
-                    self.unexplained = why.is_none().then_some(false);
-                    self.tell_reason(why.as_ref());
+                    match self.permit.ask_why_died(WHY_AT_ONCE).await {
+                        Some(why) => self.tell_reason(Some(&why)),
+                        None => self.tell_unexplained(false),
+                    }
                 }
             }
             ("event", "debugpySockets", _) => rewrite::hide_sockets(&mut message),
@@ -140,7 +142,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
             match self.permit.ask_why_died(WHY_AT_ONCE).await {
                 Some(why) => self.tell_death(&why),
                 None => {
-                    self.unexplained = Some(true);
+                    self.tell_unexplained(true);
                     self.tell_terminated();
                 }
             }
@@ -162,6 +164,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         if let Some(why) = why {
             let breakpoint = self.permit.breakpoint();
             let told = gone(self.context, breakpoint, why);
+            self.tell(&told);
+        }
+    }
+
+    /// The reason is asked for a while longer, but many a client leaves as soon as it hears `terminated`. `closed`: the
+    /// worker's debugger is gone as well.
+    fn tell_unexplained(&mut self, closed: bool) {
+        self.unexplained = Some(closed);
+        if self.permit.holds() {
+            self.permit.unexplained();
+            let told = notice(&unexplained(self.permit.breakpoint()), false);
             self.tell(&told);
         }
     }

@@ -3,10 +3,11 @@
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
+use crate::context::Context;
 use crate::dap::attach::{Dialled, for_worker};
 use crate::dap::client::Goodbye;
 use crate::dap::policing::Policing;
-use crate::session::{Context, Member, Permit};
+use crate::session::{Member, Permit};
 use crate::upstream::{self, ConnectError, Worker};
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::message::Request;

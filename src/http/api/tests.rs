@@ -1,4 +1,5 @@
 use super::*;
+use crate::listing::json::list;
 use crate::registry::ClusterStatus;
 
 fn answered(ago: Option<u64>, trouble: Option<&str>) -> Snapshot {

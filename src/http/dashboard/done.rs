@@ -1,4 +1,5 @@
-//! What a change through the dashboard does, for the record: which job is submitted, and what came of it.
+//! What a change through the dashboard does, for the record: which job is submitted, which applications are served, and what
+//! came of it.
 
 use std::time::Duration;
 
@@ -13,8 +14,9 @@ use tokio::time::timeout;
 use crate::audit::chain::Hash;
 use crate::http::answer::{self, Body};
 use crate::http::connection::chain;
+use crate::http::need::Described;
 
-/// Largest description of a job, in bytes. Its files are uploaded by other requests.
+/// Largest description of what is run, in bytes. Its files are uploaded by other requests.
 const LARGEST: usize = 4 << 20;
 
 /// Largest answer to it that is read, by what it says of itself.
@@ -26,19 +28,29 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// What of a job's description says what runs; its environment may hold secrets.
 const TOLD: [&str; 3] = ["entrypoint", "submission_id", "job_id"];
 
-/// Reads the description of a job. `Err` is the answer for the client.
-pub(super) async fn description(body: &mut Incoming) -> Result<Bytes, Response<Body>> {
+/// What the head calls an application that has no name.
+const UNNAMED: &str = "default";
+
+/// Reads the description of what is to be run. `Err` is the answer for the client.
+pub(super) async fn description(
+    what: Described,
+    body: &mut Incoming,
+) -> Result<Bytes, Response<Body>> {
+    let what = match what {
+        Described::Job => "a job",
+        Described::Applications => "the applications",
+    };
     let mut text = BytesMut::new();
     let read = async {
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|why| {
-                let sentence = format!("the description of the job broke off: {}", chain(&why));
+                let sentence = format!("the description of {what} broke off: {}", chain(&why));
                 answer::text(StatusCode::BAD_REQUEST, sentence)
             })?;
             let part = frame.into_data().unwrap_or_default();
             if text.len() + part.len() > LARGEST {
                 let sentence = format!(
-                    "the description of a job is longer than {LARGEST} bytes, and the relay puts on record what is run: put files into the working_dir"
+                    "the description of {what} is longer than {LARGEST} bytes, and the relay puts on record what is run: put files into the working_dir"
                 );
                 return Err(answer::text(StatusCode::PAYLOAD_TOO_LARGE, sentence));
             }
@@ -50,43 +62,56 @@ pub(super) async fn description(body: &mut Incoming) -> Result<Bytes, Response<B
         Ok(Ok(())) => Ok(text.freeze()),
         Ok(Err(answer)) => Err(answer),
         Err(_) => {
-            let sentence = "the description of the job did not come in time";
+            let sentence = format!("the description of {what} did not come in time");
             Err(answer::text(StatusCode::REQUEST_TIMEOUT, sentence))
         }
     }
 }
 
-/// What of a job's description goes on record. Of one that the head may read in another way than the relay, its length
-/// and SHA-256.
-pub(super) fn of_job(headers: &HeaderMap, text: &[u8]) -> Map<String, Value> {
+/// What of a description goes on record. Of one that the head may read in another way than the relay, its length and
+/// SHA-256.
+pub(super) fn told(what: Described, headers: &HeaderMap, text: &[u8]) -> Map<String, Value> {
     let plain = !headers.contains_key(CONTENT_ENCODING)
         && headers.get(CONTENT_TYPE).is_none_or(|kind| {
             let kind = kind.to_str().unwrap_or("charset").to_ascii_lowercase();
             !kind.contains("charset") || kind.contains("charset=utf-8")
         });
     let read = serde_json::from_slice::<Map<String, Value>>(text);
-    let mut told = Map::new();
-    match read {
-        Ok(mut job) if plain => {
-            let known = TOLD.iter().filter_map(|key| {
-                let value = job.remove(*key)?;
-                (!value.is_null()).then(|| ((*key).to_owned(), value))
-            });
-            told.extend(known);
-            let files = job
-                .get_mut("runtime_env")
-                .and_then(|e| e.get_mut("working_dir"));
-            if let Some(files) = files {
-                told.insert("working_dir".to_owned(), files.take());
-            }
-        }
-        _ => {
-            let hash = Hash::plain(text);
-            let body = format!("({} bytes, SHA-256 {hash})", text.len());
-            told.insert("body".to_owned(), body.into());
-        }
+    let read = read.ok().filter(|_| plain);
+    let told = read.and_then(|description| match what {
+        Described::Job => Some(of_job(description)),
+        Described::Applications => of_applications(&description),
+    });
+    told.unwrap_or_else(|| {
+        let hash = Hash::plain(text);
+        let body = format!("({} bytes, SHA-256 {hash})", text.len());
+        Map::from_iter([("body".to_owned(), body.into())])
+    })
+}
+
+fn of_job(mut job: Map<String, Value>) -> Map<String, Value> {
+    let known = TOLD.iter().filter_map(|key| {
+        let value = job.remove(*key)?;
+        (!value.is_null()).then(|| ((*key).to_owned(), value))
+    });
+    let mut told: Map<String, Value> = known.collect();
+    let files = job
+        .get_mut("runtime_env")
+        .and_then(|e| e.get_mut("working_dir"));
+    if let Some(files) = files {
+        told.insert("working_dir".to_owned(), files.take());
     }
     told
+}
+
+/// What is to be served, by name: what is not in it ends. Arguments and environments may hold secrets.
+fn of_applications(config: &Map<String, Value>) -> Option<Map<String, Value>> {
+    let names = config.get("applications")?.as_array()?.iter().map(|one| {
+        let name = one.as_object()?.get("name");
+        name.map_or(Some(UNNAMED), Value::as_str).map(Value::from)
+    });
+    let names: Vec<Value> = names.collect::<Option<_>>()?;
+    Some(Map::from_iter([("applications".to_owned(), names.into())]))
 }
 
 /// The id that the head gave a job, and the answer as it was.
@@ -117,12 +142,12 @@ mod tests {
 
     use super::*;
 
-    fn of(headers: &[(&'static str, &'static str)], text: &str) -> Value {
+    fn of(what: Described, headers: &[(&'static str, &'static str)], text: &str) -> Value {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             map.insert(*name, value.parse().unwrap());
         }
-        Value::Object(of_job(&map, text.as_bytes()))
+        Value::Object(super::told(what, &map, text.as_bytes()))
     }
 
     #[test]
@@ -134,7 +159,29 @@ mod tests {
             &[][..],
             &[("content-type", "application/json; charset=UTF-8")],
         ] {
-            assert_eq!(of(headers, job), told);
+            assert_eq!(of(Described::Job, headers, job), told);
+        }
+    }
+
+    #[test]
+    fn applications_are_told_by_their_names() {
+        let of = |text: &str| of(Described::Applications, &[], text);
+        let config = r#"{"applications": [{"name": "chat", "import_path": "a:b", "args": {"key": "s3cret"}},
+            {"import_path": "c:d", "runtime_env": {"env_vars": {"KEY": "s3cret"}}}], "http_options": {"port": 8000}}"#;
+        assert_eq!(of(config), json!({"applications": ["chat", "default"]}));
+        assert_eq!(of(r#"{"applications": []}"#), json!({"applications": []}));
+        for strange in [
+            r#"{"applications": {}}"#,
+            r#"{"applications": ["chat"]}"#,
+            r#"{"applications": [{"name": {"x": "s3cret"}}]}"#,
+            "{}",
+        ] {
+            let told = of(strange);
+            let said = told["body"].as_str().unwrap();
+            assert!(
+                said.contains("SHA-256") && !said.contains("s3cret"),
+                "{said}"
+            );
         }
     }
 
@@ -150,7 +197,7 @@ mod tests {
             (&[], "{\"entrypoint\": \"a\", \"n\": NaN}"),
             (&[], ""),
         ] {
-            let told = of(headers, text);
+            let told = of(Described::Job, headers, text);
             let said = told[hash].as_str().unwrap();
             assert!(
                 said.starts_with(&format!("({} bytes, SHA-256 ", text.len())),

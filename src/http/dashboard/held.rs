@@ -11,16 +11,17 @@ use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap};
 use hyper::{Response, StatusCode};
 
 use super::upstream::Upstream;
-use crate::http::advertise::Reached;
+use crate::advertise::Reached;
+use crate::context::Context;
 use crate::http::answer::{self, Body};
 use crate::http::connection::chain;
 use crate::http::filter::{self, NotAList, Row};
+use crate::http::hop;
 use crate::http::need::Rows;
 use crate::http::rewrite::rewrite;
-use crate::http::{HttpContext, hop};
 use crate::identity::Principal;
-use crate::policy::may_list;
 use crate::registry::{Breakpoint, BreakpointId, Snapshot};
+use crate::session::may_list;
 use crate::telemetry::metrics::RefusalKind;
 
 /// How long an answer that is held for rewriting may take to arrive: 10,000 rows take Ray a few
@@ -98,7 +99,7 @@ pub(super) async fn rewritten(
 
 /// What to do with a text.
 pub(super) struct Job {
-    pub(super) ctx: Arc<HttpContext>,
+    pub(super) ctx: Arc<Context>,
     pub(super) cluster: Arc<str>,
     pub(super) reached: Reached,
     pub(super) principal: Principal,

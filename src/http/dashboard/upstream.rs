@@ -8,9 +8,10 @@ use hyper::body::Incoming;
 use hyper::header::{HeaderMap, HeaderValue, LOCATION};
 use hyper::{Request, Response, StatusCode};
 
+use crate::context::Context;
 use crate::head::{HeadClient, HeadError};
 use crate::http::answer::{self, Body};
-use crate::http::{HttpContext, hop};
+use crate::http::hop;
 use crate::identity::Principal;
 use crate::telemetry::metrics::HeadOutcome;
 
@@ -26,7 +27,7 @@ impl Upstream {
     /// Sends a stripped request; `Err` is the answer for the client where the head gave none.
     pub(crate) async fn send(
         &self,
-        ctx: &HttpContext,
+        ctx: &Context,
         request: Request<crate::head::RequestBody>,
     ) -> Result<Response<Incoming>, Response<Body>> {
         let started = Instant::now();

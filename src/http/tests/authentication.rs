@@ -53,14 +53,15 @@ async fn without_a_token_nothing_reaches_the_head_or_tells_anything() {
         }
     }
     head.check().await;
-    let heard = relay.ctx.heard.lines();
+    let entries = relay.heard.take();
+    let heard = lines(&entries);
     assert_eq!(
         heard.len(),
         16,
         "each wrong token, and none that was not there"
     );
     assert_eq!(heard[0], "Authentication refused - /api/version");
-    assert!(!format!("{:?}", relay.ctx.heard.entries).contains("wrong"));
+    assert!(!format!("{entries:?}").contains("wrong"));
 }
 
 #[tokio::test]
@@ -127,15 +128,10 @@ async fn a_client_certificate_is_enough() {
     let relay = Relay::guarded(&[], &[]).await;
     let get = async |principal: &Principal| {
         let (client, server) = tokio::io::duplex(64 * 1024);
-        let mut arrival = Arrival::plain(([127, 0, 0, 1], 9).into());
-        arrival.certificate = Some(principal.clone());
+        let mut info = ConnectionInfo::plain(([127, 0, 0, 1], 9).into());
+        info.certificate = Some(principal.clone());
         let ctx = Arc::clone(&relay.ctx);
-        tokio::spawn(serve_connection(
-            server,
-            arrival,
-            ctx,
-            relay.shutdown.clone(),
-        ));
+        tokio::spawn(serve_connection(server, info, ctx, relay.shutdown.clone()));
         let (mut send, connection) = hyper::client::conn::http1::handshake(TokioIo::new(client))
             .await
             .unwrap();
@@ -173,7 +169,7 @@ async fn throttled_and_unavailable_are_said_as_such() {
     assert_eq!(response.status(), 503);
     assert!(text(response).await.contains("no keys yet"));
     assert_eq!(
-        relay.ctx.heard.lines(),
+        lines(&relay.heard.take()),
         Vec::<String>::new(),
         "nobody fills the log with these"
     );
@@ -367,11 +363,11 @@ async fn an_administrator_revokes_and_it_holds_at_once() {
         (response.status().as_u16(), &response.headers()["allow"]),
         (405, &"POST".parse().unwrap())
     );
-    let heard = relay.ctx.heard.lines();
+    let heard = lines(&relay.heard.take());
     let administered = heard
         .iter()
         .filter(|line| line.starts_with("Administration allowed ann"));
     assert_eq!(administered.count(), 2, "{heard:?}");
-    relay.ctx.heard.is_deaf.store(true, Ordering::SeqCst);
+    relay.heard.refuse_all(true);
     assert_eq!(revoke(&ann, r#"{"sub": "ann"}"#).await.status(), 503);
 }

@@ -91,7 +91,7 @@ async fn a_change_is_on_record_before_it_is_made_or_it_is_not_made() {
     relay.ask_as("token-of-ann", "GET", "/nodes").await;
     relay.get_as("token-of-ann", "/relay/metrics").await;
     assert_eq!(
-        relay.ctx.heard.lines(),
+        lines(&relay.heard.take()),
         [
             "Decision allowed ann /api/jobs/",
             "Decision answered ann /api/jobs/",
@@ -99,7 +99,7 @@ async fn a_change_is_on_record_before_it_is_made_or_it_is_not_made() {
         ]
     );
     while seen.try_recv().is_ok() {}
-    relay.ctx.heard.is_deaf.store(true, Ordering::SeqCst);
+    relay.heard.refuse_all(true);
     let response = relay.ask_as("token-of-ann", "POST", "/api/jobs/").await;
     assert_eq!(response.status(), 503);
     assert!(text(response).await.contains("audit log"));
@@ -130,8 +130,16 @@ async fn the_record_says_what_was_done_and_what_came_of_it() {
         .unwrap();
     let response = relay.client().await.send(request).await;
     assert!(text(response).await.contains("raysubmit_7"), "as it was");
-    let entries = std::mem::take(&mut *relay.ctx.heard.entries.lock().unwrap());
-    let [kill, killed, submit, submitted] = &entries[..] else {
+    let config =
+        r#"{"applications": [{"name": "chat", "import_path": "a:b", "args": {"K": "s3cret"}}]}"#;
+    let request = relay
+        .request("PUT", "/api/serve/applications/")
+        .header("authorization", "Bearer token-of-ann")
+        .body(answer::full(config))
+        .unwrap();
+    relay.client().await.send(request).await;
+    let entries = relay.heard.take();
+    let [kill, killed, submit, submitted, serve, served] = &entries[..] else {
         panic!("{entries:?}");
     };
     assert_eq!(kill.details["actor_id"], serde_json::json!(["ab1", "cd"]));
@@ -139,6 +147,9 @@ async fn the_record_says_what_was_done_and_what_came_of_it() {
     assert_eq!(killed.details["status"], 200);
     assert_eq!(submit.details["entrypoint"], "python a.py");
     assert_eq!(submitted.details["submission_id"], "raysubmit_7");
+    assert_eq!(serve.details["applications"], serde_json::json!(["chat"]));
+    assert_eq!(served.details["status"], 200);
+    assert_eq!(served.details.get("submission_id"), None);
     assert!(!format!("{entries:?}").contains("s3cret"));
 }
 
@@ -396,32 +407,28 @@ async fn a_cluster_that_is_not_ones_own_is_as_unknown_as_any() {
     assert_eq!(ready("secret").await.0, 404);
 }
 
-struct Two;
-
-impl SessionList for Two {
-    fn rows(&self) -> Vec<SessionRow> {
-        let row = |id, subject: Option<&str>| SessionRow {
-            id,
-            protocol: "dap",
-            state: "attached",
-            peer: ([127, 0, 0, 1], 9).into(),
-            subject: subject.map(str::to_owned),
-            client: None,
-            breakpoint: None,
-            name: None,
-            cluster: None,
-            since: Moment::now(),
-            bytes_up: 0,
-            bytes_down: 0,
-        };
-        vec![row(1, Some("ann")), row(2, Some("bob")), row(3, None)]
-    }
+fn sessions() -> Vec<SessionRow> {
+    let row = |id, subject: Option<&str>| SessionRow {
+        id,
+        protocol: "dap",
+        state: "attached",
+        peer: ([127, 0, 0, 1], 9).into(),
+        subject: subject.map(str::to_owned),
+        client: None,
+        breakpoint: None,
+        name: None,
+        cluster: None,
+        since: Moment::now(),
+        bytes_up: 0,
+        bytes_down: 0,
+    };
+    vec![row(1, Some("ann")), row(2, Some("bob")), row(3, None)]
 }
 
 #[test]
 fn sessions_are_ones_own_or_all_for_an_administrator() {
     let of = |person: &Person| {
-        let response = super::super::api::sessions(&Two.rows(), &person.principal);
+        let response = super::super::api::sessions(&sessions(), &person.principal);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .unwrap();

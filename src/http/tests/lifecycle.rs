@@ -10,7 +10,7 @@ async fn served(relay: &Relay) -> (DuplexStream, JoinHandle<()>) {
     let peer = ([127, 0, 0, 1], 9).into();
     let task = tokio::spawn(serve_connection(
         server,
-        Arrival::plain(peer),
+        ConnectionInfo::plain(peer),
         Arc::clone(&relay.ctx),
         relay.shutdown.clone(),
     ));

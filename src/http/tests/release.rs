@@ -58,7 +58,7 @@ async fn a_release_is_on_record_before_it_is_made_or_it_is_not_made() {
     let relay = Relay::guarded(&[], &[&kim]).await;
     let (listener, id) = worker(&relay).await;
     let body = json!({ "ids": [id] }).to_string();
-    relay.ctx.heard.is_deaf.store(true, Ordering::SeqCst);
+    relay.heard.refuse_all(true);
     let (_, answer) = ask(&relay, "token-of-kim", &body).await;
     let why = answer["results"][0]["error"].as_str().unwrap();
     assert!(why.contains("audit log"), "{why}");
@@ -142,11 +142,11 @@ async fn a_worker_is_ended_by_who_may_terminate_and_by_nobody_else() {
     assert_eq!(answer["results"][0]["released"], false);
     assert!(posted.lock().unwrap().is_empty());
     // What is not on record does not happen.
-    relay.ctx.heard.is_deaf.store(true, Ordering::SeqCst);
+    relay.heard.refuse_all(true);
     let (_, answer) = ask(&relay, "token-of-kim", &body).await;
     assert_eq!(answer["results"][0]["ended"], false);
     assert!(posted.lock().unwrap().is_empty());
-    relay.ctx.heard.is_deaf.store(false, Ordering::SeqCst);
+    relay.heard.refuse_all(false);
     let (_, answer) = ask(&relay, "token-of-kim", &body).await;
     assert_eq!(answer["results"][0]["ended"], true, "{answer}");
     let jobs = posted.lock().unwrap().clone();
@@ -154,7 +154,7 @@ async fn a_worker_is_ended_by_who_may_terminate_and_by_nobody_else() {
     let ends = format!("{} {} {}", row.node_id, row.worker_id, row.pid);
     assert_eq!(jobs.len(), 1);
     assert!(jobs[0]["entrypoint"].as_str().unwrap().ends_with(&ends));
-    let heard = relay.ctx.heard.entries.lock().unwrap();
+    let heard = relay.heard.take();
     assert!(
         heard
             .iter()

@@ -107,8 +107,15 @@ async fn every_session_ends_with_the_goodbye_of_tls() {
     closed(&mut Conversation::new(stream, 1 << 20)).await;
     drop(debugpy);
 
-    let (mut client, _debugpy) = attached(&relay).await;
-    relay.running.abort().await;
+    let (mut client, mut debugpy) = attached(&relay).await;
+    // The relay waits for a worker that it has said goodbye to.
+    let answering = async {
+        while let Ok(asked) = debugpy.read().await {
+            let answer = json!({"seq": 3, "type": "response", "request_seq": asked["seq"], "success": true, "command": asked["command"]});
+            debugpy.send(&answer).await.unwrap();
+        }
+    };
+    tokio::join!(relay.running.abort(), answering);
     while read(&mut client).await["event"] != "terminated" {}
     closed(&mut client).await;
 }

@@ -11,10 +11,10 @@ use tokio::time::{Instant, timeout_at};
 use super::line::Mode;
 use super::request::{Failure, program_output};
 use super::{After, Interrupt, Prompt};
-use crate::dap::mappings;
 use crate::pdb::breakpoints::Table;
 use crate::pdb::output::Piece;
 use crate::pdb::wire::{Incoming, Lost, Wire};
+use crate::wire::dap::mappings;
 
 /// How a session is opened.
 #[derive(Debug, Clone)]

@@ -210,15 +210,7 @@ impl State {
         now: Now,
     ) -> (Changes, Option<Arc<str>>) {
         let mut changes = Changes::new();
-        let lost = match self.clusters[cluster].nodes.get(&row.node_id) {
-            Some(Node::Dead { why }) => Some(Arc::clone(why)),
-            _ => None,
-        };
-        let exit = if row.is_alive {
-            lost.map(exit::Exit::from)
-        } else {
-            Some(exit::of_worker(row))
-        };
+        let exit = self.clusters[cluster].exit(row);
         if let Some(exit) = exit.clone() {
             self.die(cluster, key, exit, now, &mut changes);
         }

@@ -42,6 +42,8 @@ pub(super) struct Entry {
     pub(super) unreachable: Option<Moment>,
     /// Somebody asked for it, though Ray does not list it: kept until then without a word from Ray.
     pub(super) asked_for: Option<Instant>,
+    /// Its debugger ended the session that holds it, and Ray does not say why.
+    pub(super) unexplained: bool,
     driver: bool,
     wishes: Wishes,
 }
@@ -60,6 +62,7 @@ impl Entry {
             claim: None,
             unreachable: None,
             asked_for: None,
+            unexplained: false,
             driver,
             wishes,
         }

@@ -4,7 +4,8 @@
 //! Called by [`super::shared`] under its lock. Invariants, held by the model test: one entry for
 //! each worker; an entry is live until exactly one `Released` or `Died`; an answer to a question
 //! that was sent before a worker was claimed or given back changes nothing about that worker; a
-//! worker on a DEAD node is never live.
+//! worker on a DEAD node is never live. What was released may turn out to have died (`lost`), which changes the list of
+//! what ended and is no event.
 
 mod answers;
 mod entries;
@@ -25,6 +26,7 @@ use crate::registry::exit::Exit;
 use crate::registry::wish::Wishes;
 use crate::registry::{Change, ClaimError};
 use entries::{Entries, Entry};
+use lost::{MAX_UNEXPLAINED, UNEXPLAINED};
 
 /// Ended breakpoints that are remembered at most.
 const MAX_ENDED: usize = 256;
@@ -64,6 +66,8 @@ struct ClusterState {
     nodes: HashMap<String, Node>,
     /// Keys that Ray's list has as paused and that are known not to be: until that list leaves them out.
     ghosts: HashSet<String>,
+    /// Released when their debuggers had ended the sessions, and Ray did not say why; until when it is asked.
+    unexplained: HashMap<String, Instant>,
 }
 
 enum Node {
@@ -100,6 +104,7 @@ impl State {
                 gone: HashMap::new(),
                 nodes: HashMap::new(),
                 ghosts: HashSet::new(),
+                unexplained: HashMap::new(),
             })
             .collect();
         Self {
@@ -184,6 +189,10 @@ impl State {
             return self.put_back(cluster, worker_id, claim, now);
         }
         state.gone.insert(worker_id.to_owned(), now.instant);
+        if entry.unexplained && state.unexplained.len() < MAX_UNEXPLAINED {
+            let until = now.instant + UNEXPLAINED;
+            state.unexplained.insert(worker_id.to_owned(), until);
+        }
         self.release(cluster, worker_id, now, &mut changes);
         changes
     }

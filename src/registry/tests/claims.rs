@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::fake_head::*;
 use crate::dap::testing::paused;
-use crate::registry::{Breakpoint, BreakpointId, Change, ClaimError, Registry};
+use crate::registry::{Breakpoint, BreakpointId, Change, ClaimError, Registry, Whereabouts};
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_node_ends_its_breakpoints_and_their_sessions() {
@@ -195,4 +195,32 @@ async fn a_breakpoint_is_free_when_the_last_share_in_its_claim_is_gone_and_as_it
     claim.lease().let_run();
     drop(claim);
     assert!(registry.snapshot().find(id).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_worker_that_was_left_the_head_is_believed_and_not_the_last_list() {
+    let head = FakeHead::start().await;
+    head.with(|w| w.workers.push(worker("w1", 1)));
+    let (registry, guard) = watch(&head, &settings());
+    let id = live(&registry, |_| true).await.id;
+    let claim = registry.claim(id, holder(1)).unwrap();
+    let lease = claim.lease();
+    drop(claim);
+    lease.let_run();
+    let left = lease.give_back();
+    // Still paused at the last poll; nobody polls after it.
+    live(&registry, |b| b.is_paused()).await;
+    assert_eq!(left.now().await, Whereabouts::Listed);
+    drop(guard);
+    head.with(|w| w.workers[0]["num_paused_threads"] = 0.into());
+    assert!(!registry.snapshot().live.is_empty());
+    assert_eq!(left.now().await, Whereabouts::Unlisted);
+    let id = registry.snapshot().live[0].id;
+    let claim = registry.claim(id, holder(2)).unwrap();
+    assert_eq!(left.now().await, Whereabouts::Taken);
+    drop(claim);
+    head.with(|w| w.workers[0]["is_alive"] = false.into());
+    assert_eq!(left.now().await, Whereabouts::Dead);
+    head.with(|w| w.workers.clear());
+    assert_eq!(left.now().await, Whereabouts::Unknown);
 }

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::fake_head::*;
 use crate::config;
-use crate::registry::Change;
+use crate::registry::{Change, State};
 
 #[tokio::test(start_paused = true)]
 async fn rows_of_a_lost_node_are_never_listed() {
@@ -82,6 +82,72 @@ async fn what_waits_on_a_lost_node_goes_with_what_was_attached_there() {
     assert_eq!(registry.snapshot().live.len(), 1);
     let asked = head.asked("/api/v0/nodes").len();
     assert!(asked < 20, "{asked} questions for nodes");
+}
+
+/// A raylet that is killed takes its workers along, and Ray says so 13 s later; by then no session is left to be told.
+#[tokio::test(start_paused = true)]
+async fn what_ray_says_too_late_for_the_session_is_in_the_list_of_what_ended() {
+    for node_is_lost in [true, false] {
+        let head = FakeHead::start().await;
+        head.with(|w| w.workers.push(worker("w1", 1)));
+        let settings = config::Registry {
+            node_interval: 3600 * SECOND,
+            ..settings()
+        };
+        let (registry, _guard) = watch(&head, &settings);
+        let id = live(&registry, |_| true).await.id;
+        let mut claim = registry.claim(id, holder(1)).unwrap();
+        claim.lease().let_run();
+        head.with(|w| w.workers[0]["num_paused_threads"] = 0.into());
+        assert_eq!(claim.ask_why_died(2 * SECOND).await, None);
+        claim.unexplained();
+        drop(claim);
+        let ended = || registry.snapshot().find_ended(id).unwrap().state.clone();
+        assert!(matches!(ended(), State::Released { .. }));
+        tokio::time::sleep(13 * SECOND).await;
+        assert!(matches!(ended(), State::Released { .. }));
+        head.with(|w| match node_is_lost {
+            true => w.nodes[0]["state"] = "DEAD".into(),
+            false => {
+                w.workers[0]["is_alive"] = false.into();
+                w.workers[0]["exit_type"] = "SYSTEM_ERROR".into();
+            }
+        });
+        tokio::time::sleep(3 * SECOND).await;
+        let State::Died { why, intended, .. } = ended() else {
+            panic!("{:?}", ended());
+        };
+        let reason = match node_is_lost {
+            true => "node 10.0.0.7 was lost",
+            false => "the worker process crashed or was killed from outside",
+        };
+        assert!(why.starts_with(reason) && !intended, "{why}");
+        // Nobody is asked any more.
+        let asked = head.asked("/api/v0/nodes").len();
+        tokio::time::sleep(30 * SECOND).await;
+        assert_eq!(head.asked("/api/v0/nodes").len(), asked);
+    }
+}
+
+/// What runs on after its debugger has left it was released, and stays so.
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_lives_is_not_asked_after_for_ever() {
+    let head = FakeHead::start().await;
+    head.with(|w| w.workers.push(worker("w1", 1)));
+    let (registry, _guard) = watch(&head, &settings());
+    let id = live(&registry, |_| true).await.id;
+    let claim = registry.claim(id, holder(1)).unwrap();
+    claim.lease().let_run();
+    head.with(|w| w.workers[0]["num_paused_threads"] = 0.into());
+    claim.unexplained();
+    drop(claim);
+    tokio::time::sleep(100 * SECOND).await;
+    let asked = head.asked("/api/v0/nodes").len();
+    assert!((60..100).contains(&asked), "{asked} questions");
+    head.with(|w| w.nodes[0]["state"] = "DEAD".into());
+    tokio::time::sleep(100 * SECOND).await;
+    let ended = registry.snapshot().find_ended(id).cloned();
+    assert!(matches!(ended.unwrap().state, State::Released { .. }));
 }
 
 #[tokio::test(start_paused = true)]

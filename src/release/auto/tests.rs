@@ -1,65 +1,64 @@
 //! What is due when. The clock is the test's.
 #![allow(clippy::unwrap_used)]
 
-use super::super::tests::{debugpy, means};
+use super::super::tests::{debugpy, relay};
 use super::*;
+use crate::audit::kept::Kept;
 use crate::dap::testing::{listening, paused, paused_in_pdb};
 use crate::moment::testing::ago;
 use crate::registry::Change;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-fn policy(after: Duration) -> Means {
-    means(|config| {
+fn policy(after: Duration) -> (Arc<Context>, Kept) {
+    relay(|config| {
         config.release.after = Some(after);
         config.release.announce = 5 * MINUTE;
     })
 }
 
-fn outcomes(kept: &crate::audit::kept::Kept) -> Vec<String> {
+fn outcomes(kept: &Kept) -> Vec<String> {
     let text = |entry: Entry| entry.details["outcome"].as_str().unwrap().to_owned();
     kept.take().into_iter().map(text).collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_has_waited_for_too_long_is_announced_and_then_released() {
-    let means = policy(60 * MINUTE);
+    let (context, kept) = policy(60 * MINUTE);
     let (listener, mut breakpoint) = listening(paused("square", 1)).await;
     breakpoint.first_seen = ago(56 * MINUTE);
-    means.registry.insert(breakpoint);
-    let (audit, kept) = Audit::kept(false);
-    let mut events = means.registry.events();
+    context.registry.insert(breakpoint);
+    let mut events = context.registry.events();
     let mut announced = HashMap::new();
     let began = Instant::now();
-    let next = step(&means, &audit, &means.registry.snapshot(), &mut announced).await;
+    let next = step(&context, &context.registry.snapshot(), &mut announced).await;
     assert_eq!(next - began, LOOK);
     assert_eq!(events.try_recv().unwrap().change, Change::Releasing);
     assert_eq!(outcomes(&kept), ["announced"]);
     // Once is enough.
     tokio::time::advance(4 * MINUTE).await;
-    step(&means, &audit, &means.registry.snapshot(), &mut announced).await;
+    step(&context, &context.registry.snapshot(), &mut announced).await;
     assert!(events.try_recv().is_err() && outcomes(&kept).is_empty());
     tokio::time::advance(MINUTE).await;
     let worker = tokio::spawn(debugpy(listener, true));
-    step(&means, &audit, &means.registry.snapshot(), &mut announced).await;
+    step(&context, &context.registry.snapshot(), &mut announced).await;
     let commands = worker.await.unwrap();
     assert_eq!(commands.last().unwrap(), "disconnect");
     assert_eq!(outcomes(&kept), ["released"]);
-    means.tasks.close();
-    means.tasks.wait().await;
-    assert!(means.registry.snapshot().live.is_empty());
+    context.shutdown.tasks.close();
+    context.shutdown.tasks.wait().await;
+    assert!(context.registry.snapshot().live.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_attaches_after_the_announcement_keeps_it_and_a_new_stop_has_its_own_time() {
-    let means = policy(60 * MINUTE);
+    let (context, kept) = policy(60 * MINUTE);
     let (listener, mut breakpoint) = listening(paused("square", 1)).await;
     breakpoint.first_seen = ago(70 * MINUTE);
     let id = breakpoint.id;
-    means.registry.insert(breakpoint.clone());
-    let (audit, kept) = Audit::kept(false);
+    context.registry.insert(breakpoint.clone());
     let mut announced = HashMap::new();
-    step(&means, &audit, &means.registry.snapshot(), &mut announced).await;
+    step(&context, &context.registry.snapshot(), &mut announced).await;
     assert_eq!(outcomes(&kept), ["announced"]);
     let holder = Holder {
         session: 1,
@@ -68,15 +67,15 @@ async fn who_attaches_after_the_announcement_keeps_it_and_a_new_stop_has_its_own
         peer: ([127, 0, 0, 1], 1).into(),
         since: Moment::now(),
     };
-    let claim = means.registry.claim(id, holder).unwrap();
+    let claim = context.registry.claim(id, holder).unwrap();
     tokio::time::advance(10 * MINUTE).await;
-    step(&means, &audit, &means.registry.snapshot(), &mut announced).await;
+    step(&context, &context.registry.snapshot(), &mut announced).await;
     claim.lease().let_run();
     drop(claim);
     breakpoint.first_seen = Moment::now();
     breakpoint.stop = 2;
-    means.registry.insert(breakpoint);
-    step(&means, &audit, &means.registry.snapshot(), &mut announced).await;
+    context.registry.insert(breakpoint);
+    step(&context, &context.registry.snapshot(), &mut announced).await;
     assert!(outcomes(&kept).is_empty() && announced.is_empty());
     assert!(
         listener.into_std().unwrap().accept().is_err(),
@@ -86,28 +85,27 @@ async fn who_attaches_after_the_announcement_keeps_it_and_a_new_stop_has_its_own
 
 #[tokio::test(start_paused = true)]
 async fn a_wall_clock_that_is_set_an_hour_ahead_releases_nothing() {
-    let means = policy(30 * MINUTE);
+    let (context, kept) = policy(30 * MINUTE);
     let first = Moment::now();
     let hour_less = first.time - 60 * MINUTE;
     let (listener, mut waiting) = listening(paused("square", 1)).await;
     // Seen before the clock was set: as the relay measured it, 8 s ago.
     waiting.first_seen.time = hour_less;
     waiting.first_seen.instant = first.instant;
-    means.registry.insert(waiting);
+    context.registry.insert(waiting);
     // The node that wrote this one down has a clock that is an hour late.
     let mut legacy = paused_in_pdb("cube", 2);
     legacy.first_seen = Moment::written(hour_less);
-    means.registry.insert(legacy);
+    context.registry.insert(legacy);
     tokio::time::advance(Duration::from_secs(8)).await;
-    let (audit, kept) = Audit::kept(false);
-    let (mut announced, mut events) = (HashMap::new(), means.registry.events());
-    let list = means.registry.snapshot();
-    let next = step(&means, &audit, &list, &mut announced).await;
+    let (mut announced, mut events) = (HashMap::new(), context.registry.events());
+    let list = context.registry.snapshot();
+    let next = step(&context, &list, &mut announced).await;
     assert!(announced.is_empty() && outcomes(&kept).is_empty() && events.try_recv().is_err());
     assert!(next <= Instant::now() + LOOK);
     // Its time comes all the same, by the steady clock.
     tokio::time::advance(25 * MINUTE).await;
-    step(&means, &audit, &list, &mut announced).await;
+    step(&context, &list, &mut announced).await;
     assert_eq!(outcomes(&kept), ["announced", "announced"]);
     assert!(
         listener.into_std().unwrap().accept().is_err(),
@@ -117,32 +115,24 @@ async fn a_wall_clock_that_is_set_an_hour_ahead_releases_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn without_a_record_nothing_is_announced_or_released() {
-    let means = policy(60 * MINUTE);
+    let (context, kept) = policy(60 * MINUTE);
     let (_listener, breakpoint) = listening(paused("square", 1)).await;
-    means.registry.insert(breakpoint);
-    let (audit, kept) = Audit::kept(false);
+    context.registry.insert(breakpoint);
     kept.refuse(Action::Administration);
     let mut announced = HashMap::new();
-    let mut events = means.registry.events();
-    step(&means, &audit, &means.registry.snapshot(), &mut announced).await;
+    let mut events = context.registry.events();
+    step(&context, &context.registry.snapshot(), &mut announced).await;
     assert!(announced.is_empty() && events.try_recv().is_err());
 }
 
 #[tokio::test(start_paused = true)]
 async fn clusters_that_are_not_named_are_left_alone() {
-    let means = means(|config| {
+    let (context, kept) = relay(|config| {
         config.release.after = Some(MINUTE);
         config.release.clusters = vec!["other".to_owned()];
     });
     let (_listener, breakpoint) = listening(paused("square", 1)).await;
-    means.registry.insert(breakpoint);
-    let (audit, kept) = Audit::kept(false);
-    step(
-        &means,
-        &audit,
-        &means.registry.snapshot(),
-        &mut HashMap::new(),
-    )
-    .await;
+    context.registry.insert(breakpoint);
+    step(&context, &context.registry.snapshot(), &mut HashMap::new()).await;
     assert!(outcomes(&kept).is_empty());
 }

@@ -8,9 +8,9 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::*;
-use crate::dap::record::Record;
 use crate::pdb::{End, OpenError};
 use crate::session::TaskEnd;
+use crate::session::audit::Record;
 use crate::terminal::output::Shown;
 use crate::terminal::tape::Tape;
 use crate::terminal::visit::Log;
@@ -136,7 +136,7 @@ impl Scene {
         let ended = tokio::spawn(async move {
             let session = context.sessions.open(([127, 0, 0, 1], 1).into());
             let nobody = Principal::anonymous();
-            let record = Record::begin(&context, &session, &nobody, None, Map::new()).await;
+            let record = Record::begin(&context.audit, &session, &nobody, None, Map::new()).await;
             let record = record.unwrap();
             let log = Log::new(&context, &record, Tape::default());
             let (reader, writer) = tokio::io::split(typed);

@@ -10,24 +10,26 @@ use tracing::info;
 
 use super::{Next, Visit};
 use crate::audit::Unavailable;
-use crate::dap::limits::{Due, Limits};
-use crate::dap::record::Record;
-use crate::dap::refusal::Refusal;
-use crate::listener::prefixed::Prefixed;
+use crate::context::Context;
 use crate::masking::MaskedStream;
 use crate::pdb::{End, OpenError};
 use crate::policy::Scope;
 use crate::recording::{Direction, Meta, Protocol, Unrecorded};
 use crate::registry::Kind;
-use crate::session::{Context, Permit, TaskEnd};
+use crate::session::audit::Record;
+use crate::session::limits::{Due, Limits};
+use crate::session::refusal::Refusal;
+use crate::session::worker_end::unexplained;
+use crate::session::{Permit, TaskEnd, WorkerEnd};
 use crate::shutdown::QUIET;
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 use crate::terminal::input::Input;
-use crate::terminal::legacy::{self, Ended, Entered};
+use crate::terminal::legacy::{Ended, Entered};
 use crate::terminal::output::{Out, Shown};
 use crate::terminal::prompt;
 use crate::terminal::tape::Tape;
 use crate::upstream;
+use crate::wire::prefixed::Prefixed;
 
 /// How long the head is asked why a worker died.
 const WHY: Duration = Duration::from_secs(2);
@@ -95,7 +97,14 @@ impl<R: AsyncRead + Unpin> Visit<'_, R> {
         }
         // Before the permit is used: what is not on record does not happen.
         let principal = self.principal.clone();
-        let begun = Record::begin(context, session, &principal, Some(&breakpoint), details).await;
+        let begun = Record::begin(
+            &context.audit,
+            session,
+            &principal,
+            Some(&breakpoint),
+            details,
+        )
+        .await;
         let record = match begun {
             Ok(record) => record,
             Err(why) => {
@@ -140,6 +149,10 @@ impl<R: AsyncRead + Unpin> Visit<'_, R> {
     ) -> (Outcome, Next) {
         let context = self.context;
         let breakpoint = permit.breakpoint().clone();
+        let ended = |why: &str| {
+            let list = context.registry.snapshot();
+            WorkerEnd::explained(&list, &breakpoint, why).sentence
+        };
         let handling = permit.rights().handling.clone();
         let scopes = permit.rights().scopes;
         let rules = context
@@ -154,7 +167,7 @@ impl<R: AsyncRead + Unpin> Visit<'_, R> {
             Err(why) => {
                 context.metrics.refused(RefusalKind::Upstream);
                 let sentence = match permit.ask_why_died(WHY).await {
-                    Some(death) => format!("{} is gone: {death}", breakpoint.title()),
+                    Some(death) => ended(&death),
                     None => format!("cannot reach {}: {why}", breakpoint.title()),
                 };
                 out.notice(&sentence).await;
@@ -181,7 +194,7 @@ impl<R: AsyncRead + Unpin> Visit<'_, R> {
                         break Err((Outcome::Failed, format!("this session ends, because {why}; the task runs on")));
                     }
                     why = permit.died() => {
-                        break Err((Outcome::Died, format!("{} is gone: {why}", breakpoint.title())));
+                        break Err((Outcome::Died, ended(&why)));
                     }
                     () = context.shutdown.abort.cancelled() => {
                         break Err((Outcome::Drained, "the relay was shut down; the task runs on".to_owned()));
@@ -236,8 +249,11 @@ impl<R: AsyncRead + Unpin> Visit<'_, R> {
             }
             Done::Prompt(Ok(End::Terminated | End::Lost(_))) => {
                 let sentence = match permit.ask_why_died(WHY).await {
-                    Some(why) => format!("{} is gone: {why}", breakpoint.title()),
-                    None => "the session is over: the worker's debugger closed it".to_owned(),
+                    Some(why) => ended(&why),
+                    None => {
+                        permit.unexplained();
+                        unexplained(&breakpoint)
+                    }
                 };
                 out.notice(&sentence).await;
                 (Outcome::Died, Next::List)
@@ -280,9 +296,7 @@ impl Worker {
                 Ok(Self::Debugpy(Box::new(Prefixed::new(read.into(), stream))))
             }
             Kind::Pdb => {
-                let left = |stream| legacy::let_go(stream, bytes::BytesMut::new());
-                let stream =
-                    upstream::connect_pdb(permit, dap.connect_timeout, tasks, left).await?;
+                let stream = upstream::connect_pdb(permit, dap.connect_timeout, tasks).await?;
                 Ok(Self::Pdb(Entered::new(stream, tasks)))
             }
         }

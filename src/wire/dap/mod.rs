@@ -2,6 +2,7 @@
 
 pub mod codec;
 pub mod conversation;
+pub mod mappings;
 pub mod message;
 pub mod peek;
 pub mod scanner;

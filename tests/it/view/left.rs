@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use ray_relay::dap::mappings;
 use ray_relay::dap::policing::Policing;
 use ray_relay::policy::Scope;
+use ray_relay::wire::dap::mappings;
 use serde_json::{Value, json};
 
 use super::client::{Client, attach_arguments};

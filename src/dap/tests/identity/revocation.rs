@@ -76,9 +76,7 @@ async fn a_client_that_does_not_read_is_ended_all_the_same() {
         let _ = dap.send(&output).await;
         dap
     });
-    while context.sessions.len() == 1
-        && crate::http::SessionList::rows(&*context.sessions)[0].bytes_down < 1
-    {
+    while context.sessions.len() == 1 && context.sessions.rows()[0].bytes_down < 1 {
         // The counters are brought up to date with each message of the client's that is looked at.
         debugger
             .send("setExceptionBreakpoints", json!({"filters": []}))

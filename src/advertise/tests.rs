@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
-use super::*;
+use crate::advertise::*;
 use std::sync::Arc;
 use std::time::Duration;
 

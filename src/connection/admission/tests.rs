@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use proptest::prelude::*;
 use tokio::time::advance;
 
-use super::*;
+use crate::connection::admission::*;
 use crate::identity::fixed::somebody;
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::scope::Scope;
 use crate::identity::Principal;
+use crate::policy::Scope;
 use crate::registry::{Breakpoint, Snapshot};
 
 /// What lets somebody know that a breakpoint exists.
@@ -78,7 +78,8 @@ mod tests {
     use super::*;
     use crate::dap::testing::{paused, snapshot};
     use crate::identity::Credential;
-    use crate::policy::{Access, Narrowing, Pattern, Rule, authorise};
+    use crate::policy::{Access, Narrowing, Pattern, Rule};
+    use crate::session::authorise;
 
     fn somebody(scopes: &str, jobs: &[&str]) -> Principal {
         let rule = Rule {
@@ -132,7 +133,7 @@ mod tests {
         let denied = |scopes| authorise(&somebody(scopes, &[]), &breakpoint, Scope::View);
         assert_eq!(
             denied("dashboard:write,admin").unwrap_err(),
-            crate::policy::Denied::Hidden
+            crate::session::Denied::Hidden
         );
         assert!(
             denied("list")

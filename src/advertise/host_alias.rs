@@ -2,7 +2,7 @@
 //! address to every resolver, and a client sends back the spelling it was given. So a spelling
 //! can name a breakpoint while host and port stay the same for all of them.
 //!
-//! Pure functions, called by [`super::advertise`]. Invariants: every spelling of a host resolves
+//! Pure functions, called by [`crate::advertise`]. Invariants: every spelling of a host resolves
 //! to that host, distinct slots of a host give distinct texts, and [`read`] gives back the host
 //! and the slot. Slot 0 is the plain spelling, which names nothing.
 

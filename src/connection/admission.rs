@@ -10,7 +10,7 @@
 //! the places, and an eighth is always left for newcomers.
 //!
 //! The listener holds a [`Guard`] for each connection; what is behind it has the [`Place`] in its
-//! [`Arrival`](super::Arrival). Nothing in here waits while it holds the lock.
+//! [`ConnectionInfo`](crate::connection::ConnectionInfo). Nothing in here waits while it holds the lock.
 
 mod table;
 
@@ -121,7 +121,7 @@ impl Admission {
     }
 
     /// Waits until those that were given up are gone, so that their descriptors are free again.
-    pub(super) async fn settled(&self) {
+    pub(crate) async fn settled(&self) {
         loop {
             let gone = self.gone.notified();
             if self.table().len() < self.most + LEAVING {
@@ -226,7 +226,7 @@ impl Place {
     }
 
     /// Resolves when the connection has to make room for others. Cancel safe.
-    pub(super) async fn given_up(&self) {
+    pub(crate) async fn given_up(&self) {
         match &self.0 {
             Some(seat) => seat.given_up.cancelled().await,
             None => std::future::pending().await,

@@ -15,7 +15,7 @@ pub fn none() -> Value {
 }
 
 /// Whether `arguments` map a path to another one.
-pub(super) fn given(arguments: &Map<String, Value>) -> bool {
+pub(crate) fn given(arguments: &Map<String, Value>) -> bool {
     let none = none();
     let given = usable(arguments);
     given.iter().any(|one| none[0] != *one)

@@ -1,15 +1,17 @@
 //! What is known of a connection before its protocol has said a word.
 
+pub mod admission;
+
 use std::net::SocketAddr;
 
 use tokio::time::Instant;
 
-use super::Place;
+use self::admission::Place;
 use crate::identity::Principal;
 
 /// How a connection came in.
 #[derive(Debug, Clone)]
-pub struct Arrival {
+pub struct ConnectionInfo {
     /// The client's address.
     pub peer: SocketAddr,
     /// When it was accepted: `listen.handshake_timeout` counts from here.
@@ -27,7 +29,7 @@ pub struct Arrival {
 /// What the state of TLS takes, its handshake included, in bytes.
 const TLS_WEIGHT: usize = 48 * 1024;
 
-impl Arrival {
+impl ConnectionInfo {
     /// What the connection takes below its protocol, in bytes.
     pub(crate) fn tls_weight(&self) -> usize {
         if self.encrypted { TLS_WEIGHT } else { 0 }

@@ -10,6 +10,7 @@
 //! stay paused for good), so one that does not turn up within two minutes has it no longer,
 //! and those that never did take no more than a part of the addresses.
 
+pub mod host_alias;
 mod slots;
 
 use std::collections::{HashMap, HashSet};
@@ -19,7 +20,6 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 
 use self::slots::{Slots, Standing};
-use super::spelling;
 use crate::config::Advertise;
 use crate::registry::{BreakpointId, Snapshot};
 
@@ -121,7 +121,7 @@ impl Table {
 
     fn spelling(&self, host: &str, id: BreakpointId, standing: Standing) -> String {
         // Slot 0 is the plain spelling.
-        let range = 1..=spelling::capacity(host) - 1;
+        let range = 1..=host_alias::capacity(host) - 1;
         let mut state = self.state();
         if !state.hosts.contains_key(host) && state.hosts.len() >= MAX_HOSTS {
             let oldest = state.hosts.iter().min_by_key(|(_, slots)| slots.used());
@@ -131,7 +131,7 @@ impl Table {
         }
         let slots = state.hosts.entry(host.to_owned()).or_default();
         match slots.assign(id, range, standing) {
-            Some(slot) => spelling::spell(host, slot),
+            Some(slot) => host_alias::spell(host, slot),
             None => host.to_owned(),
         }
     }
@@ -154,7 +154,7 @@ impl Table {
                 Some(text) => text.parse().map_or(Resolved::Unknown, Resolved::Breakpoint),
             },
             Advertise::Single => {
-                let (host, slot) = spelling::read(dialed);
+                let (host, slot) = host_alias::read(dialed);
                 if slot == 0 {
                     return Resolved::Plain;
                 }
@@ -225,9 +225,9 @@ impl Reached {
         };
         let bracketed = host.starts_with('[');
         // The dot of the DNS root, which may follow an address as well.
-        let (host, _) = spelling::read(host.strip_suffix('.').unwrap_or(host));
+        let (host, _) = host_alias::read(host.strip_suffix('.').unwrap_or(host));
         let ip = host.parse::<IpAddr>().ok();
-        let name = spelling::is_name(&host) && !host.ends_with('.');
+        let name = host_alias::is_name(&host) && !host.ends_with('.');
         if bracketed != matches!(ip, Some(IpAddr::V6(_))) || (ip.is_none() && !name) {
             return None;
         }
@@ -253,7 +253,6 @@ fn split_port(authority: &str) -> Option<(&str, Option<&str>)> {
         None => Some((authority, None)),
     }
 }
-
 #[cfg(test)]
 #[path = "advertise/tests.rs"]
 mod tests;

@@ -1,6 +1,6 @@
 //! Numbered addresses and the breakpoints that have them: spellings of one host, or ports.
 //!
-//! The bookkeeping of [`super::Table`], under its lock. Which invariants it keeps is said there.
+//! The bookkeeping of [`crate::advertise::Table`], under its lock. Which invariants it keeps is said there.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::HOLD;
+use crate::advertise::HOLD;
 use crate::registry::BreakpointId;
 
 /// Breakpoints with a spelling, for each host.

@@ -10,10 +10,10 @@ use serde_json::{Map, Value};
 use tokio::time::{Instant, timeout};
 use tracing::error;
 
-use crate::audit::{Action, Entry, Unavailable};
+use crate::audit::{Action, Audit, Entry, Unavailable};
 use crate::identity::{AuthError, Principal};
 use crate::registry::Breakpoint;
-use crate::session::{Context, Session};
+use crate::session::Session;
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 
 /// How long one line may take: meanwhile the session that it is of stands still.
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The record of one session that has begun.
 pub(crate) struct Record<'a> {
-    context: &'a Context,
+    audit: &'a Audit,
     session: &'a Session,
     principal: Principal,
     breakpoint: Option<Arc<Breakpoint>>,
@@ -31,14 +31,14 @@ pub(crate) struct Record<'a> {
 impl<'a> Record<'a> {
     /// Writes that the session begins: with one worker, or the cluster session. `details` is what else is to be known.
     pub(crate) async fn begin(
-        context: &'a Context,
+        audit: &'a Audit,
         session: &'a Session,
         principal: &Principal,
         breakpoint: Option<&Arc<Breakpoint>>,
         details: Map<String, Value>,
     ) -> Result<Self, Unavailable> {
         let record = Self {
-            context,
+            audit,
             session,
             principal: principal.clone(),
             breakpoint: breakpoint.cloned(),
@@ -46,7 +46,7 @@ impl<'a> Record<'a> {
         };
         let mut entry = record.entry(Action::SessionBegan);
         entry.details.extend(details);
-        write(context, entry.with("outcome", "allowed")).await?;
+        write(audit, entry.with("outcome", "allowed")).await?;
         Ok(record)
     }
 
@@ -54,7 +54,7 @@ impl<'a> Record<'a> {
     pub(crate) async fn command(&self, details: Map<String, Value>) -> Result<(), Unavailable> {
         let mut entry = self.entry(Action::Command);
         entry.details = details;
-        write(self.context, entry).await
+        write(self.audit, entry).await
     }
 
     /// Writes how it ended.
@@ -68,7 +68,7 @@ impl<'a> Record<'a> {
             .with("seconds", milliseconds as f64 / 1000.0)
             .with("bytes_up", up)
             .with("bytes_down", down);
-        if let Err(why) = write(self.context, entry).await {
+        if let Err(why) = write(self.audit, entry).await {
             error!(session = self.session.id(), %why, "the end of a session is not on record");
         }
     }
@@ -87,7 +87,7 @@ impl<'a> Record<'a> {
 /// Writes that a client's credential was not accepted. Nothing is given to it either way, so one that shows none, or
 /// comes too often, leaves no line: nobody is to push older lines out of the log from outside.
 pub(crate) async fn unrecognised(
-    context: &Context,
+    audit: &Audit,
     peer: SocketAddr,
     protocol: SessionProtocol,
     why: &AuthError,
@@ -104,14 +104,14 @@ pub(crate) async fn unrecognised(
     let entry = entry
         .with("protocol", protocol.label())
         .with("outcome", outcome);
-    if let Err(why) = write(context, entry).await {
+    if let Err(why) = write(audit, entry).await {
         error!(%why, "a failed authentication is not on record");
     }
 }
 
 /// Writes that `principal` asked for a session and gets none.
 pub(crate) async fn denied(
-    context: &Context,
+    audit: &Audit,
     session: &Session,
     principal: &Principal,
     breakpoint: Option<Arc<Breakpoint>>,
@@ -128,13 +128,13 @@ pub(crate) async fn denied(
     let entry = entry
         .with("protocol", session.protocol().label())
         .with("outcome", "denied");
-    if let Err(why) = write(context, entry).await {
+    if let Err(why) = write(audit, entry).await {
         error!(session = session.id(), %why, "a refusal is not on record");
     }
 }
 
-async fn write(context: &Context, entry: Entry) -> Result<(), Unavailable> {
+async fn write(audit: &Audit, entry: Entry) -> Result<(), Unavailable> {
     // Apart, so that no session holds the room for a line all the time.
-    let written = timeout(PATIENCE, Box::pin(context.audit.write(entry))).await;
+    let written = timeout(PATIENCE, Box::pin(audit.write(entry))).await;
     written.unwrap_or_else(|_| Err(Unavailable("it takes too long".to_owned())))
 }

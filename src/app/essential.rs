@@ -1,0 +1,105 @@
+//! The tasks without which the relay is none: the first that ends by itself ends the relay.
+
+use std::collections::HashMap;
+
+use tokio::task::{Id, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+/// Owns the essential tasks, each of which runs until the shutdown has it end. Dropping it aborts them.
+#[derive(Debug)]
+pub(super) struct Essential {
+    tasks: JoinSet<()>,
+    names: HashMap<Id, &'static str>,
+    /// Cancelled before the first of them is to end.
+    ending: CancellationToken,
+}
+
+/// An essential task that ended although the relay was not being shut down.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{task} has ended {}, and the relay with it: that is a defect of the relay; start it again, and report what it logged",
+    if *.panicked { "by a panic" } else { "by itself" }
+)]
+pub struct Fallen {
+    /// What it did, for people.
+    pub task: &'static str,
+    /// Whether it panicked, rather than returned. What the panic said is on standard error already, and may quote data.
+    pub panicked: bool,
+}
+
+impl Essential {
+    /// None yet. `ending` is the first stage of the shutdown.
+    pub(super) fn new(ending: CancellationToken) -> Self {
+        Self {
+            tasks: JoinSet::new(),
+            names: HashMap::new(),
+            ending,
+        }
+    }
+
+    /// Starts `task`, which must not end before the shutdown does.
+    pub(super) fn spawn(
+        &mut self,
+        name: &'static str,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let handle = self.tasks.spawn(task);
+        self.names.insert(handle.id(), name);
+    }
+
+    /// The first that ends by itself. Resolves never once the shutdown has begun. Cancel safe.
+    pub(super) async fn fallen(&mut self) -> Fallen {
+        while let Some(ended) = self.tasks.join_next_with_id().await {
+            let (id, panicked) = match &ended {
+                Ok((id, ())) => (*id, false),
+                Err(error) => (error.id(), error.is_panic()),
+            };
+            let name = self.names.remove(&id);
+            if !self.ending.is_cancelled() {
+                let task = name.unwrap_or("a task");
+                return Fallen { task, panicked };
+            }
+        }
+        std::future::pending().await
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_task_that_ends_by_itself_is_told_and_how() {
+        for (panics, how) in [(true, "by a panic"), (false, "by itself")] {
+            let ending = CancellationToken::new();
+            let mut essential = Essential::new(ending.clone());
+            essential.spawn("the one that stays", ending.cancelled_owned());
+            essential.spawn("the one that falls", async move {
+                assert!(!panics, "injected");
+            });
+            let fallen = timeout(Duration::from_secs(1), essential.fallen()).await;
+            let fallen = fallen.unwrap();
+            assert_eq!(
+                (fallen.task, fallen.panicked),
+                ("the one that falls", panics)
+            );
+            assert!(fallen.to_string().contains(how), "{fallen}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tasks_that_end_with_the_shutdown_have_not_fallen() {
+        let ending = CancellationToken::new();
+        let mut essential = Essential::new(ending.clone());
+        essential.spawn("one", ending.clone().cancelled_owned());
+        essential.spawn("another", ending.clone().cancelled_owned());
+        ending.cancel();
+        let fallen = timeout(Duration::from_secs(60), essential.fallen()).await;
+        assert!(fallen.is_err(), "{fallen:?}");
+    }
+}

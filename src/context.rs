@@ -1,0 +1,121 @@
+//! What every protocol works with: one for the process, made by the daemon before it listens.
+
+use std::sync::Arc;
+
+use tokio_util::task::TaskTracker;
+
+use crate::advertise;
+use crate::audit::Audit;
+use crate::config::Config;
+use crate::identity::Authenticator;
+use crate::masking::Masking;
+use crate::recording::Recording;
+use crate::registry::Registry;
+use crate::session::shares::Shares;
+use crate::session::{Families, SessionTable};
+use crate::shutdown::Shutdown;
+use crate::telemetry::Metrics;
+
+/// Cluster sessions that one principal may have at a time. Each opens sessions of its own for everything that pauses.
+const CLUSTER_SESSIONS_OF_ONE: usize = 16;
+
+/// What every session works with.
+pub struct Context {
+    /// Resolved configuration.
+    pub config: Arc<Config>,
+    /// Recognises principals.
+    pub auth: Arc<Authenticator>,
+    /// The record.
+    pub audit: Arc<Audit>,
+    /// Makes recordings of sessions.
+    pub recording: Arc<Recording>,
+    /// What is hidden of values; `None`: nothing.
+    pub masking: Arc<Masking>,
+    /// Breakpoints.
+    pub registry: Registry,
+    /// Live sessions.
+    pub sessions: Arc<SessionTable>,
+    /// Cluster sessions.
+    pub families: Arc<Families>,
+    /// Cluster sessions of each principal.
+    pub(crate) cluster_sessions: Arc<Shares>,
+    /// Metrics.
+    pub metrics: Arc<Metrics>,
+    /// Addresses under which breakpoints were advertised.
+    pub advertised: Arc<advertise::Table>,
+    /// Event streams of each principal.
+    pub(crate) event_streams: Arc<Shares>,
+    /// A token for each HTTP request in progress, which draining waits for.
+    pub requests: TaskTracker,
+    /// Port that the relay listens on.
+    pub port: u16,
+    /// The end.
+    pub shutdown: Shutdown,
+}
+
+impl Context {
+    /// For a relay on `port` that serves `registry`; nothing runs yet.
+    pub fn new(
+        config: Arc<Config>,
+        auth: Arc<Authenticator>,
+        audit: Arc<Audit>,
+        registry: Registry,
+        metrics: Arc<Metrics>,
+        port: u16,
+        shutdown: Shutdown,
+    ) -> Self {
+        let sessions = Arc::new(SessionTable::new(metrics.clone()));
+        let advertised = Arc::new(advertise::Table::new(config.advertise.clone()));
+        let most = config.http.max_event_streams;
+        let recording = Recording::new(config.recording.clone(), metrics.clone());
+        Self {
+            masking: Arc::new(Masking::new(&config.masking)),
+            config,
+            auth,
+            audit,
+            recording,
+            registry,
+            sessions,
+            families: Arc::default(),
+            cluster_sessions: Shares::new(usize::MAX, CLUSTER_SESSIONS_OF_ONE),
+            metrics,
+            advertised,
+            event_streams: Shares::new(most, (most / 4).max(1)),
+            requests: TaskTracker::new(),
+            port,
+            shutdown,
+        }
+    }
+
+    /// One whose registry is fed by hand.
+    #[cfg(test)]
+    #[allow(clippy::unwrap_used)]
+    pub(crate) fn offline(
+        config: Config,
+        auth: Arc<Authenticator>,
+        audit: Arc<Audit>,
+    ) -> Arc<Self> {
+        let registry = Registry::offline(&["default"], &config.registry);
+        Self::watching(registry, config, auth, audit)
+    }
+
+    /// One with this registry.
+    #[cfg(test)]
+    #[allow(clippy::unwrap_used)]
+    pub(crate) fn watching(
+        registry: Registry,
+        config: Config,
+        auth: Arc<Authenticator>,
+        audit: Arc<Audit>,
+    ) -> Arc<Self> {
+        Arc::new(Self::new(
+            Arc::new(config),
+            auth,
+            audit,
+            registry,
+            Metrics::new().unwrap(),
+            5678,
+            Shutdown::default(),
+        ))
+    }
+}

@@ -1,0 +1,23 @@
+//! What `fuzz/` reaches beyond the interface. Compiled with the feature `fuzzing` alone.
+
+/// What reads the list of a head, and the answers in which names are looked up.
+pub mod registry {
+    pub use crate::registry::fuzzing::{looked_up, polled};
+}
+
+/// The dashboard's answers with other addresses.
+pub mod rewrite {
+    pub use crate::http::rewrite::rewrite;
+}
+
+/// What a line at the pdb prompt means.
+pub mod pdb {
+    pub use crate::pdb::breakpoints::{Breakpoint, Table};
+    pub use crate::pdb::grammar::{Command, LONGEST_EXPANDED, expand, first, parse, resumes, span};
+    pub use crate::pdb::location::{Location, read};
+}
+
+/// The negotiation of telnet, told apart from what is typed.
+pub mod telnet {
+    pub use crate::terminal::telnet::{Decoded, Telnet};
+}

@@ -1,0 +1,107 @@
+//! Whether a principal may do something with a breakpoint: the policy's rules, asked for one of both.
+
+use std::sync::Arc;
+
+use super::visible::sees;
+use crate::identity::Principal;
+use crate::policy::{Rights, Scope};
+use crate::registry::Breakpoint;
+
+/// A principal may do something with a breakpoint: proof of it. Made by [`authorise`] alone.
+#[derive(Debug, Clone)]
+pub struct Authorized {
+    principal: Principal,
+    breakpoint: Arc<Breakpoint>,
+    scope: Scope,
+    rights: Rights,
+}
+
+impl Authorized {
+    /// The same for `breakpoint`, which is the same worker as it is known now: its names may have changed since.
+    ///
+    /// # Errors
+    /// [`Denied`].
+    pub fn renewed(self, breakpoint: &Arc<Breakpoint>) -> Result<Self, Denied> {
+        authorise(&self.principal, breakpoint, self.scope)
+    }
+
+    /// Who.
+    pub fn principal(&self) -> &Principal {
+        &self.principal
+    }
+
+    /// What with.
+    pub fn breakpoint(&self) -> &Arc<Breakpoint> {
+        &self.breakpoint
+    }
+
+    /// What and how.
+    pub fn rights(&self) -> &Rights {
+        &self.rights
+    }
+}
+
+/// It is not allowed. `Display` is a sentence for the client.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Denied {
+    /// The principal may not even know of it: to be answered like a breakpoint that does not exist.
+    #[error("there is no such breakpoint")]
+    Hidden,
+    /// The principal sees it, but lacks a scope.
+    #[error(
+        "{subject} may not do that here: it needs the permission `{scope}` on {name}; ask whoever gave you the token"
+    )]
+    Missing {
+        /// Who.
+        subject: String,
+        /// What is missing.
+        scope: Scope,
+        /// Title of the breakpoint.
+        name: String,
+    },
+}
+
+/// Leave for `principal` to do `scope` with `breakpoint`.
+///
+/// # Errors
+/// [`Denied`].
+pub fn authorise(
+    principal: &Principal,
+    breakpoint: &Arc<Breakpoint>,
+    scope: Scope,
+) -> Result<Authorized, Denied> {
+    let rights = principal.access().rights(breakpoint);
+    if rights.scopes.contains(scope) {
+        return Ok(Authorized {
+            principal: principal.clone(),
+            breakpoint: breakpoint.clone(),
+            scope,
+            rights,
+        });
+    }
+    if !sees(principal, breakpoint) {
+        return Err(Denied::Hidden);
+    }
+    Err(Denied::Missing {
+        subject: principal.subject().to_owned(),
+        scope,
+        name: breakpoint.title(),
+    })
+}
+
+/// Leave for `principal` to end the worker process of `breakpoint`; `by_debug` as for [`Scopes::may_end_worker`].
+///
+/// # Errors
+/// [`Denied`].
+pub fn authorise_end(
+    principal: &Principal,
+    breakpoint: &Arc<Breakpoint>,
+    by_debug: bool,
+) -> Result<Authorized, Denied> {
+    let scopes = principal.access().rights(breakpoint).scopes;
+    let by = match scopes.may_end_worker(by_debug) && !scopes.contains(Scope::Terminate) {
+        true => Scope::Debug,
+        false => Scope::Terminate,
+    };
+    authorise(principal, breakpoint, by)
+}

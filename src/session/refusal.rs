@@ -1,0 +1,121 @@
+//! Why a client gets no session, in sentences that its editor or terminal shows.
+
+use crate::identity::AuthError;
+use crate::moment::Moment;
+use crate::registry::{Breakpoint, Holder, Snapshot, State};
+use crate::telemetry::metrics::RefusalKind;
+use crate::wire::human_time::span;
+
+/// Why there is none: `Display` is for the client.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum Refusal {
+    /// `rayRelay` is not understood.
+    #[error("{0}")]
+    BadWish(String),
+    /// The breakpoint is held.
+    #[error(
+        "{name} is being debugged by {holder}, for {held} now; it is free again when that session ends"
+    )]
+    Held {
+        /// Title of the breakpoint.
+        name: String,
+        /// Who.
+        holder: String,
+        /// For how long, readable.
+        held: String,
+    },
+    /// The breakpoint ended.
+    #[error("{name} no longer waits: {what}; see what does with `ray-relay list`")]
+    Ended {
+        /// Title of the breakpoint.
+        name: String,
+        /// How it ended.
+        what: String,
+    },
+    /// Nothing fits.
+    #[error("{0}")]
+    Nothing(String),
+    /// Not allowed.
+    #[error("{0}")]
+    Forbidden(String),
+    /// Too often.
+    #[error("{0}")]
+    Throttled(String),
+    /// The relay cannot judge, or cannot record what it would allow.
+    #[error("{0}")]
+    Unable(String),
+}
+
+impl Refusal {
+    /// The label in metrics.
+    pub fn kind(&self) -> RefusalKind {
+        match self {
+            Self::BadWish(_) => RefusalKind::Client,
+            Self::Held { .. } => RefusalKind::Held,
+            Self::Ended { .. } | Self::Nothing(_) => RefusalKind::NotFound,
+            Self::Forbidden(_) => RefusalKind::Forbidden,
+            Self::Throttled(_) => RefusalKind::Limited,
+            Self::Unable(_) => RefusalKind::Internal,
+        }
+    }
+
+    /// For a breakpoint that `holder` has.
+    pub fn held(breakpoint: &Breakpoint, holder: &Holder, now: Moment) -> Self {
+        let held = holder.since.until(now);
+        Self::Held {
+            name: breakpoint.title(),
+            holder: holder.to_string(),
+            held: span(held),
+        }
+    }
+
+    /// For a breakpoint that is over.
+    pub fn ended(breakpoint: &Breakpoint, now: Moment) -> Self {
+        let (at, what) = match &breakpoint.state {
+            State::Died { at, why, .. } => (*at, why.to_string()),
+            State::Released { at } => (*at, "the task was let go and runs on".to_owned()),
+            State::Paused | State::Unreachable { .. } | State::Unlisted | State::Attached(_) => {
+                (now, "it has just ended".to_owned())
+            }
+        };
+        let what = format!("{what} ({} ago)", span(at.until(now)));
+        Self::Ended {
+            name: breakpoint.title(),
+            what,
+        }
+    }
+
+    /// For an id that nothing is known of.
+    pub fn unknown(what: &str, snapshot: &Snapshot) -> Self {
+        Self::Nothing(format!("no paused worker {what}; {}", inventory(snapshot)))
+    }
+}
+
+impl From<&AuthError> for Refusal {
+    fn from(why: &AuthError) -> Self {
+        let sentence = why.to_string();
+        match why {
+            AuthError::Missing | AuthError::Refused => Self::Forbidden(sentence),
+            AuthError::Throttled { .. } => Self::Throttled(sentence),
+            AuthError::Unavailable(_) => Self::Unable(sentence),
+        }
+    }
+}
+
+/// What waits, as the end of a sentence.
+pub(crate) fn inventory(snapshot: &Snapshot) -> String {
+    const SHOWN: usize = 5;
+    let waiting: Vec<_> = snapshot
+        .paused()
+        .take(SHOWN)
+        .map(|b| format!("{} ({})", b.id, b.title()))
+        .collect();
+    let more = snapshot.paused().count().saturating_sub(SHOWN);
+    let trouble = snapshot.clusters.iter().find_map(|c| c.trouble.as_deref());
+    match (waiting.is_empty(), more, trouble) {
+        (true, _, Some(trouble)) => format!("the list may be old: {trouble}"),
+        (true, ..) => "nothing waits at a breakpoint now".to_owned(),
+        (false, 0, _) => format!("waiting now: {}", waiting.join(", ")),
+        (false, more, _) => format!("waiting now: {} and {more} more", waiting.join(", ")),
+    }
+}

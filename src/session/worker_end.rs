@@ -1,0 +1,71 @@
+//! How the end of a worker reads to whoever was attached to it: the same in an editor, at a prompt and in a refusal.
+
+use crate::registry::{Breakpoint, BreakpointId, Snapshot};
+
+/// The end of a worker of which Ray says why.
+pub struct WorkerEnd {
+    /// For people.
+    pub sentence: String,
+    /// It was meant to end: no reason to alarm anybody.
+    pub intended: bool,
+}
+
+impl WorkerEnd {
+    /// Of the worker of `breakpoint`, which is gone for the reason `why`; `list`: as of now.
+    pub fn explained(list: &Snapshot, breakpoint: &Breakpoint, why: &str) -> Self {
+        let title = breakpoint.title();
+        let intended = was_intended(list, breakpoint.id);
+        let sentence = match intended {
+            true => format!("{title} has ended: {why}"),
+            false => format!("{title} is gone: {why}"),
+        };
+        Self { sentence, intended }
+    }
+}
+
+/// The worker is gone, and was meant to be.
+pub fn was_intended(list: &Snapshot, id: BreakpointId) -> bool {
+    let ended = list.find_ended(id);
+    ended.is_some_and(|breakpoint| breakpoint.state.is_finished())
+}
+
+/// The debugger of a worker ended the session, and Ray has no word of it: a node that was killed or cut off is noticed only
+/// after ten seconds or more.
+pub fn unexplained(breakpoint: &Breakpoint) -> String {
+    format!(
+        "the debugger of {} on node {} ended the session, and Ray does not say why yet: `ray-relay list --ended` tells when it does",
+        breakpoint.title(),
+        breakpoint.node_ip
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::moment::Moment;
+    use crate::registry::State;
+
+    #[test]
+    fn an_end_that_was_meant_to_be_reads_as_one() {
+        for (intended, why, sentence) in [
+            (true, "its job is over", "has ended: its job is over"),
+            (false, "it was killed", "is gone: it was killed"),
+        ] {
+            let mut breakpoint = crate::dap::testing::paused("step", 1);
+            breakpoint.state = State::Died {
+                at: Moment::now(),
+                why: why.into(),
+                intended,
+            };
+            let list = Snapshot {
+                ended: vec![Arc::new(breakpoint.clone())],
+                ..Snapshot::default()
+            };
+            let end = WorkerEnd::explained(&list, &breakpoint, why);
+            assert_eq!(end.sentence, format!("{} {sentence}", breakpoint.title()));
+            assert_eq!(end.intended, intended);
+        }
+    }
+}
