@@ -1,6 +1,7 @@
 //! Composition: builds the parts, binds, starts, watches over them, and ends them in order.
 
 mod essential;
+pub mod validate;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

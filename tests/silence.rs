@@ -207,7 +207,7 @@ async fn start(keys: &Keys, head: &Silent, change: impl FnOnce(&mut Config)) -> 
     let mut config = Config::default();
     config.listen.address = ([127, 0, 0, 1], 0).into();
     config.clusters[0].ray_address = format!("http://{}", head.address);
-    config.clusters[0].gcs = config::Gcs::Off;
+    config.clusters[0].gcs_address = config::Gcs::Off;
     // Its polls stay unanswered, and no more of them come.
     config.registry.request_timeout = Duration::from_secs(600);
     config.auth.keys = vec![keys.public()];

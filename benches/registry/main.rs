@@ -126,7 +126,7 @@ fn cluster(head: &Head) -> config::Cluster {
         name: "default".to_owned(),
         ray_address: format!("http://{}", head.address),
         token_file: Some("/nonexistent/token".into()),
-        gcs: config::Gcs::Off,
+        gcs_address: config::Gcs::Off,
     }
 }
 

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use serde_json::json;
 
 use super::{CheckConfigArgs, Error};
-use crate::config::{self, Auth, Problems, Resolved, Sources, shown};
+use crate::app::validate;
+use crate::config::{Auth, Problems, Resolved, Sources, shown};
 use crate::identity::Authenticator;
 use crate::policy::Policy;
 
@@ -22,7 +23,7 @@ line for each rule.
 Exit code 0: it is right, and the effective value of every key was printed. 78: it is not.";
 
 pub(super) fn run(args: CheckConfigArgs) -> Result<(), Error> {
-    let resolved = config::resolve(&Sources::from_process(args.config.into()));
+    let resolved = validate::resolve(&Sources::from_process(args.config.into()));
     let (resolved, policy) = match checked(resolved, args.policy) {
         Ok(checked) => checked,
         Err(problems) => return told(problems, args.json),
@@ -138,7 +139,7 @@ mod tests {
             ray_address: vec!["a=http://one".to_owned(), "b=https://two/x".to_owned()],
             ..Flags::default()
         };
-        let resolved = config::resolve(&Sources {
+        let resolved = validate::resolve(&Sources {
             flags,
             ..Sources::default()
         })
@@ -150,7 +151,7 @@ mod tests {
             config: Some(path),
             ..Flags::default()
         };
-        let again = config::resolve(&Sources {
+        let again = validate::resolve(&Sources {
             flags,
             ..Sources::default()
         })

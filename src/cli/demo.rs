@@ -17,7 +17,7 @@ It prints what to do next.";
 pub(super) async fn run(args: crate::demo::Args) -> Result<(), Error> {
     // Its own lines tell what happens; the relay's only when something is wrong.
     logging::init(&Log {
-        filter: "warn".to_owned(),
+        level: "warn".to_owned(),
         format: LogFormat::Text,
     })?;
     Ok(Box::pin(crate::demo::run(args)).await?)

@@ -1,7 +1,8 @@
 //! `ray-relay serve`: the relay itself.
 
 use super::{ConfigArgs, Error};
-use crate::config::{self, Sources};
+use crate::app::validate;
+use crate::config::Sources;
 use crate::telemetry::logging;
 
 pub(super) const AFTER_HELP: &str = "\
@@ -20,7 +21,7 @@ waits for the others for listen.drain_timeout; a second one aborts.
 Next: `ray-relay list` shows what waits, `ray-relay launch-config` attaches an editor.";
 
 pub(super) async fn run(args: ConfigArgs) -> Result<(), Error> {
-    let resolved = config::resolve(&Sources::from_process(args.into()))?;
+    let resolved = validate::resolve(&Sources::from_process(args.into()))?;
     logging::init(&resolved.config.log)?;
     crate::app::run(resolved.config).await?;
     Ok(())

@@ -7,25 +7,14 @@ use std::net::{IpAddr, SocketAddr};
 use hyper::Uri;
 use hyper::http::uri::Authority;
 
-use super::model::Gcs;
+use super::problem::Wrong;
+use super::settings::Gcs;
 
 /// Port of Ray's dashboard.
 const DASHBOARD_PORT: u16 = 8265;
 
-/// What is wrong with an address: what would be right, and perhaps the next step.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Wrong {
-    /// What would be right.
-    pub(crate) expected: String,
-    /// Next step.
-    pub(crate) hint: Option<String>,
-}
-
 fn wrong(expected: &str, hint: impl Into<String>) -> Wrong {
-    Wrong {
-        expected: expected.to_owned(),
-        hint: Some(hint.into()),
-    }
+    Wrong::expected(expected).hint(hint)
 }
 
 /// `IP:PORT`.
@@ -49,10 +38,7 @@ pub(super) fn parse_listen(text: &str) -> Result<SocketAddr, Wrong> {
         None if text.parse::<std::net::IpAddr>().is_ok() => {
             wrong(EXPECTED, "add the port, 5678 by custom")
         }
-        _ => Wrong {
-            expected: EXPECTED.to_owned(),
-            hint: None,
-        },
+        _ => Wrong::expected(EXPECTED),
     })
 }
 
@@ -64,12 +50,7 @@ pub(super) fn parse_ray_address(text: &str) -> Result<String, Wrong> {
     let text = text.trim();
     let (scheme, rest) = match text.split_once("://") {
         Some((scheme, rest)) => (scheme.to_ascii_lowercase(), rest),
-        None if text.is_empty() => {
-            return Err(Wrong {
-                expected: EXPECTED.to_owned(),
-                hint: None,
-            });
-        }
+        None if text.is_empty() => return Err(Wrong::expected(EXPECTED)),
         None => return Err(wrong(EXPECTED, "put http:// in front of it")),
     };
     match scheme.as_str() {
@@ -95,10 +76,9 @@ pub(super) fn parse_ray_address(text: &str) -> Result<String, Wrong> {
     if rest.contains(['?', '#']) {
         return Err(wrong(EXPECTED, "end the address before the ? or #"));
     }
-    let uri: Uri = format!("{scheme}://{rest}").parse().map_err(|_| Wrong {
-        expected: EXPECTED.to_owned(),
-        hint: None,
-    })?;
+    let uri: Uri = format!("{scheme}://{rest}")
+        .parse()
+        .map_err(|_| Wrong::expected(EXPECTED))?;
     let host = uri.host().filter(|host| !host.is_empty());
     let Some(host) = host else {
         return Err(wrong(EXPECTED, "add the head's host name or IP address"));
@@ -153,11 +133,10 @@ pub(super) fn parse_gcs(text: &str) -> Result<Gcs, Wrong> {
     if fits {
         return Ok(Gcs::At(text.to_owned()));
     }
-    Err(Wrong {
-        expected: GCS.to_owned(),
-        hint: text
-            .contains("://")
-            .then(|| "without a scheme: the GCS speaks gRPC, not HTTP".to_owned()),
+    let wrong = Wrong::expected(GCS);
+    Err(match text.contains("://") {
+        true => wrong.hint("without a scheme: the GCS speaks gRPC, not HTTP"),
+        false => wrong,
     })
 }
 

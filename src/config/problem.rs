@@ -22,6 +22,33 @@ pub struct Problem {
     pub hint: Option<String>,
 }
 
+/// What is wrong with a value, by itself: what would be right, and perhaps the next step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Wrong {
+    /// What would be right.
+    pub(crate) expected: String,
+    /// Next step.
+    pub(crate) hint: Option<String>,
+}
+
+impl Wrong {
+    /// Something other than `expected`, and no more to say about it.
+    pub(crate) fn expected(expected: impl Into<String>) -> Self {
+        Self {
+            expected: expected.into(),
+            hint: None,
+        }
+    }
+
+    /// With the next step.
+    pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
+        Self {
+            hint: Some(hint.into()),
+            ..self
+        }
+    }
+}
+
 /// All problems of one configuration; at least one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problems {

@@ -5,33 +5,21 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::time::Duration;
 
-use super::address::{Wrong, redacted};
-use super::model::Config;
-use super::problem::{Problem, Problems, shown};
-use super::raw::{Entry, RawFile, RawValue, parse_file};
-use super::setting::{self, Read};
+use super::file::{RawFile, parse_file};
+use super::kind::Kind;
+use super::problem::{Problem, Problems, Wrong, shown};
+use super::raw::{Entry, RawValue};
+use super::settings::{Config, Tls};
 use super::sources::{FILE_VARIABLE, Flags, Sources, parse_environment};
-use super::units::{format_duration, format_size};
 
-mod audit;
-mod auth;
 mod checks;
 mod clusters;
-mod identity_providers;
-mod masking;
-mod release;
-mod scalars;
 #[cfg(test)]
 mod tests;
-mod tls;
 
 /// Longest configuration file that is read.
 const LONGEST_FILE: u64 = 1 << 20;
-
-/// Shortest duration that is accepted anywhere.
-const SHORTEST: Duration = Duration::from_millis(1);
 
 /// A configuration and where each of its values came from.
 #[derive(Debug, Clone, PartialEq)]
@@ -55,11 +43,33 @@ pub struct Setting {
     pub origin: String,
 }
 
+/// What only other parts of the relay can tell about a configuration. They know this one, so it is
+/// they who bring this along.
+pub struct Checks {
+    /// Whether a regular expression can be one of `masking.values`, else a hint why not.
+    pub pattern: fn(&str) -> Result<(), &'static str>,
+    /// Everything that stands against serving with the files of `[tls]`, which is on and complete.
+    pub tls_files: fn(&Tls) -> Vec<Fault>,
+}
+
+/// What is wrong with a value that names something unusable.
+#[derive(Debug)]
+pub struct Fault {
+    /// `tls.cert_file`
+    pub key: &'static str,
+    /// What stands there, or is found there.
+    pub found: String,
+    /// What would be right.
+    pub expected: &'static str,
+    /// The next step.
+    pub hint: String,
+}
+
 /// Resolves `sources`, reading the file that they name.
 ///
 /// # Errors
 /// All [`Problems`], of all sources.
-pub fn resolve(sources: &Sources) -> Result<Resolved, Problems> {
+pub fn resolve(sources: &Sources, checks: Checks) -> Result<Resolved, Problems> {
     let mut problems = Vec::new();
     let environment = parse_environment(&sources.environment, &mut problems);
     let environment_problems = std::mem::take(&mut problems);
@@ -75,18 +85,21 @@ pub fn resolve(sources: &Sources) -> Result<Resolved, Problems> {
     problems.extend(environment_problems);
 
     let mut entries: HashMap<(&str, &str), Vec<Entry>> = HashMap::new();
-    for (section, key, entry) in file.entries.into_iter().chain(environment.entries) {
-        entries.entry((section, key)).or_default().push(entry);
-    }
-    for (section, key, entry) in flag_entries(&sources.flags) {
+    let of_file = file.sections.into_iter().flat_map(|(section, entries)| {
+        let entries = entries.into_iter();
+        entries.map(move |(key, entry)| (section, key, entry))
+    });
+    let of_flags = flag_entries(&sources.flags);
+    for (section, key, entry) in of_file.chain(environment.entries).chain(of_flags) {
         entries.entry((section, key)).or_default().push(entry);
     }
     let mut resolver = Resolver {
         entries,
+        checks,
         problems,
         settings: Vec::new(),
     };
-    let mut config = resolver.scalars();
+    let mut config = Config::read(&mut resolver);
     config.clusters = resolver.clusters(
         file.clusters,
         environment.clusters.as_deref(),
@@ -163,165 +176,79 @@ fn flag_entries(flags: &Flags) -> Vec<(&'static str, &'static str, Entry)> {
     entries
 }
 
-/// What of a value may be shown: an address can carry a password.
-fn found(value: &RawValue, shape: Shape) -> String {
-    match (shape, value) {
-        (Shape::Open, value) => value.to_string(),
-        (Shape::Address, RawValue::Text(text) | RawValue::Word(text)) => {
-            format!("\"{}\"", shown(&redacted(text)))
-        }
-        (Shape::Address, other) => other.to_string(),
-        (Shape::Path, RawValue::Text(_) | RawValue::Word(_)) => "a text (not shown)".to_owned(),
-        (Shape::Path, _) => "a value of another type (not shown)".to_owned(),
-    }
-}
-
-/// How freely a found value may be shown.
-#[derive(Clone, Copy)]
-enum Shape {
-    /// As it is.
-    Open,
-    /// Without credentials.
-    Address,
-    /// Not at all: people paste the secret where its file is wanted.
-    Path,
-}
-
-struct Resolver {
+/// Reads the tables from the sources, and keeps every problem.
+pub(super) struct Resolver {
     /// Of each key, the one that counts most last.
     entries: HashMap<(&'static str, &'static str), Vec<Entry>>,
+    checks: Checks,
     problems: Vec<Problem>,
     settings: Vec<Setting>,
 }
 
 impl Resolver {
-    fn problem(&mut self, key: &str, found: &str, expected: &str, hint: &str) {
-        // Shown where the value was given, or as a default that does not fit.
-        let place = key
-            .split_once('.')
-            .and_then(|(section, key)| {
-                self.settings
-                    .iter()
-                    .find(|s| s.section == section && s.key == key)
-            })
-            .map_or("default", |setting| setting.origin.as_str());
+    /// Reads `section.key` from every source that gives it, the last one counts.
+    pub(super) fn key<T: 'static>(
+        &mut self,
+        section: &'static str,
+        key: &'static str,
+        slot: &mut T,
+        kind: &Kind<T>,
+    ) {
+        let entries = self.entries.get(&(section, key)).cloned();
+        let mut origin = None;
+        for entry in entries.unwrap_or_default() {
+            match kind.read(&entry.value, &self.checks) {
+                Ok(value) => {
+                    *slot = value;
+                    origin = Some(match entry.label.contains('.') {
+                        true => entry.place,
+                        false => entry.label,
+                    });
+                }
+                Err(Wrong { expected, hint }) => self.problems.push(Problem {
+                    key: entry.label,
+                    place: entry.place,
+                    found: kind.found(&entry.value),
+                    expected,
+                    hint,
+                }),
+            }
+        }
+        if let Some(value) = kind.shown(slot, origin.is_some()) {
+            self.settings.push(Setting {
+                section,
+                key,
+                value,
+                origin: origin.unwrap_or_else(|| "default".to_owned()),
+            });
+        }
+    }
+
+    /// Whether any source gives the key, rightly or wrongly.
+    pub(super) fn is_given(&self, section: &'static str, key: &'static str) -> bool {
+        self.entries.contains_key(&(section, key))
+    }
+
+    /// What is shown for a key that was read.
+    pub(super) fn setting(&mut self, section: &str, key: &str) -> Option<&mut Setting> {
+        self.settings
+            .iter_mut()
+            .find(|setting| setting.section == section && setting.key == key)
+    }
+
+    /// A problem of `section.key` beside others, shown where the value was given, or as a default that
+    /// does not fit.
+    pub(super) fn problem(&mut self, key: &str, found: &str, expected: &str, hint: &str) {
+        let (section, name) = key.split_once('.').unwrap_or_default();
+        let setting = self.setting(section, name);
+        let place = setting.map_or("default", |setting| setting.origin.as_str());
+        let place = place.to_owned();
         self.problems.push(Problem {
             key: key.to_owned(),
-            place: place.to_owned(),
+            place,
             found: found.to_owned(),
             expected: expected.to_owned(),
             hint: Some(hint.to_owned()),
         });
     }
-
-    fn read<T>(
-        &mut self,
-        entry: &Entry,
-        shape: Shape,
-        read: impl Fn(&RawValue) -> Read<T>,
-    ) -> Option<T> {
-        match read(&entry.value) {
-            Ok(value) => Some(value),
-            Err(Wrong { expected, hint }) => {
-                self.problems.push(Problem {
-                    key: entry.label.clone(),
-                    place: entry.place.clone(),
-                    found: found(&entry.value, shape),
-                    expected,
-                    hint,
-                });
-                None
-            }
-        }
-    }
-
-    /// Reads `section.key` from every source that gives it, the last one counts.
-    fn set<T>(
-        &mut self,
-        section: &'static str,
-        key: &'static str,
-        slot: &mut T,
-        show: impl Fn(&T) -> String,
-        read: impl Fn(&RawValue) -> Read<T>,
-    ) {
-        let entries = self
-            .entries
-            .get(&(section, key))
-            .cloned()
-            .unwrap_or_default();
-        let mut origin = "default".to_owned();
-        for entry in &entries {
-            if let Some(value) = self.read(entry, Shape::Open, &read) {
-                *slot = value;
-                origin = match entry.label.contains('.') {
-                    true => entry.place.clone(),
-                    false => entry.label.clone(),
-                };
-            }
-        }
-        self.settings.push(Setting {
-            section,
-            key,
-            value: show(slot),
-            origin,
-        });
-    }
-
-    fn count(&mut self, section: &'static str, key: &'static str, slot: &mut usize, most: usize) {
-        self.set(section, key, slot, plain, |value| {
-            setting::count(value, 1..=most)
-        });
-    }
-
-    fn duration(
-        &mut self,
-        section: &'static str,
-        key: &'static str,
-        slot: &mut Duration,
-        longest: Duration,
-    ) {
-        self.duration_from(section, key, slot, SHORTEST, longest);
-    }
-
-    fn duration_from(
-        &mut self,
-        section: &'static str,
-        key: &'static str,
-        slot: &mut Duration,
-        shortest: Duration,
-        longest: Duration,
-    ) {
-        self.set(
-            section,
-            key,
-            slot,
-            |d| quoted(&format_duration(*d)),
-            |value| setting::duration(value, shortest..=longest),
-        );
-    }
-
-    fn size(
-        &mut self,
-        section: &'static str,
-        key: &'static str,
-        slot: &mut usize,
-        least: usize,
-        most: usize,
-    ) {
-        self.set(
-            section,
-            key,
-            slot,
-            |s| quoted(&format_size(*s)),
-            |value| setting::size(value, least..=most),
-        );
-    }
-}
-
-fn quoted(value: &impl std::fmt::Display) -> String {
-    format!("{:?}", value.to_string())
-}
-
-fn plain(value: &impl std::fmt::Display) -> String {
-    value.to_string()
 }

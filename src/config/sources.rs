@@ -6,8 +6,10 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use super::file::gone_variable;
 use super::problem::{Problem, nearest, shown};
-use super::raw::{Entry, RawValue, SECTIONS, gone_variable};
+use super::raw::{Entry, RawValue};
+use super::settings::SECTIONS;
 
 /// Prefix of every variable of the relay.
 pub(super) const PREFIX: &str = "RAY_RELAY_";

@@ -4,6 +4,17 @@
 
 use std::time::Duration;
 
+/// For the tables.
+pub(super) const SECOND: Duration = Duration::from_secs(1);
+pub(super) const MINUTE: Duration = Duration::from_secs(60);
+pub(super) const HOUR: Duration = Duration::from_secs(3600);
+pub(super) const DAY: Duration = Duration::from_secs(86_400);
+
+/// For the tables, in bytes.
+pub(super) const KIB: usize = 1 << 10;
+pub(super) const MIB: usize = 1 << 20;
+pub(super) const GIB: usize = 1 << 30;
+
 /// Units of a duration with their nanoseconds, the largest first.
 const DURATION_UNITS: [(&str, u128); 7] = [
     ("d", 86_400_000_000_000),

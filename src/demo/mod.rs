@@ -206,7 +206,7 @@ async fn start_relay(
         name: "default".to_owned(),
         ray_address: ray_address.to_owned(),
         token_file,
-        gcs,
+        gcs_address: gcs,
     }];
     // Asked before, so that a second demo beside a first one needs no flag.
     let taken = std::net::TcpListener::bind(args.listen)

@@ -104,7 +104,7 @@ fn client_of(address: &str, token: TokenSource) -> HeadClient {
         name: "default".to_owned(),
         ray_address: address.to_owned(),
         token_file: None,
-        gcs: config::Gcs::Off,
+        gcs_address: config::Gcs::Off,
     };
     HeadClient::with_token(&cluster, Duration::from_secs(5), token).unwrap()
 }
@@ -322,7 +322,7 @@ async fn addresses_are_checked() {
             name: "default".to_owned(),
             ray_address: address.to_owned(),
             token_file: None,
-            gcs: config::Gcs::Off,
+            gcs_address: config::Gcs::Off,
         };
         let error = HeadClient::new(&cluster, Duration::from_secs(1), false)
             .unwrap_err()

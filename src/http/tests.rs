@@ -99,7 +99,7 @@ pub(crate) fn config() -> Config {
         advertise: config::Advertise::Single,
         masking: config::Masking::default(),
         log: config::Log {
-            filter: "info".to_owned(),
+            level: "info".to_owned(),
             format: config::LogFormat::Text,
         },
         ..Config::default()
@@ -233,7 +233,7 @@ impl Relay {
                 name: (*name).to_owned(),
                 ray_address: format!("http://{address}"),
                 token_file: None,
-                gcs: config::Gcs::Off,
+                gcs_address: config::Gcs::Off,
             });
         }
         change(&mut config);

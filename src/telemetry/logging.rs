@@ -31,7 +31,7 @@ const BY_DEFAULT: &str = "rustls=error";
 /// [`LoggingError`].
 pub fn init(log: &Log) -> Result<(), LoggingError> {
     let builder = fmt()
-        .with_env_filter(EnvFilter::try_new(format!("{BY_DEFAULT},{}", log.filter))?)
+        .with_env_filter(EnvFilter::try_new(format!("{BY_DEFAULT},{}", log.level))?)
         .with_writer(io::stderr);
     match log.format {
         LogFormat::Text => builder

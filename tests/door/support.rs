@@ -20,7 +20,7 @@ pub(crate) async fn start(change: impl FnOnce(&mut Config)) -> Running {
     let mut config = Config::default();
     config.listen.address = ([127, 0, 0, 1], 0).into();
     config.clusters[0].ray_address = "http://127.0.0.1:1".to_owned();
-    config.clusters[0].gcs = config::Gcs::Off;
+    config.clusters[0].gcs_address = config::Gcs::Off;
     change(&mut config);
     app::start(config).await.unwrap()
 }

@@ -1,24 +1,18 @@
 //! What has to fit together.
 
+use std::time::Duration;
+
 use super::Resolver;
-use crate::config::model::{Advertise, ClientAuth, Config, TlsMode};
+use crate::config::settings::{
+    Advertise, Auth, ClientAuth, Config, Jwks, Kubernetes, Tls, TlsMode,
+};
 use crate::config::units::{format_duration, format_size};
 
 impl Resolver {
     /// What no single value can be blamed for.
     pub(super) fn cross_checks(&mut self, config: &Config) {
-        let listen = &config.listen;
-        let is_open = !listen.insecure_no_auth && !config.authenticates();
-        if !listen.address.ip().is_loopback() && is_open {
-            self.problem(
-                "listen.address",
-                &format!("{}, which other machines can reach", listen.address),
-                "a loopback address, such as 127.0.0.1:5678",
-                "whoever reaches this port can run code in every paused task, and nobody is authenticated: give --auth-key (`ray-relay token keygen` makes one); \
-                 or keep 127.0.0.1 and use `kubectl port-forward svc/ray-relay 5678`; or give --insecure-no-auth on a network that is closed to others",
-            );
-        }
-        self.check_auth(config);
+        self.check_listen(config);
+        self.check_auth(&config.auth);
         self.check_tls(&config.tls);
         let tls = &config.tls;
         if tls.mode != TlsMode::Off
@@ -34,45 +28,204 @@ impl Resolver {
         }
         self.check_release(config);
         let registry = &config.registry;
-        for (key, value) in [
-            ("registry.backoff_max", registry.backoff_max),
-            ("registry.stale_after", registry.stale_after),
-        ] {
-            if value < registry.poll_interval {
-                self.problem(
-                    key,
-                    &format_duration(value),
-                    &format!(
-                        "at least registry.poll_interval ({})",
-                        format_duration(registry.poll_interval)
-                    ),
-                    "lengthen it, or poll more often",
-                );
-            }
-        }
+        let poll = ("registry.poll_interval", registry.poll_interval);
+        let hint = "lengthen it, or poll more often";
+        self.at_least(("registry.backoff_max", registry.backoff_max), poll, hint);
+        self.at_least(("registry.stale_after", registry.stale_after), poll, hint);
         if config.dap.max_handshake_frame > config.dap.max_frame {
+            let most = format_size(config.dap.max_frame);
             self.problem(
                 "dap.max_handshake_frame",
                 &format_size(config.dap.max_handshake_frame),
-                &format!(
-                    "at most dap.max_frame ({})",
-                    format_size(config.dap.max_frame)
-                ),
+                &format!("at most dap.max_frame ({most})"),
                 "the messages before attach are the small ones",
             );
         }
-        self.check_identity_providers(config);
+        self.check_jwks(&config.jwks);
+        self.check_kubernetes(&config.kubernetes, config.listen.handshake_timeout);
+        let port = config.listen.address.port();
         if let Advertise::Ports(ports) = &config.advertise
-            && ports.contains(&listen.address.port())
+            && ports.contains(&port)
         {
             self.problem(
                 "advertise.ports",
                 &format!("{}-{}", ports.start(), ports.end()),
-                &format!(
-                    "a range without the port of listen.address ({})",
-                    listen.address.port()
-                ),
+                &format!("a range without the port of listen.address ({port})"),
                 "choose another range",
+            );
+        }
+    }
+
+    /// The duration of one key is not shorter than that of another.
+    fn at_least(&mut self, long: (&str, Duration), short: (&str, Duration), hint: &str) {
+        if long.1 < short.1 {
+            let expected = format!("at least {} ({})", short.0, format_duration(short.1));
+            self.problem(long.0, &format_duration(long.1), &expected, hint);
+        }
+    }
+
+    fn check_listen(&mut self, config: &Config) {
+        let address = config.listen.address;
+        let is_open = !config.listen.insecure_no_auth && !config.authenticates();
+        if !address.ip().is_loopback() && is_open {
+            self.problem(
+                "listen.address",
+                &format!("{address}, which other machines can reach"),
+                "a loopback address, such as 127.0.0.1:5678",
+                "whoever reaches this port can run code in every paused task, and nobody is authenticated: give --auth-key (`ray-relay token keygen` makes one); \
+                 or keep 127.0.0.1 and use `kubectl port-forward svc/ray-relay 5678`; or give --insecure-no-auth on a network that is closed to others",
+            );
+        }
+    }
+
+    fn check_auth(&mut self, auth: &Auth) {
+        self.at_least(
+            ("auth.throttle_max", auth.throttle_max),
+            ("auth.throttle_delay", auth.throttle_delay),
+            "lengthen it, or begin with a shorter one",
+        );
+        if auth.audience == "ray-relay-ticket" {
+            self.problem(
+                "auth.audience",
+                "\"ray-relay-ticket\", which the relay's own tickets have",
+                "another name",
+                "the default is \"ray-relay\"",
+            );
+        }
+    }
+
+    /// What has to fit together in `[tls]`, and the files themselves.
+    fn check_tls(&mut self, tls: &Tls) {
+        let before = self.problems.len();
+        if tls.mode == TlsMode::Off {
+            if tls.client_auth != ClientAuth::Off {
+                self.problem(
+                    "tls.client_auth",
+                    "client certificates without TLS",
+                    "tls.cert_file and tls.key_file, and a tls.mode other than \"off\"",
+                    "client certificates exist inside TLS alone",
+                );
+            }
+            return;
+        }
+        for (key, given) in [
+            ("tls.cert_file", &tls.cert_file),
+            ("tls.key_file", &tls.key_file),
+        ] {
+            if given.is_none() {
+                self.problem(
+                    key,
+                    "nothing, although TLS is on",
+                    "the path of a PEM file; --tls-cert and --tls-key name the two",
+                    "`ray-relay cert self-signed` makes a pair for a first try",
+                );
+            }
+        }
+        match (tls.client_auth, &tls.client_ca_file) {
+            (ClientAuth::Off, _) if tls.client_crl_file.is_some() => self.problem(
+                "tls.client_crl_file",
+                "a revocation list, although no client certificates are asked for",
+                "tls.client_ca_file beside it",
+                "or leave it out",
+            ),
+            (ClientAuth::Optional | ClientAuth::Required, None) => self.problem(
+                "tls.client_ca_file",
+                "nothing, although tls.client_auth asks for client certificates",
+                "the path of a PEM file with the authorities that issue them",
+                "or set tls.client_auth = \"off\"",
+            ),
+            (ClientAuth::Required, Some(_)) if tls.mode == TlsMode::Optional => self.problem(
+                "tls.client_auth",
+                "required, while tls.mode is optional",
+                "tls.mode = \"required\", or tls.client_auth = \"optional\"",
+                "whoever leaves out TLS would need no certificate",
+            ),
+            _ => {}
+        }
+        if self.problems.len() > before {
+            return;
+        }
+        for fault in (self.checks.tls_files)(tls) {
+            self.problem(fault.key, &fault.found, fault.expected, &fault.hint);
+        }
+    }
+
+    fn check_release(&mut self, config: &Config) {
+        let release = &config.release;
+        if let Some(after) = release.after
+            && after < release.announce
+        {
+            self.problem(
+                "release.announce",
+                &format_duration(release.announce),
+                &format!("at most release.after ({})", format_duration(after)),
+                "nothing could be announced before it happens",
+            );
+        }
+        let known = |name: &String| config.clusters.iter().any(|cluster| cluster.name == *name);
+        if let Some(name) = release.clusters.iter().find(|name| !known(name)) {
+            self.problem(
+                "release.clusters",
+                &format!("{name:?}"),
+                "names of [[cluster]] sections",
+                "a name that is none would leave its tasks waiting",
+            );
+        }
+    }
+
+    fn check_jwks(&mut self, jwks: &Jwks) {
+        if jwks.file.is_some() && jwks.url.is_some() {
+            self.problem(
+                "jwks.file",
+                "a file, although jwks.url is given too",
+                "one of the two",
+                "remove the one that is not meant",
+            );
+        }
+        if jwks.ca_file.is_some() && jwks.url.is_none() {
+            self.problem(
+                "jwks.ca_file",
+                "certificate authorities, and no jwks.url",
+                "the address that they are for",
+                "give jwks.url, or remove it",
+            );
+        }
+        self.at_least(
+            ("jwks.max_stale", jwks.max_stale),
+            ("jwks.refresh", jwks.refresh),
+            "keys would be given up before they are fetched again",
+        );
+    }
+
+    fn check_kubernetes(&mut self, kubernetes: &Kubernetes, handshake: Duration) {
+        if kubernetes.enabled && kubernetes.timeout >= handshake {
+            let most = format_duration(handshake);
+            self.problem(
+                "kubernetes.timeout",
+                &format_duration(kubernetes.timeout),
+                &format!("less than listen.handshake_timeout ({most})"),
+                "a client would be cut off before it hears that Kubernetes does not answer",
+            );
+        }
+        for (key, given) in [
+            ("kubernetes.ca_file", &kubernetes.ca_file),
+            ("kubernetes.token_file", &kubernetes.token_file),
+        ] {
+            if given.is_some() && kubernetes.api_server.is_none() {
+                self.problem(
+                    key,
+                    "a file, and no kubernetes.api_server",
+                    "the API server that it is for",
+                    "without api_server the relay takes all of that from its pod or from the kubeconfig",
+                );
+            }
+        }
+        if kubernetes.api_server.is_some() && kubernetes.token_file.is_none() {
+            self.problem(
+                "kubernetes.api_server",
+                "an API server, and no kubernetes.token_file",
+                "the file with the relay's own token for it too",
+                "a token of a ServiceAccount that is bound to system:auth-delegator",
             );
         }
     }

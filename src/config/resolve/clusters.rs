@@ -1,13 +1,11 @@
 //! The list of clusters: taken whole from the source that counts most.
 
-use std::path::PathBuf;
-
-use super::{Resolver, Setting, Shape, quoted};
-use crate::config::address::{GCS, Wrong, parse_gcs, parse_ray_address, split_cluster};
-use crate::config::model::Cluster;
+use super::Resolver;
+use crate::config::address::split_cluster;
+use crate::config::file::{Entries, RawCluster};
 use crate::config::problem::Problem;
-use crate::config::raw::{Entry, RawCluster, RawValue};
-use crate::config::setting::{self, Read};
+use crate::config::raw::{Entry, RawValue};
+use crate::config::settings::{Cluster, Section};
 use crate::config::sources::CLUSTERS_VARIABLE;
 
 /// A cluster that is not checked against the others yet.
@@ -48,73 +46,57 @@ impl Resolver {
             self.check_names(&candidates);
             chosen = Some(candidates);
         }
-        let candidates = chosen.unwrap_or_else(|| {
+        let mut candidates = chosen.unwrap_or_else(|| {
             vec![Candidate {
                 cluster: Cluster::default(),
                 label: String::new(),
                 place: "default".to_owned(),
             }]
         });
-        for Candidate { cluster, place, .. } in &candidates {
-            let token_file = cluster
-                .token_file
-                .as_ref()
-                .map(|path| quoted(&path.display()));
-            for (key, value) in [
-                ("name", Some(quoted(&cluster.name))),
-                ("ray_address", Some(quoted(&cluster.ray_address))),
-                ("token_file", token_file),
-                ("gcs_address", Some(quoted(&cluster.gcs))),
-            ] {
-                let Some(value) = value else { continue };
-                self.settings.push(Setting {
-                    section: "cluster",
-                    key,
-                    value,
-                    origin: place.clone(),
-                });
+        for Candidate { cluster, place, .. } in &mut candidates {
+            let first = self.settings.len();
+            cluster.read(self);
+            for setting in &mut self.settings[first..] {
+                setting.origin.clone_from(place);
             }
         }
-        candidates
-            .into_iter()
-            .map(|candidate| candidate.cluster)
-            .collect()
+        let clusters = candidates.into_iter();
+        clusters.map(|candidate| candidate.cluster).collect()
+    }
+
+    /// Reads a cluster that is given by `entries`, and that what counts more may replace.
+    fn cluster(&mut self, entries: Entries) -> Cluster {
+        for (key, entry) in entries {
+            self.entries.insert((Cluster::NAME, key), vec![entry]);
+        }
+        let mut cluster = Cluster::default();
+        let first = self.settings.len();
+        cluster.read(self);
+        self.settings.truncate(first);
+        self.entries
+            .retain(|(section, _), _| *section != Cluster::NAME);
+        cluster
     }
 
     fn file_cluster(&mut self, raw: RawCluster) -> Candidate {
-        let mut cluster = Cluster::default();
-        if let Some(entry) = &raw.name
-            && let Some(name) = self.read(entry, Shape::Open, cluster_name)
-        {
-            cluster.name = name;
-        }
-        match &raw.ray_address {
-            Some(entry) => {
-                let read =
-                    |value: &RawValue| parse_ray_address(&setting::text(value, "an address")?);
-                if let Some(address) = self.read(entry, Shape::Address, read) {
-                    cluster.ray_address = address;
-                }
-            }
-            None => self.problems.push(Problem {
+        let without_address = raw.entries.iter().all(|(key, _)| *key != "ray_address");
+        let first = self.problems.len();
+        let cluster = self.cluster(raw.entries);
+        if without_address {
+            // Where the problem would be if it were given.
+            let before = self.problems[first..]
+                .iter()
+                .take_while(|problem| problem.key == "cluster.name");
+            let at = first + before.count();
+            let problem = Problem {
                 key: "cluster.ray_address".to_owned(),
                 place: raw.place.clone(),
                 found: "a [[cluster]] without it".to_owned(),
                 expected: "the address of the head's dashboard, such as \"http://127.0.0.1:8265\""
                     .to_owned(),
                 hint: None,
-            }),
-        }
-        if let Some(entry) = &raw.token_file {
-            let read =
-                |value: &RawValue| setting::text(value, "the path of a file with Ray's token");
-            cluster.token_file = self.read(entry, Shape::Path, read).map(PathBuf::from);
-        }
-        if let Some(entry) = &raw.gcs_address {
-            let read = |value: &RawValue| parse_gcs(&setting::text(value, GCS)?);
-            if let Some(gcs) = self.read(entry, Shape::Open, read) {
-                cluster.gcs = gcs;
-            }
+            };
+            self.problems.insert(at, problem);
         }
         Candidate {
             cluster,
@@ -133,29 +115,20 @@ impl Resolver {
         below: Option<&[Candidate]>,
     ) -> Candidate {
         let (name, url) = split_cluster(text);
-        let mut cluster = Cluster::default();
-        let entry = |value: &str| Entry {
-            label: label.to_owned(),
-            place: place.to_owned(),
-            value: RawValue::Word(value.to_owned()),
-        };
-        if let Some(name) = name
-            && let Some(name) = self.read(&entry(name), Shape::Open, cluster_name)
-        {
-            cluster.name = name;
-        }
-        let read = |value: &RawValue| parse_ray_address(&setting::text(value, "URL or NAME=URL")?);
-        if let Some(address) = self.read(&entry(url), Shape::Address, read) {
-            cluster.ray_address = address;
-        }
-        let same = below.and_then(|below| {
-            below
-                .iter()
-                .find(|candidate| candidate.cluster.name == cluster.name)
+        let given = [("name", name), ("ray_address", Some(url))];
+        let entries = given.into_iter().filter_map(|(key, value)| {
+            let entry = Entry {
+                label: label.to_owned(),
+                place: place.to_owned(),
+                value: RawValue::Word(value?.to_owned()),
+            };
+            Some((key, entry))
         });
-        if let Some(same) = same {
+        let mut cluster = self.cluster(entries.collect());
+        let mut below = below.unwrap_or_default().iter();
+        if let Some(same) = below.find(|below| below.cluster.name == cluster.name) {
             cluster.token_file = same.cluster.token_file.clone();
-            cluster.gcs = same.cluster.gcs.clone();
+            cluster.gcs_address = same.cluster.gcs_address.clone();
         }
         Candidate {
             cluster,
@@ -183,24 +156,5 @@ impl Resolver {
                 });
             }
         }
-    }
-}
-
-fn cluster_name(value: &RawValue) -> Read<String> {
-    const EXPECTED: &str = "a name of lower-case letters, digits and -, at most 63 characters";
-    let name = setting::text(value, EXPECTED)?;
-    let fits = name.len() <= 63
-        && name
-            .bytes()
-            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
-        && !name.starts_with('-')
-        && !name.ends_with('-');
-    if fits {
-        Ok(name)
-    } else {
-        Err(Wrong {
-            expected: EXPECTED.to_owned(),
-            hint: None,
-        })
     }
 }

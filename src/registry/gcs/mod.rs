@@ -89,7 +89,7 @@ impl GcsClient {
         head: &HeadClient,
         patience: Duration,
     ) -> Option<Self> {
-        match &cluster.gcs {
+        match &cluster.gcs_address {
             Gcs::Off => None,
             Gcs::At(address) => Self::new(address, true, head, patience),
             Gcs::Auto => {

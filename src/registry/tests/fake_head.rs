@@ -278,7 +278,7 @@ pub(super) fn cluster(address: &str) -> config::Cluster {
         name: "default".to_owned(),
         ray_address: address.to_owned(),
         token_file: Some("/nonexistent/token".into()),
-        gcs: config::Gcs::Off,
+        gcs_address: config::Gcs::Off,
     }
 }
 
@@ -294,7 +294,7 @@ pub(super) fn watch_with(
     settings: &config::Registry,
 ) -> (Registry, DropGuard) {
     let mut cluster = cluster(&format!("http://{}", head.address));
-    cluster.gcs = gcs;
+    cluster.gcs_address = gcs;
     let registry = Registry::new(&[cluster], settings).unwrap();
     let shutdown = CancellationToken::new();
     let (running, token) = (registry.clone(), shutdown.clone());

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::config::Advertise;
-use crate::config::raw::SECTIONS;
+use crate::config::settings::{Cluster, SECTIONS, Section};
 
 const EXAMPLE: &str = include_str!("../../../../config/example.toml");
 
@@ -15,12 +15,17 @@ fn the_example_equals_the_defaults() {
 #[test]
 fn the_example_names_every_key_and_each_with_its_default() {
     let table: toml::Table = EXAMPLE.parse().unwrap();
+    let explained = |table: &toml::Value, section: &str, key: &str| {
+        let commented = EXAMPLE.contains(&format!("\n# {key} = "));
+        assert!(table.get(key).is_some() != commented, "{section}.{key}");
+    };
     for (section, keys) in SECTIONS {
         for key in *keys {
-            let given = table[*section].get(*key).is_some();
-            let commented = EXAMPLE.contains(&format!("\n# {key} = "));
-            assert!(given != commented, "{section}.{key}");
+            explained(&table[*section], section, key);
         }
+    }
+    for key in Cluster::KEYS.iter().filter(|key| **key != "token_file") {
+        explained(&table["cluster"][0], "cluster", key);
     }
     // The values say where they came from: the file, for all but those without a default.
     let given = given(EXAMPLE, &[]);

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use super::*;
 use crate::config::LogFormat;
-use crate::config::raw::SECTIONS;
+use crate::config::settings::SECTIONS;
 use crate::config::sources::variable;
+use crate::config::units::parse_duration;
 
 #[test]
 fn flags_go_over_the_environment_over_the_file_over_defaults() {
@@ -83,7 +84,7 @@ fn every_scalar_key_can_be_given_in_the_environment() {
         "namespace" => "ray",
         "file" | "ca_file" | "token_file" => "/some/file",
         "url" | "api_server" => "https://a.example.com/x",
-        _ => "11s",
+        _ => "",
     };
     let value = |section: &str, key: &str| match (section, key) {
         // The files are looked at where TLS is on.
@@ -94,18 +95,32 @@ fn every_scalar_key_can_be_given_in_the_environment() {
         ("recording", "keep") => "2MiB",
         (_, key) => other(key),
     };
-    let environment: Vec<(String, &str)> = SECTIONS
+    // A new key needs no line above, unless its default is no value to give.
+    let defaults = resolve(&Sources::default()).unwrap().settings;
+    let by_default = |section: &str, key: &str| {
+        let mut settings = defaults.iter();
+        let setting = settings.find(|s| (s.section, s.key) == (section, key));
+        let word = setting.map_or("", |setting| setting.value.trim_matches('"'));
+        match word.is_empty() || parse_duration(word).is_ok() {
+            true => "11s".to_owned(),
+            false => word.to_owned(),
+        }
+    };
+    let environment: Vec<(String, String)> = SECTIONS
         .iter()
         .flat_map(|(section, keys)| {
             keys.iter()
                 // One or the other.
                 .filter(|key| (*section, **key) != ("jwks", "file"))
-                .map(|key| (variable(section, key), value(section, key)))
+                .map(|key| match value(section, key) {
+                    "" => (variable(section, key), by_default(section, key)),
+                    word => (variable(section, key), word.to_owned()),
+                })
         })
         .collect();
     let environment: Vec<(&str, &str)> = environment
         .iter()
-        .map(|(name, value)| (name.as_str(), *value))
+        .map(|(name, value)| (name.as_str(), value.as_str()))
         .collect();
     let resolved = resolve(&given("", &environment).sources).unwrap();
     for setting in resolved

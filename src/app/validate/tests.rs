@@ -1,0 +1,146 @@
+//! What the files and patterns of a configuration are held to.
+#![allow(clippy::unwrap_used)]
+
+use super::resolve;
+use crate::config::{ClientAuth, Flags, Problem, Resolved, Sources, TlsMode};
+use crate::tls::testing::{Authority, Files};
+
+/// What is wrong with `file` as the configuration file.
+fn problems(file: &str) -> Vec<Problem> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("relay.toml");
+    std::fs::write(&path, file).unwrap();
+    let flags = Flags {
+        config: Some(path),
+        ..Flags::default()
+    };
+    let environment = Vec::new();
+    let resolved = resolve(&Sources { environment, flags });
+    resolved.unwrap_err().problems
+}
+
+fn resolved(environment: &[(&str, &str)], flags: Flags) -> Result<Resolved, Vec<String>> {
+    let policy = ("RAY_RELAY_AUTH_POLICY_FILE".into(), "/policy".into());
+    let environment = environment
+        .iter()
+        .map(|(key, value)| (format!("RAY_RELAY_TLS_{key}").into(), value.into()))
+        .chain([policy])
+        .collect();
+    resolve(&Sources { environment, flags }).map_err(|problems| {
+        let text = |problem: &crate::config::Problem| format!("{problem:?}");
+        problems.problems.iter().map(text).collect()
+    })
+}
+
+#[test]
+fn files_alone_mean_that_they_are_required() {
+    let authority = Authority::new("test");
+    let files = Files::new(&authority.server());
+    let ca = files.write("ca.crt", &authority.pem);
+    let path = |name: &str| Some(files.path().join(name).display().to_string());
+    let flags = Flags {
+        tls_cert: path("tls.crt"),
+        tls_key: path("tls.key"),
+        ..Flags::default()
+    };
+    let tls = resolved(&[], flags.clone()).unwrap().config.tls;
+    assert_eq!(
+        (tls.mode, tls.client_auth),
+        (TlsMode::Required, ClientAuth::Off)
+    );
+    let ca = ("CLIENT_CA_FILE", ca.to_str().unwrap());
+    let known = resolved(&[ca], flags.clone()).unwrap();
+    assert_eq!(known.config.tls.client_auth, ClientAuth::Required);
+    let shown = |key| {
+        let mut settings = known.settings.iter();
+        let setting = settings.find(|setting| (setting.section, setting.key) == ("tls", key));
+        setting.map(|setting| (setting.value.as_str(), setting.origin.as_str()))
+    };
+    assert_eq!(
+        shown("mode"),
+        Some(("\"required\"", "because of the files"))
+    );
+    assert_eq!(shown("cert_file").unwrap().1, "--tls-cert");
+    let said = [("MODE", "optional"), ca, ("CLIENT_AUTH", "optional")];
+    let tls = resolved(&said, flags).unwrap().config.tls;
+    assert_eq!(
+        (tls.mode, tls.client_auth),
+        (TlsMode::Optional, ClientAuth::Optional)
+    );
+}
+
+#[test]
+fn what_does_not_fit_together_is_told() {
+    let pasted = "-----BEGIN PRIVATE KEY-----\nSECRET";
+    for (environment, keys) in [
+        (
+            &[("MODE", "required")][..],
+            &["tls.cert_file", "tls.key_file"][..],
+        ),
+        (&[("CERT_FILE", "/nowhere")], &["tls.key_file"]),
+        (&[("CLIENT_CA_FILE", "/nowhere")], &["tls.client_auth"]),
+        (
+            &[
+                ("CERT_FILE", "/nowhere"),
+                ("KEY_FILE", "/nowhere"),
+                ("CLIENT_CRL_FILE", "/x"),
+            ],
+            &["tls.client_crl_file"],
+        ),
+        (
+            &[
+                ("CERT_FILE", "/nowhere"),
+                ("KEY_FILE", "/nowhere"),
+                ("CLIENT_AUTH", "optional"),
+            ],
+            &["tls.client_ca_file"],
+        ),
+        (
+            &[
+                ("CERT_FILE", "/x"),
+                ("KEY_FILE", "/x"),
+                ("MODE", "optional"),
+                ("CLIENT_CA_FILE", "/x"),
+            ],
+            &["tls.client_auth"],
+        ),
+        (
+            &[("CERT_FILE", "/nowhere"), ("KEY_FILE", "/nowhere")],
+            &["tls.cert_file", "tls.key_file"],
+        ),
+        (&[("MODE", "on")], &["RAY_RELAY_TLS_MODE"]),
+        (&[("KEY_FILE", pasted)], &["RAY_RELAY_TLS_KEY_FILE"]),
+    ] {
+        let problems = resolved(environment, Flags::default()).unwrap_err();
+        assert_eq!(problems.len(), keys.len(), "{problems:#?}");
+        for (problem, key) in problems.iter().zip(keys) {
+            assert!(problem.contains(&format!("key: {key:?}")), "{problem}");
+            assert!(!problem.contains("SECRET"), "{problem}");
+        }
+    }
+}
+
+#[test]
+fn patterns_that_hide_nothing_or_cannot_be_used_are_refused() {
+    for value in ["['(']", "['a*']", "['(?:[a-z]{1000}){1000}']"] {
+        let problems = problems(&format!("[masking]\nvalues = {value}\n"));
+        assert_eq!(problems.len(), 1, "{problems:#?}");
+        assert_eq!(problems[0].key, "masking.values", "{value}");
+    }
+}
+
+#[test]
+fn client_certificates_want_rules_for_those_who_have_them() {
+    let file = "[tls]\nmode = \"required\"\ncert_file = \"/c\"\nkey_file = \"/k\"\nclient_auth = \"required\"\nclient_ca_file = \"/a\"\n";
+    assert!(
+        problems(file)
+            .iter()
+            .any(|p| p.expected.contains("auth.policy_file"))
+    );
+    let file = format!("{file}[auth]\npolicy_file = \"/p\"\n");
+    assert!(
+        !problems(&file)
+            .iter()
+            .any(|p| p.expected.contains("auth.policy_file"))
+    );
+}

@@ -1,0 +1,214 @@
+//! The TOML file: what it gives for which key, and the keys in it that are not known.
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::problem::{Problem, nearest, shown};
+use super::raw::{Entry, Lines, raw_value};
+use super::settings::{Cluster, SECTIONS, Section};
+use super::sources::variable;
+
+/// Keys that there were, and what has become of each.
+const GONE: &[(&str, &str, &str)] = &[(
+    "listen",
+    "silence",
+    "it is gone: a connection that says nothing is waited for until listen.handshake_timeout, and a terminal shows itself by Enter; remove the key",
+)];
+
+/// What has become of a key that there was.
+fn gone(section: &str, key: &str) -> Option<&'static str> {
+    GONE.iter()
+        .find(|(of, name, _)| (*of, *name) == (section, key))
+        .map(|(_, _, what)| *what)
+}
+
+/// A variable of the environment that there was, and what has become of it.
+pub(super) fn gone_variable(name: &str) -> Option<&'static str> {
+    GONE.iter()
+        .find(|(section, key, _)| variable(section, key) == name)
+        .map(|(_, _, what)| *what)
+}
+
+/// Known keys with what stands there.
+pub(super) type Entries = Vec<(&'static str, Entry)>;
+
+/// One `[[cluster]]` of the file.
+#[derive(Debug)]
+pub(super) struct RawCluster {
+    /// Of the keys that are given.
+    pub(super) entries: Entries,
+    /// Of the table itself.
+    pub(super) place: String,
+}
+
+/// What a TOML file says.
+#[derive(Debug, Default)]
+pub(super) struct RawFile {
+    /// Of [`SECTIONS`], by section.
+    pub(super) sections: Vec<(&'static str, Entries)>,
+    /// `None`: the file has no `[[cluster]]`.
+    pub(super) clusters: Option<Vec<RawCluster>>,
+}
+
+/// Reads the text of a file that is called `file` in problems.
+///
+/// Problems never quote a line of the file: it may hold a token in the wrong place.
+pub(super) fn parse_file(file: &str, text: &str, problems: &mut Vec<Problem>) -> RawFile {
+    let lines = Lines { file, text };
+    let (document, errors) = DeTable::parse_recoverable(text);
+    if !errors.is_empty() {
+        problems.extend(errors.iter().map(|error| Problem {
+            key: "TOML".to_owned(),
+            place: lines.place(error.span().map_or(0, |span| span.start)),
+            found: error.message().lines().collect::<Vec<_>>().join(", "),
+            expected: "a TOML document".to_owned(),
+            hint: None,
+        }));
+        // What could be read of a broken document would only give misleading further problems.
+        return RawFile::default();
+    }
+    let mut raw = RawFile::default();
+    for (section, value) in document.into_inner() {
+        let place = lines.place(section.span().start);
+        let section = section.into_inner();
+        if section == Cluster::NAME {
+            raw.clusters = Some(clusters(&lines, value, problems));
+        } else if let Some((section, keys)) = SECTIONS.iter().find(|(name, _)| *name == section) {
+            if let Some(table) = table(section, &place, value, problems) {
+                let entries = entries(&lines, section, keys, table, problems);
+                raw.sections.push((section, entries));
+            }
+        } else {
+            problems.push(unknown_section(&section, place));
+        }
+    }
+    raw
+}
+
+fn clusters(
+    lines: &Lines<'_>,
+    value: Spanned<DeValue<'_>>,
+    problems: &mut Vec<Problem>,
+) -> Vec<RawCluster> {
+    let place = lines.place(value.span().start);
+    let tables = match value.into_inner() {
+        DeValue::Array(tables) => tables,
+        other => {
+            problems.push(Problem {
+                key: Cluster::NAME.to_owned(),
+                place,
+                found: format!("a {}", other.type_str()),
+                expected: "one or more [[cluster]] tables".to_owned(),
+                hint: Some(
+                    "write [[cluster]] with two brackets, once for each Ray cluster".to_owned(),
+                ),
+            });
+            return Vec::new();
+        }
+    };
+    let mut clusters = Vec::new();
+    for value in tables {
+        let place = lines.place(value.span().start);
+        if let Some(table) = table(Cluster::NAME, &place, value, problems) {
+            let entries = entries(lines, Cluster::NAME, Cluster::KEYS, table, problems);
+            clusters.push(RawCluster { entries, place });
+        }
+    }
+    clusters
+}
+
+fn table<'i>(
+    section: &str,
+    place: &str,
+    value: Spanned<DeValue<'i>>,
+    problems: &mut Vec<Problem>,
+) -> Option<DeTable<'i>> {
+    match value.into_inner() {
+        DeValue::Table(table) => Some(table),
+        other => {
+            problems.push(Problem {
+                key: section.to_owned(),
+                place: place.to_owned(),
+                found: format!("a {}", other.type_str()),
+                expected: format!("a [{section}] table"),
+                hint: None,
+            });
+            None
+        }
+    }
+}
+
+/// What `table` gives for the `keys` of `section`; every other key is a problem.
+fn entries(
+    lines: &Lines<'_>,
+    section: &str,
+    keys: &[&'static str],
+    table: DeTable<'_>,
+    problems: &mut Vec<Problem>,
+) -> Entries {
+    let mut entries = Vec::new();
+    for (key, value) in table {
+        let label = format!("{section}.{}", key.get_ref());
+        let place = lines.place(key.span().start);
+        let Some(known) = keys.iter().find(|known| **known == key.get_ref()) else {
+            problems.push(unknown_key(&label, place, key.get_ref(), section, keys));
+            continue;
+        };
+        let value = raw_value(value.into_inner());
+        entries.push((
+            *known,
+            Entry {
+                label,
+                place,
+                value,
+            },
+        ));
+    }
+    entries
+}
+
+fn unknown_key(label: &str, place: String, key: &str, section: &str, keys: &[&str]) -> Problem {
+    // Perhaps the key is right and only stands in the wrong section.
+    let elsewhere = SECTIONS
+        .iter()
+        .filter(|(name, _)| *name != section)
+        .find(|(_, keys)| keys.contains(&key))
+        .map(|(name, _)| format!("`{key}` belongs in [{name}]"));
+    Problem {
+        key: shown(label),
+        place,
+        found: "a key that is not known".to_owned(),
+        expected: format!("in [{section}]: {}", keys.join(", ")),
+        hint: gone(section, key)
+            .map(str::to_owned)
+            .or(elsewhere)
+            .or_else(|| {
+                nearest(key, keys.iter().copied()).map(|near| format!("did you mean `{near}`?"))
+            }),
+    }
+}
+
+fn unknown_section(section: &str, place: String) -> Problem {
+    let names = || SECTIONS.iter().map(|(name, _)| *name).chain(["cluster"]);
+    let sections: Vec<_> = SECTIONS
+        .iter()
+        .map(|(name, _)| format!("[{name}]"))
+        .collect();
+    let home = SECTIONS.iter().find(|(_, keys)| keys.contains(&section));
+    Problem {
+        key: shown(section),
+        place,
+        found: "a section or key that is not known".to_owned(),
+        expected: format!("[[cluster]] or one of {}", sections.join(", ")),
+        hint: match home {
+            Some((name, _)) => Some(format!("`{section}` belongs in [{name}]")),
+            None if Cluster::KEYS.contains(&section) => {
+                Some(format!("`{section}` belongs in [[cluster]]"))
+            }
+            None => nearest(section, names()).map(|near| match near {
+                "cluster" => "did you mean [[cluster]]?".to_owned(),
+                near => format!("did you mean [{near}]?"),
+            }),
+        },
+    }
+}

@@ -1,0 +1,207 @@
+//! Kinds of value that keys have: how one is read and shown, and how much of a wrong one may be told.
+//!
+//! A row of a table ends in one of these; see [`settings!`](super::settings). A kind that one section
+//! alone has stands there, made with [`Kind::new`].
+
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::address::redacted;
+use super::problem::shown;
+use super::raw::RawValue;
+use super::read::{self, Read};
+use super::resolve::Checks;
+use super::units::{format_duration, format_size};
+
+/// Shortest duration that is accepted anywhere but where a row says otherwise.
+pub(super) const SHORTEST: Duration = Duration::from_millis(1);
+
+/// How a value is read from what stands in a source.
+type Reading<T> = Box<dyn Fn(&RawValue, &Checks) -> Read<T>>;
+
+/// How a value is shown, as TOML; `None`: it is not there.
+type Showing<T> = Box<dyn Fn(&T) -> Option<String>>;
+
+/// The kind of a key's value.
+pub(super) struct Kind<T> {
+    read: Reading<T>,
+    show: Showing<T>,
+    shape: Shape,
+    /// Whether there is something to show where nobody gave the key.
+    has_default: bool,
+}
+
+/// How freely a wrong value may be shown.
+#[derive(Clone, Copy)]
+pub(super) enum Shape {
+    /// As it is.
+    Open,
+    /// Without credentials: an address can carry a password.
+    Address,
+    /// Not at all: people paste the secret where its file is wanted.
+    Path,
+}
+
+impl<T: 'static> Kind<T> {
+    /// Read by `read`, shown by `show`.
+    pub(super) fn new(
+        read: impl Fn(&RawValue) -> Read<T> + 'static,
+        show: impl Fn(&T) -> String + 'static,
+    ) -> Self {
+        Self::checked(move |value, _| read(value), show)
+    }
+
+    /// As [`Kind::new`], with the help of other parts of the relay.
+    pub(super) fn checked(
+        read: impl Fn(&RawValue, &Checks) -> Read<T> + 'static,
+        show: impl Fn(&T) -> String + 'static,
+    ) -> Self {
+        Self {
+            read: Box::new(read),
+            show: Box::new(move |value| Some(show(value))),
+            shape: Shape::Open,
+            has_default: true,
+        }
+    }
+
+    /// A wrong value is told as `shape` allows.
+    pub(super) fn shaped(self, shape: Shape) -> Self {
+        Self { shape, ..self }
+    }
+
+    /// The default stands for nothing, and is not shown.
+    pub(super) fn without_default(self) -> Self {
+        Self {
+            has_default: false,
+            ..self
+        }
+    }
+
+    /// A key that may be left out.
+    pub(super) fn optional(self) -> Kind<Option<T>> {
+        let Self { read, show, .. } = self;
+        Kind {
+            read: Box::new(move |value, checks| read(value, checks).map(Some)),
+            show: Box::new(move |value| value.as_ref().and_then(&show)),
+            shape: self.shape,
+            has_default: true,
+        }
+    }
+
+    pub(super) fn read(&self, value: &RawValue, checks: &Checks) -> Read<T> {
+        (self.read)(value, checks)
+    }
+
+    /// The value for `check-config`, where there is one. `given`: it is not the default.
+    pub(super) fn shown(&self, value: &T, given: bool) -> Option<String> {
+        (self.show)(value).filter(|_| given || self.has_default)
+    }
+
+    /// What may be told of a wrong value.
+    pub(super) fn found(&self, value: &RawValue) -> String {
+        match (self.shape, value) {
+            (Shape::Address, RawValue::Text(text) | RawValue::Word(text)) => {
+                format!("\"{}\"", shown(&redacted(text)))
+            }
+            (Shape::Open | Shape::Address, value) => value.to_string(),
+            (Shape::Path, RawValue::Text(_) | RawValue::Word(_)) => "a text (not shown)".to_owned(),
+            (Shape::Path, _) => "a value of another type (not shown)".to_owned(),
+        }
+    }
+}
+
+/// The words that a key takes, each with its meaning. Declared with `words!`.
+pub(super) trait Word: Copy + PartialEq + 'static {
+    /// In the order in which they are told.
+    const WORDS: &'static [(&'static str, Self)];
+}
+
+/// One of the words of `T`.
+pub(super) fn choice<T: Word>() -> Kind<T> {
+    Kind::new(|value| read::choice(value, T::WORDS), shown_word)
+}
+
+/// `true` or `false`.
+pub(super) fn flag() -> Kind<bool> {
+    Kind::new(read::flag, bool::to_string)
+}
+
+/// A whole number within `bounds`.
+pub(super) fn count(bounds: RangeInclusive<usize>) -> Kind<usize> {
+    let read = move |value: &RawValue| read::count(value, &bounds);
+    Kind::new(read, usize::to_string)
+}
+
+/// A size in bytes within `bounds`, written with its unit.
+pub(super) fn size(bounds: RangeInclusive<usize>) -> Kind<usize> {
+    let read = move |value: &RawValue| read::size(value, &bounds);
+    Kind::new(read, |bytes| quoted(&format_size(*bytes)))
+}
+
+/// A duration within `bounds`, written with its unit.
+pub(super) fn duration(bounds: RangeInclusive<Duration>) -> Kind<Duration> {
+    let read = move |value: &RawValue| read::duration(value, bounds.clone());
+    Kind::new(read, |duration| quoted(&format_duration(*duration)))
+}
+
+/// Any text; `expected` says what it stands for.
+pub(super) fn text(expected: &'static str) -> Kind<String> {
+    Kind::new(move |value| read::text(value, expected), quoted)
+}
+
+/// At most `most` texts.
+pub(super) fn texts(most: usize, expected: &'static str) -> Kind<Vec<String>> {
+    Kind::new(move |value| read::texts(value, most, expected), listed)
+}
+
+/// The path of a file or folder; `expected` says of what.
+pub(super) fn path(expected: &'static str) -> Kind<Option<PathBuf>> {
+    let read = move |value: &RawValue| read::text(value, expected).map(PathBuf::from);
+    file_path(read)
+}
+
+/// The path that `read` takes.
+pub(super) fn file_path(
+    read: impl Fn(&RawValue) -> Read<PathBuf> + 'static,
+) -> Kind<Option<PathBuf>> {
+    let show = |path: &PathBuf| quoted(&path.display());
+    Kind::new(read, show).shaped(Shape::Path).optional()
+}
+
+/// At most `most` paths; none where nobody gives them.
+pub(super) fn paths(most: usize, expected: &'static str) -> Kind<Vec<PathBuf>> {
+    let read = move |value: &RawValue| {
+        let paths = read::texts(value, most, expected)?;
+        Ok(paths.into_iter().map(PathBuf::from).collect())
+    };
+    let show = |paths: &Vec<PathBuf>| {
+        let paths = paths.iter().map(|path| path.display().to_string());
+        listed(&paths.collect())
+    };
+    Kind::new(read, show).shaped(Shape::Path).without_default()
+}
+
+/// An address of which what it serves is trusted: `https://…`, or `http://` to this machine.
+pub(super) fn web_address() -> Kind<Option<String>> {
+    Kind::new(read::web_address, quoted)
+        .shaped(Shape::Address)
+        .optional()
+}
+
+/// `value` as a TOML string.
+pub(super) fn quoted(value: &impl Display) -> String {
+    format!("{:?}", value.to_string())
+}
+
+/// `values` as a TOML array of strings.
+pub(super) fn listed(values: &Vec<String>) -> String {
+    format!("{values:?}")
+}
+
+/// The word for `value`, as a TOML string.
+pub(super) fn shown_word<T: Word>(value: &T) -> String {
+    let word = T::WORDS.iter().find(|(_, meaning)| meaning == value);
+    quoted(&word.map_or("", |(word, _)| word))
+}

@@ -1,0 +1,204 @@
+//! Every setting: a table for each section of the file, and the configuration that they make up.
+//!
+//! Built by [`super::resolve()`] alone in the daemon, by hand in tests. Every value here has been
+//! checked against its bounds, so the rest of the relay uses it without looking again.
+
+use super::resolve::Resolver;
+
+/// Declares a section of the file, with a row for each key: documentation, name, type, default and [`Kind`].
+///
+/// ```text
+/// settings! {
+///     /// `[listen]`: the one port.
+///     pub struct Listen = "listen" {
+///         /// Connections at a time; more wait in the kernel's queue.
+///         max_connections: usize = 1024, count(1..=1_000_000);
+///     }
+/// }
+/// ```
+///
+/// From this row come
+///
+/// - the field `Listen::max_connections`, documented by the comment and the default;
+/// - its value in `Listen::default()`;
+/// - the known key `listen.max_connections`, and that misspelt ones are told of it;
+/// - the variable `RAY_RELAY_LISTEN_MAX_CONNECTIONS`;
+/// - the bounds: anything but a whole number from 1 to 1,000,000 is a problem that names the place,
+///   wherever it was given;
+/// - the row of `check-config`, with where the value came from.
+///
+/// What remains to be done by hand is to use the value, and to explain it in `config/example.toml`,
+/// which a test compares with the tables. A new section joins the list at [`Config`].
+///
+/// Where a section has more to say than its keys do one by one, `= "tls", then follow_files {` names a
+/// method of the struct, `fn(&mut self, &mut Resolver)`, that is called after the last key was read.
+///
+/// [`Kind`]: super::kind::Kind
+macro_rules! settings {
+    (
+        $(#[$doc:meta])*
+        $vis:vis struct $name:ident = $section:literal $(, then $then:ident)? {
+            $($(#[$key_doc:meta])* $key:ident: $type:ty = $default:expr, $kind:expr;)+
+        }
+    ) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        $vis struct $name {
+            $(
+                $(#[$key_doc])*
+                #[doc = concat!("\n\nDefault: `", stringify!($default), "`.")]
+                $vis $key: $type,
+            )+
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { $($key: $default,)+ }
+            }
+        }
+
+        impl $crate::config::settings::Section for $name {
+            const NAME: &'static str = $section;
+            const KEYS: &'static [&'static str] = &[$(stringify!($key)),+];
+
+            fn read(&mut self, resolver: &mut $crate::config::resolve::Resolver) {
+                $(resolver.key($section, stringify!($key), &mut self.$key, &$kind);)+
+                $(self.$then(resolver);)?
+            }
+        }
+    };
+}
+
+/// Declares the words that a key takes, and the enum of what they mean.
+macro_rules! words {
+    (
+        $(#[$doc:meta])*
+        $vis:vis enum $name:ident { $($(#[$word_doc:meta])* $meaning:ident = $word:literal,)+ }
+    ) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        $vis enum $name {
+            $($(#[$word_doc])* $meaning,)+
+        }
+
+        impl $crate::config::kind::Word for $name {
+            const WORDS: &'static [(&'static str, Self)] = &[$(($word, Self::$meaning)),+];
+        }
+    };
+}
+
+mod advertise;
+mod audit;
+mod auth;
+mod cluster;
+mod dap;
+mod http;
+mod jwks;
+mod kubernetes;
+mod listen;
+mod log;
+mod masking;
+mod recording;
+mod registry;
+mod release;
+mod tls;
+
+pub use advertise::Advertise;
+pub use audit::{Audit, AuditSink, AuditSync, OnFailure, SyslogAddress};
+pub use auth::Auth;
+pub use cluster::{Cluster, Gcs};
+pub use dap::Dap;
+pub use http::Http;
+pub use jwks::Jwks;
+pub use kubernetes::Kubernetes;
+pub use listen::Listen;
+pub use log::{Log, LogFormat};
+pub use masking::Masking;
+pub use recording::Recording;
+pub use registry::{Discovery, Registry};
+pub use release::Release;
+pub use tls::{ClientAuth, Tls, TlsMode, TlsVersion};
+
+/// A section of the file.
+pub(super) trait Section {
+    /// As in `[listen]`.
+    const NAME: &'static str;
+    /// Known keys, in the order of the table.
+    const KEYS: &'static [&'static str];
+
+    /// Takes every key from the sources that give it, and keeps the others as they are.
+    fn read(&mut self, resolver: &mut Resolver);
+}
+
+/// Declares [`Config`] from its sections, in the order in which they are read and shown.
+macro_rules! sections {
+    ($($(#[$doc:meta])* $field:ident: $type:ident,)+) => {
+        /// Everything, resolved. Built by [`resolve`](super::resolve()) from defaults, file, environment and flags.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub struct Config {
+            /// At least one; the first is the default cluster.
+            pub clusters: Vec<Cluster>,
+            $($(#[$doc])* pub $field: $type,)+
+        }
+
+        impl Default for Config {
+            fn default() -> Self {
+                Self {
+                    clusters: vec![Cluster::default()],
+                    $($field: $type::default(),)+
+                }
+            }
+        }
+
+        impl Config {
+            /// Everything but the clusters.
+            pub(super) fn read(resolver: &mut Resolver) -> Self {
+                let mut config = Self::default();
+                $(config.$field.read(resolver);)+
+                config
+            }
+        }
+
+        /// Sections of the file with their keys; `[[cluster]]` stands apart.
+        pub(super) const SECTIONS: &[(&str, &[&str])] =
+            &[$(($type::NAME, $type::KEYS)),+];
+    };
+}
+
+sections! {
+    /// The one port.
+    listen: Listen,
+    /// Who is recognised.
+    auth: Auth,
+    /// Encryption on the port.
+    tls: Tls,
+    /// Polling.
+    registry: Registry,
+    /// Debug sessions.
+    dap: Dap,
+    /// API and dashboard.
+    http: Http,
+    /// Keys of another issuer of tokens.
+    jwks: Jwks,
+    /// Kubernetes as an identity provider.
+    kubernetes: Kubernetes,
+    /// How breakpoints are told apart in rewritten dashboard answers.
+    advertise: Advertise,
+    /// What is hidden of values.
+    masking: Masking,
+    /// When tasks are let go that nobody attends to.
+    release: Release,
+    /// The record of what was decided and done.
+    audit: Audit,
+    /// Recorded sessions.
+    recording: Recording,
+    /// Logs.
+    log: Log,
+}
+
+impl Config {
+    /// Whether anybody has to be recognised at all.
+    pub fn authenticates(&self) -> bool {
+        self.auth.is_on() || self.jwks.is_given() || self.kubernetes.enabled
+    }
+}

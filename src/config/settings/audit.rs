@@ -1,0 +1,123 @@
+//! `[audit]`
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::config::kind::{Kind, choice, count, duration, flag, path, quoted, size};
+use crate::config::problem::Wrong;
+use crate::config::raw::RawValue;
+use crate::config::read::{self, Read};
+use crate::config::resolve::Resolver;
+use crate::config::units::{GIB, KIB, MIB, MINUTE, SECOND};
+
+settings! {
+    /// `[audit]`: the record of what was decided and done.
+    pub struct Audit = "audit", then needs_file {
+        /// Where lines go.
+        sink: AuditSink = AuditSink::Off, choice();
+        /// The live file, for `sink = "file"`.
+        file: Option<PathBuf> = None, path("the path of a file");
+        /// For `sink = "syslog"`.
+        syslog: SyslogAddress = SyslogAddress::Unix("/dev/log".into()), Kind::new(syslog, quoted);
+        /// A file that would grow over so many bytes is rotated: fewer would hold a few lines, more take long to verify.
+        max_size: usize = 64 * MIB, size(64 * KIB..=16 * GIB);
+        /// Rotated files that are kept; 0 keeps all.
+        keep: usize = 0, count(0..=10_000);
+        /// When a line counts as written.
+        sync: AuditSync = AuditSync::Batch, choice();
+        /// Longest wait for one line to be where it has to be.
+        timeout: Duration = 2 * SECOND, duration(Duration::from_millis(100)..=MINUTE);
+        /// What happens where a line cannot be written.
+        on_failure: OnFailure = OnFailure::Deny, choice();
+        /// Whether debugger commands are recorded.
+        commands: bool = true, flag();
+        /// Key of the chain of hashes. Absent: anybody who can write the file can make a new chain.
+        key_file: Option<PathBuf> = None, path("the path of a file with a signing key");
+    }
+}
+
+words! {
+    /// Where audit lines go.
+    pub enum AuditSink {
+        /// Nowhere.
+        Off = "off",
+        /// Standard output of the relay.
+        Stdout = "stdout",
+        /// `audit.file`.
+        File = "file",
+        /// `audit.syslog`.
+        Syslog = "syslog",
+    }
+}
+
+words! {
+    /// When a line counts as written to a file.
+    pub enum AuditSync {
+        /// Each line has a `fdatasync` of its own.
+        Always = "always",
+        /// Lines that wait at the same time share one.
+        Batch = "batch",
+    }
+}
+
+words! {
+    /// What happens where something cannot be put on record.
+    pub enum OnFailure {
+        /// It does not happen.
+        Deny = "deny",
+        /// It happens all the same, with an error in the log.
+        Allow = "allow",
+    }
+}
+
+/// Address of a syslog daemon.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SyslogAddress {
+    /// A local datagram socket.
+    Unix(PathBuf),
+    /// `udp://HOST:PORT`, the part after the slashes.
+    Udp(String),
+    /// `tcp://HOST:PORT`, the part after the slashes.
+    Tcp(String),
+}
+
+impl fmt::Display for SyslogAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "{}", path.display()),
+            Self::Udp(address) => write!(f, "udp://{address}"),
+            Self::Tcp(address) => write!(f, "tcp://{address}"),
+        }
+    }
+}
+
+impl Audit {
+    fn needs_file(&mut self, resolver: &mut Resolver) {
+        if self.sink == AuditSink::File && !resolver.is_given("audit", "file") {
+            resolver.problem(
+                "audit.file",
+                "nothing, although audit.sink is \"file\"",
+                "the path of a file that the relay may create",
+                "for example \"/var/log/ray-relay/audit.log\", in a folder that only the relay may write",
+            );
+        }
+    }
+}
+
+fn syslog(value: &RawValue) -> Read<SyslogAddress> {
+    const EXPECTED: &str =
+        "the path of a socket, such as \"/dev/log\", or \"udp://HOST:PORT\" or \"tcp://HOST:PORT\"";
+    let text = read::text(value, EXPECTED)?;
+    let host_and_port = |address: &str| {
+        address.rsplit_once(':').is_some_and(|(host, port)| {
+            !host.is_empty() && port.parse::<u16>().is_ok_and(|p| p > 0)
+        })
+    };
+    match text.split_once("://") {
+        Some(("udp", address)) if host_and_port(address) => Ok(SyslogAddress::Udp(address.into())),
+        Some(("tcp", address)) if host_and_port(address) => Ok(SyslogAddress::Tcp(address.into())),
+        None if text.starts_with('/') => Ok(SyslogAddress::Unix(text.into())),
+        _ => Err(Wrong::expected(EXPECTED).hint("the usual port of syslog is 514")),
+    }
+}

@@ -1,0 +1,44 @@
+//! `[auth]`: who is recognised, by which tokens.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::config::kind::{SHORTEST, count, duration, path, paths, size, text, texts};
+use crate::config::units::{DAY, HOUR, KIB, MINUTE, SECOND};
+
+settings! {
+    /// `[auth]`: who is recognised, by which tokens.
+    pub struct Auth = "auth" {
+        /// Files with the keys that tokens are verified with. More would be more signatures to try for one token.
+        keys: Vec<PathBuf> = Vec::new(), paths(16, "an array of at most 16 paths of key files, such as [\"/etc/ray-relay/relay.pub\"]");
+        /// Has to be in `aud` of every token.
+        audience: String = "ray-relay".to_owned(), text("a text, the `aud` of tokens for this relay");
+        /// If any are given, `iss` of every token has to be one of them.
+        issuer: Vec<String> = Vec::new(), texts(16, "an array of at most 16 issuers (`iss`), such as [\"https://login.example.com\"]");
+        /// By how much clocks may differ.
+        leeway: Duration = 30 * SECOND, duration(Duration::ZERO..=5 * MINUTE);
+        /// From `iat` to `exp` of a token at most. Absent: whatever its issuer gave it.
+        max_lifetime: Option<Duration> = None, duration(SECOND..=365 * DAY).optional();
+        /// A token of more bytes is refused unread.
+        max_token: usize = 8 * KIB, size(KIB..=64 * KIB);
+        /// Who may do what. Absent: what the tokens say.
+        policy_file: Option<PathBuf> = None, path("the path of a policy file");
+        /// What is not to be trusted any more.
+        revocations_file: Option<PathBuf> = None, path("the path of the file with revocations, which need not be there yet");
+        /// The secret of tickets, the same for all replicas. Absent: random for each process.
+        ticket_key_file: Option<PathBuf> = None, path("the path of a file with a secret, as `ray-relay token keygen --algorithm HS256` makes it");
+        /// Refused credentials of one address that cost nothing.
+        throttle_after: usize = 10, count(1..=1_000_000);
+        /// The first back-off.
+        throttle_delay: Duration = SECOND, duration(SHORTEST..=HOUR);
+        /// The longest back-off.
+        throttle_max: Duration = MINUTE, duration(SHORTEST..=HOUR);
+    }
+}
+
+impl Auth {
+    /// Whether anybody has to be recognised at all.
+    pub fn is_on(&self) -> bool {
+        !self.keys.is_empty() || self.policy_file.is_some()
+    }
+}

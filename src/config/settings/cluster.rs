@@ -1,0 +1,63 @@
+//! `[[cluster]]`
+
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::config::address::{GCS, parse_gcs, parse_ray_address};
+use crate::config::kind::{Kind, Shape, path, quoted};
+use crate::config::raw::RawValue;
+use crate::config::read::{self, Read};
+
+settings! {
+    /// `[[cluster]]`: a Ray cluster.
+    pub struct Cluster = "cluster" {
+        /// Lower-case letters, digits and `-`.
+        name: String = "default".to_owned(), Kind::new(name, quoted);
+        /// The head's dashboard, `http` or `https`, a path prefix allowed.
+        ray_address: String = "http://127.0.0.1:8265".to_owned(), Kind::new(ray_address, quoted).shaped(Shape::Address);
+        /// Ray's own token. Absent: for the first cluster RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH or
+        /// ~/.ray/auth_token, as Ray itself looks; none for the others.
+        token_file: Option<PathBuf> = None, path("the path of a file with Ray's token");
+        /// The GCS, for breakpoints of the legacy debugger.
+        gcs_address: Gcs = Gcs::Auto, Kind::new(gcs_address, quoted);
+    }
+}
+
+/// Where a cluster's GCS is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Gcs {
+    /// Port 6379 of the head's host, where `ray_address` is `http`; its failures are not worth a warning.
+    Auto,
+    /// It is not asked.
+    Off,
+    /// `host:port`.
+    At(String),
+}
+
+impl fmt::Display for Gcs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Off => "off",
+            Self::At(address) => address,
+        })
+    }
+}
+
+fn name(value: &RawValue) -> Read<String> {
+    let expected = "a name of lower-case letters, digits and -, at most 63 characters";
+    read::label(value, expected)
+}
+
+fn ray_address(value: &RawValue) -> Read<String> {
+    let expected = match value {
+        // Outside the file, clusters are given by address alone or together with the name.
+        RawValue::Word(_) => "URL or NAME=URL",
+        _ => "an address",
+    };
+    parse_ray_address(&read::text(value, expected)?)
+}
+
+fn gcs_address(value: &RawValue) -> Read<Gcs> {
+    parse_gcs(&read::text(value, GCS)?)
+}

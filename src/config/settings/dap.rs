@@ -1,0 +1,20 @@
+//! `[dap]`
+
+use std::time::Duration;
+
+use crate::config::kind::{SHORTEST, duration, flag, size};
+use crate::config::units::{GIB, KIB, MIB, MINUTE, SECOND};
+
+settings! {
+    /// `[dap]`: debug sessions.
+    pub struct Dap = "dap" {
+        /// TCP connect and first answer of a worker's debugger.
+        connect_timeout: Duration = 5 * SECOND, duration(SHORTEST..=10 * MINUTE);
+        /// Largest single message in either direction after attach, in bytes.
+        max_frame: usize = 64 * MIB, size(64 * KIB..=GIB);
+        /// Largest message until attach, in bytes.
+        max_handshake_frame: usize = MIB, size(4 * KIB..=64 * MIB);
+        /// Whether everybody who may debug may end the worker process too.
+        allow_terminate: bool = false, flag();
+    }
+}

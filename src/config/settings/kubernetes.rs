@@ -1,0 +1,54 @@
+//! `[kubernetes]`: tokens that a Kubernetes API server vouches for.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::config::kind::{
+    Kind, SHORTEST, count, duration, flag, listed, path, quoted, web_address,
+};
+use crate::config::problem::Wrong;
+use crate::config::raw::RawValue;
+use crate::config::read::{self, Read};
+use crate::config::units::{DAY, HOUR, MINUTE, SECOND};
+
+settings! {
+    /// `[kubernetes]`: tokens that a Kubernetes API server vouches for.
+    pub struct Kubernetes = "kubernetes" {
+        /// Tokens that are not the relay's own are shown to Kubernetes.
+        enabled: bool = false, flag();
+        /// A token has to be meant for one of them. Never empty.
+        audiences: Vec<String> = vec!["ray-relay".to_owned()], Kind::new(audiences, listed);
+        /// Where permissions are looked for. Absent: that of the relay's pod, or of the kubeconfig's context.
+        namespace: Option<String> = None, Kind::new(namespace, quoted).optional();
+        /// https, or http to loopback. Absent: that of the pod, else of the kubeconfig.
+        api_server: Option<String> = None, web_address();
+        /// Certificate authorities of `api_server`. Absent: the system's. Only with `api_server`.
+        ca_file: Option<PathBuf> = None, path("the path of a PEM file with certificate authorities");
+        /// The relay's own token for `api_server`, and given whenever that is.
+        token_file: Option<PathBuf> = None, path("the path of a file with the relay's own token");
+        /// Of everything that is asked about one token.
+        timeout: Duration = 5 * SECOND, duration(SHORTEST..=MINUTE);
+        /// Tokens that are remembered; as many refused ones again.
+        cache_entries: usize = 1024, count(1..=65_536);
+        /// How long an answer holds, and how often the tokens of live sessions are shown again.
+        recheck: Duration = MINUTE, duration(SECOND..=HOUR);
+        /// How long a refused token is not shown again.
+        refused_for: Duration = 10 * SECOND, duration(SHORTEST..=HOUR);
+        /// How long live sessions outlast an API server that does not answer.
+        outage_grace: Duration = 5 * MINUTE, duration(SHORTEST..=DAY);
+    }
+}
+
+/// At least one: a token without a stated audience is one for the API server itself.
+fn audiences(value: &RawValue) -> Read<Vec<String>> {
+    let expected = "an array of at least one audience, such as [\"ray-relay\"]";
+    match read::texts(value, usize::MAX, expected) {
+        Ok(audiences) if !audiences.is_empty() => Ok(audiences),
+        _ => Err(Wrong::expected(expected)
+            .hint("without one, every token for the API server would be accepted here")),
+    }
+}
+
+fn namespace(value: &RawValue) -> Read<String> {
+    read::label(value, "the name of a Kubernetes namespace")
+}

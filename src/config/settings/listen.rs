@@ -1,0 +1,33 @@
+//! `[listen]`
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::config::address::parse_listen;
+use crate::config::kind::{Kind, SHORTEST, count, duration, flag, quoted};
+use crate::config::raw::RawValue;
+use crate::config::read::{self, Read};
+use crate::config::units::{DAY, HOUR, MINUTE, SECOND};
+
+settings! {
+    /// `[listen]`: the one port.
+    pub struct Listen = "listen" {
+        /// The address and port to listen on.
+        address: SocketAddr = SocketAddr::from(([127, 0, 0, 1], 5678)), Kind::new(address, quoted);
+        /// Allows a non-loopback address although nobody is authenticated.
+        insecure_no_auth: bool = false, flag();
+        /// Connections at a time; more wait in the kernel's queue.
+        max_connections: usize = 1024, count(1..=1_000_000);
+        /// From accept to the first line of a terminal, `attach`, or an HTTP request.
+        handshake_timeout: Duration = MINUTE, duration(SHORTEST..=10 * MINUTE);
+        /// First probe of an idle client; four more at a quarter of it each. The kernel counts it in whole seconds.
+        keepalive: Duration = 15 * SECOND, duration(SECOND..=HOUR);
+        /// How long SIGTERM waits for sessions.
+        drain_timeout: Duration = 30 * SECOND, duration(SHORTEST..=DAY);
+    }
+}
+
+fn address(value: &RawValue) -> Read<SocketAddr> {
+    let expected = "an IP address and a port, such as \"127.0.0.1:5678\"";
+    parse_listen(&read::text(value, expected)?)
+}

@@ -1,0 +1,50 @@
+//! `[log]`
+
+use tracing::metadata::LevelFilter;
+use tracing_subscriber::EnvFilter;
+
+use crate::config::kind::{Kind, choice, quoted};
+use crate::config::problem::{Wrong, nearest, shown};
+use crate::config::raw::RawValue;
+use crate::config::read::{self, Read};
+
+settings! {
+    /// `[log]`: what is logged, and how.
+    pub struct Log = "log" {
+        /// A tracing filter such as `info` or `ray_relay::dap=debug,info`.
+        level: String = "info".to_owned(), Kind::new(filter, quoted);
+        /// Form of a line.
+        format: LogFormat = LogFormat::Text, choice();
+    }
+}
+
+words! {
+    /// Form of a log line.
+    pub enum LogFormat {
+        /// For people; coloured on a terminal only.
+        Text = "text",
+        /// One JSON object a line.
+        Json = "json",
+    }
+}
+
+fn filter(value: &RawValue) -> Read<String> {
+    const EXPECTED: &str = "a level (off, error, warn, info, debug, trace) or a filter such as \"ray_relay::dap=debug,info\"";
+    let filter = read::text(value, EXPECTED)?;
+    // tracing takes a misspelt level for the name of a module, and then logs nothing at all.
+    let misspelt = filter.split(',').map(str::trim).find(|directive| {
+        !directive.contains(['=', '[']) && directive.parse::<LevelFilter>().is_err()
+    });
+    if let Some(word) = misspelt {
+        let levels = ["off", "error", "warn", "info", "debug", "trace"];
+        let hint = match nearest(word, levels) {
+            Some(near) => format!("did you mean {near}?"),
+            None => format!("for everything of one module write {}=trace", shown(word)),
+        };
+        return Err(Wrong::expected(EXPECTED).hint(hint));
+    }
+    match EnvFilter::try_new(&filter) {
+        Ok(_) => Ok(filter),
+        Err(_) => Err(Wrong::expected(EXPECTED)),
+    }
+}
