@@ -1,6 +1,6 @@
 //! A configuration, checked by all parts of the relay that have something to say about it.
 //!
-//! [`config`](crate::config) knows no other part, so what it cannot judge by itself is put together
+//! [`config`] knows no other part, so what it cannot judge by itself is put together
 //! here, for `ray-relay serve` and `ray-relay check-config` alike.
 
 use crate::config::{self, Checks, Fault, Problems, Resolved, Sources};

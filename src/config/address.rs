@@ -1,6 +1,6 @@
 //! Addresses: the relay's own and those of Ray heads.
 //!
-//! Pure. Used by [`super::resolve`]; no name is looked up, nothing is dialled.
+//! Pure. Used by [`mod@super::resolve`]; no name is looked up, nothing is dialled.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,6 +1,6 @@
 //! What is wrong with a configuration, in the words that the user sees.
 //!
-//! Built by [`super::resolve`]; rendered on standard error by the commands, or as JSON by
+//! Built by [`mod@super::resolve`]; rendered on standard error by the commands, or as JSON by
 //! `check-config --json`. A value that may hold a secret is never in here.
 
 use std::fmt;

@@ -3,7 +3,7 @@
 //! Called by the listener with each connection that speaks HTTP/1.1 or HTTP/2 (prior knowledge).
 //! A request meets, in this order: [`guard`] (is it for this relay, and not from somebody else's web
 //! page?), `route`, `caller` (who is it, by which `credential`, and is it allowed, by what `need` says?), and
-//! then `api`, `events`, or `dashboard`, which leaves out rows (`filter`), rewrites (`rewrite`, [`advertise`])
+//! then `api`, `events`, or `dashboard`, which leaves out rows (`filter`), rewrites (`rewrite`, [`crate::advertise`])
 //! or becomes a WebSocket (`websocket`).
 //!
 //! Invariants: nothing of a request reaches a head before it is allowed, but for the dashboard's empty page; no client's

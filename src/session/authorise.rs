@@ -89,7 +89,7 @@ pub fn authorise(
     })
 }
 
-/// Leave for `principal` to end the worker process of `breakpoint`; `by_debug` as for [`Scopes::may_end_worker`].
+/// Leave for `principal` to end the worker process of `breakpoint`; `by_debug` as for [`crate::policy::Scopes::may_end_worker`].
 ///
 /// # Errors
 /// [`Denied`].

@@ -1,7 +1,7 @@
 //! What every session is, whatever protocol it speaks: who may have one, why somebody gets none, its permit without which
 //! no worker is reached, its limits, its record, and the table of the live ones.
 //!
-//! [`authorise`] is the only source of the [`Authorized`] without which there is no [`Permit`].
+//! [`authorise()`] is the only source of the [`Authorized`] without which there is no [`Permit`].
 
 pub(crate) mod audit;
 mod authorise;
