@@ -30,7 +30,6 @@ use crate::connection::ConnectionInfo;
 use crate::connection::admission::Place;
 use crate::context::Context;
 use crate::identity::Principal;
-use crate::policy::Scope;
 use crate::telemetry::metrics::{self, RefusalKind};
 
 /// Largest head of a request, and most that is held of an answer that is not read. With every chunk of the head's answer
@@ -329,15 +328,7 @@ async fn own(
     if !reads {
         return Ok(answer::read_only());
     }
-    let missing = match route {
-        Route::Breakpoints | Route::Events => Some((Scope::List, "on some breakpoint")),
-        Route::Metrics => Some((Scope::Admin, "on the relay")),
-        _ => None,
-    };
-    if let Some((scope, what)) =
-        missing.filter(|(scope, _)| !principal.access().may_anywhere(*scope))
-    {
-        let missing = (scope, what.to_owned());
+    if let Some(missing) = route.access().missing(principal) {
         return Err(caller::deny(ctx, connection, &caller, asked, missing).await);
     }
     Ok(match route {
@@ -371,9 +362,8 @@ async fn revoke(
     asked: &Asked,
 ) -> Result<Response<Body>, Refused> {
     let caller = caller::authenticate(ctx, connection, parts, asked).await?;
-    let place = (Scope::Admin, "on the relay".to_owned());
-    if !caller.principal.access().may_anywhere(Scope::Admin) {
-        return Err(caller::deny(ctx, connection, &caller, asked, place).await);
+    if let Some(missing) = Route::Revocations.access().missing(&caller.principal) {
+        return Err(caller::deny(ctx, connection, &caller, asked, missing).await);
     }
     if parts.method != Method::POST {
         return Ok(revocations::post_only());

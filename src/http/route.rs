@@ -1,5 +1,7 @@
 //! What a path stands for. Pure.
 
+use crate::identity::Principal;
+use crate::policy::Scope;
 use crate::telemetry::metrics;
 
 /// Everything that can be asked for.
@@ -27,6 +29,30 @@ pub(crate) enum Route<'a> {
     Dashboard,
     /// Nothing, although below `/relay`.
     Unknown,
+}
+
+/// What asking for a route takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RouteAccess {
+    /// To be recognised; what is told depends on whom.
+    Recognised,
+    /// That scope, at the place that the words name.
+    Scope(Scope, &'static str),
+    /// What [`super::need`] says of the head's path.
+    OfDashboard,
+}
+
+impl RouteAccess {
+    /// What `principal` lacks.
+    pub(crate) fn missing(self, principal: &Principal) -> Option<(Scope, String)> {
+        match self {
+            Self::Recognised | Self::OfDashboard => None,
+            Self::Scope(scope, place) => {
+                let lacks = !principal.access().may_anywhere(scope);
+                lacks.then(|| (scope, place.to_owned()))
+            }
+        }
+    }
 }
 
 /// Where the other clusters' dashboards are.
@@ -57,6 +83,24 @@ impl<'a> Route<'a> {
                 }
             },
             _ => Self::Dashboard,
+        }
+    }
+
+    /// What asking for it takes. Every route is named, so that a new one is open to nobody by accident.
+    pub(crate) fn access(self) -> RouteAccess {
+        match self {
+            Self::Healthz | Self::Readyz | Self::Unknown => RouteAccess::Recognised,
+            // One's own alone, and everybody's with `admin`.
+            Self::Sessions => RouteAccess::Recognised,
+            // Each id is judged by itself.
+            Self::Release => RouteAccess::Recognised,
+            Self::Breakpoints | Self::Events => {
+                RouteAccess::Scope(Scope::List, "on some breakpoint")
+            }
+            Self::Metrics | Self::Revocations => {
+                RouteAccess::Scope(Scope::Admin, "on the relay")
+            }
+            Self::Cluster(..) | Self::Dashboard => RouteAccess::OfDashboard,
         }
     }
 
