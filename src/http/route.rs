@@ -97,9 +97,7 @@ impl<'a> Route<'a> {
             Self::Breakpoints | Self::Events => {
                 RouteAccess::Scope(Scope::List, "on some breakpoint")
             }
-            Self::Metrics | Self::Revocations => {
-                RouteAccess::Scope(Scope::Admin, "on the relay")
-            }
+            Self::Metrics | Self::Revocations => RouteAccess::Scope(Scope::Admin, "on the relay"),
             Self::Cluster(..) | Self::Dashboard => RouteAccess::OfDashboard,
         }
     }

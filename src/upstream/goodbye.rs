@@ -28,6 +28,9 @@ use crate::wire::dap::mappings;
 
 /// For the first message of a debugger's greeting.
 const GREETING: Duration = Duration::from_secs(10);
+/// For the rest of it, which older debuggers leave out. The thread that accepts connections says it, and ends for good where
+/// its client is gone by then (debugpy 1.8.14 and 1.8.22: within a few such connections; after the whole greeting never).
+const WELCOME: Duration = Duration::from_secs(3);
 /// For `initialized`: debugpy itself waits 15 s for the process before it refuses an attach.
 const ATTACH: Duration = Duration::from_secs(30);
 /// For what is being evaluated in the task, which cannot run on before. An adapter whose client is gone when it has the
@@ -106,7 +109,7 @@ impl Line {
     async fn finish(&mut self) {
         self.exchange(GREETING, |ledger| ledger.greeted).await;
         if self.ledger.attach == Attach::No {
-            return;
+            return self.exchange(WELCOME, |ledger| ledger.welcomed).await;
         }
         if self.ledger.attach == Attach::Sent {
             self.exchange(ATTACH, |ledger| ledger.attach != Attach::Sent)

@@ -33,6 +33,8 @@ pub(super) struct Ledger {
     received: Cutter,
     /// The first message of the greeting is here, whole.
     pub(super) greeted: bool,
+    /// Its last message is here too, where the debugger has that one (debugpy 1.8.14 and later).
+    pub(super) welcomed: bool,
     pub(super) attach: Attach,
     /// It mapped paths, which debugpy keeps for whoever comes next.
     pub(super) mapped: bool,
@@ -59,6 +61,7 @@ impl Ledger {
             sent: Cutter::default(),
             received: Cutter::default(),
             greeted: false,
+            welcomed: false,
             attach: Attach::No,
             mapped: false,
             configured: false,
@@ -136,6 +139,7 @@ impl Ledger {
 
     fn message(&mut self, kind: MessageType, name: &[u8], body: &[u8]) {
         match (kind, name) {
+            (MessageType::Event, b"debugpySockets") => self.welcomed = true,
             (MessageType::Event, b"initialized" | b"terminated") if self.attach == Attach::Sent => {
                 self.attach = Attach::Initialized;
             }

@@ -341,3 +341,24 @@ async fn a_session_in_which_nothing_is_done_ends_soon_and_with_a_goodbye_when_th
         .await
         .unwrap();
 }
+
+#[tokio::test]
+async fn a_worker_that_is_still_greeting_is_not_left() {
+    let context = context(|_| {});
+    let worker = Worker::listen().await;
+    context.registry.insert(worker.breakpoint.clone());
+    let mut debugger = Debugger::connect(&context).await;
+    debugger.attach(json!({})).await;
+    let mut dap = worker.accept().await;
+    drop(debugger.dap);
+    timeout(PATIENCE, debugger.ended).await.unwrap().unwrap();
+    let output = json!({"category": "telemetry", "output": "ptvsd"});
+    dap.send(&message::event("output", output)).await.unwrap();
+    // Its thread that accepts connections would end of that.
+    let left = timeout(Duration::from_millis(300), dap.read()).await;
+    assert!(left.is_err(), "left in the middle of it: {left:?}");
+    let sockets = message::event("debugpySockets", json!({"sockets": []}));
+    dap.send(&sockets).await.unwrap();
+    let left = timeout(PATIENCE, dap.read()).await.unwrap();
+    assert!(matches!(left, Err(Over::Closed)), "{left:?}");
+}
