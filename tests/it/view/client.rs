@@ -111,6 +111,14 @@ impl Client {
         .await
     }
 
+    /// Leaves, and waits until debugpy has closed: it accepts nobody any more where the next client comes before that.
+    pub(super) async fn leave(mut self) {
+        self.request("disconnect", json!({"terminateDebuggee": false}))
+            .await;
+        let end = async { while self.worker.read().await.is_ok() {} };
+        timeout(PATIENCE, end).await.expect("debugpy closes");
+    }
+
     /// Lets the program run to its next stop.
     pub(super) async fn go_on(&mut self) {
         let answer = self
