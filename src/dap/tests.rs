@@ -187,6 +187,24 @@ impl Worker {
     }
 }
 
+/// A client that attached to `worker` with these arguments, and its debugger, which has come to `initialized`: before that
+/// it is not left.
+async fn attached_with(
+    context: &Arc<Context>,
+    worker: &Worker,
+    arguments: Value,
+) -> (Debugger, Conversation<TcpStream>) {
+    context.registry.insert(worker.breakpoint.clone());
+    let mut debugger = Debugger::connect(context).await;
+    debugger.attach(arguments).await;
+    let (mut dap, _) = worker.attached().await;
+    dap.send(&message::event("initialized", Value::Null))
+        .await
+        .unwrap();
+    debugger.until(|m| m["event"] == "initialized").await;
+    (debugger, dap)
+}
+
 /// The next request to the worker is this one; it is answered.
 async fn asked(dap: &mut Conversation<TcpStream>, command: &str) -> Value {
     let mut message = timeout(PATIENCE, dap.read()).await.unwrap().unwrap();

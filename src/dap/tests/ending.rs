@@ -43,23 +43,6 @@ async fn configurable(
     attached_with(context, worker, json!({})).await
 }
 
-/// The same, by an `attach` with these arguments.
-async fn attached_with(
-    context: &Arc<Context>,
-    worker: &Worker,
-    arguments: Value,
-) -> (Debugger, Conversation<TcpStream>) {
-    context.registry.insert(worker.breakpoint.clone());
-    let mut debugger = Debugger::connect(context).await;
-    debugger.attach(arguments).await;
-    let (mut dap, _) = worker.attached().await;
-    dap.send(&message::event("initialized", Value::Null))
-        .await
-        .unwrap();
-    debugger.until(|m| m["event"] == "initialized").await;
-    (debugger, dap)
-}
-
 /// debugpy keeps function breakpoints when its client is gone, and the task would stop at the next call with nobody there.
 #[tokio::test]
 async fn a_client_that_leaves_takes_its_function_breakpoints_along() {

@@ -19,15 +19,7 @@ async fn attached(session: Option<u64>, idle: Option<u64>) -> (Debugger, Convers
     let ann = somebody("ann", "1", [rule], &revoked);
     let context = guarded(Authenticator::fixed([("t", ann)]), Audit::off(), |_| {});
     let worker = Worker::listen().await;
-    context.registry.insert(worker.breakpoint.clone());
-    let mut debugger = Debugger::connect(&context).await;
-    debugger.attach(json!({"rayRelay": {"token": "t"}})).await;
-    let (mut dap, _) = worker.attached().await;
-    dap.send(&message::event("initialized", Value::Null))
-        .await
-        .unwrap();
-    debugger.until(|m| m["event"] == "initialized").await;
-    (debugger, dap)
+    attached_with(&context, &worker, json!({"rayRelay": {"token": "t"}})).await
 }
 
 /// The next message, however long that takes by the clock that stands still.

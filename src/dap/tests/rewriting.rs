@@ -149,10 +149,7 @@ async fn whatever_looks_like_true_ends_no_worker_without_the_permission() {
 async fn continuing_what_has_not_stopped_is_answered_and_not_asked_of_the_worker() {
     let context = context(|_| {});
     let worker = Worker::listen().await;
-    context.registry.insert(worker.breakpoint.clone());
-    let mut debugger = Debugger::connect(&context).await;
-    debugger.attach(json!({})).await;
-    let (mut dap, _) = worker.attached().await;
+    let (mut debugger, mut dap) = attached_with(&context, &worker, json!({})).await;
     let stopped = message::event("stopped", json!({"threadId": 1, "allThreadsStopped": true}));
     // Before it has stopped, and again when it runs.
     for _ in 0..2 {
