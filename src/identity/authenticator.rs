@@ -16,7 +16,7 @@ use tracing::debug;
 use self::checks::{Attempt, Checks};
 use super::basis::Basis;
 use super::keys::KeyRing;
-use super::principal::{Credential, Principal, Recognised};
+use super::principal::{Credential, Principal, VerifiedIdentity};
 use super::refusal::Refusal;
 use super::revocation::{Kept, Revocation, RevocationList, RevokeError};
 use super::secret::Secret;
@@ -203,7 +203,7 @@ impl Authenticator {
         let Some(checks) = &self.checks else {
             return Ok(Principal::anonymous());
         };
-        let who = Recognised {
+        let who = VerifiedIdentity {
             subject: subject.to_owned(),
             credential: Credential::Certificate {
                 fingerprint: fingerprint.to_owned(),

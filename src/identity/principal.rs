@@ -75,7 +75,7 @@ pub enum Ended {
 
 /// Who somebody is by a credential, before it is decided what that person may do.
 #[derive(Debug, Clone)]
-pub struct Recognised {
+pub struct VerifiedIdentity {
     pub(super) subject: String,
     pub(super) credential: Credential,
     /// When it is over by itself, with the leeway for clocks that differ.
@@ -90,7 +90,7 @@ pub struct Recognised {
     pub(super) standing: Option<Standing>,
 }
 
-impl Recognised {
+impl VerifiedIdentity {
     /// The same, if its name can be shown.
     pub(super) fn presentable(self) -> Result<Self, Refusal> {
         match is_presentable(&self.subject) {
@@ -108,7 +108,7 @@ pub(super) type Roles = Vec<(Scopes, Narrowing)>;
 pub struct Principal(Arc<Inner>);
 
 struct Inner {
-    who: Recognised,
+    who: VerifiedIdentity,
     access: Access,
     revocations: Option<watch::Receiver<Arc<RevocationList>>>,
 }
@@ -136,7 +136,7 @@ impl Principal {
             ..Rule::default()
         };
         Self(Arc::new(Inner {
-            who: Recognised {
+            who: VerifiedIdentity {
                 subject: subject.to_owned(),
                 credential: Credential::None,
                 expires: None,
@@ -161,7 +161,7 @@ impl Principal {
         revocations: watch::Receiver<Arc<RevocationList>>,
     ) -> Self {
         Self::issued(
-            Recognised {
+            VerifiedIdentity {
                 subject,
                 credential,
                 expires,
@@ -177,7 +177,7 @@ impl Principal {
 
     /// For the authenticator: all that is known of it.
     pub(super) fn issued(
-        who: Recognised,
+        who: VerifiedIdentity,
         access: Access,
         revocations: watch::Receiver<Arc<RevocationList>>,
     ) -> Self {

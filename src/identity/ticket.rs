@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::basis::WrittenBasis;
 use super::jws::{Jws, TICKET};
 use super::keys::{Algorithm, KeyError, VerificationKey};
-use super::principal::{Credential, Principal, Recognised};
+use super::principal::{Credential, Principal, VerifiedIdentity};
 use super::refusal::Refusal;
 use super::secret::Secret;
 use super::signing::SigningKey;
@@ -104,7 +104,7 @@ impl Tickets {
         &self,
         ticket: &Secret,
         now: SystemTime,
-    ) -> Result<(Recognised, BreakpointId), Refusal> {
+    ) -> Result<(VerifiedIdentity, BreakpointId), Refusal> {
         let jws = Jws::parse(ticket.expose(), LONGEST)?;
         let (message, signature) = jws.to_verify();
         let is_ours =
@@ -129,7 +129,7 @@ impl Tickets {
         }
         let id = claims.id;
         let breakpoint = claims.breakpoint.parse().map_err(|_| Refusal::Malformed)?;
-        let who = Recognised {
+        let who = VerifiedIdentity {
             subject: claims.sub,
             credential: match claims.credential {
                 Kind::Token => Credential::Token { id },

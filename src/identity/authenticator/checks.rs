@@ -15,7 +15,7 @@ use crate::identity::Ended;
 use crate::identity::claims::Expectations;
 use crate::identity::key_files::KeyFiles;
 use crate::identity::keys::KeyRing;
-use crate::identity::principal::{Credential, Principal, Recognised};
+use crate::identity::principal::{Credential, Principal, VerifiedIdentity};
 use crate::identity::refusal::Refusal;
 use crate::identity::revocation::LiveRevocations;
 use crate::identity::secret::Secret;
@@ -129,7 +129,7 @@ impl Checks {
         &self,
         token: &Secret,
         attempt: &mut Attempt,
-    ) -> Result<Recognised, AuthError> {
+    ) -> Result<VerifiedIdentity, AuthError> {
         let Some(voucher) = &self.voucher else {
             return Err(AuthError::Refused);
         };
@@ -156,7 +156,7 @@ impl Checks {
     /// wrong ones came before it; of wrong ones no more are looked into, and put on record, than the throttle admits.
     pub(super) fn conclude(
         &self,
-        who: Result<Recognised, Refusal>,
+        who: Result<VerifiedIdentity, Refusal>,
         mut attempt: Attempt,
     ) -> Result<Principal, AuthError> {
         let principal = who.and_then(|who| self.principal(who));
@@ -180,7 +180,7 @@ impl Checks {
     }
 
     /// With the rights that the policy gives now.
-    pub(super) fn principal(&self, who: Recognised) -> Result<Principal, Refusal> {
+    pub(super) fn principal(&self, who: VerifiedIdentity) -> Result<Principal, Refusal> {
         let policy = self.policy.as_ref().map(|slot| slot.policy());
         let access = match (&who.roles, policy.as_deref()) {
             (None, policy) => who.basis.access(&who.subject, policy),
@@ -199,7 +199,7 @@ impl Checks {
 
     /// What a ticket says of somebody whom Kubernetes vouched for is worth as much as the token that it came from:
     /// the relay that shows that one again and again is asked.
-    pub(super) fn still_vouched(&self, who: Recognised) -> Result<Recognised, Refusal> {
+    pub(super) fn still_vouched(&self, who: VerifiedIdentity) -> Result<VerifiedIdentity, Refusal> {
         let Credential::Kubernetes { fingerprint } = &who.credential else {
             return Ok(who);
         };

@@ -270,10 +270,13 @@ async fn nothing_shows_a_token() {
 struct OneToken(&'static str, AtomicUsize);
 
 impl Voucher for OneToken {
-    fn vouch<'a>(&'a self, token: &'a Secret) -> BoxFuture<'a, Result<Recognised, AuthError>> {
+    fn vouch<'a>(
+        &'a self,
+        token: &'a Secret,
+    ) -> BoxFuture<'a, Result<VerifiedIdentity, AuthError>> {
         self.1.fetch_add(1, Ordering::Relaxed);
         let answer = match token.expose() == self.0 {
-            true => Ok(Recognised {
+            true => Ok(VerifiedIdentity {
                 subject: "system:serviceaccount:ml:trainer".to_owned(),
                 credential: Credential::Kubernetes {
                     fingerprint: "ab".to_owned(),
@@ -295,7 +298,7 @@ impl Voucher for OneToken {
         std::future::ready(answer).boxed()
     }
 
-    fn present(&self, _: &str) -> Option<Recognised> {
+    fn present(&self, _: &str) -> Option<VerifiedIdentity> {
         None
     }
 

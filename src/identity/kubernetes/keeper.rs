@@ -1,7 +1,7 @@
 //! Whoever is there by a token of Kubernetes' is there only as long as Kubernetes says so: one task for each accepted
 //! token shows it again, and withdraws it when it is refused or may do less than before.
 //!
-//! A keeper ends when nobody holds the [`Recognised`] any more but the memory, and when it has withdrawn. An API server
+//! A keeper ends when nobody holds the [`VerifiedIdentity`] any more but the memory, and when it has withdrawn. An API server
 //! that does not answer is asked again and again for `kubernetes.outage_grace`, then the token is withdrawn.
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::vouch::{Vouch, Vouched};
 use super::{Key, Known, Reviewer, fingerprint, grants};
-use crate::identity::principal::Recognised;
+use crate::identity::principal::VerifiedIdentity;
 use crate::identity::standing::{Withdraw, standing};
 use crate::identity::{Basis, Credential, Secret};
 
@@ -21,14 +21,14 @@ const ASK_AGAIN: Duration = Duration::from_secs(10);
 /// Somebody who is there by a token.
 pub(super) struct Kept {
     /// With no `standing`: this does not hold the credential.
-    who: Recognised,
+    who: VerifiedIdentity,
     withdraw: Arc<Withdraw>,
 }
 
 impl Kept {
     /// One more who is there by it.
-    pub(super) fn join(&self) -> Recognised {
-        Recognised {
+    pub(super) fn join(&self) -> VerifiedIdentity {
+        VerifiedIdentity {
             standing: Some(self.withdraw.standing()),
             ..self.who.clone()
         }
@@ -62,13 +62,13 @@ pub(super) fn keep<A: Vouch>(
     token: Secret,
     expires: Option<SystemTime>,
     vouched: Vouched,
-) -> Recognised {
+) -> VerifiedIdentity {
     // The first who holds it is the one in what is returned.
     let (withdraw, _first) = standing();
     let withdraw = Arc::new(withdraw);
     let fingerprint = fingerprint(&key);
     let kept = Kept {
-        who: Recognised {
+        who: VerifiedIdentity {
             subject: vouched.user.name.clone(),
             credential: Credential::Kubernetes {
                 fingerprint: fingerprint.clone(),
@@ -209,7 +209,7 @@ impl<A: Vouch> Keeper<A> {
         self.remembered(known).is_some()
     }
 
-    fn remembered(&self, known: &Known) -> Option<Recognised> {
+    fn remembered(&self, known: &Known) -> Option<VerifiedIdentity> {
         let held = known.accepted.held(&self.key)?;
         let ours = held
             .standing

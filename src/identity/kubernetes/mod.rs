@@ -28,7 +28,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::principal::{Recognised, Roles};
+use super::principal::{Roles, VerifiedIdentity};
 use super::{AuthError, Secret, SetupError, Voucher};
 use crate::config;
 use crate::policy::{Narrowing, Pattern};
@@ -50,7 +50,7 @@ const RECHECKS: usize = 16;
 type Key = [u8; 32];
 
 /// What waits for one answer together. `None`: it is not there yet.
-type Answer = Option<Result<Recognised, AuthError>>;
+type Answer = Option<Result<VerifiedIdentity, AuthError>>;
 
 /// Asks Kubernetes about tokens. Cheap to clone.
 pub(super) struct Reviewer<A = Kubernetes>(Arc<Inner<A>>);
@@ -78,7 +78,7 @@ struct Inner<A> {
 
 struct Known {
     asking: HashMap<Key, watch::Receiver<Answer>>,
-    accepted: Memory<Key, Recognised>,
+    accepted: Memory<Key, VerifiedIdentity>,
     refused: Memory<Key, ()>,
     /// Those that are shown again and again, by fingerprint.
     kept: HashMap<String, keeper::Kept>,
@@ -130,7 +130,7 @@ impl<A: Vouch> Reviewer<A> {
     /// # Errors
     /// [`AuthError::Refused`]: Kubernetes does not accept it for any of the audiences.
     /// [`AuthError::Unavailable`]: it cannot be asked.
-    pub(super) async fn review(&self, token: &Secret) -> Result<Recognised, AuthError> {
+    pub(super) async fn review(&self, token: &Secret) -> Result<VerifiedIdentity, AuthError> {
         let text = token.expose();
         // What no header could carry is no token (RFC 6750 section 2.1); neither is one whose time is over.
         let possible =
@@ -245,11 +245,14 @@ impl<A: Vouch> Inner<A> {
 }
 
 impl<A: Vouch> Voucher for Reviewer<A> {
-    fn vouch<'a>(&'a self, token: &'a Secret) -> BoxFuture<'a, Result<Recognised, AuthError>> {
+    fn vouch<'a>(
+        &'a self,
+        token: &'a Secret,
+    ) -> BoxFuture<'a, Result<VerifiedIdentity, AuthError>> {
         Box::pin(self.review(token))
     }
 
-    fn present(&self, fingerprint: &str) -> Option<Recognised> {
+    fn present(&self, fingerprint: &str) -> Option<VerifiedIdentity> {
         let known = self.0.lock();
         known.kept.get(fingerprint).map(keeper::Kept::join)
     }

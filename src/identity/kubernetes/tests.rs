@@ -33,7 +33,7 @@ fn jwt(claims: &str) -> String {
     )
 }
 
-fn access(reviewed: &Recognised) -> Access {
+fn access(reviewed: &VerifiedIdentity) -> Access {
     let rule = |(scopes, narrowing): &(Scopes, Narrowing)| Rule {
         scopes: *scopes,
         narrowing: narrowing.clone(),
@@ -67,7 +67,7 @@ async fn fixture(change: impl Fn(&mut config::Kubernetes)) -> Fixture {
 }
 
 impl Fixture {
-    async fn review(&self) -> Result<Recognised, AuthError> {
+    async fn review(&self) -> Result<VerifiedIdentity, AuthError> {
         self.reviewer.review(&self.token).await
     }
 }

@@ -1,7 +1,7 @@
 //! Revocation, and tickets, which end with their holder.
 
 use super::*;
-use crate::identity::principal::Recognised;
+use crate::identity::principal::VerifiedIdentity;
 use crate::identity::revocation::LiveRevocations;
 use crate::identity::ticket::Tickets;
 
@@ -172,7 +172,7 @@ fn a_ticket_is_good_for_a_short_time_and_never_longer_than_its_holder() {
     let live = LiveRevocations::open(None, SystemTime::now()).unwrap();
     let now = SystemTime::now();
     let principal = |expires| {
-        let who = Recognised {
+        let who = VerifiedIdentity {
             subject: "ada".to_owned(),
             credential: Credential::Certificate {
                 fingerprint: "ff".to_owned(),

@@ -88,12 +88,12 @@ fn token(text: &str) -> Secret {
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-fn standing(reviewed: &Recognised) -> &Standing {
+fn standing(reviewed: &VerifiedIdentity) -> &Standing {
     reviewed.standing.as_ref().unwrap()
 }
 
 /// When `reviewed` is withdrawn, from now on.
-async fn withdrawn_after(reviewed: &Recognised) -> Duration {
+async fn withdrawn_after(reviewed: &VerifiedIdentity) -> Duration {
     let began = Instant::now();
     timeout(60 * MINUTE, standing(reviewed).withdrawn())
         .await
