@@ -16,7 +16,7 @@ use tracing::debug;
 use self::checks::{Attempt, Checks};
 use super::basis::Basis;
 use super::keys::KeyRing;
-use super::principal::{Credential, Principal, VerifiedIdentity};
+use super::principal::{CredentialId, Principal, VerifiedIdentity};
 use super::refusal::Refusal;
 use super::revocation::{Kept, Revocation, RevocationList, RevokeError};
 use super::secret::Secret;
@@ -205,7 +205,7 @@ impl Authenticator {
         };
         let who = VerifiedIdentity {
             subject: subject.to_owned(),
-            credential: Credential::Certificate {
+            credential: CredentialId::Certificate {
                 fingerprint: fingerprint.to_owned(),
             },
             expires: Some(expires),

@@ -34,7 +34,7 @@ pub use basis::{Basis, Limit};
 pub use claims::{Claims, Expectations};
 pub use jws::Jws;
 pub use key_files::{KeyFileError, KeyFiles};
-pub use principal::{Credential, Ended, Principal, VerifiedIdentity};
+pub use principal::{CredentialId, Ended, Principal, VerifiedIdentity};
 pub use refusal::Refusal;
 pub use secret::Secret;
 pub use signing::{CannotSign, Generated, SigningKey, SigningKeyError};

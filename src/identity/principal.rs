@@ -19,7 +19,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 /// By what a principal was recognised. Never the credential itself; `Display` goes to logs and audit lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Credential {
+pub enum CredentialId {
     /// Nobody is authenticated here.
     None,
     /// A token, by its `jti`.
@@ -39,7 +39,7 @@ pub enum Credential {
     },
 }
 
-impl Credential {
+impl CredentialId {
     /// What tells it from others of its kind.
     pub fn id(&self) -> &str {
         match self {
@@ -50,7 +50,7 @@ impl Credential {
     }
 }
 
-impl fmt::Display for Credential {
+impl fmt::Display for CredentialId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self {
             Self::None => return f.write_str("none"),
@@ -77,7 +77,7 @@ pub enum Ended {
 #[derive(Debug, Clone)]
 pub struct VerifiedIdentity {
     pub(super) subject: String,
-    pub(super) credential: Credential,
+    pub(super) credential: CredentialId,
     /// When it is over by itself, with the leeway for clocks that differ.
     pub(super) expires: Option<SystemTime>,
     /// When the credential was issued, where that is known. Without it, revoking the subject ends it whenever that was.
@@ -138,7 +138,7 @@ impl Principal {
         Self(Arc::new(Inner {
             who: VerifiedIdentity {
                 subject: subject.to_owned(),
-                credential: Credential::None,
+                credential: CredentialId::None,
                 expires: None,
                 issued: None,
                 basis: Basis::default(),
@@ -155,7 +155,7 @@ impl Principal {
     #[cfg(test)]
     pub(crate) fn recognised(
         subject: String,
-        credential: Credential,
+        credential: CredentialId,
         expires: Option<SystemTime>,
         access: Access,
         revocations: watch::Receiver<Arc<RevocationList>>,
@@ -199,7 +199,7 @@ impl Principal {
     }
 
     /// By what it was recognised.
-    pub fn credential(&self) -> &Credential {
+    pub fn credential(&self) -> &CredentialId {
         &self.0.who.credential
     }
 
@@ -230,7 +230,7 @@ impl Principal {
 
     /// Nobody was authenticated.
     pub fn is_anonymous(&self) -> bool {
-        self.0.who.credential == Credential::None
+        self.0.who.credential == CredentialId::None
     }
 
     /// Whether its time is over now.
@@ -301,7 +301,7 @@ mod tests {
 
     fn ada(expires: Option<SystemTime>) -> (watch::Sender<Arc<RevocationList>>, Principal) {
         let sender = watch::Sender::new(Arc::new(RevocationList::default()));
-        let credential = Credential::Token {
+        let credential = CredentialId::Token {
             id: "one".to_owned(),
         };
         let access = Access::default();
@@ -322,11 +322,11 @@ mod tests {
             async move { principal.ended().await }
         });
         let mut list = RevocationList::default();
-        let what = Revoked::Credential("another".to_owned());
+        let what = Revoked::CredentialId("another".to_owned());
         list.add(Revocation { what, until: None }).unwrap();
         sender.send_replace(Arc::new(list.clone()));
         assert_eq!(principal.is_over(), None);
-        let what = Revoked::Credential("one".to_owned());
+        let what = Revoked::CredentialId("one".to_owned());
         list.add(Revocation { what, until: None }).unwrap();
         sender.send_replace(Arc::new(list));
         assert_eq!(waiting.await.unwrap(), Ended::Revoked);

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::basis::WrittenBasis;
 use super::jws::{Jws, TICKET};
 use super::keys::{Algorithm, KeyError, VerificationKey};
-use super::principal::{Credential, Principal, VerifiedIdentity};
+use super::principal::{CredentialId, Principal, VerifiedIdentity};
 use super::refusal::Refusal;
 use super::secret::Secret;
 use super::signing::SigningKey;
@@ -79,10 +79,10 @@ impl Tickets {
         now: SystemTime,
     ) -> Option<Secret> {
         let credential = match principal.credential() {
-            Credential::None => return None,
-            Credential::Token { .. } => Kind::Token,
-            Credential::Certificate { .. } => Kind::Certificate,
-            Credential::Kubernetes { .. } => Kind::Kubernetes,
+            CredentialId::None => return None,
+            CredentialId::Token { .. } => Kind::Token,
+            CredentialId::Certificate { .. } => Kind::Certificate,
+            CredentialId::Kubernetes { .. } => Kind::Kubernetes,
         };
         let claims = Claims {
             aud: AUDIENCE.to_owned(),
@@ -132,9 +132,9 @@ impl Tickets {
         let who = VerifiedIdentity {
             subject: claims.sub,
             credential: match claims.credential {
-                Kind::Token => Credential::Token { id },
-                Kind::Certificate => Credential::Certificate { fingerprint: id },
-                Kind::Kubernetes => Credential::Kubernetes { fingerprint: id },
+                Kind::Token => CredentialId::Token { id },
+                Kind::Certificate => CredentialId::Certificate { fingerprint: id },
+                Kind::Kubernetes => CredentialId::Kubernetes { fingerprint: id },
             },
             expires,
             issued: claims.issued.map(time).transpose()?,

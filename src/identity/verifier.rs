@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use super::claims::{Claims, Expectations};
 use super::jws::Jws;
 use super::keys::{Algorithm, KeyError, KeyRing, VerificationKey};
-use super::principal::{Credential, VerifiedIdentity};
+use super::principal::{CredentialId, VerifiedIdentity};
 use super::refusal::Refusal;
 use super::secret::Secret;
 
@@ -106,7 +106,7 @@ impl Verifier {
         let id = claims.id.unwrap_or_else(|| jws.derived_id());
         Ok(VerifiedIdentity {
             subject: claims.subject,
-            credential: Credential::Token { id },
+            credential: CredentialId::Token { id },
             expires: Some(claims.expires + self.expected.leeway),
             issued: claims.issued,
             basis: claims.basis,

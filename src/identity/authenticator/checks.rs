@@ -15,7 +15,7 @@ use crate::identity::Ended;
 use crate::identity::claims::Expectations;
 use crate::identity::key_files::KeyFiles;
 use crate::identity::keys::KeyRing;
-use crate::identity::principal::{Credential, Principal, VerifiedIdentity};
+use crate::identity::principal::{CredentialId, Principal, VerifiedIdentity};
 use crate::identity::refusal::Refusal;
 use crate::identity::revocation::LiveRevocations;
 use crate::identity::secret::Secret;
@@ -200,7 +200,7 @@ impl Checks {
     /// What a ticket says of somebody whom Kubernetes vouched for is worth as much as the token that it came from:
     /// the relay that shows that one again and again is asked.
     pub(super) fn still_vouched(&self, who: VerifiedIdentity) -> Result<VerifiedIdentity, Refusal> {
-        let Credential::Kubernetes { fingerprint } = &who.credential else {
+        let CredentialId::Kubernetes { fingerprint } = &who.credential else {
             return Ok(who);
         };
         let voucher = self.voucher.as_ref().ok_or(Refusal::Revoked)?;

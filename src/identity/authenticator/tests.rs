@@ -278,7 +278,7 @@ impl Voucher for OneToken {
         let answer = match token.expose() == self.0 {
             true => Ok(VerifiedIdentity {
                 subject: "system:serviceaccount:ml:trainer".to_owned(),
-                credential: Credential::Kubernetes {
+                credential: CredentialId::Kubernetes {
                     fingerprint: "ab".to_owned(),
                 },
                 expires: None,

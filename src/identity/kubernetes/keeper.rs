@@ -13,7 +13,7 @@ use super::vouch::{Vouch, Vouched};
 use super::{Key, Known, Reviewer, fingerprint, grants};
 use crate::identity::principal::VerifiedIdentity;
 use crate::identity::standing::{Withdraw, standing};
-use crate::identity::{Basis, Credential, Secret};
+use crate::identity::{Basis, CredentialId, Secret};
 
 /// Longest pause before an API server is asked again that did not answer.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
@@ -70,7 +70,7 @@ pub(super) fn keep<A: Vouch>(
     let kept = Kept {
         who: VerifiedIdentity {
             subject: vouched.user.name.clone(),
-            credential: Credential::Kubernetes {
+            credential: CredentialId::Kubernetes {
                 fingerprint: fingerprint.clone(),
             },
             expires,
