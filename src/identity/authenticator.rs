@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use self::checks::{Attempt, Checks};
-use super::basis::Basis;
+use super::grants::CredentialGrants;
 use super::keys::KeyRing;
 use super::principal::{CredentialId, Principal, VerifiedIdentity};
 use super::refusal::Refusal;
@@ -210,7 +210,7 @@ impl Authenticator {
             },
             expires: Some(expires),
             issued: None,
-            basis: Basis::default(),
+            grants: CredentialGrants::default(),
             roles: None,
             standing: None,
         };

@@ -5,10 +5,10 @@
 
 mod authenticator;
 mod authorities;
-mod basis;
 mod claims;
 #[cfg(test)]
 pub(crate) mod fixed;
+mod grants;
 mod issuers;
 mod jwks;
 mod jws;
@@ -30,8 +30,8 @@ mod verifier;
 mod voucher;
 
 pub use authenticator::{AuthError, Authenticator, Issuers, SetupError};
-pub use basis::{Basis, Limit};
 pub use claims::{Claims, Expectations};
+pub use grants::{CredentialGrants, GrantLimit};
 pub use jws::Jws;
 pub use key_files::{KeyFileError, KeyFiles};
 pub use principal::{CredentialId, Ended, Principal, VerifiedIdentity};

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::basis::Basis;
+use super::grants::CredentialGrants;
 use super::refusal::Refusal;
 use super::revocation::RevocationList;
 use super::standing::Standing;
@@ -82,7 +82,7 @@ pub struct VerifiedIdentity {
     pub(super) expires: Option<SystemTime>,
     /// When the credential was issued, where that is known. Without it, revoking the subject ends it whenever that was.
     pub(super) issued: Option<SystemTime>,
-    pub(super) basis: Basis,
+    pub(super) grants: CredentialGrants,
     /// What its roles allow, where somebody outside knows that: no more, whatever the policy file says, and all of it
     /// without one. It is not in tickets.
     pub(super) roles: Option<Roles>,
@@ -141,7 +141,7 @@ impl Principal {
                 credential: CredentialId::None,
                 expires: None,
                 issued: None,
-                basis: Basis::default(),
+                grants: CredentialGrants::default(),
                 roles: None,
                 standing: None,
             },
@@ -166,7 +166,7 @@ impl Principal {
                 credential,
                 expires,
                 issued: None,
-                basis: Basis::default(),
+                grants: CredentialGrants::default(),
                 roles: None,
                 standing: None,
             },
@@ -214,8 +214,8 @@ impl Principal {
     }
 
     /// What its credential brought along, for tickets.
-    pub(super) fn basis(&self) -> &Basis {
-        &self.0.who.basis
+    pub(super) fn grants(&self) -> &CredentialGrants {
+        &self.0.who.grants
     }
 
     /// What it may do.

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use super::basis::WrittenBasis;
+use super::grants::WrittenGrants;
 use super::jws::{Jws, TICKET};
 use super::keys::{Algorithm, KeyError, VerificationKey};
 use super::principal::{CredentialId, Principal, VerifiedIdentity};
@@ -50,7 +50,7 @@ struct Claims {
     until: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     issued: Option<u64>,
-    basis: WrittenBasis,
+    grants: WrittenGrants,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -93,7 +93,7 @@ impl Tickets {
             breakpoint: breakpoint.id.to_string(),
             until: principal.expires().map(seconds),
             issued: principal.issued_at().map(seconds),
-            basis: WrittenBasis::from(principal.basis()),
+            grants: WrittenGrants::from(principal.grants()),
         };
         let ticket = self.signing.sign(TICKET, &claims).ok()?;
         (ticket.expose().len() <= LONGEST).then_some(ticket)
@@ -138,7 +138,7 @@ impl Tickets {
             },
             expires,
             issued: claims.issued.map(time).transpose()?,
-            basis: claims.basis.read().ok_or(Refusal::Malformed)?,
+            grants: claims.grants.read().ok_or(Refusal::Malformed)?,
             roles: None,
             standing: None,
         };

@@ -109,7 +109,7 @@ impl Verifier {
             credential: CredentialId::Token { id },
             expires: Some(claims.expires + self.expected.leeway),
             issued: claims.issued,
-            basis: claims.basis,
+            grants: claims.grants,
             roles: None,
             standing: None,
         })

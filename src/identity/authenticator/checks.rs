@@ -183,9 +183,9 @@ impl Checks {
     pub(super) fn principal(&self, who: VerifiedIdentity) -> Result<Principal, Refusal> {
         let policy = self.policy.as_ref().map(|slot| slot.policy());
         let access = match (&who.roles, policy.as_deref()) {
-            (None, policy) => who.basis.access(&who.subject, policy),
+            (None, policy) => who.grants.access(&who.subject, policy),
             (Some(roles), Some(policy)) => policy
-                .access(&who.subject, &who.basis.groups)
+                .access(&who.subject, &who.grants.groups)
                 .limited_to_any(roles.clone()),
             (Some(roles), None) => Access::new(roles.iter().map(rule).collect()),
         };

@@ -283,9 +283,9 @@ impl Voucher for OneToken {
                 },
                 expires: None,
                 issued: None,
-                basis: Basis {
+                grants: CredentialGrants {
                     groups: Vec::new(),
-                    limit: Some(super::super::Limit {
+                    limit: Some(super::super::GrantLimit {
                         scopes: Some("list".parse().unwrap()),
                         ..Default::default()
                     }),

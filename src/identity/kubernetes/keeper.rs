@@ -13,7 +13,7 @@ use super::vouch::{Vouch, Vouched};
 use super::{Key, Known, Reviewer, fingerprint, grants};
 use crate::identity::principal::VerifiedIdentity;
 use crate::identity::standing::{Withdraw, standing};
-use crate::identity::{Basis, CredentialId, Secret};
+use crate::identity::{CredentialGrants, CredentialId, Secret};
 
 /// Longest pause before an API server is asked again that did not answer.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
@@ -75,7 +75,7 @@ pub(super) fn keep<A: Vouch>(
             },
             expires,
             issued: None,
-            basis: Basis {
+            grants: CredentialGrants {
                 groups: vouched.user.groups.iter().cloned().collect(),
                 limit: None,
             },

@@ -84,7 +84,7 @@ async fn roles_become_scopes_on_clusters_by_reviews_that_are_right_in_every_fiel
     let reviewed = fixture.review().await.unwrap();
     assert_eq!(reviewed.subject, NAME);
     assert_eq!(
-        reviewed.basis.groups,
+        reviewed.grants.groups,
         ["system:authenticated", "system:serviceaccounts"]
     );
     assert_eq!(reviewed.credential.id().len(), 16);

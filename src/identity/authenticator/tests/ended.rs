@@ -120,7 +120,7 @@ async fn a_ticket_is_for_one_breakpoint_and_ends_with_its_holder() {
     assert_eq!(id, breakpoint.id);
     assert_eq!(format!("{holder:?}"), "ada (token:one)");
     assert_eq!(holder.access(), ada.access());
-    assert_eq!(holder.basis(), ada.basis());
+    assert_eq!(holder.grants(), ada.grants());
     let until = |who: &Principal| {
         who.expires()
             .unwrap()
@@ -181,7 +181,7 @@ fn a_ticket_is_good_for_a_short_time_and_never_longer_than_its_holder() {
             },
             expires,
             issued: None,
-            basis: Basis::default(),
+            grants: CredentialGrants::default(),
             roles: None,
             standing: None,
         };
