@@ -212,7 +212,7 @@ impl Authenticator {
             issued: None,
             grants: CredentialGrants::default(),
             roles: None,
-            standing: None,
+            validity: None,
         };
         who.presentable()
             .and_then(|who| checks.principal(who))

@@ -22,10 +22,10 @@ mod secret;
 mod setup;
 mod signing;
 mod source;
-mod standing;
 mod subject;
 mod throttle;
 mod ticket;
+mod validity;
 mod verifier;
 mod voucher;
 

@@ -10,8 +10,8 @@ use tokio::time::sleep;
 use super::grants::CredentialGrants;
 use super::refusal::Refusal;
 use super::revocation::RevocationList;
-use super::standing::Standing;
 use super::subject::is_presentable;
+use super::validity::Validity;
 use crate::policy::{Access, Narrowing, Rule, Scopes};
 
 /// Longest wait before the clock is looked at again: it may be set while somebody waits.
@@ -87,7 +87,7 @@ pub struct VerifiedIdentity {
     /// without one. It is not in tickets.
     pub(super) roles: Option<Roles>,
     /// Whether whoever vouched for it still does.
-    pub(super) standing: Option<Standing>,
+    pub(super) validity: Option<Validity>,
 }
 
 impl VerifiedIdentity {
@@ -143,7 +143,7 @@ impl Principal {
                 issued: None,
                 grants: CredentialGrants::default(),
                 roles: None,
-                standing: None,
+                validity: None,
             },
             access: Access::new(vec![Arc::new(everything)]),
             revocations: None,
@@ -168,7 +168,7 @@ impl Principal {
                 issued: None,
                 grants: CredentialGrants::default(),
                 roles: None,
-                standing: None,
+                validity: None,
             },
             access,
             revocations,
@@ -243,9 +243,9 @@ impl Principal {
         let withdrawn = self
             .0
             .who
-            .standing
+            .validity
             .as_ref()
-            .is_some_and(Standing::is_withdrawn);
+            .is_some_and(Validity::is_withdrawn);
         if withdrawn || self.0.revocations.as_ref().is_some_and(revoked) {
             return Some(Ended::Revoked);
         }
@@ -276,8 +276,8 @@ impl Principal {
                 }
             };
             let withdrawn = async {
-                match &self.0.who.standing {
-                    Some(standing) => standing.withdrawn().await,
+                match &self.0.who.validity {
+                    Some(validity) => validity.withdrawn().await,
                     None => std::future::pending().await,
                 }
             };

@@ -140,7 +140,7 @@ impl Tickets {
             issued: claims.issued.map(time).transpose()?,
             grants: claims.grants.read().ok_or(Refusal::Malformed)?,
             roles: None,
-            standing: None,
+            validity: None,
         };
         Ok((who, breakpoint))
     }

@@ -111,7 +111,7 @@ impl Verifier {
             issued: claims.issued,
             grants: claims.grants,
             roles: None,
-            standing: None,
+            validity: None,
         })
     }
 

@@ -291,7 +291,7 @@ impl Voucher for OneToken {
                     }),
                 },
                 roles: None,
-                standing: None,
+                validity: None,
             }),
             false => Err(AuthError::Refused),
         };

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::vouch::{Vouch, Vouched};
 use super::{Key, Known, Reviewer, fingerprint, grants};
 use crate::identity::principal::VerifiedIdentity;
-use crate::identity::standing::{Withdraw, standing};
+use crate::identity::validity::{Revoker, validity};
 use crate::identity::{CredentialGrants, CredentialId, Secret};
 
 /// Longest pause before an API server is asked again that did not answer.
@@ -20,16 +20,16 @@ const ASK_AGAIN: Duration = Duration::from_secs(10);
 
 /// Somebody who is there by a token.
 pub(super) struct Kept {
-    /// With no `standing`: this does not hold the credential.
+    /// With no `validity`: this does not hold the credential.
     who: VerifiedIdentity,
-    withdraw: Arc<Withdraw>,
+    withdraw: Arc<Revoker>,
 }
 
 impl Kept {
     /// One more who is there by it.
     pub(super) fn join(&self) -> VerifiedIdentity {
         VerifiedIdentity {
-            standing: Some(self.withdraw.standing()),
+            validity: Some(self.withdraw.validity()),
             ..self.who.clone()
         }
     }
@@ -42,13 +42,13 @@ struct Keeper<A> {
     fingerprint: String,
     token: Secret,
     vouched: Vouched,
-    withdraw: Arc<Withdraw>,
+    withdraw: Arc<Revoker>,
     /// When Kubernetes last said what it said at first.
     confirmed: Instant,
 }
 
 /// What came of showing it again.
-enum Standing {
+enum Recheck {
     Confirmed,
     Withdrawn(&'static str),
     Unknown,
@@ -64,7 +64,7 @@ pub(super) fn keep<A: Vouch>(
     vouched: Vouched,
 ) -> VerifiedIdentity {
     // The first who holds it is the one in what is returned.
-    let (withdraw, _first) = standing();
+    let (withdraw, _first) = validity();
     let withdraw = Arc::new(withdraw);
     let fingerprint = fingerprint(&key);
     let kept = Kept {
@@ -80,7 +80,7 @@ pub(super) fn keep<A: Vouch>(
                 limit: None,
             },
             roles: Some(grants(&vouched)),
-            standing: None,
+            validity: None,
         },
         withdraw: Arc::clone(&withdraw),
     };
@@ -118,15 +118,15 @@ impl<A: Vouch> Keeper<A> {
             let again = inner.recheck.min(ASK_AGAIN);
             let patience = (self.confirmed + inner.outage_grace).max(now + inner.timeout);
             match timeout_at(patience, self.look()).await {
-                Ok(Standing::Confirmed) => {
+                Ok(Recheck::Confirmed) => {
                     self.confirmed = now;
                     next = now + spread(inner.recheck);
                 }
-                Ok(Standing::Withdrawn(why)) => return self.withdraw(why),
-                Ok(Standing::Unknown) if self.confirmed + inner.outage_grace > Instant::now() => {
+                Ok(Recheck::Withdrawn(why)) => return self.withdraw(why),
+                Ok(Recheck::Unknown) if self.confirmed + inner.outage_grace > Instant::now() => {
                     next = Instant::now() + spread(again);
                 }
-                Ok(Standing::Unknown) | Err(_) => {
+                Ok(Recheck::Unknown) | Err(_) => {
                     return self.withdraw("Kubernetes does not answer any more");
                 }
             }
@@ -134,11 +134,11 @@ impl<A: Vouch> Keeper<A> {
     }
 
     /// Shows the token again.
-    async fn look(&self) -> Standing {
+    async fn look(&self) -> Recheck {
         let inner = &self.reviewer.0;
         let _slot = inner.rechecks.acquire().await;
         let Ok(found) = inner.vouch(&self.token).await else {
-            return Standing::Unknown;
+            return Recheck::Unknown;
         };
         let mut known = inner.lock();
         let now = Instant::now();
@@ -148,14 +148,14 @@ impl<A: Vouch> Keeper<A> {
             }
             let until = now + inner.refused_for;
             known.refused.learn(self.key, (), until, now);
-            return Standing::Withdrawn("Kubernetes does not accept it any more");
+            return Recheck::Withdrawn("Kubernetes does not accept it any more");
         };
         if found == self.vouched {
             if let Some(reviewed) = self.remembered(&known) {
                 let until = now + inner.recheck;
                 known.accepted.learn(self.key, reviewed, until, now);
             }
-            return Standing::Confirmed;
+            return Recheck::Confirmed;
         }
         // Whoever comes with it now is to get what is true now.
         if self.is_current(&known) {
@@ -166,8 +166,8 @@ impl<A: Vouch> Keeper<A> {
             .into_iter()
             .any(|((_, before), (_, now))| before.intersection(*now) != *before);
         match less || found.user != self.vouched.user {
-            true => Standing::Withdrawn("its roles allow less, or its user is another one"),
-            false => Standing::Confirmed,
+            true => Recheck::Withdrawn("its roles allow less, or its user is another one"),
+            false => Recheck::Confirmed,
         }
     }
 
@@ -212,7 +212,7 @@ impl<A: Vouch> Keeper<A> {
     fn remembered(&self, known: &Known) -> Option<VerifiedIdentity> {
         let held = known.accepted.held(&self.key)?;
         let ours = held
-            .standing
+            .validity
             .as_ref()
             .is_some_and(|s| self.withdraw.is_of(s));
         ours.then(|| held.clone())

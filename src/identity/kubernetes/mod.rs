@@ -123,7 +123,7 @@ impl<A: Vouch> Reviewer<A> {
         }))
     }
 
-    /// Who `token` belongs to. As long as any clone of the answer's `standing` is held, the token is shown to Kubernetes
+    /// Who `token` belongs to. As long as any clone of the answer's `validity` is held, the token is shown to Kubernetes
     /// again and again. Several that ask about the same token wait for the same answer; leaving early
     /// disturbs none of the others.
     ///

@@ -183,7 +183,7 @@ fn a_ticket_is_good_for_a_short_time_and_never_longer_than_its_holder() {
             issued: None,
             grants: CredentialGrants::default(),
             roles: None,
-            standing: None,
+            validity: None,
         };
         Principal::issued(who, crate::policy::Access::default(), live.watch())
     };
