@@ -2,13 +2,13 @@
 //!
 //! [`Reviewer`] is asked by the authenticator about tokens that are not the relay's own. Everything fails closed: an
 //! API server that does not answer recognises nobody. An answer holds for `kubernetes.recheck`; while anybody is
-//! there by an accepted token, a [`keeper`] shows the token again after the same time, and withdraws it when it is
-//! not accepted any more or may do less. The token itself is kept only by those keepers; what is remembered goes by
+//! there by an accepted token, a [`rechecker`] shows the token again after the same time, and withdraws it when it is
+//! not accepted any more or may do less. The token itself is kept only by those recheckers; what is remembered goes by
 //! its SHA-256.
 
 mod api;
-mod keeper;
 mod memory;
+mod recheck;
 #[cfg(test)]
 mod tests;
 mod vouch;
@@ -81,7 +81,7 @@ struct Known {
     accepted: Memory<Key, VerifiedIdentity>,
     refused: Memory<Key, ()>,
     /// Those that are shown again and again, by fingerprint.
-    kept: HashMap<String, keeper::Kept>,
+    kept: HashMap<String, recheck::TrackedToken>,
 }
 
 impl Reviewer<Kubernetes> {
@@ -188,7 +188,7 @@ impl<A: Vouch> Reviewer<A> {
             let found = match found {
                 Ok(Some(vouched)) => {
                     let reviewed =
-                        keeper::keep(&reviewer, &mut known, key, token, expires, vouched);
+                        recheck::keep(&reviewer, &mut known, key, token, expires, vouched);
                     let until = now + inner.recheck;
                     known.accepted.learn(key, reviewed.clone(), until, now);
                     Ok(reviewed)
@@ -254,7 +254,7 @@ impl<A: Vouch> Voucher for Reviewer<A> {
 
     fn present(&self, fingerprint: &str) -> Option<VerifiedIdentity> {
         let known = self.0.lock();
-        known.kept.get(fingerprint).map(keeper::Kept::join)
+        known.kept.get(fingerprint).map(recheck::TrackedToken::join)
     }
 
     fn run(&self, shutdown: CancellationToken) -> BoxFuture<'_, ()> {

@@ -1,7 +1,7 @@
 //! Whoever is there by a token of Kubernetes' is there only as long as Kubernetes says so: one task for each accepted
 //! token shows it again, and withdraws it when it is refused or may do less than before.
 //!
-//! A keeper ends when nobody holds the [`VerifiedIdentity`] any more but the memory, and when it has withdrawn. An API server
+//! A rechecker ends when nobody holds the [`VerifiedIdentity`] any more but the memory, and when it has withdrawn. An API server
 //! that does not answer is asked again and again for `kubernetes.outage_grace`, then the token is withdrawn.
 
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use crate::identity::{CredentialGrants, CredentialId, Secret};
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 
 /// Somebody who is there by a token.
-pub(super) struct Kept {
+pub(super) struct TrackedToken {
     /// With no `validity`: this does not hold the credential.
     who: VerifiedIdentity,
     withdraw: Arc<Revoker>,
 }
 
-impl Kept {
+impl TrackedToken {
     /// One more who is there by it.
     pub(super) fn join(&self) -> VerifiedIdentity {
         VerifiedIdentity {
@@ -35,8 +35,8 @@ impl Kept {
     }
 }
 
-/// One keeper.
-struct Keeper<A> {
+/// One rechecker.
+struct Rechecker<A> {
     reviewer: Reviewer<A>,
     key: Key,
     fingerprint: String,
@@ -54,7 +54,7 @@ enum Recheck {
     Unknown,
 }
 
-/// Starts a keeper for a token that has just been accepted.
+/// Starts a rechecker for a token that has just been accepted.
 pub(super) fn keep<A: Vouch>(
     reviewer: &Reviewer<A>,
     known: &mut Known,
@@ -67,7 +67,7 @@ pub(super) fn keep<A: Vouch>(
     let (withdraw, _first) = validity();
     let withdraw = Arc::new(withdraw);
     let fingerprint = fingerprint(&key);
-    let kept = Kept {
+    let kept = TrackedToken {
         who: VerifiedIdentity {
             subject: vouched.user.name.clone(),
             credential: CredentialId::Kubernetes {
@@ -86,7 +86,7 @@ pub(super) fn keep<A: Vouch>(
     };
     let reviewed = kept.join();
     known.kept.insert(fingerprint.clone(), kept);
-    let keeper = Keeper {
+    let rechecker = Rechecker {
         reviewer: reviewer.clone(),
         key,
         fingerprint,
@@ -99,13 +99,13 @@ pub(super) fn keep<A: Vouch>(
     reviewer.0.tasks.spawn(async move {
         tokio::select! {
             () = stop.cancelled() => {}
-            () = keeper.run() => {}
+            () = rechecker.run() => {}
         }
     });
     reviewed
 }
 
-impl<A: Vouch> Keeper<A> {
+impl<A: Vouch> Rechecker<A> {
     async fn run(mut self) {
         let inner = Arc::clone(&self.reviewer.0);
         let mut next = self.confirmed + spread(inner.recheck);
@@ -198,13 +198,13 @@ impl<A: Vouch> Keeper<A> {
     }
 
     fn leave(&self, known: &mut Known) {
-        let ours = |kept: &Kept| Arc::ptr_eq(&kept.withdraw, &self.withdraw);
+        let ours = |kept: &TrackedToken| Arc::ptr_eq(&kept.withdraw, &self.withdraw);
         if known.kept.get(&self.fingerprint).is_some_and(ours) {
             known.kept.remove(&self.fingerprint);
         }
     }
 
-    /// What is remembered of the token is this keeper's, and not that of a later one.
+    /// What is remembered of the token is this rechecker's, and not that of a later one.
     fn is_current(&self, known: &Known) -> bool {
         self.remembered(known).is_some()
     }
