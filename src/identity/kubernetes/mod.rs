@@ -2,7 +2,7 @@
 //!
 //! [`Reviewer`] is asked by the authenticator about tokens that are not the relay's own. Everything fails closed: an
 //! API server that does not answer recognises nobody. An answer holds for `kubernetes.recheck`; while anybody is
-//! there by an accepted token, a [`rechecker`] shows the token again after the same time, and withdraws it when it is
+//! there by an accepted token, a `Rechecker` shows the token again after the same time, and withdraws it when it is
 //! not accepted any more or may do less. The token itself is kept only by those recheckers; what is remembered goes by
 //! its SHA-256.
 
