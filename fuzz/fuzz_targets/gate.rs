@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use ray_relay::dap::gate::{FIRST_OWN_SEQ, Gate};
-use ray_relay::dap::policing::Action;
+use ray_relay::dap::message_filter::Action;
 use ray_relay::policy::{Scope, Scopes};
 use serde_json::Value;
 

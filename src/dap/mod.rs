@@ -14,7 +14,7 @@ mod commands;
 mod entrance;
 mod farewell;
 pub mod gate;
-pub mod policing;
+pub mod message_filter;
 mod presented;
 pub mod refusal;
 pub mod rewrite;

@@ -8,7 +8,7 @@ mod family;
 mod farewell;
 mod identity;
 mod limits;
-mod policing;
+mod message_filter;
 mod recorded;
 mod recording;
 mod rewriting;

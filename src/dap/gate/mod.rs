@@ -1,6 +1,6 @@
 //! What a client that may only look ([`Scope::View`]) can do with a worker's debugger.
 //!
-//! Pure: [`super::policing`] gives it every message of the client and some of the worker's, and carries out the
+//! Pure: [`super::message_filter`] gives it every message of the client and some of the worker's, and carries out the
 //! [`Action`]s. An allowlist: a request is rebuilt from the arguments that are known to be harmless ([`requests`]),
 //! answered here, or refused with the permission that is missing. What is not known is refused, so nothing that a
 //! later debugpy learns is open before somebody has looked at it. No text of the client's is ever evaluated: a name to
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use self::lookup::{Lookups, Wanted};
 use self::requests::Verdict;
 pub(super) use self::requests::{FILTERS, is_name};
-use super::policing::Action;
+use super::message_filter::Action;
 use crate::policy::{Scope, Scopes};
 use crate::wire::dap::message::{Request, event, notice};
 use crate::wire::dap::peek::MessageType;

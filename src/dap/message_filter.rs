@@ -35,14 +35,14 @@ pub enum Action {
 /// Whether a message is captured, by its type and its command or event.
 pub type Captures = fn(MessageType, &[u8]) -> bool;
 
-/// The rules for one session.
+/// The filter of one session: what its rights and the masking rules let pass, change or refuse.
 #[derive(Debug)]
-pub struct Policing {
+pub struct MessageFilter {
     gate: Option<Gate>,
     masked: Option<MaskedSession>,
 }
 
-impl Policing {
+impl MessageFilter {
     /// For somebody who has `rights`, with `masking` as far as it holds for them.
     pub fn new(rights: &Rights, masking: Option<&Arc<Masking>>) -> Self {
         let gated = !rights.scopes.contains(Scope::Debug);
