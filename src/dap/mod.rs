@@ -13,7 +13,6 @@ mod cluster;
 mod commands;
 mod entrance;
 mod farewell;
-pub mod gate;
 pub mod message_filter;
 mod presented;
 pub mod refusal;
@@ -23,6 +22,7 @@ pub mod selection;
 pub mod splice;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod view_filter;
 mod waiting;
 pub mod wish;
 mod worker;
