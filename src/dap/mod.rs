@@ -7,6 +7,7 @@
 //! Source: Debug Adapter Protocol specification 1.71; debugpy 1.8; VS Code 1.139.
 
 pub mod attach;
+pub mod attach_selector;
 pub mod capabilities;
 mod client;
 mod cluster;
@@ -24,7 +25,6 @@ pub mod splice;
 pub(crate) mod testing;
 pub mod view_filter;
 mod waiting;
-pub mod wish;
 mod worker;
 
 use serde_json::Value;
