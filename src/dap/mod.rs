@@ -43,7 +43,7 @@ use crate::session::refusal::Refusal;
 use crate::session::{Session, audit};
 use crate::shutdown::DRAINING;
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
-use crate::wire::dap::conversation::{Conversation, Over};
+use crate::wire::dap::conversation::{Closed, Conversation};
 use crate::wire::dap::message::{Request, notice};
 use crate::wire::text::shortened;
 
@@ -120,7 +120,7 @@ where
             hang_up(client).await;
             return Outcome::Client;
         }
-        Ok(Err(Over::Malformed(why))) => {
+        Ok(Err(Closed::Malformed(why))) => {
             debug!(%why, "not a debug adapter message");
             let _ = client
                 .send(&notice(
@@ -194,7 +194,7 @@ async fn open<S>(
     context: &Context,
     session: &Session,
     client: &mut Conversation<S>,
-) -> Result<Option<Opened>, Over>
+) -> Result<Option<Opened>, Closed>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {

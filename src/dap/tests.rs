@@ -129,7 +129,7 @@ impl Debugger {
         assert!(
             matches!(
                 timeout(PATIENCE, self.dap.read()).await,
-                Ok(Err(Over::Closed))
+                Ok(Err(Closed::ByPeer))
             ),
             "the relay closes"
         );

@@ -76,6 +76,6 @@ pub(super) async fn open(
     match timeout(dap.connect_timeout, replay).await {
         Ok(Ok(capabilities)) => Ok((worker, capabilities)),
         Ok(Err(why)) => Err(why),
-        Err(_) => Err(ConnectError::Silent(dap.connect_timeout)),
+        Err(_) => Err(ConnectError::TimedOut(dap.connect_timeout)),
     }
 }
