@@ -277,12 +277,12 @@ async fn whatever_is_wrong_with_a_credential_nobody_behind_the_relay_hears_of_it
     relay.registry().insert(target.clone());
     let address = relay.local_addr();
     for (what, token) in wrong(&keys) {
-        let mut wish = json!({"breakpoint": target.id});
+        let mut selector = json!({"breakpoint": target.id});
         if let Some(token) = &token {
-            wish["token"] = token.as_str().into();
+            selector["token"] = token.as_str().into();
         }
         let by_name = json!({"rayRelayToken": token, "rayRelay": "secret_task"});
-        for arguments in [json!({"rayRelay": wish}), by_name] {
+        for arguments in [json!({"rayRelay": selector}), by_name] {
             let answer = attach(address, arguments).await;
             // One that is too long is not read to its end.
             let refused = match what {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use libfuzzer_sys::fuzz_target;
 use ray_relay::dap::attach::{Dialled, Pass, child_configuration, for_worker};
 use ray_relay::dap::selection::{Children, Hint, choose};
-use ray_relay::dap::wish::read_wish;
+use ray_relay::dap::attach_selector::read_selector;
 use ray_relay::moment::Moment;
 use ray_relay::registry::Snapshot;
 use ray_relay_fuzz::paused;
@@ -22,11 +22,11 @@ fuzz_target!(|text: &[u8]| {
         live: vec![Arc::new(breakpoint.clone())],
         ..Snapshot::default()
     };
-    let wish = read_wish(&arguments);
-    if let Ok(wish) = &wish {
+    let selector = read_selector(&arguments);
+    if let Ok(selector) = &selector {
         for children in [Children::StartDebugging, Children::None] {
             let _ = choose(
-                wish,
+                selector,
                 Hint::None,
                 children,
                 &snapshot,
@@ -35,7 +35,7 @@ fuzz_target!(|text: &[u8]| {
         }
     }
 
-    let root = wish.ok().and_then(|wish| wish.local_root);
+    let root = selector.ok().and_then(|selector| selector.local_root);
     let upstream = for_worker(&arguments, &breakpoint, root.as_deref());
     let upstream = upstream.as_object().expect("arguments are an object");
     assert!(!upstream.contains_key("rayRelay") && !upstream.contains_key("rayRelayToken"));

@@ -25,7 +25,7 @@ use crate::policy::Scope;
 use crate::registry::{Breakpoint, Snapshot};
 use crate::session::{Parent, within};
 use crate::telemetry::metrics::Outcome;
-use crate::wire::dap::conversation::{Conversation, Over};
+use crate::wire::dap::conversation::{Closed, Conversation};
 use crate::wire::dap::message::{Request, event, notice};
 use crate::wire::text::shortened;
 
@@ -59,7 +59,7 @@ where
             hang_up(client).await;
             ending
         }
-        Err(Over::Malformed(why)) => {
+        Err(Closed::Malformed(why)) => {
             let _ = client
                 .send(&notice(&format!("this session ends, because {why}"), true))
                 .await;
@@ -85,7 +85,7 @@ async fn relate<S>(
     announcer: &mut Announcer,
     parent: &mut Parent,
     principal: &Principal,
-) -> Result<Outcome, Over>
+) -> Result<Outcome, Closed>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -162,7 +162,7 @@ where
     }
 }
 
-async fn drained<S>(client: &mut Conversation<S>) -> Result<Outcome, Over>
+async fn drained<S>(client: &mut Conversation<S>) -> Result<Outcome, Closed>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {

@@ -6,9 +6,9 @@
 
 use serde_json::{Map, Value};
 
-use super::gate::attach::harmless;
-use super::gate::{FILTERS, is_name};
 use super::rewrite;
+use super::view_filter::attach::harmless;
+use super::view_filter::{FILTERS, is_name};
 use crate::wire::dap::peek::MessageType;
 
 /// Arguments of recorded requests that say how something is shown or repeat what another one says, and the ids of what

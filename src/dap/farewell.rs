@@ -17,7 +17,7 @@ use crate::context::Context;
 use crate::identity::Principal;
 use crate::registry::Breakpoint;
 use crate::session::{Permit, WorkerEnd};
-use crate::wire::dap::conversation::{Conversation, Over};
+use crate::wire::dap::conversation::{Closed, Conversation};
 use crate::wire::dap::message::{Request, notice};
 
 /// How long a client that was told of the end may take to say goodbye.
@@ -95,7 +95,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Farewell<S> {
     }
 
     /// Whether that was the last word.
-    async fn answer(&mut self, request: &Request) -> Result<bool, Over> {
+    async fn answer(&mut self, request: &Request) -> Result<bool, Closed> {
         let answer = match request.command.as_str() {
             "disconnect" | "terminate" => request.success(Value::Null),
             _ => {

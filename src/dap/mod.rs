@@ -7,14 +7,14 @@
 //! Source: Debug Adapter Protocol specification 1.71; debugpy 1.8; VS Code 1.139.
 
 pub mod attach;
+pub mod attach_selector;
 pub mod capabilities;
 mod client;
 mod cluster;
 mod commands;
 mod entrance;
 mod farewell;
-pub mod gate;
-pub mod policing;
+pub mod message_filter;
 mod presented;
 pub mod refusal;
 pub mod rewrite;
@@ -23,8 +23,8 @@ pub mod selection;
 pub mod splice;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod view_filter;
 mod waiting;
-pub mod wish;
 mod worker;
 
 use serde_json::Value;
@@ -43,7 +43,7 @@ use crate::session::refusal::Refusal;
 use crate::session::{Session, audit};
 use crate::shutdown::DRAINING;
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
-use crate::wire::dap::conversation::{Conversation, Over};
+use crate::wire::dap::conversation::{Closed, Conversation};
 use crate::wire::dap::message::{Request, notice};
 use crate::wire::text::shortened;
 
@@ -120,7 +120,7 @@ where
             hang_up(client).await;
             return Outcome::Client;
         }
-        Ok(Err(Over::Malformed(why))) => {
+        Ok(Err(Closed::Malformed(why))) => {
             debug!(%why, "not a debug adapter message");
             let _ = client
                 .send(&notice(
@@ -194,7 +194,7 @@ async fn open<S>(
     context: &Context,
     session: &Session,
     client: &mut Conversation<S>,
-) -> Result<Option<Opened>, Over>
+) -> Result<Option<Opened>, Closed>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {

@@ -33,7 +33,7 @@ impl Presented {
     /// Takes it out of `arguments`, and every other copy of the keys that it could be in.
     ///
     /// # Errors
-    /// [`Refusal::BadWish`]: not a string, or more than one.
+    /// [`Refusal::BadSelector`]: not a string, or more than one.
     pub(super) fn take(arguments: &mut Value) -> Result<Self, Refusal> {
         let mut found = Vec::new();
         if let Some(keys) = arguments.as_object_mut() {
@@ -62,10 +62,10 @@ impl Presented {
                 // What an editor makes of a variable that is not set.
                 Some(Value::String(text)) if text.trim().is_empty() => continue,
                 Some(Value::String(text)) => Secret::new(text),
-                Some(_) => return Err(Refusal::BadWish(format!("`{key}` must be a string"))),
+                Some(_) => return Err(Refusal::BadSelector(format!("`{key}` must be a string"))),
             };
             if !matches!(presented, Self::Nothing) {
-                return Err(Refusal::BadWish(
+                return Err(Refusal::BadSelector(
                     "give one of `rayRelay.token`, `rayRelayToken` and `rayRelay.ticket`, not several".into(),
                 ));
             }

@@ -14,11 +14,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tracing::info;
 
 use self::advertised::Arrived;
+use super::attach_selector::{AttachSelector, names, read_selector};
 use super::client::Client;
 use super::entrance::Guest;
 use super::refusal::hang_up;
 use super::selection::{Choice, Hint, choose};
-use super::wish::{Wish, names, read_wish};
 use super::{Opened, commands, refused, waiting, worker};
 use crate::context::Context;
 use crate::identity::Principal;
@@ -73,90 +73,106 @@ impl<'a> Visit<'a> {
                 Err(_) => return Outcome::Client,
             }
         }
-        let wish = read_wish(&opened.attach.arguments).and_then(|wish| self.bound(wish));
-        let wish = match wish {
-            Ok(wish) => Ok(self.look_again(wish).await),
+        let selector =
+            read_selector(&opened.attach.arguments).and_then(|selector| self.bound(selector));
+        let selector = match selector {
+            Ok(selector) => Ok(self.look_again(selector).await),
             Err(refusal) => Err(refusal),
         };
-        let chosen = wish.and_then(|wish| {
-            let choice = self.choose(&wish, hint, &opened)?;
-            Ok((wish, choice))
+        let chosen = selector.and_then(|selector| {
+            let choice = self.choose(&selector, hint, &opened)?;
+            Ok((selector, choice))
         });
-        let (wish, choice) = match chosen {
+        let (selector, choice) = match chosen {
             Ok(chosen) => chosen,
             Err(refusal) => return self.deny(client, &opened, hint, &refusal).await,
         };
         let permit = match choice {
             Choice::Worker(breakpoint) => self.hold(&opened.client, breakpoint.id),
-            Choice::Subprocess(breakpoint) => self.subprocess(&wish, &breakpoint),
+            Choice::Subprocess(breakpoint) => self.subprocess(&selector, &breakpoint),
             // Large, and only of those who have come this far.
-            Choice::Cluster => return Box::pin(self.cluster(client, opened, wish)).await,
+            Choice::Cluster => return Box::pin(self.cluster(client, opened, selector)).await,
             Choice::Next => {
                 self.session.set_state(SessionProtocol::Dap, "waiting");
                 let try_hold = |id| self.hold(&opened.client, id);
                 let (attach, principal) = (&opened.attach, &self.principal);
-                match waiting::for_next(self.context, client, attach, &wish, principal, try_hold)
-                    .await
+                match waiting::for_next(
+                    self.context,
+                    client,
+                    attach,
+                    &selector,
+                    principal,
+                    try_hold,
+                )
+                .await
                 {
                     Ok((client, permit)) => {
-                        return self.attached(client, opened, wish, permit).await;
+                        return self.attached(client, opened, selector, permit).await;
                     }
                     Err(ending) => return ending,
                 }
             }
         };
         match permit {
-            Ok(permit) => self.attached(client, opened, wish, permit).await,
+            Ok(permit) => self.attached(client, opened, selector, permit).await,
             Err(refusal) => self.deny(client, &opened, hint, &refusal).await,
         }
     }
 
-    /// `wish`, which cannot be for more than the ticket is for.
-    fn bound(&self, mut wish: Wish) -> Result<Wish, Refusal> {
+    /// `selector`, which cannot be for more than the ticket is for.
+    fn bound(&self, mut selector: AttachSelector) -> Result<AttachSelector, Refusal> {
         let Some(only) = self.only else {
-            return Ok(wish);
+            return Ok(selector);
         };
-        if wish.next || wish.all || wish.breakpoint.is_some_and(|id| id != only) {
+        if selector.next || selector.all || selector.breakpoint.is_some_and(|id| id != only) {
             return Err(Refusal::Forbidden(
                 "the ticket in `rayRelay.ticket` is for one other breakpoint; present a token to choose".into(),
             ));
         }
-        wish.breakpoint = Some(only);
-        Ok(wish)
+        selector.breakpoint = Some(only);
+        Ok(selector)
     }
 
-    /// `wish`, or what it comes to where it names a worker that is in no list: the heads are asked for it.
-    async fn look_again(&self, wish: Wish) -> Wish {
-        let id = || wish.breakpoint.map(|id| id.to_string());
-        let Some(worker) = wish.worker.clone().or_else(id) else {
-            return wish;
+    /// `selector`, or what it comes to where it names a worker that is in no list: the heads are asked for it.
+    async fn look_again(&self, selector: AttachSelector) -> AttachSelector {
+        let id = || selector.breakpoint.map(|id| id.to_string());
+        let Some(worker) = selector.worker.clone().or_else(id) else {
+            return selector;
         };
         let list = self.within_reach();
-        let known = |b: &Arc<Breakpoint>| names(&wish, b);
+        let known = |b: &Arc<Breakpoint>| names(&selector, b);
         if !self.principal.access().may_anywhere(Scope::View)
             || list.live.iter().chain(&list.ended).any(known)
         {
-            return wish;
+            return selector;
         }
         let registry = &self.context.registry;
-        match registry.look_again(wish.cluster.as_deref(), &worker).await {
-            Some(id) => Wish {
+        match registry
+            .look_again(selector.cluster.as_deref(), &worker)
+            .await
+        {
+            Some(id) => AttachSelector {
                 breakpoint: Some(id),
                 worker: None,
-                ..wish
+                ..selector
             },
-            None => wish,
+            None => selector,
         }
     }
 
-    fn choose(&self, wish: &Wish, hint: Hint, opened: &Opened) -> Result<Choice, Refusal> {
+    fn choose(
+        &self,
+        selector: &AttachSelector,
+        hint: Hint,
+        opened: &Opened,
+    ) -> Result<Choice, Refusal> {
         if !self.principal.access().may_anywhere(Scope::View) {
             return Err(Refusal::Forbidden(format!(
                 "{} may not attach a debugger here: it needs the permission `view` or `debug`; ask whoever gave you the token",
                 self.principal.subject()
             )));
         }
-        if let Some(breakpoint) = self.reached(wish, hint) {
+        if let Some(breakpoint) = self.reached(selector, hint) {
             return Ok(Choice::Subprocess(breakpoint));
         }
         if self.context.families.wait_for(&self.founder(opened)) {
@@ -165,7 +181,7 @@ impl<'a> Visit<'a> {
         }
         let all = self.context.registry.snapshot();
         let pick =
-            |from: &Snapshot| choose(wish, hint, opened.client.children, from, Moment::now());
+            |from: &Snapshot| choose(selector, hint, opened.client.children, from, Moment::now());
         let within_reach = self.only(within(&self.principal, Scope::View, &all));
         pick(&within_reach).or_else(|refusal| {
             // What can be seen but not reached is worth a better sentence.
@@ -246,11 +262,11 @@ impl<'a> Visit<'a> {
         })
     }
 
-    /// The worker whose subprocess `wish` names, where a session of this principal is in it: the list may not have it any
+    /// The worker whose subprocess `selector` names, where a session of this principal is in it: the list may not have it any
     /// more, because its task went on or has ended while a subprocess is still being debugged.
-    fn reached(&self, wish: &Wish, hint: Hint) -> Option<Arc<Breakpoint>> {
-        wish.subprocess?;
-        let id = wish.breakpoint.or(match hint {
+    fn reached(&self, selector: &AttachSelector, hint: Hint) -> Option<Arc<Breakpoint>> {
+        selector.subprocess?;
+        let id = selector.breakpoint.or(match hint {
             Hint::Breakpoint(id) => Some(id),
             Hint::Stale | Hint::None => None,
         })?;
@@ -261,10 +277,14 @@ impl<'a> Visit<'a> {
         Some(latest.cloned().unwrap_or(reached)).filter(|b| b.kind == Kind::Debugpy)
     }
 
-    fn subprocess(&self, wish: &Wish, breakpoint: &Arc<Breakpoint>) -> Result<Permit, Refusal> {
+    fn subprocess(
+        &self,
+        selector: &AttachSelector,
+        breakpoint: &Arc<Breakpoint>,
+    ) -> Result<Permit, Refusal> {
         // That would be a session with the task which nobody holds, so that a second one could be let in.
-        if wish.subprocess == Some(u64::from(breakpoint.pid)) {
-            return Err(Refusal::BadWish(
+        if selector.subprocess == Some(u64::from(breakpoint.pid)) {
+            return Err(Refusal::BadSelector(
                 "`subProcessId` names the process of the task itself; leave it out to attach to that".into(),
             ));
         }
@@ -281,7 +301,7 @@ impl<'a> Visit<'a> {
         &self,
         client: Conversation<S>,
         opened: Opened,
-        wish: Wish,
+        selector: AttachSelector,
         permit: Permit,
     ) -> Outcome
     where
@@ -301,7 +321,7 @@ impl<'a> Visit<'a> {
         };
         details.insert("scope".into(), scope.word().into());
         details.insert("subprocess".into(), (!permit.holds()).into());
-        let member = match self.member(&wish, &breakpoint) {
+        let member = match self.member(&selector, &breakpoint) {
             Ok(member) => member,
             Err(refusal) => {
                 drop(permit);
@@ -351,7 +371,7 @@ impl<'a> Visit<'a> {
         let opening = worker::Opening {
             initialize: opened.initialize,
             attach: opened.attach,
-            local_root: wish.local_root,
+            local_root: selector.local_root,
             dialled: opened.dialled,
             goodbye: opened.client.goodbye,
             member,
@@ -416,8 +436,8 @@ impl<'a> Visit<'a> {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        let wish = read_wish(&opened.attach.arguments).unwrap_or_default();
-        let named = wish.breakpoint.or(match hint {
+        let selector = read_selector(&opened.attach.arguments).unwrap_or_default();
+        let named = selector.breakpoint.or(match hint {
             Hint::Breakpoint(id) => Some(id),
             Hint::Stale | Hint::None => None,
         });

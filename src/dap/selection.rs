@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::wish::{Wish, fits, names};
+use super::attach_selector::{AttachSelector, fits, names};
 use crate::moment::Moment;
 use crate::registry::{Breakpoint, BreakpointId, Snapshot};
 use crate::session::refusal::{Refusal, inventory};
@@ -43,54 +43,54 @@ pub enum Choice {
     Subprocess(Arc<Breakpoint>),
     /// The cluster session.
     Cluster,
-    /// With the next worker that pauses and fits the wish.
+    /// With the next worker that pauses and fits the selector.
     Next,
 }
 
-/// Picks the session for `wish`.
+/// Picks the session for `selector`.
 ///
 /// # Errors
 /// [`Refusal`], a sentence for the client.
 pub fn choose(
-    wish: &Wish,
+    selector: &AttachSelector,
     hint: Hint,
     children: Children,
     snapshot: &Snapshot,
     now: Moment,
 ) -> Result<Choice, Refusal> {
-    if let Some(cluster) = &wish.cluster
+    if let Some(cluster) = &selector.cluster
         && !snapshot.clusters.iter().any(|c| *c.name == **cluster)
     {
         let known: Vec<_> = snapshot.clusters.iter().map(|c| &*c.name).collect();
-        return Err(Refusal::BadWish(format!(
+        return Err(Refusal::BadSelector(format!(
             "no cluster is called \"{}\"; known are {}",
             shortened(cluster, 40),
             known.join(", ")
         )));
     }
-    if wish.subprocess.is_some() {
-        return subprocess(wish, hint, snapshot);
+    if selector.subprocess.is_some() {
+        return subprocess(selector, hint, snapshot);
     }
-    if wish.next {
+    if selector.next {
         return Ok(Choice::Next);
     }
-    if wish.all {
+    if selector.all {
         return match children {
-            Children::None => Err(Refusal::BadWish(
+            Children::None => Err(Refusal::BadSelector(
                 "`rayRelay.all` needs a client that can open several sessions (startDebugging); use `\"next\": true` or a `breakpoint`".into(),
             )),
             _ => Ok(Choice::Cluster),
         };
     }
-    if wish.breakpoint.is_some() || wish.task.is_some() || wish.worker.is_some() {
-        return named(wish, snapshot, now);
+    if selector.breakpoint.is_some() || selector.task.is_some() || selector.worker.is_some() {
+        return named(selector, snapshot, now);
     }
     match hint {
         Hint::Breakpoint(id) => {
             return named(
-                &Wish {
+                &AttachSelector {
                     breakpoint: Some(id),
-                    ..wish.clone()
+                    ..selector.clone()
                 },
                 snapshot,
                 now,
@@ -104,17 +104,17 @@ pub fn choose(
         }
         Hint::None => {}
     }
-    let mut paused = snapshot.paused().filter(|b| fits(wish, b));
+    let mut paused = snapshot.paused().filter(|b| fits(selector, b));
     match (paused.next(), paused.next(), children) {
         (Some(only), None, _) => Ok(Choice::Worker(only.clone())),
         (_, _, Children::StartDebugging | Children::DebugpyAttach) => Ok(Choice::Cluster),
         (Some(oldest), ..) => Ok(Choice::Worker(oldest.clone())),
-        (None, ..) => Err(none_waits(wish, snapshot, now)),
+        (None, ..) => Err(none_waits(selector, snapshot, now)),
     }
 }
 
-fn named(wish: &Wish, snapshot: &Snapshot, now: Moment) -> Result<Choice, Refusal> {
-    let fitting = || snapshot.live.iter().filter(|b| fits(wish, b));
+fn named(selector: &AttachSelector, snapshot: &Snapshot, now: Moment) -> Result<Choice, Refusal> {
+    let fitting = || snapshot.live.iter().filter(|b| fits(selector, b));
     let free = fitting().find(|b| b.is_paused());
     // Asked for by name, what nobody else is offered is tried.
     if let Some(free) = free.or_else(|| fitting().find(|b| b.is_free())) {
@@ -123,17 +123,17 @@ fn named(wish: &Wish, snapshot: &Snapshot, now: Moment) -> Result<Choice, Refusa
     if let Some((held, holder)) = fitting().find_map(|b| b.holder().map(|holder| (b, holder))) {
         return Err(Refusal::held(held, holder, now));
     }
-    if let Some(ended) = snapshot.ended.iter().find(|b| fits(wish, b)) {
+    if let Some(ended) = snapshot.ended.iter().find(|b| fits(selector, b)) {
         return Err(Refusal::ended(ended, now));
     }
-    if let Some(legacy) = snapshot.live.iter().find(|b| names(wish, b)) {
+    if let Some(legacy) = snapshot.live.iter().find(|b| names(selector, b)) {
         return Err(Refusal::Nothing(format!(
             "{} stopped in Ray's legacy debugger, which is a pdb prompt and no debugger for an editor: enter it with `ray-relay debug {}` or `nc`",
             legacy.title(),
             legacy.id
         )));
     }
-    let what = match (&wish.breakpoint, &wish.task, &wish.worker) {
+    let what = match (&selector.breakpoint, &selector.task, &selector.worker) {
         (Some(id), ..) => format!("has the id {id}"),
         (_, Some(task), _) => format!("runs \"{}\"", shortened(task, 60)),
         (_, _, Some(worker)) => format!("has an id that begins with {}", shortened(worker, 60)),
@@ -142,18 +142,22 @@ fn named(wish: &Wish, snapshot: &Snapshot, now: Moment) -> Result<Choice, Refusa
     Err(Refusal::unknown(&what, snapshot))
 }
 
-fn subprocess(wish: &Wish, hint: Hint, snapshot: &Snapshot) -> Result<Choice, Refusal> {
-    let wish = match (wish.breakpoint, hint) {
-        (None, Hint::Breakpoint(id)) => Wish {
+fn subprocess(
+    selector: &AttachSelector,
+    hint: Hint,
+    snapshot: &Snapshot,
+) -> Result<Choice, Refusal> {
+    let selector = match (selector.breakpoint, hint) {
+        (None, Hint::Breakpoint(id)) => AttachSelector {
             breakpoint: Some(id),
-            ..wish.clone()
+            ..selector.clone()
         },
-        _ => wish.clone(),
+        _ => selector.clone(),
     };
     let mut held = snapshot
         .live
         .iter()
-        .filter(|b| b.holder().is_some() && fits(&wish, b));
+        .filter(|b| b.holder().is_some() && fits(&selector, b));
     match (held.next(), held.next()) {
         (Some(only), None) => Ok(Choice::Subprocess(only.clone())),
         (Some(_), Some(_)) => Err(Refusal::Nothing(
@@ -163,16 +167,16 @@ fn subprocess(wish: &Wish, hint: Hint, snapshot: &Snapshot) -> Result<Choice, Re
     }
 }
 
-fn none_waits(wish: &Wish, snapshot: &Snapshot, now: Moment) -> Refusal {
+fn none_waits(selector: &AttachSelector, snapshot: &Snapshot, now: Moment) -> Refusal {
     if let Some((held, holder)) = snapshot
         .live
         .iter()
-        .filter(|b| fits(wish, b))
+        .filter(|b| fits(selector, b))
         .find_map(|b| b.holder().map(|h| (b, h)))
     {
         return Refusal::held(held, holder, now);
     }
-    let mut unreachable = snapshot.live.iter().filter(|b| fits(wish, b));
+    let mut unreachable = snapshot.live.iter().filter(|b| fits(selector, b));
     if let Some((gone, why)) = unreachable.find_map(|b| Some((b, b.unreachable()?))) {
         return Refusal::Nothing(format!(
             "nothing waits at a breakpoint but {}, and {why}; `ray-relay release --force {}` ends its worker through Ray, and \"rayRelay\": {{\"breakpoint\": \"{}\"}} tries the port anew",

@@ -8,7 +8,7 @@ mod family;
 mod farewell;
 mod identity;
 mod limits;
-mod policing;
+mod message_filter;
 mod recorded;
 mod recording;
 mod rewriting;
@@ -129,7 +129,7 @@ impl Debugger {
         assert!(
             matches!(
                 timeout(PATIENCE, self.dap.read()).await,
-                Ok(Err(Over::Closed))
+                Ok(Err(Closed::ByPeer))
             ),
             "the relay closes"
         );

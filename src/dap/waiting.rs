@@ -7,8 +7,8 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
+use super::attach_selector::{AttachSelector, fits};
 use super::refusal::{hang_up, refuse};
-use super::wish::{Wish, fits};
 use crate::context::Context;
 use crate::identity::Principal;
 use crate::policy::Scope;
@@ -22,7 +22,7 @@ use crate::wire::dap::message::{Request, notice};
 /// How long a client may wait; a forgotten window does not hold a connection for good.
 const PATIENCE: Duration = Duration::from_secs(12 * 3600);
 
-/// Waits for a stop that is not in the list yet, that `principal` may attach to and that fits `wish`, and takes it with
+/// Waits for a stop that is not in the list yet, that `principal` may attach to and that fits `selector`, and takes it with
 /// `try_hold`.
 ///
 /// # Errors
@@ -31,7 +31,7 @@ pub(super) async fn for_next<S>(
     context: &Context,
     mut client: Conversation<S>,
     attach: &Request,
-    wish: &Wish,
+    selector: &AttachSelector,
     principal: &Principal,
     try_hold: impl Fn(BreakpointId) -> Result<Permit, Refusal>,
 ) -> Result<(Conversation<S>, Permit), Outcome>
@@ -41,7 +41,7 @@ where
     let mut snapshots = context.registry.watch();
     // Of all, seen or not: what becomes known of an old stop does not make it the next one.
     let before: HashSet<_> = stops(&snapshots.borrow_and_update()).collect();
-    let what = wish
+    let what = selector
         .task
         .as_deref()
         .map(|task| format!(" in \"{}\"", crate::wire::text::shortened(task, 60)))
@@ -72,7 +72,7 @@ where
                     return Err(Outcome::Drained);
                 }
                 let list = within(principal, Scope::View, &snapshots.borrow_and_update());
-                let new = list.paused().filter(|b| !before.contains(&(b.id, b.stop)) && fits(wish, b));
+                let new = list.paused().filter(|b| !before.contains(&(b.id, b.stop)) && fits(selector, b));
                 // Somebody else may be quicker; then it is the one after.
                 if let Some(permit) = new.into_iter().find_map(|b| try_hold(b.id).ok()) {
                     return Ok((client, permit));

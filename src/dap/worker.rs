@@ -21,7 +21,7 @@ use tracing::debug;
 
 pub(super) use self::opening::Opening;
 use super::farewell::Farewell;
-use super::policing::Policing;
+use super::message_filter::MessageFilter;
 use super::refusal::refuse;
 use super::splice::{Side, Splice, SpliceEvent};
 use super::{commands, rewrite};
@@ -87,8 +87,8 @@ where
     let breakpoint = permit.breakpoint().clone();
     session.set_breakpoint(breakpoint.clone());
     session.set_state(SessionProtocol::Dap, "connecting");
-    let policing = Policing::new(permit.rights(), Some(&context.masking));
-    let (worker, capabilities) = match opening::open(context, &permit, &opening, &policing).await {
+    let filter = MessageFilter::new(permit.rights(), Some(&context.masking));
+    let (worker, capabilities) = match opening::open(context, &permit, &opening, &filter).await {
         Ok(opened) => opened,
         Err(why) => {
             debug!(%why, breakpoint = %breakpoint.id, "worker not reached");
@@ -116,7 +116,7 @@ where
         depth: Depth::Whole,
         captures: match &recorder {
             Some(_) => recorded::captures_everything,
-            None => policing.captures_from_client(match context.audit.wants_commands() {
+            None => filter.captures_from_client(match context.audit.wants_commands() {
                 true => commands::captures_for_record,
                 false => rewrite::captures_from_client,
             }),
@@ -128,7 +128,7 @@ where
         depth: Depth::Deciding,
         captures: match &recorder {
             Some(_) => recorded::captures_everything,
-            None => policing.captures_from_worker(),
+            None => filter.captures_from_worker(),
         },
         max_captured: dap.max_frame,
         // Passed on as it comes, without being held, so its size is the client's affair.
@@ -148,7 +148,7 @@ where
         limits,
         said: Instant::now(),
         task,
-        policing,
+        filter,
         over: false,
         leaving: false,
         parting: None,
@@ -177,7 +177,7 @@ struct Relaying<'a, S> {
     /// When the client last said something, as far as was noticed.
     said: Instant,
     task: TaskEnd,
-    policing: Policing,
+    filter: MessageFilter,
     /// The relay has ended the session: nothing that the client says counts any more.
     over: bool,
     /// The client has asked to leave: what ends now ends by its wish.

@@ -24,7 +24,7 @@ use crate::app::{self, Running};
 use crate::config::{self, Config};
 use crate::dap::testing::{listening, paused};
 use crate::tls::testing::{Authority, Client, Files};
-use crate::wire::dap::conversation::{Conversation, Over};
+use crate::wire::dap::conversation::{Closed, Conversation};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -1,7 +1,7 @@
 //! Hides secrets in what a debugger or a terminal shows.
 //!
 //! [`Masking`] is the rules, one for the process; [`MaskedSession`] applies them to the messages of one debug session
-//! ([`crate::dap::policing`] calls it), [`MaskedStream`] to a terminal's output. Three kinds of rule: the name of a
+//! ([`crate::dap::message_filter`] calls it), [`MaskedStream`] to a terminal's output. Three kinds of rule: the name of a
 //! variable, its type, and what a value looks like. Names and types are looked for inside texts as well, because a
 //! container is shown as one text with everything in it.
 //!

@@ -40,8 +40,8 @@ impl MaskedSession {
     }
 
     /// Looks at a message of the client's; gives the answer where the client must not have one of the worker's.
-    /// `gated`: the client may run no code, so that a hidden reference is worth keeping.
-    pub fn on_client(&mut self, message: &Value, gated: bool) -> Option<Value> {
+    /// `view_only`: the client may run no code, so that a hidden reference is worth keeping.
+    pub fn on_client(&mut self, message: &Value, view_only: bool) -> Option<Value> {
         let text = |pointer| message.pointer(pointer).and_then(Value::as_str);
         if text("/type") != Some("request") {
             return None;
@@ -49,7 +49,7 @@ impl MaskedSession {
         let asked = match text("/command") {
             Some("evaluate" | "setExpression") => text("/arguments/expression"),
             Some("setVariable") => text("/arguments/name"),
-            Some("variables") if gated => {
+            Some("variables") if view_only => {
                 let reference = message.pointer("/arguments/variablesReference");
                 return self
                     .refused(reference)

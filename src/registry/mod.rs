@@ -14,6 +14,7 @@ mod lookup;
 mod names;
 mod nodes;
 mod observe;
+mod pending_lookups;
 mod poller;
 mod query;
 mod rows;
@@ -23,7 +24,6 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod traceback;
-mod wish;
 
 use std::sync::Arc;
 

@@ -11,7 +11,7 @@ use crate::wire::human_time::span;
 pub enum Refusal {
     /// `rayRelay` is not understood.
     #[error("{0}")]
-    BadWish(String),
+    BadSelector(String),
     /// The breakpoint is held.
     #[error(
         "{name} is being debugged by {holder}, for {held} now; it is free again when that session ends"
@@ -50,7 +50,7 @@ impl Refusal {
     /// The label in metrics.
     pub fn kind(&self) -> RefusalKind {
         match self {
-            Self::BadWish(_) => RefusalKind::Client,
+            Self::BadSelector(_) => RefusalKind::Client,
             Self::Held { .. } => RefusalKind::Held,
             Self::Ended { .. } | Self::Nothing(_) => RefusalKind::NotFound,
             Self::Forbidden(_) => RefusalKind::Forbidden,

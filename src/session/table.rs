@@ -58,11 +58,12 @@ struct Entry {
     since: Moment,
     bytes_up: AtomicU64,
     bytes_down: AtomicU64,
-    told: Mutex<Told>,
+    info: Mutex<SessionInfo>,
 }
 
+/// What is known of a session and changes while it lives.
 #[derive(Debug)]
-struct Told {
+struct SessionInfo {
     /// Counts it among the open ones of its protocol.
     open: OpenGuard,
     protocol: SessionProtocol,
@@ -98,7 +99,7 @@ impl SessionTable {
             since: Moment::now(),
             bytes_up: AtomicU64::new(0),
             bytes_down: AtomicU64::new(0),
-            told: Mutex::new(Told {
+            info: Mutex::new(SessionInfo {
                 open: self.metrics.session_open(SessionProtocol::Dap),
                 protocol: SessionProtocol::Dap,
                 state: "handshake",
@@ -118,16 +119,16 @@ impl SessionTable {
     /// Whose session `id` is, once that is known.
     pub fn principal(&self, id: u64) -> Option<Principal> {
         let entry = self.live.get(&id)?;
-        let told = entry.told.lock();
-        told.principal.clone()
+        let info = entry.info.lock();
+        info.principal.clone()
     }
 
     /// The worker `id`, where a live session of `principal` reaches it: the worker itself or a subprocess of it.
     pub fn reached(&self, id: BreakpointId, principal: &Principal) -> Option<Arc<Breakpoint>> {
         self.live.iter().find_map(|entry| {
-            let told = entry.told.lock();
-            let breakpoint = told.breakpoint.as_ref().filter(|b| b.id == id)?;
-            let of = told.principal.as_ref()?;
+            let info = entry.info.lock();
+            let breakpoint = info.breakpoint.as_ref().filter(|b| b.id == id)?;
+            let of = info.principal.as_ref()?;
             of.is_same(principal).then(|| breakpoint.clone())
         })
     }
@@ -152,17 +153,17 @@ impl SessionTable {
 
 impl Entry {
     fn row(&self) -> SessionRow {
-        let told = self.told.lock();
+        let info = self.info.lock();
         SessionRow {
             id: self.id,
-            protocol: told.protocol.label(),
-            state: told.state,
+            protocol: info.protocol.label(),
+            state: info.state,
             peer: self.peer,
-            subject: told.subject.clone(),
-            client: told.client.clone(),
-            breakpoint: told.breakpoint.as_ref().map(|b| b.id),
-            name: told.breakpoint.as_ref().map(|b| b.name()),
-            cluster: told.breakpoint.as_ref().map(|b| b.cluster.to_string()),
+            subject: info.subject.clone(),
+            client: info.client.clone(),
+            breakpoint: info.breakpoint.as_ref().map(|b| b.id),
+            name: info.breakpoint.as_ref().map(|b| b.name()),
+            cluster: info.breakpoint.as_ref().map(|b| b.cluster.to_string()),
             since: self.since,
             bytes_up: self.bytes_up.load(Ordering::Relaxed),
             bytes_down: self.bytes_down.load(Ordering::Relaxed),
@@ -183,7 +184,7 @@ impl Session {
 
     /// Whose it is, as soon as that is known.
     pub fn set_subject(&self, subject: &str) {
-        self.tell(|told| told.subject = Some(subject.to_owned()));
+        self.change(|info| info.subject = Some(subject.to_owned()));
     }
 
     /// The same, with what further sessions of it are told by.
@@ -191,29 +192,29 @@ impl Session {
         if !principal.is_anonymous() {
             self.set_subject(principal.subject());
         }
-        self.tell(|told| told.principal = Some(principal));
+        self.change(|info| info.principal = Some(principal));
     }
 
     /// What the client calls itself.
     pub fn set_client(&self, client: String) {
-        self.tell(|told| told.client = Some(client));
+        self.change(|info| info.client = Some(client));
     }
 
     /// What it does now, a word for people: `waiting`, `connecting`, `attached` …
     pub fn set_state(&self, protocol: SessionProtocol, state: &'static str) {
         let metrics = &self.table.metrics;
-        self.tell(|told| {
-            if told.protocol != protocol {
-                told.protocol = protocol;
-                told.open = metrics.session_open(protocol);
+        self.change(|info| {
+            if info.protocol != protocol {
+                info.protocol = protocol;
+                info.open = metrics.session_open(protocol);
             }
-            told.state = state;
+            info.state = state;
         });
     }
 
     /// The worker that it reaches.
     pub fn set_breakpoint(&self, breakpoint: Arc<Breakpoint>) {
-        self.tell(|told| told.breakpoint = Some(breakpoint));
+        self.change(|info| info.breakpoint = Some(breakpoint));
     }
 
     /// Bytes received so far from the client and from the worker.
@@ -237,11 +238,11 @@ impl Session {
 
     /// What it was when asked.
     pub fn protocol(&self) -> SessionProtocol {
-        self.entry.told.lock().protocol
+        self.entry.info.lock().protocol
     }
 
-    fn tell(&self, change: impl FnOnce(&mut Told)) {
-        change(&mut self.entry.told.lock());
+    fn change(&self, change: impl FnOnce(&mut SessionInfo)) {
+        change(&mut self.entry.info.lock());
     }
 }
 

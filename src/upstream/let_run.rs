@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use super::ConnectError;
 use super::worker::Worker;
-use crate::wire::dap::conversation::{Conversation, Over};
+use crate::wire::dap::conversation::{Closed, Conversation};
 use crate::wire::dap::mappings;
 use crate::wire::text::shortened;
 
@@ -118,15 +118,15 @@ fn refused(message: &Value, seq: u64) -> Result<(), String> {
     })
 }
 
-// The words of `Over` are about clients.
+// The words of `Closed` are about clients.
 #[allow(clippy::needless_pass_by_value)]
-fn broken(over: Over) -> String {
-    match over {
-        Over::Closed => "it closed the connection".to_owned(),
-        Over::Broken(error) => match error.kind() {
+fn broken(closed: Closed) -> String {
+    match closed {
+        Closed::ByPeer => "it closed the connection".to_owned(),
+        Closed::Broken(error) => match error.kind() {
             io::ErrorKind::ConnectionReset => "it closed the connection".to_owned(),
             kind => format!("the connection broke: {kind}"),
         },
-        Over::Malformed(why) => why.to_string(),
+        Closed::Malformed(why) => why.to_string(),
     }
 }

@@ -25,7 +25,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::registry::{BreakpointId, Lease};
 use crate::session::Permit;
-use crate::wire::dap::conversation::{Conversation, Over};
+use crate::wire::dap::conversation::{Closed, Conversation};
 use crate::wire::tcp;
 use crate::wire::text::shortened;
 
@@ -50,10 +50,10 @@ pub enum ConnectError {
     Gone(BreakpointId),
     /// Nothing came in time.
     #[error("its debugger did not answer within {} s; the node may be gone or overloaded, try again", .0.as_secs_f32())]
-    Silent(Duration),
+    TimedOut(Duration),
     /// It spoke something else, or closed.
     #[error("what listens there does not speak the debug adapter protocol ({0})")]
-    Strange(#[from] Over),
+    NotDap(#[from] Closed),
     /// It does not take the client's `initialize`: its own words.
     #[error("its debugger refuses the client's `initialize`: {0}")]
     Declined(String),
@@ -118,7 +118,7 @@ async fn greet(
     let greeted = tasks.spawn(async move {
         let stream = timeout(DIAL, TcpStream::connect(address))
             .await
-            .map_err(|_| ConnectError::Silent(DIAL))?
+            .map_err(|_| ConnectError::TimedOut(DIAL))?
             .and_then(|stream| {
                 tcp::tune(&stream, PROBE_AFTER)?;
                 tcp::bound_silence(&stream)?;
@@ -128,14 +128,14 @@ async fn greet(
         let mut worker = Conversation::new(Worker::new(stream, lease, owner), max_frame);
         match timeout(patience, worker.read()).await {
             Ok(Ok(_)) => Ok(worker),
-            Ok(Err(over)) => Err(ConnectError::Strange(over)),
-            Err(_) => Err(ConnectError::Silent(patience)),
+            Ok(Err(closed)) => Err(ConnectError::NotDap(closed)),
+            Err(_) => Err(ConnectError::TimedOut(patience)),
         }
     });
     match timeout(patience, greeted).await {
         // A task that neither returns nor panics was aborted with the runtime.
         Ok(result) => result.unwrap_or(Err(ConnectError::Refused(io::ErrorKind::Interrupted))),
-        Err(_) => Err(ConnectError::Silent(patience)),
+        Err(_) => Err(ConnectError::TimedOut(patience)),
     }
 }
 
@@ -167,7 +167,7 @@ pub async fn connect_pdb(
                 .map(|()| stream)
                 .map_err(|error| ConnectError::Refused(error.kind())),
             Ok(Err(error)) => Err(ConnectError::Refused(error.kind())),
-            Err(_) => Err(ConnectError::Silent(patience)),
+            Err(_) => Err(ConnectError::TimedOut(patience)),
         };
         if let Err(Ok(stream)) = connected.send(dialled) {
             legacy::let_go(stream, BytesMut::new()).await;

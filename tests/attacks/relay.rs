@@ -126,10 +126,10 @@ impl Relay {
         let stream = self.dial(HERE).await.unwrap();
         let mut dap = Conversation::new(stream, 1 << 20);
         let client = json!({"clientID": "vscode", "supportsStartDebuggingRequest": true});
-        let wish = json!({"all": true, "token": token});
+        let selector = json!({"all": true, "token": token});
         for (seq, command, arguments) in [
             (1, "initialize", client),
-            (2, "attach", json!({"rayRelay": wish})),
+            (2, "attach", json!({"rayRelay": selector})),
         ] {
             let request =
                 json!({"seq": seq, "type": "request", "command": command, "arguments": arguments});

@@ -95,11 +95,11 @@ async fn tokens_open_what_they_say_and_are_seen_nowhere_else() {
         (Some(RAYS), "refused"),
         (Some(&*elsewhere), "no paused worker"),
     ] {
-        let mut wish = json!({"breakpoint": id});
+        let mut selector = json!({"breakpoint": id});
         if let Some(token) = token {
-            wish["token"] = token.into();
+            selector["token"] = token.into();
         }
-        let answer = scene.refusal(wish).await;
+        let answer = scene.refusal(selector).await;
         assert!(answer.contains(why), "{answer}");
         assert!(
             !answer.contains("Counter"),
@@ -198,9 +198,9 @@ async fn tokens_open_what_they_say_and_are_seen_nowhere_else() {
 
 async fn attached(scene: &Scene<'_>, row: &serde_json::Value, token: &str) -> DapClient {
     let mut client = scene.connect(Editor::VsCode).await;
-    let wish = json!({"breakpoint": row["id"], "token": token});
+    let selector = json!({"breakpoint": row["id"], "token": token});
     client
-        .start(scene.arguments(Editor::VsCode, "", wish), None)
+        .start(scene.arguments(Editor::VsCode, "", selector), None)
         .await;
     client
 }

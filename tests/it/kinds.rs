@@ -293,8 +293,8 @@ async fn working_dir(scene: &Scene<'_>) {
     let file = project.join("pricing.py");
     let file = file.to_str().unwrap();
     let mut client = scene.connect(Editor::VsCode).await;
-    let wish = json!({"breakpoint": row["id"]});
-    let arguments = scene.arguments(Editor::VsCode, project.to_str().unwrap(), wish);
+    let selector = json!({"breakpoint": row["id"]});
+    let arguments = scene.arguments(Editor::VsCode, project.to_str().unwrap(), selector);
     client.start(arguments, Some((file, &[7]))).await;
     let (thread, _) = client.stopped().await;
     let frames = client.frames(thread).await;

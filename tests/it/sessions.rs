@@ -227,12 +227,12 @@ async fn what_stops_later_opens_later() {
 
     let mut waiting = scene.connect(Editor::Plain).await;
     waiting.initialize().await;
-    let wish = scene.arguments(
+    let selector = scene.arguments(
         Editor::Plain,
         "",
         json!({"next": true, "task": "Counter.*"}),
     );
-    let attach = waiting.send("attach", Value::Object(wish)).await;
+    let attach = waiting.send("attach", Value::Object(selector)).await;
     let told = waiting.event("output").await;
     assert!(
         told["output"]

@@ -29,9 +29,9 @@ async fn by_worker_id(scene: &Scene<'_>) {
         let id = worker["worker_id"].as_str().unwrap();
         if whole {
             let mut client = scene.connect(Editor::VsCode).await;
-            let wish = json!({ "worker": id });
+            let selector = json!({ "worker": id });
             client
-                .start(scene.arguments(Editor::VsCode, "", wish), None)
+                .start(scene.arguments(Editor::VsCode, "", selector), None)
                 .await;
             let (thread, _) = client.stopped().await;
             let frames = client.frames(thread).await;

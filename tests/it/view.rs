@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ray_relay::config;
-use ray_relay::dap::policing::Policing;
+use ray_relay::dap::message_filter::MessageFilter;
 use ray_relay::masking::Masking;
 use ray_relay::policy::{Handling, Rights, Scope, Scopes};
 use serde_json::{Value, json};
@@ -87,8 +87,8 @@ async fn what_is_tried_against_view_does_run_code_with_debug() {
     let Some(watched) = Watched::start().await else {
         return;
     };
-    let policing = Policing::new(&rights(Scope::Debug), None);
-    let mut client = Client::attach(&watched, policing, attach_arguments()).await;
+    let filter = MessageFilter::new(&rights(Scope::Debug), None);
+    let mut client = Client::attach(&watched, filter, attach_arguments()).await;
     for command in [
         "evaluate",
         "setVariable",
@@ -110,8 +110,8 @@ async fn what_is_tried_against_view_does_run_code_with_debug() {
         let Some(watched) = Watched::start().await else {
             return;
         };
-        let policing = Policing::new(&rights(Scope::Debug), None);
-        let mut client = Client::attach(&watched, policing, attach_arguments()).await;
+        let filter = MessageFilter::new(&rights(Scope::Debug), None);
+        let mut client = Client::attach(&watched, filter, attach_arguments()).await;
         let arguments = harmful(&client, command);
         client.request(command, arguments).await;
         client.go_on().await;
@@ -128,11 +128,11 @@ async fn with_view_every_request_of_debugpy_is_harmless_or_refused() {
     let Some(mut watched) = Watched::start().await else {
         return;
     };
-    let policing = Policing::new(&rights(Scope::View), None);
+    let filter = MessageFilter::new(&rights(Scope::View), None);
     let mut arguments = attach_arguments();
     arguments["guiEventLoop"] = "antigravity.fly".into();
     arguments["autoReload"] = json!({"enable": true});
-    let mut client = Client::attach(&watched, policing, arguments).await;
+    let mut client = Client::attach(&watched, filter, arguments).await;
 
     let resuming = ["continue", "next", "stepIn", "stepOut"];
     let last = ["disconnect"];
@@ -216,8 +216,8 @@ async fn with_view_a_variable_is_shown_by_its_name() {
     let Some(watched) = Watched::start().await else {
         return;
     };
-    let policing = Policing::new(&rights(Scope::View), None);
-    let mut client = Client::attach(&watched, policing, attach_arguments()).await;
+    let filter = MessageFilter::new(&rights(Scope::View), None);
+    let mut client = Client::attach(&watched, filter, attach_arguments()).await;
     let total = client.watch("total").await;
     assert_eq!(total["body"]["result"], "0", "{total}");
     assert_eq!(total["body"]["type"], "int");
@@ -294,10 +294,10 @@ async fn what_is_masked_is_seen_nowhere() {
         let Some(watched) = Watched::start().await else {
             return;
         };
-        let policing = Policing::new(&rights(scope), Some(&rules));
+        let filter = MessageFilter::new(&rights(scope), Some(&rules));
         let mut arguments = attach_arguments();
         arguments["redirectOutput"] = true.into();
-        let mut client = Client::attach(&watched, policing, arguments).await;
+        let mut client = Client::attach(&watched, filter, arguments).await;
         let mut seen = Vec::new();
         for name in ["settings", "password", "total", "environment"] {
             seen.push(client.watch(name).await);

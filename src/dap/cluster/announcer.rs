@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::jobs::Job;
 use crate::dap::attach::{Dialled, Pass, child_configuration};
+use crate::dap::attach_selector::{AttachSelector, fits};
 use crate::dap::selection::Children;
-use crate::dap::wish::{Wish, fits};
 use crate::identity::Secret;
 use crate::moment::Moment;
 use crate::registry::{Breakpoint, BreakpointId, Snapshot, State};
@@ -29,7 +29,7 @@ pub(in crate::dap) struct Announcer {
     attach: Request,
     dialled: Dialled,
     children: Children,
-    wish: Wish,
+    selector: AttachSelector,
     /// By which the sessions that it announces belong to it.
     pub(super) family: String,
     /// The stop of each worker that was announced last.
@@ -48,7 +48,7 @@ impl Announcer {
         attach: Request,
         dialled: Dialled,
         children: Children,
-        wish: Wish,
+        selector: AttachSelector,
         parent: &Parent,
     ) -> Self {
         let announced = parent.stops().into_iter().collect();
@@ -57,7 +57,7 @@ impl Announcer {
             attach,
             dialled,
             children,
-            wish,
+            selector,
             family,
             announced,
             seq: 0,
@@ -107,7 +107,7 @@ impl Announcer {
         self.announced.retain(|id, stop| live.get(id) == Some(stop));
         let (mut again, mut held_back) = (None::<Duration>, 0);
         for breakpoint in snapshot.paused() {
-            if !fits(&self.wish, breakpoint) || self.announced.contains_key(&breakpoint.id) {
+            if !fits(&self.selector, breakpoint) || self.announced.contains_key(&breakpoint.id) {
                 continue;
             }
             let age = breakpoint.first_seen.until(now);

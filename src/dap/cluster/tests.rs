@@ -5,9 +5,9 @@ use std::sync::Arc;
 use super::announcer::{MAX_CHILDREN, NAME_PATIENCE};
 use super::*;
 use crate::dap::attach::Dialled;
+use crate::dap::attach_selector::AttachSelector;
 use crate::dap::selection::Children;
 use crate::dap::testing::{paused, snapshot};
-use crate::dap::wish::Wish;
 use crate::identity::Secret;
 use crate::moment::testing::at;
 use crate::registry::State;
@@ -22,7 +22,13 @@ fn announcer(children: Children) -> Announcer {
         command: "attach".into(),
         arguments,
     };
-    Announcer::new(attach, dialled, children, Wish::default(), &parent())
+    Announcer::new(
+        attach,
+        dialled,
+        children,
+        AttachSelector::default(),
+        &parent(),
+    )
 }
 
 fn parent() -> Parent {

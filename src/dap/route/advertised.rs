@@ -13,7 +13,7 @@ use crate::dap::attach::Dialled;
 use crate::dap::selection::Hint;
 use crate::registry::BreakpointId;
 use crate::session::visible;
-use crate::wire::dap::conversation::{Conversation, Over};
+use crate::wire::dap::conversation::{Closed, Conversation};
 use crate::wire::dap::message::Request;
 
 /// Longest wait for a breakpoint that the client's address names and the list does not have yet.
@@ -50,7 +50,7 @@ impl Visit<'_> {
         &self,
         client: &mut Conversation<S>,
         id: BreakpointId,
-    ) -> Result<Arrived, Over>
+    ) -> Result<Arrived, Closed>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {

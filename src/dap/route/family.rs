@@ -3,7 +3,7 @@
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Visit;
-use crate::dap::wish::Wish;
+use crate::dap::attach_selector::AttachSelector;
 use crate::dap::{Opened, cluster, refused};
 use crate::registry::Breakpoint;
 use crate::session::audit::Record;
@@ -18,7 +18,7 @@ impl Visit<'_> {
         &self,
         client: Conversation<S>,
         opened: Opened,
-        wish: Wish,
+        selector: AttachSelector,
     ) -> Outcome
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -54,7 +54,7 @@ impl Visit<'_> {
             opened.attach,
             opened.dialled,
             opened.client.children,
-            wish,
+            selector,
             &parent,
         );
         let ending = cluster::run(self.context, client, announcer, parent, &self.principal).await;
@@ -75,10 +75,10 @@ impl Visit<'_> {
     /// Its place in the family of the cluster session that had the client open it.
     pub(super) fn member(
         &self,
-        wish: &Wish,
+        selector: &AttachSelector,
         breakpoint: &Breakpoint,
     ) -> Result<Option<Member>, Refusal> {
-        let Some(family) = &wish.family else {
+        let Some(family) = &selector.family else {
             return Ok(None);
         };
         let stop = (breakpoint.id, breakpoint.stop);

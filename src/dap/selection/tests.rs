@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::dap::attach_selector::read_selector;
 use crate::dap::testing::{paused, snapshot};
-use crate::dap::wish::read_wish;
 use crate::moment::testing::at;
 use crate::registry::{Holder, State};
 
@@ -27,8 +27,8 @@ fn held(name: &str, n: u8) -> Breakpoint {
 }
 
 fn pick(arguments: Value, children: Children, snapshot: &Snapshot) -> Result<Choice, String> {
-    let wish = read_wish(&arguments).map_err(|refusal| refusal.to_string())?;
-    choose(&wish, Hint::None, children, snapshot, now()).map_err(|refusal| refusal.to_string())
+    let selector = read_selector(&arguments).map_err(|refusal| refusal.to_string())?;
+    choose(&selector, Hint::None, children, snapshot, now()).map_err(|refusal| refusal.to_string())
 }
 
 fn worker(choice: Result<Choice, String>) -> String {
@@ -39,7 +39,7 @@ fn worker(choice: Result<Choice, String>) -> String {
 }
 
 #[test]
-fn without_a_wish_one_paused_worker_is_taken_and_several_depend_on_the_client() {
+fn without_a_selector_one_paused_worker_is_taken_and_several_depend_on_the_client() {
     let one = snapshot(vec![paused("square", 1)]);
     let two = snapshot(vec![paused("square", 1), paused("cube", 2)]);
     let none = snapshot(vec![]);
@@ -78,9 +78,9 @@ fn without_a_wish_one_paused_worker_is_taken_and_several_depend_on_the_client() 
 fn the_relays_block_selects_by_id_task_worker_cluster_next_and_all() {
     let (first, second) = (paused("square", 1), paused("Counter.add", 2));
     let two = snapshot(vec![first.clone(), second.clone()]);
-    let by = |wish: Value| {
+    let by = |selector: Value| {
         worker(pick(
-            json!({ "rayRelay": wish }),
+            json!({ "rayRelay": selector }),
             Children::StartDebugging,
             &two,
         ))
@@ -101,9 +101,9 @@ fn the_relays_block_selects_by_id_task_worker_cluster_next_and_all() {
     assert_eq!(by(json!({"breakpoint": null, "task": "square"})), "square");
     assert_eq!(by(json!(second.id.to_string())), "Counter.add");
     assert_eq!(by(json!("Count*")), "Counter.add");
-    let choice = |wish: Value| {
+    let choice = |selector: Value| {
         pick(
-            json!({ "rayRelay": wish }),
+            json!({ "rayRelay": selector }),
             Children::StartDebugging,
             &snapshot(vec![first.clone()]),
         )
@@ -121,8 +121,13 @@ fn the_relays_block_selects_by_id_task_worker_cluster_next_and_all() {
 fn what_cannot_be_had_is_refused_with_a_sentence_that_helps() {
     let held = held("square", 1);
     let list = snapshot(vec![held.clone(), paused("cube", 2)]);
-    let refusal = |wish: Value| {
-        pick(json!({ "rayRelay": wish }), Children::StartDebugging, &list).unwrap_err()
+    let refusal = |selector: Value| {
+        pick(
+            json!({ "rayRelay": selector }),
+            Children::StartDebugging,
+            &list,
+        )
+        .unwrap_err()
     };
     let text = refusal(json!({"breakpoint": held.id}));
     assert!(text.contains("square · pid 101 @ 10.88.0.1 is being debugged by Visual Studio Code from 10.0.0.9:1234, for 1m 05s now"), "{text}");
@@ -190,18 +195,20 @@ fn an_ended_breakpoint_says_how_it_ended() {
 fn an_echoed_address_selects_unless_the_block_says_otherwise() {
     let (first, second) = (paused("square", 1), paused("cube", 2));
     let list = snapshot(vec![first.clone(), second.clone()]);
-    let with = |wish: &Wish, hint| choose(wish, hint, Children::StartDebugging, &list, now());
-    let plain = Wish::default();
+    let with = |selector: &AttachSelector, hint| {
+        choose(selector, hint, Children::StartDebugging, &list, now())
+    };
+    let plain = AttachSelector::default();
     assert_eq!(
         with(&plain, Hint::Breakpoint(second.id)),
         Ok(Choice::Worker(Arc::new(second.clone())))
     );
-    let wish = Wish {
+    let selector = AttachSelector {
         breakpoint: Some(first.id),
-        ..Wish::default()
+        ..AttachSelector::default()
     };
     assert_eq!(
-        with(&wish, Hint::Breakpoint(second.id)),
+        with(&selector, Hint::Breakpoint(second.id)),
         Ok(Choice::Worker(Arc::new(first)))
     );
     assert!(

@@ -131,7 +131,7 @@ async fn a_client_that_leaves_while_the_worker_is_dialled_does_not_cut_the_greet
         .await
         .unwrap();
     assert!(
-        matches!(timeout(PATIENCE, dap.read()).await, Ok(Err(Over::Closed))),
+        matches!(timeout(PATIENCE, dap.read()).await, Ok(Err(Closed::ByPeer))),
         "then it is closed in order"
     );
 }
@@ -176,7 +176,7 @@ async fn a_worker_that_refuses_initialize_is_quoted() {
     );
     assert!(context.registry.snapshot().live[0].is_paused());
     assert!(
-        matches!(timeout(PATIENCE, dap.read()).await, Ok(Err(Over::Closed))),
+        matches!(timeout(PATIENCE, dap.read()).await, Ok(Err(Closed::ByPeer))),
         "nothing more is said to the worker"
     );
     debugger.closed().await;

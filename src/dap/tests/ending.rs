@@ -61,7 +61,7 @@ async fn a_client_that_leaves_takes_its_function_breakpoints_along() {
         asked(&mut dap, "disconnect").await;
         drop(client);
         let end = timeout(PATIENCE, dap.read()).await;
-        assert!(matches!(end, Ok(Err(Over::Closed))), "{end:?}");
+        assert!(matches!(end, Ok(Err(Closed::ByPeer))), "{end:?}");
     }
 }
 
@@ -157,7 +157,7 @@ async fn a_client_that_leaves_during_attach_is_followed_by_initialized_disconnec
     dap.send(&goodbye.success(Value::Null)).await.unwrap();
     assert!(matches!(
         timeout(PATIENCE, dap.read()).await,
-        Ok(Err(Over::Closed))
+        Ok(Err(Closed::ByPeer))
     ));
     drop(dap);
     context.shutdown.tasks.close();
@@ -196,7 +196,7 @@ async fn a_goodbye_waits_for_what_is_evaluated() {
             .unwrap();
         asked(&mut dap, "disconnect").await;
         let end = timeout(PATIENCE, dap.read()).await;
-        assert!(matches!(end, Ok(Err(Over::Closed))), "{end:?}");
+        assert!(matches!(end, Ok(Err(Closed::ByPeer))), "{end:?}");
     }
 }
 
@@ -221,7 +221,7 @@ async fn what_a_client_says_behind_its_goodbye_does_not_reach_the_worker() {
         assert_eq!(answer["success"], true);
         drop(debugger);
         let end = timeout(PATIENCE, dap.read()).await;
-        assert!(matches!(end, Ok(Err(Over::Closed))), "{end:?}");
+        assert!(matches!(end, Ok(Err(Closed::ByPeer))), "{end:?}");
     }
 }
 
@@ -253,7 +253,7 @@ async fn a_goodbye_that_is_followed_by_the_end_at_once_is_answered_before_the_wo
         }
         assert!(matches!(
             timeout(PATIENCE, dap.read()).await,
-            Ok(Err(Over::Closed))
+            Ok(Err(Closed::ByPeer))
         ));
         drop(dap);
         let mut list = context.registry.watch();
@@ -343,5 +343,5 @@ async fn a_worker_that_is_still_greeting_is_not_left() {
     let sockets = message::event("debugpySockets", json!({"sockets": []}));
     dap.send(&sockets).await.unwrap();
     let left = timeout(PATIENCE, dap.read()).await.unwrap();
-    assert!(matches!(left, Err(Over::Closed)), "{left:?}");
+    assert!(matches!(left, Err(Closed::ByPeer)), "{left:?}");
 }

@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::Relaying;
 use crate::dap::attach::source_note;
 use crate::dap::client::Goodbye;
-use crate::dap::policing::Action;
+use crate::dap::message_filter::Action;
 use crate::dap::splice::Side;
 use crate::dap::{capabilities, commands, rewrite};
 use crate::policy::Scope;
@@ -42,7 +42,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
             self.stay(&request);
             return ControlFlow::Continue(None);
         }
-        for action in self.policing.on_client(message) {
+        for action in self.filter.on_client(message) {
             match action {
                 Action::ToWorker(message) => self.for_worker(message).await,
                 Action::ToClient(message) => self.tell(&message),
@@ -248,10 +248,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         if !changed.is_empty() {
             self.tell(&event("capabilities", json!({"capabilities": changed})));
         }
-        for message in self.policing.opening() {
+        for message in self.filter.opening() {
             self.tell(&message);
         }
-        let sent = self.opening.arguments(&self.permit, &self.policing);
+        let sent = self.opening.arguments(&self.permit, &self.filter);
         if let Some(note) = source_note(&sent, self.permit.breakpoint())
             && self.permit.holds()
         {

@@ -9,7 +9,7 @@ use super::from_client::OWN_SEQ;
 use super::{Relaying, WHY_AT_ONCE};
 use crate::dap::attach::Pass;
 use crate::dap::farewell::gone;
-use crate::dap::policing::Action;
+use crate::dap::message_filter::Action;
 use crate::dap::rewrite;
 use crate::dap::splice::Side;
 use crate::session::Member;
@@ -23,7 +23,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         let message = match parse(&body) {
             Ok(message) => message,
             // Python and serde_json differ about NaN and lone surrogates; the client may well understand it.
-            Err(_) if self.policing.sees_nothing() => return self.pass_to_client(&body),
+            Err(_) if self.filter.sees_nothing() => return self.pass_to_client(&body),
             Err(_) => match parse(&without_lone_surrogates(&body)) {
                 Ok(message) => message,
                 Err(_) => {
@@ -32,10 +32,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 }
             },
         };
-        if self.policing.leaves(&message) {
+        if self.filter.leaves(&message) {
             return self.for_client(message, Some(&body)).await;
         }
-        for action in self.policing.on_worker(message) {
+        for action in self.filter.on_worker(message) {
             match action {
                 Action::ToWorker(message) => self.splice.insert(Side::Worker, &frame(&message)),
                 Action::ToClient(message)

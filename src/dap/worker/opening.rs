@@ -6,7 +6,7 @@ use tokio::time::timeout;
 use crate::context::Context;
 use crate::dap::attach::{Dialled, for_worker};
 use crate::dap::client::Goodbye;
-use crate::dap::policing::Policing;
+use crate::dap::message_filter::MessageFilter;
 use crate::session::{Member, Permit};
 use crate::upstream::{self, ConnectError, Worker};
 use crate::wire::dap::conversation::Conversation;
@@ -30,9 +30,9 @@ pub(in crate::dap) struct Opening {
 
 impl Opening {
     /// Of the `attach` that goes to the worker.
-    pub(super) fn arguments(&self, permit: &Permit, policing: &Policing) -> Value {
+    pub(super) fn arguments(&self, permit: &Permit, filter: &MessageFilter) -> Value {
         let (own, root) = (&self.attach.arguments, self.local_root.as_deref());
-        policing.attach_arguments(for_worker(own, permit.breakpoint(), root))
+        filter.attach_arguments(for_worker(own, permit.breakpoint(), root))
     }
 }
 
@@ -42,7 +42,7 @@ pub(super) async fn open(
     context: &Context,
     permit: &Permit,
     opening: &Opening,
-    policing: &Policing,
+    filter: &MessageFilter,
 ) -> Result<(Conversation<Worker>, Value), ConnectError> {
     let dap = &context.config.dap;
     let mut worker = upstream::connect(
@@ -66,7 +66,7 @@ pub(super) async fn open(
             }
             break message["body"].take();
         };
-        let arguments = opening.arguments(permit, policing);
+        let arguments = opening.arguments(permit, filter);
         let attach = json!({
             "seq": opening.attach.seq, "type": "request", "command": "attach", "arguments": arguments,
         });
@@ -76,6 +76,6 @@ pub(super) async fn open(
     match timeout(dap.connect_timeout, replay).await {
         Ok(Ok(capabilities)) => Ok((worker, capabilities)),
         Ok(Err(why)) => Err(why),
-        Err(_) => Err(ConnectError::Silent(dap.connect_timeout)),
+        Err(_) => Err(ConnectError::TimedOut(dap.connect_timeout)),
     }
 }

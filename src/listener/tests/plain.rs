@@ -56,7 +56,7 @@ async fn plain_text_is_refused_in_its_own_words_where_tls_is_required() {
         "{answer}"
     );
     let end = timeout(PATIENCE, dap.read()).await.unwrap();
-    assert!(matches!(end, Err(Over::Closed)), "{end:?}");
+    assert!(matches!(end, Err(Closed::ByPeer)), "{end:?}");
 
     for text in ["\r\n", "list\n", "\u{0}"] {
         let answer = said(&mut relay.plain().await, text.as_bytes()).await;

@@ -33,7 +33,7 @@ async fn attached(relay: &Relay) -> (Conversation<TlsStream<TcpStream>>, Convers
 /// In order, by the goodbye of TLS: a bare end would be an error.
 async fn closed(client: &mut Conversation<TlsStream<TcpStream>>) {
     let end = timeout(PATIENCE, client.read()).await.unwrap();
-    assert!(matches!(end, Err(Over::Closed)), "{end:?}");
+    assert!(matches!(end, Err(Closed::ByPeer)), "{end:?}");
 }
 
 #[tokio::test]
@@ -134,5 +134,5 @@ async fn a_client_that_leaves_without_a_goodbye_ends_its_session() {
         debugpy.send(&answer).await.unwrap();
     }
     let end = timeout(PATIENCE, debugpy.read()).await.unwrap();
-    assert!(matches!(end, Err(Over::Closed)), "{end:?}");
+    assert!(matches!(end, Err(Closed::ByPeer)), "{end:?}");
 }

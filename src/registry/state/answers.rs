@@ -8,9 +8,9 @@ use tokio::time::Instant;
 use super::{Changes, Cluster, ClusterState, Entry, MAX_NODES, Node, Now, Questions, State};
 use crate::registry::breakpoint::{Breakpoint, BreakpointId, Kind, Names, Reason, State as Life};
 use crate::registry::names::{Certainty, Found};
+use crate::registry::pending_lookups::PendingLookups;
 use crate::registry::rows::{NodeRow, WorkerRow};
 use crate::registry::traceback::Stopped;
-use crate::registry::wish::Wishes;
 use crate::registry::{Change, exit};
 
 impl State {
@@ -318,8 +318,8 @@ impl State {
         self.dirty = true;
         let breakpoint = Arc::new(breakpoint);
         out.push((Change::Appeared, Arc::clone(&breakpoint)));
-        let wishes = Wishes::new(now.instant);
-        let entry = Entry::new(breakpoint, sent, row.is_driver(), wishes);
+        let pending = PendingLookups::new(now.instant);
+        let entry = Entry::new(breakpoint, sent, row.is_driver(), pending);
         state.entries.insert(entry);
     }
 

@@ -13,7 +13,7 @@ use super::Target;
 use crate::moment::Moment;
 use crate::registry::breakpoint::{Breakpoint, BreakpointId, State};
 use crate::registry::names::Found;
-use crate::registry::wish::Wishes;
+use crate::registry::pending_lookups::PendingLookups;
 
 /// See the module.
 #[derive(Default)]
@@ -45,7 +45,7 @@ pub(super) struct Entry {
     /// Its debugger ended the session that holds it, and Ray does not say why.
     pub(super) unexplained: bool,
     driver: bool,
-    wishes: Wishes,
+    pending: PendingLookups,
 }
 
 impl Entry {
@@ -54,7 +54,7 @@ impl Entry {
         breakpoint: Arc<Breakpoint>,
         since: Instant,
         driver: bool,
-        wishes: Wishes,
+        pending: PendingLookups,
     ) -> Self {
         Self {
             breakpoint,
@@ -64,7 +64,7 @@ impl Entry {
             asked_for: None,
             unexplained: false,
             driver,
-            wishes,
+            pending,
         }
     }
 
@@ -83,7 +83,7 @@ impl Entry {
 
     /// Another answer about its names is awaited.
     pub(super) fn wants_names(&self) -> bool {
-        self.wishes.names_due().is_some()
+        self.pending.names_due().is_some()
     }
 
     fn target(&self) -> Target {
@@ -138,10 +138,10 @@ impl Entries {
         self.keys.insert(breakpoint.id, Arc::clone(&key));
         self.order
             .insert(place(breakpoint, &key), Arc::clone(breakpoint));
-        if let Some(at) = entry.wishes.names_due() {
+        if let Some(at) = entry.pending.names_due() {
             self.due.insert((at, Arc::clone(&key)));
         }
-        if entry.wishes.wants_location() {
+        if entry.pending.wants_location() {
             self.unlocated.insert(Arc::clone(&key));
         }
         self.by_key.insert(key, entry);
@@ -154,7 +154,7 @@ impl Entries {
             self.keys.remove(&id);
         }
         self.order.remove(&place(&entry.breakpoint, &key));
-        if let Some(at) = entry.wishes.names_due() {
+        if let Some(at) = entry.pending.names_due() {
             self.due.remove(&(at, Arc::clone(&key)));
         }
         self.unlocated.remove(&key);
@@ -185,7 +185,7 @@ impl Entries {
         let next = Arc::new(next);
         let mut entry = self.remove(key)?;
         entry.breakpoint = Arc::clone(&next);
-        entry.wishes = Wishes::new(now);
+        entry.pending = PendingLookups::new(now);
         self.insert(entry);
         Some(next)
     }
@@ -199,9 +199,9 @@ impl Entries {
         let Some(entry) = self.by_key.get_mut(&key) else {
             return;
         };
-        let before = entry.wishes.names_due();
-        entry.wishes.names_answered(found, now);
-        let after = entry.wishes.names_due();
+        let before = entry.pending.names_due();
+        entry.pending.names_answered(found, now);
+        let after = entry.pending.names_due();
         if let Some(at) = before {
             self.due.remove(&(at, Arc::clone(&key)));
         }
@@ -219,7 +219,7 @@ impl Entries {
                 break;
             }
             if let Some(entry) = self.by_key.get_mut(&key)
-                && entry.wishes.take_names(now)
+                && entry.pending.take_names(now)
             {
                 due.push(entry.target());
             }
@@ -236,7 +236,7 @@ impl Entries {
     pub(super) fn take_unlocated(&mut self) -> Option<Target> {
         while let Some(key) = self.unlocated.pop_first() {
             if let Some(entry) = self.by_key.get_mut(&key)
-                && entry.wishes.take_location()
+                && entry.pending.take_location()
             {
                 return Some(entry.target());
             }
@@ -258,12 +258,12 @@ impl Entries {
             let listed = self.order.get(&place(&entry.breakpoint, key));
             assert!(listed.is_some_and(|b| Arc::ptr_eq(b, &entry.breakpoint)));
             assert!(self.find(entry.breakpoint.id).is_some());
-            let due = entry.wishes.names_due();
+            let due = entry.pending.names_due();
             assert_eq!(
                 self.due.iter().find(|(_, k)| k == key).map(|(at, _)| *at),
                 due
             );
-            assert_eq!(self.unlocated.contains(key), entry.wishes.wants_location());
+            assert_eq!(self.unlocated.contains(key), entry.pending.wants_location());
         }
         assert!(self.due.len() <= self.by_key.len() && self.keys.len() <= self.by_key.len());
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::{Changes, Cluster, Entry, Node, Now, State};
 use crate::registry::Change;
 use crate::registry::breakpoint::{Breakpoint, BreakpointId, Names, Reason, State as Life};
+use crate::registry::pending_lookups::PendingLookups;
 use crate::registry::rows::WorkerRow;
-use crate::registry::wish::Wishes;
 
 /// How long a worker that Ray does not list is kept for who asked for it.
 const KEPT: Duration = Duration::from_secs(10);
@@ -97,8 +97,8 @@ impl State {
         };
         breakpoint.state = Life::Unlisted;
         let breakpoint = std::sync::Arc::new(breakpoint);
-        let wishes = Wishes::new(now.instant);
-        let mut entry = Entry::new(breakpoint.clone(), now.instant, row.is_driver(), wishes);
+        let pending = PendingLookups::new(now.instant);
+        let mut entry = Entry::new(breakpoint.clone(), now.instant, row.is_driver(), pending);
         entry.asked_for = Some(now.instant + KEPT);
         state.entries.insert(entry);
         self.dirty = true;

@@ -23,7 +23,7 @@ use tokio::time::Instant;
 pub(super) use crate::moment::Moment as Now;
 use crate::registry::breakpoint::{Breakpoint, BreakpointId, Holder, Kind, State as Life};
 use crate::registry::exit::Exit;
-use crate::registry::wish::Wishes;
+use crate::registry::pending_lookups::PendingLookups;
 use crate::registry::{Change, ClaimError};
 use entries::{Entries, Entry};
 use lost::{MAX_UNEXPLAINED, UNEXPLAINED};
@@ -231,7 +231,12 @@ impl State {
         let breakpoint = Arc::new(breakpoint);
         let state = &mut self.clusters[cluster];
         state.stops.insert(breakpoint.id, breakpoint.stop);
-        let entry = Entry::new(Arc::clone(&breakpoint), now.instant, false, Wishes::none());
+        let entry = Entry::new(
+            Arc::clone(&breakpoint),
+            now.instant,
+            false,
+            PendingLookups::none(),
+        );
         state.entries.insert(entry);
         self.dirty = true;
         vec![(Change::Appeared, breakpoint)]

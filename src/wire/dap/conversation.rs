@@ -7,12 +7,12 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::wire::dap::codec::{FrameError, Frames, frame, parse};
 
-/// Why the conversation is over.
+/// Why the conversation has ended.
 #[derive(Debug, thiserror::Error)]
-pub enum Over {
-    /// The client closed.
+pub enum Closed {
+    /// The peer closed.
     #[error("the client closed the connection")]
-    Closed,
+    ByPeer,
     /// The connection broke.
     #[error("the connection to the client broke: {0}")]
     Broken(#[from] io::Error),
@@ -52,14 +52,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<S> {
     /// The next message. Cancel safe: what was read stays here.
     ///
     /// # Errors
-    /// [`Over`].
-    pub async fn read(&mut self) -> Result<Value, Over> {
+    /// [`Closed`].
+    pub async fn read(&mut self) -> Result<Value, Closed> {
         loop {
             if let Some(body) = self.frames.next_body()? {
                 return Ok(parse(&body)?);
             }
             if self.stream.read_buf(self.frames.buffer()).await? == 0 {
-                return Err(Over::Closed);
+                return Err(Closed::ByPeer);
             }
         }
     }
@@ -67,8 +67,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<S> {
     /// Sends one message. Not cancel safe: a message that is cut ends the conversation.
     ///
     /// # Errors
-    /// [`Over::Broken`].
-    pub async fn send(&mut self, message: &Value) -> Result<(), Over> {
+    /// [`Closed::Broken`].
+    pub async fn send(&mut self, message: &Value) -> Result<(), Closed> {
         self.stream.write_all(&frame(message)).await?;
         Ok(self.stream.flush().await?)
     }

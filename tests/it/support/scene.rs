@@ -86,11 +86,11 @@ impl<'a> Scene<'a> {
         })
     }
 
-    /// Why an attach with `wish` is refused.
-    pub(crate) async fn refusal(&self, wish: Value) -> String {
+    /// Why an attach with `selector` is refused.
+    pub(crate) async fn refusal(&self, selector: Value) -> String {
         let mut client = self.connect(Editor::VsCode).await;
         let answer = client
-            .try_start(self.arguments(Editor::VsCode, "", wish), None)
+            .try_start(self.arguments(Editor::VsCode, "", selector), None)
             .await;
         assert_eq!(answer["success"], false, "{answer}");
         assert_eq!(answer["body"]["error"]["showUser"], true, "{answer}");
@@ -138,25 +138,25 @@ impl<'a> Scene<'a> {
         DapClient::connect_from(editor, self.cluster, "client", self.relay.address()).await
     }
 
-    /// The editor's attach arguments with `wish` as `rayRelay`.
+    /// The editor's attach arguments with `selector` as `rayRelay`.
     pub(crate) fn arguments(
         &self,
         editor: Editor,
         workspace: &str,
-        wish: Value,
+        selector: Value,
     ) -> Map<String, Value> {
         let address = self.relay.address();
         let mut arguments = editor.attach(&address.ip().to_string(), address.port(), workspace);
-        arguments.insert("rayRelay".into(), wish);
+        arguments.insert("rayRelay".into(), selector);
         arguments
     }
 
     /// A VS Code that has attached to the breakpoint of `row`.
     pub(crate) async fn attached(&self, row: &Value) -> DapClient {
         let mut client = self.connect(Editor::VsCode).await;
-        let wish = json!({"breakpoint": row["id"]});
+        let selector = json!({"breakpoint": row["id"]});
         client
-            .start(self.arguments(Editor::VsCode, "", wish), None)
+            .start(self.arguments(Editor::VsCode, "", selector), None)
             .await;
         client
     }

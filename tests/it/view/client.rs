@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use ray_relay::dap::policing::{Action, Policing};
+use ray_relay::dap::message_filter::{Action, MessageFilter};
 use ray_relay::wire::dap::conversation::Conversation;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
@@ -14,7 +14,7 @@ use crate::support::dap_client::PATIENCE;
 /// A debugger client behind the rules.
 pub(super) struct Client {
     worker: Conversation<TcpStream>,
-    policing: Policing,
+    filter: MessageFilter,
     pub(super) inbox: VecDeque<Value>,
     seq: u64,
     pub(super) thread: u64,
@@ -23,14 +23,14 @@ pub(super) struct Client {
 
 impl Client {
     /// Attached with `arguments`, and stopped for the first time.
-    pub(super) async fn attach(to: &Watched, policing: Policing, arguments: Value) -> Self {
+    pub(super) async fn attach(to: &Watched, filter: MessageFilter, arguments: Value) -> Self {
         let stream = TcpStream::connect(("127.0.0.1", to.port)).await.unwrap();
         let mut worker = Conversation::new(stream, 64 << 20);
         worker
             .send(&json!({"seq": 1, "type": "request", "command": "initialize", "arguments": {"adapterID": "debugpy"}}))
             .await
             .unwrap();
-        let arguments = policing.attach_arguments(arguments);
+        let arguments = filter.attach_arguments(arguments);
         worker
             .send(
                 &json!({"seq": 2, "type": "request", "command": "attach", "arguments": arguments}),
@@ -39,7 +39,7 @@ impl Client {
             .unwrap();
         let mut client = Self {
             worker,
-            policing,
+            filter,
             inbox: VecDeque::new(),
             seq: 2,
             thread: 0,
@@ -76,7 +76,7 @@ impl Client {
     }
 
     async fn say(&mut self, message: Value) {
-        let actions = self.policing.on_client(message);
+        let actions = self.filter.on_client(message);
         self.act(actions).await;
     }
 
@@ -89,7 +89,7 @@ impl Client {
             let message = read
                 .unwrap_or_else(|_| panic!("{what}: nothing came; had {:?}", self.inbox))
                 .unwrap();
-            let actions = self.policing.on_worker(message);
+            let actions = self.filter.on_worker(message);
             self.act(actions).await;
         }
     }

@@ -49,7 +49,7 @@ async fn a_revoked_token_ends_its_sessions_within_a_second_and_says_so() {
     attached.send("evaluate", json!({"expression": "1"})).await;
     assert!(matches!(
         timeout(PATIENCE, dap.read()).await,
-        Ok(Err(Over::Closed))
+        Ok(Err(Closed::ByPeer))
     ));
     drop(dap);
     for debugger in [attached, cluster, waiting] {

@@ -1,4 +1,4 @@
-//! The gate alone; that its list is right is seen on a real debugpy (`tests/it/view.rs`).
+//! The filter alone; that its list is right is seen on a real debugpy (`tests/it/view.rs`).
 
 #![allow(clippy::unwrap_used)]
 
@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn gate() -> Gate {
-    Gate::new(Scopes::NONE.with(Scope::View))
+fn filter() -> ViewFilter {
+    ViewFilter::new(Scopes::NONE.with(Scope::View))
 }
 
 fn ask(seq: impl Into<Value>, command: &str, arguments: Value) -> Value {
@@ -50,7 +50,7 @@ fn what_passes_is_written_anew_from_known_keys() {
     // Python takes the last of two equal keys, and so does this parser: what was judged is what is sent.
     let twice = r#"{"seq":3,"type":"request","command":"threads","command":"stackTrace",
         "arguments":{"threadId":1,"threadId":2,"format":{"hex":true,"x":1},"extra":"evaluate"},"command2":"x"}"#;
-    let passed = to_worker(gate().on_client(serde_json::from_str(twice).unwrap()));
+    let passed = to_worker(filter().on_client(serde_json::from_str(twice).unwrap()));
     assert_eq!(
         passed,
         ask(
@@ -70,7 +70,7 @@ fn a_request_that_is_not_one_reaches_nobody() {
         (json!(1.5), "no whole number"),
         (json!(1e300), "huge"),
     ] {
-        let (missing, _) = refused(gate().on_client(ask(seq, "threads", Value::Null)));
+        let (missing, _) = refused(filter().on_client(ask(seq, "threads", Value::Null)));
         assert_eq!(missing, None, "{why}");
     }
     for message in [
@@ -79,7 +79,7 @@ fn a_request_that_is_not_one_reaches_nobody() {
         json!({"type": "request", "command": "threads"}),
     ] {
         assert!(
-            matches!(&gate().on_client(message)[..], [Action::ToClient(notice)] if notice["type"] == "event")
+            matches!(&filter().on_client(message)[..], [Action::ToClient(notice)] if notice["type"] == "event")
         );
     }
     for message in [
@@ -88,7 +88,7 @@ fn a_request_that_is_not_one_reaches_nobody() {
         json!({"seq": 1, "type": "Request", "command": "evaluate"}),
         json!({"seq": 1, "type": ["request"], "command": "evaluate"}),
     ] {
-        assert_eq!(gate().on_client(message), []);
+        assert_eq!(filter().on_client(message), []);
     }
 }
 
@@ -117,7 +117,7 @@ fn arguments_of_another_shape_are_refused() {
         ("setExceptionBreakpoints", json!({"filters": "raised"})),
         ("evaluate", json!({"expression": ["x"], "frameId": 1})),
     ] {
-        let (missing, answer) = refused(gate().on_client(ask(1, command, arguments)));
+        let (missing, answer) = refused(filter().on_client(ask(1, command, arguments)));
         assert_eq!(missing, None, "{command}");
         assert!(
             answer["message"].as_str().unwrap().contains("kind"),
@@ -128,27 +128,27 @@ fn arguments_of_another_shape_are_refused() {
 
 #[test]
 fn an_answer_goes_to_the_worker_only_where_it_asked() {
-    let mut gate = gate();
+    let mut filter = filter();
     let answer = |asked: u64| {
         json!({"seq": 9, "type": "response", "request_seq": asked, "success": true,
         "command": "startDebugging", "body": {"x": 1}, "arguments": {"expression": "x"}})
     };
-    assert_eq!(gate.on_client(answer(4)), []);
-    gate.on_worker(json!({"seq": 4, "type": "request", "command": "startDebugging"}));
+    assert_eq!(filter.on_client(answer(4)), []);
+    filter.on_worker(json!({"seq": 4, "type": "request", "command": "startDebugging"}));
     assert_eq!(
-        to_worker(gate.on_client(answer(4))),
+        to_worker(filter.on_client(answer(4))),
         json!({"seq": 0, "type": "response", "request_seq": 4, "command": "startDebugging", "success": true, "body": {}})
     );
-    assert_eq!(gate.on_client(answer(4)), [], "once");
-    gate.on_worker(json!({"seq": 5, "type": "request", "command": "startDebugging"}));
+    assert_eq!(filter.on_client(answer(4)), [], "once");
+    filter.on_worker(json!({"seq": 5, "type": "request", "command": "startDebugging"}));
     let mut other = answer(5);
     other["command"] = "evaluate".into();
-    assert_eq!(gate.on_client(other), []);
+    assert_eq!(filter.on_client(other), []);
 }
 
 #[test]
 fn breakpoints_that_run_something_are_left_out_and_answered_in_their_place() {
-    let mut gate = gate();
+    let mut filter = filter();
     let asked = ask(
         2,
         "setBreakpoints",
@@ -156,12 +156,12 @@ fn breakpoints_that_run_something_are_left_out_and_answered_in_their_place() {
         {"line": 1, "condition": "x()"}, {"line": 2, "column": 1, "condition": "", "other": 1}, {"line": 3, "logMessage": "{x}"}]}),
     );
     assert_eq!(
-        to_worker(gate.on_client(asked))["arguments"],
+        to_worker(filter.on_client(asked))["arguments"],
         json!({"source": {"path": "/a.py"}, "breakpoints": [{"line": 2, "column": 1}]})
     );
     let answer = json!({"seq": 5, "type": "response", "request_seq": 2, "success": true, "command": "setBreakpoints",
         "body": {"breakpoints": [{"verified": true, "line": 2}]}});
-    let answer = to_client(gate.on_worker(answer));
+    let answer = to_client(filter.on_worker(answer));
     let all = answer["body"]["breakpoints"].as_array().unwrap();
     let verified: Vec<_> = all.iter().map(|one| one["verified"] == true).collect();
     assert_eq!(verified, [false, true, false]);
@@ -172,14 +172,15 @@ fn breakpoints_that_run_something_are_left_out_and_answered_in_their_place() {
 fn exceptions_are_chosen_by_filter_and_by_nothing_that_is_evaluated() {
     let filters = json!({"filters": ["raised", "__import__('os')"], "filterOptions": [{"filterId": "uncaught"}]});
     assert_eq!(
-        to_worker(gate().on_client(ask(1, "setExceptionBreakpoints", filters)))["arguments"],
+        to_worker(filter().on_client(ask(1, "setExceptionBreakpoints", filters)))["arguments"],
         json!({"filters": ["raised", "uncaught"]})
     );
     for arguments in [
         json!({"filters": [], "filterOptions": [{"filterId": "raised", "condition": "x()"}]}),
         json!({"filters": [], "exceptionOptions": [{"path": [{"names": ["x()"]}], "breakMode": "always"}]}),
     ] {
-        let (missing, _) = refused(gate().on_client(ask(1, "setExceptionBreakpoints", arguments)));
+        let (missing, _) =
+            refused(filter().on_client(ask(1, "setExceptionBreakpoints", arguments)));
         assert_eq!(missing, Some(Scope::Debug));
     }
 }
@@ -187,7 +188,7 @@ fn exceptions_are_chosen_by_filter_and_by_nothing_that_is_evaluated() {
 #[test]
 fn completions_reach_the_worker_as_a_bare_name_in_its_place() {
     let complete = |text: &str, column: u64| {
-        one(gate().on_client(ask(
+        one(filter().on_client(ask(
             1,
             "completions",
             json!({"frameId": 3, "text": text, "column": column}),
@@ -226,15 +227,15 @@ fn completions_reach_the_worker_as_a_bare_name_in_its_place() {
 
 #[test]
 fn ending_the_process_takes_its_own_permission() {
-    let (missing, _) = refused(gate().on_client(ask(1, "terminate", Value::Null)));
+    let (missing, _) = refused(filter().on_client(ask(1, "terminate", Value::Null)));
     assert_eq!(missing, Some(Scope::Terminate));
     let goodbye = json!({"terminateDebuggee": true, "restart": true, "suspendDebuggee": true});
-    let actions = gate().on_client(ask(2, "disconnect", goodbye.clone()));
+    let actions = filter().on_client(ask(2, "disconnect", goodbye.clone()));
     assert_eq!(
         actions[0],
         Action::ToWorker(ask(2, "disconnect", json!({"terminateDebuggee": false})))
     );
-    let mut may = Gate::new(Scopes::NONE.with(Scope::View).with(Scope::Terminate));
+    let mut may = ViewFilter::new(Scopes::NONE.with(Scope::View).with(Scope::Terminate));
     assert_eq!(
         to_worker(may.on_client(ask(3, "disconnect", goodbye)))["arguments"],
         json!({"terminateDebuggee": true})
@@ -253,13 +254,13 @@ fn answer(to: &Value, command: &str, body: Value) -> Value {
 
 #[test]
 fn a_name_is_looked_up_in_scopes_and_groups_and_never_sent() {
-    let mut gate = gate();
+    let mut filter = filter();
     let asked = ask(
         7,
         "evaluate",
         json!({"expression": " _x ", "frameId": 3, "context": "hover"}),
     );
-    let scopes = to_worker(gate.on_client(asked));
+    let scopes = to_worker(filter.on_client(asked));
     assert_eq!(
         (&scopes["command"], &scopes["arguments"]),
         (&json!("scopes"), &json!({"frameId": 3}))
@@ -269,7 +270,7 @@ fn a_name_is_looked_up_in_scopes_and_groups_and_never_sent() {
         "scopes",
         json!({"scopes": [{"variablesReference": 10}, {"variablesReference": 20}]}),
     );
-    let locals = to_worker(gate.on_worker(found));
+    let locals = to_worker(filter.on_worker(found));
     assert_eq!(locals["arguments"], json!({"variablesReference": 10}));
     let found = answer(
         &locals,
@@ -277,7 +278,7 @@ fn a_name_is_looked_up_in_scopes_and_groups_and_never_sent() {
         json!({"variables": [
         {"name": "protected variables", "variablesReference": 11}, {"name": "x", "value": "1", "variablesReference": 12}]}),
     );
-    let group = to_worker(gate.on_worker(found));
+    let group = to_worker(filter.on_worker(found));
     assert_eq!(group["arguments"], json!({"variablesReference": 11}));
     let found = answer(
         &group,
@@ -285,7 +286,7 @@ fn a_name_is_looked_up_in_scopes_and_groups_and_never_sent() {
         json!({"variables": [
         {"name": "_x", "value": "[1]", "type": "list", "variablesReference": 13, "evaluateName": "_x"}]}),
     );
-    let shown = to_client(gate.on_worker(found));
+    let shown = to_client(filter.on_worker(found));
     assert_eq!(
         (&shown["request_seq"], &shown["command"]),
         (&json!(7), &json!("evaluate"))
@@ -295,7 +296,7 @@ fn a_name_is_looked_up_in_scopes_and_groups_and_never_sent() {
         json!({"result": "[1]", "type": "list", "variablesReference": 13})
     );
     assert_eq!(
-        gate.on_worker(answer(&group, "variables", json!({}))),
+        filter.on_worker(answer(&group, "variables", json!({}))),
         [],
         "an answer that nobody waits for"
     );
@@ -303,14 +304,14 @@ fn a_name_is_looked_up_in_scopes_and_groups_and_never_sent() {
 
 #[test]
 fn a_name_that_is_nowhere_is_not_found_after_a_bounded_search() {
-    let mut gate = gate();
+    let mut filter = filter();
     let mut next =
-        to_worker(gate.on_client(ask(7, "evaluate", json!({"expression": "x", "frameId": 3}))));
+        to_worker(filter.on_client(ask(7, "evaluate", json!({"expression": "x", "frameId": 3}))));
     let mut lists = 0;
     loop {
         let body = json!({"scopes": [{"variablesReference": 1}],
             "variables": [{"name": "special variables", "variablesReference": 1}, {"name": "class variables", "variablesReference": 1}]});
-        match one(gate.on_worker(answer(&next, "variables", body))) {
+        match one(filter.on_worker(answer(&next, "variables", body))) {
             Action::ToWorker(message) => next = message,
             Action::ToClient(message) => {
                 assert_eq!(message["success"], false);
@@ -325,21 +326,21 @@ fn a_name_that_is_nowhere_is_not_found_after_a_bounded_search() {
 
 #[test]
 fn what_waits_is_bounded() {
-    let mut gate = gate();
+    let mut filter = filter();
     for seq in 0..300u64 {
-        gate.on_client(ask(
+        filter.on_client(ask(
             seq,
             "evaluate",
             json!({"expression": "x", "frameId": 3}),
         ));
-        gate.on_client(ask(seq, "setBreakpoints", json!({"source": {"path": "a"}})));
-        gate.on_worker(json!({"seq": seq, "type": "request", "command": "startDebugging"}));
+        filter.on_client(ask(seq, "setBreakpoints", json!({"source": {"path": "a"}})));
+        filter.on_worker(json!({"seq": seq, "type": "request", "command": "startDebugging"}));
     }
     assert_eq!(
-        (gate.breakpoints.len(), gate.reverse.len()),
+        (filter.breakpoints.len(), filter.reverse.len()),
         (MAX_PENDING, MAX_PENDING)
     );
-    let full = to_client(gate.on_client(ask(
+    let full = to_client(filter.on_client(ask(
         900,
         "evaluate",
         json!({"expression": "x", "frameId": 3}),
@@ -371,7 +372,7 @@ proptest! {
         let value = if nested { json!([{"line": 1, "condition": evil, "name": evil, "hex": evil}]) } else { json!(evil) };
         let arguments = json!({"frameId": 1, "threadId": 1, "variablesReference": 1, "expression": evil, "text": evil, "column": 8,
             "source": {"path": "/a.py"}, (&*key): value});
-        for action in gate().on_client(ask(1, &command, arguments)) {
+        for action in filter().on_client(ask(1, &command, arguments)) {
             if let Action::ToWorker(message) = action {
                 prop_assert!(!message.to_string().contains(evil), "{}", message);
             }
@@ -389,7 +390,7 @@ fn a_goodbye_ends_nothing_whatever_stands_for_true() {
         json!({"a": 1}),
     ] {
         let mut actions =
-            gate().on_client(ask(1, "disconnect", json!({"terminateDebuggee": value})));
+            filter().on_client(ask(1, "disconnect", json!({"terminateDebuggee": value})));
         assert_eq!(actions.len(), 2, "{value}: the client is told");
         let passed = to_worker(vec![actions.remove(0)]);
         assert_eq!(passed["arguments"], json!({"terminateDebuggee": false}));

@@ -1,10 +1,10 @@
-//! Any messages of a client and of a worker before the gate of a session that may only look: no panic, nothing goes
+//! Any messages of a client and of a worker before the filter of a session that may only look: no panic, nothing goes
 //! to the worker but what the list knows, and no answer to one of the relay's own requests goes to the client.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ray_relay::dap::gate::{FIRST_OWN_SEQ, Gate};
-use ray_relay::dap::policing::Action;
+use ray_relay::dap::view_filter::{FIRST_OWN_SEQ, ViewFilter};
+use ray_relay::dap::message_filter::Action;
 use ray_relay::policy::{Scope, Scopes};
 use serde_json::Value;
 
@@ -32,7 +32,7 @@ const PASSING: [&str; 20] = [
 ];
 
 fuzz_target!(|text: &[u8]| {
-    let mut gate = Gate::new(Scopes::NONE.with(Scope::View));
+    let mut filter = ViewFilter::new(Scopes::NONE.with(Scope::View));
     // One message a line; those that begin with a space come from the worker.
     for line in text.split(|b| *b == b'\n') {
         let Ok(message @ Value::Object(_)) = serde_json::from_slice::<Value>(line) else {
@@ -40,8 +40,8 @@ fuzz_target!(|text: &[u8]| {
         };
         let of_worker = line.first() == Some(&b' ');
         let actions = match of_worker {
-            true => gate.on_worker(message),
-            false => gate.on_client(message),
+            true => filter.on_worker(message),
+            false => filter.on_client(message),
         };
         for action in actions {
             match action {

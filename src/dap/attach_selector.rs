@@ -1,4 +1,4 @@
-//! What a client asks for: `rayRelay` in its attach arguments.
+//! The attach selector: what a client asks for by `rayRelay` in its attach arguments.
 //!
 //! Pure. Read once for each attach; [`fits`] then holds it against the registry, now or as workers pause.
 
@@ -21,9 +21,9 @@ const KEYS: [&str; 8] = [
     "token",
 ];
 
-/// `rayRelay` of the attach arguments, and what else selects.
+/// Which worker, or which kind of session, the attach arguments select: `rayRelay`, and what else counts.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Wish {
+pub struct AttachSelector {
     /// `breakpoint`: an id.
     pub breakpoint: Option<BreakpointId>,
     /// `task`: a name as in the list, `*` matching anything; or a task id.
@@ -47,37 +47,37 @@ pub struct Wish {
 /// Reads `rayRelay` (and `subProcessId`) from attach arguments.
 ///
 /// # Errors
-/// [`Refusal::BadWish`]: an unknown key, a value of the wrong kind, or arguments by which debugpy would attach to
+/// [`Refusal::BadSelector`]: an unknown key, a value of the wrong kind, or arguments by which debugpy would attach to
 /// another process of the node (`processId`) or listen at an address of the client's choice (`listen`).
-pub fn read_wish(arguments: &Value) -> Result<Wish, Refusal> {
+pub fn read_selector(arguments: &Value) -> Result<AttachSelector, Refusal> {
     for key in ["processId", "listen"] {
         if arguments.get(key).is_some_and(|v| !v.is_null()) {
-            return Err(Refusal::BadWish(format!(
+            return Err(Refusal::BadSelector(format!(
                 "`{key}` in the attach arguments would have the worker's debugger reach another process; the relay attaches to what waits at a breakpoint: leave it out"
             )));
         }
     }
-    let mut wish = Wish {
+    let mut selector = AttachSelector {
         subprocess: subprocess(arguments)?,
-        ..Wish::default()
+        ..AttachSelector::default()
     };
     let keys: &Map<String, Value> = match arguments.get("rayRelay") {
-        None | Some(Value::Null) => return Ok(wish),
+        None | Some(Value::Null) => return Ok(selector),
         Some(Value::Object(keys)) => keys,
         // Helix can only send strings, an id or else a task, and makes a number of one that has digits alone.
         Some(Value::Number(digits)) if digits.to_string().len() == BreakpointId::LEN => {
             let id = digits.to_string().parse();
-            wish.breakpoint = Some(id.map_err(|_| not_a_wish())?);
-            return Ok(wish);
+            selector.breakpoint = Some(id.map_err(|_| not_a_selector())?);
+            return Ok(selector);
         }
         Some(Value::String(text)) if !text.is_empty() => {
             match text.parse() {
-                Ok(id) => wish.breakpoint = Some(id),
-                Err(_) => wish.task = Some(text.clone()),
+                Ok(id) => selector.breakpoint = Some(id),
+                Err(_) => selector.task = Some(text.clone()),
             }
-            return Ok(wish);
+            return Ok(selector);
         }
-        Some(_) => return Err(not_a_wish()),
+        Some(_) => return Err(not_a_selector()),
     };
     for (key, value) in keys {
         if value.is_null() {
@@ -89,36 +89,36 @@ pub fn read_wish(arguments: &Value) -> Result<Wish, Refusal> {
                 .filter(|s| !s.is_empty())
                 .map(str::to_owned)
                 .ok_or_else(|| {
-                    Refusal::BadWish(format!(
+                    Refusal::BadSelector(format!(
                         "`rayRelay.{key}` must be a string that is not empty"
                     ))
                 })
         };
         let flag = || {
-            value
-                .as_bool()
-                .ok_or_else(|| Refusal::BadWish(format!("`rayRelay.{key}` must be true or false")))
+            value.as_bool().ok_or_else(|| {
+                Refusal::BadSelector(format!("`rayRelay.{key}` must be true or false"))
+            })
         };
         match key.as_str() {
             "breakpoint" => {
                 let text = text()?;
-                wish.breakpoint = Some(text.parse().map_err(|why| {
-                    Refusal::BadWish(format!("`rayRelay.breakpoint` is \"{}\", but {why}; `ray-relay list` shows the ids", shortened(&text, 20)))
+                selector.breakpoint = Some(text.parse().map_err(|why| {
+                    Refusal::BadSelector(format!("`rayRelay.breakpoint` is \"{}\", but {why}; `ray-relay list` shows the ids", shortened(&text, 20)))
                 })?);
             }
-            "task" => wish.task = Some(text()?),
+            "task" => selector.task = Some(text()?),
             "worker" => {
                 let text = text()?.to_ascii_lowercase();
                 if text.len() < 6 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
-                    return Err(Refusal::BadWish("`rayRelay.worker` must be a worker id, or at least its first six characters".into()));
+                    return Err(Refusal::BadSelector("`rayRelay.worker` must be a worker id, or at least its first six characters".into()));
                 }
-                wish.worker = Some(text);
+                selector.worker = Some(text);
             }
-            "next" => wish.next = flag()?,
-            "all" => wish.all = flag()?,
-            "cluster" => wish.cluster = Some(text()?),
-            "localRoot" => wish.local_root = Some(text()?),
-            "family" => wish.family = Some(text()?),
+            "next" => selector.next = flag()?,
+            "all" => selector.all = flag()?,
+            "cluster" => selector.cluster = Some(text()?),
+            "localRoot" => selector.local_root = Some(text()?),
+            "family" => selector.family = Some(text()?),
             // Taken out before; here where nothing was in them.
             "token" | "ticket" => {}
             // For the sessions that follow ([`super::attach::Dialled`]).
@@ -127,7 +127,7 @@ pub fn read_wish(arguments: &Value) -> Result<Wish, Refusal> {
                 let nearest = KEYS
                     .iter()
                     .max_by(|a, b| strsim::jaro(a, other).total_cmp(&strsim::jaro(b, other)));
-                return Err(Refusal::BadWish(format!(
+                return Err(Refusal::BadSelector(format!(
                     "`rayRelay.{}` is not known; did you mean `{}`? known are {}",
                     shortened(other, 30),
                     nearest.unwrap_or(&"breakpoint"),
@@ -136,11 +136,11 @@ pub fn read_wish(arguments: &Value) -> Result<Wish, Refusal> {
             }
         }
     }
-    Ok(wish)
+    Ok(selector)
 }
 
-fn not_a_wish() -> Refusal {
-    Refusal::BadWish(
+fn not_a_selector() -> Refusal {
+    Refusal::BadSelector(
         "`rayRelay` in the attach arguments must be the id of a breakpoint or an object, for example {\"next\": true}"
             .into(),
     )
@@ -151,31 +151,31 @@ fn subprocess(arguments: &Value) -> Result<Option<u64>, Refusal> {
     match arguments.get("subProcessId") {
         None | Some(Value::Null) => Ok(None),
         Some(pid) => pid.as_u64().map(Some).ok_or_else(|| {
-            Refusal::BadWish(
+            Refusal::BadSelector(
                 "`subProcessId` must be the pid of a subprocess, a whole number".into(),
             )
         }),
     }
 }
 
-/// Whether `breakpoint` is what `wish` asks for, and speaks DAP. A wish that names nothing fits everything that does.
-pub fn fits(wish: &Wish, breakpoint: &Breakpoint) -> bool {
-    breakpoint.kind == Kind::Debugpy && names(wish, breakpoint)
+/// Whether `breakpoint` is what `selector` asks for, and speaks DAP. A selector that names nothing fits everything that does.
+pub fn fits(selector: &AttachSelector, breakpoint: &Breakpoint) -> bool {
+    breakpoint.kind == Kind::Debugpy && names(selector, breakpoint)
 }
 
-/// Whether `wish` names `breakpoint`, whatever debugger waits there.
-pub fn names(wish: &Wish, breakpoint: &Breakpoint) -> bool {
+/// Whether `selector` names `breakpoint`, whatever debugger waits there.
+pub fn names(selector: &AttachSelector, breakpoint: &Breakpoint) -> bool {
     let names = &breakpoint.names;
-    wish.breakpoint.is_none_or(|id| id == breakpoint.id)
-        && wish
+    selector.breakpoint.is_none_or(|id| id == breakpoint.id)
+        && selector
             .worker
             .as_ref()
             .is_none_or(|worker| breakpoint.worker_id.starts_with(worker.as_str()))
-        && wish
+        && selector
             .cluster
             .as_ref()
             .is_none_or(|cluster| **cluster == *breakpoint.cluster)
-        && wish.task.as_ref().is_none_or(|task| {
+        && selector.task.as_ref().is_none_or(|task| {
             let task = Pattern::new(task.as_str());
             let known = [&names.name, &names.task_id, &names.actor_name];
             known.into_iter().flatten().any(|name| task.matches(name))
@@ -192,24 +192,27 @@ mod tests {
 
     #[test]
     fn an_id_of_digits_alone_may_come_as_a_number() {
-        let wish = read_wish(&json!({"rayRelay": 12345678})).unwrap();
-        assert_eq!(wish.breakpoint.unwrap().to_string(), "12345678");
+        let selector = read_selector(&json!({"rayRelay": 12345678})).unwrap();
+        assert_eq!(selector.breakpoint.unwrap().to_string(), "12345678");
         for given in [
             json!(123_456_789),
             json!(42),
             json!(-1234567),
             json!(123456.5),
         ] {
-            assert!(read_wish(&json!({"rayRelay": given})).is_err(), "{given}");
+            assert!(
+                read_selector(&json!({"rayRelay": given})).is_err(),
+                "{given}"
+            );
         }
     }
 
     #[test]
     fn a_subprocess_is_named_by_a_whole_number_alone() {
-        let wish = read_wish(&json!({"subProcessId": 7})).unwrap();
-        assert_eq!(wish.subprocess, Some(7));
+        let selector = read_selector(&json!({"subProcessId": 7})).unwrap();
+        assert_eq!(selector.subprocess, Some(7));
         assert_eq!(
-            read_wish(&json!({"subProcessId": null}))
+            read_selector(&json!({"subProcessId": null}))
                 .unwrap()
                 .subprocess,
             None
@@ -223,7 +226,7 @@ mod tests {
             json!([7]),
             json!(-7),
         ] {
-            let refused = read_wish(&json!({"subProcessId": given})).unwrap_err();
+            let refused = read_selector(&json!({"subProcessId": given})).unwrap_err();
             assert!(refused.to_string().contains("whole number"), "{refused}");
         }
     }
@@ -231,7 +234,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn any_block_is_read_or_refused_without_panic(key in "[a-zA-Z]{0,10}", value in ".{0,20}") {
-            let _ = read_wish(&json!({"rayRelay": {(key): value}}));
+            let _ = read_selector(&json!({"rayRelay": {(key): value}}));
         }
     }
 }

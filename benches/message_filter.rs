@@ -1,4 +1,4 @@
-//! What each policy level costs for what a worker's debugger sends: `cargo bench --bench policing`.
+//! What each policy level costs for what a worker's debugger sends: `cargo bench --bench message_filter`.
 //!
 //! The same stream of answers to `variables`, some with secrets in them, goes through the frame scanner and, where the
 //! level has them looked at, through the rules; no sockets, so that nothing else is measured. Interleaved rounds,
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ray_relay::config;
-use ray_relay::dap::policing::{Action, Policing};
+use ray_relay::dap::message_filter::{Action, MessageFilter};
 use ray_relay::masking::Masking;
 use ray_relay::policy::{Handling, Rights, Scope, Scopes};
 use ray_relay::wire::dap::codec::{frame, parse, put_frame};
@@ -23,7 +23,7 @@ const VARIABLES: usize = 100;
 
 fn main() {
     if !std::env::args().any(|arg| arg == "--bench") {
-        println!("run this as: cargo bench --bench policing");
+        println!("run this as: cargo bench --bench message_filter");
         return;
     }
     let masking = Masking::new(&config::Masking {
@@ -47,7 +47,7 @@ fn main() {
             };
             let rules = masking.as_ref().filter(|_| *masked);
             let start = Instant::now();
-            let sent = relay(&stream, Policing::new(&rights, rules));
+            let sent = relay(&stream, MessageFilter::new(&rights, rules));
             let took = start.elapsed().as_secs_f64();
             assert!(sent > stream.len() / 2, "everything comes out again");
             // The first round settles caches.
@@ -89,10 +89,10 @@ fn answers() -> Vec<u8> {
 }
 
 /// Bytes that reach the client.
-fn relay(stream: &[u8], mut policing: Policing) -> usize {
+fn relay(stream: &[u8], mut filter: MessageFilter) -> usize {
     let mut scanner = Scanner::new(Rules {
         depth: Depth::Deciding,
-        captures: policing.captures_from_worker(),
+        captures: filter.captures_from_worker(),
         max_captured: 64 << 20,
         max_passed: 64 << 20,
     });
@@ -105,12 +105,12 @@ fn relay(stream: &[u8], mut policing: Policing) -> usize {
             }
             Ok(Step::Captured { head, frame: whole }) => {
                 let message = parse(&rest[head..whole]).expect("it is JSON");
-                if policing.leaves(&message) {
+                if filter.leaves(&message) {
                     sent += whole;
                     rest = &rest[whole..];
                     continue;
                 }
-                for action in policing.on_worker(message) {
+                for action in filter.on_worker(message) {
                     if let Action::ToClient(message) = action {
                         sent += frame(&message).len();
                     }

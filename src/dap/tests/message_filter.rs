@@ -2,7 +2,7 @@
 
 use super::identity::{relay, with_token, worker};
 use super::*;
-use crate::dap::policing::Policing;
+use crate::dap::message_filter::MessageFilter;
 use crate::masking::Masking;
 use crate::policy::{Handling, Rights, Scopes};
 use crate::wire::dap::peek::MessageType;
@@ -88,9 +88,9 @@ fn who_may_do_and_see_everything_has_nothing_looked_at() {
         (rights("debug", false), masking.as_ref(), [true, true, true]),
         (rights("view", false), masking.as_ref(), [true, true, true]),
     ] {
-        let policing = Policing::new(&rights, masking);
-        let up = policing.captures_from_client(rewrite::captures_from_client);
-        let down = policing.captures_from_worker();
+        let filter = MessageFilter::new(&rights, masking);
+        let up = filter.captures_from_client(rewrite::captures_from_client);
+        let down = filter.captures_from_worker();
         assert_eq!(
             [
                 up(MessageType::Request, b"evaluate"),

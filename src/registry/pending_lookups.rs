@@ -18,9 +18,9 @@ const MAX_TRIES: u32 = 10;
 /// When a likely answer is asked for once more: Ray's workers report their tasks once a second.
 const CONFIRM_AFTER: Duration = Duration::from_millis(1500);
 
-/// See the module.
+/// The lookups about one stop that are still without a good answer, and when each is due.
 #[derive(Debug)]
-pub(super) struct Wishes {
+pub(super) struct PendingLookups {
     /// When to ask for names; `None` while a question is out, and when all is known.
     names: Option<Instant>,
     tries: u32,
@@ -28,7 +28,7 @@ pub(super) struct Wishes {
     location: bool,
 }
 
-impl Wishes {
+impl PendingLookups {
     /// Everything, now.
     pub(super) fn new(now: Instant) -> Self {
         Self {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::gate::{self, Gate, attach};
+use super::view_filter::{self, ViewFilter, attach};
 use super::{commands, rewrite};
 use crate::masking::{self, MaskedSession, Masking};
 use crate::policy::{Rights, Scope};
@@ -35,19 +35,19 @@ pub enum Action {
 /// Whether a message is captured, by its type and its command or event.
 pub type Captures = fn(MessageType, &[u8]) -> bool;
 
-/// The rules for one session.
+/// The filter of one session: what its rights and the masking rules let pass, change or refuse.
 #[derive(Debug)]
-pub struct Policing {
-    gate: Option<Gate>,
+pub struct MessageFilter {
+    view: Option<ViewFilter>,
     masked: Option<MaskedSession>,
 }
 
-impl Policing {
+impl MessageFilter {
     /// For somebody who has `rights`, with `masking` as far as it holds for them.
     pub fn new(rights: &Rights, masking: Option<&Arc<Masking>>) -> Self {
-        let gated = !rights.scopes.contains(Scope::Debug);
+        let view_only = !rights.scopes.contains(Scope::Debug);
         Self {
-            gate: gated.then(|| Gate::new(rights.scopes)),
+            view: view_only.then(|| ViewFilter::new(rights.scopes)),
             masked: masking
                 .filter(|rules| rules.holds_for(rights))
                 .map(|rules| MaskedSession::new(rules.clone())),
@@ -56,17 +56,17 @@ impl Policing {
 
     /// There are no rules: the messages need not be looked at.
     pub fn sees_nothing(&self) -> bool {
-        self.gate.is_none() && self.masked.is_none()
+        self.view.is_none() && self.masked.is_none()
     }
 
     /// Whether `message` of the worker's goes to the client as it is, so that it need not be written anew.
     pub fn leaves(&self, message: &Value) -> bool {
-        self.masked.is_none() && self.gate.as_ref().is_none_or(|gate| gate.leaves(message))
+        self.masked.is_none() && self.view.as_ref().is_none_or(|view| view.leaves(message))
     }
 
     /// Messages of the client's to capture, where `otherwise` are captured for other reasons.
     pub fn captures_from_client(&self, otherwise: Captures) -> Captures {
-        match (&self.gate, &self.masked) {
+        match (&self.view, &self.masked) {
             (Some(_), _) => |_, _| true,
             (None, Some(_)) => |kind, name| {
                 commands::captures_for_record(kind, name)
@@ -78,13 +78,14 @@ impl Policing {
 
     /// Messages of the worker's to capture.
     pub fn captures_from_worker(&self) -> Captures {
-        match (&self.gate, &self.masked) {
+        match (&self.view, &self.masked) {
             (Some(_), None) => |kind, name| {
-                rewrite::captures_from_worker(kind, name) || gate::captures_from_worker(kind, name)
+                rewrite::captures_from_worker(kind, name)
+                    || view_filter::captures_from_worker(kind, name)
             },
             (_, Some(_)) => |kind, name| {
                 rewrite::captures_from_worker(kind, name)
-                    || gate::captures_from_worker(kind, name)
+                    || view_filter::captures_from_worker(kind, name)
                     || masking::captures_from_worker(kind, name)
             },
             (None, None) => rewrite::captures_from_worker,
@@ -93,7 +94,7 @@ impl Policing {
 
     /// Attach arguments as the worker may have them.
     pub fn attach_arguments(&self, arguments: Value) -> Value {
-        match self.gate {
+        match self.view {
             Some(_) => attach::harmless(arguments),
             None => arguments,
         }
@@ -101,8 +102,8 @@ impl Policing {
 
     /// What the client is told when the session begins.
     pub fn opening(&self) -> Vec<Value> {
-        match self.gate {
-            Some(_) => Gate::opening().into(),
+        match self.view {
+            Some(_) => ViewFilter::opening().into(),
             None => Vec::new(),
         }
     }
@@ -110,12 +111,12 @@ impl Policing {
     /// What becomes of a captured message of the client's.
     pub fn on_client(&mut self, message: Value) -> Vec<Action> {
         if let Some(masked) = &mut self.masked
-            && let Some(answer) = masked.on_client(&message, self.gate.is_some())
+            && let Some(answer) = masked.on_client(&message, self.view.is_some())
         {
             return vec![Action::ToClient(answer)];
         }
-        match &mut self.gate {
-            Some(gate) => gate.on_client(message),
+        match &mut self.view {
+            Some(view) => view.on_client(message),
             None => vec![Action::ToWorker(message)],
         }
     }
@@ -125,8 +126,8 @@ impl Policing {
         if let Some(masked) = &mut self.masked {
             masked.on_worker(&mut message);
         }
-        match &mut self.gate {
-            Some(gate) => gate.on_worker(message),
+        match &mut self.view {
+            Some(view) => view.on_worker(message),
             None => vec![Action::ToClient(message)],
         }
     }

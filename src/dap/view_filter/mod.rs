@@ -1,6 +1,6 @@
 //! What a client that may only look ([`Scope::View`]) can do with a worker's debugger.
 //!
-//! Pure: [`super::policing`] gives it every message of the client and some of the worker's, and carries out the
+//! Pure: [`super::message_filter`] gives it every message of the client and some of the worker's, and carries out the
 //! [`Action`]s. An allowlist: a request is rebuilt from the arguments that are known to be harmless ([`requests`]),
 //! answered here, or refused with the permission that is missing. What is not known is refused, so nothing that a
 //! later debugpy learns is open before somebody has looked at it. No text of the client's is ever evaluated: a name to
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use self::lookup::{Lookups, Wanted};
 use self::requests::Verdict;
 pub(super) use self::requests::{FILTERS, is_name};
-use super::policing::Action;
+use super::message_filter::Action;
 use crate::policy::{Scope, Scopes};
 use crate::wire::dap::message::{Request, event, notice};
 use crate::wire::dap::peek::MessageType;
@@ -31,9 +31,9 @@ pub const FIRST_OWN_SEQ: u64 = 0x6000_0000;
 /// Requests whose answers are waited for, of each kind; more are refused.
 const MAX_PENDING: usize = 256;
 
-/// The state of one session.
+/// The filter of one session that may only look, and what it remembers of requests under way.
 #[derive(Debug)]
-pub struct Gate {
+pub struct ViewFilter {
     scopes: Scopes,
     lookups: Lookups,
     /// Requests that set breakpoints, by `seq`, and why each of the breakpoints asked for stays here, if it does.
@@ -42,7 +42,7 @@ pub struct Gate {
     reverse: HashSet<u64>,
 }
 
-/// Messages of a worker's debugger that [`Gate::on_worker`] has to see.
+/// Messages of a worker's debugger that [`ViewFilter::on_worker`] has to see.
 pub fn captures_from_worker(kind: MessageType, name: &[u8]) -> bool {
     match kind {
         MessageType::Response => matches!(
@@ -54,7 +54,7 @@ pub fn captures_from_worker(kind: MessageType, name: &[u8]) -> bool {
     }
 }
 
-impl Gate {
+impl ViewFilter {
     /// For somebody who has `scopes`, without [`Scope::Debug`].
     pub fn new(scopes: Scopes) -> Self {
         Self {
@@ -139,7 +139,7 @@ impl Gate {
         }
     }
 
-    /// Whether [`Gate::on_worker`] would give `message` back as it is.
+    /// Whether [`ViewFilter::on_worker`] would give `message` back as it is.
     pub fn leaves(&self, message: &Value) -> bool {
         let seq = message.get("request_seq").and_then(Value::as_u64);
         message.get("type").and_then(Value::as_str) != Some("request")
