@@ -11,6 +11,7 @@ use crate::identity::Authenticator;
 use crate::masking::Masking;
 use crate::recording::Recording;
 use crate::registry::Registry;
+use crate::session::live::Services;
 use crate::session::shares::Shares;
 use crate::session::{Families, SessionTable};
 use crate::shutdown::Shutdown;
@@ -84,6 +85,16 @@ impl Context {
             requests: TaskTracker::new(),
             port,
             shutdown,
+        }
+    }
+
+    /// What every session goes by.
+    pub(crate) fn services(&self) -> Services<'_> {
+        Services {
+            audit: &self.audit,
+            recording: &self.recording,
+            shutdown: &self.shutdown,
+            drain_timeout: self.config.listen.drain_timeout,
         }
     }
 

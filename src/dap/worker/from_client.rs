@@ -126,7 +126,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
             }
             // debugpy answers it when something has run on, and looks at no further request before, not even a goodbye:
             // the task would stand at its stop for good (1.8.0 to 1.8.22).
-            Some("continue") if self.stop.is_none() && self.permit.waits() => {
+            Some("continue") if self.stop.is_none() && self.live.permit().waits() => {
                 if let Some(request) = Request::read(&mut message) {
                     self.tell(&request.success(json!({"allThreadsContinued": true})));
                 }
@@ -152,7 +152,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
             .filter(|_| message["type"] == "request")
         {
             Some("terminate" | "disconnect") => {
-                self.leaving = true;
+                self.live.leave();
                 self.note_parting(&message);
                 self.leave_nothing_behind();
             }
@@ -168,7 +168,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 self.request("setExceptionBreakpoints", &filters);
             }
             Some(command) if rewrite::resumes(command.as_bytes()) => {
-                self.task.resumed();
+                self.live.task().resumed();
                 if !rewrite::is_set(&message["arguments"], "singleThread") {
                     self.stop = None;
                 }
@@ -181,7 +181,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
 
     /// Records the request in `message`, where that is wanted; the answer to it where it cannot be and must not be done.
     async fn put_on_record(&self, message: &mut Value) -> Option<Value> {
-        if !self.context.audit.wants_commands() {
+        if !self.live.audit().wants_commands() {
             return None;
         }
         let name = match message["type"].as_str() {
@@ -198,7 +198,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         let details = commands::recorded(command, arguments)?;
         // Letting go is always possible.
         let harmless = command == "disconnect" && !rewrite::is_set(arguments, "terminateDebuggee");
-        match self.record.command(details).await {
+        match self.live.audit().command(details).await {
             Err(why) if !harmless => {
                 let answer =
                     Request::read(message).map(|request| request.failure(&why.to_string()));
@@ -211,7 +211,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
 
     /// Nothing comes of the request, so it is not held up by a record that cannot be written.
     async fn put_refusal_on_record(&self, command: &str, missing: Option<Scope>) {
-        if !self.context.audit.wants_commands() {
+        if !self.live.audit().wants_commands() {
             return;
         }
         let mut details = Map::new();
@@ -220,12 +220,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         if let Some(missing) = missing {
             details.insert("missing".into(), missing.word().into());
         }
-        let _ = self.record.command(details).await;
+        let _ = self.live.audit().command(details).await;
     }
 
     /// Ending the worker process takes a permission of its own, or that of the relay's owner for everybody who may debug.
     fn may_terminate(&self) -> bool {
-        let scopes = self.permit.rights().scopes;
+        let scopes = self.live.permit().rights().scopes;
         scopes.may_end_worker(self.context.config.dap.allow_terminate)
     }
 
@@ -251,9 +251,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         for message in self.filter.opening() {
             self.tell(&message);
         }
-        let sent = self.opening.arguments(&self.permit, &self.filter);
-        if let Some(note) = source_note(&sent, self.permit.breakpoint())
-            && self.permit.holds()
+        let sent = self.opening.arguments(self.live.permit(), &self.filter);
+        if let Some(note) = source_note(&sent, self.live.permit().breakpoint())
+            && self.live.permit().holds()
         {
             self.tell(&notice(&note, false));
         }
@@ -263,7 +263,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     fn post_mortem(&self) -> bool {
         let snapshot = self.context.registry.snapshot();
         snapshot
-            .find(self.permit.breakpoint().id)
+            .find(self.live.permit().breakpoint().id)
             .is_some_and(|b| b.reason == Reason::PostMortem)
     }
 }
