@@ -249,10 +249,9 @@ impl Recorder {
         let (mut failed, mut state) = (self.failed.subscribe(), self.state.clone());
         let on_disk = async {
             let broke = |progress: &Progress| matches!(progress, Progress::Failed(_));
-            match state.wait_for(broke).await.as_deref() {
-                Ok(Progress::Failed(why)) => self.fail(why.clone()),
-                // The thread ended without a word; the next message finds out.
-                _ => {}
+            // Without such a word the thread just ended; the next message finds out.
+            if let Ok(Progress::Failed(why)) = state.wait_for(broke).await.as_deref() {
+                self.fail(why.clone());
             }
             std::future::pending().await
         };
