@@ -9,6 +9,7 @@ use crate::audit::Audit;
 use crate::config::Config;
 use crate::identity::Authenticator;
 use crate::masking::Masking;
+use crate::policy::Scopes;
 use crate::recording::Recording;
 use crate::registry::Registry;
 use crate::session::live::Services;
@@ -86,6 +87,11 @@ impl Context {
             port,
             shutdown,
         }
+    }
+
+    /// Whether somebody with `scopes` may end a worker process, on this relay. Nothing else asks for `dap.allow_terminate`.
+    pub(crate) fn may_end_worker(&self, scopes: Scopes) -> bool {
+        scopes.may_end_worker(self.config.dap.allow_terminate)
     }
 
     /// What every session goes by.

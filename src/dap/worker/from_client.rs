@@ -118,7 +118,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 }
                 return;
             }
-            Some("terminate") if !self.may_terminate() => {
+            Some("terminate") if !self.may_end_worker() => {
                 if let Some(request) = Request::read(&mut message) {
                     self.tell(&request.failure(NO_TERMINATE));
                 }
@@ -135,7 +135,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
             Some("disconnect" | "terminate") => {
                 let arguments = &mut message["arguments"];
                 rewrite::write_flags(arguments);
-                if rewrite::is_set(arguments, "terminateDebuggee") && !self.may_terminate() {
+                if rewrite::is_set(arguments, "terminateDebuggee") && !self.may_end_worker() {
                     arguments["terminateDebuggee"] = false.into();
                     self.tell(&notice(&format!("the task runs on: {NO_TERMINATE}"), false));
                 }
@@ -223,23 +223,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         let _ = self.live.audit().command(details).await;
     }
 
-    /// Ending the worker process takes a permission of its own, or that of the relay's owner for everybody who may debug.
-    fn may_terminate(&self) -> bool {
-        let scopes = self.live.permit().rights().scopes;
-        scopes.may_end_worker(self.context.config.dap.allow_terminate)
+    fn may_end_worker(&self) -> bool {
+        let rights = self.live.permit().rights();
+        self.context.may_end_worker(rights.scopes)
     }
 
     /// The answer to `initialize` was given before it was known who asked, and what for: `of_worker` is what its debugger
     /// answered, which can be older or newer than what the relay took for granted. One that said nothing is taken for that.
     pub(super) fn tell_capabilities(&mut self, of_worker: Value) {
         let goodbye = self.opening.goodbye;
-        let announced = capabilities::announced(goodbye, self.context.config.dap.allow_terminate);
+        let announced = capabilities::announced(self.context, goodbye);
         let mut now = match of_worker {
             Value::Object(said) if !said.is_empty() => Value::Object(said),
             _ => capabilities::debugpy(true),
         };
         for key in ["supportsTerminateDebuggee", "supportsTerminateRequest"] {
-            now[key] = (now[key] == true && self.may_terminate()).into();
+            now[key] = (now[key] == true && self.may_end_worker()).into();
         }
         // The relay answers that one itself.
         now["supportsRestartRequest"] = true.into();

@@ -97,9 +97,7 @@ impl<R: AsyncRead + Unpin> Visit<'_, R> {
             WorkerEnd::explained(&list, &breakpoint, why).sentence
         };
         let rights = live.permit().rights();
-        let may_kill = rights
-            .scopes
-            .may_end_worker(context.config.dap.allow_terminate);
+        let may_kill = context.may_end_worker(rights.scopes);
         let masking = context.masking.holds_at_prompt(rights);
         let masked = masking.then(|| MaskedStream::new(context.masking.clone()));
         let mut shown = Shown::new(self.out.clone(), masked, live.capture().clone());
