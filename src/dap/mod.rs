@@ -15,6 +15,7 @@ mod commands;
 mod entrance;
 mod farewell;
 pub mod message_filter;
+pub mod messages;
 mod presented;
 pub mod refusal;
 pub mod rewrite;

@@ -22,9 +22,9 @@ use tracing::debug;
 pub(super) use self::opening::Opening;
 use super::farewell::Farewell;
 use super::message_filter::MessageFilter;
+use super::messages;
 use super::refusal::refuse;
 use super::splice::{Side, Splice, SpliceEvent};
-use super::{commands, rewrite};
 use crate::context::Context;
 use crate::recording::Recorder;
 use crate::session::audit::Record;
@@ -37,6 +37,7 @@ use crate::upstream::Worker;
 use crate::wire::dap::codec::frame;
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::message::{Request, event, notice};
+use crate::wire::dap::names::Event;
 use crate::wire::dap::peek::Depth;
 use crate::wire::dap::scanner::Rules;
 
@@ -117,8 +118,8 @@ where
         captures: match &recorder {
             Some(_) => recorded::captures_everything,
             None => filter.captures_from_client(match context.audit.wants_commands() {
-                true => commands::captures_for_record,
-                false => rewrite::captures_from_client,
+                true => messages::captures_for_record,
+                false => messages::captures_from_client,
             }),
         },
         max_captured: dap.max_frame,
@@ -276,7 +277,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 }
                 () = shutdown.abort.cancelled(), if linger.is_none() => {
                     self.tell(&notice("the relay was shut down; the task runs on", true));
-                    self.tell(&event("terminated", Value::Null));
+                    self.tell(&event(Event::Terminated, Value::Null));
                     ending = Outcome::Drained;
                     break;
                 }
@@ -395,12 +396,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
             }
             SpliceEvent::Malformed(Side::Client, error) => {
                 self.tell(&notice(&format!("this session ends, because the client sent something that is not understood: {error}"), true));
-                self.tell(&event("terminated", Value::Null));
+                self.tell(&event(Event::Terminated, Value::Null));
                 return ControlFlow::Break(Outcome::Failed);
             }
             SpliceEvent::Malformed(Side::Worker, error) => {
                 self.tell(&notice(&format!("this session ends, because the worker's debugger sent something that is not understood: {error}"), true));
-                self.tell(&event("terminated", Value::Null));
+                self.tell(&event(Event::Terminated, Value::Null));
                 return ControlFlow::Break(Outcome::Failed);
             }
         }
