@@ -47,7 +47,7 @@ fn parse(text: &[u8], now: SystemTime) -> Option<Revocation> {
 /// What goes into the record and the answer.
 pub(super) fn told(revocation: &Revocation) -> (&'static str, &str) {
     match &revocation.what {
-        Revoked::Credential(id) => ("jti", id),
+        Revoked::CredentialId(id) => ("jti", id),
         Revoked::Subject { subject, .. } => ("sub", subject),
     }
 }
@@ -96,7 +96,7 @@ mod tests {
         let now = UNIX_EPOCH + Duration::from_secs(1_000);
         let of = |text: &str| parse(text.as_bytes(), now);
         let id = of(r#"{"jti": "a1", "until": 2000}"#).unwrap();
-        assert_eq!(id.what, Revoked::Credential("a1".to_owned()));
+        assert_eq!(id.what, Revoked::CredentialId("a1".to_owned()));
         assert_eq!(id.until, Some(UNIX_EPOCH + Duration::from_secs(2_000)));
         let all = of(r#"{"sub": "ann"}"#).unwrap().what;
         let subject = "ann".to_owned();

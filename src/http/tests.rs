@@ -39,7 +39,7 @@ use crate::connection::ConnectionInfo;
 use crate::context::Context;
 use crate::dap::testing::paused;
 use crate::identity::revocation::{Revocation, RevocationList, Revoked};
-use crate::identity::{Authenticator, Credential, Principal};
+use crate::identity::{Authenticator, CredentialId, Principal};
 use crate::moment::Moment;
 use crate::policy::Policy;
 use crate::registry::{Breakpoint, BreakpointId, Registry};
@@ -140,7 +140,7 @@ impl Person {
         let access = Policy::load(file.path()).unwrap().access(subject, &[]);
         let (revocations, list) = watch::channel(Arc::default());
         let id = format!("jti-of-{subject}");
-        let credential = Credential::Token { id };
+        let credential = CredentialId::Token { id };
         Self {
             revocations,
             principal: Principal::recognised(subject.to_owned(), credential, expires, access, list),

@@ -14,9 +14,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use self::checks::{Attempt, Checks};
-use super::basis::Basis;
+use super::grants::CredentialGrants;
 use super::keys::KeyRing;
-use super::principal::{Credential, Principal, Recognised};
+use super::principal::{CredentialId, Principal, VerifiedIdentity};
 use super::refusal::Refusal;
 use super::revocation::{Kept, Revocation, RevocationList, RevokeError};
 use super::secret::Secret;
@@ -203,16 +203,16 @@ impl Authenticator {
         let Some(checks) = &self.checks else {
             return Ok(Principal::anonymous());
         };
-        let who = Recognised {
+        let who = VerifiedIdentity {
             subject: subject.to_owned(),
-            credential: Credential::Certificate {
+            credential: CredentialId::Certificate {
                 fingerprint: fingerprint.to_owned(),
             },
             expires: Some(expires),
             issued: None,
-            basis: Basis::default(),
+            grants: CredentialGrants::default(),
             roles: None,
-            standing: None,
+            validity: None,
         };
         who.presentable()
             .and_then(|who| checks.principal(who))

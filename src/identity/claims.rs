@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::basis::{Basis, Limit};
+use super::grants::{CredentialGrants, GrantLimit};
 use super::jws::Jws;
 use super::refusal::Refusal;
 use super::subject::is_presentable;
@@ -87,7 +87,7 @@ pub struct Claims {
     /// `iss`.
     pub issuer: Option<String>,
     /// `groups`, and `scope` with `ray_relay`.
-    pub basis: Basis,
+    pub grants: CredentialGrants,
 }
 
 impl Claims {
@@ -121,7 +121,7 @@ impl Claims {
             issued: optional(raw.iat, "iat")?,
             audience,
             issuer: raw.iss.map(|iss| text(iss, "iss")).transpose()?,
-            basis: Basis {
+            grants: CredentialGrants {
                 groups: raw
                     .groups
                     .map(|groups| texts(groups, "groups"))
@@ -162,11 +162,11 @@ impl Claims {
     }
 }
 
-fn limit(scope: Option<Value>, narrowing: Option<Value>) -> Result<Option<Limit>, Refusal> {
+fn limit(scope: Option<Value>, narrowing: Option<Value>) -> Result<Option<GrantLimit>, Refusal> {
     if scope.is_none() && narrowing.is_none() {
         return Ok(None);
     }
-    Ok(Some(Limit {
+    Ok(Some(GrantLimit {
         scopes: scope.map(scopes).transpose()?,
         narrowing: narrowing
             .map(read_narrowing)

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 
 use super::revocation::RevocationList;
-use super::{AuthError, Credential, Principal, Secret};
+use super::{AuthError, CredentialId, Principal, Secret};
 use crate::policy::{Access, Rule};
 use crate::registry::{Breakpoint, BreakpointId};
 
@@ -40,7 +40,7 @@ pub(crate) fn somebody(
 ) -> Principal {
     Principal::recognised(
         subject.to_owned(),
-        Credential::Token { id: id.to_owned() },
+        CredentialId::Token { id: id.to_owned() },
         None,
         Access::new(rules.into_iter().map(Arc::new).collect()),
         revoked.subscribe(),

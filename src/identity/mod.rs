@@ -5,10 +5,10 @@
 
 mod authenticator;
 mod authorities;
-mod basis;
 mod claims;
 #[cfg(test)]
 pub(crate) mod fixed;
+mod grants;
 mod issuers;
 mod jwks;
 mod jws;
@@ -22,19 +22,19 @@ mod secret;
 mod setup;
 mod signing;
 mod source;
-mod standing;
 mod subject;
 mod throttle;
 mod ticket;
+mod validity;
 mod verifier;
 mod voucher;
 
 pub use authenticator::{AuthError, Authenticator, Issuers, SetupError};
-pub use basis::{Basis, Limit};
 pub use claims::{Claims, Expectations};
+pub use grants::{CredentialGrants, GrantLimit};
 pub use jws::Jws;
 pub use key_files::{KeyFileError, KeyFiles};
-pub use principal::{Credential, Ended, Principal, Recognised};
+pub use principal::{CredentialId, Ended, Principal, VerifiedIdentity};
 pub use refusal::Refusal;
 pub use secret::Secret;
 pub use signing::{CannotSign, Generated, SigningKey, SigningKeyError};

@@ -7,11 +7,11 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::basis::Basis;
+use super::grants::CredentialGrants;
 use super::refusal::Refusal;
 use super::revocation::RevocationList;
-use super::standing::Standing;
 use super::subject::is_presentable;
+use super::validity::Validity;
 use crate::policy::{Access, Narrowing, Rule, Scopes};
 
 /// Longest wait before the clock is looked at again: it may be set while somebody waits.
@@ -19,7 +19,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 /// By what a principal was recognised. Never the credential itself; `Display` goes to logs and audit lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Credential {
+pub enum CredentialId {
     /// Nobody is authenticated here.
     None,
     /// A token, by its `jti`.
@@ -39,7 +39,7 @@ pub enum Credential {
     },
 }
 
-impl Credential {
+impl CredentialId {
     /// What tells it from others of its kind.
     pub fn id(&self) -> &str {
         match self {
@@ -50,7 +50,7 @@ impl Credential {
     }
 }
 
-impl fmt::Display for Credential {
+impl fmt::Display for CredentialId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self {
             Self::None => return f.write_str("none"),
@@ -75,22 +75,22 @@ pub enum Ended {
 
 /// Who somebody is by a credential, before it is decided what that person may do.
 #[derive(Debug, Clone)]
-pub struct Recognised {
+pub struct VerifiedIdentity {
     pub(super) subject: String,
-    pub(super) credential: Credential,
+    pub(super) credential: CredentialId,
     /// When it is over by itself, with the leeway for clocks that differ.
     pub(super) expires: Option<SystemTime>,
     /// When the credential was issued, where that is known. Without it, revoking the subject ends it whenever that was.
     pub(super) issued: Option<SystemTime>,
-    pub(super) basis: Basis,
+    pub(super) grants: CredentialGrants,
     /// What its roles allow, where somebody outside knows that: no more, whatever the policy file says, and all of it
     /// without one. It is not in tickets.
     pub(super) roles: Option<Roles>,
     /// Whether whoever vouched for it still does.
-    pub(super) standing: Option<Standing>,
+    pub(super) validity: Option<Validity>,
 }
 
-impl Recognised {
+impl VerifiedIdentity {
     /// The same, if its name can be shown.
     pub(super) fn presentable(self) -> Result<Self, Refusal> {
         match is_presentable(&self.subject) {
@@ -108,7 +108,7 @@ pub(super) type Roles = Vec<(Scopes, Narrowing)>;
 pub struct Principal(Arc<Inner>);
 
 struct Inner {
-    who: Recognised,
+    who: VerifiedIdentity,
     access: Access,
     revocations: Option<watch::Receiver<Arc<RevocationList>>>,
 }
@@ -136,14 +136,14 @@ impl Principal {
             ..Rule::default()
         };
         Self(Arc::new(Inner {
-            who: Recognised {
+            who: VerifiedIdentity {
                 subject: subject.to_owned(),
-                credential: Credential::None,
+                credential: CredentialId::None,
                 expires: None,
                 issued: None,
-                basis: Basis::default(),
+                grants: CredentialGrants::default(),
                 roles: None,
-                standing: None,
+                validity: None,
             },
             access: Access::new(vec![Arc::new(everything)]),
             revocations: None,
@@ -155,20 +155,20 @@ impl Principal {
     #[cfg(test)]
     pub(crate) fn recognised(
         subject: String,
-        credential: Credential,
+        credential: CredentialId,
         expires: Option<SystemTime>,
         access: Access,
         revocations: watch::Receiver<Arc<RevocationList>>,
     ) -> Self {
         Self::issued(
-            Recognised {
+            VerifiedIdentity {
                 subject,
                 credential,
                 expires,
                 issued: None,
-                basis: Basis::default(),
+                grants: CredentialGrants::default(),
                 roles: None,
-                standing: None,
+                validity: None,
             },
             access,
             revocations,
@@ -177,7 +177,7 @@ impl Principal {
 
     /// For the authenticator: all that is known of it.
     pub(super) fn issued(
-        who: Recognised,
+        who: VerifiedIdentity,
         access: Access,
         revocations: watch::Receiver<Arc<RevocationList>>,
     ) -> Self {
@@ -199,7 +199,7 @@ impl Principal {
     }
 
     /// By what it was recognised.
-    pub fn credential(&self) -> &Credential {
+    pub fn credential(&self) -> &CredentialId {
         &self.0.who.credential
     }
 
@@ -214,8 +214,8 @@ impl Principal {
     }
 
     /// What its credential brought along, for tickets.
-    pub(super) fn basis(&self) -> &Basis {
-        &self.0.who.basis
+    pub(super) fn grants(&self) -> &CredentialGrants {
+        &self.0.who.grants
     }
 
     /// What it may do.
@@ -230,7 +230,7 @@ impl Principal {
 
     /// Nobody was authenticated.
     pub fn is_anonymous(&self) -> bool {
-        self.0.who.credential == Credential::None
+        self.0.who.credential == CredentialId::None
     }
 
     /// Whether its time is over now.
@@ -243,9 +243,9 @@ impl Principal {
         let withdrawn = self
             .0
             .who
-            .standing
+            .validity
             .as_ref()
-            .is_some_and(Standing::is_withdrawn);
+            .is_some_and(Validity::is_withdrawn);
         if withdrawn || self.0.revocations.as_ref().is_some_and(revoked) {
             return Some(Ended::Revoked);
         }
@@ -276,8 +276,8 @@ impl Principal {
                 }
             };
             let withdrawn = async {
-                match &self.0.who.standing {
-                    Some(standing) => standing.withdrawn().await,
+                match &self.0.who.validity {
+                    Some(validity) => validity.withdrawn().await,
                     None => std::future::pending().await,
                 }
             };
@@ -301,7 +301,7 @@ mod tests {
 
     fn ada(expires: Option<SystemTime>) -> (watch::Sender<Arc<RevocationList>>, Principal) {
         let sender = watch::Sender::new(Arc::new(RevocationList::default()));
-        let credential = Credential::Token {
+        let credential = CredentialId::Token {
             id: "one".to_owned(),
         };
         let access = Access::default();
@@ -322,11 +322,11 @@ mod tests {
             async move { principal.ended().await }
         });
         let mut list = RevocationList::default();
-        let what = Revoked::Credential("another".to_owned());
+        let what = Revoked::CredentialId("another".to_owned());
         list.add(Revocation { what, until: None }).unwrap();
         sender.send_replace(Arc::new(list.clone()));
         assert_eq!(principal.is_over(), None);
-        let what = Revoked::Credential("one".to_owned());
+        let what = Revoked::CredentialId("one".to_owned());
         list.add(Revocation { what, until: None }).unwrap();
         sender.send_replace(Arc::new(list));
         assert_eq!(waiting.await.unwrap(), Ended::Revoked);

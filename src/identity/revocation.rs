@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use super::principal::Credential;
+use super::principal::CredentialId;
 use super::subject::is_presentable;
 
 mod file;
@@ -37,7 +37,7 @@ pub struct Revocation {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Revoked {
     /// One credential: the `jti` of a token, or the fingerprint of a certificate or Kubernetes token.
-    Credential(String),
+    CredentialId(String),
     /// All credentials of `subject` that were issued at `at` or before, in whole seconds; those of which that is not
     /// known, as long as this is on the list.
     Subject {
@@ -73,7 +73,7 @@ impl RevocationList {
     pub fn revokes(
         &self,
         subject: &str,
-        credential: &Credential,
+        credential: &CredentialId,
         issued: Option<SystemTime>,
     ) -> bool {
         let by_subject = self
@@ -90,7 +90,7 @@ impl RevocationList {
     pub fn add(&mut self, revocation: Revocation) -> Result<(), Full> {
         let Revocation { what, until } = revocation;
         match what {
-            Revoked::Credential(id) => {
+            Revoked::CredentialId(id) => {
                 room(self.credentials.len(), self.credentials.contains_key(&id))?;
                 let known = self.credentials.entry(id).or_insert(until);
                 *known = later(*known, until);
@@ -118,7 +118,7 @@ impl RevocationList {
     /// Each of it.
     pub fn iter(&self) -> impl Iterator<Item = Revocation> {
         let credentials = self.credentials.iter().map(|(id, until)| Revocation {
-            what: Revoked::Credential(id.clone()),
+            what: Revoked::CredentialId(id.clone()),
             until: *until,
         });
         let subjects = self.subjects.iter().map(|(subject, since)| Revocation {
@@ -174,7 +174,7 @@ impl Revocation {
     /// One line of the file, without its end.
     pub fn to_line(&self) -> String {
         let (jti, sub, at) = match &self.what {
-            Revoked::Credential(id) => (Some(id.clone()), None, None),
+            Revoked::CredentialId(id) => (Some(id.clone()), None, None),
             Revoked::Subject { subject, at } => (None, Some(subject.clone()), Some(seconds(*at))),
         };
         let line = Line {
@@ -191,7 +191,7 @@ impl Revocation {
     pub fn from_line(line: &str) -> Option<Self> {
         let line: Line = serde_json::from_str(line).ok()?;
         let what = match (line.jti, line.sub, line.at) {
-            (Some(id), None, None) if is_presentable(&id) => Revoked::Credential(id),
+            (Some(id), None, None) if is_presentable(&id) => Revoked::CredentialId(id),
             (None, Some(subject), Some(at)) if is_presentable(&subject) => Revoked::Subject {
                 subject,
                 at: time(at)?,

@@ -10,10 +10,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use super::basis::WrittenBasis;
+use super::grants::WrittenGrants;
 use super::jws::{Jws, TICKET};
 use super::keys::{Algorithm, KeyError, VerificationKey};
-use super::principal::{Credential, Principal, Recognised};
+use super::principal::{CredentialId, Principal, VerifiedIdentity};
 use super::refusal::Refusal;
 use super::secret::Secret;
 use super::signing::SigningKey;
@@ -50,7 +50,7 @@ struct Claims {
     until: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     issued: Option<u64>,
-    basis: WrittenBasis,
+    grants: WrittenGrants,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -79,10 +79,10 @@ impl Tickets {
         now: SystemTime,
     ) -> Option<Secret> {
         let credential = match principal.credential() {
-            Credential::None => return None,
-            Credential::Token { .. } => Kind::Token,
-            Credential::Certificate { .. } => Kind::Certificate,
-            Credential::Kubernetes { .. } => Kind::Kubernetes,
+            CredentialId::None => return None,
+            CredentialId::Token { .. } => Kind::Token,
+            CredentialId::Certificate { .. } => Kind::Certificate,
+            CredentialId::Kubernetes { .. } => Kind::Kubernetes,
         };
         let claims = Claims {
             aud: AUDIENCE.to_owned(),
@@ -93,7 +93,7 @@ impl Tickets {
             breakpoint: breakpoint.id.to_string(),
             until: principal.expires().map(seconds),
             issued: principal.issued_at().map(seconds),
-            basis: WrittenBasis::from(principal.basis()),
+            grants: WrittenGrants::from(principal.grants()),
         };
         let ticket = self.signing.sign(TICKET, &claims).ok()?;
         (ticket.expose().len() <= LONGEST).then_some(ticket)
@@ -104,7 +104,7 @@ impl Tickets {
         &self,
         ticket: &Secret,
         now: SystemTime,
-    ) -> Result<(Recognised, BreakpointId), Refusal> {
+    ) -> Result<(VerifiedIdentity, BreakpointId), Refusal> {
         let jws = Jws::parse(ticket.expose(), LONGEST)?;
         let (message, signature) = jws.to_verify();
         let is_ours =
@@ -129,18 +129,18 @@ impl Tickets {
         }
         let id = claims.id;
         let breakpoint = claims.breakpoint.parse().map_err(|_| Refusal::Malformed)?;
-        let who = Recognised {
+        let who = VerifiedIdentity {
             subject: claims.sub,
             credential: match claims.credential {
-                Kind::Token => Credential::Token { id },
-                Kind::Certificate => Credential::Certificate { fingerprint: id },
-                Kind::Kubernetes => Credential::Kubernetes { fingerprint: id },
+                Kind::Token => CredentialId::Token { id },
+                Kind::Certificate => CredentialId::Certificate { fingerprint: id },
+                Kind::Kubernetes => CredentialId::Kubernetes { fingerprint: id },
             },
             expires,
             issued: claims.issued.map(time).transpose()?,
-            basis: claims.basis.read().ok_or(Refusal::Malformed)?,
+            grants: claims.grants.read().ok_or(Refusal::Malformed)?,
             roles: None,
-            standing: None,
+            validity: None,
         };
         Ok((who, breakpoint))
     }

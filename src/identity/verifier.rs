@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use super::claims::{Claims, Expectations};
 use super::jws::Jws;
 use super::keys::{Algorithm, KeyError, KeyRing, VerificationKey};
-use super::principal::{Credential, Recognised};
+use super::principal::{CredentialId, VerifiedIdentity};
 use super::refusal::Refusal;
 use super::secret::Secret;
 
@@ -61,7 +61,7 @@ impl Verifier {
         &self,
         token: &Secret,
         now: SystemTime,
-    ) -> Result<Recognised, Failure> {
+    ) -> Result<VerifiedIdentity, Failure> {
         let token = token.expose();
         let jws = Jws::parse(token, self.longest).map_err(|refusal| {
             // What is too long is not looked at.
@@ -100,18 +100,18 @@ impl Verifier {
         })
     }
 
-    fn claims(&self, jws: &Jws<'_>, now: SystemTime) -> Result<Recognised, Refusal> {
+    fn claims(&self, jws: &Jws<'_>, now: SystemTime) -> Result<VerifiedIdentity, Refusal> {
         let claims = Claims::of(jws)?;
         claims.check(&self.expected, now)?;
         let id = claims.id.unwrap_or_else(|| jws.derived_id());
-        Ok(Recognised {
+        Ok(VerifiedIdentity {
             subject: claims.subject,
-            credential: Credential::Token { id },
+            credential: CredentialId::Token { id },
             expires: Some(claims.expires + self.expected.leeway),
             issued: claims.issued,
-            basis: claims.basis,
+            grants: claims.grants,
             roles: None,
-            standing: None,
+            validity: None,
         })
     }
 

@@ -77,7 +77,7 @@ mod tests {
 
     use super::*;
     use crate::dap::testing::{paused, snapshot};
-    use crate::identity::Credential;
+    use crate::identity::CredentialId;
     use crate::policy::{Access, Narrowing, Pattern, Rule};
     use crate::session::authorise;
 
@@ -90,7 +90,7 @@ mod tests {
             },
             ..Rule::default()
         };
-        let credential = Credential::Token { id: "1".to_owned() };
+        let credential = CredentialId::Token { id: "1".to_owned() };
         let access = Access::new(vec![Arc::new(rule)]);
         let (_, revocations) = watch::channel(Arc::default());
         Principal::recognised("ann".to_owned(), credential, None, access, revocations)

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 
 use super::{Error, InspectArgs, TokenError, token_from_stdin};
-use crate::identity::{Claims, Expectations, Jws, KeyFiles, Limit, Refusal};
+use crate::identity::{Claims, Expectations, GrantLimit, Jws, KeyFiles, Refusal};
 use crate::policy::Pattern;
 use crate::wire::human_time::moment;
 use crate::wire::text::replaced;
@@ -117,9 +117,9 @@ fn shown(
     };
     line("subject", &claims.subject);
     line("id (jti)", &id(jws, Some(claims)));
-    line("groups", &claims.basis.groups.join(", "));
-    match &claims.basis.limit {
-        Some(Limit {
+    line("groups", &claims.grants.groups.join(", "));
+    match &claims.grants.limit {
+        Some(GrantLimit {
             scopes: Some(scopes),
             narrowing,
         }) => {
@@ -134,7 +134,7 @@ fn shown(
             );
             line("only", &narrowed(narrowing));
         }
-        Some(Limit {
+        Some(GrantLimit {
             scopes: None,
             narrowing,
         }) => {

@@ -32,19 +32,19 @@ is there. Without access to that file, POST /relay/v1/revocations does the same 
 pub(super) fn run(args: RevokeArgs) -> Result<(), Error> {
     let now = SystemTime::now();
     let (what, until) = match (args.jti, args.sub, args.token) {
-        (Some(id), ..) => (Revoked::Credential(id), None),
+        (Some(id), ..) => (Revoked::CredentialId(id), None),
         (None, Some(subject), _) => (Revoked::Subject { subject, at: now }, None),
         (None, None, Some(token)) if token.expose() != "-" => {
             return Err(TokenError::InArguments.into());
         }
         (None, None, _) => of_token(now)?,
     };
-    let (Revoked::Credential(name) | Revoked::Subject { subject: name, .. }) = &what;
+    let (Revoked::CredentialId(name) | Revoked::Subject { subject: name, .. }) = &what;
     if !is_presentable(name) {
         return Err(TokenError::NoName.into());
     }
     let said = match &what {
-        Revoked::Credential(id) => format!("revoked: {}", replaced(id)),
+        Revoked::CredentialId(id) => format!("revoked: {}", replaced(id)),
         Revoked::Subject { subject, .. } => {
             format!("revoked: all that {} has until now", replaced(subject))
         }
@@ -69,5 +69,5 @@ fn of_token(now: SystemTime) -> Result<(Revoked, Option<SystemTime>), TokenError
         );
     }
     let id = claims.id.unwrap_or_else(|| jws.derived_id());
-    Ok((Revoked::Credential(id), Some(until)))
+    Ok((Revoked::CredentialId(id), Some(until)))
 }

@@ -15,7 +15,7 @@ use crate::identity::Ended;
 use crate::identity::claims::Expectations;
 use crate::identity::key_files::KeyFiles;
 use crate::identity::keys::KeyRing;
-use crate::identity::principal::{Credential, Principal, Recognised};
+use crate::identity::principal::{CredentialId, Principal, VerifiedIdentity};
 use crate::identity::refusal::Refusal;
 use crate::identity::revocation::LiveRevocations;
 use crate::identity::secret::Secret;
@@ -129,7 +129,7 @@ impl Checks {
         &self,
         token: &Secret,
         attempt: &mut Attempt,
-    ) -> Result<Recognised, AuthError> {
+    ) -> Result<VerifiedIdentity, AuthError> {
         let Some(voucher) = &self.voucher else {
             return Err(AuthError::Refused);
         };
@@ -156,7 +156,7 @@ impl Checks {
     /// wrong ones came before it; of wrong ones no more are looked into, and put on record, than the throttle admits.
     pub(super) fn conclude(
         &self,
-        who: Result<Recognised, Refusal>,
+        who: Result<VerifiedIdentity, Refusal>,
         mut attempt: Attempt,
     ) -> Result<Principal, AuthError> {
         let principal = who.and_then(|who| self.principal(who));
@@ -180,12 +180,12 @@ impl Checks {
     }
 
     /// With the rights that the policy gives now.
-    pub(super) fn principal(&self, who: Recognised) -> Result<Principal, Refusal> {
+    pub(super) fn principal(&self, who: VerifiedIdentity) -> Result<Principal, Refusal> {
         let policy = self.policy.as_ref().map(|slot| slot.policy());
         let access = match (&who.roles, policy.as_deref()) {
-            (None, policy) => who.basis.access(&who.subject, policy),
+            (None, policy) => who.grants.access(&who.subject, policy),
             (Some(roles), Some(policy)) => policy
-                .access(&who.subject, &who.basis.groups)
+                .access(&who.subject, &who.grants.groups)
                 .limited_to_any(roles.clone()),
             (Some(roles), None) => Access::new(roles.iter().map(rule).collect()),
         };
@@ -199,8 +199,8 @@ impl Checks {
 
     /// What a ticket says of somebody whom Kubernetes vouched for is worth as much as the token that it came from:
     /// the relay that shows that one again and again is asked.
-    pub(super) fn still_vouched(&self, who: Recognised) -> Result<Recognised, Refusal> {
-        let Credential::Kubernetes { fingerprint } = &who.credential else {
+    pub(super) fn still_vouched(&self, who: VerifiedIdentity) -> Result<VerifiedIdentity, Refusal> {
+        let CredentialId::Kubernetes { fingerprint } = &who.credential else {
             return Ok(who);
         };
         let voucher = self.voucher.as_ref().ok_or(Refusal::Revoked)?;

@@ -270,32 +270,35 @@ async fn nothing_shows_a_token() {
 struct OneToken(&'static str, AtomicUsize);
 
 impl Voucher for OneToken {
-    fn vouch<'a>(&'a self, token: &'a Secret) -> BoxFuture<'a, Result<Recognised, AuthError>> {
+    fn vouch<'a>(
+        &'a self,
+        token: &'a Secret,
+    ) -> BoxFuture<'a, Result<VerifiedIdentity, AuthError>> {
         self.1.fetch_add(1, Ordering::Relaxed);
         let answer = match token.expose() == self.0 {
-            true => Ok(Recognised {
+            true => Ok(VerifiedIdentity {
                 subject: "system:serviceaccount:ml:trainer".to_owned(),
-                credential: Credential::Kubernetes {
+                credential: CredentialId::Kubernetes {
                     fingerprint: "ab".to_owned(),
                 },
                 expires: None,
                 issued: None,
-                basis: Basis {
+                grants: CredentialGrants {
                     groups: Vec::new(),
-                    limit: Some(super::super::Limit {
+                    limit: Some(super::super::GrantLimit {
                         scopes: Some("list".parse().unwrap()),
                         ..Default::default()
                     }),
                 },
                 roles: None,
-                standing: None,
+                validity: None,
             }),
             false => Err(AuthError::Refused),
         };
         std::future::ready(answer).boxed()
     }
 
-    fn present(&self, _: &str) -> Option<Recognised> {
+    fn present(&self, _: &str) -> Option<VerifiedIdentity> {
         None
     }
 

@@ -2,13 +2,13 @@
 //!
 //! [`Reviewer`] is asked by the authenticator about tokens that are not the relay's own. Everything fails closed: an
 //! API server that does not answer recognises nobody. An answer holds for `kubernetes.recheck`; while anybody is
-//! there by an accepted token, a [`keeper`] shows the token again after the same time, and withdraws it when it is
-//! not accepted any more or may do less. The token itself is kept only by those keepers; what is remembered goes by
+//! there by an accepted token, a `Rechecker` shows the token again after the same time, and withdraws it when it is
+//! not accepted any more or may do less. The token itself is kept only by those recheckers; what is remembered goes by
 //! its SHA-256.
 
 mod api;
-mod keeper;
 mod memory;
+mod recheck;
 #[cfg(test)]
 mod tests;
 mod vouch;
@@ -28,7 +28,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::principal::{Recognised, Roles};
+use super::principal::{Roles, VerifiedIdentity};
 use super::{AuthError, Secret, SetupError, Voucher};
 use crate::config;
 use crate::policy::{Narrowing, Pattern};
@@ -50,7 +50,7 @@ const RECHECKS: usize = 16;
 type Key = [u8; 32];
 
 /// What waits for one answer together. `None`: it is not there yet.
-type Answer = Option<Result<Recognised, AuthError>>;
+type Answer = Option<Result<VerifiedIdentity, AuthError>>;
 
 /// Asks Kubernetes about tokens. Cheap to clone.
 pub(super) struct Reviewer<A = Kubernetes>(Arc<Inner<A>>);
@@ -78,10 +78,10 @@ struct Inner<A> {
 
 struct Known {
     asking: HashMap<Key, watch::Receiver<Answer>>,
-    accepted: Memory<Key, Recognised>,
+    accepted: Memory<Key, VerifiedIdentity>,
     refused: Memory<Key, ()>,
     /// Those that are shown again and again, by fingerprint.
-    kept: HashMap<String, keeper::Kept>,
+    kept: HashMap<String, recheck::TrackedToken>,
 }
 
 impl Reviewer<Kubernetes> {
@@ -123,14 +123,14 @@ impl<A: Vouch> Reviewer<A> {
         }))
     }
 
-    /// Who `token` belongs to. As long as any clone of the answer's `standing` is held, the token is shown to Kubernetes
+    /// Who `token` belongs to. As long as any clone of the answer's `validity` is held, the token is shown to Kubernetes
     /// again and again. Several that ask about the same token wait for the same answer; leaving early
     /// disturbs none of the others.
     ///
     /// # Errors
     /// [`AuthError::Refused`]: Kubernetes does not accept it for any of the audiences.
     /// [`AuthError::Unavailable`]: it cannot be asked.
-    pub(super) async fn review(&self, token: &Secret) -> Result<Recognised, AuthError> {
+    pub(super) async fn review(&self, token: &Secret) -> Result<VerifiedIdentity, AuthError> {
         let text = token.expose();
         // What no header could carry is no token (RFC 6750 section 2.1); neither is one whose time is over.
         let possible =
@@ -188,7 +188,7 @@ impl<A: Vouch> Reviewer<A> {
             let found = match found {
                 Ok(Some(vouched)) => {
                     let reviewed =
-                        keeper::keep(&reviewer, &mut known, key, token, expires, vouched);
+                        recheck::keep(&reviewer, &mut known, key, token, expires, vouched);
                     let until = now + inner.recheck;
                     known.accepted.learn(key, reviewed.clone(), until, now);
                     Ok(reviewed)
@@ -245,13 +245,16 @@ impl<A: Vouch> Inner<A> {
 }
 
 impl<A: Vouch> Voucher for Reviewer<A> {
-    fn vouch<'a>(&'a self, token: &'a Secret) -> BoxFuture<'a, Result<Recognised, AuthError>> {
+    fn vouch<'a>(
+        &'a self,
+        token: &'a Secret,
+    ) -> BoxFuture<'a, Result<VerifiedIdentity, AuthError>> {
         Box::pin(self.review(token))
     }
 
-    fn present(&self, fingerprint: &str) -> Option<Recognised> {
+    fn present(&self, fingerprint: &str) -> Option<VerifiedIdentity> {
         let known = self.0.lock();
-        known.kept.get(fingerprint).map(keeper::Kept::join)
+        known.kept.get(fingerprint).map(recheck::TrackedToken::join)
     }
 
     fn run(&self, shutdown: CancellationToken) -> BoxFuture<'_, ()> {

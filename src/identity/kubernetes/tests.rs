@@ -33,7 +33,7 @@ fn jwt(claims: &str) -> String {
     )
 }
 
-fn access(reviewed: &Recognised) -> Access {
+fn access(reviewed: &VerifiedIdentity) -> Access {
     let rule = |(scopes, narrowing): &(Scopes, Narrowing)| Rule {
         scopes: *scopes,
         narrowing: narrowing.clone(),
@@ -67,7 +67,7 @@ async fn fixture(change: impl Fn(&mut config::Kubernetes)) -> Fixture {
 }
 
 impl Fixture {
-    async fn review(&self) -> Result<Recognised, AuthError> {
+    async fn review(&self) -> Result<VerifiedIdentity, AuthError> {
         self.reviewer.review(&self.token).await
     }
 }
@@ -84,7 +84,7 @@ async fn roles_become_scopes_on_clusters_by_reviews_that_are_right_in_every_fiel
     let reviewed = fixture.review().await.unwrap();
     assert_eq!(reviewed.subject, NAME);
     assert_eq!(
-        reviewed.basis.groups,
+        reviewed.grants.groups,
         ["system:authenticated", "system:serviceaccounts"]
     );
     assert_eq!(reviewed.credential.id().len(), 16);

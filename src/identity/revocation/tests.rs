@@ -10,8 +10,8 @@ fn at(seconds: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(seconds)
 }
 
-fn token(id: &str) -> Credential {
-    Credential::Token { id: id.to_owned() }
+fn token(id: &str) -> CredentialId {
+    CredentialId::Token { id: id.to_owned() }
 }
 
 fn subject(name: &str, when: u64) -> Revocation {
@@ -26,7 +26,7 @@ fn subject(name: &str, when: u64) -> Revocation {
 
 fn credential(id: &str, until: Option<u64>) -> Revocation {
     Revocation {
-        what: Revoked::Credential(id.to_owned()),
+        what: Revoked::CredentialId(id.to_owned()),
         until: until.map(at),
     }
 }
@@ -132,7 +132,7 @@ proptest! {
     fn what_is_written_is_read_back(name in "[a-z@./: \"\\\\é]{1,20}", when in 0u64..4_000_000_000, until in proptest::option::of(0u64..4_000_000_000)) {
         let name = name.trim().to_owned();
         prop_assume!(!name.is_empty());
-        for what in [Revoked::Credential(name.clone()), Revoked::Subject { subject: name, at: at(when) }] {
+        for what in [Revoked::CredentialId(name.clone()), Revoked::Subject { subject: name, at: at(when) }] {
             let revocation = Revocation { what, until: until.map(at) };
             let line = revocation.to_line();
             prop_assert!(!line.contains('\n'));

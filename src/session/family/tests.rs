@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::*;
-use crate::identity::Credential;
+use crate::identity::CredentialId;
 use crate::policy::Access;
 
 fn founder() -> Founder {
@@ -99,7 +99,7 @@ async fn a_restart_that_does_not_come_ends_them() {
 async fn somebody_else_takes_nobody_in() {
     let ada = Principal::recognised(
         "ada".to_owned(),
-        Credential::Token {
+        CredentialId::Token {
             id: "one".to_owned(),
         },
         None,

@@ -1,7 +1,7 @@
 //! Revocation, and tickets, which end with their holder.
 
 use super::*;
-use crate::identity::principal::Recognised;
+use crate::identity::principal::VerifiedIdentity;
 use crate::identity::revocation::LiveRevocations;
 use crate::identity::ticket::Tickets;
 
@@ -23,7 +23,9 @@ async fn revoking_ends_who_is_there_and_refuses_who_comes() {
     let also_ada = authenticator.token(&nameless, PEER).await.unwrap();
     let revoke = |what| authenticator.revoke(Revocation { what, until: None });
     assert_eq!(
-        revoke(Revoked::Credential("one".to_owned())).await.unwrap(),
+        revoke(Revoked::CredentialId("one".to_owned()))
+            .await
+            .unwrap(),
         Kept::File
     );
     assert_eq!(ended(&ada).await, crate::identity::Ended::Revoked);
@@ -38,7 +40,7 @@ async fn revoking_ends_who_is_there_and_refuses_who_comes() {
         async move { other.run(shutdown).await }
     });
     let begun = std::time::Instant::now();
-    revoke(Revoked::Credential(id)).await.unwrap();
+    revoke(Revoked::CredentialId(id)).await.unwrap();
     assert_eq!(ended(&there).await, crate::identity::Ended::Revoked);
     assert!(
         begun.elapsed() < Duration::from_secs(1),
@@ -74,13 +76,13 @@ async fn a_name_that_cannot_be_read_back_is_not_written() {
     scene.auth.revocations_file = Some(file.clone());
     let authenticator = scene.authenticator();
     for name in ["", " ada", "a\nb", "\u{202e}ada"] {
-        let what = Revoked::Credential(name.to_owned());
+        let what = Revoked::CredentialId(name.to_owned());
         let answer = authenticator.revoke(Revocation { what, until: None }).await;
         assert!(matches!(answer, Err(RevokeError::Name)), "{name:?}");
     }
     assert!(!file.exists());
     let open = Authenticator::open();
-    let what = Revoked::Credential("one".to_owned());
+    let what = Revoked::CredentialId("one".to_owned());
     let answer = open.revoke(Revocation { what, until: None }).await;
     assert!(matches!(answer, Err(RevokeError::Open)));
 }
@@ -89,7 +91,7 @@ async fn a_name_that_cannot_be_read_back_is_not_written() {
 async fn without_a_file_a_revocation_holds_here() {
     let scene = Scene::new(Algorithm::EdDsa);
     let authenticator = scene.authenticator();
-    let what = Revoked::Credential("one".to_owned());
+    let what = Revoked::CredentialId("one".to_owned());
     let kept = authenticator.revoke(Revocation { what, until: None }).await;
     assert_eq!(kept.unwrap(), Kept::Memory);
     refused(&authenticator, &scene.token(&claims()), "revoked").await;
@@ -97,7 +99,7 @@ async fn without_a_file_a_revocation_holds_here() {
     let mut scene = Scene::new(Algorithm::EdDsa);
     scene.auth.revocations_file = Some(scene.path("no/such/folder"));
     let authenticator = scene.authenticator();
-    let what = Revoked::Credential("one".to_owned());
+    let what = Revoked::CredentialId("one".to_owned());
     let kept = authenticator.revoke(Revocation { what, until: None }).await;
     assert!(matches!(kept, Err(RevokeError::NotWritten(_))));
     refused(&authenticator, &scene.token(&claims()), "revoked").await;
@@ -118,7 +120,7 @@ async fn a_ticket_is_for_one_breakpoint_and_ends_with_its_holder() {
     assert_eq!(id, breakpoint.id);
     assert_eq!(format!("{holder:?}"), "ada (token:one)");
     assert_eq!(holder.access(), ada.access());
-    assert_eq!(holder.basis(), ada.basis());
+    assert_eq!(holder.grants(), ada.grants());
     let until = |who: &Principal| {
         who.expires()
             .unwrap()
@@ -136,7 +138,7 @@ async fn a_ticket_is_for_one_breakpoint_and_ends_with_its_holder() {
     );
     // Another relay has another secret, unless they share a file.
     assert!(scene.authenticator().ticket(&ticket, PEER).is_err());
-    let what = Revoked::Credential("one".to_owned());
+    let what = Revoked::CredentialId("one".to_owned());
     authenticator
         .revoke(Revocation { what, until: None })
         .await
@@ -172,16 +174,16 @@ fn a_ticket_is_good_for_a_short_time_and_never_longer_than_its_holder() {
     let live = LiveRevocations::open(None, SystemTime::now()).unwrap();
     let now = SystemTime::now();
     let principal = |expires| {
-        let who = Recognised {
+        let who = VerifiedIdentity {
             subject: "ada".to_owned(),
-            credential: Credential::Certificate {
+            credential: CredentialId::Certificate {
                 fingerprint: "ff".to_owned(),
             },
             expires,
             issued: None,
-            basis: Basis::default(),
+            grants: CredentialGrants::default(),
             roles: None,
-            standing: None,
+            validity: None,
         };
         Principal::issued(who, crate::policy::Access::default(), live.watch())
     };

@@ -7,7 +7,7 @@ use tokio::time::{advance, sleep};
 
 use super::super::vouch::User;
 use super::*;
-use crate::identity::standing::Standing;
+use crate::identity::validity::Validity;
 use crate::policy::Scopes;
 
 /// Kubernetes, as it is told to be.
@@ -88,14 +88,14 @@ fn token(text: &str) -> Secret {
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-fn standing(reviewed: &Recognised) -> &Standing {
-    reviewed.standing.as_ref().unwrap()
+fn validity(reviewed: &VerifiedIdentity) -> &Validity {
+    reviewed.validity.as_ref().unwrap()
 }
 
 /// When `reviewed` is withdrawn, from now on.
-async fn withdrawn_after(reviewed: &Recognised) -> Duration {
+async fn withdrawn_after(reviewed: &VerifiedIdentity) -> Duration {
     let began = Instant::now();
-    timeout(60 * MINUTE, standing(reviewed).withdrawn())
+    timeout(60 * MINUTE, validity(reviewed).withdrawn())
         .await
         .unwrap();
     began.elapsed()
@@ -157,7 +157,7 @@ async fn a_token_that_is_not_accepted_any_more_ends_its_sessions_at_the_next_loo
     let reviewer = oracle.reviewer();
     let reviewed = reviewer.review(&token("t")).await.unwrap();
     sleep(5 * MINUTE).await;
-    assert!(!standing(&reviewed).is_withdrawn());
+    assert!(!validity(&reviewed).is_withdrawn());
     assert!(oracle.asked() >= 5, "{}", oracle.asked());
     oracle.says(Said::Refused);
     assert!(withdrawn_after(&reviewed).await <= MINUTE);
@@ -174,7 +174,7 @@ async fn less_than_before_ends_sessions_and_more_does_not() {
     let before = reviewer.review(&token("t")).await.unwrap();
     oracle.says(Said::Scopes("list,debug,terminal"));
     sleep(2 * MINUTE).await;
-    assert!(!standing(&before).is_withdrawn());
+    assert!(!validity(&before).is_withdrawn());
     let more = reviewer.review(&token("t")).await.unwrap();
     assert!(access(&more).may_anywhere(crate::policy::Scope::Terminal));
     oracle.says(Said::Scopes("list,view"));
@@ -182,7 +182,7 @@ async fn less_than_before_ends_sessions_and_more_does_not() {
     assert!(withdrawn_after(&before).await <= MINUTE);
     let less = reviewer.review(&token("t")).await.unwrap();
     assert!(!access(&less).may_anywhere(crate::policy::Scope::Debug));
-    assert!(!standing(&less).is_withdrawn());
+    assert!(!validity(&less).is_withdrawn());
 }
 
 #[tokio::test(start_paused = true)]
@@ -194,7 +194,7 @@ async fn an_outage_ends_live_sessions_after_its_grace_and_lets_nobody_in() {
     let other = reviewer.review(&token("u")).await.unwrap_err();
     assert_eq!(other, unavailable());
     sleep(3 * MINUTE).await;
-    assert!(!standing(&reviewed).is_withdrawn());
+    assert!(!validity(&reviewed).is_withdrawn());
     // What was answered before holds no longer than otherwise.
     assert_eq!(
         reviewer.review(&token("t")).await.unwrap_err(),
@@ -203,7 +203,7 @@ async fn an_outage_ends_live_sessions_after_its_grace_and_lets_nobody_in() {
     // It comes back in time, and then does not.
     oracle.says(Said::Scopes("list"));
     sleep(3 * MINUTE).await;
-    assert!(!standing(&reviewed).is_withdrawn());
+    assert!(!validity(&reviewed).is_withdrawn());
     oracle.says(Said::Nothing);
     let after = withdrawn_after(&reviewed).await;
     assert!((4 * MINUTE..=6 * MINUTE).contains(&after), "{after:?}");

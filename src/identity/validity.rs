@@ -4,19 +4,19 @@ use tokio::sync::watch;
 
 /// Held by every principal of one credential. While any clone is held, its issuer is asked again and again.
 #[derive(Debug, Clone)]
-pub(super) struct Standing(watch::Receiver<bool>);
+pub(super) struct Validity(watch::Receiver<bool>);
 
 /// The other end, of whoever asks.
 #[derive(Debug)]
-pub(super) struct Withdraw(watch::Sender<bool>);
+pub(super) struct Revoker(watch::Sender<bool>);
 
 /// A credential that is accepted now.
-pub(super) fn standing() -> (Withdraw, Standing) {
-    let (withdraw, standing) = watch::channel(false);
-    (Withdraw(withdraw), Standing(standing))
+pub(super) fn validity() -> (Revoker, Validity) {
+    let (withdraw, validity) = watch::channel(false);
+    (Revoker(withdraw), Validity(validity))
 }
 
-impl Standing {
+impl Validity {
     /// It is not accepted any more.
     pub(super) fn is_withdrawn(&self) -> bool {
         *self.0.borrow()
@@ -32,10 +32,10 @@ impl Standing {
     }
 }
 
-impl Withdraw {
+impl Revoker {
     /// One more that holds it.
-    pub(super) fn standing(&self) -> Standing {
-        Standing(self.0.subscribe())
+    pub(super) fn validity(&self) -> Validity {
+        Validity(self.0.subscribe())
     }
 
     /// For good.
@@ -48,8 +48,8 @@ impl Withdraw {
         self.0.receiver_count()
     }
 
-    /// Whether `standing` is of this one.
-    pub(super) fn is_of(&self, standing: &Standing) -> bool {
-        self.0.subscribe().same_channel(&standing.0)
+    /// Whether `validity` is of this one.
+    pub(super) fn is_of(&self, validity: &Validity) -> bool {
+        self.0.subscribe().same_channel(&validity.0)
     }
 }

@@ -8,23 +8,23 @@ use crate::policy::{Access, Narrowing, Pattern, Policy, Rule, Scope, Scopes};
 
 /// From a credential. Kept with the principal, because tickets carry it on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Basis {
+pub struct CredentialGrants {
     /// Groups, for the policy file.
     pub groups: Vec<String>,
     /// What the credential itself is limited to. `None`: it says nothing about that.
-    pub limit: Option<Limit>,
+    pub limit: Option<GrantLimit>,
 }
 
 /// The scopes and the narrowing of a credential.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Limit {
+pub struct GrantLimit {
     /// `None`: only narrowed; the policy file says what is allowed.
     pub scopes: Option<Scopes>,
     /// With which breakpoints.
     pub narrowing: Narrowing,
 }
 
-impl Basis {
+impl CredentialGrants {
     /// What `subject` may do. With a policy file: what it says, as far as the credential is not limited further.
     /// Without: what the credential says, and nothing where it says nothing.
     pub(crate) fn access(&self, subject: &str, policy: Option<&Policy>) -> Access {
@@ -38,7 +38,7 @@ impl Basis {
             }
             (
                 None,
-                Some(Limit {
+                Some(GrantLimit {
                     scopes: Some(scopes),
                     narrowing,
                 }),
@@ -54,15 +54,15 @@ impl Basis {
 
 /// As it is written into a ticket.
 #[derive(Serialize, Deserialize)]
-pub(super) struct WrittenBasis {
+pub(super) struct WrittenGrants {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     groups: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    limit: Option<WrittenLimit>,
+    limit: Option<WrittenGrantLimit>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct WrittenLimit {
+struct WrittenGrantLimit {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     scopes: Option<String>,
     clusters: Vec<String>,
@@ -71,13 +71,13 @@ struct WrittenLimit {
     tasks: Vec<String>,
 }
 
-impl From<&Basis> for WrittenBasis {
-    fn from(basis: &Basis) -> Self {
+impl From<&CredentialGrants> for WrittenGrants {
+    fn from(grants: &CredentialGrants) -> Self {
         let written =
             |patterns: &[Pattern]| patterns.iter().map(|p| p.as_str().to_owned()).collect();
         Self {
-            groups: basis.groups.clone(),
-            limit: basis.limit.as_ref().map(|limit| WrittenLimit {
+            groups: grants.groups.clone(),
+            limit: grants.limit.as_ref().map(|limit| WrittenGrantLimit {
                 scopes: limit.scopes.map(|scopes| scopes.to_string()),
                 clusters: written(&limit.narrowing.clusters),
                 jobs: written(&limit.narrowing.jobs),
@@ -88,13 +88,13 @@ impl From<&Basis> for WrittenBasis {
     }
 }
 
-impl WrittenBasis {
+impl WrittenGrants {
     /// `None`: the scopes are of another version of the relay.
-    pub(super) fn read(self) -> Option<Basis> {
+    pub(super) fn read(self) -> Option<CredentialGrants> {
         let read = |patterns: Vec<String>| patterns.into_iter().map(Pattern::new).collect();
         let limit = match self.limit {
             None => None,
-            Some(limit) => Some(Limit {
+            Some(limit) => Some(GrantLimit {
                 scopes: match limit.scopes {
                     None => None,
                     Some(words) => Some(words.parse().ok()?),
@@ -107,7 +107,7 @@ impl WrittenBasis {
                 },
             }),
         };
-        Some(Basis {
+        Some(CredentialGrants {
             groups: self.groups,
             limit,
         })

@@ -1,7 +1,7 @@
 //! Whoever is there by a token of Kubernetes' is there only as long as Kubernetes says so: one task for each accepted
 //! token shows it again, and withdraws it when it is refused or may do less than before.
 //!
-//! A keeper ends when nobody holds the [`Recognised`] any more but the memory, and when it has withdrawn. An API server
+//! A rechecker ends when nobody holds the [`VerifiedIdentity`] any more but the memory, and when it has withdrawn. An API server
 //! that does not answer is asked again and again for `kubernetes.outage_grace`, then the token is withdrawn.
 
 use std::sync::Arc;
@@ -11,50 +11,50 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::vouch::{Vouch, Vouched};
 use super::{Key, Known, Reviewer, fingerprint, grants};
-use crate::identity::principal::Recognised;
-use crate::identity::standing::{Withdraw, standing};
-use crate::identity::{Basis, Credential, Secret};
+use crate::identity::principal::VerifiedIdentity;
+use crate::identity::validity::{Revoker, validity};
+use crate::identity::{CredentialGrants, CredentialId, Secret};
 
 /// Longest pause before an API server is asked again that did not answer.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 
 /// Somebody who is there by a token.
-pub(super) struct Kept {
-    /// With no `standing`: this does not hold the credential.
-    who: Recognised,
-    withdraw: Arc<Withdraw>,
+pub(super) struct TrackedToken {
+    /// With no `validity`: this does not hold the credential.
+    who: VerifiedIdentity,
+    withdraw: Arc<Revoker>,
 }
 
-impl Kept {
+impl TrackedToken {
     /// One more who is there by it.
-    pub(super) fn join(&self) -> Recognised {
-        Recognised {
-            standing: Some(self.withdraw.standing()),
+    pub(super) fn join(&self) -> VerifiedIdentity {
+        VerifiedIdentity {
+            validity: Some(self.withdraw.validity()),
             ..self.who.clone()
         }
     }
 }
 
-/// One keeper.
-struct Keeper<A> {
+/// One rechecker.
+struct Rechecker<A> {
     reviewer: Reviewer<A>,
     key: Key,
     fingerprint: String,
     token: Secret,
     vouched: Vouched,
-    withdraw: Arc<Withdraw>,
+    withdraw: Arc<Revoker>,
     /// When Kubernetes last said what it said at first.
     confirmed: Instant,
 }
 
 /// What came of showing it again.
-enum Standing {
+enum Recheck {
     Confirmed,
     Withdrawn(&'static str),
     Unknown,
 }
 
-/// Starts a keeper for a token that has just been accepted.
+/// Starts a rechecker for a token that has just been accepted.
 pub(super) fn keep<A: Vouch>(
     reviewer: &Reviewer<A>,
     known: &mut Known,
@@ -62,31 +62,31 @@ pub(super) fn keep<A: Vouch>(
     token: Secret,
     expires: Option<SystemTime>,
     vouched: Vouched,
-) -> Recognised {
+) -> VerifiedIdentity {
     // The first who holds it is the one in what is returned.
-    let (withdraw, _first) = standing();
+    let (withdraw, _first) = validity();
     let withdraw = Arc::new(withdraw);
     let fingerprint = fingerprint(&key);
-    let kept = Kept {
-        who: Recognised {
+    let kept = TrackedToken {
+        who: VerifiedIdentity {
             subject: vouched.user.name.clone(),
-            credential: Credential::Kubernetes {
+            credential: CredentialId::Kubernetes {
                 fingerprint: fingerprint.clone(),
             },
             expires,
             issued: None,
-            basis: Basis {
+            grants: CredentialGrants {
                 groups: vouched.user.groups.iter().cloned().collect(),
                 limit: None,
             },
             roles: Some(grants(&vouched)),
-            standing: None,
+            validity: None,
         },
         withdraw: Arc::clone(&withdraw),
     };
     let reviewed = kept.join();
     known.kept.insert(fingerprint.clone(), kept);
-    let keeper = Keeper {
+    let rechecker = Rechecker {
         reviewer: reviewer.clone(),
         key,
         fingerprint,
@@ -99,13 +99,13 @@ pub(super) fn keep<A: Vouch>(
     reviewer.0.tasks.spawn(async move {
         tokio::select! {
             () = stop.cancelled() => {}
-            () = keeper.run() => {}
+            () = rechecker.run() => {}
         }
     });
     reviewed
 }
 
-impl<A: Vouch> Keeper<A> {
+impl<A: Vouch> Rechecker<A> {
     async fn run(mut self) {
         let inner = Arc::clone(&self.reviewer.0);
         let mut next = self.confirmed + spread(inner.recheck);
@@ -118,15 +118,15 @@ impl<A: Vouch> Keeper<A> {
             let again = inner.recheck.min(ASK_AGAIN);
             let patience = (self.confirmed + inner.outage_grace).max(now + inner.timeout);
             match timeout_at(patience, self.look()).await {
-                Ok(Standing::Confirmed) => {
+                Ok(Recheck::Confirmed) => {
                     self.confirmed = now;
                     next = now + spread(inner.recheck);
                 }
-                Ok(Standing::Withdrawn(why)) => return self.withdraw(why),
-                Ok(Standing::Unknown) if self.confirmed + inner.outage_grace > Instant::now() => {
+                Ok(Recheck::Withdrawn(why)) => return self.withdraw(why),
+                Ok(Recheck::Unknown) if self.confirmed + inner.outage_grace > Instant::now() => {
                     next = Instant::now() + spread(again);
                 }
-                Ok(Standing::Unknown) | Err(_) => {
+                Ok(Recheck::Unknown) | Err(_) => {
                     return self.withdraw("Kubernetes does not answer any more");
                 }
             }
@@ -134,11 +134,11 @@ impl<A: Vouch> Keeper<A> {
     }
 
     /// Shows the token again.
-    async fn look(&self) -> Standing {
+    async fn look(&self) -> Recheck {
         let inner = &self.reviewer.0;
         let _slot = inner.rechecks.acquire().await;
         let Ok(found) = inner.vouch(&self.token).await else {
-            return Standing::Unknown;
+            return Recheck::Unknown;
         };
         let mut known = inner.lock();
         let now = Instant::now();
@@ -148,14 +148,14 @@ impl<A: Vouch> Keeper<A> {
             }
             let until = now + inner.refused_for;
             known.refused.learn(self.key, (), until, now);
-            return Standing::Withdrawn("Kubernetes does not accept it any more");
+            return Recheck::Withdrawn("Kubernetes does not accept it any more");
         };
         if found == self.vouched {
             if let Some(reviewed) = self.remembered(&known) {
                 let until = now + inner.recheck;
                 known.accepted.learn(self.key, reviewed, until, now);
             }
-            return Standing::Confirmed;
+            return Recheck::Confirmed;
         }
         // Whoever comes with it now is to get what is true now.
         if self.is_current(&known) {
@@ -166,8 +166,8 @@ impl<A: Vouch> Keeper<A> {
             .into_iter()
             .any(|((_, before), (_, now))| before.intersection(*now) != *before);
         match less || found.user != self.vouched.user {
-            true => Standing::Withdrawn("its roles allow less, or its user is another one"),
-            false => Standing::Confirmed,
+            true => Recheck::Withdrawn("its roles allow less, or its user is another one"),
+            false => Recheck::Confirmed,
         }
     }
 
@@ -198,21 +198,21 @@ impl<A: Vouch> Keeper<A> {
     }
 
     fn leave(&self, known: &mut Known) {
-        let ours = |kept: &Kept| Arc::ptr_eq(&kept.withdraw, &self.withdraw);
+        let ours = |kept: &TrackedToken| Arc::ptr_eq(&kept.withdraw, &self.withdraw);
         if known.kept.get(&self.fingerprint).is_some_and(ours) {
             known.kept.remove(&self.fingerprint);
         }
     }
 
-    /// What is remembered of the token is this keeper's, and not that of a later one.
+    /// What is remembered of the token is this rechecker's, and not that of a later one.
     fn is_current(&self, known: &Known) -> bool {
         self.remembered(known).is_some()
     }
 
-    fn remembered(&self, known: &Known) -> Option<Recognised> {
+    fn remembered(&self, known: &Known) -> Option<VerifiedIdentity> {
         let held = known.accepted.held(&self.key)?;
         let ours = held
-            .standing
+            .validity
             .as_ref()
             .is_some_and(|s| self.withdraw.is_of(s));
         ours.then(|| held.clone())
