@@ -39,7 +39,7 @@ pub(super) async fn why_died(permit: &mut Permit, unexplained: Option<bool>) -> 
 impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     /// Leaves the worker, and keeps a client that has yet to say goodbye.
     pub(super) fn part(self) -> Option<Farewell<S>> {
-        let last = |said: &Request| self.parted && said.command == Command::Disconnect.as_str();
+        let last = |said: &Request| self.parted && said.known() == Some(Command::Disconnect);
         let left = self.over || self.client_closed || self.parting.as_ref().is_some_and(last);
         // The goodbye to the worker goes on in a task of its own, and keeps the breakpoint until it is said.
         let client = self.splice.into_client();
