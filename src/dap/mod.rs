@@ -15,6 +15,7 @@ mod commands;
 mod entrance;
 mod farewell;
 pub mod message_filter;
+pub mod messages;
 mod presented;
 pub mod refusal;
 pub mod rewrite;
@@ -45,6 +46,7 @@ use crate::shutdown::DRAINING;
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 use crate::wire::dap::conversation::{Closed, Conversation};
 use crate::wire::dap::message::{Request, notice};
+use crate::wire::dap::names::Command;
 use crate::wire::text::shortened;
 
 /// Largest message of somebody who has yet to say who that is, in bytes. VS Code's `attach` has some 1,000, with a token
@@ -202,12 +204,13 @@ where
     let mut known: Option<(Client, String)> = None;
     loop {
         let mut message = client.read().await?;
-        let initialize = (message["command"] == "initialize").then(|| message.clone());
+        let initialize =
+            (message["command"] == Command::Initialize.as_str()).then(|| message.clone());
         let Some(mut request) = Request::read(&mut message) else {
             continue;
         };
-        match (request.command.as_str(), &known) {
-            ("initialize", None) => {
+        match (request.known(), &known) {
+            (Some(Command::Initialize), None) => {
                 if let Some(why) = capabilities::refusal(&request.arguments) {
                     client.send(&request.failure(&why)).await?;
                     continue;
@@ -220,7 +223,7 @@ where
                 presented::strip_all(&mut whole);
                 known = Some((who, whole.to_string()));
             }
-            ("attach", Some(_)) => {
+            (Some(Command::Attach), Some(_)) => {
                 let Some((who, initialize)) = known.take() else {
                     continue;
                 };
@@ -235,24 +238,24 @@ where
                 }));
             }
             // Nothing is attached yet that could be ended.
-            ("disconnect" | "terminate", _) => {
+            (Some(Command::Disconnect | Command::Terminate), _) => {
                 client.send(&request.success(Value::Null)).await?;
                 return Ok(None);
             }
-            ("launch", _) => {
+            (Some(Command::Launch), _) => {
                 let sentence = "ray-relay attaches to tasks that Ray has paused and starts nothing: use \"request\": \"attach\" (ray-relay launch-config prints a configuration)";
                 client.send(&request.failure(sentence)).await?;
                 return Ok(None);
             }
-            (command, state) => {
-                let next = if state.is_none() {
-                    "initialize"
-                } else {
-                    "attach"
+            (_, state) => {
+                let next = match state {
+                    None => Command::Initialize,
+                    Some(_) => Command::Attach,
                 };
                 let sentence = format!(
-                    "`{}` came too early: `{next}` has to come first",
-                    shortened(command, 40)
+                    "`{}` came too early: `{}` has to come first",
+                    shortened(&request.command, 40),
+                    next.as_str()
                 );
                 client.send(&request.failure(&sentence)).await?;
             }

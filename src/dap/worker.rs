@@ -21,9 +21,9 @@ use tracing::debug;
 pub(super) use self::opening::Opening;
 use super::farewell::Farewell;
 use super::message_filter::MessageFilter;
+use super::messages;
 use super::refusal::refuse;
 use super::splice::{Side, Splice, SpliceEvent};
-use super::{commands, rewrite};
 use crate::context::Context;
 use crate::session::live::{Live, SessionEnd, SessionEvent};
 use crate::session::worker_end::was_intended;
@@ -33,6 +33,7 @@ use crate::upstream::Worker;
 use crate::wire::dap::codec::frame;
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::message::{Request, event, notice};
+use crate::wire::dap::names::Event;
 use crate::wire::dap::peek::Depth;
 use crate::wire::dap::scanner::Rules;
 
@@ -112,8 +113,8 @@ where
         captures: match live.capture().is_on() {
             true => recorded::captures_everything,
             false => filter.captures_from_client(match live.audit().wants_commands() {
-                true => commands::captures_for_record,
-                false => rewrite::captures_from_client,
+                true => messages::captures_for_record,
+                false => messages::captures_from_client,
             }),
         },
         max_captured: dap.max_frame,
@@ -263,7 +264,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
             }
             SessionEnd::Aborted => {
                 self.tell(&notice(&format!("{end}; the task runs on"), true));
-                self.tell(&event("terminated", Value::Null));
+                self.tell(&event(Event::Terminated, Value::Null));
                 None
             }
             SessionEnd::Revoked(_)
@@ -336,12 +337,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
             }
             SpliceEvent::Malformed(Side::Client, error) => {
                 self.tell(&notice(&format!("this session ends, because the client sent something that is not understood: {error}"), true));
-                self.tell(&event("terminated", Value::Null));
+                self.tell(&event(Event::Terminated, Value::Null));
                 return ControlFlow::Break(Outcome::Failed);
             }
             SpliceEvent::Malformed(Side::Worker, error) => {
                 self.tell(&notice(&format!("this session ends, because the worker's debugger sent something that is not understood: {error}"), true));
-                self.tell(&event("terminated", Value::Null));
+                self.tell(&event(Event::Terminated, Value::Null));
                 return ControlFlow::Break(Outcome::Failed);
             }
         }

@@ -13,6 +13,7 @@ use crate::wire::dap::codec::frame;
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::mappings;
 use crate::wire::dap::message::{Request, event, notice};
+use crate::wire::dap::names::{Command, Event};
 
 /// Why a session ends whose client asked for it by ending another.
 pub(super) const PARENT_ENDED: &str = "the cluster session that opened it has ended";
@@ -28,7 +29,7 @@ pub(super) async fn parent_ended(member: &mut Option<Member>) {
 impl<'a, S: AsyncRead + AsyncWrite + Unpin> Relaying<'a, S> {
     /// Leaves the worker, and keeps a client that has yet to say goodbye.
     pub(super) fn part(self) -> (Option<Farewell<S>>, Closing<'a>) {
-        let last = |said: &Request| self.parted && said.command == "disconnect";
+        let last = |said: &Request| self.parted && said.known() == Some(Command::Disconnect);
         let left =
             self.live.is_cut_off() || self.client_closed || self.parting.as_ref().is_some_and(last);
         // The goodbye to the worker goes on in a task of its own, and keeps the breakpoint until it is said.
@@ -55,16 +56,17 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Relaying<'a, S> {
         if !self.splice.worker().is_attached() {
             return;
         }
-        self.request("setFunctionBreakpoints", &json!({"breakpoints": []}));
+        self.request(Command::SetFunctionBreakpoints, &json!({"breakpoints": []}));
         if self.splice.worker().has_mappings() {
             // Answers to the client's own evaluations pass unseen until now.
-            self.splice.capture_answers(Side::Worker, b"evaluate");
-            self.request("evaluate", &mappings::forgetting());
+            let evaluate = Command::Evaluate.as_str().as_bytes();
+            self.splice.capture_answers(Side::Worker, evaluate);
+            self.request(Command::Evaluate, &mappings::forgetting());
         }
     }
 
     /// Puts a request of the relay's own to the worker. Its answer is not for the client.
-    pub(super) fn request(&mut self, command: &str, arguments: &Value) {
+    pub(super) fn request(&mut self, command: Command, arguments: &Value) {
         let request = json!({
             "seq": OWN_SEQ, "type": "request", "command": command, "arguments": arguments,
         });
@@ -76,7 +78,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Relaying<'a, S> {
     pub(super) fn say_goodbye(&mut self) {
         if self.splice.worker().is_attached() {
             self.leave_nothing_behind();
-            self.request("disconnect", &json!({"terminateDebuggee": false}));
+            self.request(Command::Disconnect, &json!({"terminateDebuggee": false}));
         }
     }
 
@@ -90,7 +92,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Relaying<'a, S> {
         let text = format!("this session with {title} ends, because {why}; the task runs on");
         self.tell(&notice(&text, important));
         if !self.terminated {
-            self.tell(&event("terminated", Value::Null));
+            self.tell(&event(Event::Terminated, Value::Null));
         }
         self.terminated = true;
     }

@@ -10,6 +10,7 @@ use super::{Relaying, WHY_AT_ONCE, WHY_PATIENCE};
 use crate::dap::attach::Pass;
 use crate::dap::farewell::gone;
 use crate::dap::message_filter::Action;
+use crate::dap::messages::{FromWorker, OfWorker};
 use crate::dap::rewrite;
 use crate::dap::splice::Side;
 use crate::session::Member;
@@ -17,6 +18,7 @@ use crate::session::worker_end::unexplained;
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::wire::dap::codec::{frame, parse, put_frame, without_lone_surrogates};
 use crate::wire::dap::message::{event, notice, task_end};
+use crate::wire::dap::names::Event;
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     pub(super) async fn on_worker(&mut self, body: Vec<u8>) {
@@ -48,23 +50,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
 
     /// A message that may go to the client, as far as the rights of the session are concerned; `body`: as it came.
     async fn for_client(&mut self, mut message: Value, body: Option<&[u8]>) {
-        let name = |key: &str| {
-            message
-                .get(key)
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .to_owned()
-        };
-        if name("event") == "stopped" {
-            self.live.task().stopped();
-            self.stop = Some(message.clone());
-        }
-        match (
-            name("type").as_str(),
-            name("event").as_str(),
-            name("command").as_str(),
-        ) {
-            ("event", "terminated", _) => {
+        match OfWorker::of_message(&message).handling {
+            FromWorker::Stopped => {
+                self.live.task().stopped();
+                self.stop = Some(message.clone());
+                return self.unchanged(&message, body);
+            }
+            FromWorker::Terminated => {
                 if std::mem::replace(&mut self.terminated, true) {
                     return;
                 }
@@ -75,9 +67,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                     }
                 }
             }
-            ("event", "debugpySockets", _) => rewrite::hide_sockets(&mut message),
-            ("event", "debugpyWaitingForServer", _) => return,
-            ("event", "debugpyAttach", _) | ("request", _, "startDebugging") => {
+            FromWorker::Sockets => rewrite::hide_sockets(&mut message),
+            FromWorker::Withhold => return,
+            FromWorker::Child => {
                 let breakpoint = self.live.permit().breakpoint();
                 let principal = self.live.permit().principal();
                 let ticket = self.context.auth.issue_ticket(principal, breakpoint);
@@ -87,7 +79,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 };
                 rewrite::route_child(&mut message, &self.opening.dialled, breakpoint.id, pass);
             }
-            ("response", _, "attach") => match message["success"] == true {
+            FromWorker::Attached => match message["success"] == true {
                 true => self.session.set_state(SessionProtocol::Dap, "attached"),
                 false
                     if message["message"]
@@ -101,7 +93,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 }
                 false => {}
             },
-            ("response", _, "disconnect" | "terminate")
+            FromWorker::Goodbye
                 if self
                     .parting
                     .as_ref()
@@ -110,21 +102,27 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 self.parted = true;
                 message["command"] = self.parting.as_ref().map(|p| p.command.as_str()).into();
             }
-            (
-                "response",
-                _,
-                "setExceptionBreakpoints" | "setFunctionBreakpoints" | "evaluate" | "disconnect",
-            ) if message["request_seq"] == OWN_SEQ => {
+            FromWorker::Goodbye | FromWorker::Own | FromWorker::OwnOnceAsked
+                if message["request_seq"] == OWN_SEQ =>
+            {
                 return;
             }
-            ("response", _, "threads") if rewrite::put_ray_threads_last(&mut message) => {}
-            _ => {
-                if let Some(body) = body {
-                    return self.pass_to_client(body);
-                }
-            }
+            FromWorker::Threads if rewrite::put_ray_threads_last(&mut message) => {}
+            FromWorker::Pass
+            | FromWorker::Goodbye
+            | FromWorker::Own
+            | FromWorker::OwnOnceAsked
+            | FromWorker::Threads => return self.unchanged(&message, body),
         }
         self.tell(&message);
+    }
+
+    /// Tells the client `message`; where it is `body` still, in the worker's own bytes.
+    fn unchanged(&mut self, message: &Value, body: Option<&[u8]>) {
+        match body {
+            Some(body) => self.pass_to_client(body),
+            None => self.tell(message),
+        }
     }
 
     fn pass_to_client(&mut self, body: &[u8]) {
@@ -187,7 +185,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
 
     fn tell_terminated(&mut self) {
         if !std::mem::replace(&mut self.terminated, true) {
-            self.tell(&event("terminated", Value::Null));
+            self.tell(&event(Event::Terminated, Value::Null));
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::session::{Member, Permit};
 use crate::upstream::{self, ConnectError, Worker};
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::message::Request;
+use crate::wire::dap::names::Command;
 
 /// What the client sent so far.
 pub(in crate::dap) struct Opening {
@@ -69,7 +70,7 @@ pub(super) async fn open(
         };
         let arguments = opening.arguments(permit, filter);
         let attach = json!({
-            "seq": opening.attach.seq, "type": "request", "command": "attach", "arguments": arguments,
+            "seq": opening.attach.seq, "type": "request", "command": Command::Attach, "arguments": arguments,
         });
         worker.send(&attach).await?;
         Ok::<_, ConnectError>(capabilities)
