@@ -86,13 +86,13 @@ impl<'a> Visit<'a> {
             Err(refusal) => return self.deny(client, &opened, hint, &refusal).await,
         };
         let permit = match choice {
-            Choice::Worker(breakpoint) => self.hold(&opened.client, breakpoint.id),
+            Choice::Worker(breakpoint) => self.acquire(&opened.client, breakpoint.id),
             Choice::Subprocess(breakpoint) => self.subprocess(&selector, &breakpoint),
             // Large, and only of those who have come this far.
             Choice::Cluster => return Box::pin(self.cluster(client, opened, selector)).await,
             Choice::Next => {
                 self.session.set_state(SessionProtocol::Dap, "waiting");
-                let try_hold = |id| self.hold(&opened.client, id);
+                let try_acquire = |id| self.acquire(&opened.client, id);
                 let (attach, principal) = (&opened.attach, &self.principal);
                 match waiting::for_next(
                     self.context,
@@ -100,7 +100,7 @@ impl<'a> Visit<'a> {
                     attach,
                     &selector,
                     principal,
-                    try_hold,
+                    try_acquire,
                 )
                 .await
                 {
@@ -239,7 +239,7 @@ impl<'a> Visit<'a> {
         Refusal::unknown(&format!("has the id {id}"), &self.within_reach())
     }
 
-    fn hold(&self, client: &Client, id: BreakpointId) -> Result<Permit, Refusal> {
+    fn acquire(&self, client: &Client, id: BreakpointId) -> Result<Permit, Refusal> {
         let now = Moment::now();
         let authorised = self.authorised(id)?;
         let holder = Holder {
@@ -250,7 +250,7 @@ impl<'a> Visit<'a> {
             since: now,
         };
         let registry = &self.context.registry;
-        Permit::hold(registry, authorised, holder).map_err(|why| match why {
+        Permit::acquire(registry, authorised, holder).map_err(|why| match why {
             ClaimError::Held(holder) => match self.within_reach().find(id) {
                 Some(breakpoint) => Refusal::held(breakpoint, &holder, now),
                 None => Refusal::Nothing(format!("{id} is being debugged by {holder}")),

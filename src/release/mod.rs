@@ -58,7 +58,7 @@ pub async fn release(
     if breakpoint.kind == Kind::Pdb && !legacy::is_within_reach(&context.config, &breakpoint) {
         return Err(NotReleased::Local);
     }
-    let permit = Permit::hold(&context.registry, authorized, holder)
+    let permit = Permit::acquire(&context.registry, authorized, holder)
         .map_err(|why| unavailable(&breakpoint, why))?;
     let (dap, tasks) = (context.config.dap.clone(), context.shutdown.tasks.clone());
     let done = context.shutdown.tasks.spawn(async move {

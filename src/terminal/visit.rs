@@ -191,7 +191,7 @@ impl<'a, R: AsyncRead + Unpin> Visit<'a, R> {
     /// Sessions with the breakpoint `id`, wherever it goes on.
     async fn enter(&mut self, id: BreakpointId) -> Next {
         loop {
-            let permit = match self.hold(id) {
+            let permit = match self.acquire(id) {
                 Ok(permit) => permit,
                 Err(refusal) => {
                     let all = self.context.registry.snapshot();
@@ -222,7 +222,7 @@ impl<'a, R: AsyncRead + Unpin> Visit<'a, R> {
         }
     }
 
-    fn hold(&self, id: BreakpointId) -> Result<Permit, Refusal> {
+    fn acquire(&self, id: BreakpointId) -> Result<Permit, Refusal> {
         let now = Moment::now();
         let list = visible(&self.principal, &self.context.registry.snapshot());
         let unknown = || Refusal::unknown(&format!("has the id {id}"), &list);
@@ -248,7 +248,7 @@ impl<'a, R: AsyncRead + Unpin> Visit<'a, R> {
             peer: self.session.peer(),
             since: now,
         };
-        Permit::hold(&self.context.registry, authorised, holder).map_err(|why| match why {
+        Permit::acquire(&self.context.registry, authorised, holder).map_err(|why| match why {
             ClaimError::Held(holder) => Refusal::held(breakpoint, &holder, now),
             ClaimError::Ended(breakpoint) => Refusal::ended(&breakpoint, now),
             ClaimError::Unknown => unknown(),

@@ -77,7 +77,7 @@ impl Scene {
             since: Moment::now(),
         };
         let authorised = authorise(&self.ann, &breakpoint, Scope::Debug).unwrap();
-        let permit = Permit::hold(&self.registry, authorised, holder).unwrap();
+        let permit = Permit::acquire(&self.registry, authorised, holder).unwrap();
         let services = Services {
             audit: &self.audit,
             recording: &self.recording,
