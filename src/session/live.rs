@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tracing::info;
 
 pub(crate) use self::watch::{SessionEnd, SessionEvent};
-use super::audit::Record;
+use super::audit::SessionAudit;
 use super::limits::Limits;
 use super::refusal::Refusal;
 use super::{Permit, Session, TaskEnd};
@@ -50,7 +50,7 @@ pub(crate) struct Beginning<'a> {
 pub(crate) struct Live<'a> {
     services: Services<'a>,
     protocol: Protocol,
-    audit: Record<'a>,
+    audit: SessionAudit<'a>,
     capture: CaptureTee,
     permit: Permit,
     principal: Principal,
@@ -114,7 +114,7 @@ impl<'a> Live<'a> {
         if let Some(name) = capture.name() {
             details.insert("recording".into(), name.into());
         }
-        let audit = Record::begin(
+        let audit = SessionAudit::begin(
             services.audit,
             session,
             &principal,
@@ -162,7 +162,7 @@ impl<'a> Live<'a> {
     }
 
     /// Its audit record.
-    pub(crate) fn audit(&self) -> &Record<'a> {
+    pub(crate) fn audit(&self) -> &SessionAudit<'a> {
         &self.audit
     }
 
@@ -237,7 +237,7 @@ impl<'a> Live<'a> {
 
 /// A session that is over, and whose end is not on record yet.
 pub(crate) struct Closing<'a> {
-    audit: Record<'a>,
+    audit: SessionAudit<'a>,
     capture: CaptureTee,
 }
 
