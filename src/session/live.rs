@@ -20,7 +20,7 @@ use super::refusal::Refusal;
 use super::{Permit, Session, TaskEnd};
 use crate::audit::Audit;
 use crate::identity::Principal;
-use crate::recording::{CaptureTee, Meta, Protocol, Recording};
+use crate::recording::{CaptureStore, CaptureTee, Meta, Protocol};
 use crate::shutdown::Shutdown;
 use crate::telemetry::metrics::Outcome;
 
@@ -28,7 +28,7 @@ use crate::telemetry::metrics::Outcome;
 #[derive(Clone, Copy)]
 pub(crate) struct Services<'a> {
     pub(crate) audit: &'a Audit,
-    pub(crate) recording: &'a Recording,
+    pub(crate) recording: &'a CaptureStore,
     pub(crate) shutdown: &'a Shutdown,
     /// How long the relay waits for its sessions when it ends: `listen.drain_timeout`.
     pub(crate) drain_timeout: Duration,
@@ -106,8 +106,8 @@ impl<'a> Live<'a> {
                     client,
                     breakpoint: &breakpoint,
                 };
-                let recorder = services.recording.begin(&meta).await;
-                CaptureTee::new(recorder.map_err(|why| Refusal::Unable(why.to_string()))?)
+                let writer = services.recording.begin(&meta).await;
+                CaptureTee::new(writer.map_err(|why| Refusal::Unable(why.to_string()))?)
             }
             false => CaptureTee::default(),
         };

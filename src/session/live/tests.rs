@@ -28,7 +28,7 @@ const QUIET: Duration = crate::shutdown::QUIET;
 struct Scene {
     audit: Arc<Audit>,
     kept: Kept,
-    recording: Arc<Recording>,
+    recording: Arc<CaptureStore>,
     shutdown: Shutdown,
     registry: Registry,
     session: Session,
@@ -56,7 +56,7 @@ impl Scene {
         Self {
             audit,
             kept,
-            recording: Recording::new(config::Recording::default(), metrics),
+            recording: CaptureStore::new(config::Recording::default(), metrics),
             shutdown: Shutdown::default(),
             registry,
             session: table.open(([127, 0, 0, 1], 1).into()),
@@ -311,7 +311,7 @@ async fn a_capture_that_fails_ends_it() {
         max_size: 1000,
         ..config::Recording::default()
     };
-    scene.recording = Recording::new(recording, Metrics::new().unwrap());
+    scene.recording = CaptureStore::new(recording, Metrics::new().unwrap());
     let mut live = scene.begin().await.unwrap();
     let began = scene.kept.take().pop().unwrap();
     assert_eq!(began.details["recording"], live.capture().name().unwrap());
