@@ -95,7 +95,7 @@ impl<'a> Live<'a> {
             scopes = %permit.rights().scopes, breakpoint = %breakpoint.id, cluster = %breakpoint.cluster,
             name = breakpoint.name(), subprocess = !permit.holds(), "session attaches"
         );
-        let capture = match permit.rights().handling.record {
+        let capture = match permit.rights().obligations.record {
             true => {
                 let meta = Meta {
                     began: SystemTime::now(),
@@ -136,7 +136,7 @@ impl<'a> Live<'a> {
             protocol,
             audit,
             capture,
-            limits: Limits::new(&permit.rights().handling, now),
+            limits: Limits::new(&permit.rights().obligations, now),
             task: permit.task_end(),
             permit,
             principal,
@@ -153,7 +153,7 @@ impl<'a> Live<'a> {
     /// The worker was reached: the limits of the session count from now on.
     pub(crate) fn attached(&mut self) {
         self.said = Instant::now();
-        self.limits = Limits::new(&self.permit.rights().handling, self.said);
+        self.limits = Limits::new(&self.permit.rights().obligations, self.said);
     }
 
     /// The leave to reach the worker.

@@ -25,7 +25,7 @@ use crate::dap::testing::{listening, paused, paused_in_pdb};
 use crate::identity::fixed::somebody;
 use crate::identity::revocation::{Revocation, RevocationList, Revoked};
 use crate::identity::{Authenticator, Principal};
-use crate::policy::{Handling, Rule};
+use crate::policy::{Rule, SessionObligations};
 use crate::registry::{Breakpoint, Kind};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -44,11 +44,11 @@ fn relay(auth: bool, adapt: impl FnOnce(&mut Config)) -> Relay {
     let person = |name: &str, scopes: &str| {
         let rule = Rule {
             scopes: scopes.parse().unwrap(),
-            handling: Handling {
+            obligations: SessionObligations {
                 record: name == "mia",
                 session_limit: (name == "sue").then_some(Duration::from_secs(20 * 60)),
                 idle_limit: (name == "ida").then_some(Duration::from_secs(100)),
-                ..Handling::default()
+                ..SessionObligations::default()
             },
             ..Rule::default()
         };

@@ -3,15 +3,15 @@
 use super::identity::rule;
 use super::*;
 use crate::identity::fixed::somebody;
-use crate::policy::{Handling, Rule};
+use crate::policy::{Rule, SessionObligations};
 
 /// A session of somebody with these limits in seconds, attached.
 async fn attached(session: Option<u64>, idle: Option<u64>) -> (Debugger, Conversation<TcpStream>) {
     let rule = Rule {
-        handling: Handling {
+        obligations: SessionObligations {
             session_limit: session.map(Duration::from_secs),
             idle_limit: idle.map(Duration::from_secs),
-            ..Handling::default()
+            ..SessionObligations::default()
         },
         ..rule("debug")
     };

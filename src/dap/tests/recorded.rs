@@ -5,15 +5,15 @@ use std::path::Path;
 use super::identity::rule;
 use super::*;
 use crate::identity::fixed::somebody;
-use crate::policy::{Handling, Rule};
+use crate::policy::{Rule, SessionObligations};
 use crate::recording::Direction;
 use crate::recording::format::{Line, read_header, read_line};
 
 fn recorded() -> Rule {
     Rule {
-        handling: Handling {
+        obligations: SessionObligations {
             record: true,
-            ..Handling::default()
+            ..SessionObligations::default()
         },
         ..rule("debug")
     }
