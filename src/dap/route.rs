@@ -251,8 +251,8 @@ impl<'a> Visit<'a> {
         };
         let registry = &self.context.registry;
         Permit::acquire(registry, authorised, holder).map_err(|why| match why {
-            ClaimError::Held(holder) => match self.within_reach().find(id) {
-                Some(breakpoint) => Refusal::held(breakpoint, &holder, now),
+            ClaimError::InUse(holder) => match self.within_reach().find(id) {
+                Some(breakpoint) => Refusal::in_use(breakpoint, &holder, now),
                 None => Refusal::Nothing(format!("{id} is being debugged by {holder}")),
             },
             ClaimError::Ended(breakpoint) => Refusal::ended(&breakpoint, now),

@@ -86,7 +86,7 @@ pub async fn release(
 fn unavailable(breakpoint: &Breakpoint, why: ClaimError) -> Refusal {
     let now = Moment::now();
     match why {
-        ClaimError::Held(holder) => Refusal::held(breakpoint, &holder, now),
+        ClaimError::InUse(holder) => Refusal::in_use(breakpoint, &holder, now),
         ClaimError::Ended(breakpoint) => Refusal::ended(&breakpoint, now),
         ClaimError::Unknown => Refusal::Nothing("there is no such breakpoint".to_owned()),
     }

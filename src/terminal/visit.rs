@@ -249,7 +249,7 @@ impl<'a, R: AsyncRead + Unpin> Visit<'a, R> {
             since: now,
         };
         Permit::acquire(&self.context.registry, authorised, holder).map_err(|why| match why {
-            ClaimError::Held(holder) => Refusal::held(breakpoint, &holder, now),
+            ClaimError::InUse(holder) => Refusal::in_use(breakpoint, &holder, now),
             ClaimError::Ended(breakpoint) => Refusal::ended(&breakpoint, now),
             ClaimError::Unknown => unknown(),
         })
