@@ -37,7 +37,7 @@ use self::attach::Dialled;
 use self::client::Client;
 use self::presented::Presented;
 use self::refusal::{hang_up, refuse};
-use self::route::Visit;
+use self::route::AttachFlow;
 use crate::connection::ConnectionInfo;
 use crate::context::Context;
 use crate::session::refusal::Refusal;
@@ -172,8 +172,8 @@ where
     let _busy = shutdown.busy.token();
     session.set_principal(guest.principal.clone());
     let advertised = connection.advertised_port;
-    let visit = Visit::new(context, session, guest);
-    visit.serve(client, opened, advertised).await
+    let flow = AttachFlow::new(context, session, guest);
+    flow.serve(client, opened, advertised).await
 }
 
 async fn refused<S>(

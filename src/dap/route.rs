@@ -31,7 +31,7 @@ use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::wire::dap::conversation::Conversation;
 
 /// A recognised client, on its way to a session.
-pub(super) struct Visit<'a> {
+pub(super) struct AttachFlow<'a> {
     context: &'a Context,
     session: &'a Session,
     principal: Principal,
@@ -39,7 +39,7 @@ pub(super) struct Visit<'a> {
     only: Option<BreakpointId>,
 }
 
-impl<'a> Visit<'a> {
+impl<'a> AttachFlow<'a> {
     pub(super) fn new(context: &'a Context, session: &'a Session, guest: Guest) -> Self {
         Self {
             context,

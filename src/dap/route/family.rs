@@ -2,7 +2,7 @@
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::Visit;
+use super::AttachFlow;
 use crate::dap::attach_selector::AttachSelector;
 use crate::dap::{Opened, cluster, refused};
 use crate::registry::Breakpoint;
@@ -13,7 +13,7 @@ use crate::session::{Founder, Member};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::wire::dap::conversation::Conversation;
 
-impl Visit<'_> {
+impl AttachFlow<'_> {
     pub(super) async fn cluster<S>(
         &self,
         client: Conversation<S>,

@@ -13,7 +13,7 @@ use crate::recording::CaptureTee;
 use crate::session::TaskEnd;
 use crate::session::audit::SessionAudit;
 use crate::terminal::output::Shown;
-use crate::terminal::visit::Log;
+use crate::terminal::session::Log;
 use crate::wire::dap::codec::frame;
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::message::event;

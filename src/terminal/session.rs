@@ -1,8 +1,8 @@
-//! A recognised client: the list, and what it picks. `session` is what comes of that, `following` waits for the next stop
+//! A recognised client: the list, and what it picks. `attached` is the session that comes of that, `following` waits for the next stop
 //! of a legacy one.
 
+mod attached;
 mod following;
-mod session;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use serde_json::Map;
 use tokio::io::AsyncRead;
 use tokio::time::sleep;
 
-pub(super) use self::session::Log;
+pub(super) use self::attached::Log;
 use super::entrance::enters;
 use super::input::{Input, Typed};
 use super::output::Out;
@@ -46,8 +46,8 @@ enum Next {
     Over(Outcome),
 }
 
-/// A recognised client.
-pub(super) struct Visit<'a, R> {
+/// A recognised client, from its first list to its last session.
+pub(super) struct TerminalSession<'a, R> {
     context: &'a Context,
     session: &'a Session,
     principal: Principal,
@@ -55,7 +55,7 @@ pub(super) struct Visit<'a, R> {
     out: Out,
 }
 
-impl<'a, R: AsyncRead + Unpin> Visit<'a, R> {
+impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, R> {
     pub(super) fn new(
         context: &'a Context,
         session: &'a Session,
@@ -72,7 +72,7 @@ impl<'a, R: AsyncRead + Unpin> Visit<'a, R> {
         }
     }
 
-    /// To the end of the visit. `enter`: it has named a breakpoint, and wants no list.
+    /// To the end of the connection. `enter`: it has named a breakpoint, and wants no list.
     pub(super) async fn serve(mut self, enter: Option<String>) -> Outcome {
         if let Some(id) = enter {
             return self.only(&id).await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 use tokio::io::AsyncRead;
 
-use super::{Next, Visit};
+use super::{Next, TerminalSession};
 use crate::audit::Unavailable;
 use crate::context::Context;
 use crate::masking::MaskedStream;
@@ -57,7 +57,7 @@ impl<'a> Log<'a> {
     }
 }
 
-impl<R: AsyncRead + Unpin> Visit<'_, R> {
+impl<R: AsyncRead + Unpin> TerminalSession<'_, R> {
     /// One session, on record from its begin to its end.
     pub(super) async fn recorded(&mut self, permit: Permit) -> Next {
         let session = self.session;
