@@ -23,6 +23,8 @@ mod setup;
 mod signing;
 mod source;
 mod subject;
+#[cfg(test)]
+pub(crate) mod testing;
 mod throttle;
 mod ticket;
 mod validity;
