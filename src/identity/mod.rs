@@ -6,8 +6,6 @@
 mod authenticator;
 mod authorities;
 mod claims;
-#[cfg(test)]
-pub(crate) mod fixed;
 mod grants;
 mod issuers;
 mod jwks;
