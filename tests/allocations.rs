@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use ray_relay::dap::rewrite::{captures_from_client, captures_from_worker};
+use ray_relay::dap::messages::{captures_from_client, captures_from_worker};
 use ray_relay::dap::splice::Splice;
 use ray_relay::wire::dap::peek::Depth;
 use ray_relay::wire::dap::scanner::Rules;

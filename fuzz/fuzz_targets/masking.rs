@@ -5,6 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
 use ray_relay::config;
+use ray_relay::dap::messages::OfWorker;
 use ray_relay::masking::{MASKED, MaskedSession, MaskedStream, Masking};
 use serde_json::Value;
 
@@ -19,7 +20,8 @@ static RULES: LazyLock<Arc<Masking>> = LazyLock::new(|| {
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(mut message @ Value::Object(_)) = serde_json::from_slice::<Value>(bytes) {
-        MaskedSession::new(RULES.clone()).on_worker(&mut message);
+        let carries = OfWorker::of_message(&message).carries;
+        MaskedSession::new(RULES.clone()).on_worker(&mut message, carries);
     }
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;

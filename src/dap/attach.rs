@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::identity::Secret;
 use crate::registry::{Breakpoint, BreakpointId};
 use crate::wire::dap::mappings;
+use crate::wire::dap::names::Command;
 
 /// File in which Ray suspends the thread. Under `justMyCode` debugpy treats it as library code and the
 /// breakpoint never stops; this rule in front of the client's own makes it count as the user's.
@@ -187,7 +188,7 @@ pub fn child_configuration(
         "name".into(),
         crate::wire::text::shortened(&breakpoint.session_name(), 120).into(),
     );
-    child.insert("request".into(), "attach".into());
+    child.insert("request".into(), Command::Attach.as_str().into());
     let mut relay = way_back(breakpoint.id, pass);
     if let Some(root) = parent.pointer("/rayRelay/localRoot") {
         relay["localRoot"] = root.clone();

@@ -27,6 +27,7 @@ use crate::session::{Parent, within};
 use crate::telemetry::metrics::Outcome;
 use crate::wire::dap::conversation::{Closed, Conversation};
 use crate::wire::dap::message::{Request, event, notice};
+use crate::wire::dap::names::{Command, Event};
 use crate::wire::text::shortened;
 
 /// How long the client may take to configure before children are announced all the same.
@@ -63,7 +64,7 @@ where
             let _ = client
                 .send(&notice(&format!("this session ends, because {why}"), true))
                 .await;
-            let _ = client.send(&event("terminated", Value::Null)).await;
+            let _ = client.send(&event(Event::Terminated, Value::Null)).await;
             hang_up(client).await;
             Outcome::Failed
         }
@@ -92,7 +93,7 @@ where
     let shutdown = &context.shutdown;
     let mut snapshots = context.registry.watch();
     let mut jobs = Jobs::new(context.registry.clone());
-    client.send(&event("initialized", Value::Null)).await?;
+    client.send(&event(Event::Initialized, Value::Null)).await?;
     let (mut configured, mut draining) = (false, false);
     let mut look_again = Some(Instant::now() + CONFIGURE_PATIENCE);
     loop {
@@ -101,16 +102,16 @@ where
             message = client.read() => {
                 let mut message = message?;
                 let Some(request) = Request::read(&mut message) else { continue };
-                let leaves = matches!(request.command.as_str(), "disconnect" | "terminate");
+                let leaves = request.leaves();
                 if leaves && let Some(text) = leave(&request, parent) {
                     client.send(&notice(&text, false)).await?;
                 }
                 client.send(&answer(&request)).await?;
-                match request.command.as_str() {
+                match request.known() {
                     _ if leaves => return Ok(Outcome::Client),
                     // Whatever nobody has opened is announced once more.
-                    "restart" => announcer.again(parent),
-                    "configurationDone" if !configured => {
+                    Some(Command::Restart) => announcer.again(parent),
+                    Some(Command::ConfigurationDone) if !configured => {
                         configured = true;
                         client.send(&announcer.attached()).await?;
                         let list = within(principal, Scope::View, &snapshots.borrow());
@@ -137,7 +138,7 @@ where
             }
             ended = principal.ended() => {
                 client.send(&notice(&format!("this session ends, because {ended}"), true)).await?;
-                client.send(&event("terminated", Value::Null)).await?;
+                client.send(&event(Event::Terminated, Value::Null)).await?;
                 return Ok(Outcome::Revoked);
             }
             () = shutdown.drain.cancelled(), if !draining => {
@@ -166,7 +167,7 @@ async fn drained<S>(client: &mut Conversation<S>) -> Result<Outcome, Closed>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    client.send(&event("terminated", Value::Null)).await?;
+    client.send(&event(Event::Terminated, Value::Null)).await?;
     Ok(Outcome::Drained)
 }
 
@@ -194,16 +195,26 @@ fn greeting(snapshot: &Snapshot) -> String {
 }
 
 fn answer(request: &Request) -> Value {
-    match request.command.as_str() {
-        "setBreakpoints" | "setFunctionBreakpoints" | "setExceptionBreakpoints" | "setDataBreakpoints"
-        | "setInstructionBreakpoints" => request.breakpoints_taken(),
-        "configurationDone" | "disconnect" | "terminate" | "restart" => request.success(Value::Null),
-        "threads" => request.success(json!({"threads": []})),
-        "modules" => request.success(json!({"modules": [], "totalModules": 0})),
-        "loadedSources" => request.success(json!({"sources": []})),
-        command => request.failure(&format!(
+    match request.known() {
+        Some(
+            Command::SetBreakpoints
+            | Command::SetFunctionBreakpoints
+            | Command::SetExceptionBreakpoints
+            | Command::SetDataBreakpoints
+            | Command::SetInstructionBreakpoints,
+        ) => request.breakpoints_taken(),
+        Some(
+            Command::ConfigurationDone
+            | Command::Disconnect
+            | Command::Terminate
+            | Command::Restart,
+        ) => request.success(Value::Null),
+        Some(Command::Threads) => request.success(json!({"threads": []})),
+        Some(Command::Modules) => request.success(json!({"modules": [], "totalModules": 0})),
+        Some(Command::LoadedSources) => request.success(json!({"sources": []})),
+        _ => request.failure(&format!(
             "`{}` has no meaning in the cluster session, which runs no code: select the session of a task",
-            shortened(command, 40)
+            shortened(&request.command, 40)
         )),
     }
 }

@@ -1,15 +1,14 @@
 //! What of a client's requests goes on record: what could run code or change something, as it was sent.
 //!
 //! Pure. Only where the audit log wants commands are these requests parsed at all. What is known to be harmless leaves
-//! no line ([`shows`]); everything else does, with all of its arguments, so that what nobody here has thought of is on
+//! no line ([`OnRecord`]); everything else does, with all of its arguments, so that what nobody here has thought of is on
 //! record too. Nothing is cut here: [`crate::audit`] does that, and says what it cut.
 
 use serde_json::{Map, Value};
 
-use super::rewrite;
+use super::messages::{OnRecord, Request};
 use super::view_filter::attach::harmless;
 use super::view_filter::{FILTERS, is_name};
-use crate::wire::dap::peek::MessageType;
 
 /// Arguments of recorded requests that say how something is shown or repeat what another one says, and the ids of what
 /// a client had unfolded.
@@ -38,51 +37,17 @@ const OWN_PLACE: [&str; 18] = [
     "suspendDebuggee",
 ];
 
-/// Messages of a client that are captured where commands are recorded.
-pub(super) fn captures_for_record(kind: MessageType, name: &[u8]) -> bool {
-    rewrite::captures_from_client(kind, name)
-        || match kind {
-            MessageType::Request => !shows(name),
-            // The protocol knows no events of a client's, so nobody knows what they do.
-            MessageType::Event => true,
-            MessageType::Response => false,
-        }
-}
-
-/// Requests that show something, or let the program run in its own order.
-fn shows(command: &[u8]) -> bool {
-    rewrite::resumes(command)
-        || matches!(
-            command,
-            b"threads"
-                | b"stackTrace"
-                | b"scopes"
-                | b"variables"
-                | b"source"
-                | b"modules"
-                | b"loadedSources"
-                | b"exceptionInfo"
-                | b"breakpointLocations"
-                | b"stepInTargets"
-                | b"gotoTargets"
-                | b"debugpySystemInfo"
-                | b"pydevdSystemInfo"
-                | b"configurationDone"
-                | b"pause"
-                | b"cancel"
-        )
-}
-
 /// What is recorded of the request or event `name`; `None`: nothing.
 pub(super) fn recorded(name: &str, arguments: &Value) -> Option<Map<String, Value>> {
-    let harmless = match name {
-        "setExceptionBreakpoints" => only_filters(arguments),
+    let harmless = match Request::of(name.as_bytes()).record {
+        OnRecord::Never => true,
+        OnRecord::UnlessFilters => only_filters(arguments),
         // Behind anything but the beginning of a name debugpy evaluates what stands before it.
-        "completions" => arguments
+        OnRecord::UnlessName => arguments
             .get("text")
             .and_then(Value::as_str)
             .is_some_and(is_name),
-        name => shows(name.as_bytes()),
+        OnRecord::Always => false,
     };
     if harmless {
         return None;
@@ -206,6 +171,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::dap::messages::captures_for_record;
+    use crate::wire::dap::peek::MessageType;
 
     #[test]
     fn names_and_expressions_are_recorded_and_values_are_not() {

@@ -19,6 +19,7 @@ use crate::registry::Breakpoint;
 use crate::session::{Permit, WorkerEnd};
 use crate::wire::dap::conversation::{Closed, Conversation};
 use crate::wire::dap::message::{Request, notice};
+use crate::wire::dap::names::Command;
 
 /// How long a client that was told of the end may take to say goodbye.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -96,9 +97,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Farewell<S> {
 
     /// Whether that was the last word.
     async fn answer(&mut self, request: &Request) -> Result<bool, Closed> {
-        let answer = match request.command.as_str() {
-            "disconnect" | "terminate" => request.success(Value::Null),
-            _ => {
+        let answer = match request.leaves() {
+            true => request.success(Value::Null),
+            false => {
                 let mut answer =
                     request.failure("this session is over, and its worker is no longer reached");
                 // It is an echo of what the client did before it knew, and no news to a person.
@@ -108,7 +109,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Farewell<S> {
         };
         self.client.send(&answer).await?;
         // Helix says `terminate` first, and `disconnect` when that has come to its end.
-        Ok(request.command == "disconnect")
+        Ok(request.known() == Some(Command::Disconnect))
     }
 }
 

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::view_filter::{self, ViewFilter, attach};
-use super::{commands, rewrite};
-use crate::masking::{self, MaskedSession, Masking};
+use super::messages;
+use super::view_filter::{ViewFilter, attach};
+use crate::masking::{MaskedSession, Masking};
 use crate::policy::{Rights, Scope};
 use crate::wire::dap::peek::MessageType;
 
@@ -68,10 +68,7 @@ impl MessageFilter {
     pub fn captures_from_client(&self, otherwise: Captures) -> Captures {
         match (&self.view, &self.masked) {
             (Some(_), _) => |_, _| true,
-            (None, Some(_)) => |kind, name| {
-                commands::captures_for_record(kind, name)
-                    || masking::captures_from_client(kind, name)
-            },
+            (None, Some(_)) => messages::captures_for_masking,
             (None, None) => otherwise,
         }
     }
@@ -79,16 +76,9 @@ impl MessageFilter {
     /// Messages of the worker's to capture.
     pub fn captures_from_worker(&self) -> Captures {
         match (&self.view, &self.masked) {
-            (Some(_), None) => |kind, name| {
-                rewrite::captures_from_worker(kind, name)
-                    || view_filter::captures_from_worker(kind, name)
-            },
-            (_, Some(_)) => |kind, name| {
-                rewrite::captures_from_worker(kind, name)
-                    || view_filter::captures_from_worker(kind, name)
-                    || masking::captures_from_worker(kind, name)
-            },
-            (None, None) => rewrite::captures_from_worker,
+            (Some(_), None) => messages::captures_for_view,
+            (_, Some(_)) => messages::captures_masked,
+            (None, None) => messages::captures_from_worker,
         }
     }
 
@@ -111,7 +101,8 @@ impl MessageFilter {
     /// What becomes of a captured message of the client's.
     pub fn on_client(&mut self, message: Value) -> Vec<Action> {
         if let Some(masked) = &mut self.masked
-            && let Some(answer) = masked.on_client(&message, self.view.is_some())
+            && let carries = messages::Request::of_message(&message).carries
+            && let Some(answer) = masked.on_client(&message, carries, self.view.is_some())
         {
             return vec![Action::ToClient(answer)];
         }
@@ -124,7 +115,8 @@ impl MessageFilter {
     /// What becomes of a captured message of the worker's. Masked first, so that what is looked up in it is as well.
     pub fn on_worker(&mut self, mut message: Value) -> Vec<Action> {
         if let Some(masked) = &mut self.masked {
-            masked.on_worker(&mut message);
+            let carries = messages::OfWorker::of_message(&message).carries;
+            masked.on_worker(&mut message, carries);
         }
         match &mut self.view {
             Some(view) => view.on_worker(message),

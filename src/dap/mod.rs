@@ -15,6 +15,7 @@ mod commands;
 mod credential;
 mod farewell;
 pub mod message_filter;
+pub mod messages;
 pub mod refusal;
 pub mod rewrite;
 mod route;
@@ -44,6 +45,7 @@ use crate::shutdown::DRAINING;
 use crate::telemetry::metrics::{Outcome, RefusalKind};
 use crate::wire::dap::conversation::{Closed, Conversation};
 use crate::wire::dap::message::{Request, notice};
+use crate::wire::dap::names::Command;
 use crate::wire::text::shortened;
 
 /// Largest message of somebody who has yet to say who that is, in bytes. VS Code's `attach` has some 1,000, with a token
@@ -197,26 +199,26 @@ where
     let mut known: Option<(Client, String)> = None;
     loop {
         let mut message = client.read().await?;
-        let initialize = (message["command"] == "initialize").then(|| message.clone());
+        let initialize =
+            (message["command"] == Command::Initialize.as_str()).then(|| message.clone());
         let Some(mut request) = Request::read(&mut message) else {
             continue;
         };
-        match (request.command.as_str(), &known) {
-            ("initialize", None) => {
+        match (request.known(), &known) {
+            (Some(Command::Initialize), None) => {
                 if let Some(why) = capabilities::refusal(&request.arguments) {
                     client.send(&request.failure(&why)).await?;
                     continue;
                 }
                 let who = Client::read(&request.arguments);
                 session.set_client(who.name.clone());
-                let allow_terminate = context.config.dap.allow_terminate;
-                let body = capabilities::announced(who.goodbye, allow_terminate);
+                let body = capabilities::announced(context, who.goodbye);
                 client.send(&request.success(body)).await?;
                 let mut whole = initialize.unwrap_or_default();
                 credential::strip_all(&mut whole);
                 known = Some((who, whole.to_string()));
             }
-            ("attach", Some(_)) => {
+            (Some(Command::Attach), Some(_)) => {
                 let Some((who, initialize)) = known.take() else {
                     continue;
                 };
@@ -231,24 +233,24 @@ where
                 return Ok(Some((opened, presented)));
             }
             // Nothing is attached yet that could be ended.
-            ("disconnect" | "terminate", _) => {
+            (Some(Command::Disconnect | Command::Terminate), _) => {
                 client.send(&request.success(Value::Null)).await?;
                 return Ok(None);
             }
-            ("launch", _) => {
+            (Some(Command::Launch), _) => {
                 let sentence = "ray-relay attaches to tasks that Ray has paused and starts nothing: use \"request\": \"attach\" (ray-relay launch-config prints a configuration)";
                 client.send(&request.failure(sentence)).await?;
                 return Ok(None);
             }
-            (command, state) => {
-                let next = if state.is_none() {
-                    "initialize"
-                } else {
-                    "attach"
+            (_, state) => {
+                let next = match state {
+                    None => Command::Initialize,
+                    Some(_) => Command::Attach,
                 };
                 let sentence = format!(
-                    "`{}` came too early: `{next}` has to come first",
-                    shortened(command, 40)
+                    "`{}` came too early: `{}` has to come first",
+                    shortened(&request.command, 40),
+                    next.as_str()
                 );
                 client.send(&request.failure(&sentence)).await?;
             }

@@ -8,56 +8,6 @@ use serde_json::{Value, json};
 
 use super::attach::{Dialled, Pass, way_back};
 use crate::registry::BreakpointId;
-use crate::wire::dap::peek::MessageType;
-
-/// Messages of a worker's debugger that [`super::worker`] has to see.
-pub fn captures_from_worker(kind: MessageType, name: &[u8]) -> bool {
-    match kind {
-        MessageType::Event => {
-            matches!(
-                name,
-                b"stopped"
-                    | b"terminated"
-                    | b"debugpySockets"
-                    | b"debugpyWaitingForServer"
-                    | b"debugpyAttach"
-            )
-        }
-        MessageType::Request => name == b"startDebugging",
-        MessageType::Response => {
-            matches!(
-                name,
-                b"attach"
-                    | b"setExceptionBreakpoints"
-                    | b"setFunctionBreakpoints"
-                    | b"disconnect"
-                    | b"terminate"
-                    | b"threads"
-            )
-        }
-    }
-}
-
-/// Messages of a client that [`super::worker`] has to see.
-pub fn captures_from_client(kind: MessageType, name: &[u8]) -> bool {
-    let judged = matches!(
-        name,
-        b"attach"
-            | b"launch"
-            | b"initialize"
-            | b"restart"
-            | b"terminate"
-            | b"disconnect"
-            | b"setExceptionBreakpoints"
-            | b"configurationDone"
-    );
-    kind == MessageType::Request && (judged || resumes(name))
-}
-
-/// Whether a request lets the program run.
-pub fn resumes(command: &[u8]) -> bool {
-    matches!(command, b"continue" | b"next" | b"stepIn" | b"stepOut")
-}
 
 /// Whether the flag `key` of a request is set. debugpy expects a boolean there and has ended workers over what is none,
 /// so only what is absent, null or false counts as not set.

@@ -18,6 +18,7 @@ use crate::session::{Permit, within};
 use crate::telemetry::metrics::Outcome;
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::message::{Request, notice};
+use crate::wire::dap::names::Command;
 
 /// How long a client may wait; a forgotten window does not hold a connection for good.
 const PATIENCE: Duration = Duration::from_secs(12 * 3600);
@@ -54,11 +55,11 @@ where
             message = client.read() => {
                 let mut message = message.map_err(|_| Outcome::Client)?;
                 let Some(request) = Request::read(&mut message) else { continue };
-                let leaving = matches!(request.command.as_str(), "disconnect" | "terminate");
-                let answer = match request.command.as_str() {
+                let leaving = request.leaves();
+                let answer = match request.known() {
                     _ if leaving => request.success(Value::Null),
-                    command if command.starts_with("set") => request.breakpoints_taken(),
-                    "threads" => request.success(serde_json::json!({"threads": []})),
+                    _ if request.command.starts_with("set") => request.breakpoints_taken(),
+                    Some(Command::Threads) => request.success(serde_json::json!({"threads": []})),
                     _ => request.failure("this session still waits for a task to stop at a breakpoint"),
                 };
                 client.send(&answer).await.map_err(|_| Outcome::Client)?;

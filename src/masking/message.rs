@@ -1,63 +1,28 @@
 //! The rules applied to what a worker's debugger says.
 //!
-//! Pure. What is known to carry no values passes unread ([`captures_from_worker`]); of the rest the fields with values
+//! Pure. What is known to carry no values passes unread ([`Carries::Nothing`]); of the rest the fields with values
 //! are known for the messages of debugpy 1.8.22, and of any other message all texts are masked.
 
 use serde_json::{Map, Value};
 
 use super::{MASKED, Masking};
-use crate::wire::dap::peek::MessageType;
 
-/// Messages of a worker's debugger that may carry values.
-pub fn captures_from_worker(kind: MessageType, name: &[u8]) -> bool {
-    !match kind {
-        // What failed says why in these as well, with an id and not with a value.
-        MessageType::Response => matches!(
-            name,
-            b"threads"
-                | b"stackTrace"
-                | b"scopes"
-                | b"source"
-                | b"modules"
-                | b"loadedSources"
-                | b"breakpointLocations"
-                | b"setBreakpoints"
-                | b"setFunctionBreakpoints"
-                | b"setExceptionBreakpoints"
-                | b"configurationDone"
-                | b"initialize"
-                | b"attach"
-                | b"disconnect"
-                | b"terminate"
-                | b"continue"
-                | b"next"
-                | b"stepIn"
-                | b"stepOut"
-                | b"stepInTargets"
-                | b"pause"
-                | b"goto"
-                | b"gotoTargets"
-                | b"debugpySystemInfo"
-        ),
-        MessageType::Event => matches!(
-            name,
-            b"initialized"
-                | b"thread"
-                | b"process"
-                | b"module"
-                | b"loadedSource"
-                | b"breakpoint"
-                | b"continued"
-                | b"capabilities"
-                | b"invalidated"
-                | b"exited"
-                | b"terminated"
-                | b"debugpySockets"
-                | b"debugpyWaitingForServer"
-                | b"debugpyAttach"
-        ),
-        MessageType::Request => true,
-    }
+/// Which values of the program a message of its debugger carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Carries {
+    /// None. What failed says why in these as well, with an id and not with a value.
+    Nothing,
+    /// A list of variables, each with its name.
+    Variables,
+    /// The one that the argument `asked` of the request names, under `shown`.
+    One {
+        /// A name or an expression.
+        asked: &'static str,
+        /// A key of the answer's body.
+        shown: &'static str,
+    },
+    /// Whatever its texts say.
+    Texts,
 }
 
 /// What an answer was asked with: whether the rules by name hide all of it.
@@ -68,32 +33,19 @@ pub(super) enum Asked {
 }
 
 impl Masking {
-    /// Masks `message` of a worker's debugger. References of what was hidden as a whole are given to `hide`: what is
-    /// behind them must not be shown either.
-    pub(super) fn apply(&self, message: &mut Value, asked: Asked, hide: &mut impl FnMut(u64)) {
-        let text = |key: &str| message.get(key).and_then(Value::as_str).unwrap_or_default();
-        let (kind, command, event) = (text("type"), text("command"), text("event"));
+    /// Masks `message` of a worker's debugger, which carries that. References of what was hidden as a whole are given to
+    /// `hide`: what is behind them must not be shown either.
+    pub(super) fn apply(
+        &self,
+        message: &mut Value,
+        carries: Carries,
+        asked: Asked,
+        hide: &mut impl FnMut(u64),
+    ) {
         let failed = message.get("success") == Some(&Value::Bool(false));
-        enum Body {
-            Variables,
-            Value(&'static str),
-            Texts,
-            Untouched,
-        }
-        let body = match (kind, command, event) {
-            ("response", "variables", _) if !failed => Body::Variables,
-            ("response", "evaluate", _) if !failed => Body::Value("result"),
-            ("response", "setVariable" | "setExpression", _) if !failed => Body::Value("value"),
-            ("response", command, _)
-                if !failed && !captures_from_worker(MessageType::Response, command.as_bytes()) =>
-            {
-                Body::Untouched
-            }
-            ("event", _, event) if !captures_from_worker(MessageType::Event, event.as_bytes()) => {
-                Body::Untouched
-            }
-            ("request", ..) => Body::Untouched,
-            _ => Body::Texts,
+        let carries = match failed && message.get("type").is_some_and(|kind| kind == "response") {
+            true => Carries::Texts,
+            false => carries,
         };
         if failed && let Some(why) = message.get_mut("message") {
             self.texts(why);
@@ -101,8 +53,8 @@ impl Masking {
         let Some(content) = message.get_mut("body") else {
             return;
         };
-        match (body, content) {
-            (Body::Variables, Value::Object(content)) => {
+        match (carries, content) {
+            (Carries::Variables, Value::Object(content)) => {
                 let variables = content.get_mut("variables").and_then(Value::as_array_mut);
                 for variable in variables.into_iter().flatten() {
                     if let Value::Object(variable) = variable {
@@ -112,11 +64,13 @@ impl Masking {
                     }
                 }
             }
-            (Body::Value(key), Value::Object(content)) => {
-                self.variable(content, key, asked == Asked::ByHiddenName, hide);
+            (Carries::One { shown, .. }, Value::Object(content)) => {
+                self.variable(content, shown, asked == Asked::ByHiddenName, hide);
             }
-            (Body::Untouched, _) => {}
-            (_, content) => self.texts(content),
+            (Carries::Nothing, _) => {}
+            (Carries::Texts | Carries::Variables | Carries::One { .. }, content) => {
+                self.texts(content);
+            }
         }
     }
 

@@ -24,8 +24,8 @@ use self::values::Values;
 use crate::config;
 use crate::policy::{Rights, Scope};
 
-pub use self::message::captures_from_worker;
-pub use self::session::{MaskedSession, captures_from_client};
+pub use self::message::Carries;
+pub use self::session::MaskedSession;
 pub use self::stream::MaskedStream;
 pub use self::values::BadPattern;
 

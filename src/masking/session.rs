@@ -5,20 +5,14 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::Masking;
 use super::message::Asked;
+use super::{Carries, Masking};
 use crate::wire::dap::message::Request;
-use crate::wire::dap::peek::MessageType;
 
 /// Answers that are waited for. Those beyond are hidden as if they had been asked for by a hidden name.
 const MAX_ASKED: usize = 1024;
 /// References that are remembered as hidden. Beyond, no list of variables is given any more.
 const MAX_HIDDEN: usize = 1 << 16;
-
-/// Messages of a client that [`MaskedSession::on_client`] has to see where the client may run code.
-pub fn captures_from_client(kind: MessageType, name: &[u8]) -> bool {
-    kind == MessageType::Request && matches!(name, b"evaluate" | b"setVariable" | b"setExpression")
-}
 
 /// The rules, for the messages of one session.
 #[derive(Debug)]
@@ -39,24 +33,29 @@ impl MaskedSession {
         }
     }
 
-    /// Looks at a message of the client's; gives the answer where the client must not have one of the worker's.
-    /// `view_only`: the client may run no code, so that a hidden reference is worth keeping.
-    pub fn on_client(&mut self, message: &Value, view_only: bool) -> Option<Value> {
-        let text = |pointer| message.pointer(pointer).and_then(Value::as_str);
-        if text("/type") != Some("request") {
+    /// Looks at a message of the client's, whose answer will carry what `carries` says; gives the answer where the client
+    /// must not have one of the worker's. `view_only`: the client may run no code, so that a hidden reference is worth
+    /// keeping.
+    pub fn on_client(
+        &mut self,
+        message: &Value,
+        carries: Carries,
+        view_only: bool,
+    ) -> Option<Value> {
+        if message.get("type").and_then(Value::as_str) != Some("request") {
             return None;
         }
-        let asked = match text("/command") {
-            Some("evaluate" | "setExpression") => text("/arguments/expression"),
-            Some("setVariable") => text("/arguments/name"),
-            Some("variables") if view_only => {
-                let reference = message.pointer("/arguments/variablesReference");
+        let argument = |key: &str| message.get("arguments")?.get(key);
+        let asked = match carries {
+            Carries::One { asked, .. } => argument(asked).and_then(Value::as_str),
+            Carries::Variables if view_only => {
+                let reference = argument("variablesReference");
                 return self
                     .refused(reference)
                     .then(|| Request::read(&mut message.clone()))?
                     .map(|request| request.failure("this variable is masked"));
             }
-            _ => return None,
+            Carries::Variables | Carries::Texts | Carries::Nothing => return None,
         };
         let seq = message.get("seq").and_then(Value::as_u64);
         if let (Some(asked), Some(seq)) = (asked, seq)
@@ -73,8 +72,8 @@ impl MaskedSession {
         self.hidden.len() >= MAX_HIDDEN || reference.is_some_and(|r| self.hidden.contains(&r))
     }
 
-    /// Masks a message of the worker's.
-    pub fn on_worker(&mut self, message: &mut Value) {
+    /// Masks a message of the worker's, which carries that.
+    pub fn on_worker(&mut self, message: &mut Value, carries: Carries) {
         let seq = message.get("request_seq").and_then(Value::as_u64);
         let openly = seq.is_some_and(|seq| self.asked_openly.remove(&seq));
         let asked = if openly {
@@ -83,7 +82,7 @@ impl MaskedSession {
             Asked::ByHiddenName
         };
         let hidden = &mut self.hidden;
-        self.rules.apply(message, asked, &mut |reference| {
+        self.rules.apply(message, carries, asked, &mut |reference| {
             if hidden.len() < MAX_HIDDEN {
                 hidden.insert(reference);
             }

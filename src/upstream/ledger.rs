@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::wire::dap::codec::header;
 use crate::wire::dap::mappings;
+use crate::wire::dap::names::{Command, Event};
 use crate::wire::dap::peek::{Depth, MessageType, Peek, Walk};
 
 /// Bytes of a body that are kept until enough of it is there. debugpy writes the keys that decide first.
@@ -89,14 +90,14 @@ impl Ledger {
     }
 
     fn request(&mut self, command: &[u8], body: &[u8]) {
-        match command {
-            b"attach" => {
+        match Command::parse(command) {
+            Some(Command::Attach) => {
                 self.attach = Attach::Sent;
                 self.mapped = maps(body);
             }
-            b"disconnect" => self.disconnect = true,
-            b"configurationDone" => self.configured = true,
-            b"evaluate" => self.evaluating += 1,
+            Some(Command::Disconnect) => self.disconnect = true,
+            Some(Command::ConfigurationDone) => self.configured = true,
+            Some(Command::Evaluate) => self.evaluating += 1,
             _ => {}
         }
     }
@@ -112,12 +113,12 @@ impl Ledger {
         while let Ok(Some((head, length))) = header(&messages[at..], usize::MAX >> 1) {
             let end = messages.len().min(at + head + length);
             let seen = Walk::new(Depth::Deciding).peek(&messages[at + head..end], length);
-            match seen {
-                Peek::Known(MessageType::Request, b"disconnect") => {
-                    return (if evaluating { at } else { end }, end);
+            if let Peek::Known(MessageType::Request, command) = seen {
+                match Command::parse(command) {
+                    Some(Command::Disconnect) => return (if evaluating { at } else { end }, end),
+                    Some(Command::Evaluate) => evaluating = true,
+                    _ => {}
                 }
-                Peek::Known(MessageType::Request, b"evaluate") => evaluating = true,
-                _ => {}
             }
             at = end;
         }
@@ -138,24 +139,28 @@ impl Ledger {
     }
 
     fn message(&mut self, kind: MessageType, name: &[u8], body: &[u8]) {
-        match (kind, name) {
-            (MessageType::Event, b"debugpySockets") => self.welcomed = true,
-            (MessageType::Event, b"initialized" | b"terminated") if self.attach == Attach::Sent => {
-                self.attach = Attach::Initialized;
-            }
-            (MessageType::Response, b"attach") if self.attach == Attach::Sent => {
-                // A refusal is short; what is not is the answer to a session that begins.
-                self.attach = match refused(body) {
-                    true => Attach::Refused,
-                    false => Attach::Initialized,
-                };
-            }
-            (MessageType::Response, b"setFunctionBreakpoints") => self.functions_answered += 1,
-            (MessageType::Response, b"disconnect") => self.answered = true,
-            (MessageType::Response, b"evaluate") => {
-                self.evaluating = self.evaluating.saturating_sub(1);
-            }
-            _ => {}
+        match kind {
+            MessageType::Event => match Event::parse(name) {
+                Some(Event::DebugpySockets) => self.welcomed = true,
+                Some(Event::Initialized | Event::Terminated) if self.attach == Attach::Sent => {
+                    self.attach = Attach::Initialized;
+                }
+                _ => {}
+            },
+            MessageType::Response => match Command::parse(name) {
+                Some(Command::Attach) if self.attach == Attach::Sent => {
+                    // A refusal is short; what is not is the answer to a session that begins.
+                    self.attach = match refused(body) {
+                        true => Attach::Refused,
+                        false => Attach::Initialized,
+                    };
+                }
+                Some(Command::SetFunctionBreakpoints) => self.functions_answered += 1,
+                Some(Command::Disconnect) => self.answered = true,
+                Some(Command::Evaluate) => self.evaluating = self.evaluating.saturating_sub(1),
+                _ => {}
+            },
+            MessageType::Request => {}
         }
     }
 

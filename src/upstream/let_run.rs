@@ -10,6 +10,7 @@ use super::ConnectError;
 use super::worker::Worker;
 use crate::wire::dap::conversation::{Closed, Conversation};
 use crate::wire::dap::mappings;
+use crate::wire::dap::names::{Command, Event};
 use crate::wire::text::shortened;
 
 /// From the connection to the debugger's last answer.
@@ -61,28 +62,28 @@ struct Leaving {
 impl Leaving {
     async fn all(&mut self, configure: bool) -> Result<(), String> {
         let client = json!({"clientID": "ray-relay", "clientName": CLIENT, "adapterID": "debugpy", "pathFormat": "path"});
-        self.ask(1, "initialize", client).await?;
+        self.ask(1, Command::Initialize, client).await?;
         let attach = json!({
-            "name": CLIENT, "request": "attach", "type": "debugpy", "justMyCode": true, "subProcess": false,
+            "name": CLIENT, "request": Command::Attach, "type": "debugpy", "justMyCode": true, "subProcess": false,
             "pathMappings": mappings::none(),
         });
-        self.send(2, "attach", attach).await?;
+        self.send(2, Command::Attach, attach).await?;
         loop {
             let message = self.read().await?;
-            if message["event"] == "initialized" {
+            if message["event"] == Event::Initialized.as_str() {
                 break;
             }
             refused(&message, 2)?;
         }
         if configure {
-            self.ask(3, "configurationDone", Value::Null).await?;
+            self.ask(3, Command::ConfigurationDone, Value::Null).await?;
         }
         // Every thread that waits has been let in by now; this lets all of them run.
-        self.ask(4, "disconnect", json!({"terminateDebuggee": false}))
+        self.ask(4, Command::Disconnect, json!({"terminateDebuggee": false}))
             .await
     }
 
-    async fn ask(&mut self, seq: u64, command: &str, arguments: Value) -> Result<(), String> {
+    async fn ask(&mut self, seq: u64, command: Command, arguments: Value) -> Result<(), String> {
         self.send(seq, command, arguments).await?;
         loop {
             let message = self.read().await?;
@@ -93,7 +94,7 @@ impl Leaving {
         }
     }
 
-    async fn send(&mut self, seq: u64, command: &str, arguments: Value) -> Result<(), String> {
+    async fn send(&mut self, seq: u64, command: Command, arguments: Value) -> Result<(), String> {
         let mut request = json!({"seq": seq, "type": "request", "command": command});
         if !arguments.is_null() {
             request["arguments"] = arguments;

@@ -16,6 +16,7 @@ use crate::moment::Moment;
 use crate::registry::{Breakpoint, BreakpointId, Snapshot, State};
 use crate::session::Parent;
 use crate::wire::dap::message::{Request, event, notice};
+use crate::wire::dap::names::{Command, Event, Reverse};
 
 /// Children at once: each is a session in somebody's window.
 pub(super) const MAX_CHILDREN: usize = 32;
@@ -142,13 +143,13 @@ impl Announcer {
         let mut configuration =
             child_configuration(&self.attach.arguments, breakpoint, &self.dialled, pass);
         if self.children == Children::StartDebugging {
-            let arguments = json!({"request": "attach", "configuration": configuration});
-            return json!({"seq": self.seq, "type": "request", "command": "startDebugging", "arguments": arguments});
+            let arguments = json!({"request": Command::Attach, "configuration": configuration});
+            return json!({"seq": self.seq, "type": "request", "command": Reverse::StartDebugging, "arguments": arguments});
         }
         // Without `type` the extension ignores the event.
         if configuration.get("type").and_then(Value::as_str).is_none() {
             configuration["type"] = "debugpy".into();
         }
-        event("debugpyAttach", configuration)
+        event(Event::DebugpyAttach, configuration)
     }
 }

@@ -76,7 +76,7 @@ impl Visit<'_> {
                 }
                 message = client.read() => {
                     let Some(request) = Request::read(&mut message?) else { continue };
-                    if matches!(request.command.as_str(), "disconnect" | "terminate") {
+                    if request.leaves() {
                         client.send(&request.success(Value::Null)).await?;
                         return Ok(Arrived::ClientLeft);
                     }

@@ -29,6 +29,12 @@ fn holder(context: &Context) -> Option<Holder> {
     snapshot.live.iter().find_map(|b| b.holder().cloned())
 }
 
+async fn given_back(context: &Context) {
+    while holder(context).is_some() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 fn terminated() -> Value {
     message::event("terminated", Value::Null)
 }
@@ -52,7 +58,7 @@ async fn a_late_goodbye_is_answered_when_the_worker_is_long_given_back() {
                 dap.send(&request.success(Value::Null)).await.unwrap();
             }
         }
-        assert!(holder(&context).is_none(), "{adapter_stays}");
+        timeout(PATIENCE, given_back(&context)).await.unwrap();
         let refused = debugger.ask("threads", Value::Null).await;
         assert_eq!(refused["success"], false, "{refused}");
         assert_eq!(refused["body"]["error"]["showUser"], false, "{refused}");
@@ -61,6 +67,20 @@ async fn a_late_goodbye_is_answered_when_the_worker_is_long_given_back() {
         debugger.closed().await;
         assert!(context.sessions.is_empty());
     }
+}
+
+/// A client that debugpy's adapter accepts before its last session is over is the last that it accepts.
+#[tokio::test]
+async fn a_worker_is_given_back_when_its_debugger_has_had_a_moment_to_end_the_session() {
+    let context = context(|_| {});
+    let (debugger, mut dap) = attached(&context, json!({})).await;
+    drop(debugger);
+    asked(&mut dap, "setFunctionBreakpoints").await;
+    asked(&mut dap, "disconnect").await;
+    let closed = Instant::now();
+    drop(dap);
+    timeout(PATIENCE, given_back(&context)).await.unwrap();
+    assert!(closed.elapsed() >= Duration::from_millis(100));
 }
 
 #[tokio::test]

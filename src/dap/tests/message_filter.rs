@@ -90,7 +90,7 @@ fn who_may_do_and_see_everything_has_nothing_looked_at() {
         (rights("view", false), masking.as_ref(), [true, true, true]),
     ] {
         let filter = MessageFilter::new(&rights, masking);
-        let up = filter.captures_from_client(rewrite::captures_from_client);
+        let up = filter.captures_from_client(messages::captures_from_client);
         let down = filter.captures_from_worker();
         assert_eq!(
             [

@@ -9,6 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use serde_json::{Map, Value, json};
 
 use super::{Action, Request};
+use crate::wire::dap::names::Command;
 
 /// Names that are looked up at the same time.
 const MAX_LOOKUPS: usize = 256;
@@ -76,7 +77,7 @@ impl Lookups {
             lists: None,
             left: MAX_LISTS,
         };
-        self.ask("scopes", json!({ "frameId": frame }), lookup)
+        self.ask(Command::Scopes, json!({ "frameId": frame }), lookup)
     }
 
     /// `None` where `seq` is no request of the relay's own.
@@ -125,7 +126,11 @@ impl Lookups {
             Some(list) => {
                 lookup.left -= 1;
                 lookup.lists = Some(lists);
-                self.ask("variables", json!({ "variablesReference": list }), lookup)
+                self.ask(
+                    Command::Variables,
+                    json!({ "variablesReference": list }),
+                    lookup,
+                )
             }
             None => {
                 let name = &lookup.wanted.name;
@@ -135,7 +140,7 @@ impl Lookups {
         }
     }
 
-    fn ask(&mut self, command: &str, arguments: Value, lookup: Lookup) -> Action {
+    fn ask(&mut self, command: Command, arguments: Value, lookup: Lookup) -> Action {
         let seq = self.next_seq;
         // Those of the beginning are answered by the time their numbers come again.
         self.next_seq = if seq >= self.first_seq + OWN_SEQS {
@@ -144,7 +149,7 @@ impl Lookups {
             seq + 1
         };
         self.under_way.insert(seq, lookup);
-        super::pass(seq, command, arguments)
+        super::pass(seq, command.as_str(), arguments)
     }
 }
 

@@ -9,7 +9,7 @@
 
 pub mod attach;
 mod lookup;
-mod requests;
+pub mod requests;
 #[cfg(test)]
 mod tests;
 
@@ -21,9 +21,10 @@ use self::lookup::{Lookups, Wanted};
 use self::requests::Verdict;
 pub(super) use self::requests::{FILTERS, is_name};
 use super::message_filter::Action;
+use super::messages;
 use crate::policy::{Scope, Scopes};
 use crate::wire::dap::message::{Request, event, notice};
-use crate::wire::dap::peek::MessageType;
+use crate::wire::dap::names::{Event, Reverse};
 
 /// First `seq` that clients may not use: the relay's own requests have those from here on.
 pub const FIRST_OWN_SEQ: u64 = 0x6000_0000;
@@ -40,18 +41,6 @@ pub struct ViewFilter {
     breakpoints: HashMap<u64, Vec<Option<&'static str>>>,
     /// Requests of the worker's that the client may answer.
     reverse: HashSet<u64>,
-}
-
-/// Messages of a worker's debugger that [`ViewFilter::on_worker`] has to see.
-pub fn captures_from_worker(kind: MessageType, name: &[u8]) -> bool {
-    match kind {
-        MessageType::Response => matches!(
-            name,
-            b"scopes" | b"variables" | b"setBreakpoints" | b"setFunctionBreakpoints"
-        ),
-        MessageType::Request => true,
-        MessageType::Event => false,
-    }
 }
 
 impl ViewFilter {
@@ -80,7 +69,7 @@ impl ViewFilter {
             "supportsClipboardContext": false,
         });
         [
-            event("capabilities", json!({ "capabilities": off })),
+            event(Event::Capabilities, json!({ "capabilities": off })),
             notice(
                 "this session may look, but run no code of its own (permission `view`)",
                 false,
@@ -175,8 +164,7 @@ impl ViewFilter {
     fn answer_of_client(&mut self, message: &Value) -> Vec<Action> {
         let asked = message.get("request_seq").and_then(Value::as_u64);
         let command = message.get("command").and_then(Value::as_str);
-        let known =
-            command.filter(|command| matches!(*command, "startDebugging" | "runInTerminal"));
+        let known = command.and_then(|command| Reverse::parse(command.as_bytes()));
         let (Some(asked), Some(command)) = (asked, known) else {
             return Vec::new();
         };
@@ -199,12 +187,8 @@ fn pass(seq: u64, command: &str, arguments: Value) -> Action {
 
 fn refuse(request: &Request, missing: Option<Scope>, why: &str) -> Vec<Action> {
     let mut answer = request.failure(why);
-    // These come from every movement of a mouse or key, and the client shows the answer where it asked.
-    let quiet = matches!(
-        request.command.as_str(),
-        "evaluate" | "completions" | "setVariable" | "setExpression"
-    );
-    answer["body"]["error"]["showUser"] = (!quiet).into();
+    let view = messages::Request::of(request.command.as_bytes()).view;
+    answer["body"]["error"]["showUser"] = (!view.is_asked_in_passing()).into();
     vec![Action::Refuse {
         command: crate::wire::text::shortened(&request.command, 40),
         missing,

@@ -1,10 +1,12 @@
 //! Every request of debugpy, and what becomes of it where code must not be run.
 //!
-//! Pure, and the only list: [`judge`]. What passes is built anew from the keys and shapes named here, so a key that
-//! nobody has thought of, or one given twice, does not reach the worker.
+//! Pure. Which request is treated how stands in [`crate::dap::messages`]; what that means, here ([`judge`]). What passes is
+//! built anew from the keys and shapes named here, so a key that nobody has thought of, or one given twice, does not reach
+//! the worker.
 
 use serde_json::{Map, Value, json};
 
+use crate::dap::messages;
 use crate::dap::rewrite::is_set;
 use crate::policy::{Scope, Scopes};
 
@@ -41,14 +43,55 @@ pub(super) enum Verdict {
     Refuse { missing: Option<Scope>, why: String },
 }
 
+/// How a request is treated where code must not be run.
+#[derive(Debug, Clone, Copy)]
+pub enum ForView {
+    /// Passes with these arguments, which run no code of the client's.
+    Arguments(Shapes),
+    /// The same, and the relay asks it too, to look up a name.
+    LooksUp(Shapes),
+    /// Breakpoints on lines: those that run something when they are reached stay here.
+    Breakpoints,
+    /// Breakpoints on functions: all stay here.
+    FunctionBreakpoints,
+    /// Exception breakpoints: by the names of filters alone.
+    Filters,
+    /// A name is looked up, anything else refused.
+    Evaluates,
+    /// A name is completed, and nothing else.
+    Completions,
+    /// The client leaves; whether the task ends with that is its own permission.
+    Disconnects,
+    /// The task ends: its own permission.
+    Terminates,
+    /// Answered at once.
+    Answered,
+    /// Refused: it changes a variable.
+    ChangesVariable,
+    /// Refused: it leaves the program's own order.
+    Jumps,
+    /// Refused: it changes the debugger.
+    ChangesDebugger,
+    /// Refused: nobody has looked at it.
+    Unknown,
+}
+
+/// The arguments that a request may have, by their keys.
+pub type Shapes = &'static [(&'static str, Shape)];
+
 /// A value that is taken over.
 #[derive(Debug, Clone, Copy)]
-enum Shape {
+pub enum Shape {
+    /// A whole number.
     Id,
+    /// True or false.
     Flag,
+    /// A text of bounded length.
     Text,
+    /// One of these words.
     OneOf(&'static [&'static str]),
-    Object(&'static [(&'static str, Shape)]),
+    /// An object with these keys.
+    Object(Shapes),
 }
 
 use Shape::{Flag, Id, Object, OneOf, Text};
@@ -66,63 +109,82 @@ const FRAME_FORMAT: Shape = Object(&[
 const SOURCE: Shape = Object(&[("name", Text), ("path", Text), ("sourceReference", Id)]);
 const GRANULARITY: Shape = OneOf(&["statement", "line", "instruction"]);
 
-/// The arguments that requests which run no code of the client's may have.
-fn harmless(command: &str) -> Option<&'static [(&'static str, Shape)]> {
-    Some(match command {
-        "threads" | "configurationDone" | "debugpySystemInfo" | "pydevdSystemInfo" => &[],
-        "modules" => &[("startModule", Id), ("moduleCount", Id)],
-        "stackTrace" => &[
-            ("threadId", Id),
-            ("startFrame", Id),
-            ("levels", Id),
-            ("format", FRAME_FORMAT),
-        ],
-        "scopes" | "stepInTargets" => &[("frameId", Id)],
-        "variables" => &[
-            ("variablesReference", Id),
-            ("filter", OneOf(&["indexed", "named"])),
-            ("start", Id),
-            ("count", Id),
-            ("format", VALUE_FORMAT),
-        ],
-        "source" => &[("source", SOURCE), ("sourceReference", Id)],
-        "exceptionInfo" | "pause" => &[("threadId", Id)],
-        // These let the program go on in its own order, as the end of the session would.
-        "continue" => &[("threadId", Id), ("singleThread", Flag)],
-        "next" | "stepOut" => &[
-            ("threadId", Id),
-            ("singleThread", Flag),
-            ("granularity", GRANULARITY),
-        ],
-        "stepIn" => &[
-            ("threadId", Id),
-            ("singleThread", Flag),
-            ("targetId", Id),
-            ("granularity", GRANULARITY),
-        ],
-        _ => return None,
-    })
+pub(in crate::dap) const NONE: Shapes = &[];
+pub(in crate::dap) const THREAD: Shapes = &[("threadId", Id)];
+pub(in crate::dap) const FRAME: Shapes = &[("frameId", Id)];
+pub(in crate::dap) const MODULES: Shapes = &[("startModule", Id), ("moduleCount", Id)];
+pub(in crate::dap) const STACK: Shapes = &[
+    ("threadId", Id),
+    ("startFrame", Id),
+    ("levels", Id),
+    ("format", FRAME_FORMAT),
+];
+pub(in crate::dap) const VARIABLES: Shapes = &[
+    ("variablesReference", Id),
+    ("filter", OneOf(&["indexed", "named"])),
+    ("start", Id),
+    ("count", Id),
+    ("format", VALUE_FORMAT),
+];
+pub(in crate::dap) const SOURCE_TEXT: Shapes = &[("source", SOURCE), ("sourceReference", Id)];
+pub(in crate::dap) const CONTINUE: Shapes = &[("threadId", Id), ("singleThread", Flag)];
+pub(in crate::dap) const STEP: Shapes = &[
+    ("threadId", Id),
+    ("singleThread", Flag),
+    ("granularity", GRANULARITY),
+];
+pub(in crate::dap) const STEP_IN: Shapes = &[
+    ("threadId", Id),
+    ("singleThread", Flag),
+    ("targetId", Id),
+    ("granularity", GRANULARITY),
+];
+
+impl ForView {
+    /// The filter changes the answer, or has it for itself.
+    pub(in crate::dap) fn sees_answer(self) -> bool {
+        match self {
+            Self::LooksUp(_) | Self::Breakpoints | Self::FunctionBreakpoints => true,
+            Self::Arguments(_)
+            | Self::Filters
+            | Self::Evaluates
+            | Self::Completions
+            | Self::Disconnects
+            | Self::Terminates
+            | Self::Answered
+            | Self::ChangesVariable
+            | Self::Jumps
+            | Self::ChangesDebugger
+            | Self::Unknown => false,
+        }
+    }
+
+    /// It comes from every movement of a mouse or key, and the client shows a refusal where it asked.
+    pub(super) fn is_asked_in_passing(self) -> bool {
+        matches!(
+            self,
+            Self::Evaluates | Self::Completions | Self::ChangesVariable
+        )
+    }
 }
 
 /// What becomes of `command` for somebody who has `scopes`, without [`Scope::Debug`].
 pub(super) fn judge(command: &str, arguments: &Value, scopes: Scopes) -> Verdict {
-    if let Some(shapes) = harmless(command) {
-        return match narrow(arguments, shapes) {
+    match messages::Request::of(command.as_bytes()).view {
+        ForView::Arguments(shapes) | ForView::LooksUp(shapes) => match narrow(arguments, shapes) {
             Ok(arguments) => Verdict::Pass(arguments),
             Err(key) => malformed(key),
-        };
-    }
-    match command {
-        "setBreakpoints" => breakpoints(arguments),
+        },
+        ForView::Breakpoints => breakpoints(arguments),
         // debugpy 1.8.22 leaves them set when its client goes, and then the task stops with nobody there.
-        "setFunctionBreakpoints" => Verdict::Breakpoints {
+        ForView::FunctionBreakpoints => Verdict::Breakpoints {
             left_out: vec![Some(FUNCTION); listed(arguments).map_or(0, <[_]>::len)],
             arguments: json!({"breakpoints": []}),
         },
-        "setExceptionBreakpoints" => exception_breakpoints(arguments),
-        "evaluate" => evaluate(arguments),
-        "completions" => completions(arguments),
-        "disconnect" => {
+        ForView::Filters => exception_breakpoints(arguments),
+        ForView::Evaluates => evaluate(arguments),
+        ForView::Completions => completions(arguments),
+        ForView::Disconnects => {
             let wanted = is_set(arguments, "terminateDebuggee");
             let may = scopes.contains(Scope::Terminate);
             Verdict::Disconnect {
@@ -130,17 +192,17 @@ pub(super) fn judge(command: &str, arguments: &Value, scopes: Scopes) -> Verdict
                 narrowed: wanted && !may,
             }
         }
-        "terminate" if scopes.contains(Scope::Terminate) => Verdict::Pass(json!({})),
-        "terminate" => missing(Scope::Terminate, "ending the worker process"),
-        // Only ever a hint, and debugpy knows no such thing.
-        "cancel" => Verdict::Answer(Value::Null),
-        "setVariable" | "setExpression" => missing(Scope::Debug, "changing a variable"),
-        "goto" | "gotoTargets" => missing(Scope::Debug, "jumping to another line"),
-        "setDebuggerProperty" | "setPydevdSourceMap" => {
-            missing(Scope::Debug, "changing the debugger itself")
-        }
-        other => {
-            let what = format!("the request `{}`", crate::wire::text::shortened(other, 40));
+        ForView::Terminates if scopes.contains(Scope::Terminate) => Verdict::Pass(json!({})),
+        ForView::Terminates => missing(Scope::Terminate, "ending the worker process"),
+        ForView::Answered => Verdict::Answer(Value::Null),
+        ForView::ChangesVariable => missing(Scope::Debug, "changing a variable"),
+        ForView::Jumps => missing(Scope::Debug, "jumping to another line"),
+        ForView::ChangesDebugger => missing(Scope::Debug, "changing the debugger itself"),
+        ForView::Unknown => {
+            let what = format!(
+                "the request `{}`",
+                crate::wire::text::shortened(command, 40)
+            );
             missing(Scope::Debug, &what)
         }
     }
@@ -163,7 +225,7 @@ fn malformed(key: &str) -> Verdict {
 }
 
 /// `arguments` with the keys of `shapes` alone, or the key whose value has another shape. Null is as absent.
-fn narrow<'s>(arguments: &Value, shapes: &'s [(&'s str, Shape)]) -> Result<Value, &'s str> {
+fn narrow(arguments: &Value, shapes: &[(&'static str, Shape)]) -> Result<Value, &'static str> {
     let mut kept = Map::new();
     for (key, shape) in shapes {
         let value = match arguments.get(key) {

@@ -9,6 +9,7 @@ use super::Relaying;
 use crate::dap::attach::source_note;
 use crate::dap::client::Goodbye;
 use crate::dap::message_filter::Action;
+use crate::dap::messages::{self, FromClient};
 use crate::dap::splice::Side;
 use crate::dap::{capabilities, commands, rewrite};
 use crate::policy::Scope;
@@ -16,6 +17,7 @@ use crate::registry::Reason;
 use crate::telemetry::metrics::Outcome;
 use crate::wire::dap::codec::{frame, parse};
 use crate::wire::dap::message::{Request, event, notice};
+use crate::wire::dap::names::{Command, Event};
 
 /// `seq` of the requests that the relay itself may put to a worker. A client counts upwards from 1 (Helix from 0), as far
 /// as it likes.
@@ -31,12 +33,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                     &format!("this session ends, because {error}"),
                     true,
                 ));
-                self.tell(&event("terminated", Value::Null));
+                self.tell(&event(Event::Terminated, Value::Null));
                 return ControlFlow::Break(Outcome::Failed);
             }
         };
         let mut message = self.as_goodbye(message);
-        if message["command"] == "restart"
+        if messages::Request::of_message(&message).handling == FromClient::Restart
             && let Some(request) = Request::read(&mut message)
         {
             self.stay(&request);
@@ -62,16 +64,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     /// `terminate` of a client that has no other way to leave: the worker is told of a goodbye, and its task runs on,
     /// whatever the client may do otherwise.
     fn as_goodbye(&mut self, mut message: Value) -> Value {
-        let by = |key: &str, value: &str| message.get(key).is_some_and(|is| is == value);
         if self.opening.goodbye != Goodbye::Terminate
-            || !by("type", "request")
-            || !by("command", "terminate")
+            || messages::Request::of_message(&message).handling != FromClient::Terminate
         {
             return message;
         }
         let seq = message.get("seq").unwrap_or(&Value::Null);
         let goodbye = json!({
-            "seq": seq, "type": "request", "command": "disconnect",
+            "seq": seq, "type": "request", "command": Command::Disconnect,
             "arguments": {"terminateDebuggee": false},
         });
         self.parting = Request::read(&mut message);
@@ -103,12 +103,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
 
     /// A message that may go to the worker, as far as the rights of the session are concerned.
     async fn for_worker(&mut self, mut message: Value) {
-        match message
-            .get("command")
-            .and_then(Value::as_str)
-            .filter(|_| message["type"] == "request")
-        {
-            Some("attach" | "launch" | "initialize") => {
+        let handling = messages::Request::of_message(&message).handling;
+        match handling {
+            FromClient::AlreadyAttached => {
                 if let Some(request) = Request::read(&mut message) {
                     let sentence = format!(
                         "`{}` is not possible in a session that is attached already",
@@ -118,7 +115,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 }
                 return;
             }
-            Some("terminate") if !self.may_terminate() => {
+            FromClient::Terminate if !self.may_end_worker() => {
                 if let Some(request) = Request::read(&mut message) {
                     self.tell(&request.failure(NO_TERMINATE));
                 }
@@ -126,54 +123,59 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
             }
             // debugpy answers it when something has run on, and looks at no further request before, not even a goodbye:
             // the task would stand at its stop for good (1.8.0 to 1.8.22).
-            Some("continue") if self.stop.is_none() && self.permit.waits() => {
+            FromClient::Continue if self.stop.is_none() && self.live.permit().waits() => {
                 if let Some(request) = Request::read(&mut message) {
                     self.tell(&request.success(json!({"allThreadsContinued": true})));
                 }
                 return;
             }
-            Some("disconnect" | "terminate") => {
+            FromClient::Disconnect | FromClient::Terminate => {
                 let arguments = &mut message["arguments"];
                 rewrite::write_flags(arguments);
-                if rewrite::is_set(arguments, "terminateDebuggee") && !self.may_terminate() {
+                if rewrite::is_set(arguments, "terminateDebuggee") && !self.may_end_worker() {
                     arguments["terminateDebuggee"] = false.into();
                     self.tell(&notice(&format!("the task runs on: {NO_TERMINATE}"), false));
                 }
             }
-            _ => {}
+            // What is done with these follows on the record. A restart that comes here is none: it has no number.
+            FromClient::Pass
+            | FromClient::Restart
+            | FromClient::ExceptionFilters
+            | FromClient::ConfigurationDone
+            | FromClient::Continue
+            | FromClient::Step => {}
         }
         if let Some(refusal) = self.put_on_record(&mut message).await {
             self.tell(&refusal);
             return;
         }
-        match message
-            .get("command")
-            .and_then(Value::as_str)
-            .filter(|_| message["type"] == "request")
-        {
-            Some("terminate" | "disconnect") => {
-                self.leaving = true;
+        match handling {
+            FromClient::Terminate | FromClient::Disconnect => {
+                self.live.leave();
                 self.note_parting(&message);
                 self.leave_nothing_behind();
             }
-            Some("setExceptionBreakpoints") => {
+            FromClient::ExceptionFilters => {
                 self.filters_set = true;
                 if self.post_mortem() {
                     rewrite::break_on_uncaught(&mut message["arguments"]);
                 }
             }
-            Some("configurationDone") if !self.filters_set && self.post_mortem() => {
+            FromClient::ConfigurationDone if !self.filters_set && self.post_mortem() => {
                 let mut filters = Value::Null;
                 rewrite::break_on_uncaught(&mut filters);
-                self.request("setExceptionBreakpoints", &filters);
+                self.request(Command::SetExceptionBreakpoints, &filters);
             }
-            Some(command) if rewrite::resumes(command.as_bytes()) => {
-                self.task.resumed();
+            FromClient::Continue | FromClient::Step => {
+                self.live.task().resumed();
                 if !rewrite::is_set(&message["arguments"], "singleThread") {
                     self.stop = None;
                 }
             }
-            _ => {}
+            FromClient::Pass
+            | FromClient::AlreadyAttached
+            | FromClient::Restart
+            | FromClient::ConfigurationDone => {}
         }
         // Written anew, so that what was judged here is what the worker's parser sees.
         self.splice.insert(Side::Worker, &frame(&message));
@@ -181,7 +183,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
 
     /// Records the request in `message`, where that is wanted; the answer to it where it cannot be and must not be done.
     async fn put_on_record(&self, message: &mut Value) -> Option<Value> {
-        if !self.context.audit.wants_commands() {
+        if !self.live.audit().wants_commands() {
             return None;
         }
         let name = match message["type"].as_str() {
@@ -197,8 +199,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         let arguments = arguments.unwrap_or(&Value::Null);
         let details = commands::recorded(command, arguments)?;
         // Letting go is always possible.
-        let harmless = command == "disconnect" && !rewrite::is_set(arguments, "terminateDebuggee");
-        match self.record.command(details).await {
+        let leaves = messages::Request::of_message(message).handling == FromClient::Disconnect;
+        let harmless = leaves && !rewrite::is_set(arguments, "terminateDebuggee");
+        match self.live.audit().command(details).await {
             Err(why) if !harmless => {
                 let answer =
                     Request::read(message).map(|request| request.failure(&why.to_string()));
@@ -211,7 +214,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
 
     /// Nothing comes of the request, so it is not held up by a record that cannot be written.
     async fn put_refusal_on_record(&self, command: &str, missing: Option<Scope>) {
-        if !self.context.audit.wants_commands() {
+        if !self.live.audit().wants_commands() {
             return;
         }
         let mut details = Map::new();
@@ -220,40 +223,42 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         if let Some(missing) = missing {
             details.insert("missing".into(), missing.word().into());
         }
-        let _ = self.record.command(details).await;
+        let _ = self.live.audit().command(details).await;
     }
 
-    /// Ending the worker process takes a permission of its own, or that of the relay's owner for everybody who may debug.
-    fn may_terminate(&self) -> bool {
-        let scopes = self.permit.rights().scopes;
-        scopes.may_end_worker(self.context.config.dap.allow_terminate)
+    fn may_end_worker(&self) -> bool {
+        let rights = self.live.permit().rights();
+        self.context.may_end_worker(rights.scopes)
     }
 
     /// The answer to `initialize` was given before it was known who asked, and what for: `of_worker` is what its debugger
     /// answered, which can be older or newer than what the relay took for granted. One that said nothing is taken for that.
     pub(super) fn tell_capabilities(&mut self, of_worker: Value) {
         let goodbye = self.opening.goodbye;
-        let announced = capabilities::announced(goodbye, self.context.config.dap.allow_terminate);
+        let announced = capabilities::announced(self.context, goodbye);
         let mut now = match of_worker {
             Value::Object(said) if !said.is_empty() => Value::Object(said),
             _ => capabilities::debugpy(true),
         };
         for key in ["supportsTerminateDebuggee", "supportsTerminateRequest"] {
-            now[key] = (now[key] == true && self.may_terminate()).into();
+            now[key] = (now[key] == true && self.may_end_worker()).into();
         }
         // The relay answers that one itself.
         now["supportsRestartRequest"] = true.into();
         let now = capabilities::for_goodbye(now, goodbye);
         let changed = capabilities::difference(&announced, &now);
         if !changed.is_empty() {
-            self.tell(&event("capabilities", json!({"capabilities": changed})));
+            self.tell(&event(
+                Event::Capabilities,
+                json!({"capabilities": changed}),
+            ));
         }
         for message in self.filter.opening() {
             self.tell(&message);
         }
-        let sent = self.opening.arguments(&self.permit, &self.filter);
-        if let Some(note) = source_note(&sent, self.permit.breakpoint())
-            && self.permit.holds()
+        let sent = self.opening.arguments(self.live.permit(), &self.filter);
+        if let Some(note) = source_note(&sent, self.live.permit().breakpoint())
+            && self.live.permit().holds()
         {
             self.tell(&notice(&note, false));
         }
@@ -263,7 +268,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     fn post_mortem(&self) -> bool {
         let snapshot = self.context.registry.snapshot();
         snapshot
-            .find(self.permit.breakpoint().id)
+            .find(self.live.permit().breakpoint().id)
             .is_some_and(|b| b.reason == Reason::PostMortem)
     }
 }

@@ -6,10 +6,11 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::from_client::OWN_SEQ;
-use super::{Relaying, WHY_AT_ONCE};
+use super::{Relaying, WHY_AT_ONCE, WHY_PATIENCE};
 use crate::dap::attach::Pass;
 use crate::dap::farewell::gone;
 use crate::dap::message_filter::Action;
+use crate::dap::messages::{FromWorker, OfWorker};
 use crate::dap::rewrite;
 use crate::dap::splice::Side;
 use crate::session::Member;
@@ -17,6 +18,7 @@ use crate::session::worker_end::unexplained;
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::wire::dap::codec::{frame, parse, put_frame, without_lone_surrogates};
 use crate::wire::dap::message::{event, notice, task_end};
+use crate::wire::dap::names::Event;
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     pub(super) async fn on_worker(&mut self, body: Vec<u8>) {
@@ -48,38 +50,28 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
 
     /// A message that may go to the client, as far as the rights of the session are concerned; `body`: as it came.
     async fn for_client(&mut self, mut message: Value, body: Option<&[u8]>) {
-        let name = |key: &str| {
-            message
-                .get(key)
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .to_owned()
-        };
-        if name("event") == "stopped" {
-            self.task.stopped();
-            self.stop = Some(message.clone());
-        }
-        match (
-            name("type").as_str(),
-            name("event").as_str(),
-            name("command").as_str(),
-        ) {
-            ("event", "terminated", _) => {
+        match OfWorker::of_message(&message).handling {
+            FromWorker::Stopped => {
+                self.live.task().stopped();
+                self.stop = Some(message.clone());
+                return self.unchanged(&message, body);
+            }
+            FromWorker::Terminated => {
                 if std::mem::replace(&mut self.terminated, true) {
                     return;
                 }
-                if !self.leaving && self.permit.holds() {
-                    match self.permit.ask_why_died(WHY_AT_ONCE).await {
+                if !self.live.is_leaving() && self.live.permit().holds() {
+                    match self.live.ask_why_died(WHY_AT_ONCE).await {
                         Some(why) => self.tell_reason(Some(&why)),
                         None => self.tell_unexplained(false),
                     }
                 }
             }
-            ("event", "debugpySockets", _) => rewrite::hide_sockets(&mut message),
-            ("event", "debugpyWaitingForServer", _) => return,
-            ("event", "debugpyAttach", _) | ("request", _, "startDebugging") => {
-                let breakpoint = self.permit.breakpoint();
-                let principal = self.permit.principal();
+            FromWorker::Sockets => rewrite::hide_sockets(&mut message),
+            FromWorker::Withhold => return,
+            FromWorker::Child => {
+                let breakpoint = self.live.permit().breakpoint();
+                let principal = self.live.permit().principal();
                 let ticket = self.context.auth.issue_ticket(principal, breakpoint);
                 let pass = Pass {
                     ticket: ticket.as_ref(),
@@ -87,7 +79,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 };
                 rewrite::route_child(&mut message, &self.opening.dialled, breakpoint.id, pass);
             }
-            ("response", _, "attach") => match message["success"] == true {
+            FromWorker::Attached => match message["success"] == true {
                 true => self.session.set_state(SessionProtocol::Dap, "attached"),
                 false
                     if message["message"]
@@ -96,12 +88,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 {
                     message = self.opening.attach.failure(&format!(
                         "{} is being debugged by somebody who reached it without this relay; it is free again when that session ends",
-                        self.permit.breakpoint().title()
+                        self.live.permit().breakpoint().title()
                     ));
                 }
                 false => {}
             },
-            ("response", _, "disconnect" | "terminate")
+            FromWorker::Goodbye
                 if self
                     .parting
                     .as_ref()
@@ -110,21 +102,27 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 self.parted = true;
                 message["command"] = self.parting.as_ref().map(|p| p.command.as_str()).into();
             }
-            (
-                "response",
-                _,
-                "setExceptionBreakpoints" | "setFunctionBreakpoints" | "evaluate" | "disconnect",
-            ) if message["request_seq"] == OWN_SEQ => {
+            FromWorker::Goodbye | FromWorker::Own | FromWorker::OwnOnceAsked
+                if message["request_seq"] == OWN_SEQ =>
+            {
                 return;
             }
-            ("response", _, "threads") if rewrite::put_ray_threads_last(&mut message) => {}
-            _ => {
-                if let Some(body) = body {
-                    return self.pass_to_client(body);
-                }
-            }
+            FromWorker::Threads if rewrite::put_ray_threads_last(&mut message) => {}
+            FromWorker::Pass
+            | FromWorker::Goodbye
+            | FromWorker::Own
+            | FromWorker::OwnOnceAsked
+            | FromWorker::Threads => return self.unchanged(&message, body),
         }
         self.tell(&message);
+    }
+
+    /// Tells the client `message`; where it is `body` still, in the worker's own bytes.
+    fn unchanged(&mut self, message: &Value, body: Option<&[u8]>) {
+        match body {
+            Some(body) => self.pass_to_client(body),
+            None => self.tell(message),
+        }
     }
 
     fn pass_to_client(&mut self, body: &[u8]) {
@@ -136,10 +134,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
 
     /// The worker's debugger closed or failed.
     pub(super) async fn on_worker_gone(&mut self) -> Outcome {
-        let by_wish = self.leaving;
+        let by_wish = self.live.is_leaving();
         self.bereft = true;
         if !by_wish && !self.terminated {
-            match self.permit.ask_why_died(WHY_AT_ONCE).await {
+            match self.live.ask_why_died(WHY_AT_ONCE).await {
                 Some(why) => self.tell_death(&why),
                 None => {
                     self.tell_unexplained(true);
@@ -156,13 +154,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
 
     /// The session stays: its client may have set breakpoints for what the worker runs next.
     pub(super) fn tell_task_ended(&mut self) {
-        let title = self.permit.breakpoint().title();
+        let title = self.live.permit().breakpoint().title();
         self.tell(&task_end(&title));
     }
 
     pub(super) fn tell_reason(&mut self, why: Option<&Arc<str>>) {
         if let Some(why) = why {
-            let breakpoint = self.permit.breakpoint();
+            let breakpoint = self.live.permit().breakpoint();
             let told = gone(self.context, breakpoint, why);
             self.tell(&told);
         }
@@ -172,9 +170,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     /// worker's debugger is gone as well.
     fn tell_unexplained(&mut self, closed: bool) {
         self.unexplained = Some(closed);
-        if self.permit.holds() {
-            self.permit.unexplained();
-            let told = notice(&unexplained(self.permit.breakpoint()), false);
+        self.live.ask_why(WHY_PATIENCE);
+        if self.live.permit().holds() {
+            self.live.permit().unexplained();
+            let told = notice(&unexplained(self.live.permit().breakpoint()), false);
             self.tell(&told);
         }
     }
@@ -186,7 +185,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
 
     fn tell_terminated(&mut self) {
         if !std::mem::replace(&mut self.terminated, true) {
-            self.tell(&event("terminated", Value::Null));
+            self.tell(&event(Event::Terminated, Value::Null));
         }
     }
 }

@@ -7,10 +7,12 @@ use crate::context::Context;
 use crate::dap::attach::{Dialled, for_worker};
 use crate::dap::client::Goodbye;
 use crate::dap::message_filter::MessageFilter;
+use crate::session::live::Live;
 use crate::session::{Member, Permit};
 use crate::upstream::{self, ConnectError, Worker};
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::message::Request;
+use crate::wire::dap::names::Command;
 
 /// What the client sent so far.
 pub(in crate::dap) struct Opening {
@@ -40,11 +42,11 @@ impl Opening {
 /// `initialize`: its capabilities.
 pub(super) async fn open(
     context: &Context,
-    permit: &Permit,
+    live: &Live<'_>,
     opening: &Opening,
     filter: &MessageFilter,
 ) -> Result<(Conversation<Worker>, Value), ConnectError> {
-    let dap = &context.config.dap;
+    let (dap, permit) = (&context.config.dap, live.permit());
     let mut worker = upstream::connect(
         permit,
         dap.connect_timeout,
@@ -68,7 +70,7 @@ pub(super) async fn open(
         };
         let arguments = opening.arguments(permit, filter);
         let attach = json!({
-            "seq": opening.attach.seq, "type": "request", "command": "attach", "arguments": arguments,
+            "seq": opening.attach.seq, "type": "request", "command": Command::Attach, "arguments": arguments,
         });
         worker.send(&attach).await?;
         Ok::<_, ConnectError>(capabilities)

@@ -5,6 +5,8 @@
 
 use serde_json::{Value, json};
 
+use super::names::{Command, Event};
+
 /// A request of a client, as far as the relay has to understand it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
@@ -33,6 +35,16 @@ impl Request {
             command,
             arguments,
         })
+    }
+
+    /// What it asks for, where that is known.
+    pub fn known(&self) -> Option<Command> {
+        Command::parse(self.command.as_bytes())
+    }
+
+    /// Whether its sender leaves with it.
+    pub fn leaves(&self) -> bool {
+        matches!(self.known(), Some(Command::Disconnect | Command::Terminate))
     }
 
     /// A good answer; `body` null means none.
@@ -82,8 +94,8 @@ impl Request {
 }
 
 /// An event; `body` null means none.
-pub fn event(name: &str, body: Value) -> Value {
-    let mut event = json!({"seq": 0, "type": "event", "event": name});
+pub fn event(name: impl AsRef<str>, body: Value) -> Value {
+    let mut event = json!({"seq": 0, "type": "event", "event": name.as_ref()});
     if !body.is_null() {
         event["body"] = body;
     }
@@ -94,7 +106,7 @@ pub fn event(name: &str, body: Value) -> Value {
 pub fn notice(text: &str, important: bool) -> Value {
     let category = if important { "important" } else { "console" };
     event(
-        "output",
+        Event::Output,
         json!({"category": category, "output": format!("ray-relay: {text}\n")}),
     )
 }

@@ -4,5 +4,6 @@ pub mod codec;
 pub mod conversation;
 pub mod mappings;
 pub mod message;
+pub mod names;
 pub mod peek;
 pub mod scanner;

@@ -1,6 +1,7 @@
 //! A debugger client with the relay's rules between it and the process.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use ray_relay::dap::message_filter::{Action, MessageFilter};
 use ray_relay::wire::dap::conversation::Conversation;
@@ -111,12 +112,18 @@ impl Client {
         .await
     }
 
-    /// Leaves, and waits until debugpy has closed: it accepts nobody any more where the next client comes before that.
-    pub(super) async fn leave(mut self) {
+    /// Leaves, and waits until debugpy's session is over: a client that comes before that ends the thread that accepts
+    /// connections. Its log says so, and nothing else does.
+    pub(super) async fn leave(mut self, from: &Watched) {
+        let over = from.sessions_over();
         self.request("disconnect", json!({"terminateDebuggee": false}))
             .await;
-        let end = async { while self.worker.read().await.is_ok() {} };
-        timeout(PATIENCE, end).await.expect("debugpy closes");
+        let end = async {
+            while from.sessions_over() == over {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        timeout(PATIENCE, end).await.expect("the session ends");
     }
 
     /// Lets the program run to its next stop.

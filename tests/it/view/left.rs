@@ -22,7 +22,7 @@ async fn seen_by(watched: &Watched, scope: Scope, arguments: Value) -> String {
         .await;
     let path = stack["body"]["stackFrames"][0]["source"]["path"].as_str();
     let path = path.unwrap().to_owned();
-    client.leave().await;
+    client.leave(watched).await;
     path
 }
 

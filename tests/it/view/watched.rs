@@ -16,16 +16,19 @@ pub(super) struct Watched {
     pub(super) process: Child,
     pub(super) port: u16,
     marks: tempfile::TempDir,
+    logs: tempfile::TempDir,
 }
 
 impl Watched {
     pub(super) async fn start() -> Option<Self> {
         let venv = ray::environment(NEWEST)?;
         let marks = tempfile::tempdir().unwrap();
+        let logs = tempfile::tempdir().unwrap();
         let mut process = Command::new(venv.python())
             .arg(script())
             .arg(marks.path())
             .env("PYDEVD_DISABLE_FILE_VALIDATION", "1")
+            .env("DEBUGPY_LOG_DIR", logs.path())
             .env("RAY_AUTH_TOKEN", "rays-own-7")
             .env("MODEL_STORE_KEY", "store-key-7")
             .stdout(Stdio::piped())
@@ -41,7 +44,20 @@ impl Watched {
             process,
             port: first.unwrap().parse().unwrap(),
             marks,
+            logs,
         })
+    }
+
+    /// How many debugger's sessions have come to their end, by the adapter's log.
+    pub(super) fn sessions_over(&self) -> usize {
+        let files = std::fs::read_dir(self.logs.path()).unwrap();
+        let adapters = files
+            .map(|file| file.unwrap().path())
+            .filter(|path| path.display().to_string().contains("debugpy.adapter"));
+        adapters
+            .map(|path| std::fs::read(path).unwrap())
+            .map(|log| String::from_utf8_lossy(&log).matches(" has ended.").count())
+            .sum()
     }
 
     pub(super) fn marks(&self) -> BTreeSet<String> {

@@ -1,0 +1,365 @@
+//! What is done with each message of a session with a worker: the one table of it.
+//!
+//! Pure. There is a row for each name that the relay knows. A name without a row does not compile, and neither does a row
+//! whose handling has no arm where it is carried out: [`super::worker`] for what the relay does itself,
+//! [`super::view_filter`] for somebody who may only look, [`super::commands`] for the record, [`crate::masking`] for
+//! values. Which messages are captured, for whom, follows from the rows. What nobody here has thought of is treated as
+//! the most dangerous of its kind: refused where code must not be run, put on record, and masked in all of its texts.
+//! Source: debugpy 1.8.0 to 1.8.22, its adapter and pydevd, read and on the wire.
+
+use serde_json::Value;
+
+use super::view_filter::requests::{self, ForView};
+use crate::masking::Carries;
+use crate::wire::dap::names::{Command, Event, Reverse};
+use crate::wire::dap::peek::MessageType;
+
+/// What the relay itself does with a request of a client whose worker is attached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FromClient {
+    /// Nothing: it passes.
+    Pass,
+    /// It is refused, because the session is attached already.
+    AlreadyAttached,
+    /// It is answered in the worker's place: a task cannot be started again.
+    Restart,
+    /// The client leaves; the task is ended only by who may.
+    Disconnect,
+    /// The same, or refused as a whole.
+    Terminate,
+    /// The filter for a post-mortem stop is added.
+    ExceptionFilters,
+    /// The filter for a post-mortem stop is set first, where the client has set none.
+    ConfigurationDone,
+    /// The program runs on; answered in the worker's place where nothing stands.
+    Continue,
+    /// The program runs on.
+    Step,
+}
+
+/// What the relay itself does with a message of a worker's debugger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FromWorker {
+    /// Nothing: it passes.
+    Pass,
+    /// The client is not told.
+    Withhold,
+    /// The place where the program stands is kept for a restart.
+    Stopped,
+    /// The client is told once, and why.
+    Terminated,
+    /// The cluster's sockets are taken out.
+    Sockets,
+    /// The child session that it asks for comes back to the relay.
+    Child,
+    /// The session is attached, or its refusal is put into the relay's words.
+    Attached,
+    /// The client's goodbye is answered, or the relay's own.
+    Goodbye,
+    /// Ray's own threads go behind the program's.
+    Threads,
+    /// The relay may have asked for it itself.
+    Own,
+    /// The same, and captured only once the relay does ask ([`super::splice::Splice::capture_answers`]): what people
+    /// evaluate passes unseen.
+    OwnOnceAsked,
+}
+
+/// Whether a request goes into the audit log, where that wants commands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnRecord {
+    /// It shows something, or lets the program run in its own order.
+    Never,
+    /// Unless it names exception filters of debugpy's, and no code with them.
+    UnlessFilters,
+    /// Unless it completes a name.
+    UnlessName,
+    /// It could run code or change something.
+    Always,
+}
+
+/// What is done with a request of a client's, and with its answer.
+#[derive(Debug, Clone, Copy)]
+pub struct Request {
+    /// By the relay itself.
+    pub handling: FromClient,
+    /// Where the client may only look.
+    pub view: ForView,
+    /// In the audit log.
+    pub record: OnRecord,
+    /// By the relay itself with the answer.
+    pub answer: FromWorker,
+    /// Which values of the program the answer carries.
+    pub carries: Carries,
+}
+
+/// What is done with a message of a worker's debugger.
+#[derive(Debug, Clone, Copy)]
+pub struct OfWorker {
+    /// By the relay itself.
+    pub handling: FromWorker,
+    /// The filter of a client that may only look has to see it.
+    pub for_view: bool,
+    /// Which values of the program it carries.
+    pub carries: Carries,
+}
+
+#[rustfmt::skip]
+fn request(command: Option<Command>) -> Request {
+    use Command as C;
+    use FromClient::{AlreadyAttached, Continue, ConfigurationDone, Disconnect, ExceptionFilters, Pass, Restart, Step, Terminate};
+    use FromWorker::{Attached, Goodbye, Own, OwnOnceAsked, Pass as Passes, Threads};
+    use ForView::{Answered, Arguments, Breakpoints, ChangesDebugger, ChangesVariable, Completions, Disconnects, Evaluates,
+        Filters, FunctionBreakpoints, Jumps, LooksUp, Terminates, Unknown};
+    use OnRecord::{Always, Never, UnlessFilters, UnlessName};
+    use Carries::{Nothing, Texts, Variables};
+    let expression = |shown| Carries::One { asked: "expression", shown };
+    let name = |shown| Carries::One { asked: "name", shown };
+    let Some(command) = command else {
+        return row(Pass, Unknown, Always, Passes, Texts);
+    };
+    match command {
+        //                                  the request        where one may only look            on record      the answer    its values
+        C::Initialize                => row(AlreadyAttached,   Unknown,                           Always,        Passes,       Nothing),
+        C::Attach                    => row(AlreadyAttached,   Unknown,                           Always,        Attached,     Nothing),
+        C::Launch                    => row(AlreadyAttached,   Unknown,                           Always,        Passes,       Texts),
+        C::Restart                   => row(Restart,           Unknown,                           Always,        Passes,       Texts),
+        C::Disconnect                => row(Disconnect,        Disconnects,                       Always,        Goodbye,      Nothing),
+        C::Terminate                 => row(Terminate,         Terminates,                        Always,        Goodbye,      Nothing),
+        C::ConfigurationDone         => row(ConfigurationDone, Arguments(requests::NONE),         Never,         Passes,       Nothing),
+        C::SetBreakpoints            => row(Pass,              Breakpoints,                       Always,        Passes,       Nothing),
+        C::SetFunctionBreakpoints    => row(Pass,              FunctionBreakpoints,               Always,        Own,          Nothing),
+        C::SetExceptionBreakpoints   => row(ExceptionFilters,  Filters,                           UnlessFilters, Own,          Nothing),
+        C::SetDataBreakpoints        => row(Pass,              Unknown,                           Always,        Passes,       Texts),
+        C::SetInstructionBreakpoints => row(Pass,              Unknown,                           Always,        Passes,       Texts),
+        C::BreakpointLocations       => row(Pass,              Unknown,                           Never,         Passes,       Nothing),
+        // These let the program go on in its own order, as the end of the session would.
+        C::Continue                  => row(Continue,          Arguments(requests::CONTINUE),     Never,         Passes,       Nothing),
+        C::Next                      => row(Step,              Arguments(requests::STEP),         Never,         Passes,       Nothing),
+        C::StepIn                    => row(Step,              Arguments(requests::STEP_IN),      Never,         Passes,       Nothing),
+        C::StepOut                   => row(Step,              Arguments(requests::STEP),         Never,         Passes,       Nothing),
+        C::StepInTargets             => row(Pass,              Arguments(requests::FRAME),        Never,         Passes,       Nothing),
+        C::Pause                     => row(Pass,              Arguments(requests::THREAD),       Never,         Passes,       Nothing),
+        C::Goto                      => row(Pass,              Jumps,                             Always,        Passes,       Nothing),
+        C::GotoTargets               => row(Pass,              Jumps,                             Never,         Passes,       Nothing),
+        C::Threads                   => row(Pass,              Arguments(requests::NONE),         Never,         Threads,      Nothing),
+        C::StackTrace                => row(Pass,              Arguments(requests::STACK),        Never,         Passes,       Nothing),
+        C::Scopes                    => row(Pass,              LooksUp(requests::FRAME),          Never,         Passes,       Nothing),
+        C::Variables                 => row(Pass,              LooksUp(requests::VARIABLES),      Never,         Passes,       Variables),
+        C::Source                    => row(Pass,              Arguments(requests::SOURCE_TEXT),  Never,         Passes,       Nothing),
+        C::Modules                   => row(Pass,              Arguments(requests::MODULES),      Never,         Passes,       Nothing),
+        C::LoadedSources             => row(Pass,              Unknown,                           Never,         Passes,       Nothing),
+        C::ExceptionInfo             => row(Pass,              Arguments(requests::THREAD),       Never,         Passes,       Texts),
+        C::Evaluate                  => row(Pass,              Evaluates,                         Always,        OwnOnceAsked, expression("result")),
+        C::Completions               => row(Pass,              Completions,                       UnlessName,    Passes,       Texts),
+        C::SetVariable               => row(Pass,              ChangesVariable,                   Always,        Passes,       name("value")),
+        C::SetExpression             => row(Pass,              ChangesVariable,                   Always,        Passes,       expression("value")),
+        // Only ever a hint, and debugpy knows no such thing.
+        C::Cancel                    => row(Pass,              Answered,                          Never,         Passes,       Texts),
+        C::DebugpySystemInfo         => row(Pass,              Arguments(requests::NONE),         Never,         Passes,       Nothing),
+        C::PydevdSystemInfo          => row(Pass,              Arguments(requests::NONE),         Never,         Passes,       Texts),
+        C::SetDebuggerProperty       => row(Pass,              ChangesDebugger,                   Always,        Passes,       Texts),
+        C::SetPydevdSourceMap        => row(Pass,              ChangesDebugger,                   Always,        Passes,       Texts),
+    }
+}
+
+#[rustfmt::skip]
+fn event(event: Option<Event>) -> (FromWorker, Carries) {
+    use Event as E;
+    use FromWorker::{Child, Pass, Sockets, Stopped, Terminated, Withhold};
+    use Carries::{Nothing, Texts};
+    let Some(event) = event else {
+        return (Pass, Texts);
+    };
+    match event {
+        E::Initialized             => (Pass,       Nothing),
+        E::Stopped                 => (Stopped,    Texts),
+        E::Continued               => (Pass,       Nothing),
+        E::Exited                  => (Pass,       Nothing),
+        E::Terminated              => (Terminated, Nothing),
+        E::Thread                  => (Pass,       Nothing),
+        E::Output                  => (Pass,       Texts),
+        E::Breakpoint              => (Pass,       Nothing),
+        E::Module                  => (Pass,       Nothing),
+        E::LoadedSource            => (Pass,       Nothing),
+        E::Process                 => (Pass,       Nothing),
+        E::Capabilities            => (Pass,       Nothing),
+        E::Invalidated             => (Pass,       Nothing),
+        E::DebugpySockets          => (Sockets,    Nothing),
+        E::DebugpyWaitingForServer => (Withhold,   Nothing),
+        E::DebugpyAttach           => (Child,      Nothing),
+    }
+}
+
+/// A request of the worker's debugger; it carries no values.
+fn reverse(request: Option<Reverse>) -> FromWorker {
+    match request {
+        Some(Reverse::StartDebugging) => FromWorker::Child,
+        Some(Reverse::RunInTerminal) | None => FromWorker::Pass,
+    }
+}
+
+fn row(
+    handling: FromClient,
+    view: ForView,
+    record: OnRecord,
+    answer: FromWorker,
+    carries: Carries,
+) -> Request {
+    Request {
+        handling,
+        view,
+        record,
+        answer,
+        carries,
+    }
+}
+
+impl Request {
+    /// What is done with a request `command` of a client's.
+    pub fn of(command: &[u8]) -> Self {
+        request(Command::parse(command))
+    }
+
+    /// What is done with `message` of a client's. One that is no request has no handling and no values.
+    pub fn of_message(message: &Value) -> Self {
+        let command = message.get("command").and_then(Value::as_str);
+        match message.get("type").and_then(Value::as_str) {
+            Some("request") => Self::of(command.unwrap_or_default().as_bytes()),
+            _ => request(None),
+        }
+    }
+
+    fn on_record(self) -> bool {
+        self.handling != FromClient::Pass || self.record != OnRecord::Never
+    }
+}
+
+impl OfWorker {
+    /// What is done with a message of this type and command or event.
+    pub fn of(kind: MessageType, name: &[u8]) -> Self {
+        match kind {
+            MessageType::Response => {
+                let row = Request::of(name);
+                Self {
+                    handling: row.answer,
+                    for_view: row.view.sees_answer(),
+                    carries: row.carries,
+                }
+            }
+            MessageType::Event => {
+                let (handling, carries) = event(Event::parse(name));
+                Self {
+                    handling,
+                    for_view: false,
+                    carries,
+                }
+            }
+            MessageType::Request => Self {
+                handling: reverse(Reverse::parse(name)),
+                // It may be answered then.
+                for_view: true,
+                carries: Carries::Nothing,
+            },
+        }
+    }
+
+    /// What is done with `message`. One of no type is one of an unknown event.
+    pub fn of_message(message: &Value) -> Self {
+        let text = |key: &str| message.get(key).and_then(Value::as_str).unwrap_or_default();
+        let (kind, name) = match text("type") {
+            "response" => (MessageType::Response, text("command")),
+            "request" => (MessageType::Request, text("command")),
+            "event" => (MessageType::Event, text("event")),
+            _ => (MessageType::Event, ""),
+        };
+        Self::of(kind, name.as_bytes())
+    }
+
+    fn handled(self) -> bool {
+        !matches!(self.handling, FromWorker::Pass | FromWorker::OwnOnceAsked)
+    }
+}
+
+/// Messages of a client that the relay has to see for itself.
+pub fn captures_from_client(kind: MessageType, name: &[u8]) -> bool {
+    kind == MessageType::Request && Request::of(name).handling != FromClient::Pass
+}
+
+/// The same where commands are recorded.
+pub fn captures_for_record(kind: MessageType, name: &[u8]) -> bool {
+    match kind {
+        MessageType::Request => Request::of(name).on_record(),
+        // The protocol knows no events of a client's, so nobody knows what they do.
+        MessageType::Event => true,
+        MessageType::Response => false,
+    }
+}
+
+/// The same where values are masked: the answers to some requests name no variable, so what these ask for is noted.
+pub(super) fn captures_for_masking(kind: MessageType, name: &[u8]) -> bool {
+    let asks = || matches!(Request::of(name).carries, Carries::One { .. });
+    captures_for_record(kind, name) || kind == MessageType::Request && asks()
+}
+
+/// Messages of a worker's debugger that the relay has to see for itself.
+pub fn captures_from_worker(kind: MessageType, name: &[u8]) -> bool {
+    OfWorker::of(kind, name).handled()
+}
+
+/// The same for a client that may only look.
+pub(super) fn captures_for_view(kind: MessageType, name: &[u8]) -> bool {
+    let row = OfWorker::of(kind, name);
+    row.handled() || row.for_view
+}
+
+/// The same where values are masked, whatever the client may do.
+pub(super) fn captures_masked(kind: MessageType, name: &[u8]) -> bool {
+    let row = OfWorker::of(kind, name);
+    row.handled() || row.for_view || row.carries != Carries::Nothing
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_has_thought_of_is_treated_as_the_most_dangerous_of_its_kind() {
+        let name = b"notYetInvented";
+        let request = Request::of(name);
+        assert!(matches!(request.view, ForView::Unknown), "{request:?}");
+        assert_eq!(request.record, OnRecord::Always);
+        assert!(captures_for_record(MessageType::Request, name));
+        for kind in [MessageType::Response, MessageType::Event] {
+            assert_eq!(OfWorker::of(kind, name).carries, Carries::Texts);
+            assert!(captures_masked(kind, name));
+        }
+    }
+
+    #[test]
+    fn a_rule_only_adds_to_what_is_looked_at() {
+        let commands = Command::ALL.iter().map(|command| command.as_str());
+        let events = Event::ALL.iter().map(|event| event.as_str());
+        let reverse = Reverse::ALL.iter().map(|request| request.as_str());
+        let names = commands.chain(events).chain(reverse).chain(["x"]);
+        for name in names.map(str::as_bytes) {
+            for kind in [
+                MessageType::Request,
+                MessageType::Response,
+                MessageType::Event,
+            ] {
+                for narrower_first in [
+                    [
+                        captures_from_client,
+                        captures_for_record,
+                        captures_for_masking,
+                    ],
+                    [captures_from_worker, captures_for_view, captures_masked],
+                ] {
+                    let captured = narrower_first.map(|captures| captures(kind, name));
+                    assert!(captured.is_sorted(), "{kind:?} {}", name.escape_ascii());
+                }
+            }
+        }
+    }
+}
