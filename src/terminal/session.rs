@@ -1,5 +1,5 @@
-//! A recognised client: the list, and what it picks. `attached` is the session that comes of that, `following` waits for the next stop
-//! of a legacy one.
+//! A recognised client: the list, and what it picks. `attached` is the session that comes of that, `following` waits for the
+//! next stop of a legacy one.
 
 mod attached;
 mod following;
@@ -12,7 +12,7 @@ use tokio::io::AsyncRead;
 use tokio::time::sleep;
 
 pub(super) use self::attached::Log;
-use super::entrance::enters;
+use super::authenticate::enters;
 use super::input::{Input, Typed};
 use super::output::Out;
 use crate::context::Context;
