@@ -149,7 +149,7 @@ impl Lookups {
             seq + 1
         };
         self.under_way.insert(seq, lookup);
-        super::pass(seq, command.as_str(), arguments)
+        super::pass(seq, command, arguments)
     }
 }
 
