@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::answer::{self, Body};
 use super::body;
-use super::caller::{self, Asked, Caller, Refused};
+use super::caller::{self, Asked, Refused};
 use super::connection::Connection;
 use crate::audit::Action;
 use crate::context::Context;
@@ -24,6 +24,7 @@ use crate::moment::Moment;
 use crate::policy::Scope;
 use crate::registry::{BreakpointId, Holder};
 use crate::release::{CLIENT, force, release};
+use crate::session::authenticate::Authenticated;
 use crate::session::{Authorized, Denied, authorise, authorise_end};
 
 /// Largest body.
@@ -98,7 +99,7 @@ pub(crate) async fn answer(
 async fn one(
     ctx: &Context,
     connection: &Connection,
-    caller: &Caller,
+    caller: &Authenticated,
     asked: &Asked,
     id: &str,
     force: bool,
@@ -150,7 +151,7 @@ async fn one(
 
 async fn authorized(
     ctx: &Context,
-    caller: &Caller,
+    caller: &Authenticated,
     id: &str,
     force: bool,
 ) -> Result<Authorized, Denied> {

@@ -12,7 +12,7 @@ use tokio::io::AsyncRead;
 use tokio::time::sleep;
 
 pub(super) use self::session::Log;
-use super::entrance::enters;
+use super::authenticate::enters;
 use super::input::{Input, Typed};
 use super::output::Out;
 use crate::context::Context;
