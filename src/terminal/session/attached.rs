@@ -119,6 +119,7 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, R> {
             loop {
                 let signal = tokio::select! {
                     done = &mut work => break Ok(done),
+                    () = out.closed() => break Ok(Done::Gone),
                     signal = live.next() => signal,
                 };
                 live.heard(*active.borrow());
@@ -183,6 +184,7 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, R> {
                 out.notice(&why.to_string()).await;
                 (Outcome::Refused, Next::List)
             }
+            Done::Gone => (Outcome::Client, Next::Over(Outcome::Client)),
             Done::Legacy(Ended::Closed) => (Outcome::Upstream, Next::List),
             Done::Legacy(Ended::Left) => (Outcome::Client, Next::Over(Outcome::Client)),
             Done::Legacy(Ended::Continues) => (Outcome::Upstream, Next::Follow(breakpoint)),
@@ -205,6 +207,8 @@ enum Worker {
 enum Done {
     Prompt(Result<End, OpenError>),
     Legacy(Ended),
+    /// The client's connection broke.
+    Gone,
 }
 
 impl Worker {
