@@ -91,11 +91,13 @@ where
     let (up, down) = session.bytes();
     let protocol = session.protocol();
     context.metrics.session_ended(protocol, ending);
-    let principal = context.sessions.principal(session.id());
     info!(
-        session = session.id(), peer = %session.peer(), principal = principal.map(tracing::field::debug),
-        protocol = protocol.label(), outcome = ending.label(),
-        seconds = started.elapsed().as_secs_f32(), bytes_up = up, bytes_down = down, "session ended"
+        protocol = protocol.label(),
+        outcome = ending.label(),
+        seconds = started.elapsed().as_secs_f32(),
+        bytes_up = up,
+        bytes_down = down,
+        "session ended"
     );
 }
 
@@ -159,7 +161,7 @@ where
     let guest = match guest {
         Ok(guest) => guest,
         Err(why) => {
-            info!(session = session.id(), peer = %session.peer(), %why, "client not recognised");
+            info!(%why, "client not recognised");
             audit::unrecognised(&context.audit, session.peer(), SessionProtocol::Dap, &why).await;
             return refused(context, client, &opened.attach, &(&why).into()).await;
         }

@@ -301,7 +301,7 @@ async fn recognise(
             tracing::warn!(%unavailable, "a refused credential is not on record");
         }
     }
-    tracing::debug!(peer = %connection.peer, %refused, "request refused");
+    tracing::debug!(%refused, "request refused");
     Err(refused.into())
 }
 

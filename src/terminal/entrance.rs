@@ -107,7 +107,7 @@ async fn ask<R: AsyncRead + Unpin>(
             Ok(principal) => return Ok(Guest { principal, enter }),
             Err(why) => why,
         };
-        info!(session = session.id(), peer = %session.peer(), %why, "client not recognised");
+        info!(%why, "client not recognised");
         audit::unrecognised(
             &context.audit,
             session.peer(),
