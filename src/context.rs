@@ -9,8 +9,10 @@ use crate::audit::Audit;
 use crate::config::Config;
 use crate::identity::Authenticator;
 use crate::masking::Masking;
+use crate::policy::Scopes;
 use crate::recording::Recording;
 use crate::registry::Registry;
+use crate::session::live::Services;
 use crate::session::shares::Shares;
 use crate::session::{Families, SessionTable};
 use crate::shutdown::Shutdown;
@@ -84,6 +86,21 @@ impl Context {
             requests: TaskTracker::new(),
             port,
             shutdown,
+        }
+    }
+
+    /// Whether somebody with `scopes` may end a worker process, on this relay. Nothing else asks for `dap.allow_terminate`.
+    pub(crate) fn may_end_worker(&self, scopes: Scopes) -> bool {
+        scopes.may_end_worker(self.config.dap.allow_terminate)
+    }
+
+    /// What every session goes by.
+    pub(crate) fn services(&self) -> Services<'_> {
+        Services {
+            audit: &self.audit,
+            recording: &self.recording,
+            shutdown: &self.shutdown,
+            drain_timeout: self.config.listen.drain_timeout,
         }
     }
 

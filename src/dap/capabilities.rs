@@ -1,10 +1,10 @@
 //! The answer to `initialize`, which the relay gives before any worker is chosen; and what is put right about it once one is.
-//!
-//! Pure.
 
 use serde_json::{Map, Value, json};
 
 use super::client::Goodbye;
+use crate::context::Context;
+use crate::policy::{Scope, Scopes};
 
 /// What debugpy takes as true or false alone in `initialize` (1.8.0 to 1.8.22), in the order in which it looks.
 const FLAGS: [&str; 6] = [
@@ -59,9 +59,11 @@ pub fn difference(announced: &Value, true_now: &Value) -> Map<String, Value> {
     changed
 }
 
-/// The answer to the `initialize` of a client that leaves by `goodbye`.
-pub(super) fn announced(goodbye: Goodbye, allow_terminate: bool) -> Value {
-    for_goodbye(debugpy(allow_terminate), goodbye)
+/// The answer to the `initialize` of a client that leaves by `goodbye`: nobody knows yet who that is, so it is what somebody
+/// with `debug` alone may do.
+pub(super) fn announced(context: &Context, goodbye: Goodbye) -> Value {
+    let may_end_worker = context.may_end_worker(Scopes::default().with(Scope::Debug));
+    for_goodbye(debugpy(may_end_worker), goodbye)
 }
 
 /// `capabilities` as that client may know them: what it takes for its goodbye is always there.
@@ -75,7 +77,7 @@ pub(super) fn for_goodbye(mut capabilities: Value, goodbye: Goodbye) -> Value {
 /// debugpy's own capabilities (1.8.22; 1.8.0 and 1.8.5 lack `supportsTerminateDebuggee`), as its adapter sends them.
 /// `supportsRestartRequest` is the relay's own: a client that lacks the request says goodbye in place of it, and the task runs
 /// on. `uncaught` has to be on by default: without it clients do not set the filter that a post-mortem stop needs.
-pub fn debugpy(allow_terminate: bool) -> Value {
+pub fn debugpy(may_end_worker: bool) -> Value {
     json!({
         "supportsCompletionsRequest": true,
         "supportsConditionalBreakpoints": true,
@@ -92,8 +94,8 @@ pub fn debugpy(allow_terminate: bool) -> Value {
         "supportsSetExpression": true,
         "supportsSetVariable": true,
         "supportsValueFormattingOptions": true,
-        "supportsTerminateDebuggee": allow_terminate,
-        "supportsTerminateRequest": allow_terminate,
+        "supportsTerminateDebuggee": may_end_worker,
+        "supportsTerminateRequest": may_end_worker,
         "supportsGotoTargetsRequest": true,
         "supportsClipboardContext": true,
         "exceptionBreakpointFilters": [

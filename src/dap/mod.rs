@@ -219,8 +219,7 @@ where
                 }
                 let who = Client::read(&request.arguments);
                 session.set_client(who.name.clone());
-                let allow_terminate = context.config.dap.allow_terminate;
-                let body = capabilities::announced(who.goodbye, allow_terminate);
+                let body = capabilities::announced(context, who.goodbye);
                 client.send(&request.success(body)).await?;
                 let mut whole = initialize.unwrap_or_default();
                 presented::strip_all(&mut whole);

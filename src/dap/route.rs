@@ -7,11 +7,9 @@ mod advertised;
 mod family;
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use serde_json::{Map, Value};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tracing::info;
 
 use self::advertised::Arrived;
 use super::attach_selector::{AttachSelector, names, read_selector};
@@ -24,9 +22,9 @@ use crate::context::Context;
 use crate::identity::Principal;
 use crate::moment::Moment;
 use crate::policy::Scope;
-use crate::recording::{Meta, Protocol, Recorder, Unrecorded};
+use crate::recording::Protocol;
 use crate::registry::{Breakpoint, BreakpointId, ClaimError, Holder, Kind, Snapshot};
-use crate::session::audit::Record;
+use crate::session::live::{Beginning, Live};
 use crate::session::refusal::Refusal;
 use crate::session::{Authorized, Denied, Permit, Session, audit, authorise, visible, within};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
@@ -307,38 +305,20 @@ impl<'a> Visit<'a> {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        let breakpoint = permit.breakpoint().clone();
-        let scopes = permit.rights().scopes;
-        info!(
-            session = self.session.id(), peer = %self.session.peer(), client = opened.client.name,
-            principal = ?self.principal, %scopes, breakpoint = %breakpoint.id, cluster = %breakpoint.cluster,
-            name = breakpoint.name(), subprocess = !permit.holds(), "session attaches"
-        );
-        let mut details = self.details(SessionProtocol::Dap, &opened.client.name);
-        let scope = match scopes.contains(Scope::Debug) {
-            true => Scope::Debug,
-            false => Scope::View,
-        };
-        details.insert("scope".into(), scope.word().into());
-        details.insert("subprocess".into(), (!permit.holds()).into());
-        let member = match self.member(&selector, &breakpoint) {
+        let member = match self.member(&selector, permit.breakpoint()) {
             Ok(member) => member,
             Err(refusal) => {
                 drop(permit);
                 return refused(self.context, client, &opened.attach, &refusal).await;
             }
         };
-        let recorder = match self.recorder(&permit, &opened.client.name).await {
-            Ok(recorder) => recorder,
-            Err(why) => {
-                drop(permit);
-                let refusal = Refusal::Unable(why.to_string());
-                return refused(self.context, client, &opened.attach, &refusal).await;
-            }
+        let mut details = self.details(SessionProtocol::Dap, &opened.client.name);
+        let scope = match permit.rights().scopes.contains(Scope::Debug) {
+            true => Scope::Debug,
+            false => Scope::View,
         };
-        if let Some(recorder) = &recorder {
-            details.insert("recording".into(), recorder.name().into());
-        }
+        details.insert("scope".into(), scope.word().into());
+        details.insert("subprocess".into(), (!permit.holds()).into());
         // Without `debug`, none of them reaches the worker.
         if self.context.audit.wants_commands()
             && scope == Scope::Debug
@@ -346,28 +326,17 @@ impl<'a> Visit<'a> {
         {
             details.insert("attach".into(), arguments);
         }
-        // Before the permit is used: what is not on record does not happen.
-        let begun = Record::begin(
-            &self.context.audit,
-            self.session,
-            &self.principal,
-            Some(&breakpoint),
+        let beginning = Beginning {
+            session: self.session,
+            permit,
+            protocol: Protocol::Dap,
+            client: &opened.client.name,
             details,
-        )
-        .await;
-        let record = match begun {
-            Ok(record) => record,
-            Err(why) => {
-                drop(permit);
-                let refusal = Refusal::Unable(why.to_string());
-                return refused(self.context, client, &opened.attach, &refusal).await;
-            }
         };
-        if let Err(refusal) = self.still_welcome() {
-            drop(permit);
-            record.end(Outcome::Revoked).await;
-            return refused(self.context, client, &opened.attach, &refusal).await;
-        }
+        let live = match Live::begin(self.context.services(), beginning).await {
+            Ok(live) => live,
+            Err(refusal) => return refused(self.context, client, &opened.attach, &refusal).await,
+        };
         let opening = worker::Opening {
             initialize: opened.initialize,
             attach: opened.attach,
@@ -381,38 +350,14 @@ impl<'a> Visit<'a> {
             self.session,
             client,
             opening,
-            permit,
-            &record,
-            recorder,
+            live,
         ))
         .await;
-        record.end(ended.outcome).await;
         if let Some(farewell) = ended.farewell {
             self.session.set_state(SessionProtocol::Dap, "ended");
             farewell.wait(self.context, &self.principal).await;
         }
         ended.outcome
-    }
-
-    /// Of a session whose policy says that it is to be recorded.
-    async fn recorder(
-        &self,
-        permit: &Permit,
-        client: &str,
-    ) -> Result<Option<Recorder>, Unrecorded> {
-        if !permit.rights().handling.record {
-            return Ok(None);
-        }
-        let meta = Meta {
-            began: SystemTime::now(),
-            protocol: Protocol::Dap,
-            session: self.session.id(),
-            principal: &self.principal,
-            peer: self.session.peer(),
-            client,
-            breakpoint: permit.breakpoint(),
-        };
-        self.context.recording.begin(&meta).await
     }
 
     fn details(&self, protocol: SessionProtocol, client: &str) -> Map<String, Value> {

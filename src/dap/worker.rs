@@ -11,7 +11,6 @@ mod opening;
 mod recorded;
 
 use std::ops::ControlFlow;
-use std::pin::pin;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -26,12 +25,9 @@ use super::messages;
 use super::refusal::refuse;
 use super::splice::{Side, Splice, SpliceEvent};
 use crate::context::Context;
-use crate::recording::Recorder;
-use crate::session::audit::Record;
-use crate::session::limits::{Due, Limits};
+use crate::session::live::{Live, SessionEnd, SessionEvent};
 use crate::session::worker_end::was_intended;
-use crate::session::{Permit, Session, TaskEnd, WorkerEnd};
-use crate::shutdown::QUIET;
+use crate::session::{Session, WorkerEnd};
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 use crate::upstream::Worker;
 use crate::wire::dap::codec::frame;
@@ -72,52 +68,51 @@ pub(super) struct Ended<S> {
     pub(super) farewell: Option<Farewell<S>>,
 }
 
-/// Runs the session to its end.
+/// Runs the session to its end, which is on record when this returns.
 pub(super) async fn run<S>(
     context: &Context,
     session: &Session,
     client: Conversation<S>,
     opening: Opening,
-    permit: Permit,
-    record: &Record<'_>,
-    recorder: Option<Recorder>,
+    mut live: Live<'_>,
 ) -> Ended<S>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let breakpoint = permit.breakpoint().clone();
-    session.set_breakpoint(breakpoint.clone());
     session.set_state(SessionProtocol::Dap, "connecting");
-    let filter = MessageFilter::new(permit.rights(), Some(&context.masking));
-    let (worker, capabilities) = match opening::open(context, &permit, &opening, &filter).await {
+    let filter = MessageFilter::new(live.permit().rights(), Some(&context.masking));
+    let (worker, capabilities) = match opening::open(context, &live, &opening, &filter).await {
         Ok(opened) => opened,
         Err(why) => {
+            let breakpoint = live.permit().breakpoint().clone();
             debug!(%why, breakpoint = %breakpoint.id, "worker not reached");
             context.metrics.refused(RefusalKind::Upstream);
-            let mut permit = permit;
-            let sentence = match permit.ask_why_died(WHY_PATIENCE).await {
+            let sentence = match live.ask_why_died(WHY_PATIENCE).await {
                 Some(death) => {
                     let list = context.registry.snapshot();
                     WorkerEnd::explained(&list, &breakpoint, &death).sentence
                 }
                 None => format!("cannot attach to {}: {why}", breakpoint.title()),
             };
+            let (permit, closing) = live.part();
             drop(permit);
             refuse(client, &opening.attach, &sentence).await;
+            closing.end(Outcome::Refused).await;
             return Ended {
                 outcome: Outcome::Refused,
                 farewell: None,
             };
         }
     };
+    live.attached();
     let dap = &context.config.dap;
     let (client, from_client) = client.into_parts();
     let (worker, from_worker) = worker.into_parts();
     let up = Rules {
         depth: Depth::Whole,
-        captures: match &recorder {
-            Some(_) => recorded::captures_everything,
-            None => filter.captures_from_client(match context.audit.wants_commands() {
+        captures: match live.capture().is_on() {
+            true => recorded::captures_everything,
+            false => filter.captures_from_client(match live.audit().wants_commands() {
                 true => messages::captures_for_record,
                 false => messages::captures_from_client,
             }),
@@ -127,31 +122,22 @@ where
     };
     let down = Rules {
         depth: Depth::Deciding,
-        captures: match &recorder {
-            Some(_) => recorded::captures_everything,
-            None => filter.captures_from_worker(),
+        captures: match live.capture().is_on() {
+            true => recorded::captures_everything,
+            false => filter.captures_from_worker(),
         },
         max_captured: dap.max_frame,
         // Passed on as it comes, without being held, so its size is the client's affair.
         max_passed: usize::MAX / 2,
     };
     let splice = Splice::new(client, from_client, up, worker, from_worker, down);
-    let limits = Limits::new(&permit.rights().handling, Instant::now());
-    let task = permit.task_end();
     Relaying {
         context,
         session,
-        record,
-        recorder,
+        live,
         opening,
-        permit,
         splice,
-        limits,
-        said: Instant::now(),
-        task,
         filter,
-        over: false,
-        leaving: false,
         parting: None,
         parted: false,
         bereft: false,
@@ -168,21 +154,10 @@ where
 struct Relaying<'a, S> {
     context: &'a Context,
     session: &'a Session,
-    record: &'a Record<'a>,
-    /// Where the policy says so.
-    recorder: Option<Recorder>,
+    live: Live<'a>,
     opening: Opening,
-    permit: Permit,
     splice: Splice<S, Worker>,
-    limits: Limits,
-    /// When the client last said something, as far as was noticed.
-    said: Instant,
-    task: TaskEnd,
     filter: MessageFilter,
-    /// The relay has ended the session: nothing that the client says counts any more.
-    over: bool,
-    /// The client has asked to leave: what ends now ends by its wish.
-    leaving: bool,
     /// Its last goodbye, in its own words.
     parting: Option<Request>,
     /// That was answered.
@@ -202,42 +177,27 @@ struct Relaying<'a, S> {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     /// `capabilities`: of the worker's debugger.
+    ///
+    /// Both branches that can be cut short by each other are cancel safe: the splice keeps what is under way, and
+    /// [`Live::next`] looks at everything anew.
     async fn run(mut self, capabilities: Value) -> Ended<S> {
-        let shutdown = &self.context.shutdown;
-        let principal = self.permit.principal().clone();
-        let mut ended = pin!(principal.ended());
         self.tell_capabilities(capabilities);
-        let mut ending = Outcome::Client;
-        // While the relay drains: when its client will have said nothing for long enough.
-        let mut quiet: Option<Instant> = None;
-        let mut linger: Option<Instant> = None;
         // Messages that only pass do not come by here, so the counters are brought up to date now and then.
-        let every = self.limits.sampling().unwrap_or(COUNT_EVERY);
+        let every = self.live.sampling().unwrap_or(COUNT_EVERY);
         let mut count = tokio::time::interval(every.min(COUNT_EVERY));
         count.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let until = linger.unwrap_or_else(Instant::now);
-            let due = self.limits.next();
-            let due_at = due.unwrap_or_else(Instant::now);
-            let quiet_at = quiet.unwrap_or_else(Instant::now);
             tokio::select! {
                 event = self.splice.next() => {
                     self.count();
                     match self.on_event(event).await {
                         ControlFlow::Continue(None) => {}
                         ControlFlow::Continue(Some(because)) => {
-                            // The first cause names the end.
                             let patience = if self.client_closed { HALF_CLOSED } else { LINGER };
-                            let until = Instant::now() + patience;
-                            if linger.is_none() {
-                                ending = because;
-                            }
-                            linger = Some(linger.map_or(until, |sooner| sooner.min(until)));
+                            self.live.end_within(patience, because);
                         }
                         ControlFlow::Break(because) => {
-                            if linger.is_none() {
-                                ending = because;
-                            }
+                            self.live.end_within(Duration::ZERO, because);
                             break;
                         }
                     }
@@ -245,97 +205,81 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                         break;
                     }
                 }
-                () = self.task.ended(), if linger.is_none() && !self.leaving => self.tell_task_ended(),
-                why = ending::why_died(&mut self.permit, self.unexplained),
-                    if self.unexplained.is_some() || linger.is_none() && !self.leaving =>
-                {
-                    match (self.unexplained.take(), why) {
-                        (Some(_), why) => self.tell_reason(why.as_ref()),
-                        (None, Some(why)) => {
-                            self.tell_death(&why);
-                            self.bereft = true;
-                            ending = Outcome::Died;
-                            break;
-                        }
-                        (None, None) => {}
-                    }
-                }
-                () = shutdown.drain.cancelled(), if quiet.is_none() => {
+                signal = self.live.next() => {
                     self.count();
-                    quiet = Some(self.said + QUIET);
-                    let (idle, patience) = (QUIET.as_secs(), self.context.config.listen.drain_timeout.as_secs());
-                    self.tell(&notice(&format!("the relay is being shut down; this session ends when nothing is done in it for {idle} s, and in {patience} s at the latest"), true));
-                }
-                () = tokio::time::sleep_until(quiet_at), if quiet.is_some() && linger.is_none() => {
-                    self.count();
-                    quiet = Some(self.said + QUIET);
-                    if self.said + QUIET <= Instant::now() {
-                        self.let_go("the relay is being shut down", true);
-                        ending = Outcome::Drained;
-                        linger = Some(Instant::now() + LET_GO);
+                    if let Some(event) = self.live.judge(signal)
+                        && self.on_session(event).is_break()
+                    {
+                        break;
                     }
                 }
-                () = shutdown.abort.cancelled(), if linger.is_none() => {
-                    self.tell(&notice("the relay was shut down; the task runs on", true));
-                    self.tell(&event(Event::Terminated, Value::Null));
-                    ending = Outcome::Drained;
-                    break;
-                }
-                why = &mut ended, if !self.over => {
-                    self.let_go(&why.to_string(), true);
-                    if linger.is_none() {
-                        ending = Outcome::Revoked;
-                    }
-                    let until = Instant::now() + LET_GO;
-                    linger = Some(linger.map_or(until, |sooner| sooner.min(until)));
-                }
-                () = tokio::time::sleep_until(due_at), if due.is_some() && linger.is_none() => {
-                    self.count();
-                    match self.limits.due(Instant::now()) {
-                        None => {}
-                        Some(Due::Warning(text)) => self.tell(&notice(&text, true)),
-                        Some(Due::End(why)) => {
-                            self.let_go(&why, true);
-                            ending = Outcome::Limit;
-                            linger = Some(Instant::now() + LET_GO);
-                        }
-                    }
-                }
-                () = ending::parent_ended(&mut self.opening.member), if !self.over => {
+                () = ending::parent_ended(&mut self.opening.member), if !self.live.is_cut_off() => {
                     self.let_go(ending::PARENT_ENDED, false);
-                    let until = Instant::now() + LET_GO;
-                    linger = Some(linger.map_or(until, |sooner| sooner.min(until)));
-                }
-                why = recorded::failed(&mut self.recorder), if !self.over => {
-                    self.let_go(&why.to_string(), true);
-                    if linger.is_none() {
-                        ending = Outcome::Failed;
-                    }
-                    let until = Instant::now() + LET_GO;
-                    linger = Some(linger.map_or(until, |sooner| sooner.min(until)));
+                    self.live.end_within(LET_GO, Outcome::Client);
                 }
                 _ = count.tick() => self.count(),
-                () = tokio::time::sleep_until(until), if linger.is_some() => {
-                    self.bereft = self.terminated;
-                    break;
-                }
             }
         }
-        let patience = if self.over { LET_GO } else { FLUSH };
+        let patience = if self.live.is_cut_off() {
+            LET_GO
+        } else {
+            FLUSH
+        };
         let _ = timeout(patience, self.splice.flush(Side::Client)).await;
-        let id = self.permit.breakpoint().id;
-        if ending == Outcome::Died && was_intended(&self.context.registry.snapshot(), id) {
-            ending = Outcome::Finished;
+        let mut outcome = self.live.outcome();
+        let id = self.live.permit().breakpoint().id;
+        if outcome == Outcome::Died && was_intended(&self.context.registry.snapshot(), id) {
+            outcome = Outcome::Finished;
         }
         self.session.set_bytes(self.splice.bytes());
-        let recorder = self.recorder.take();
-        let farewell = self.part();
-        if let Some(recorder) = recorder {
-            recorder.finish(ending.label()).await;
+        let (farewell, closing) = self.part();
+        closing.end(outcome).await;
+        Ended { outcome, farewell }
+    }
+
+    /// What befalls the session from neither side of it.
+    fn on_session(&mut self, event: SessionEvent) -> ControlFlow<()> {
+        match event {
+            SessionEvent::Warning(text) => self.tell(&notice(&text, true)),
+            SessionEvent::TaskEnded => self.tell_task_ended(),
+            SessionEvent::Explained(why) => {
+                self.unexplained = None;
+                self.tell_reason(why.as_ref());
+            }
+            SessionEvent::End(end) => return self.on_session_end(&end),
+            SessionEvent::TimeIsUp => {
+                self.bereft = self.terminated;
+                return ControlFlow::Break(());
+            }
         }
-        Ended {
-            outcome: ending,
-            farewell,
+        ControlFlow::Continue(())
+    }
+
+    fn on_session_end(&mut self, end: &SessionEnd) -> ControlFlow<()> {
+        let patience = match end {
+            SessionEnd::Died(why) => {
+                self.tell_death(why);
+                self.bereft = true;
+                None
+            }
+            SessionEnd::Aborted => {
+                self.tell(&notice(&format!("{end}; the task runs on"), true));
+                self.tell(&event(Event::Terminated, Value::Null));
+                None
+            }
+            SessionEnd::Revoked(_)
+            | SessionEnd::CaptureFailed(_)
+            | SessionEnd::Limit(_)
+            | SessionEnd::Quiet => {
+                self.let_go(&end.to_string(), true);
+                Some(LET_GO)
+            }
+        };
+        self.live
+            .end_within(patience.unwrap_or_default(), end.outcome());
+        match patience {
+            Some(_) => ControlFlow::Continue(()),
+            None => ControlFlow::Break(()),
         }
     }
 
@@ -348,8 +292,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     fn count(&mut self) {
         let bytes = self.splice.bytes();
         if bytes.0 != self.session.bytes().0 {
-            self.said = Instant::now();
-            self.limits.active(self.said);
+            self.live.heard(Instant::now());
         }
         self.session.set_bytes(bytes);
     }
@@ -357,7 +300,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     /// `Continue(Some)`: the session is ending, and has [`LINGER`] to do so.
     async fn on_event(&mut self, seen: SpliceEvent) -> ControlFlow<Outcome, Option<Outcome>> {
         match seen {
-            SpliceEvent::Captured(Side::Client, _) if self.over => {}
+            SpliceEvent::Captured(Side::Client, _) if self.live.is_cut_off() => {}
             SpliceEvent::Captured(Side::Client, body) => {
                 if self.record_sent(&body).is_ok() {
                     return self.on_client(&body).await;
@@ -367,16 +310,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 self.on_worker(body).await;
                 if self.terminated {
                     // The adapter stays as long as its client does, and clients answer with a goodbye of their own.
-                    let by_wish = self.leaving;
-                    return ControlFlow::Continue(Some(if by_wish {
-                        Outcome::Client
-                    } else {
-                        Outcome::Died
+                    return ControlFlow::Continue(Some(match self.live.is_leaving() {
+                        true => Outcome::Client,
+                        false => Outcome::Died,
                     }));
                 }
             }
             SpliceEvent::Eof(Side::Client) => {
-                let said_goodbye = std::mem::replace(&mut self.leaving, true);
+                let said_goodbye = self.live.leave();
                 self.client_closed = true;
                 if !said_goodbye {
                     self.say_goodbye();

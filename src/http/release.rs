@@ -170,8 +170,8 @@ async fn authorized(
     };
     let breakpoint = &breakpoint;
     if force {
-        let by_debug = ctx.config.dap.allow_terminate;
-        return authorise_end(&caller.principal, breakpoint, by_debug);
+        let may_end = |scopes| ctx.may_end_worker(scopes);
+        return authorise_end(&caller.principal, breakpoint, may_end);
     }
     let mut denied = Denied::Hidden;
     for scope in NEEDED.into_iter().rev() {

@@ -7,6 +7,7 @@
 
 pub mod format;
 mod storage;
+mod tee;
 mod writer;
 
 use std::net::SocketAddr;
@@ -15,11 +16,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tracing::error;
 
 pub use self::format::Protocol;
+pub use self::tee::CaptureTee;
 use self::writer::Writer;
 use crate::config::{self, OnFailure};
 use crate::identity::Principal;
@@ -143,11 +146,11 @@ impl Recording {
         Ok(Recorder {
             path,
             began: Instant::now(),
-            queue,
+            queue: Mutex::new(Some(queue)),
             queued,
             state,
             on_failure: self.config.on_failure,
-            failed: None,
+            failed: watch::Sender::new(None),
             session: meta.session,
             metrics: self.metrics.clone(),
         })
@@ -168,13 +171,14 @@ enum Progress {
 pub struct Recorder {
     path: PathBuf,
     began: Instant,
-    queue: mpsc::Sender<String>,
+    /// `None` once it is finished.
+    queue: Mutex<Option<mpsc::Sender<String>>>,
     /// Bytes in `queue`.
     queued: Arc<AtomicUsize>,
     state: watch::Receiver<Progress>,
     on_failure: OnFailure,
     /// Why nothing is recorded any more.
-    failed: Option<String>,
+    failed: watch::Sender<Option<String>>,
     session: u64,
     metrics: Arc<Metrics>,
 }
@@ -191,14 +195,14 @@ impl Recorder {
     /// # Errors
     /// [`Unrecorded`], for this and every later message: the session has to end, and [`Recorder::failed`] says so too.
     /// Never with `on_failure = "allow"`.
-    pub fn frame(&mut self, direction: Direction, bytes: &[u8]) -> Result<(), Unrecorded> {
-        if self.failed.is_none() {
+    pub fn frame(&self, direction: Direction, bytes: &[u8]) -> Result<(), Unrecorded> {
+        if self.failed.borrow().is_none() {
             let line = format::frame(self.began.elapsed(), direction, bytes);
             if let Err(why) = self.enqueue(line) {
                 self.fail(why);
             }
         }
-        match (&self.failed, self.on_failure) {
+        match (&*self.failed.borrow(), self.on_failure) {
             (Some(why), OnFailure::Deny) => Err(Unrecorded(why.clone())),
             _ => Ok(()),
         }
@@ -207,10 +211,12 @@ impl Recorder {
     fn enqueue(&self, line: String) -> Result<(), String> {
         let length = line.len();
         let waiting = self.queued.fetch_add(length, Ordering::Relaxed);
-        let sent = if waiting > 0 && waiting + length > QUEUED_BYTES {
-            None
-        } else {
-            self.queue.try_send(line).ok()
+        let queue = self.queue.lock();
+        let sent = match &*queue {
+            Some(queue) if waiting == 0 || waiting + length <= QUEUED_BYTES => {
+                queue.try_send(line).ok()
+            }
+            _ => None,
         };
         if sent.is_some() {
             return Ok(());
@@ -224,42 +230,51 @@ impl Recorder {
         })
     }
 
-    fn fail(&mut self, why: String) {
-        self.metrics.recording_failure();
-        error!(session = self.session, file = %self.path.display(), %why, "NOT RECORDED any further: a session that has to be");
-        self.failed = Some(why);
+    /// The first reason stays.
+    fn fail(&self, why: String) {
+        self.failed.send_if_modified(|failed| {
+            let first = failed.is_none();
+            if first {
+                self.metrics.recording_failure();
+                error!(session = self.session, file = %self.path.display(), %why, "NOT RECORDED any further: a session that has to be");
+                *failed = Some(why);
+            }
+            first
+        });
     }
 
     /// Resolves when nothing can be recorded any more, and the session has to end. Cancel safe; never resolves with
     /// `on_failure = "allow"`.
-    pub async fn failed(&mut self) -> Unrecorded {
-        while self.failed.is_none() {
-            let progress = self.state.borrow_and_update().clone();
-            if let Progress::Failed(why) = progress {
-                self.fail(why);
-            } else if self.state.changed().await.is_err() {
-                // The thread ended without a word; the next message finds out.
-                std::future::pending::<()>().await;
+    pub async fn failed(&self) -> Unrecorded {
+        let (mut failed, mut state) = (self.failed.subscribe(), self.state.clone());
+        let on_disk = async {
+            let broke = |progress: &Progress| matches!(progress, Progress::Failed(_));
+            // Without such a word the thread just ended; the next message finds out.
+            if let Ok(Progress::Failed(why)) = state.wait_for(broke).await.as_deref() {
+                self.fail(why.clone());
             }
-        }
-        match (&self.failed, self.on_failure) {
-            (Some(why), OnFailure::Deny) => Unrecorded(why.clone()),
+            std::future::pending().await
+        };
+        let why = tokio::select! {
+            why = failed.wait_for(Option::is_some) => why.ok().and_then(|why| why.clone()),
+            never = on_disk => never,
+        };
+        match (why, self.on_failure) {
+            (Some(why), OnFailure::Deny) => Unrecorded(why),
             _ => std::future::pending().await,
         }
     }
 
     /// Writes the last line, and waits until everything is on the disk, for two seconds at most.
-    pub async fn finish(mut self, how: &str) {
+    pub async fn finish(&self, how: &str) {
         let line = format::end(self.began.elapsed(), how);
-        if self.failed.is_none()
+        if self.failed.borrow().is_none()
             && let Err(why) = self.enqueue(line)
         {
             self.fail(why);
         }
-        let Self {
-            queue, mut state, ..
-        } = self;
-        drop(queue);
+        drop(self.queue.lock().take());
+        let mut state = self.state.clone();
         let finished = state.wait_for(|state| *state != Progress::Running);
         _ = timeout(PATIENCE, finished).await;
     }

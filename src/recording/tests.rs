@@ -56,7 +56,7 @@ impl Given {
 #[tokio::test]
 async fn what_was_said_is_read_back() {
     let given = Given::new();
-    let mut recorder = given.begin(3).await.unwrap().unwrap();
+    let recorder = given.begin(3).await.unwrap().unwrap();
     let name = recorder.name();
     assert!(name.ends_with("Z-s3-anonymous-___train__.jsonl"), "{name}");
     let said: [(Direction, &[u8]); 3] = [
@@ -98,7 +98,7 @@ async fn what_was_said_is_read_back() {
 async fn a_recording_that_would_grow_too_large_ends_the_session() {
     let mut given = Given::new();
     given.config.max_size = 1000;
-    let mut recorder = given.begin(1).await.unwrap().unwrap();
+    let recorder = given.begin(1).await.unwrap().unwrap();
     recorder.frame(Direction::Down, &[b'x'; 100]).unwrap();
     recorder.frame(Direction::Down, &[b'x'; 1000]).unwrap();
     let why = recorder.failed().await.to_string();
@@ -112,10 +112,10 @@ async fn a_recording_that_would_grow_too_large_ends_the_session() {
 #[tokio::test]
 async fn a_disk_that_does_not_keep_up_ends_the_session_and_memory_is_bounded() {
     let given = Given::new();
-    let mut recorder = given.begin(1).await.unwrap().unwrap();
+    let recorder = given.begin(1).await.unwrap().unwrap();
     // A thread that takes nothing.
     let (queue, _waiting) = mpsc::channel(QUEUE);
-    recorder.queue = queue;
+    *recorder.queue.lock() = Some(queue);
     // One large message is let through alone.
     recorder
         .frame(Direction::Down, &vec![b'x'; 2 * QUEUED_BYTES])
@@ -123,9 +123,9 @@ async fn a_disk_that_does_not_keep_up_ends_the_session_and_memory_is_bounded() {
     let why = recorder.frame(Direction::Down, b"x").unwrap_err();
     assert!(why.to_string().contains("keep up"), "{why}");
 
-    let mut recorder = given.begin(2).await.unwrap().unwrap();
+    let recorder = given.begin(2).await.unwrap().unwrap();
     let (queue, _waiting) = mpsc::channel(QUEUE);
-    recorder.queue = queue;
+    *recorder.queue.lock() = Some(queue);
     for _ in 0..QUEUE {
         recorder.frame(Direction::Up, b"x").unwrap();
     }
@@ -137,8 +137,8 @@ async fn where_unrecorded_sessions_are_allowed_they_go_on() {
     let mut given = Given::new();
     given.config.max_size = 500;
     given.config.on_failure = OnFailure::Allow;
-    let mut recorder = given.begin(1).await.unwrap().unwrap();
-    while recorder.failed.is_none() {
+    let recorder = given.begin(1).await.unwrap().unwrap();
+    while recorder.failed.borrow().is_none() {
         recorder.frame(Direction::Up, b"x").unwrap();
         tokio::task::yield_now().await;
     }
@@ -168,7 +168,7 @@ async fn the_oldest_recordings_go_and_live_ones_stay() {
     let mut given = Given::new();
     let live = given.begin(0).await.unwrap().unwrap();
     for session in 1..5 {
-        let mut recorder = given.begin(session).await.unwrap().unwrap();
+        let recorder = given.begin(session).await.unwrap().unwrap();
         recorder.frame(Direction::Up, &[b'x'; 1000]).unwrap();
         recorder.finish("client").await;
         // Names are in the order of time only from one millisecond to the next.

@@ -19,7 +19,8 @@ use crate::telemetry::metrics::{Outcome, SessionProtocol};
 /// How long one line may take: meanwhile the session that it is of stands still.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// The record of one session that has begun.
+/// The record of one session that has begun. Cheap to clone, for what writes while the session is watched.
+#[derive(Clone)]
 pub(crate) struct Record<'a> {
     audit: &'a Audit,
     session: &'a Session,
@@ -48,6 +49,11 @@ impl<'a> Record<'a> {
         entry.details.extend(details);
         write(audit, entry.with("outcome", "allowed")).await?;
         Ok(record)
+    }
+
+    /// Whether [`Self::command`] is wanted.
+    pub(crate) fn wants_commands(&self) -> bool {
+        self.audit.wants_commands()
     }
 
     /// Writes what is done in it; to be called before it is done.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::visible::sees;
 use crate::identity::Principal;
-use crate::policy::{Rights, Scope};
+use crate::policy::{Rights, Scope, Scopes};
 use crate::registry::Breakpoint;
 
 /// A principal may do something with a breakpoint: proof of it. Made by [`authorise`] alone.
@@ -89,17 +89,18 @@ pub fn authorise(
     })
 }
 
-/// Leave for `principal` to end the worker process of `breakpoint`; `by_debug` as for [`crate::policy::Scopes::may_end_worker`].
+/// Leave for `principal` to end the worker process of `breakpoint`,
+/// where `may_end` says which scopes are enough for that.
 ///
 /// # Errors
 /// [`Denied`].
 pub fn authorise_end(
     principal: &Principal,
     breakpoint: &Arc<Breakpoint>,
-    by_debug: bool,
+    may_end: impl FnOnce(Scopes) -> bool,
 ) -> Result<Authorized, Denied> {
     let scopes = principal.access().rights(breakpoint).scopes;
-    let by = match scopes.may_end_worker(by_debug) && !scopes.contains(Scope::Terminate) {
+    let by = match may_end(scopes) && !scopes.contains(Scope::Terminate) {
         true => Scope::Debug,
         false => Scope::Terminate,
     };

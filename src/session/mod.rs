@@ -1,12 +1,16 @@
 //! What every session is, whatever protocol it speaks: who may have one, why somebody gets none, its permit without which
 //! no worker is reached, its limits, its record, and the table of the live ones.
 //!
+//! `live` is the session itself while it lasts: one place for what it holds and for each cause of its end, whatever the
+//! protocol.
+//!
 //! [`authorise()`] is the only source of the [`Authorized`] without which there is no [`Permit`].
 
 pub(crate) mod audit;
 mod authorise;
 pub mod family;
 pub(crate) mod limits;
+pub(crate) mod live;
 pub mod permit;
 pub mod refusal;
 pub(crate) mod shares;

@@ -13,7 +13,6 @@ mod input;
 pub(crate) mod legacy;
 mod output;
 mod prompt;
-mod tape;
 #[cfg_attr(not(feature = "fuzzing"), allow(unreachable_pub))]
 pub(crate) mod telnet;
 mod visit;

@@ -9,9 +9,8 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::tape::Tape;
 use crate::masking::MaskedStream;
-use crate::recording::Direction;
+use crate::recording::{CaptureTee, Direction};
 
 /// Pieces on their way to the client. The longest value that the prompt prints makes one.
 const QUEUE: usize = 16;
@@ -135,17 +134,17 @@ pub(super) async fn pump<W: AsyncWrite + Unpin>(
 /// Output of a worker on its way to the client.
 pub(super) struct Shown {
     out: Out,
-    tape: Tape,
+    capture: CaptureTee,
     masked: Option<MaskedStream>,
     /// The beginning of a character of which the rest has not come.
     partial: Vec<u8>,
 }
 
 impl Shown {
-    pub(super) fn new(out: Out, masked: Option<MaskedStream>, tape: Tape) -> Self {
+    pub(super) fn new(out: Out, masked: Option<MaskedStream>, capture: CaptureTee) -> Self {
         Self {
             out,
-            tape,
+            capture,
             masked,
             partial: Vec::new(),
         }
@@ -166,9 +165,9 @@ impl Shown {
         }
     }
 
-    /// Where it cannot be recorded, the session ends by [`Tape::failed`].
+    /// Where it cannot be recorded, the session ends by [`CaptureTee::failed`].
     fn record(&self, bytes: &[u8]) {
-        let _ = self.tape.take(Direction::Down, bytes);
+        let _ = self.capture.take(Direction::Down, bytes);
     }
 
     /// Bytes of a socket, which are text only where they have to be looked at.

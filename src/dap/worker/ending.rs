@@ -1,15 +1,14 @@
 //! The relay ends a session: a principal's time is over, a limit is reached, or the cluster session that opened it ends.
 
-use std::sync::Arc;
-
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use super::Relaying;
 use super::from_client::OWN_SEQ;
-use super::{Relaying, WHY_PATIENCE};
 use crate::dap::farewell::{Farewell, Unexplained};
 use crate::dap::splice::Side;
-use crate::session::{Member, Permit};
+use crate::session::Member;
+use crate::session::live::Closing;
 use crate::wire::dap::codec::frame;
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::mappings;
@@ -27,33 +26,27 @@ pub(super) async fn parent_ended(member: &mut Option<Member>) {
     }
 }
 
-/// Resolves when it is known that the worker is gone, with the reason. Where the client was told already (`unexplained`), the
-/// head is asked for one, for a moment. Cancel safe; that question is asked anew then.
-pub(super) async fn why_died(permit: &mut Permit, unexplained: Option<bool>) -> Option<Arc<str>> {
-    match unexplained {
-        Some(_) => permit.ask_why_died(WHY_PATIENCE).await,
-        None => Some(permit.died().await),
-    }
-}
-
-impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
+impl<'a, S: AsyncRead + AsyncWrite + Unpin> Relaying<'a, S> {
     /// Leaves the worker, and keeps a client that has yet to say goodbye.
-    pub(super) fn part(self) -> Option<Farewell<S>> {
+    pub(super) fn part(self) -> (Option<Farewell<S>>, Closing<'a>) {
         let last = |said: &Request| self.parted && said.known() == Some(Command::Disconnect);
-        let left = self.over || self.client_closed || self.parting.as_ref().is_some_and(last);
+        let left =
+            self.live.is_cut_off() || self.client_closed || self.parting.as_ref().is_some_and(last);
         // The goodbye to the worker goes on in a task of its own, and keeps the breakpoint until it is said.
         let client = self.splice.into_client();
-        let permit = self.permit;
+        let (permit, closing) = self.live.part();
         let unexplained = self
             .unexplained
             .map(|closed| Unexplained { permit, closed });
-        let (stream, rest) = client.filter(|_| self.bereft && !left)?;
         let limit = self.context.config.dap.max_handshake_frame;
-        Some(Farewell {
-            client: Conversation::resume(stream, &rest, limit),
-            asked: self.parting.filter(|_| !self.parted),
-            unexplained,
-        })
+        let farewell = client
+            .filter(|_| self.bereft && !left)
+            .map(|(stream, rest)| Farewell {
+                client: Conversation::resume(stream, &rest, limit),
+                asked: self.parting.filter(|_| !self.parted),
+                unexplained,
+            });
+        (farewell, closing)
     }
 
     /// Takes along, before a goodbye, what debugpy 1.8 keeps when its client leaves: the function breakpoints, at which the
@@ -92,16 +85,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     /// Leaves the worker and tells the client why. From here on nothing of the client's is forwarded. `important`: as
     /// [`notice`] has it.
     pub(super) fn let_go(&mut self, why: &str, important: bool) {
-        self.over = true;
+        // What the worker's debugger does from now on is no death.
+        self.live.cut_off();
         self.splice.worker_mut().leave();
-        let title = self.permit.breakpoint().title();
+        let title = self.live.permit().breakpoint().title();
         let text = format!("this session with {title} ends, because {why}; the task runs on");
         self.tell(&notice(&text, important));
         if !self.terminated {
             self.tell(&event(Event::Terminated, Value::Null));
         }
-        // What the worker's debugger does now is no death.
-        self.leaving = true;
         self.terminated = true;
     }
 }

@@ -115,7 +115,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 }
                 return;
             }
-            FromClient::Terminate if !self.may_terminate() => {
+            FromClient::Terminate if !self.may_end_worker() => {
                 if let Some(request) = Request::read(&mut message) {
                     self.tell(&request.failure(NO_TERMINATE));
                 }
@@ -123,7 +123,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
             }
             // debugpy answers it when something has run on, and looks at no further request before, not even a goodbye:
             // the task would stand at its stop for good (1.8.0 to 1.8.22).
-            FromClient::Continue if self.stop.is_none() && self.permit.waits() => {
+            FromClient::Continue if self.stop.is_none() && self.live.permit().waits() => {
                 if let Some(request) = Request::read(&mut message) {
                     self.tell(&request.success(json!({"allThreadsContinued": true})));
                 }
@@ -132,7 +132,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
             FromClient::Disconnect | FromClient::Terminate => {
                 let arguments = &mut message["arguments"];
                 rewrite::write_flags(arguments);
-                if rewrite::is_set(arguments, "terminateDebuggee") && !self.may_terminate() {
+                if rewrite::is_set(arguments, "terminateDebuggee") && !self.may_end_worker() {
                     arguments["terminateDebuggee"] = false.into();
                     self.tell(&notice(&format!("the task runs on: {NO_TERMINATE}"), false));
                 }
@@ -151,7 +151,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         }
         match handling {
             FromClient::Terminate | FromClient::Disconnect => {
-                self.leaving = true;
+                self.live.leave();
                 self.note_parting(&message);
                 self.leave_nothing_behind();
             }
@@ -167,7 +167,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 self.request(Command::SetExceptionBreakpoints, &filters);
             }
             FromClient::Continue | FromClient::Step => {
-                self.task.resumed();
+                self.live.task().resumed();
                 if !rewrite::is_set(&message["arguments"], "singleThread") {
                     self.stop = None;
                 }
@@ -183,7 +183,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
 
     /// Records the request in `message`, where that is wanted; the answer to it where it cannot be and must not be done.
     async fn put_on_record(&self, message: &mut Value) -> Option<Value> {
-        if !self.context.audit.wants_commands() {
+        if !self.live.audit().wants_commands() {
             return None;
         }
         let name = match message["type"].as_str() {
@@ -201,7 +201,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         // Letting go is always possible.
         let leaves = messages::Request::of_message(message).handling == FromClient::Disconnect;
         let harmless = leaves && !rewrite::is_set(arguments, "terminateDebuggee");
-        match self.record.command(details).await {
+        match self.live.audit().command(details).await {
             Err(why) if !harmless => {
                 let answer =
                     Request::read(message).map(|request| request.failure(&why.to_string()));
@@ -214,7 +214,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
 
     /// Nothing comes of the request, so it is not held up by a record that cannot be written.
     async fn put_refusal_on_record(&self, command: &str, missing: Option<Scope>) {
-        if !self.context.audit.wants_commands() {
+        if !self.live.audit().wants_commands() {
             return;
         }
         let mut details = Map::new();
@@ -223,26 +223,25 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         if let Some(missing) = missing {
             details.insert("missing".into(), missing.word().into());
         }
-        let _ = self.record.command(details).await;
+        let _ = self.live.audit().command(details).await;
     }
 
-    /// Ending the worker process takes a permission of its own, or that of the relay's owner for everybody who may debug.
-    fn may_terminate(&self) -> bool {
-        let scopes = self.permit.rights().scopes;
-        scopes.may_end_worker(self.context.config.dap.allow_terminate)
+    fn may_end_worker(&self) -> bool {
+        let rights = self.live.permit().rights();
+        self.context.may_end_worker(rights.scopes)
     }
 
     /// The answer to `initialize` was given before it was known who asked, and what for: `of_worker` is what its debugger
     /// answered, which can be older or newer than what the relay took for granted. One that said nothing is taken for that.
     pub(super) fn tell_capabilities(&mut self, of_worker: Value) {
         let goodbye = self.opening.goodbye;
-        let announced = capabilities::announced(goodbye, self.context.config.dap.allow_terminate);
+        let announced = capabilities::announced(self.context, goodbye);
         let mut now = match of_worker {
             Value::Object(said) if !said.is_empty() => Value::Object(said),
             _ => capabilities::debugpy(true),
         };
         for key in ["supportsTerminateDebuggee", "supportsTerminateRequest"] {
-            now[key] = (now[key] == true && self.may_terminate()).into();
+            now[key] = (now[key] == true && self.may_end_worker()).into();
         }
         // The relay answers that one itself.
         now["supportsRestartRequest"] = true.into();
@@ -257,9 +256,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         for message in self.filter.opening() {
             self.tell(&message);
         }
-        let sent = self.opening.arguments(&self.permit, &self.filter);
-        if let Some(note) = source_note(&sent, self.permit.breakpoint())
-            && self.permit.holds()
+        let sent = self.opening.arguments(self.live.permit(), &self.filter);
+        if let Some(note) = source_note(&sent, self.live.permit().breakpoint())
+            && self.live.permit().holds()
         {
             self.tell(&notice(&note, false));
         }
@@ -269,7 +268,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     fn post_mortem(&self) -> bool {
         let snapshot = self.context.registry.snapshot();
         snapshot
-            .find(self.permit.breakpoint().id)
+            .find(self.live.permit().breakpoint().id)
             .is_some_and(|b| b.reason == Reason::PostMortem)
     }
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::from_client::OWN_SEQ;
-use super::{Relaying, WHY_AT_ONCE};
+use super::{Relaying, WHY_AT_ONCE, WHY_PATIENCE};
 use crate::dap::attach::Pass;
 use crate::dap::farewell::gone;
 use crate::dap::message_filter::Action;
@@ -52,7 +52,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     async fn for_client(&mut self, mut message: Value, body: Option<&[u8]>) {
         match OfWorker::of_message(&message).handling {
             FromWorker::Stopped => {
-                self.task.stopped();
+                self.live.task().stopped();
                 self.stop = Some(message.clone());
                 return self.unchanged(&message, body);
             }
@@ -60,8 +60,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 if std::mem::replace(&mut self.terminated, true) {
                     return;
                 }
-                if !self.leaving && self.permit.holds() {
-                    match self.permit.ask_why_died(WHY_AT_ONCE).await {
+                if !self.live.is_leaving() && self.live.permit().holds() {
+                    match self.live.ask_why_died(WHY_AT_ONCE).await {
                         Some(why) => self.tell_reason(Some(&why)),
                         None => self.tell_unexplained(false),
                     }
@@ -70,8 +70,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
             FromWorker::Sockets => rewrite::hide_sockets(&mut message),
             FromWorker::Withhold => return,
             FromWorker::Child => {
-                let breakpoint = self.permit.breakpoint();
-                let principal = self.permit.principal();
+                let breakpoint = self.live.permit().breakpoint();
+                let principal = self.live.permit().principal();
                 let ticket = self.context.auth.issue_ticket(principal, breakpoint);
                 let pass = Pass {
                     ticket: ticket.as_ref(),
@@ -88,7 +88,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 {
                     message = self.opening.attach.failure(&format!(
                         "{} is being debugged by somebody who reached it without this relay; it is free again when that session ends",
-                        self.permit.breakpoint().title()
+                        self.live.permit().breakpoint().title()
                     ));
                 }
                 false => {}
@@ -134,10 +134,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
 
     /// The worker's debugger closed or failed.
     pub(super) async fn on_worker_gone(&mut self) -> Outcome {
-        let by_wish = self.leaving;
+        let by_wish = self.live.is_leaving();
         self.bereft = true;
         if !by_wish && !self.terminated {
-            match self.permit.ask_why_died(WHY_AT_ONCE).await {
+            match self.live.ask_why_died(WHY_AT_ONCE).await {
                 Some(why) => self.tell_death(&why),
                 None => {
                     self.tell_unexplained(true);
@@ -154,13 +154,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
 
     /// The session stays: its client may have set breakpoints for what the worker runs next.
     pub(super) fn tell_task_ended(&mut self) {
-        let title = self.permit.breakpoint().title();
+        let title = self.live.permit().breakpoint().title();
         self.tell(&task_end(&title));
     }
 
     pub(super) fn tell_reason(&mut self, why: Option<&Arc<str>>) {
         if let Some(why) = why {
-            let breakpoint = self.permit.breakpoint();
+            let breakpoint = self.live.permit().breakpoint();
             let told = gone(self.context, breakpoint, why);
             self.tell(&told);
         }
@@ -170,9 +170,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     /// worker's debugger is gone as well.
     fn tell_unexplained(&mut self, closed: bool) {
         self.unexplained = Some(closed);
-        if self.permit.holds() {
-            self.permit.unexplained();
-            let told = notice(&unexplained(self.permit.breakpoint()), false);
+        self.live.ask_why(WHY_PATIENCE);
+        if self.live.permit().holds() {
+            self.live.permit().unexplained();
+            let told = notice(&unexplained(self.live.permit().breakpoint()), false);
             self.tell(&told);
         }
     }

@@ -7,6 +7,7 @@ use crate::context::Context;
 use crate::dap::attach::{Dialled, for_worker};
 use crate::dap::client::Goodbye;
 use crate::dap::message_filter::MessageFilter;
+use crate::session::live::Live;
 use crate::session::{Member, Permit};
 use crate::upstream::{self, ConnectError, Worker};
 use crate::wire::dap::conversation::Conversation;
@@ -41,11 +42,11 @@ impl Opening {
 /// `initialize`: its capabilities.
 pub(super) async fn open(
     context: &Context,
-    permit: &Permit,
+    live: &Live<'_>,
     opening: &Opening,
     filter: &MessageFilter,
 ) -> Result<(Conversation<Worker>, Value), ConnectError> {
-    let dap = &context.config.dap;
+    let (dap, permit) = (&context.config.dap, live.permit());
     let mut worker = upstream::connect(
         permit,
         dap.connect_timeout,

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Relaying;
-use crate::recording::{Direction, Recorder, Unrecorded};
+use crate::recording::{Direction, Unrecorded};
 use crate::wire::dap::peek::MessageType;
 
 /// Of both directions, in a session that is recorded.
@@ -19,33 +19,20 @@ pub(super) fn captures_everything(_: MessageType, _: &[u8]) -> bool {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     /// The client sent this. Where it cannot be recorded, it must not be relayed.
-    pub(super) fn record_sent(&mut self, body: &[u8]) -> Result<(), Unrecorded> {
-        match &mut self.recorder {
-            Some(recorder) => recorder.frame(Direction::Up, body),
-            None => Ok(()),
-        }
+    pub(super) fn record_sent(&self, body: &[u8]) -> Result<(), Unrecorded> {
+        self.live.capture().take(Direction::Up, body)
     }
 
-    /// The client is about to see this. Where it cannot be recorded, the session ends by [`failed`].
-    pub(super) fn record_seen(&mut self, body: &[u8]) {
-        if let Some(recorder) = &mut self.recorder {
-            _ = recorder.frame(Direction::Down, body);
-        }
+    /// The client is about to see this. Where it cannot be recorded, the session ends by that.
+    pub(super) fn record_seen(&self, body: &[u8]) {
+        _ = self.live.capture().take(Direction::Down, body);
     }
 
     /// The same of a message of the relay's own, or one that it changed.
-    pub(super) fn record_told(&mut self, message: &Value) {
-        if self.recorder.is_some() {
+    pub(super) fn record_told(&self, message: &Value) {
+        if self.live.capture().is_on() {
             self.record_seen(without_ticket(message).to_string().as_bytes());
         }
-    }
-}
-
-/// Resolves when the session has to end because it cannot be recorded. Cancel safe.
-pub(super) async fn failed(recorder: &mut Option<Recorder>) -> Unrecorded {
-    match recorder {
-        Some(recorder) => recorder.failed().await,
-        None => std::future::pending().await,
     }
 }
 

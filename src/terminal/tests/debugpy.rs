@@ -9,10 +9,10 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::pdb::{End, OpenError};
+use crate::recording::CaptureTee;
 use crate::session::TaskEnd;
 use crate::session::audit::Record;
 use crate::terminal::output::Shown;
-use crate::terminal::tape::Tape;
 use crate::terminal::visit::Log;
 use crate::wire::dap::codec::frame;
 use crate::wire::dap::conversation::Conversation;
@@ -138,12 +138,12 @@ impl Scene {
             let nobody = Principal::anonymous();
             let record = Record::begin(&context.audit, &session, &nobody, None, Map::new()).await;
             let record = record.unwrap();
-            let log = Log::new(&context, &record, Tape::default());
+            let log = Log::new(record, CaptureTee::default());
             let (reader, writer) = tokio::io::split(typed);
             let (out, pieces) = Out::new();
             tokio::spawn(pump(pieces, writer, out.counts()));
             let mut input = Input::new(reader, out.clone());
-            let mut shown = Shown::new(out.clone(), None, Tape::default());
+            let mut shown = Shown::new(out.clone(), None, CaptureTee::default());
             let task = TaskEnd::new(None);
             prompt::run(stream, &mut input, &out, &mut shown, &log, task, false).await
         });

@@ -1,0 +1,52 @@
+//! The place of a recording in a session: between what is said and the file, or nowhere.
+
+use std::sync::Arc;
+
+use super::{Direction, Recorder, Unrecorded};
+
+/// What is said in a session goes through this to its recording, if it has one. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct CaptureTee(Option<Arc<Recorder>>);
+
+impl CaptureTee {
+    /// Leads to `recorder`; `None`: the session is not recorded.
+    pub fn new(recorder: Option<Recorder>) -> Self {
+        Self(recorder.map(Arc::new))
+    }
+
+    /// The session is recorded.
+    pub fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Name of the file, for the audit log.
+    pub fn name(&self) -> Option<String> {
+        self.0.as_deref().map(Recorder::name)
+    }
+
+    /// Takes what the client sent, before it is done, or what it is about to see, after masking. Never waits.
+    ///
+    /// # Errors
+    /// [`Unrecorded`]: what the client sent must not be done, and the session ends by [`Self::failed`].
+    pub fn take(&self, direction: Direction, bytes: &[u8]) -> Result<(), Unrecorded> {
+        match &self.0 {
+            Some(recorder) if !bytes.is_empty() => recorder.frame(direction, bytes),
+            _ => Ok(()),
+        }
+    }
+
+    /// Resolves when the session has to end because it cannot be recorded. Cancel safe.
+    pub async fn failed(&self) -> Unrecorded {
+        match &self.0 {
+            Some(recorder) => recorder.failed().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Writes the last line, and waits until everything is on the disk, for two seconds at most.
+    pub async fn finish(&self, how: &str) {
+        if let Some(recorder) = &self.0 {
+            recorder.finish(how).await;
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! One session with one worker while it lasts: what it holds, whatever its protocol.
+//!
+//! [`Live::begin`] has it captured where its policy says so, and puts it on record, before its permit is used. `watch` tells
+//! whatever befalls it that neither its client nor the worker's debugger says. [`Live::part`] ends it. A protocol adds how
+//! its client is told.
+
+mod watch;
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Map, Value};
+use tokio::time::Instant;
+use tracing::info;
+
+pub(crate) use self::watch::{SessionEnd, SessionEvent};
+use super::audit::Record;
+use super::limits::Limits;
+use super::refusal::Refusal;
+use super::{Permit, Session, TaskEnd};
+use crate::audit::Audit;
+use crate::identity::Principal;
+use crate::recording::{CaptureTee, Meta, Protocol, Recording};
+use crate::shutdown::Shutdown;
+use crate::telemetry::metrics::Outcome;
+
+/// What of the daemon every session goes by.
+#[derive(Clone, Copy)]
+pub(crate) struct Services<'a> {
+    pub(crate) audit: &'a Audit,
+    pub(crate) recording: &'a Recording,
+    pub(crate) shutdown: &'a Shutdown,
+    /// How long the relay waits for its sessions when it ends: `listen.drain_timeout`.
+    pub(crate) drain_timeout: Duration,
+}
+
+/// A session that is about to begin.
+pub(crate) struct Beginning<'a> {
+    pub(crate) session: &'a Session,
+    pub(crate) permit: Permit,
+    pub(crate) protocol: Protocol,
+    /// What the client calls itself.
+    pub(crate) client: &'a str,
+    /// What else the record says of its begin.
+    pub(crate) details: Map<String, Value>,
+}
+
+/// A session with one worker, from its begin on record to its end there. Dropped before [`Self::part`], it gives everything
+/// back, and its end is not on record.
+pub(crate) struct Live<'a> {
+    services: Services<'a>,
+    protocol: Protocol,
+    audit: Record<'a>,
+    capture: CaptureTee,
+    permit: Permit,
+    principal: Principal,
+    limits: Limits,
+    task: TaskEnd,
+    /// When the client last said something, as far as is known.
+    said: Instant,
+    /// The relay is being shut down, and the client knows.
+    draining: bool,
+    /// The client has asked to leave: what ends now ends by its wish.
+    leaving: bool,
+    /// Nothing that the client says counts any more.
+    cut_off: bool,
+    /// When it ends at the latest, as far as that is settled.
+    ends_at: Option<Instant>,
+    outcome: Outcome,
+    /// How long the head is asked why the worker is gone, while it is.
+    asks_why: Option<Duration>,
+}
+
+impl<'a> Live<'a> {
+    /// Begins the session: has it captured where its policy says so, and puts it on record. Nothing of this reaches the
+    /// worker.
+    ///
+    /// # Errors
+    /// [`Refusal`]: what is not captured or not on record does not happen, nor does what somebody asked for whose time is
+    /// over meanwhile. The permit is given back then, and the breakpoint waits as before.
+    pub(crate) async fn begin(
+        services: Services<'a>,
+        beginning: Beginning<'a>,
+    ) -> Result<Self, Refusal> {
+        let Beginning {
+            session,
+            permit,
+            protocol,
+            client,
+            mut details,
+        } = beginning;
+        let (breakpoint, principal) = (permit.breakpoint().clone(), permit.principal().clone());
+        info!(
+            session = session.id(), peer = %session.peer(), client, principal = ?principal,
+            scopes = %permit.rights().scopes, breakpoint = %breakpoint.id, cluster = %breakpoint.cluster,
+            name = breakpoint.name(), subprocess = !permit.holds(), "session attaches"
+        );
+        let capture = match permit.rights().handling.record {
+            true => {
+                let meta = Meta {
+                    began: SystemTime::now(),
+                    protocol,
+                    session: session.id(),
+                    principal: &principal,
+                    peer: session.peer(),
+                    client,
+                    breakpoint: &breakpoint,
+                };
+                let recorder = services.recording.begin(&meta).await;
+                CaptureTee::new(recorder.map_err(|why| Refusal::Unable(why.to_string()))?)
+            }
+            false => CaptureTee::default(),
+        };
+        if let Some(name) = capture.name() {
+            details.insert("recording".into(), name.into());
+        }
+        let audit = Record::begin(
+            services.audit,
+            session,
+            &principal,
+            Some(&breakpoint),
+            details,
+        )
+        .await
+        .map_err(|why| Refusal::Unable(why.to_string()))?;
+        // Recognised a while ago, and then there were waits.
+        if let Some(why) = principal.is_over() {
+            drop(permit);
+            audit.end(Outcome::Revoked).await;
+            return Err(Refusal::Forbidden(why.to_string()));
+        }
+        session.set_breakpoint(breakpoint);
+        let now = Instant::now();
+        Ok(Self {
+            services,
+            protocol,
+            audit,
+            capture,
+            limits: Limits::new(&permit.rights().handling, now),
+            task: permit.task_end(),
+            permit,
+            principal,
+            said: now,
+            draining: false,
+            leaving: false,
+            cut_off: false,
+            ends_at: None,
+            outcome: Outcome::Client,
+            asks_why: None,
+        })
+    }
+
+    /// The worker was reached: the limits of the session count from now on.
+    pub(crate) fn attached(&mut self) {
+        self.said = Instant::now();
+        self.limits = Limits::new(&self.permit.rights().handling, self.said);
+    }
+
+    /// The leave to reach the worker.
+    pub(crate) fn permit(&self) -> &Permit {
+        &self.permit
+    }
+
+    /// Its audit record.
+    pub(crate) fn audit(&self) -> &Record<'a> {
+        &self.audit
+    }
+
+    /// Where everything goes that is said in it.
+    pub(crate) fn capture(&self) -> &CaptureTee {
+        &self.capture
+    }
+
+    /// What becomes of its task, to be told when the program runs and stops.
+    pub(crate) fn task(&mut self) -> &mut TaskEnd {
+        &mut self.task
+    }
+
+    /// The same for a protocol that watches it itself: [`SessionEvent::TaskEnded`] does not come any more.
+    pub(crate) fn take_task(&mut self) -> TaskEnd {
+        std::mem::replace(&mut self.task, TaskEnd::new(None))
+    }
+
+    /// Asks the head for the reason of the worker's end, for at most `patience`. Cancel safe.
+    pub(crate) async fn ask_why_died(&mut self, patience: Duration) -> Option<Arc<str>> {
+        self.permit.ask_why_died(patience).await
+    }
+
+    /// The client has asked to leave: from here on the end of its task or worker is no news. Says whether that is known
+    /// already.
+    pub(crate) fn leave(&mut self) -> bool {
+        std::mem::replace(&mut self.leaving, true)
+    }
+
+    /// The client has asked to leave, or was made to.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leaving
+    }
+
+    /// The relay ends the session: nothing that the client says counts any more.
+    pub(crate) fn cut_off(&mut self) {
+        self.cut_off = true;
+        self.leaving = true;
+    }
+
+    /// The relay has ended it.
+    pub(crate) fn is_cut_off(&self) -> bool {
+        self.cut_off
+    }
+
+    /// The session ends within `patience`, which can only become shorter, and its first cause names the end.
+    pub(crate) fn end_within(&mut self, patience: Duration, outcome: Outcome) {
+        let until = Instant::now() + patience;
+        match self.ends_at {
+            Some(sooner) => self.ends_at = Some(sooner.min(until)),
+            None => {
+                self.ends_at = Some(until);
+                self.outcome = outcome;
+            }
+        }
+    }
+
+    /// How it ends, as far as is known.
+    pub(crate) fn outcome(&self) -> Outcome {
+        self.outcome
+    }
+
+    /// Ends it in two steps, because the breakpoint can be given back before or after the last line is written.
+    pub(crate) fn part(self) -> (Permit, Closing<'a>) {
+        let closing = Closing {
+            audit: self.audit,
+            capture: self.capture,
+        };
+        (self.permit, closing)
+    }
+}
+
+/// A session that is over, and whose end is not on record yet.
+pub(crate) struct Closing<'a> {
+    audit: Record<'a>,
+    capture: CaptureTee,
+}
+
+impl Closing<'_> {
+    /// Writes the last line of its capture, and its end, with the bytes of the session as they were last set. Takes some
+    /// seconds at most.
+    pub(crate) async fn end(self, outcome: Outcome) {
+        self.capture.finish(outcome.label()).await;
+        self.audit.end(outcome).await;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,327 @@
+//! What ends a session, whatever its protocol, by a clock that stands still.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use tokio::sync::watch;
+use tokio::time::{advance, timeout};
+
+use super::*;
+use crate::audit::Action;
+use crate::audit::kept::Kept;
+use crate::config::{self, Config};
+use crate::dap::testing::paused;
+use crate::identity::fixed::somebody;
+use crate::identity::revocation::{Revocation, RevocationList, Revoked};
+use crate::moment::Moment;
+use crate::policy::{Handling, Rule, Scope};
+use crate::recording::Direction;
+use crate::registry::{BreakpointId, Holder, Registry};
+use crate::session::{SessionTable, authorise};
+use crate::telemetry::Metrics;
+
+const SECOND: Duration = Duration::from_secs(1);
+const QUIET: Duration = crate::shutdown::QUIET;
+
+/// A relay with one paused task, and `ann`, whose sessions are treated so.
+struct Scene {
+    audit: Arc<Audit>,
+    kept: Kept,
+    recording: Arc<Recording>,
+    shutdown: Shutdown,
+    registry: Registry,
+    session: Session,
+    ann: Principal,
+    revoked: watch::Sender<Arc<RevocationList>>,
+    id: BreakpointId,
+    protocol: Protocol,
+}
+
+impl Scene {
+    fn new(handling: Handling) -> Self {
+        let revoked = watch::Sender::default();
+        let rule = Rule {
+            scopes: "debug".parse().unwrap(),
+            handling,
+            ..Rule::default()
+        };
+        let (audit, kept) = Audit::kept(true);
+        let registry = Registry::offline(&["default"], &Config::default().registry);
+        let breakpoint = paused("step", 1);
+        let id = breakpoint.id;
+        registry.insert(breakpoint);
+        let metrics = Metrics::new().unwrap();
+        let table = Arc::new(SessionTable::new(metrics.clone()));
+        Self {
+            audit,
+            kept,
+            recording: Recording::new(config::Recording::default(), metrics),
+            shutdown: Shutdown::default(),
+            registry,
+            session: table.open(([127, 0, 0, 1], 1).into()),
+            ann: somebody("ann", "1", [rule], &revoked),
+            revoked,
+            id,
+            protocol: Protocol::Dap,
+        }
+    }
+
+    async fn begin(&self) -> Result<Live<'_>, Refusal> {
+        let breakpoint = self.registry.snapshot().find(self.id).unwrap().clone();
+        let holder = Holder {
+            subject: None,
+            session: self.session.id(),
+            client: "test".to_owned(),
+            peer: self.session.peer(),
+            since: Moment::now(),
+        };
+        let authorised = authorise(&self.ann, &breakpoint, Scope::Debug).unwrap();
+        let permit = Permit::hold(&self.registry, authorised, holder).unwrap();
+        let services = Services {
+            audit: &self.audit,
+            recording: &self.recording,
+            shutdown: &self.shutdown,
+            drain_timeout: 20 * SECOND,
+        };
+        let beginning = Beginning {
+            session: &self.session,
+            permit,
+            protocol: self.protocol,
+            client: "test",
+            details: Map::new(),
+        };
+        Live::begin(services, beginning).await
+    }
+
+    fn revoke(&self) {
+        let mut list = RevocationList::default();
+        let what = Revoked::Subject {
+            subject: "ann".to_owned(),
+            at: SystemTime::now(),
+        };
+        list.add(Revocation { what, until: None }).unwrap();
+        self.revoked.send_replace(Arc::new(list));
+    }
+
+    fn is_paused(&self) -> bool {
+        self.registry.snapshot().find(self.id).unwrap().is_paused()
+    }
+
+    /// What is on record, with how it came out.
+    fn on_record(&self) -> Vec<(Action, String)> {
+        let outcome = |details: &Map<String, Value>| details["outcome"].as_str().unwrap().into();
+        let kept = self.kept.take().into_iter();
+        kept.map(|entry| (entry.action, outcome(&entry.details)))
+            .collect()
+    }
+}
+
+/// The next that happens, however long the clock takes for it.
+async fn next(live: &mut Live<'_>) -> SessionEvent {
+    loop {
+        let signal = live.next().await;
+        if let Some(event) = live.judge(signal) {
+            return event;
+        }
+    }
+}
+
+/// Nothing happens for so long.
+async fn nothing(live: &mut Live<'_>, long: Duration) {
+    let told = timeout(long, next(live)).await;
+    assert!(told.is_err(), "{told:?}");
+}
+
+fn end(event: SessionEvent) -> SessionEnd {
+    match event {
+        SessionEvent::End(end) => end,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_is_on_record_from_its_begin_to_its_end() {
+    let scene = Scene::new(Handling::default());
+    let live = scene.begin().await.unwrap();
+    assert!(!scene.is_paused(), "it is held");
+    let (permit, closing) = live.part();
+    permit.end(SECOND).await;
+    assert!(scene.is_paused(), "nothing was let run");
+    closing.end(Outcome::Client).await;
+    assert_eq!(
+        scene.on_record(),
+        [
+            (Action::SessionBegan, "allowed".to_owned()),
+            (Action::SessionEnded, "client".to_owned())
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_on_record_or_captured_does_not_begin_and_the_task_waits() {
+    let scene = Scene::new(Handling::default());
+    scene.kept.refuse(Action::SessionBegan);
+    let refusal = scene.begin().await.err().unwrap();
+    assert!(refusal.to_string().contains("audit log"), "{refusal}");
+    assert!(scene.is_paused());
+
+    let scene = Scene::new(Handling {
+        record: true,
+        ..Handling::default()
+    });
+    let refusal = scene.begin().await.err().unwrap();
+    assert!(refusal.to_string().contains("recording.dir"), "{refusal}");
+    assert!(scene.is_paused());
+    assert_eq!(scene.on_record(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_is_revoked_before_the_begin_gets_no_session() {
+    let scene = Scene::new(Handling::default());
+    scene.revoke();
+    let refusal = scene.begin().await.err().unwrap();
+    assert_eq!(refusal.to_string(), "your token was revoked");
+    assert!(scene.is_paused());
+    let ended = (Action::SessionEnded, "revoked".to_owned());
+    assert_eq!(scene.on_record().pop(), Some(ended));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_revocation_ends_it_once_and_within_the_time_that_is_given() {
+    let scene = Scene::new(Handling::default());
+    let mut live = scene.begin().await.unwrap();
+    scene.revoke();
+    // What was not taken is told again.
+    _ = live.next().await;
+    let revoked = end(next(&mut live).await);
+    assert_eq!(revoked.outcome(), Outcome::Revoked);
+    assert_eq!(revoked.to_string(), "your token was revoked");
+    live.cut_off();
+    live.end_within(SECOND, revoked.outcome());
+    let began = Instant::now();
+    assert_eq!(next(&mut live).await, SessionEvent::TimeIsUp);
+    assert_eq!(began.elapsed(), SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_cause_names_the_end_and_patience_only_becomes_shorter() {
+    let scene = Scene::new(Handling::default());
+    let mut live = scene.begin().await.unwrap();
+    assert_eq!(live.outcome(), Outcome::Client);
+    let began = Instant::now();
+    live.end_within(5 * SECOND, Outcome::Died);
+    live.end_within(SECOND, Outcome::Revoked);
+    live.end_within(9 * SECOND, Outcome::Limit);
+    assert_eq!(next(&mut live).await, SessionEvent::TimeIsUp);
+    assert_eq!((began.elapsed(), live.outcome()), (SECOND, Outcome::Died));
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_relay_drains_a_session_ends_when_nothing_is_done_in_it() {
+    for (protocol, done) in [(Protocol::Dap, "done in it"), (Protocol::Terminal, "typed")] {
+        let mut scene = Scene::new(Handling::default());
+        scene.protocol = protocol;
+        let mut live = scene.begin().await.unwrap();
+        nothing(&mut live, 60 * SECOND).await;
+        live.heard(Instant::now());
+        let began = Instant::now();
+        scene.shutdown.drain.cancel();
+        let warning = format!(
+            "the relay is being shut down; this session ends when nothing is {done} for 3 s, and in 20 s at the latest"
+        );
+        assert_eq!(next(&mut live).await, SessionEvent::Warning(warning));
+        nothing(&mut live, 2 * SECOND).await;
+        live.heard(Instant::now());
+        let quiet = end(next(&mut live).await);
+        assert_eq!(quiet, SessionEnd::Quiet);
+        assert_eq!(quiet.outcome(), Outcome::Drained);
+        assert_eq!(began.elapsed(), 2 * SECOND + QUIET);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_abort_ends_it_at_once_unless_it_ends_already() {
+    let scene = Scene::new(Handling::default());
+    let mut live = scene.begin().await.unwrap();
+    scene.shutdown.drain.cancel();
+    next(&mut live).await;
+    scene.shutdown.abort.cancel();
+    let aborted = end(next(&mut live).await);
+    assert_eq!(aborted, SessionEnd::Aborted);
+    assert_eq!(aborted.outcome(), Outcome::Drained);
+    live.end_within(SECOND, Outcome::Client);
+    assert_eq!(next(&mut live).await, SessionEvent::TimeIsUp);
+}
+
+#[tokio::test(start_paused = true)]
+async fn limits_count_from_the_attach_and_what_is_done_puts_off_idleness() {
+    let scene = Scene::new(Handling {
+        idle_limit: Some(100 * SECOND),
+        ..Handling::default()
+    });
+    let mut live = scene.begin().await.unwrap();
+    advance(50 * SECOND).await;
+    live.attached();
+    let began = Instant::now();
+    let warned = |event| match event {
+        SessionEvent::Warning(text) => assert!(text.contains("unless something is done"), "{text}"),
+        other => panic!("{other:?}"),
+    };
+    warned(next(&mut live).await);
+    assert_eq!(began.elapsed(), 90 * SECOND);
+    live.heard(Instant::now());
+    warned(next(&mut live).await);
+    assert_eq!(began.elapsed(), 180 * SECOND);
+    let limit = end(next(&mut live).await);
+    assert_eq!(limit.to_string(), "nothing was done in it for 1m 40s");
+    assert_eq!(limit.outcome(), Outcome::Limit);
+    assert_eq!(began.elapsed(), 190 * SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_its_worker_is_news_until_the_client_asks_to_leave() {
+    let scene = Scene::new(Handling::default());
+    let mut live = scene.begin().await.unwrap();
+    scene.registry.end(scene.id, Some("killed"));
+    let died = end(next(&mut live).await);
+    assert_eq!(
+        (died.to_string(), died.outcome()),
+        ("killed".to_owned(), Outcome::Died)
+    );
+    assert!(!live.leave(), "for the first time");
+    assert!(live.leave());
+    nothing(&mut live, 60 * SECOND).await;
+    // Who asks why is told all the same.
+    live.ask_why(SECOND);
+    let explained = SessionEvent::Explained(Some("killed".into()));
+    assert_eq!(next(&mut live).await, explained);
+    nothing(&mut live, 60 * SECOND).await;
+}
+
+#[tokio::test]
+async fn a_capture_that_fails_ends_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut scene = Scene::new(Handling {
+        record: true,
+        ..Handling::default()
+    });
+    let recording = config::Recording {
+        dir: Some(dir.path().to_owned()),
+        max_size: 1000,
+        ..config::Recording::default()
+    };
+    scene.recording = Recording::new(recording, Metrics::new().unwrap());
+    let mut live = scene.begin().await.unwrap();
+    let began = scene.kept.take().pop().unwrap();
+    assert_eq!(began.details["recording"], live.capture().name().unwrap());
+    live.capture().take(Direction::Down, &[b'x'; 1000]).unwrap();
+    let failed = end(next(&mut live).await);
+    assert!(
+        failed.to_string().contains("recording.max_size"),
+        "{failed}"
+    );
+    assert_eq!(failed.outcome(), Outcome::Failed);
+    let refused = live.capture().take(Direction::Up, b"x");
+    assert!(refused.is_err(), "nothing more is done");
+}
