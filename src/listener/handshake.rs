@@ -98,14 +98,7 @@ pub(super) async fn serve(
         connection.encrypted = true;
         connection.place.weigh(connection.tls_weight());
         // In a box: plain connections do not carry the size of a handshake around.
-        let terminated = Box::pin(terminate(
-            &context,
-            tls,
-            stream,
-            first,
-            &connection,
-            deadline,
-        ));
+        let terminated = Box::pin(terminate(&context, tls, stream, first, deadline));
         let Some(terminated) = terminated.await else {
             context.metrics.connection(Protocol::Tls);
             return;
@@ -195,7 +188,6 @@ async fn terminate(
     tls: &Tls,
     stream: TcpStream,
     first: First,
-    connection: &ConnectionInfo,
     deadline: Instant,
 ) -> Option<Terminated> {
     let stream = Prefixed::new(first.bytes.freeze(), stream);

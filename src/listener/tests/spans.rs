@@ -18,7 +18,6 @@ use crate::config::TlsMode;
 /// One log line: its text, and the fields that the spans around it have.
 #[derive(Debug, Clone)]
 struct Line {
-    module: String,
     text: String,
     spans: BTreeSet<String>,
 }
@@ -78,7 +77,6 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lines {
             spans.extend(span.extensions().get::<BTreeSet<String>>().unwrap().clone());
         }
         self.0.lock().push(Line {
-            module: module.to_owned(),
             text: fields.text,
             spans,
         });
@@ -130,10 +128,16 @@ async fn a_log_line_about_a_connection_says_which_and_whose_it_is() {
     client.send(&attach).await.unwrap();
     assert_eq!(read(&mut client).await["success"], false);
     drop(client);
-    for text in ["session attaches", "worker not reached", "session ended"] {
+    let of_connection = ["peer", "session", "principal"].as_slice();
+    let of_session = ["peer", "session", "principal", "breakpoint"].as_slice();
+    for (text, known) in [
+        ("session attaches", of_session),
+        ("worker not reached", of_session),
+        ("session ended", of_connection),
+    ] {
         let line = lines.wait_for(text).await;
-        for known in ["peer", "session", "principal"] {
-            assert!(line.spans.contains(known), "{known}: {line:?}");
+        for field in known {
+            assert!(line.spans.contains(*field), "{field}: {line:?}");
         }
     }
 
