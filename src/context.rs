@@ -2,16 +2,19 @@
 
 use std::sync::Arc;
 
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use crate::advertise;
 use crate::audit::Audit;
 use crate::config::Config;
+use crate::connection::ConnectionInfo;
 use crate::identity::Authenticator;
 use crate::masking::Masking;
 use crate::policy::Scopes;
 use crate::recording::Recording;
 use crate::registry::Registry;
+use crate::session::authenticate::{Authentication, Purpose};
 use crate::session::live::Services;
 use crate::session::shares::Shares;
 use crate::session::{Families, SessionTable};
@@ -86,6 +89,23 @@ impl Context {
             requests: TaskTracker::new(),
             port,
             shutdown,
+        }
+    }
+
+    /// For asking who the client of `connection` is, until `deadline`.
+    pub(crate) fn authentication<'a>(
+        &'a self,
+        connection: &'a ConnectionInfo,
+        purpose: Purpose<'a>,
+        deadline: Instant,
+    ) -> Authentication<'a> {
+        Authentication {
+            auth: &self.auth,
+            audit: &self.audit,
+            metrics: &self.metrics,
+            connection,
+            purpose,
+            deadline,
         }
     }
 

@@ -1,6 +1,6 @@
 //! The Debug Adapter Protocol: how a debugger client gets to a paused worker.
 //!
-//! [`serve`] answers `initialize` itself, reads `attach`, asks who that is (`entrance`), picks a worker of those that the
+//! [`serve`] answers `initialize` itself, reads `attach`, takes the `credential` out of it and asks who that is ([`crate::session::authenticate`]), picks a worker of those that the
 //! client may see (`route`, [`selection`]), and then either runs a session
 //! with that worker ([`worker`]) or the cluster session, which announces every worker that pauses ([`cluster`]).
 //! A refusal is always an answer, because VS Code shows nothing at all for a bare close.
@@ -12,11 +12,10 @@ pub mod capabilities;
 mod client;
 mod cluster;
 mod commands;
-mod entrance;
+mod credential;
 mod farewell;
 pub mod message_filter;
 pub mod messages;
-mod presented;
 pub mod refusal;
 pub mod rewrite;
 mod route;
@@ -35,15 +34,15 @@ use tracing::{debug, info};
 
 use self::attach::Dialled;
 use self::client::Client;
-use self::presented::Presented;
 use self::refusal::{hang_up, refuse};
 use self::route::Visit;
 use crate::connection::ConnectionInfo;
 use crate::context::Context;
+use crate::session::Session;
+use crate::session::authenticate::{PresentedCredential, Purpose};
 use crate::session::refusal::Refusal;
-use crate::session::{Session, audit};
 use crate::shutdown::DRAINING;
-use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
+use crate::telemetry::metrics::{Outcome, RefusalKind};
 use crate::wire::dap::conversation::{Closed, Conversation};
 use crate::wire::dap::message::{Request, notice};
 use crate::wire::dap::names::Command;
@@ -77,7 +76,6 @@ struct Opened {
     initialize: Value,
     /// Without the credential.
     attach: Request,
-    presented: Result<Presented, Refusal>,
     dialled: Dialled,
 }
 
@@ -118,8 +116,9 @@ where
     };
     let mut client = Conversation::new(stream, limit);
     let deadline = started + context.config.listen.handshake_timeout;
-    let opened = match timeout_at(deadline, open(context, session, &mut client)).await {
-        Ok(Ok(Some(opened))) => opened,
+    let (opened, presented) = match timeout_at(deadline, open(context, session, &mut client)).await
+    {
+        Ok(Ok(Some(said))) => said,
         Ok(Ok(None)) => {
             hang_up(client).await;
             return Outcome::Client;
@@ -154,27 +153,23 @@ where
         let refusal = Refusal::Unable(DRAINING.to_owned());
         return refused(context, client, &opened.attach, &refusal).await;
     }
-    let guest = match &opened.presented {
-        Ok(presented) => entrance::recognise(&context.auth, connection, presented, deadline).await,
-        Err(refusal) => return refused(context, client, &opened.attach, refusal).await,
+    let presented = match presented {
+        Ok(presented) => presented,
+        Err(refusal) => return refused(context, client, &opened.attach, &refusal).await,
     };
-    let guest = match guest {
-        Ok(guest) => guest,
+    let authentication = context.authentication(connection, Purpose::Session(session), deadline);
+    let who = match authentication.authenticate(presented).await {
+        Ok(who) => who,
         Err(why) => {
-            info!(%why, "client not recognised");
-            audit::unrecognised(&context.audit, session.peer(), SessionProtocol::Dap, &why).await;
-            return refused(context, client, &opened.attach, &(&why).into()).await;
+            refuse(client, &opened.attach, &why.to_string()).await;
+            return Outcome::Refused;
         }
     };
-    if let Err(crowded) = connection.place.recognised(&guest.principal) {
-        let refusal = Refusal::Throttled(crowded.to_string());
-        return refused(context, client, &opened.attach, &refusal).await;
-    }
     client.allow(known_limit);
     let _busy = shutdown.busy.token();
-    session.set_principal(guest.principal.clone());
+    session.set_principal(who.principal.clone());
     let advertised = connection.advertised_port;
-    let visit = Visit::new(context, session, guest);
+    let visit = Visit::new(context, session, who);
     visit.serve(client, opened, advertised).await
 }
 
@@ -193,12 +188,12 @@ where
     Outcome::Refused
 }
 
-/// Answers until the client has said `attach`; `None`: it has said goodbye or was refused for good.
+/// Answers until the client has said `attach`, which comes with the credential that was in it; `None`: it has said goodbye or was refused for good.
 async fn open<S>(
     context: &Context,
     session: &Session,
     client: &mut Conversation<S>,
-) -> Result<Option<Opened>, Closed>
+) -> Result<Option<(Opened, Result<PresentedCredential, Refusal>)>, Closed>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -222,22 +217,22 @@ where
                 let body = capabilities::announced(context, who.goodbye);
                 client.send(&request.success(body)).await?;
                 let mut whole = initialize.unwrap_or_default();
-                presented::strip_all(&mut whole);
+                credential::strip_all(&mut whole);
                 known = Some((who, whole.to_string()));
             }
             (Some(Command::Attach), Some(_)) => {
                 let Some((who, initialize)) = known.take() else {
                     continue;
                 };
-                let presented = Presented::take(&mut request.arguments);
+                let presented = credential::take(&mut request.arguments);
                 let dialled = Dialled::read(&request.arguments, context.port);
-                return Ok(Some(Opened {
+                let opened = Opened {
                     client: who,
                     initialize: serde_json::from_str(&initialize).unwrap_or_default(),
                     attach: request,
-                    presented,
                     dialled,
-                }));
+                };
+                return Ok(Some((opened, presented)));
             }
             // Nothing is attached yet that could be ended.
             (Some(Command::Disconnect | Command::Terminate), _) => {

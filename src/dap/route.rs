@@ -1,4 +1,4 @@
-//! From a client that was recognised to its session: what it may see, what it gets of that, and the permit for it.
+//! From a client that was authenticated to its session: what it may see, what it gets of that, and the permit for it.
 //!
 //! Every list, sentence and number here is made from what the principal may see, so that what is hidden from it cannot
 //! be told from what does not exist.
@@ -15,7 +15,6 @@ use tracing::Instrument as _;
 use self::advertised::Arrived;
 use super::attach_selector::{AttachSelector, names, read_selector};
 use super::client::Client;
-use super::entrance::Guest;
 use super::refusal::hang_up;
 use super::selection::{Choice, Hint, choose};
 use super::{Opened, commands, refused, waiting, worker};
@@ -25,13 +24,14 @@ use crate::moment::Moment;
 use crate::policy::Scope;
 use crate::recording::Protocol;
 use crate::registry::{Breakpoint, BreakpointId, ClaimError, Holder, Kind, Snapshot};
+use crate::session::authenticate::Authenticated;
 use crate::session::live::{Beginning, Live};
 use crate::session::refusal::Refusal;
 use crate::session::{Authorized, Denied, Permit, Session, audit, authorise, visible, within};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::wire::dap::conversation::Conversation;
 
-/// A recognised client, on its way to a session.
+/// An authenticated client, on its way to a session.
 pub(super) struct Visit<'a> {
     context: &'a Context,
     session: &'a Session,
@@ -41,12 +41,12 @@ pub(super) struct Visit<'a> {
 }
 
 impl<'a> Visit<'a> {
-    pub(super) fn new(context: &'a Context, session: &'a Session, guest: Guest) -> Self {
+    pub(super) fn new(context: &'a Context, session: &'a Session, who: Authenticated) -> Self {
         Self {
             context,
             session,
-            principal: guest.principal,
-            only: guest.only,
+            principal: who.principal,
+            only: who.only,
         }
     }
 

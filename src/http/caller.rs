@@ -13,44 +13,36 @@ use hyper::header::{
 use hyper::http::request::Parts;
 use hyper::{Response, StatusCode};
 use serde_json::{Map, Value, json};
+use tokio::time::Instant;
 
 use super::answer::{self, Body};
 use super::connection::Connection;
-use super::credential::{self, Ambiguous, Presented};
+use super::credential::{self, Ambiguous};
 use super::{hop, query};
 use crate::audit::{Action, Entry, Unavailable};
 use crate::connection::admission::Crowded;
 use crate::context::Context;
 use crate::identity::{AuthError, Ended, Principal, Secret};
 use crate::policy::Scope;
+use crate::session::authenticate::{
+    Authenticated, Authentication, NotAuthenticated, PresentedCredential, Purpose,
+};
 use crate::telemetry::metrics::RefusalKind;
 use crate::wire::text::one_line;
 
 /// Ray's own cookie lives for 30 days; the relay's ends with the token if that is sooner.
 const COOKIE_LIFE: Duration = Duration::from_secs(30 * 86_400);
 
-/// Somebody who was recognised.
-#[derive(Debug, Clone)]
-pub(crate) struct Caller {
-    /// Who.
-    pub(crate) principal: Principal,
-    /// The token that was presented, which must go no further.
-    pub(crate) token: Option<Secret>,
-}
-
 /// Why a request is not answered. `Display` is a sentence for the client.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refused {
-    /// Not recognised.
+    /// Whose it is, is not known, or there is no room for that person. The metrics have it already.
     #[error(transparent)]
-    Authentication(#[from] AuthError),
+    Authentication(#[from] NotAuthenticated),
     /// Which credential counts is not clear.
     #[error(transparent)]
     Ambiguous(#[from] Ambiguous),
-    /// Recognised, and there is no room.
-    #[error(transparent)]
-    Crowded(#[from] Crowded),
-    /// Recognised, and its time ended meanwhile.
+    /// Authenticated, and its time ended meanwhile.
     #[error(transparent)]
     Over(Ended),
     /// A permission is missing.
@@ -91,14 +83,19 @@ fn listed(names: &[String]) -> String {
 impl Refused {
     fn status(&self) -> StatusCode {
         match self {
-            Self::Authentication(AuthError::Missing | AuthError::Refused) | Self::Over(_) => {
+            Self::Authentication(NotAuthenticated::Credential(why)) => match why {
+                AuthError::Missing | AuthError::Refused => StatusCode::UNAUTHORIZED,
+                AuthError::Throttled { .. } => StatusCode::TOO_MANY_REQUESTS,
+                AuthError::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+            },
+            Self::Authentication(NotAuthenticated::Crowded(why)) => match why {
+                Crowded::Yours { .. } => StatusCode::TOO_MANY_REQUESTS,
+                Crowded::Full | Crowded::GivenUp => StatusCode::SERVICE_UNAVAILABLE,
+            },
+            Self::Authentication(NotAuthenticated::Over(_)) | Self::Over(_) => {
                 StatusCode::UNAUTHORIZED
             }
-            Self::Authentication(AuthError::Throttled { .. })
-            | Self::Crowded(Crowded::Yours { .. }) => StatusCode::TOO_MANY_REQUESTS,
-            Self::Authentication(AuthError::Unavailable(_))
-            | Self::NoRecord(_)
-            | Self::Crowded(Crowded::Full | Crowded::GivenUp) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::NoRecord(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Ambiguous(_) => StatusCode::BAD_REQUEST,
             Self::NoCluster { .. } => StatusCode::NOT_FOUND,
             Self::NoDashboard => StatusCode::BAD_GATEWAY,
@@ -106,57 +103,55 @@ impl Refused {
         }
     }
 
-    fn kind(&self) -> RefusalKind {
-        match self {
-            Self::Authentication(AuthError::Throttled { .. }) | Self::Crowded(_) => {
-                RefusalKind::Limited
-            }
-            Self::Authentication(AuthError::Unavailable(_)) | Self::NoRecord(_) => {
-                RefusalKind::Internal
-            }
+    /// As what the metrics count it. `None`: they do already.
+    fn kind(&self) -> Option<RefusalKind> {
+        Some(match self {
+            Self::Authentication(_) => return None,
+            Self::NoRecord(_) => RefusalKind::Internal,
             Self::Ambiguous(_) => RefusalKind::Client,
             Self::NoCluster { .. } => RefusalKind::NotFound,
             Self::NoDashboard => RefusalKind::Unsupported,
-            Self::Authentication(AuthError::Missing | AuthError::Refused)
-            | Self::Over(_)
-            | Self::Denied { .. } => RefusalKind::Forbidden,
-        }
+            Self::Over(_) | Self::Denied { .. } => RefusalKind::Forbidden,
+        })
+    }
+
+    /// The `WWW-Authenticate` of the answer (RFC 6750 section 3).
+    fn challenge(&self) -> Option<HeaderValue> {
+        const REALM: &str = "Bearer realm=\"ray-relay\"";
+        let text = match self {
+            Self::Authentication(NotAuthenticated::Credential(AuthError::Missing)) => {
+                REALM.to_owned()
+            }
+            Self::Authentication(
+                NotAuthenticated::Credential(AuthError::Refused) | NotAuthenticated::Over(_),
+            )
+            | Self::Over(_) => format!("{REALM}, error=\"invalid_token\""),
+            Self::Denied { scope, .. } => {
+                format!("{REALM}, error=\"insufficient_scope\", scope=\"{scope}\"")
+            }
+            _ => return None,
+        };
+        HeaderValue::try_from(text).ok()
     }
 
     /// The answer: JSON where the relay's own API was asked, else the sentence.
     pub(crate) fn answer(&self, ctx: &Context, own_api: bool) -> Response<Body> {
-        ctx.metrics.refused(self.kind());
+        if let Some(kind) = self.kind() {
+            ctx.metrics.refused(kind);
+        }
         let mut response = match own_api {
             true => answer::error(self.status(), self),
             false => answer::text(self.status(), self),
         };
         let headers = response.headers_mut();
-        match self {
-            Self::Authentication(AuthError::Missing) => {
-                let bearer = HeaderValue::from_static("Bearer realm=\"ray-relay\"");
-                headers.insert(WWW_AUTHENTICATE, bearer);
-            }
-            Self::Authentication(AuthError::Refused) | Self::Over(_) => {
-                let bearer = "Bearer realm=\"ray-relay\", error=\"invalid_token\"";
-                headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(bearer));
-            }
-            Self::Denied { scope, .. } => {
-                let bearer = format!(
-                    "Bearer realm=\"ray-relay\", error=\"insufficient_scope\", scope=\"{scope}\""
-                );
-                if let Ok(bearer) = HeaderValue::try_from(bearer) {
-                    headers.insert(WWW_AUTHENTICATE, bearer);
-                }
-            }
-            Self::Authentication(AuthError::Throttled { retry_after }) => {
-                headers.insert(RETRY_AFTER, retry_after.as_secs().max(1).into());
-            }
-            Self::Authentication(AuthError::Unavailable(_))
-            | Self::NoRecord(_)
-            | Self::NoCluster { .. }
-            | Self::NoDashboard
-            | Self::Crowded(_)
-            | Self::Ambiguous(_) => {}
+        if let Some(challenge) = self.challenge() {
+            headers.insert(WWW_AUTHENTICATE, challenge);
+        }
+        if let Self::Authentication(NotAuthenticated::Credential(AuthError::Throttled {
+            retry_after,
+        })) = self
+        {
+            headers.insert(RETRY_AFTER, retry_after.as_secs().max(1).into());
         }
         response
     }
@@ -180,33 +175,26 @@ const MEANT: [&str; 14] = [
     "format",
 ];
 
-/// What of a request goes into the record.
+/// What the record says of a request.
 #[derive(Debug, Clone)]
-pub(crate) struct Asked {
-    method: String,
-    path: String,
-    meant: Map<String, Value>,
-}
+pub(crate) struct Asked(Map<String, Value>);
 
 impl Asked {
     /// Of `parts` as the client sent them.
     pub(crate) fn of(parts: &Parts) -> Self {
-        Self {
-            method: one_line(parts.method.as_str()),
-            path: one_line(parts.uri.path()),
-            meant: meant(parts.uri.query()),
-        }
+        let mut details = Map::new();
+        details.insert("protocol".to_owned(), "http".into());
+        details.insert("method".to_owned(), one_line(parts.method.as_str()).into());
+        details.insert("path".to_owned(), one_line(parts.uri.path()).into());
+        details.extend(meant(parts.uri.query()));
+        Self(details)
     }
 
     pub(crate) fn entry(&self, action: Action, connection: &Connection, outcome: &str) -> Entry {
-        let mut entry = Entry::new(action)
-            .with("protocol", "http")
-            .with("outcome", outcome)
-            .with("method", self.method.as_str())
-            .with("path", self.path.as_str());
-        entry.details.extend(self.meant.clone());
+        let mut entry = Entry::new(action);
+        entry.details.clone_from(&self.0);
         entry.peer = Some(connection.peer);
-        entry
+        entry.with("outcome", outcome)
     }
 }
 
@@ -233,83 +221,43 @@ fn meant(query: Option<&str>) -> Map<String, Value> {
     meant
 }
 
-/// Recognises who sent `parts`.
+fn authentication<'a>(
+    ctx: &'a Context,
+    connection: &'a Connection,
+    asked: &'a Asked,
+) -> Authentication<'a> {
+    // An issuer may take as long as the head of the request may.
+    let deadline = Instant::now() + ctx.config.http.header_timeout;
+    ctx.authentication(&connection.info, Purpose::Request(&asked.0), deadline)
+}
+
+/// Who sent `parts`.
 pub(crate) async fn authenticate(
     ctx: &Context,
     connection: &Connection,
     parts: &Parts,
     asked: &Asked,
-) -> Result<Caller, Refused> {
-    let anonymous = ctx.auth.anonymous();
-    let presented = credential::presented(&parts.headers, &parts.uri, &connection.info);
-    let caller = match (presented, anonymous) {
+) -> Result<Authenticated, Refused> {
+    let presented = match credential::presented(&parts.headers, &parts.uri, &connection.info) {
         // What nobody looks at need not be clear.
-        (Err(_) | Ok(Presented::Nothing), Some(principal)) => {
-            connection.info.place.served();
-            return Ok(Caller {
-                principal,
-                token: None,
-            });
-        }
-        (Err(ambiguous), None) => return Err(ambiguous.into()),
-        (Ok(Presented::Nothing), None) => return Err(AuthError::Missing.into()),
-        (Ok(Presented::Certificate(principal)), _) => Caller {
-            principal,
-            token: None,
-        },
-        (Ok(Presented::Token(token)), _) => {
-            let principal = recognise(ctx, connection, &token, asked).await?;
-            // Where nobody is authenticated it may be any text.
-            let token = (!principal.is_anonymous()).then_some(token);
-            Caller { principal, token }
-        }
+        Err(_) if !ctx.auth.is_on() => PresentedCredential::Nothing,
+        presented => presented?,
     };
-    // A certificate was looked at when the connection began.
-    if let Some(ended) = caller.principal.is_over() {
-        return Err(Refused::Over(ended));
-    }
-    let place = &connection.info.place;
-    match caller.principal.is_anonymous() {
-        // It has no credential to show, and can be anybody.
-        true => place.served(),
-        false => place.recognised(&caller.principal)?,
-    }
-    Ok(caller)
+    let authentication = authentication(ctx, connection, asked);
+    Ok(authentication.authenticate(presented).await?)
 }
 
-/// Whether `parts` present anything that could be recognised.
+/// Whether neither `parts` nor `connection` present anything that could be recognised.
 pub(crate) fn presents_nothing(connection: &Connection, parts: &Parts) -> bool {
     let presented = credential::presented(&parts.headers, &parts.uri, &connection.info);
-    matches!(presented, Ok(Presented::Nothing))
-}
-
-async fn recognise(
-    ctx: &Context,
-    connection: &Connection,
-    token: &Secret,
-    asked: &Asked,
-) -> Result<Principal, Refused> {
-    let refused = match ctx.auth.token(token, connection.peer.ip()).await {
-        Ok(principal) => return Ok(principal),
-        Err(refused) => refused,
-    };
-    // While throttled nothing is looked at, and there would be no end to the record.
-    if refused == AuthError::Refused {
-        let entry = asked.entry(Action::Authentication, connection, "refused");
-        // It is refused whether or not that can be written down.
-        if let Err(unavailable) = on_record(ctx, entry).await {
-            tracing::warn!(%unavailable, "a refused credential is not on record");
-        }
-    }
-    tracing::debug!(%refused, "request refused");
-    Err(refused.into())
+    connection.info.certificate.is_none() && matches!(presented, Ok(PresentedCredential::Nothing))
 }
 
 /// Refuses for want of `scope`, with a record of it. `place` says on what: `on cluster a`.
 pub(crate) async fn deny(
     ctx: &Context,
     connection: &Connection,
-    caller: &Caller,
+    caller: &Authenticated,
     asked: &Asked,
     (scope, place): (Scope, String),
 ) -> Refused {
@@ -332,7 +280,7 @@ pub(crate) async fn deny(
 pub(crate) async fn record(
     ctx: &Context,
     connection: &Connection,
-    caller: &Caller,
+    caller: &Authenticated,
     asked: &Asked,
     (scope, place): (Scope, String),
     details: Map<String, Value>,
@@ -350,7 +298,7 @@ pub(crate) async fn record(
 pub(crate) async fn answered(
     ctx: &Context,
     connection: &Connection,
-    caller: &Caller,
+    caller: &Authenticated,
     asked: &Asked,
     status: StatusCode,
     submission_id: Option<String>,
@@ -371,7 +319,7 @@ pub(crate) async fn answered(
 pub(crate) async fn administers(
     ctx: &Context,
     connection: &Connection,
-    caller: &Caller,
+    caller: &Authenticated,
     asked: &Asked,
     (kind, name): (&str, &str),
 ) -> Result<(), Refused> {
@@ -396,15 +344,19 @@ pub(crate) async fn sign_in(
     parts: &Parts,
     asked: &Asked,
 ) -> Response<Body> {
-    let signed_in = async {
-        // The cookie that is there is what is being replaced.
-        let token = credential::bearer(&parts.headers).ok_or(AuthError::Missing)?;
-        let principal = recognise(ctx, connection, &token, asked).await?;
-        Ok::<_, Refused>((token, principal))
+    let authentication = authentication(ctx, connection, asked);
+    // The cookie that is there is what is being replaced.
+    let signed_in = match credential::bearer(&parts.headers) {
+        Some(token) => {
+            let presented = PresentedCredential::Token(token.clone());
+            let who = authentication.authenticate(presented).await;
+            who.map(|who| (token, who.principal))
+        }
+        None => Err(authentication.refuse(AuthError::Missing).await),
     };
-    let (token, principal) = match signed_in.await {
+    let (token, principal) = match signed_in {
         Ok(signed_in) => signed_in,
-        Err(refused) => return refused.answer(ctx, false),
+        Err(why) => return Refused::from(why).answer(ctx, false),
     };
     let name = hop::cookie_name(credential::port(&parts.headers, &parts.uri));
     let Some(cookie) = cookie(&name, &token, &principal, connection.info.encrypted) else {

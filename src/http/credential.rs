@@ -11,21 +11,11 @@ use hyper::header::{AUTHORIZATION, COOKIE, HOST, HeaderMap, HeaderName};
 use super::hop::{self, RAY_COOKIE};
 use super::route::unescaped;
 use crate::connection::ConnectionInfo;
-use crate::identity::{Principal, Secret};
+use crate::identity::Secret;
+use crate::session::authenticate::PresentedCredential;
 
 /// Ray's second header, for proxies that need the first for themselves.
 const RAY_AUTHORIZATION: HeaderName = HeaderName::from_static("x-ray-authorization");
-
-/// What was presented.
-#[derive(Debug)]
-pub(crate) enum Presented {
-    /// None of the kinds that are looked at.
-    Nothing,
-    /// A certificate that the listener has verified.
-    Certificate(Principal),
-    /// A token, which nobody has looked at yet.
-    Token(Secret),
-}
 
 /// Two credentials, or one in a URL. `Display` is a sentence for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -42,12 +32,13 @@ pub(crate) enum Ambiguous {
     InUrl,
 }
 
-/// The one credential of a request with `headers` that came as `info`.
+/// The one credential of a request with `headers` that came as `info`. `Nothing` where the certificate of its connection,
+/// if any, is the only one.
 pub(crate) fn presented(
     headers: &HeaderMap,
     uri: &Uri,
     info: &ConnectionInfo,
-) -> Result<Presented, Ambiguous> {
+) -> Result<PresentedCredential, Ambiguous> {
     let mut tokens: Vec<&str> = bearers(headers, &AUTHORIZATION)
         .chain(bearers(headers, &RAY_AUTHORIZATION))
         .chain(cookies(headers, port(headers, uri)))
@@ -57,8 +48,7 @@ pub(crate) fn presented(
     tokens.dedup();
     match (&info.certificate, tokens.as_slice()) {
         _ if duplicated => Err(Ambiguous::Several),
-        (Some(principal), []) => Ok(Presented::Certificate(principal.clone())),
-        (None, []) => Ok(Presented::Nothing),
+        (_, []) => Ok(PresentedCredential::Nothing),
         (None, [token]) => {
             let in_url = uri.path_and_query().is_some_and(|target| {
                 let target = target.as_str();
@@ -68,7 +58,7 @@ pub(crate) fn presented(
             });
             match in_url {
                 true => Err(Ambiguous::InUrl),
-                false => Ok(Presented::Token(Secret::new(*token))),
+                false => Ok(PresentedCredential::Token(Secret::new(*token))),
             }
         }
         _ => Err(Ambiguous::Several),
@@ -144,8 +134,9 @@ pub(crate) fn strip(headers: &mut HeaderMap, token: &Secret) {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::identity::Principal;
 
-    fn of(pairs: &[(&'static str, &'static str)]) -> Result<Presented, Ambiguous> {
+    fn of(pairs: &[(&'static str, &'static str)]) -> Result<PresentedCredential, Ambiguous> {
         let mut headers = HeaderMap::new();
         for (name, value) in pairs {
             headers.append(*name, value.parse().unwrap());
@@ -156,7 +147,7 @@ mod tests {
 
     fn token(pairs: &[(&'static str, &'static str)]) -> Option<String> {
         match of(pairs).unwrap() {
-            Presented::Token(token) => Some(token.expose().to_owned()),
+            PresentedCredential::Token(token) => Some(token.expose().to_owned()),
             _ => None,
         }
     }
@@ -178,7 +169,10 @@ mod tests {
             ("cookie", "ray-authentication-token="),
             ("cookie", "xray-authentication-token=abc"),
         ] {
-            assert!(matches!(of(&[pair]), Ok(Presented::Nothing)), "{pair:?}");
+            assert!(
+                matches!(of(&[pair]), Ok(PresentedCredential::Nothing)),
+                "{pair:?}"
+            );
         }
         let for_the_proxy = ("authorization", "Basic abc");
         let own = ("x-ray-authorization", "Bearer abc");
@@ -224,8 +218,10 @@ mod tests {
             let cookies: &'static str = cookies.leak();
             let given = of(&[host, ("cookie", cookies)]).unwrap();
             match (&given, counts) {
-                (Presented::Token(token), Some(counts)) => assert_eq!(token.expose(), counts),
-                (Presented::Nothing, None) => {}
+                (PresentedCredential::Token(token), Some(counts)) => {
+                    assert_eq!(token.expose(), counts)
+                }
+                (PresentedCredential::Nothing, None) => {}
                 other => panic!("{cookies}: {other:?}"),
             }
         }
@@ -238,7 +234,7 @@ mod tests {
         let uri = Uri::from_static("/");
         let mut headers = HeaderMap::new();
         let alone = presented(&headers, &uri, &info);
-        assert!(matches!(alone, Ok(Presented::Certificate(_))));
+        assert!(matches!(alone, Ok(PresentedCredential::Nothing)));
         headers.insert(AUTHORIZATION, "Bearer abc".parse().unwrap());
         let both = presented(&headers, &uri, &info);
         assert_eq!(both.unwrap_err(), Ambiguous::Several);

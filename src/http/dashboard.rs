@@ -27,7 +27,7 @@ use serde_json::Map;
 use self::held::{Job, Reader, View, rewritten};
 pub(crate) use self::upstream::Upstream;
 use super::answer::{self, Body};
-use super::caller::{self, Asked, Caller, Refused};
+use super::caller::{self, Asked, Refused};
 use super::connection::Connection;
 use super::need::{self, Described, Need, Rows};
 use super::route::CLUSTERS;
@@ -35,6 +35,7 @@ use super::{credential, hop, websocket};
 use crate::advertise::Reached;
 use crate::context::Context;
 use crate::policy::Scope;
+use crate::session::authenticate::Authenticated;
 
 /// One request to a dashboard, before anybody has looked at who sent it.
 pub(crate) struct Visit<'a> {
@@ -126,7 +127,7 @@ impl Visit<'_> {
     }
 
     /// The cluster that is asked for. One that the caller has nothing to do with is as unknown as one that does not exist.
-    fn cluster(&self, caller: &Caller) -> Result<Arc<str>, Refused> {
+    fn cluster(&self, caller: &Authenticated) -> Result<Arc<str>, Refused> {
         let registry = &self.ctx.registry;
         let Some((name, _)) = self.named else {
             let default = registry.clusters().next().cloned();
@@ -151,7 +152,7 @@ impl Visit<'_> {
     /// is to be on record before it is made.
     async fn authorise(
         &self,
-        caller: &Caller,
+        caller: &Authenticated,
         cluster: &str,
         need: Need,
         asked: &Asked,
@@ -226,7 +227,7 @@ impl Visit<'_> {
     async fn pass(
         &self,
         upstream: &Upstream,
-        caller: &Caller,
+        caller: &Authenticated,
         view: View,
         mut request: Request<Incoming>,
         read: Option<Bytes>,

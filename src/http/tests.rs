@@ -25,7 +25,7 @@ use hyper::service::service_fn;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -38,10 +38,9 @@ use crate::config::{self, Config};
 use crate::connection::ConnectionInfo;
 use crate::context::Context;
 use crate::dap::testing::paused;
-use crate::identity::revocation::{Revocation, RevocationList, Revoked};
-use crate::identity::{Authenticator, CredentialId, Principal};
+use crate::identity::testing::{authenticator, principal, revoke, token_of, token_until};
+use crate::identity::{Authenticator, Principal};
 use crate::moment::Moment;
-use crate::policy::Policy;
 use crate::registry::{Breakpoint, BreakpointId, Registry};
 use crate::session::SessionRow;
 
@@ -127,43 +126,23 @@ fn lines(entries: &[Entry]) -> Vec<String> {
     entries.iter().map(line).collect()
 }
 
-/// Somebody with the rules of `policy`, whose credential can be revoked and ends at `expires`.
+/// Somebody who may do what `rules` says, as a policy file says it. The token is that of [`token_of`].
 pub(super) struct Person {
-    revocations: watch::Sender<Arc<RevocationList>>,
-    pub(super) principal: Principal,
+    rules: String,
 }
 
 impl Person {
-    pub(super) fn until(subject: &str, policy: &str, expires: Option<SystemTime>) -> Self {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), policy).unwrap();
-        let access = Policy::load(file.path()).unwrap().access(subject, &[]);
-        let (revocations, list) = watch::channel(Arc::default());
-        let id = format!("jti-of-{subject}");
-        let credential = CredentialId::Token { id };
-        Self {
-            revocations,
-            principal: Principal::recognised(subject.to_owned(), credential, expires, access, list),
-        }
-    }
-
     /// With `scopes` (words in quotes) on what `narrowing` (lines of TOML) says.
     pub(super) fn new(subject: &str, scopes: &str, narrowing: &str) -> Self {
-        let rule = format!("[[rule]]\nsubjects = [\"*\"]\nscopes = [{scopes}]\n{narrowing}\n");
-        Self::until(subject, &rule, None)
+        let rules =
+            format!("[[rule]]\nsubjects = [{subject:?}]\nscopes = [{scopes}]\n{narrowing}\n");
+        Self { rules }
     }
+}
 
-    pub(super) fn revoke(&self) {
-        self.revocations.send_modify(|list| {
-            let mut new = RevocationList::clone(list);
-            let what = Revoked::Subject {
-                subject: self.principal.subject().to_owned(),
-                at: SystemTime::now(),
-            };
-            new.add(Revocation { what, until: None }).unwrap();
-            *list = Arc::new(new);
-        });
-    }
+/// The header's value with the token of `subject`.
+fn bearer(subject: &str) -> String {
+    format!("Bearer {}", token_of(subject))
 }
 
 /// A head that nobody may knock at: tells of every connection and keeps silent.
@@ -212,14 +191,10 @@ impl Relay {
         Self::with_auth(heads, Authenticator::open(), change).await
     }
 
-    /// The same, and `people` are known by their names as tokens.
+    /// The same, and `people` are known by the tokens of [`token_of`].
     async fn guarded(heads: &[(&str, SocketAddr)], people: &[&Person]) -> Self {
-        let table = people.iter().map(|person| {
-            let principal = person.principal.clone();
-            (format!("token-of-{}", principal.subject()), principal)
-        });
-        let auth = Authenticator::fixed(table);
-        Self::with_auth(heads, auth, |_| {}).await
+        let policy: String = people.iter().map(|person| &*person.rules).collect();
+        Self::with_auth(heads, authenticator(&policy), |_| {}).await
     }
 
     async fn with_auth(

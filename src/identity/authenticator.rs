@@ -75,8 +75,6 @@ pub struct Issuers {
 pub struct Authenticator {
     /// `None`: nobody is authenticated.
     checks: Option<Checks>,
-    #[cfg(test)]
-    fixed: Option<super::fixed::Fixed>,
 }
 
 impl fmt::Debug for Authenticator {
@@ -90,28 +88,7 @@ impl fmt::Debug for Authenticator {
 impl Authenticator {
     /// Nobody is authenticated; everybody is [`Principal::anonymous`].
     pub fn open() -> Arc<Self> {
-        Arc::new(Self::with(None))
-    }
-
-    /// Knows the tokens of `table`, each with its principal or answer, and no others; nobody is anonymous.
-    #[cfg(test)]
-    pub(crate) fn fixed<T, A>(table: impl IntoIterator<Item = (T, A)>) -> Arc<Self>
-    where
-        T: Into<String>,
-        A: Into<super::fixed::Answer>,
-    {
-        Arc::new(Self {
-            checks: None,
-            fixed: Some(super::fixed::Fixed::new(table)),
-        })
-    }
-
-    fn with(checks: Option<Checks>) -> Self {
-        Self {
-            checks,
-            #[cfg(test)]
-            fixed: None,
-        }
+        Arc::new(Self { checks: None })
     }
 
     /// As `auth` says, with `issuers` beside it. [`Authenticator::open`] where there is nobody to recognise anybody.
@@ -123,7 +100,8 @@ impl Authenticator {
         if !auth.is_on() && issuers.rings.is_empty() && issuers.voucher.is_none() {
             return Ok(Self::open());
         }
-        Ok(Arc::new(Self::with(Some(Checks::new(auth, issuers)?))))
+        let checks = Some(Checks::new(auth, issuers)?);
+        Ok(Arc::new(Self { checks }))
     }
 
     /// Whether the files that `auth` names can be put to work. Reads them, and so blocks.
@@ -139,10 +117,6 @@ impl Authenticator {
 
     /// Whether credentials are asked for.
     pub fn is_on(&self) -> bool {
-        #[cfg(test)]
-        if self.fixed.is_some() {
-            return true;
-        }
         self.checks.is_some()
     }
 
@@ -161,10 +135,6 @@ impl Authenticator {
     /// # Errors
     /// [`AuthError`].
     pub async fn token(&self, token: &Secret, peer: IpAddr) -> Result<Principal, AuthError> {
-        #[cfg(test)]
-        if let Some(fixed) = &self.fixed {
-            return fixed.token(token);
-        }
         let Some(checks) = &self.checks else {
             return Ok(Principal::anonymous());
         };
@@ -225,10 +195,6 @@ impl Authenticator {
     /// A ticket with which `principal` can open further sessions to `breakpoint` within a short time. `None` where
     /// nobody is authenticated.
     pub fn issue_ticket(&self, principal: &Principal, breakpoint: &Breakpoint) -> Option<Secret> {
-        #[cfg(test)]
-        if let Some(fixed) = &self.fixed {
-            return Some(fixed.issue_ticket(principal, breakpoint));
-        }
         let checks = self.checks.as_ref()?;
         checks
             .tickets
@@ -244,10 +210,6 @@ impl Authenticator {
         ticket: &Secret,
         peer: IpAddr,
     ) -> Result<(Principal, BreakpointId), AuthError> {
-        #[cfg(test)]
-        if let Some(fixed) = &self.fixed {
-            return fixed.ticket(ticket);
-        }
         let Some(checks) = &self.checks else {
             return Err(AuthError::Refused);
         };

@@ -6,8 +6,6 @@
 mod authenticator;
 mod authorities;
 mod claims;
-#[cfg(test)]
-pub(crate) mod fixed;
 mod grants;
 mod issuers;
 mod jwks;
@@ -23,6 +21,8 @@ mod setup;
 mod signing;
 mod source;
 mod subject;
+#[cfg(test)]
+pub(crate) mod testing;
 mod throttle;
 mod ticket;
 mod validity;

@@ -150,31 +150,6 @@ impl Principal {
         }))
     }
 
-    /// As the authenticator makes it, for tests of what follows. With no time of issue, revoking the subject ends it
-    /// whenever that was.
-    #[cfg(test)]
-    pub(crate) fn recognised(
-        subject: String,
-        credential: CredentialId,
-        expires: Option<SystemTime>,
-        access: Access,
-        revocations: watch::Receiver<Arc<RevocationList>>,
-    ) -> Self {
-        Self::issued(
-            VerifiedIdentity {
-                subject,
-                credential,
-                expires,
-                issued: None,
-                grants: CredentialGrants::default(),
-                roles: None,
-                validity: None,
-            },
-            access,
-            revocations,
-        )
-    }
-
     /// For the authenticator: all that is known of it.
     pub(super) fn issued(
         who: VerifiedIdentity,
@@ -298,15 +273,15 @@ impl Principal {
 mod tests {
     use super::*;
     use crate::identity::revocation::{Revocation, Revoked};
+    use crate::identity::testing;
 
     fn ada(expires: Option<SystemTime>) -> (watch::Sender<Arc<RevocationList>>, Principal) {
         let sender = watch::Sender::new(Arc::new(RevocationList::default()));
-        let credential = CredentialId::Token {
-            id: "one".to_owned(),
+        let who = VerifiedIdentity {
+            expires,
+            ..testing::identity("ada")
         };
-        let access = Access::default();
-        let revocations = sender.subscribe();
-        let ada = Principal::recognised("ada".to_owned(), credential, expires, access, revocations);
+        let ada = Principal::issued(who, Access::default(), sender.subscribe());
         (sender, ada)
     }
 
@@ -326,7 +301,7 @@ mod tests {
         list.add(Revocation { what, until: None }).unwrap();
         sender.send_replace(Arc::new(list.clone()));
         assert_eq!(principal.is_over(), None);
-        let what = Revoked::CredentialId("one".to_owned());
+        let what = Revoked::CredentialId("jti-ada".to_owned());
         list.add(Revocation { what, until: None }).unwrap();
         sender.send_replace(Arc::new(list));
         assert_eq!(waiting.await.unwrap(), Ended::Revoked);

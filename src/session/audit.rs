@@ -2,7 +2,6 @@
 //!
 //! [`Record::begin`] comes before the permit is used, so what cannot be recorded does not happen.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,10 +10,10 @@ use tokio::time::{Instant, timeout};
 use tracing::error;
 
 use crate::audit::{Action, Audit, Entry, Unavailable};
-use crate::identity::{AuthError, Principal};
+use crate::identity::Principal;
 use crate::registry::Breakpoint;
 use crate::session::Session;
-use crate::telemetry::metrics::{Outcome, SessionProtocol};
+use crate::telemetry::metrics::Outcome;
 
 /// How long one line may take: meanwhile the session that it is of stands still.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -90,26 +89,8 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Writes that a client's credential was not accepted. Nothing is given to it either way, so one that shows none, or
-/// comes too often, leaves no line: nobody is to push older lines out of the log from outside.
-pub(crate) async fn unrecognised(
-    audit: &Audit,
-    peer: SocketAddr,
-    protocol: SessionProtocol,
-    why: &AuthError,
-) {
-    let outcome = match why {
-        AuthError::Missing | AuthError::Throttled { .. } => return,
-        AuthError::Refused => "refused",
-        AuthError::Unavailable(_) => "unavailable",
-    };
-    let entry = Entry {
-        peer: Some(peer),
-        ..Entry::new(Action::Authentication)
-    };
-    let entry = entry
-        .with("protocol", protocol.label())
-        .with("outcome", outcome);
+/// Writes that a client's credential was not accepted. It is refused whether or not that can be written down.
+pub(super) async fn unauthenticated(audit: &Audit, entry: Entry) {
     if let Err(why) = write(audit, entry).await {
         error!(%why, "a failed authentication is not on record");
     }

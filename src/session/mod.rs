@@ -7,6 +7,7 @@
 //! [`authorise()`] is the only source of the [`Authorized`] without which there is no [`Permit`].
 
 pub(crate) mod audit;
+pub(crate) mod authenticate;
 mod authorise;
 pub mod family;
 pub(crate) mod limits;

@@ -1,6 +1,5 @@
 //! Why a client gets no session, in sentences that its editor or terminal shows.
 
-use crate::identity::AuthError;
 use crate::moment::Moment;
 use crate::registry::{Breakpoint, Holder, Snapshot, State};
 use crate::telemetry::metrics::RefusalKind;
@@ -88,17 +87,6 @@ impl Refusal {
     /// For an id that nothing is known of.
     pub fn unknown(what: &str, snapshot: &Snapshot) -> Self {
         Self::Nothing(format!("no paused worker {what}; {}", inventory(snapshot)))
-    }
-}
-
-impl From<&AuthError> for Refusal {
-    fn from(why: &AuthError) -> Self {
-        let sentence = why.to_string();
-        match why {
-            AuthError::Missing | AuthError::Refused => Self::Forbidden(sentence),
-            AuthError::Throttled { .. } => Self::Throttled(sentence),
-            AuthError::Unavailable(_) => Self::Unable(sentence),
-        }
     }
 }
 

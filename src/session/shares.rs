@@ -95,12 +95,12 @@ impl Drop for Share {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::identity::fixed::somebody;
+    use crate::identity::testing::somebody;
 
     #[test]
     fn one_takes_its_share_and_leaves_the_others_theirs() {
         let revoked = tokio::sync::watch::Sender::default();
-        let person = |name: &str| somebody(name, "1", [], &revoked);
+        let person = |name: &str| somebody(name, [], &revoked);
         let shares = Shares::new(5, 2);
         let (ann, bob) = (person("ann"), person("bob"));
         let held: Vec<_> = [&ann, &ann, &bob]

@@ -8,7 +8,6 @@ use dashmap::DashMap;
 use parking_lot::Mutex;
 use serde::Serialize;
 use tracing::Span;
-use tracing::field::debug;
 
 use crate::identity::Principal;
 use crate::moment::Moment;
@@ -183,9 +182,8 @@ impl Session {
         self.change(|info| info.subject = Some(subject.to_owned()));
     }
 
-    /// The same, with what further sessions of it are told by; entered in the current span.
+    /// The same, with what further sessions of it are told by.
     pub fn set_principal(&self, principal: Principal) {
-        Span::current().record("principal", debug(&principal));
         if !principal.is_anonymous() {
             self.set_subject(principal.subject());
         }

@@ -77,8 +77,8 @@ mod tests {
 
     use super::*;
     use crate::dap::testing::{paused, snapshot};
-    use crate::identity::CredentialId;
-    use crate::policy::{Access, Narrowing, Pattern, Rule};
+    use crate::identity::testing;
+    use crate::policy::{Narrowing, Pattern, Rule};
     use crate::session::authorise;
 
     fn somebody(scopes: &str, jobs: &[&str]) -> Principal {
@@ -90,10 +90,7 @@ mod tests {
             },
             ..Rule::default()
         };
-        let credential = CredentialId::Token { id: "1".to_owned() };
-        let access = Access::new(vec![Arc::new(rule)]);
-        let (_, revocations) = watch::channel(Arc::default());
-        Principal::recognised("ann".to_owned(), credential, None, access, revocations)
+        testing::somebody("ann", [rule], &watch::Sender::default())
     }
 
     fn of_job(name: &str, n: u8, job: Option<&str>) -> Breakpoint {

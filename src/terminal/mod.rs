@@ -1,14 +1,14 @@
 //! Plain lines for a person with `nc` or `telnet`: the list of what waits, and a prompt on one of it.
 //!
 //! Called by the listener with a connection whose first bytes are text. In the order of a visit:
-//! `entrance` asks who that is, `visit` shows the list and gets the permit, `visit::session` holds the session to its
+//! `authenticate` asks who that is, `visit` shows the list and gets the permit, `visit::session` holds the session to its
 //! limits, `prompt` runs [`crate::pdb`] on a debugpy breakpoint, `legacy` relays the socket of a legacy one, after which
 //! `visit::following` may wait for its next stop. `input` reads lines, `output` writes.
 //!
-//! Invariants: nothing of any breakpoint is said, and no worker is reached, before somebody is recognised and has picked
+//! Invariants: nothing of any breakpoint is said, and no worker is reached, before somebody is authenticated and has picked
 //! one; whatever ends a session, the task runs on.
 
-mod entrance;
+mod authenticate;
 mod input;
 pub(crate) mod legacy;
 mod output;
@@ -24,7 +24,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use tracing::info;
 
-pub(crate) use self::entrance::{TOKEN_NEEDED, TOKEN_QUESTION};
+pub(crate) use self::authenticate::{TOKEN_NEEDED, TOKEN_QUESTION};
 use self::input::Input;
 use self::output::{Out, pump};
 use self::visit::Visit;
@@ -32,7 +32,7 @@ use crate::connection::ConnectionInfo;
 use crate::context::Context;
 use crate::session::Session;
 use crate::shutdown::DRAINING;
-use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
+use crate::telemetry::metrics::{Outcome, SessionProtocol};
 
 /// How long the last words may take to reach the client.
 const FLUSH: Duration = Duration::from_millis(700);
@@ -78,28 +78,22 @@ async fn converse<R: AsyncRead + Unpin>(
     input: &mut Input<R>,
     out: Out,
 ) -> Outcome {
-    let guest = tokio::select! {
-        guest = entrance::recognise(context, session, connection, input, &out) => guest,
+    let known = tokio::select! {
+        known = authenticate::authenticate(context, session, connection, input, &out) => known,
         () = context.shutdown.drain.cancelled() => {
             out.notice(DRAINING).await;
             return Outcome::Drained;
         }
     };
-    match guest {
-        Ok(guest) => {
-            if let Err(crowded) = connection.place.recognised(&guest.principal) {
-                context.metrics.refused(RefusalKind::Limited);
-                out.notice(&crowded.to_string()).await;
-                return Outcome::Refused;
-            }
-            let _busy = context.shutdown.busy.token();
-            session.set_principal(guest.principal.clone());
-            Visit::new(context, session, guest.principal, input, out)
-                .serve(guest.enter)
-                .await
-        }
-        Err(outcome) => outcome,
-    }
+    let (who, enter) = match known {
+        Ok(known) => known,
+        Err(outcome) => return outcome,
+    };
+    let _busy = context.shutdown.busy.token();
+    session.set_principal(who.principal.clone());
+    Visit::new(context, session, who.principal, input, out)
+        .serve(enter)
+        .await
 }
 
 #[cfg(test)]

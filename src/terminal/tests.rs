@@ -1,8 +1,8 @@
 //! Visits, with workers on real sockets whose part the test plays.
 #![allow(clippy::unwrap_used)]
 
+mod authenticate;
 mod debugpy;
-mod entrance;
 mod following;
 mod legacy;
 mod limits;
@@ -10,11 +10,9 @@ mod session;
 mod visit;
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::*;
@@ -22,51 +20,48 @@ use crate::audit::kept::Kept;
 use crate::audit::{Action, Audit};
 use crate::config::Config;
 use crate::dap::testing::{listening, paused, paused_in_pdb};
-use crate::identity::fixed::somebody;
-use crate::identity::revocation::{Revocation, RevocationList, Revoked};
+use crate::identity::testing::{authenticator, revoke, token_of};
 use crate::identity::{Authenticator, Principal};
-use crate::policy::{Handling, Rule};
 use crate::registry::{Breakpoint, Kind};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// With a paused clock: beyond every deadline of the relay's.
 const DAY: Duration = Duration::from_secs(86_400);
 
+/// Who may do what.
+const POLICY: &str = r#"
+[[rule]]
+subjects = ["ann", "mia", "sue", "ida"]
+scopes = ["list", "terminal"]
+[[rule]]
+subjects = ["lou"]
+scopes = ["list", "debug"]
+[[rule]]
+subjects = ["eve"]
+scopes = ["dashboard:write"]
+[[rule]]
+subjects = ["mia"]
+scopes = ["terminal"]
+record = true
+[[rule]]
+subjects = ["sue"]
+scopes = ["terminal"]
+session_limit = "20m"
+[[rule]]
+subjects = ["ida"]
+scopes = ["terminal"]
+idle_limit = "100s"
+"#;
+
 struct Relay {
     context: Arc<Context>,
-    revoked: watch::Sender<Arc<RevocationList>>,
     kept: Kept,
 }
 
-/// The tokens are `token-of-NAME`.
+/// Knows the people of [`POLICY`] by the tokens of [`token_of`].
 fn relay(auth: bool, adapt: impl FnOnce(&mut Config)) -> Relay {
-    let revoked = watch::Sender::default();
-    let person = |name: &str, scopes: &str| {
-        let rule = Rule {
-            scopes: scopes.parse().unwrap(),
-            handling: Handling {
-                record: name == "mia",
-                session_limit: (name == "sue").then_some(Duration::from_secs(20 * 60)),
-                idle_limit: (name == "ida").then_some(Duration::from_secs(100)),
-                ..Handling::default()
-            },
-            ..Rule::default()
-        };
-        (
-            format!("token-of-{name}"),
-            somebody(name, &format!("jti-{name}"), [rule], &revoked),
-        )
-    };
-    let people: Vec<(String, Principal)> = vec![
-        person("ann", "list,terminal"),
-        person("lou", "list,debug"),
-        person("eve", "dashboard:write"),
-        person("mia", "list,terminal"),
-        person("sue", "list,terminal"),
-        person("ida", "list,terminal"),
-    ];
     let auth = match auth {
-        true => Authenticator::fixed(people),
+        true => authenticator(POLICY),
         false => Authenticator::open(),
     };
     let mut config = Config::default();
@@ -75,7 +70,6 @@ fn relay(auth: bool, adapt: impl FnOnce(&mut Config)) -> Relay {
     let (audit, kept) = Audit::kept(true);
     Relay {
         context: Context::offline(config, auth, audit),
-        revoked,
         kept,
     }
 }

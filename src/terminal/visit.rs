@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use tracing::Instrument as _;
 
 pub(super) use self::session::Log;
-use super::entrance::enters;
+use super::authenticate::enters;
 use super::input::{Input, Typed};
 use super::output::Out;
 use crate::context::Context;

@@ -180,7 +180,7 @@ mod tests {
     use crate::config::Config;
     use crate::connection::ConnectionInfo;
     use crate::context::Context;
-    use crate::identity::{Authenticator, Principal};
+    use crate::identity::testing::{authenticator, token_of};
 
     /// Introduces itself with `token` to whom `relay` plays; what was heard, and what was said.
     async fn introduced<F>(
@@ -239,7 +239,8 @@ mod tests {
     #[tokio::test]
     async fn the_relay_asks_as_it_is_expected_to() {
         let (audit, _kept) = Audit::kept(true);
-        let auth = Authenticator::fixed([("t0k".to_owned(), Principal::anonymous())]);
+        let auth = authenticator("[[rule]]\nsubjects = [\"*\"]\nscopes = [\"list\"]\n");
+        let token = token_of("ann");
         let context = Context::offline(Config::default(), auth, audit);
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
         let (here, there) = tokio::io::duplex(1 << 12);
@@ -249,7 +250,7 @@ mod tests {
         });
         let (mut from, mut to) = tokio::io::split(here);
         let patience = Duration::from_secs(10);
-        let introduced = introduce(&mut from, &mut to, "3kfz0q8m", Some("t0k"));
+        let introduced = introduce(&mut from, &mut to, "3kfz0q8m", Some(&token));
         let mut heard = tokio::time::timeout(patience, introduced)
             .await
             .unwrap()

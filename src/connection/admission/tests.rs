@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use tokio::time::advance;
 
 use crate::connection::admission::*;
-use crate::identity::fixed::somebody;
+use crate::identity::testing::somebody;
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -27,7 +27,7 @@ fn stay(guards: &[Guard]) -> usize {
 /// With credentials of these names.
 fn people<const N: usize>(names: [&str; N]) -> [Principal; N] {
     let revoked = tokio::sync::watch::Sender::default();
-    names.map(|name| somebody(name, "1", [], &revoked))
+    names.map(|name| somebody(name, [], &revoked))
 }
 
 #[tokio::test(start_paused = true)]

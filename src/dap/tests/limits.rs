@@ -1,25 +1,20 @@
 //! Sessions that last too long, or in which nothing is done. The clock stands still until somebody waits for it.
 
-use super::identity::rule;
+use super::identity::with_token;
 use super::*;
-use crate::identity::fixed::somebody;
-use crate::policy::{Handling, Rule};
+use crate::identity::testing::{authenticator, token_of};
 
 /// A session of somebody with these limits in seconds, attached.
 async fn attached(session: Option<u64>, idle: Option<u64>) -> (Debugger, Conversation<TcpStream>) {
-    let rule = Rule {
-        handling: Handling {
-            session_limit: session.map(Duration::from_secs),
-            idle_limit: idle.map(Duration::from_secs),
-            ..Handling::default()
-        },
-        ..rule("debug")
-    };
-    let revoked = tokio::sync::watch::Sender::default();
-    let ann = somebody("ann", "1", [rule], &revoked);
-    let context = guarded(Authenticator::fixed([("t", ann)]), Audit::off(), |_| {});
+    let mut policy = "[[rule]]\nsubjects = [\"ann\"]\nscopes = [\"debug\"]\n".to_owned();
+    for (key, limit) in [("session_limit", session), ("idle_limit", idle)] {
+        if let Some(limit) = limit {
+            policy += &format!("{key} = \"{limit}s\"\n");
+        }
+    }
+    let context = guarded(authenticator(&policy), Audit::off(), |_| {});
     let worker = Worker::listen().await;
-    attached_with(&context, &worker, json!({"rayRelay": {"token": "t"}})).await
+    attached_with(&context, &worker, with_token(token_of("ann"))).await
 }
 
 /// The next message, however long that takes by the clock that stands still.

@@ -3,6 +3,7 @@
 use super::identity::{relay, with_token, worker};
 use super::*;
 use crate::dap::message_filter::MessageFilter;
+use crate::identity::testing::token_of;
 use crate::masking::Masking;
 use crate::policy::{Handling, Rights, Scopes};
 use crate::wire::dap::peek::MessageType;
@@ -10,9 +11,9 @@ use crate::wire::dap::peek::MessageType;
 #[tokio::test]
 async fn a_worker_hears_of_a_viewer_what_cannot_run_code_and_the_viewer_sees_no_secrets() {
     let relay = relay(Audit::off(), |config| config.masking.enabled = true);
-    let worker = worker(&relay.context).await;
-    let mut debugger = Debugger::connect(&relay.context).await;
-    let mut arguments = with_token("token-of-vic");
+    let worker = worker(&relay).await;
+    let mut debugger = Debugger::connect(&relay).await;
+    let mut arguments = with_token(token_of("vic"));
     arguments["guiEventLoop"] = "os.system".into();
     debugger.attach(arguments).await;
     let (mut dap, attach) = worker.attached().await;

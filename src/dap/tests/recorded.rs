@@ -2,41 +2,24 @@
 
 use std::path::Path;
 
-use super::identity::rule;
 use super::*;
-use crate::identity::fixed::somebody;
-use crate::policy::{Handling, Rule};
+use crate::identity::testing::{authenticator, token_of};
 use crate::recording::Direction;
 use crate::recording::format::{Line, read_header, read_line};
 
-fn recorded() -> Rule {
-    Rule {
-        handling: Handling {
-            record: true,
-            ..Handling::default()
-        },
-        ..rule("debug")
-    }
-}
+const RECORDED: &str = "[[rule]]\nsubjects = [\"ann\"]\nscopes = [\"debug\"]\nrecord = true\n";
 
 /// A relay that records into `dir`, and somebody whose sessions are recorded.
 fn relay(dir: Option<&Path>, max_size: usize) -> Arc<Context> {
-    let revoked = tokio::sync::watch::Sender::default();
-    let ann = somebody("ann", "1", [recorded()], &revoked);
-    // Never revoked; the receiver in `ann` outlives it.
-    guarded(
-        Authenticator::fixed([("token-of-ann", ann)]),
-        Audit::off(),
-        |config| {
-            config.recording.dir = dir.map(Path::to_owned);
-            config.recording.max_size = max_size;
-        },
-    )
+    guarded(authenticator(RECORDED), Audit::off(), |config| {
+        config.recording.dir = dir.map(Path::to_owned);
+        config.recording.max_size = max_size;
+    })
 }
 
 async fn attach(debugger: &mut Debugger) -> u64 {
     debugger
-        .attach(json!({"rayRelay": {"token": "token-of-ann"}}))
+        .attach(json!({"rayRelay": {"token": token_of("ann")}}))
         .await
 }
 
@@ -112,7 +95,7 @@ async fn what_the_client_sent_and_saw_is_kept_in_order_and_its_secrets_are_not()
     assert_eq!(end, "client");
     let all: String = messages.iter().map(|(_, text)| text.as_str()).collect();
     assert!(all.contains(r#""value":"1""#), "{all}");
-    assert!(!all.contains("token-of-ann"), "{all}");
+    assert!(!all.contains("eyJ"), "no token and no ticket: {all}");
     let ticket = child.pointer("/arguments/configuration/rayRelay/ticket");
     let ticket = ticket.and_then(Value::as_str).expect("a ticket");
     assert!(!all.contains(ticket), "{all}");

@@ -4,6 +4,7 @@ use super::identity::{relay, with_token, worker};
 use super::*;
 use crate::audit::kept::Kept;
 use crate::audit::{Action, Entry};
+use crate::identity::testing::token_of;
 
 fn actions(entries: &[Entry]) -> Vec<Action> {
     entries.iter().map(|entry| entry.action).collect()
@@ -26,9 +27,9 @@ async fn entries(kept: &Kept, n: usize) -> Vec<Entry> {
 async fn begin_and_end_of_a_session_and_the_code_in_it_are_on_record_without_data() {
     let (audit, kept) = Audit::kept(true);
     let relay = relay(audit, |_| {});
-    let worker = worker(&relay.context).await;
-    let mut debugger = Debugger::connect(&relay.context).await;
-    let mut arguments = with_token("token-of-ann");
+    let worker = worker(&relay).await;
+    let mut debugger = Debugger::connect(&relay).await;
+    let mut arguments = with_token(token_of("ann"));
     arguments["guiEventLoop"] = "os.system".into();
     debugger.attach(arguments).await;
     let (mut dap, _) = worker.attached().await;
@@ -109,11 +110,11 @@ async fn begin_and_end_of_a_session_and_the_code_in_it_are_on_record_without_dat
 async fn what_cannot_be_recorded_does_not_happen() {
     let (audit, kept) = Audit::kept(true);
     let relay = relay(audit, |_| {});
-    let context = &relay.context;
+    let context = &relay;
     let worker = worker(context).await;
     kept.refuse(Action::Command);
     let mut debugger = Debugger::connect(context).await;
-    debugger.attach(with_token("token-of-ann")).await;
+    debugger.attach(with_token(token_of("ann"))).await;
     let (mut dap, _) = worker.attached().await;
     let answer = debugger.ask("evaluate", json!({"expression": "1"})).await;
     assert!(
@@ -133,8 +134,8 @@ async fn what_cannot_be_recorded_does_not_happen() {
     kept.refuse(Action::SessionBegan);
     context.registry.insert(worker.breakpoint.clone());
     for arguments in [
-        with_token("token-of-ann"),
-        json!({"rayRelay": {"all": true, "token": "token-of-ann"}}),
+        with_token(token_of("ann")),
+        json!({"rayRelay": {"all": true, "token": token_of("ann")}}),
     ] {
         let mut debugger = Debugger::connect(context).await;
         let seq = debugger.attach(arguments).await;
@@ -153,15 +154,15 @@ async fn what_cannot_be_recorded_does_not_happen() {
 async fn refusals_are_on_record_with_what_was_asked_for() {
     let (audit, kept) = Audit::kept(false);
     let relay = relay(audit, |_| {});
-    let worker = worker(&relay.context).await;
+    let worker = worker(&relay).await;
     let id = worker.breakpoint.id;
     let unknown = crate::registry::BreakpointId::derive("default", "nothing");
     for arguments in [
         with_token("wrong"),
-        json!({"rayRelay": {"breakpoint": id, "token": "token-of-ben"}}),
-        json!({"rayRelay": {"breakpoint": unknown, "token": "token-of-ben"}}),
+        json!({"rayRelay": {"breakpoint": id, "token": token_of("ben")}}),
+        json!({"rayRelay": {"breakpoint": unknown, "token": token_of("ben")}}),
     ] {
-        let mut debugger = Debugger::connect(&relay.context).await;
+        let mut debugger = Debugger::connect(&relay).await;
         let seq = debugger.attach(arguments).await;
         debugger.until(|m| m["request_seq"] == seq).await;
         debugger.closed().await;

@@ -1,7 +1,7 @@
 //! Who is recognised, by what, and what becomes of the others.
 
 use super::*;
-use crate::identity::AuthError;
+use crate::identity::testing::{authenticator_with, foreign_token, issuer_that_is_down};
 use hyper::header::{RETRY_AFTER, SET_COOKIE, WWW_AUTHENTICATE};
 
 fn everybody() -> Person {
@@ -66,31 +66,31 @@ async fn without_a_token_nothing_reaches_the_head_or_tells_anything() {
 
 #[tokio::test]
 async fn a_token_counts_in_every_place_and_goes_no_further() {
-    let ann = everybody();
+    let (ann, token) = (everybody(), token_of("ann"));
     let (address, mut seen, _head) = telling(|| ok("page")).await;
     let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
     for (name, value) in [
-        ("authorization", "Bearer token-of-ann"),
-        ("x-ray-authorization", "Bearer token-of-ann"),
+        ("authorization", bearer("ann")),
+        ("x-ray-authorization", bearer("ann")),
         (
             "cookie",
-            "a=1; ray-authentication-token=token-of-ann; b=token-of-ann",
+            format!("a=1; ray-authentication-token={token}; b={token}"),
         ),
     ] {
         let request = relay
             .request("GET", "/nodes")
             .header(name, value)
-            .header("x-echo", "is token-of-ann here?")
+            .header("x-echo", format!("is {token} here?"))
             .body(answer::empty())
             .unwrap();
         let response = relay.client().await.send(request).await;
         assert_eq!(response.status(), 200, "{name}");
         let seen = seen.recv().await.unwrap();
-        assert!(!format!("{seen:?}").contains("token-of-ann"), "{seen:?}");
+        assert!(!format!("{seen:?}").contains(&token), "{seen:?}");
     }
     let request = relay
-        .request("GET", "/nodes?token=token-of-ann")
-        .header("authorization", "Bearer token-of-ann")
+        .request("GET", &format!("/nodes?token={token}"))
+        .header("authorization", bearer("ann"))
         .body(answer::empty())
         .unwrap();
     let response = relay.client().await.send(request).await;
@@ -105,13 +105,16 @@ async fn different_credentials_at_a_time_are_refused() {
     let head = Untouched::new().await;
     let relay = Relay::guarded(&[("default", head.address)], &[&ann, &bob]).await;
     for (name, value) in [
-        ("authorization", "Bearer token-of-bob"),
-        ("x-ray-authorization", "Bearer token-of-bob"),
-        ("cookie", "ray-authentication-token=token-of-bob"),
+        ("authorization", bearer("bob")),
+        ("x-ray-authorization", bearer("bob")),
+        (
+            "cookie",
+            format!("ray-authentication-token={}", token_of("bob")),
+        ),
     ] {
         let request = relay
             .request("GET", "/nodes")
-            .header("authorization", "Bearer token-of-ann")
+            .header("authorization", bearer("ann"))
             .header(name, value)
             .body(answer::empty())
             .unwrap();
@@ -124,8 +127,9 @@ async fn different_credentials_at_a_time_are_refused() {
 
 #[tokio::test]
 async fn a_client_certificate_is_enough() {
-    let ann = everybody();
-    let relay = Relay::guarded(&[], &[]).await;
+    let relay = Relay::guarded(&[], &[&everybody()]).await;
+    let auth = &relay.ctx.auth;
+    let ann = principal(auth, "ann").await;
     let get = async |principal: &Principal| {
         let (client, server) = tokio::io::duplex(64 * 1024);
         let mut info = ConnectionInfo::plain(([127, 0, 0, 1], 9).into());
@@ -142,35 +146,49 @@ async fn a_client_certificate_is_enough() {
             .unwrap()
             .status()
     };
-    assert_eq!(get(&ann.principal).await, 200);
-    ann.revoke();
-    assert_eq!(get(&ann.principal).await, 401);
+    assert_eq!(get(&ann).await, 200);
+    revoke(auth, "ann").await;
+    assert_eq!(get(&ann).await, 401);
 }
 
 #[tokio::test]
 async fn throttled_and_unavailable_are_said_as_such() {
-    let retry_after = Duration::from_secs(7);
-    let table = [
-        (
-            "slow",
-            Err::<Principal, _>(AuthError::Throttled { retry_after }),
-        ),
-        (
-            "away",
-            Err(AuthError::Unavailable("no keys yet".to_owned())),
-        ),
-    ];
-    let auth = Authenticator::fixed(table);
+    let issuers = issuer_that_is_down(Duration::from_millis(10)).await;
+    let auth = authenticator_with("", issuers, |auth| auth.throttle_after = 1);
     let relay = Relay::with_auth(&[], auth, |_| {}).await;
-    let response = relay.get_as("slow", "/relay/v1/breakpoints").await;
-    assert_eq!(response.status(), 429);
-    assert_eq!(response.headers()[RETRY_AFTER], "7");
-    let response = relay.get_as("away", "/nodes").await;
+    let response = relay.get_as(&foreign_token(), "/nodes").await;
     assert_eq!(response.status(), 503);
-    assert!(text(response).await.contains("no keys yet"));
+    let told = text(response).await;
+    assert!(
+        told.contains("keys of the issuer cannot be fetched"),
+        "{told}"
+    );
     assert_eq!(
         lines(&relay.heard.take()),
         Vec::<String>::new(),
+        "nobody fills the log with these"
+    );
+    let throttled = async |n: usize| {
+        let response = relay
+            .get_as(&format!("wrong-{n}"), "/relay/v1/breakpoints")
+            .await;
+        (response.status() != 401).then_some(response)
+    };
+    let mut refused = 0;
+    let response = loop {
+        match throttled(refused).await {
+            Some(response) => break response,
+            None => refused += 1,
+        }
+        assert!(refused < 100);
+    };
+    assert_eq!(response.status(), 429);
+    assert_eq!(response.headers()[RETRY_AFTER], "1");
+    assert!(text(response).await.contains("try again in 1 s"));
+    assert_eq!(throttled(1000).await.unwrap().status(), 429);
+    assert_eq!(
+        relay.heard.take().len(),
+        refused,
         "nobody fills the log with these"
     );
 }
@@ -187,7 +205,7 @@ async fn probes_are_open_and_tell_nothing_of_the_clusters() {
     for cluster in [cluster, "/relay/readyz?cluster=nosuch"] {
         assert_eq!(relay.get(cluster).await.status(), 401);
     }
-    let response = relay.get_as("token-of-ann", cluster).await;
+    let response = relay.get_as(&token_of("ann"), cluster).await;
     assert_eq!(response.status(), 503);
     let told = text(response).await;
     assert!(
@@ -202,17 +220,17 @@ async fn metrics_want_admin_unless_they_are_open() {
     let (ann, bob) = (everybody(), Person::new("bob", "\"list\"", ""));
     let relay = Relay::guarded(&[], &[&ann, &bob]).await;
     assert_eq!(relay.get("/relay/metrics").await.status(), 401);
-    let response = relay.get_as("token-of-bob", "/relay/metrics").await;
+    let response = relay.get_as(&token_of("bob"), "/relay/metrics").await;
     assert_eq!(response.status(), 403);
     assert!(text(response).await.contains("`admin`"));
     assert_eq!(
         relay
-            .get_as("token-of-ann", "/relay/metrics")
+            .get_as(&token_of("ann"), "/relay/metrics")
             .await
             .status(),
         200
     );
-    let auth = Authenticator::fixed::<String, Principal>([]);
+    let auth = authenticator("");
     let relay = Relay::with_auth(&[], auth, |config| config.http.metrics_open = true).await;
     assert_eq!(relay.get("/relay/metrics").await.status(), 200);
 }
@@ -249,8 +267,7 @@ async fn the_dashboard_signs_in_with_a_relay_token() {
     let head = Untouched::new().await;
     let ann = everybody();
     let soon = SystemTime::now() + Duration::from_secs(600);
-    let eve = Person::until("eve", "", Some(soon));
-    let relay = Relay::guarded(&[("default", head.address)], &[&ann, &eve]).await;
+    let relay = Relay::guarded(&[("default", head.address)], &[&ann]).await;
     let sign_in = async |path: &str, token: &str| {
         let request = relay
             .request("POST", path)
@@ -260,27 +277,35 @@ async fn the_dashboard_signs_in_with_a_relay_token() {
         let request = request.body(answer::empty()).unwrap();
         relay.client().await.send(request).await
     };
-    let response = sign_in("/api/authenticate", "token-of-ann").await;
+    let response = sign_in("/api/authenticate", &token_of("ann")).await;
     assert_eq!(response.status(), 200);
     assert_eq!(
         response.headers()[SET_COOKIE].to_str().unwrap(),
         format!(
-            "ray-authentication-token-{}=token-of-ann; Max-Age=2592000; Path=/; HttpOnly; SameSite=Strict",
-            relay.address.port()
+            "ray-authentication-token-{}={}; Max-Age=2592000; Path=/; HttpOnly; SameSite=Strict",
+            relay.address.port(),
+            token_of("ann")
         )
     );
     assert_eq!(json(response).await["status"], "authenticated");
-    let response = sign_in("/relay/clusters/x/api/authenticate", "token-of-eve").await;
+    let response = sign_in(
+        "/relay/clusters/x/api/authenticate",
+        &token_until("eve", soon),
+    )
+    .await;
     let cookie = response.headers()[SET_COOKIE].to_str().unwrap();
     assert!(
-        cookie.contains("Max-Age=59") || cookie.contains("Max-Age=600"),
+        cookie.contains("Max-Age=59") || cookie.contains("Max-Age=60"),
         "{cookie}"
     );
     let response = sign_in("/api/authenticate", "wrong").await;
     assert_eq!(response.status(), 401);
     assert!(!response.headers().contains_key(SET_COOKIE));
     let request = relay.request("POST", "/api/authenticate");
-    let request = request.header("cookie", "ray-authentication-token=token-of-ann");
+    let request = request.header(
+        "cookie",
+        format!("ray-authentication-token={}", token_of("ann")),
+    );
     let request = request.body(answer::empty()).unwrap();
     assert_eq!(relay.client().await.send(request).await.status(), 401);
     head.check().await;

@@ -59,9 +59,7 @@ async fn every_scope_opens_its_own_routes_only() {
     for (method, path, needs) in routes {
         for word in words {
             let may = word == needs || (word == "dashboard:write" && needs == "dashboard:read");
-            let response = relay
-                .ask_as(&format!("token-of-{word}"), method, path)
-                .await;
+            let response = relay.ask_as(&token_of(word), method, path).await;
             let expected = if may { 200 } else { 403 };
             assert_eq!(response.status(), expected, "{method} {path} with {word}");
             let upstream = may && !path.starts_with("/relay/");
@@ -86,10 +84,10 @@ async fn a_change_is_on_record_before_it_is_made_or_it_is_not_made() {
     let (address, mut seen, _head) = telling(|| ok("done")).await;
     let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
     relay
-        .ask_as("token-of-ann", "POST", "/api/jobs/?secret=1")
+        .ask_as(&token_of("ann"), "POST", "/api/jobs/?secret=1")
         .await;
-    relay.ask_as("token-of-ann", "GET", "/nodes").await;
-    relay.get_as("token-of-ann", "/relay/metrics").await;
+    relay.ask_as(&token_of("ann"), "GET", "/nodes").await;
+    relay.get_as(&token_of("ann"), "/relay/metrics").await;
     assert_eq!(
         lines(&relay.heard.take()),
         [
@@ -100,13 +98,13 @@ async fn a_change_is_on_record_before_it_is_made_or_it_is_not_made() {
     );
     while seen.try_recv().is_ok() {}
     relay.heard.refuse_all(true);
-    let response = relay.ask_as("token-of-ann", "POST", "/api/jobs/").await;
+    let response = relay.ask_as(&token_of("ann"), "POST", "/api/jobs/").await;
     assert_eq!(response.status(), 503);
     assert!(text(response).await.contains("audit log"));
     assert!(seen.try_recv().is_err());
     assert_eq!(
         relay
-            .get_as("token-of-ann", "/relay/metrics")
+            .get_as(&token_of("ann"), "/relay/metrics")
             .await
             .status(),
         403
@@ -121,11 +119,11 @@ async fn the_record_says_what_was_done_and_what_came_of_it() {
         telling(|| ok("{\"submission_id\": \"raysubmit_7\", \"job_id\": \"x\"}")).await;
     let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
     let kill = "/api/actors/kill?actor_id=ab%31&force_kill=true&actor_id=cd&secret=s3cret";
-    relay.ask_as("token-of-ann", "GET", kill).await;
+    relay.ask_as(&token_of("ann"), "GET", kill).await;
     let job = r#"{"entrypoint": "python a.py", "runtime_env": {"env_vars": {"K": "s3cret"}}}"#;
     let request = relay
         .request("POST", "/api/jobs/")
-        .header("authorization", "Bearer token-of-ann")
+        .header("authorization", bearer("ann"))
         .body(answer::full(job))
         .unwrap();
     let response = relay.client().await.send(request).await;
@@ -134,7 +132,7 @@ async fn the_record_says_what_was_done_and_what_came_of_it() {
         r#"{"applications": [{"name": "chat", "import_path": "a:b", "args": {"K": "s3cret"}}]}"#;
     let request = relay
         .request("PUT", "/api/serve/applications/")
-        .header("authorization", "Bearer token-of-ann")
+        .header("authorization", bearer("ann"))
         .body(answer::full(config))
         .unwrap();
     relay.client().await.send(request).await;
@@ -165,7 +163,7 @@ async fn a_jobs_description_reaches_the_head_as_it_was_and_an_endless_one_is_ref
     let send = async |body: Vec<u8>| {
         let request = relay
             .request("POST", "/api/jobs/")
-            .header("authorization", "Bearer token-of-ann");
+            .header("authorization", bearer("ann"));
         let request = request.body(answer::full(body)).unwrap();
         relay.client().await.send(request).await
     };
@@ -181,7 +179,12 @@ async fn lists_and_events_hold_what_one_may_list() {
     let relay = Relay::guarded(&[], &[&ann]).await;
     relay.registry.insert(breakpoint("aa11"));
     relay.registry.insert(foreign("bb22"));
-    let told = text(relay.get_as("token-of-ann", "/relay/v1/breakpoints").await).await;
+    let told = text(
+        relay
+            .get_as(&token_of("ann"), "/relay/v1/breakpoints")
+            .await,
+    )
+    .await;
     assert!(told.contains("aa11"), "{told}");
     assert!(
         !told.contains("bb22") && !told.contains("secret_step"),
@@ -192,7 +195,7 @@ async fn lists_and_events_hold_what_one_may_list() {
         .end(foreign("bb22").id, Some("secret_step died"));
     let told = text(
         relay
-            .get_as("token-of-ann", "/relay/v1/breakpoints?ended=1")
+            .get_as(&token_of("ann"), "/relay/v1/breakpoints?ended=1")
             .await,
     )
     .await;
@@ -202,7 +205,7 @@ async fn lists_and_events_hold_what_one_may_list() {
     );
 
     let mut body = relay
-        .get_as("token-of-ann", "/relay/v1/events")
+        .get_as(&token_of("ann"), "/relay/v1/events")
         .await
         .into_body();
     relay.registry.insert(foreign("cc33"));
@@ -226,7 +229,7 @@ async fn a_breakpoint_appears_once_it_is_known_to_be_ones_own() {
     nameless.names.job_id = None;
     relay.registry.insert(nameless);
     let mut body = relay
-        .get_as("token-of-ann", "/relay/v1/events")
+        .get_as(&token_of("ann"), "/relay/v1/events")
         .await
         .into_body();
     let mut next = async || {
@@ -258,7 +261,7 @@ async fn of_the_workers_one_sees_those_that_one_may_list() {
     relay.registry.insert(foreign("bb22"));
     let ask = async |who: &str| {
         let path = "/api/v0/workers?detail=1";
-        let text = text(relay.get_as(&format!("token-of-{who}"), path).await).await;
+        let text = text(relay.get_as(&token_of(who), path).await).await;
         for port in ["38645", "57329"] {
             assert!(!text.contains(port), "{who}: {text}");
         }
@@ -295,7 +298,7 @@ async fn a_row_without_details_is_no_way_to_find_hidden_breakpoints() {
     relay.registry.insert(breakpoint("aa11"));
     let path =
         "/api/v0/workers?filter_keys=num_paused_threads&filter_predicates=%21%3D&filter_values=0";
-    let list = json(relay.get_as("token-of-bob", path).await).await;
+    let list = json(relay.get_as(&token_of("bob"), path).await).await;
     assert_eq!(ids(&list), ["cc33"]);
 }
 
@@ -319,7 +322,7 @@ async fn somebody_narrowed_gets_the_lists_and_nothing_else_of_the_dashboard() {
         "/api/v0/jobs",
         "/relay/clusters/default/api/v0/tasks",
     ] {
-        let told = text(relay.get_as("token-of-ann", path).await).await;
+        let told = text(relay.get_as(&token_of("ann"), path).await).await;
         assert!(
             told.contains("t1") && !told.contains("t2") && !told.contains("02000000"),
             "{told}"
@@ -327,7 +330,10 @@ async fn somebody_narrowed_gets_the_lists_and_nothing_else_of_the_dashboard() {
         assert!(seen.try_recv().is_ok());
     }
     assert_eq!(
-        relay.get_as("token-of-ann", "/api/version").await.status(),
+        relay
+            .get_as(&token_of("ann"), "/api/version")
+            .await
+            .status(),
         200
     );
     assert!(seen.try_recv().is_ok());
@@ -340,7 +346,7 @@ async fn somebody_narrowed_gets_the_lists_and_nothing_else_of_the_dashboard() {
         ("POST", "/api/jobs/"),
         ("GET", "/worker/traceback"),
     ] {
-        let response = relay.ask_as("token-of-ann", method, path).await;
+        let response = relay.ask_as(&token_of("ann"), method, path).await;
         assert_eq!(response.status(), 403, "{path}");
         let sentence = text(response).await;
         assert!(
@@ -366,7 +372,7 @@ async fn what_the_head_says_besides_a_list_is_not_for_somebody_narrowed() {
         let ann = narrow("\"list\"");
         let (address, _seen, _head) = telling(answered).await;
         let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
-        let response = relay.get_as("token-of-ann", "/api/v0/workers").await;
+        let response = relay.get_as(&token_of("ann"), "/api/v0/workers").await;
         assert!(response.status().is_server_error());
         assert!(!text(response).await.contains("secret_step"));
     }
@@ -384,21 +390,26 @@ async fn a_cluster_that_is_not_ones_own_is_as_unknown_as_any() {
     let relay = Relay::guarded(&heads, &[&ann]).await;
     let unknown = async |name: &str| {
         let response = relay
-            .get_as("token-of-ann", &format!("/relay/clusters/{name}/nodes"))
+            .get_as(&token_of("ann"), &format!("/relay/clusters/{name}/nodes"))
             .await;
         assert_eq!(response.status(), 404);
         text(response).await.replace(name, "NAME")
     };
     assert_eq!(unknown("secret").await, unknown("nosuch").await);
-    assert_eq!(relay.get_as("token-of-ann", "/nodes").await.status(), 403);
+    assert_eq!(relay.get_as(&token_of("ann"), "/nodes").await.status(), 403);
     assert!(seen.try_recv().is_err());
     let path = "/relay/clusters/other/nodes";
-    assert_eq!(relay.get_as("token-of-ann", path).await.status(), 200);
-    let told = text(relay.get_as("token-of-ann", "/relay/v1/breakpoints").await).await;
+    assert_eq!(relay.get_as(&token_of("ann"), path).await.status(), 200);
+    let told = text(
+        relay
+            .get_as(&token_of("ann"), "/relay/v1/breakpoints")
+            .await,
+    )
+    .await;
     assert!(told.contains("other") && !told.contains("secret"), "{told}");
     let ready = async |name: &str| {
         let path = format!("/relay/readyz?cluster={name}");
-        let response = relay.get_as("token-of-ann", &path).await;
+        let response = relay.get_as(&token_of("ann"), &path).await;
         (response.status().as_u16(), text(response).await)
     };
     let (status, told) = ready("other").await;
@@ -425,21 +436,25 @@ fn sessions() -> Vec<SessionRow> {
     vec![row(1, Some("ann")), row(2, Some("bob")), row(3, None)]
 }
 
-#[test]
-fn sessions_are_ones_own_or_all_for_an_administrator() {
-    let of = |person: &Person| {
-        let response = super::super::api::sessions(&sessions(), &person.principal);
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .build()
-            .unwrap();
-        let body = runtime.block_on(response.into_body().collect()).unwrap();
+#[tokio::test]
+async fn sessions_are_ones_own_or_all_for_an_administrator() {
+    let policy = [
+        Person::new("ann", "\"debug\"", ""),
+        Person::new("adm", "\"admin\"", ""),
+        Person::new("eve", "\"debug\"", ""),
+    ];
+    let auth = authenticator(&policy.map(|person| person.rules).concat());
+    let of = async |subject| {
+        let principal = principal(&auth, subject).await;
+        let response = super::super::api::sessions(&sessions(), &principal);
+        let body = response.into_body().collect().await.unwrap();
         let told: Value = serde_json::from_slice(&body.to_bytes()).unwrap();
         let rows = told["sessions"].as_array().unwrap();
         rows.iter()
             .map(|row| row["id"].as_u64().unwrap())
             .collect::<Vec<_>>()
     };
-    assert_eq!(of(&Person::new("ann", "\"debug\"", "")), [1]);
-    assert_eq!(of(&Person::new("ann", "\"admin\"", "")), [1, 2, 3]);
-    assert!(of(&Person::new("eve", "\"debug\"", "")).is_empty());
+    assert_eq!(of("ann").await, [1]);
+    assert_eq!(of("adm").await, [1, 2, 3]);
+    assert!(of("eve").await.is_empty());
 }

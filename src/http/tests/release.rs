@@ -38,11 +38,11 @@ async fn only_who_may_debug_it_or_runs_the_relay_has_a_task_let_go() {
     let relay = Relay::guarded(&[], &people.iter().collect::<Vec<_>>()).await;
     let (listener, id) = worker(&relay).await;
     let body = json!({"ids": [id, "zzzzzzzz"]}).to_string();
-    assert_eq!(ask(&relay, "token-of-nobody", &body).await.0, 401);
-    for token in ["token-of-ann", "token-of-eve"] {
+    assert_eq!(ask(&relay, "wrong", &body).await.0, 401);
+    for token in [&token_of("ann"), &token_of("eve")] {
         assert_eq!(ask(&relay, token, &body).await.0, 403, "{token}");
     }
-    let (status, answer) = ask(&relay, "token-of-ben", &body).await;
+    let (status, answer) = ask(&relay, &token_of("ben"), &body).await;
     let rows = answer["results"].as_array().unwrap();
     assert_eq!((status, rows.len()), (200, 2));
     // What is another's is answered like what does not exist.
@@ -59,7 +59,7 @@ async fn a_release_is_on_record_before_it_is_made_or_it_is_not_made() {
     let (listener, id) = worker(&relay).await;
     let body = json!({ "ids": [id] }).to_string();
     relay.heard.refuse_all(true);
-    let (_, answer) = ask(&relay, "token-of-kim", &body).await;
+    let (_, answer) = ask(&relay, &token_of("kim"), &body).await;
     let why = answer["results"][0]["error"].as_str().unwrap();
     assert!(why.contains("audit log"), "{why}");
     unheard(listener);
@@ -132,22 +132,22 @@ async fn a_worker_is_ended_by_who_may_terminate_and_by_nobody_else() {
     let relay = Relay::guarded(&[("default", head)], &people.iter().collect::<Vec<_>>()).await;
     let (listener, id) = worker(&relay).await;
     let body = json!({"ids": [id], "force": true}).to_string();
-    let (_, answer) = ask(&relay, "token-of-ann", &body).await;
+    let (_, answer) = ask(&relay, &token_of("ann"), &body).await;
     let why = answer["results"][0]["error"].as_str().unwrap();
     assert!(why.contains("the permission `terminate`"), "{why}");
-    let (_, answer) = ask(&relay, "token-of-ben", &body).await;
+    let (_, answer) = ask(&relay, &token_of("ben"), &body).await;
     assert_eq!(answer["results"][0]["error"], "there is no such breakpoint");
     // Nor does that permission let a task run.
-    let (_, answer) = ask(&relay, "token-of-kim", &json!({"ids": [id]}).to_string()).await;
+    let (_, answer) = ask(&relay, &token_of("kim"), &json!({"ids": [id]}).to_string()).await;
     assert_eq!(answer["results"][0]["released"], false);
     assert!(posted.lock().unwrap().is_empty());
     // What is not on record does not happen.
     relay.heard.refuse_all(true);
-    let (_, answer) = ask(&relay, "token-of-kim", &body).await;
+    let (_, answer) = ask(&relay, &token_of("kim"), &body).await;
     assert_eq!(answer["results"][0]["ended"], false);
     assert!(posted.lock().unwrap().is_empty());
     relay.heard.refuse_all(false);
-    let (_, answer) = ask(&relay, "token-of-kim", &body).await;
+    let (_, answer) = ask(&relay, &token_of("kim"), &body).await;
     assert_eq!(answer["results"][0]["ended"], true, "{answer}");
     let jobs = posted.lock().unwrap().clone();
     let row = relay.registry.snapshot().live[0].clone();

@@ -43,7 +43,6 @@ async fn say(relay: &Relay, bytes: &str) -> String {
 }
 
 const HOST: &str = "Host: 127.0.0.1\r\n";
-const TOKEN: &str = "Authorization: Bearer token-of-ann\r\n";
 
 #[tokio::test]
 async fn without_a_token_no_trick_reaches_the_head() {
@@ -118,6 +117,7 @@ const TAIL: &str = "/api/jobs/1/logs/tail";
 #[tokio::test]
 async fn an_allowed_request_brings_no_other_with_it() {
     let ann = Person::new("ann", "\"dashboard:write\"", "");
+    let token = format!("Authorization: {}\r\n", bearer("ann"));
     let (address, heard, _head) = recording().await;
     let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
     let inner = format!("GET /smuggled HTTP/1.1\r\n{HOST}\r\n");
@@ -125,33 +125,33 @@ async fn an_allowed_request_brings_no_other_with_it() {
     for bytes in [
         // As one reader sees it the inner request is a body, as the other it is the next request.
         format!(
-            "POST /a HTTP/1.1\r\n{HOST}{TOKEN}Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{inner}"
+            "POST /a HTTP/1.1\r\n{HOST}{token}Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{inner}"
         ),
         format!(
-            "POST /a HTTP/1.1\r\n{HOST}{TOKEN}Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n{inner}"
+            "POST /a HTTP/1.1\r\n{HOST}{token}Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n{inner}"
         ),
-        format!("POST /a HTTP/1.1\r\n{HOST}{TOKEN}Content-Length: 5, 5\r\n\r\n12345{inner}"),
+        format!("POST /a HTTP/1.1\r\n{HOST}{token}Content-Length: 5, 5\r\n\r\n12345{inner}"),
         format!(
-            "POST /a HTTP/1.1\r\n{HOST}{TOKEN}Content-Length: 5\r\nContent-Length: 5\r\n\r\n12345{inner}"
-        ),
-        format!(
-            "GET /a HTTP/1.1\r\n{HOST}{TOKEN}Connection: Upgrade\r\nUpgrade: h2c\r\n\r\n{inner}"
+            "POST /a HTTP/1.1\r\n{HOST}{token}Content-Length: 5\r\nContent-Length: 5\r\n\r\n12345{inner}"
         ),
         format!(
-            "GET /a HTTP/1.1\r\n{HOST}{TOKEN}Connection: Upgrade\r\nUpgrade: anything\r\n\r\n{inner}"
+            "GET /a HTTP/1.1\r\n{HOST}{token}Connection: Upgrade\r\nUpgrade: h2c\r\n\r\n{inner}"
         ),
         format!(
-            "GET /a HTTP/1.1\r\n{HOST}{TOKEN}Connection: Authorization, Content-Length\r\nContent-Length: 5\r\n\r\n12345{inner}"
+            "GET /a HTTP/1.1\r\n{HOST}{token}Connection: Upgrade\r\nUpgrade: anything\r\n\r\n{inner}"
+        ),
+        format!(
+            "GET /a HTTP/1.1\r\n{HOST}{token}Connection: Authorization, Content-Length\r\nContent-Length: 5\r\n\r\n12345{inner}"
         ),
         // The head refuses the upgrade, so what follows is a request of its own.
         format!(
-            "GET {TAIL} HTTP/1.1\r\n{HOST}{TOKEN}Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n{inner}"
+            "GET {TAIL} HTTP/1.1\r\n{HOST}{token}Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n{inner}"
         ),
     ] {
         let answer = say(&relay, &bytes).await;
         let heard = String::from_utf8_lossy(&heard.lock().unwrap()).into_owned();
         assert!(!heard.contains("smuggled"), "{bytes:?}: {heard}");
-        assert!(!heard.contains("token-of-ann"), "{bytes:?}: {heard}");
+        assert!(!heard.contains(&token_of("ann")), "{bytes:?}: {heard}");
         assert!(
             !heard.to_ascii_lowercase().contains("upgrade: h2c"),
             "{heard}"
@@ -164,7 +164,7 @@ async fn an_allowed_request_brings_no_other_with_it() {
     }
     // A body that is one stays one.
     let bytes =
-        format!("POST /b HTTP/1.1\r\n{HOST}{TOKEN}Transfer-Encoding: chunked\r\n\r\n{chunk}");
+        format!("POST /b HTTP/1.1\r\n{HOST}{token}Transfer-Encoding: chunked\r\n\r\n{chunk}");
     say(&relay, &bytes).await;
     let heard = String::from_utf8_lossy(&heard.lock().unwrap()).into_owned();
     let request = &heard[heard.find("POST /b").unwrap()..];
@@ -216,7 +216,7 @@ async fn http2_streams_are_each_asked_for_their_own_token() {
         let request = request.body(answer::empty()).unwrap();
         send.send_request(request).await.unwrap().status()
     };
-    assert_eq!(ask(Some("Bearer token-of-ann")).await, 200);
+    assert_eq!(ask(Some(&bearer("ann"))).await, 200);
     assert!(seen.try_recv().is_ok());
     assert_eq!(ask(None).await, 401);
     assert_eq!(ask(Some("Bearer wrong")).await, 401);

@@ -7,8 +7,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::*;
-use crate::identity::CredentialId;
-use crate::policy::Access;
+use crate::identity::testing::somebody;
 
 fn founder() -> Founder {
     Founder {
@@ -97,15 +96,7 @@ async fn a_restart_that_does_not_come_ends_them() {
 
 #[tokio::test(start_paused = true)]
 async fn somebody_else_takes_nobody_in() {
-    let ada = Principal::recognised(
-        "ada".to_owned(),
-        CredentialId::Token {
-            id: "one".to_owned(),
-        },
-        None,
-        Access::default(),
-        watch::Sender::new(Arc::default()).subscribe(),
-    );
+    let ada = somebody("ada", [], &watch::Sender::default());
     let strangers = [
         Founder {
             principal: ada.clone(),

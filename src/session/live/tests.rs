@@ -12,8 +12,8 @@ use crate::audit::Action;
 use crate::audit::kept::Kept;
 use crate::config::{self, Config};
 use crate::dap::testing::paused;
-use crate::identity::fixed::somebody;
 use crate::identity::revocation::{Revocation, RevocationList, Revoked};
+use crate::identity::testing::somebody;
 use crate::moment::Moment;
 use crate::policy::{Handling, Rule, Scope};
 use crate::recording::Direction;
@@ -60,7 +60,7 @@ impl Scene {
             shutdown: Shutdown::default(),
             registry,
             session: table.open(([127, 0, 0, 1], 1).into()),
-            ann: somebody("ann", "1", [rule], &revoked),
+            ann: somebody("ann", [rule], &revoked),
             revoked,
             id,
             protocol: Protocol::Dap,

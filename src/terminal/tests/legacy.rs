@@ -9,7 +9,7 @@ async fn a_legacy_prompt_is_relayed_and_a_client_that_drops_lets_the_task_run_on
     relay.context.registry.insert(pdb.breakpoint.clone());
     let mut ann = Person::connect(&relay);
     ann.until("token: ").await;
-    ann.say("token-of-ann\r\n").await;
+    ann.say(&format!("{}\r\n", token_of("ann"))).await;
     ann.until("q leaves): ").await;
     ann.say("0\r\n").await;
     let mut prompt = pdb.entered().await;

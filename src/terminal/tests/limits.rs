@@ -10,7 +10,7 @@ use super::*;
 /// Somebody who has picked what waits, and sees its prompt.
 async fn picked(relay: &Relay, name: &str) -> Person {
     let mut person = Person::connect(relay);
-    person.say(&format!("token-of-{name}\n0\n")).await;
+    person.say(&format!("{}\n0\n", token_of(name))).await;
     person.until("(Pdb) ").await;
     person.patience = DAY;
     person

@@ -8,15 +8,19 @@ async fn who_may_not_enter_sees_the_list_and_no_more() {
     let pdb = Pdb::listen().await;
     relay.context.registry.insert(pdb.breakpoint.clone());
     let mut lou = Person::connect(&relay);
-    lou.say("token-of-lou\n0\nq\n").await;
+    lou.say(&format!("{}\n0\nq\n", token_of("lou"))).await;
     let rest = lou.rest().await;
     assert!(
         rest.contains("outer") && rest.contains("permission `terminal`"),
         "{rest}"
     );
     let mut eve = Person::connect(&relay);
-    eve.say(&format!("enter {}\ntoken-of-eve\n", pdb.breakpoint.id))
-        .await;
+    eve.say(&format!(
+        "enter {}\n{}\n",
+        pdb.breakpoint.id,
+        token_of("eve")
+    ))
+    .await;
     let rest = eve.rest().await;
     assert!(
         rest.contains("no paused worker has the id") && !rest.contains("outer"),

@@ -4,14 +4,12 @@ use super::*;
 
 #[tokio::test]
 async fn a_worker_hears_nothing_of_those_who_may_not_reach_it() {
-    let Guarded {
-        context, revoked, ..
-    } = relay(Audit::off(), |_| {});
+    let context = relay(Audit::off(), |_| {});
     let worker = worker(&context).await;
     let other = paused("other", 7);
     let id = worker.breakpoint.id;
     let auth = &context.auth;
-    let ben = crate::identity::Secret::new("token-of-ben");
+    let ben = crate::identity::Secret::new(token_of("ben"));
     let ben = auth.token(&ben, [127, 0, 0, 1].into()).await.unwrap();
     let ticket = |breakpoint| auth.issue_ticket(&ben, breakpoint).unwrap();
     let for_other = ticket(&other);
@@ -42,31 +40,31 @@ async fn a_worker_hears_nothing_of_those_who_may_not_reach_it() {
             "no paused worker",
         ),
         (
-            json!({"rayRelay": {"breakpoint": id, "token": "token-of-ben"}}),
+            json!({"rayRelay": {"breakpoint": id, "token": token_of("ben")}}),
             "no paused worker",
         ),
         (
-            json!({"rayRelay": {"breakpoint": id, "token": "token-of-eve"}}),
+            json!({"rayRelay": {"breakpoint": id, "token": token_of("eve")}}),
             "needs the permission `view`",
         ),
         (
-            json!({"rayRelay": {"breakpoint": id, "token": "token-of-nil"}}),
+            json!({"rayRelay": {"breakpoint": id, "token": token_of("nil")}}),
             "needs the permission `view`",
         ),
         (
-            json!({"rayRelay": {"breakpoint": id, "token": "token-of-ann"}, "processId": 1}),
+            json!({"rayRelay": {"breakpoint": id, "token": token_of("ann")}, "processId": 1}),
             "`processId`",
         ),
         (
-            json!({"rayRelay": {"breakpoint": id, "token": "token-of-ann"}, "listen": {"port": 1}}),
+            json!({"rayRelay": {"breakpoint": id, "token": token_of("ann")}, "listen": {"port": 1}}),
             "`listen`",
         ),
         (
-            json!({"rayRelay": {"ticket": for_this.expose(), "token": "token-of-ann"}}),
+            json!({"rayRelay": {"ticket": for_this.expose(), "token": token_of("ann")}}),
             "not several",
         ),
         (
-            json!({"subProcessId": 7, "rayRelay": {"breakpoint": id, "token": "token-of-ann"}}),
+            json!({"subProcessId": 7, "rayRelay": {"breakpoint": id, "token": token_of("ann")}}),
             "has ended",
         ),
     ] {
@@ -76,15 +74,15 @@ async fn a_worker_hears_nothing_of_those_who_may_not_reach_it() {
     }
     let list = refusal(
         &context,
-        json!({"rayRelay": {"breakpoint": id, "token": "token-of-lou"}}),
+        json!({"rayRelay": {"breakpoint": id, "token": token_of("lou")}}),
     )
     .await;
     assert!(
         list.contains("lou may not do that here: it needs the permission `view`"),
         "{list}"
     );
-    revoke(&revoked, "ann");
-    let said = refusal(&context, with_token("token-of-ann")).await;
+    revoke(&context.auth, "ann").await;
+    let said = refusal(&context, with_token(token_of("ann"))).await;
     assert!(said.contains("was refused"), "{said}");
     assert!(context.registry.snapshot().live[0].is_paused());
     worker.heard_nothing();
@@ -92,7 +90,7 @@ async fn a_worker_hears_nothing_of_those_who_may_not_reach_it() {
 
 #[tokio::test]
 async fn what_is_hidden_is_answered_like_what_does_not_exist() {
-    let Guarded { context, .. } = relay(Audit::off(), |_| {});
+    let context = relay(Audit::off(), |_| {});
     let worker = worker(&context).await;
     let mut visible = paused("bens", 2);
     visible.names.job_id = Some("02000000".to_owned());
@@ -101,7 +99,7 @@ async fn what_is_hidden_is_answered_like_what_does_not_exist() {
     let nothing = BreakpointId::derive("default", "nothing");
     let mut said = Vec::new();
     for id in [hidden, nothing] {
-        let arguments = json!({"rayRelay": {"breakpoint": id, "token": "token-of-ben"}});
+        let arguments = json!({"rayRelay": {"breakpoint": id, "token": token_of("ben")}});
         let text = refusal(&context, arguments).await;
         said.push(text.replace(&id.to_string(), "ID"));
     }
@@ -111,7 +109,7 @@ async fn what_is_hidden_is_answered_like_what_does_not_exist() {
         "{}",
         said[0]
     );
-    let by_task = json!({"rayRelay": {"task": "square", "token": "token-of-ben"}});
+    let by_task = json!({"rayRelay": {"task": "square", "token": token_of("ben")}});
     assert!(!refusal(&context, by_task).await.contains("pid 101"));
     worker.heard_nothing();
 }
@@ -119,8 +117,8 @@ async fn what_is_hidden_is_answered_like_what_does_not_exist() {
 #[tokio::test]
 async fn nothing_is_said_of_breakpoints_before_it_is_known_who_asks() {
     let relay = relay(Audit::off(), |_| {});
-    let _worker = worker(&relay.context).await;
-    let mut debugger = Debugger::connect(&relay.context).await;
+    let _worker = worker(&relay).await;
+    let mut debugger = Debugger::connect(&relay).await;
     let early = debugger.ask("threads", Value::Null).await;
     let initialized = debugger.ask("initialize", json!({"clientID": "x"})).await;
     let attach = debugger

@@ -8,8 +8,8 @@ fn by_name(config: &mut Config) {
     config.registry.poll_interval = Duration::from_secs(60);
 }
 
-fn dialled(id: BreakpointId, token: &str) -> Value {
-    json!({"connect": {"host": format!("{id}.debug.example.com"), "port": 5678}, "rayRelay": {"token": token}})
+fn dialled(id: BreakpointId, token: impl Into<String>) -> Value {
+    json!({"connect": {"host": format!("{id}.debug.example.com"), "port": 5678}, "rayRelay": {"token": token.into()}})
 }
 
 #[tokio::test]
@@ -18,15 +18,15 @@ async fn an_address_of_something_hidden_says_what_one_of_something_gone_says() {
         by_name(config);
         config.registry.poll_interval = Duration::from_millis(10);
     });
-    let worker = worker(&relay.context).await;
+    let worker = worker(&relay).await;
     let gone = BreakpointId::derive("default", "gone");
-    let said = refusal(&relay.context, dialled(gone, "token-of-ben")).await;
+    let said = refusal(&relay, dialled(gone, token_of("ben"))).await;
     assert!(
         said.contains("belongs to a breakpoint that is gone"),
         "{said}"
     );
-    let hidden = dialled(worker.breakpoint.id, "token-of-ben");
-    assert_eq!(refusal(&relay.context, hidden).await, said);
+    let hidden = dialled(worker.breakpoint.id, token_of("ben"));
+    assert_eq!(refusal(&relay, hidden).await, said);
     worker.heard_nothing();
 }
 
@@ -35,14 +35,14 @@ async fn who_is_revoked_while_a_breakpoint_is_waited_for_does_not_reach_it() {
     let relay = relay(Audit::off(), by_name);
     let mut worker = Worker::listen().await;
     worker.breakpoint.names.job_id = Some("01000000".to_owned());
-    let mut debugger = Debugger::connect(&relay.context).await;
+    let mut debugger = Debugger::connect(&relay).await;
     let seq = debugger
-        .attach(dialled(worker.breakpoint.id, "token-of-ann"))
+        .attach(dialled(worker.breakpoint.id, token_of("ann")))
         .await;
     // Answered while it waits, so it is recognised by now.
     debugger.ask("threads", Value::Null).await;
-    revoke(&relay.revoked, "ann");
-    relay.context.registry.insert(worker.breakpoint.clone());
+    revoke(&relay.auth, "ann").await;
+    relay.registry.insert(worker.breakpoint.clone());
     let answer = debugger.until(|m| m["request_seq"] == seq).await;
     assert_eq!(sentence(&answer), "your token was revoked");
     worker.heard_nothing();
@@ -51,9 +51,9 @@ async fn who_is_revoked_while_a_breakpoint_is_waited_for_does_not_reach_it() {
 #[tokio::test]
 async fn a_breakpoint_that_is_not_known_yet_is_waited_for_while_its_client_stays() {
     let relay = relay(Audit::off(), by_name);
-    let context = &relay.context;
+    let context = &relay;
     let worker = Worker::listen().await;
-    let dialled = dialled(worker.breakpoint.id, "token-of-ann");
+    let dialled = dialled(worker.breakpoint.id, token_of("ann"));
     let mut leaves = Debugger::connect(context).await;
     leaves.attach(dialled.clone()).await;
     let began = Instant::now();

@@ -5,10 +5,10 @@ use super::*;
 #[tokio::test]
 async fn a_revoked_token_ends_its_sessions_within_a_second_and_says_so() {
     let relay = relay(Audit::off(), |_| {});
-    let context = &relay.context;
+    let context = &relay;
     let worker = worker(context).await;
     let mut attached = Debugger::connect(context).await;
-    attached.attach(with_token("token-of-ann")).await;
+    attached.attach(with_token(token_of("ann"))).await;
     let (mut dap, _) = worker.attached().await;
     dap.send(&message::event("initialized", Value::Null))
         .await
@@ -17,22 +17,22 @@ async fn a_revoked_token_ends_its_sessions_within_a_second_and_says_so() {
     asked(&mut dap, "configurationDone").await;
     let mut cluster = Debugger::connect(context).await;
     cluster
-        .attach(json!({"rayRelay": {"all": true, "token": "token-of-ann"}}))
+        .attach(json!({"rayRelay": {"all": true, "token": token_of("ann")}}))
         .await;
     cluster.until(|m| m["event"] == "initialized").await;
     let mut waiting = Debugger::connect(context).await;
     let next = waiting
-        .attach(json!({"rayRelay": {"next": true, "token": "token-of-ann"}}))
+        .attach(json!({"rayRelay": {"next": true, "token": token_of("ann")}}))
         .await;
     waiting.until(|m| m["event"] == "output").await;
     let mut others = Debugger::connect(context).await;
     others
-        .attach(json!({"rayRelay": {"next": true, "token": "token-of-ben"}}))
+        .attach(json!({"rayRelay": {"next": true, "token": token_of("ben")}}))
         .await;
     others.until(|m| m["event"] == "output").await;
 
     let revoked_at = Instant::now();
-    revoke(&relay.revoked, "ann");
+    revoke(&relay.auth, "ann").await;
     asked(&mut dap, "setFunctionBreakpoints").await;
     let goodbye = asked(&mut dap, "disconnect").await;
     assert_eq!(goodbye["arguments"]["terminateDebuggee"], false);
@@ -65,10 +65,10 @@ async fn a_revoked_token_ends_its_sessions_within_a_second_and_says_so() {
 #[tokio::test]
 async fn a_client_that_does_not_read_is_ended_all_the_same() {
     let relay = relay(Audit::off(), |_| {});
-    let context = &relay.context;
+    let context = &relay;
     let worker = worker(context).await;
     let mut debugger = Debugger::connect(context).await;
-    debugger.attach(with_token("token-of-ann")).await;
+    debugger.attach(with_token(token_of("ann"))).await;
     let (mut dap, _) = worker.attached().await;
     // More than the sockets hold between the worker and a client that takes nothing.
     let output = message::event("output", json!({"output": "x".repeat(32 << 20)}));
@@ -84,7 +84,7 @@ async fn a_client_that_does_not_read_is_ended_all_the_same() {
         tokio::task::yield_now().await;
     }
     let revoked_at = Instant::now();
-    revoke(&relay.revoked, "ann");
+    revoke(&relay.auth, "ann").await;
     timeout(PATIENCE, &mut debugger.ended)
         .await
         .unwrap()

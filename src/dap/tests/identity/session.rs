@@ -4,24 +4,23 @@ use super::*;
 
 #[tokio::test]
 async fn a_token_opens_the_session_and_goes_nowhere_else() {
+    let token = token_of("ann");
     for (arguments, certificate) in [
         (
-            json!({"rayRelay": {"token": "token-of-ann"}, "connect": {"host": "h", "port": 1, "rayRelayToken": "token-of-ann"}}),
+            json!({"rayRelay": {"token": token}, "connect": {"host": "h", "port": 1, "rayRelayToken": token}}),
             false,
         ),
-        (
-            json!({"rayRelay": "square", "rayRelayToken": "token-of-ann"}),
-            false,
-        ),
+        (json!({"rayRelay": "square", "rayRelayToken": token}), false),
         (json!({}), true),
     ] {
         let relay = relay(Audit::off(), |_| {});
-        let (context, worker) = (&relay.context, worker(&relay.context).await);
-        let certificate = certificate.then(|| relay.ann.clone());
+        let (context, worker) = (&relay, worker(&relay).await);
+        let ann = principal(&context.auth, "ann").await;
+        let certificate = certificate.then_some(ann);
         let mut debugger = Debugger::connect_with(context, certificate).await;
         debugger.attach(arguments).await;
         let (mut dap, attach) = worker.attached().await;
-        for secret in ["token-of-ann", "rayRelay"] {
+        for secret in [&*token, "rayRelay"] {
             assert!(!attach.to_string().contains(secret), "{attach}");
         }
         let snapshot = context.registry.snapshot();
@@ -41,14 +40,14 @@ async fn a_token_opens_the_session_and_goes_nowhere_else() {
             configuration["rayRelay"]["breakpoint"],
             json!(worker.breakpoint.id)
         );
-        assert!(!child.to_string().contains("token-of-ann"));
+        assert!(!child.to_string().contains(&token));
         let mut second = Debugger::connect(context).await;
         second.attach(configuration.clone()).await;
         let (_dap, attach) = worker.attached().await;
         assert_eq!(attach["arguments"]["subProcessId"], 7);
         assert!(!attach.to_string().contains("ticket"), "{attach}");
         // Nobody else does.
-        let other = json!({"subProcessId": 7, "rayRelay": {"breakpoint": worker.breakpoint.id, "token": "token-of-all"}});
+        let other = json!({"subProcessId": 7, "rayRelay": {"breakpoint": worker.breakpoint.id, "token": token_of("all")}});
         let said = refusal(context, other).await;
         assert!(said.contains("somebody else's"), "{said}");
         worker.heard_nothing();
@@ -58,15 +57,14 @@ async fn a_token_opens_the_session_and_goes_nowhere_else() {
 #[tokio::test]
 async fn the_cluster_session_shows_what_its_principal_may_attach_to() {
     let relay = relay(Audit::off(), |_| {});
-    let context = &relay.context;
+    let context = &relay;
     let worker = worker(context).await;
     let mut not_known_yet = paused("late", 3);
     context.registry.insert(not_known_yet.clone());
+    let token = token_of("ann");
     let mut debugger = Debugger::connect(context).await;
     debugger
-        .attach(
-            json!({"rayRelay": {"all": true, "token": "token-of-ann"}, "connect": {"port": 5678}}),
-        )
+        .attach(json!({"rayRelay": {"all": true, "token": token}, "connect": {"port": 5678}}))
         .await;
     debugger.until(|m| m["event"] == "initialized").await;
     debugger.send("configurationDone", Value::Null).await;
@@ -84,7 +82,7 @@ async fn the_cluster_session_shows_what_its_principal_may_attach_to() {
         configuration["rayRelay"]["breakpoint"],
         json!(worker.breakpoint.id)
     );
-    assert!(!child.to_string().contains("token-of-ann"), "{child}");
+    assert!(!child.to_string().contains(&token), "{child}");
     // The ticket opens what it was issued for and nothing else.
     let ticket = configuration["rayRelay"]["ticket"].clone();
     let elsewhere = json!({"rayRelay": {"breakpoint": not_known_yet.id, "ticket": ticket}});
@@ -110,17 +108,17 @@ async fn the_cluster_session_shows_what_its_principal_may_attach_to() {
 #[tokio::test]
 async fn ending_a_process_takes_its_permission_or_that_of_the_relays_owner() {
     for (token, by_config, may) in [
-        ("token-of-vic", true, false),
-        ("token-of-all", false, false),
-        ("token-of-all", true, true),
-        ("token-of-kim", false, true),
+        (token_of("vic"), true, false),
+        (token_of("all"), false, false),
+        (token_of("all"), true, true),
+        (token_of("kim"), false, true),
     ] {
         let relay = relay(Audit::off(), |config| {
             config.dap.allow_terminate = by_config
         });
-        let worker = worker(&relay.context).await;
-        let mut debugger = Debugger::connect(&relay.context).await;
-        debugger.attach(with_token(token)).await;
+        let worker = worker(&relay).await;
+        let mut debugger = Debugger::connect(&relay).await;
+        debugger.attach(with_token(&token)).await;
         let (mut dap, _) = worker.attached().await;
         if may != by_config {
             let told = debugger.until(|m| m["event"] == "capabilities").await;

@@ -65,7 +65,7 @@ async fn telnet_gets_no_echo_of_a_token() {
     // Of the test's own making: nothing is read before the connection is served.
     let hidden = seen.windows(3).filter(|w| *w == telnet::ECHO_OFF).count();
     assert!(hidden <= 2);
-    person.say("token-of-ann\r\n").await;
+    person.say(&format!("{}\r\n", token_of("ann"))).await;
     let mut all = seen;
     while !String::from_utf8_lossy(&all).contains("q leaves") {
         let mut bytes = [0; 256];

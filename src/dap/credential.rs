@@ -5,6 +5,7 @@
 use serde_json::Value;
 
 use crate::identity::Secret;
+use crate::session::authenticate::PresentedCredential;
 use crate::session::refusal::Refusal;
 
 /// `rayRelay` at the top level of the arguments.
@@ -17,67 +18,53 @@ const TOKEN: &str = "rayRelayToken";
 /// How deep copies of the relay's own keys are looked for.
 const MAX_DEPTH: usize = 64;
 
-/// What a client presents.
-#[derive(Debug, Clone, Default)]
-pub(super) enum Presented {
-    /// Nothing.
-    #[default]
-    Nothing,
-    /// `rayRelay.token`
-    Token(Secret),
-    /// `rayRelay.ticket`, which the relay put there for a child session.
-    Ticket(Secret),
-}
-
-impl Presented {
-    /// Takes it out of `arguments`, and every other copy of the keys that it could be in.
-    ///
-    /// # Errors
-    /// [`Refusal::BadSelector`]: not a string, or more than one.
-    pub(super) fn take(arguments: &mut Value) -> Result<Self, Refusal> {
-        let mut found = Vec::new();
-        if let Some(keys) = arguments.as_object_mut() {
-            found.push(("rayRelayToken", keys.shift_remove(TOKEN)));
-        }
-        // A client that knows only strings, and has a token for it: not the name of a task.
-        if arguments
-            .get(BLOCK)
-            .and_then(Value::as_str)
-            .is_some_and(is_token)
-        {
-            let keys = arguments.as_object_mut();
-            found.push(("rayRelay", keys.and_then(|keys| keys.shift_remove(BLOCK))));
-        }
-        if let Some(block) = arguments.get_mut(BLOCK).and_then(Value::as_object_mut) {
-            found.push(("rayRelay.token", block.shift_remove("token")));
-            found.push(("rayRelay.ticket", block.shift_remove("ticket")));
-        }
-        if let Some(keys) = arguments.as_object_mut() {
-            keys.values_mut().for_each(|value| strip(value, MAX_DEPTH));
-        }
-        let mut presented = Self::Nothing;
-        for (key, value) in found {
-            let secret = match value {
-                None | Some(Value::Null) => continue,
-                // What an editor makes of a variable that is not set.
-                Some(Value::String(text)) if text.trim().is_empty() => continue,
-                Some(Value::String(text)) => Secret::new(text),
-                Some(_) => return Err(Refusal::BadSelector(format!("`{key}` must be a string"))),
-            };
-            if !matches!(presented, Self::Nothing) {
-                return Err(Refusal::BadSelector(
-                    "give one of `rayRelay.token`, `rayRelayToken` and `rayRelay.ticket`, not several".into(),
-                ));
-            }
-            presented = match key {
-                "rayRelay.ticket" => Self::Ticket(secret),
-                _ => Self::Token(secret),
-            };
-        }
-        Ok(presented)
+/// Takes the credential out of `arguments`, and every other copy of the keys that it could be in.
+///
+/// # Errors
+/// [`Refusal::BadSelector`]: not a string, or more than one.
+pub(super) fn take(arguments: &mut Value) -> Result<PresentedCredential, Refusal> {
+    let mut found = Vec::new();
+    if let Some(keys) = arguments.as_object_mut() {
+        found.push(("rayRelayToken", keys.shift_remove(TOKEN)));
     }
+    // A client that knows only strings, and has a token for it: not the name of a task.
+    if arguments
+        .get(BLOCK)
+        .and_then(Value::as_str)
+        .is_some_and(is_token)
+    {
+        let keys = arguments.as_object_mut();
+        found.push(("rayRelay", keys.and_then(|keys| keys.shift_remove(BLOCK))));
+    }
+    if let Some(block) = arguments.get_mut(BLOCK).and_then(Value::as_object_mut) {
+        found.push(("rayRelay.token", block.shift_remove("token")));
+        found.push(("rayRelay.ticket", block.shift_remove("ticket")));
+    }
+    if let Some(keys) = arguments.as_object_mut() {
+        keys.values_mut().for_each(|value| strip(value, MAX_DEPTH));
+    }
+    let mut presented = PresentedCredential::Nothing;
+    for (key, value) in found {
+        let secret = match value {
+            None | Some(Value::Null) => continue,
+            // What an editor makes of a variable that is not set.
+            Some(Value::String(text)) if text.trim().is_empty() => continue,
+            Some(Value::String(text)) => Secret::new(text),
+            Some(_) => return Err(Refusal::BadSelector(format!("`{key}` must be a string"))),
+        };
+        if !matches!(presented, PresentedCredential::Nothing) {
+            return Err(Refusal::BadSelector(
+                "give one of `rayRelay.token`, `rayRelayToken` and `rayRelay.ticket`, not several"
+                    .into(),
+            ));
+        }
+        presented = match key {
+            "rayRelay.ticket" => PresentedCredential::Ticket(secret),
+            _ => PresentedCredential::Token(secret),
+        };
+    }
+    Ok(presented)
 }
-
 /// A JSON web token in the compact form: three parts of base64, of which the first is a JSON object.
 fn is_token(text: &str) -> bool {
     text.starts_with("eyJ") && text.split('.').count() == 3 && !text.contains(char::is_whitespace)
@@ -116,20 +103,22 @@ mod tests {
             "connect": {"host": "h", "rayRelay": {"token": "s3cret"}, "rayRelayToken": "s3cret"},
             "list": [[{"rayRelay": "s3cret"}]],
         });
-        let presented = Presented::take(&mut arguments).unwrap();
-        assert!(matches!(&presented, Presented::Token(t) if t.expose() == "s3cret"));
+        let presented = take(&mut arguments).unwrap();
+        assert!(matches!(&presented, PresentedCredential::Token(t) if t.expose() == "s3cret"));
         assert!(!format!("{presented:?}").contains("s3cret"));
         assert_eq!(
             arguments,
             json!({"rayRelay": {"next": true}, "connect": {"host": "h"}, "list": [[{}]]})
         );
         let mut helix = json!({"rayRelay": "square", "rayRelayToken": "s3cret"});
-        let presented = Presented::take(&mut helix).unwrap();
-        assert!(matches!(presented, Presented::Token(t) if t.expose() == "s3cret"));
+        let presented = take(&mut helix).unwrap();
+        assert!(matches!(presented, PresentedCredential::Token(t) if t.expose() == "s3cret"));
         assert_eq!(helix, json!({"rayRelay": "square"}));
         let mut alone = json!({"rayRelay": "eyJhbGciOiJFZERTQSJ9.eyJzdWIiOiJhbm4ifQ.c2ln"});
-        let presented = Presented::take(&mut alone).unwrap();
-        assert!(matches!(presented, Presented::Token(t) if t.expose().starts_with("eyJ")));
+        let presented = take(&mut alone).unwrap();
+        assert!(
+            matches!(presented, PresentedCredential::Token(t) if t.expose().starts_with("eyJ"))
+        );
         assert_eq!(alone, json!({}));
     }
 
@@ -146,7 +135,7 @@ mod tests {
                 value = json!({(&**step): inner});
             }
             let mut arguments = json!({"connect": value, "rayRelay": {"token": value}});
-            let _ = Presented::take(&mut arguments);
+            let _ = take(&mut arguments);
             proptest::prop_assert!(!arguments.to_string().contains("s3cret"), "{}", arguments);
         }
     }
@@ -158,15 +147,18 @@ mod tests {
             json!(null),
             json!({"rayRelay": {"token": "", "ticket": null}}),
         ] {
-            let presented = Presented::take(&mut nothing.clone()).unwrap();
-            assert!(matches!(presented, Presented::Nothing), "{nothing}");
+            let presented = take(&mut nothing.clone()).unwrap();
+            assert!(
+                matches!(presented, PresentedCredential::Nothing),
+                "{nothing}"
+            );
         }
         for wrong in [
             json!({"rayRelay": {"token": "a", "ticket": "b"}}),
             json!({"rayRelay": {"token": "a"}, "rayRelayToken": "a"}),
             json!({"rayRelay": {"token": 7}}),
         ] {
-            assert!(Presented::take(&mut wrong.clone()).is_err(), "{wrong}");
+            assert!(take(&mut wrong.clone()).is_err(), "{wrong}");
         }
     }
 }

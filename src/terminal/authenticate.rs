@@ -4,16 +4,18 @@ use std::time::Duration;
 
 use tokio::io::AsyncRead;
 use tokio::time::{Instant, timeout_at};
-use tracing::info;
 
 use super::input::{Input, Typed};
 use super::output::Out;
 use super::telnet::{ECHO_OFF, ECHO_ON};
 use crate::connection::ConnectionInfo;
 use crate::context::Context;
-use crate::identity::{AuthError, Principal, Secret};
-use crate::session::{Session, audit};
-use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
+use crate::identity::{AuthError, Secret};
+use crate::session::Session;
+use crate::session::authenticate::{
+    Authenticated, Authentication, NotAuthenticated, PresentedCredential, Purpose,
+};
+use crate::telemetry::metrics::{Outcome, RefusalKind};
 
 /// What somebody is told first who has to show a token. `ray-relay debug` knows by it that it talks to a relay, and to
 /// no worker that wants to hear one.
@@ -27,52 +29,51 @@ const LINES: usize = 10;
 /// How long somebody may take to find a token.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Somebody who was recognised.
-pub(super) struct Guest {
-    pub(super) principal: Principal,
-    /// `enter ID` was said first.
-    pub(super) enter: Option<String>,
-}
-
 /// What `enter ID` names: how a program says at once what it is here for.
 pub(super) fn enters(line: &str) -> Option<&str> {
     let id = line.strip_prefix("enter ")?.trim();
     (!id.is_empty() && !id.contains(char::is_whitespace)).then_some(id)
 }
 
-/// Asks for a token where one is needed. An error has been told to the client.
-pub(super) async fn recognise<R: AsyncRead + Unpin>(
+/// Who the client is, and what it wants to enter if it said `enter ID` first. Asks for a token where one is needed. An
+/// error has been told to the client.
+pub(super) async fn authenticate<R: AsyncRead + Unpin>(
     context: &Context,
     session: &Session,
     connection: &ConnectionInfo,
     input: &mut Input<R>,
     out: &Out,
-) -> Result<Guest, Outcome> {
-    let known = connection.certificate.clone();
-    if let Some(principal) = known.or_else(|| context.auth.anonymous()) {
-        // A certificate was looked at when the connection began.
-        if let Some(ended) = principal.is_over() {
-            out.notice(&ended.to_string()).await;
-            return Err(Outcome::Refused);
-        }
-        let enter = input.take_if(|line| enters(line).map(str::to_owned)).await;
-        return Ok(Guest { principal, enter });
-    }
+) -> Result<(Authenticated, Option<String>), Outcome> {
     let deadline = Instant::now() + PATIENCE;
-    let asked = timeout_at(deadline, ask(context, session, input, out)).await;
-    asked.unwrap_or_else(|_| {
-        context.metrics.refused(RefusalKind::Client);
-        out.farewell("this connection is closed, because no token came in time");
-        Err(Outcome::Refused)
-    })
+    let authentication = context.authentication(connection, Purpose::Session(session), deadline);
+    if authentication.needs_credential() {
+        let asked = timeout_at(deadline, ask(&authentication, input, out)).await;
+        return asked.unwrap_or_else(|_| {
+            context.metrics.refused(RefusalKind::Client);
+            out.farewell("this connection is closed, because no token came in time");
+            Err(Outcome::Refused)
+        });
+    }
+    match authentication
+        .authenticate(PresentedCredential::Nothing)
+        .await
+    {
+        Ok(who) => {
+            let enter = input.take_if(|line| enters(line).map(str::to_owned)).await;
+            Ok((who, enter))
+        }
+        Err(why) => {
+            out.notice(&why.to_string()).await;
+            Err(Outcome::Refused)
+        }
+    }
 }
 
 async fn ask<R: AsyncRead + Unpin>(
-    context: &Context,
-    session: &Session,
+    authentication: &Authentication<'_>,
     input: &mut Input<R>,
     out: &Out,
-) -> Result<Guest, Outcome> {
+) -> Result<(Authenticated, Option<String>), Outcome> {
     input.glance().await;
     out.text(TOKEN_NEEDED).await;
     let mut enter = None;
@@ -102,26 +103,16 @@ async fn ask<R: AsyncRead + Unpin>(
             continue;
         }
         tries += 1;
-        let token = Secret::new(line);
-        let why = match context.auth.token(&token, session.peer().ip()).await {
-            Ok(principal) => return Ok(Guest { principal, enter }),
+        let token = PresentedCredential::Token(Secret::new(line));
+        let why = match authentication.authenticate(token).await {
+            Ok(who) => return Ok((who, enter)),
             Err(why) => why,
         };
-        info!(%why, "client not recognised");
-        audit::unrecognised(
-            &context.audit,
-            session.peer(),
-            SessionProtocol::Terminal,
-            &why,
-        )
-        .await;
-        context.metrics.refused(match why {
-            AuthError::Throttled { .. } => RefusalKind::Limited,
-            _ => RefusalKind::Forbidden,
-        });
         out.notice(&why.to_string()).await;
-        if matches!(why, AuthError::Throttled { .. }) {
-            break;
+        match why {
+            NotAuthenticated::Credential(AuthError::Throttled { .. })
+            | NotAuthenticated::Crowded(_) => break,
+            NotAuthenticated::Credential(_) | NotAuthenticated::Over(_) => {}
         }
     }
     Err(Outcome::Refused)

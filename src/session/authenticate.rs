@@ -1,0 +1,202 @@
+//! Who is it? What every protocol asks before it looks at anything else that a client says.
+//!
+//! A protocol knows where in its own bytes a credential stands ([`PresentedCredential`]) and how a refusal reads there
+//! ([`NotAuthenticated`]). What counts as proof, in which order, until when, what the log, the record and the metrics
+//! learn of a refusal, and when a connection is no longer a stranger's is decided here, for all of them.
+
+use serde_json::{Map, Value};
+use tokio::time::{Instant, timeout_at};
+use tracing::{Span, debug, field, info};
+
+use super::{Session, audit};
+use crate::audit::{Action, Audit, Entry};
+use crate::connection::ConnectionInfo;
+use crate::connection::admission::Crowded;
+use crate::identity::{AuthError, Authenticator, Ended, Principal, Secret};
+use crate::registry::BreakpointId;
+use crate::telemetry::Metrics;
+use crate::telemetry::metrics::RefusalKind;
+
+/// A credential as a client sends it, which nobody has looked at yet.
+#[derive(Debug, Clone, Default)]
+pub(crate) enum PresentedCredential {
+    /// The client sends none. The certificate of its connection counts then.
+    #[default]
+    Nothing,
+    /// A token, of the relay's own or of somebody whom the relay trusts.
+    Token(Secret),
+    /// A ticket, by which the relay lets a child session to one breakpoint.
+    Ticket(Secret),
+}
+
+/// Who a client is.
+#[derive(Debug, Clone)]
+pub(crate) struct Authenticated {
+    /// Whose rights it has.
+    pub(crate) principal: Principal,
+    /// The only breakpoint that it may attach to, where it came with a ticket.
+    pub(crate) only: Option<BreakpointId>,
+    /// The token that it presented, which must go no further. `None` where nobody is authenticated: it may be any text.
+    pub(crate) token: Option<Secret>,
+}
+
+/// Why a client is not let in. `Display` is a sentence for the client.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NotAuthenticated {
+    /// It has no credential that is accepted.
+    #[error(transparent)]
+    Credential(#[from] AuthError),
+    /// It was somebody, by a certificate whose time has ended since the connection began.
+    #[error(transparent)]
+    Over(#[from] Ended),
+    /// It is somebody, and there is no room for one more connection.
+    #[error(transparent)]
+    Crowded(#[from] Crowded),
+}
+
+impl NotAuthenticated {
+    fn kind(&self) -> RefusalKind {
+        match self {
+            Self::Credential(AuthError::Throttled { .. }) | Self::Crowded(_) => {
+                RefusalKind::Limited
+            }
+            Self::Credential(AuthError::Unavailable(_)) => RefusalKind::Internal,
+            Self::Credential(AuthError::Missing | AuthError::Refused) | Self::Over(_) => {
+                RefusalKind::Forbidden
+            }
+        }
+    }
+}
+
+/// What a client wants to be known for, which decides how much is written about it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Purpose<'a> {
+    /// A session, for which a connection is authenticated once.
+    Session(&'a Session),
+    /// A request, of which a page that polls sends many: the log has them for those who debug, and the record has no
+    /// line for each of them while an issuer is away. What the record says of the request is in here.
+    Request(&'a Map<String, Value>),
+}
+
+/// Asks who one client is.
+pub(crate) struct Authentication<'a> {
+    pub(crate) auth: &'a Authenticator,
+    pub(crate) audit: &'a Audit,
+    pub(crate) metrics: &'a Metrics,
+    pub(crate) connection: &'a ConnectionInfo,
+    pub(crate) purpose: Purpose<'a>,
+    /// Until when an issuer that has to be asked may take.
+    pub(crate) deadline: Instant,
+}
+
+impl Authentication<'_> {
+    /// Whether the client has to present something: neither does its connection say who it is, nor is anybody let in.
+    pub(crate) fn needs_credential(&self) -> bool {
+        self.connection.certificate.is_none() && self.auth.is_on()
+    }
+
+    /// Who the client is. What it presents goes before the certificate of its connection, and if that is wrong nothing
+    /// else is tried: a person behind a machine's certificate is meant as that person.
+    ///
+    /// # Errors
+    /// [`NotAuthenticated`], at the deadline at the latest. The log, the record and the metrics know of it.
+    pub(crate) async fn authenticate(
+        &self,
+        presented: PresentedCredential,
+    ) -> Result<Authenticated, NotAuthenticated> {
+        let who = match self.verify(presented).await {
+            Ok(who) => self.take_place(who),
+            Err(why) => Err(why),
+        };
+        match who {
+            Ok(who) => {
+                Span::current().record("principal", field::debug(&who.principal));
+                Ok(who)
+            }
+            Err(why) => Err(self.refuse(why).await),
+        }
+    }
+
+    async fn verify(
+        &self,
+        presented: PresentedCredential,
+    ) -> Result<Authenticated, NotAuthenticated> {
+        let peer = self.connection.peer.ip();
+        let (principal, only, token) = match (presented, &self.connection.certificate) {
+            (PresentedCredential::Ticket(ticket), _) => {
+                let (principal, breakpoint) = self.auth.ticket(&ticket, peer)?;
+                (principal, Some(breakpoint), None)
+            }
+            (PresentedCredential::Token(token), _) => {
+                let late = |_| AuthError::Unavailable("it takes too long; try again".to_owned());
+                let verified = timeout_at(self.deadline, self.auth.token(&token, peer)).await;
+                (verified.map_err(late)??, None, Some(token))
+            }
+            (PresentedCredential::Nothing, Some(certificate)) => (certificate.clone(), None, None),
+            (PresentedCredential::Nothing, None) => {
+                (self.auth.anonymous().ok_or(AuthError::Missing)?, None, None)
+            }
+        };
+        // A certificate was looked at when the connection began.
+        if let Some(ended) = principal.is_over() {
+            return Err(ended.into());
+        }
+        let token = token.filter(|_| !principal.is_anonymous());
+        Ok(Authenticated {
+            principal,
+            only,
+            token,
+        })
+    }
+
+    /// The connection of somebody who is known is given up for nobody any more.
+    fn take_place(&self, who: Authenticated) -> Result<Authenticated, NotAuthenticated> {
+        let place = &self.connection.place;
+        match self.purpose {
+            // A request by anybody at all keeps nothing beyond its answer.
+            Purpose::Request(_) if who.principal.is_anonymous() => place.served(),
+            Purpose::Request(_) | Purpose::Session(_) => place.recognised(&who.principal)?,
+        }
+        Ok(who)
+    }
+
+    /// Tells the log, the record and the metrics of `why`, and gives it back for the client.
+    pub(crate) async fn refuse(&self, why: impl Into<NotAuthenticated>) -> NotAuthenticated {
+        let why = why.into();
+        self.metrics.refused(why.kind());
+        match self.purpose {
+            Purpose::Session(_) => info!(%why, "client not authenticated"),
+            Purpose::Request(_) => debug!(%why, "client not authenticated"),
+        }
+        if let Some(entry) = self.entry(&why) {
+            audit::unauthenticated(self.audit, entry).await;
+        }
+        why
+    }
+
+    /// What goes on record. Nothing is given to the client either way, so one that shows no credential, or comes too
+    /// often, leaves no line: nobody is to push older lines out of the record from outside.
+    fn entry(&self, why: &NotAuthenticated) -> Option<Entry> {
+        let outcome = match (why, self.purpose) {
+            (NotAuthenticated::Credential(AuthError::Refused) | NotAuthenticated::Over(_), _) => {
+                "refused"
+            }
+            (NotAuthenticated::Credential(AuthError::Unavailable(_)), Purpose::Session(_)) => {
+                "unavailable"
+            }
+            (NotAuthenticated::Credential(_) | NotAuthenticated::Crowded(_), _) => return None,
+        };
+        let mut entry = Entry::new(Action::Authentication);
+        entry.peer = Some(self.connection.peer);
+        match self.purpose {
+            Purpose::Session(session) => {
+                entry = entry.with("protocol", session.protocol().label());
+            }
+            Purpose::Request(details) => entry.details.clone_from(details),
+        }
+        Some(entry.with("outcome", outcome))
+    }
+}
+
+#[cfg(test)]
+mod tests;

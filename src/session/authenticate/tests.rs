@@ -1,0 +1,249 @@
+//! With the authenticator of production: what counts, what is said, and who hears of a refusal.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::*;
+use crate::audit::kept::Kept;
+use crate::config::Config;
+use crate::connection::admission::{Admission, Guard};
+use crate::context::Context;
+use crate::dap::testing::paused;
+use crate::identity::Issuers;
+use crate::identity::testing::{
+    authenticator, authenticator_with, foreign_token, issuer_that_is_down, principal, revoke,
+    token_of,
+};
+
+const ANYBODY: &str = "[[rule]]\nsubjects = [\"*\"]\nscopes = [\"list\"]\n";
+
+struct Relay {
+    context: Arc<Context>,
+    kept: Kept,
+}
+
+impl Relay {
+    fn new(auth: Arc<Authenticator>) -> Self {
+        let (audit, kept) = Audit::kept(false);
+        Self {
+            context: Context::offline(Config::default(), auth, audit),
+            kept,
+        }
+    }
+
+    /// For a session.
+    async fn ask(
+        &self,
+        connection: &ConnectionInfo,
+        presented: PresentedCredential,
+    ) -> Result<Authenticated, NotAuthenticated> {
+        let session = self.context.sessions.open(connection.peer);
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let purpose = Purpose::Session(&session);
+        let authentication = self.context.authentication(connection, purpose, deadline);
+        authentication.authenticate(presented).await
+    }
+
+    /// For a request.
+    async fn request(
+        &self,
+        connection: &ConnectionInfo,
+        presented: PresentedCredential,
+    ) -> Result<Authenticated, NotAuthenticated> {
+        let mut details = Map::new();
+        details.insert("path".to_owned(), "/nodes".into());
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let purpose = Purpose::Request(&details);
+        let authentication = self.context.authentication(connection, purpose, deadline);
+        authentication.authenticate(presented).await
+    }
+
+    /// What the record holds, and none of it again: outcome and path.
+    fn record(&self) -> Vec<String> {
+        let of = |entry: &Entry, key| entry.details.get(key).map(ToString::to_string);
+        let line = |entry: Entry| {
+            assert_eq!(entry.action, Action::Authentication);
+            let (outcome, path) = (of(&entry, "outcome"), of(&entry, "path"));
+            format!("{} {}", outcome.unwrap(), path.unwrap_or_default())
+        };
+        self.kept.take().into_iter().map(line).collect()
+    }
+
+    fn counted(&self, kind: &str) -> bool {
+        let text = self
+            .context
+            .metrics
+            .render(&self.context.registry.snapshot());
+        let family = format!("ray_relay_refusals_total{{kind=\"{kind}\"}} ");
+        let line = text.lines().find(|line| line.starts_with(&family));
+        line.is_some_and(|line| !line.ends_with(" 0"))
+    }
+}
+
+fn token(token: impl Into<String>) -> PresentedCredential {
+    PresentedCredential::Token(Secret::new(token.into()))
+}
+
+fn plain() -> ConnectionInfo {
+    ConnectionInfo::plain(([127, 0, 0, 1], 9).into())
+}
+
+async fn by_certificate_of(relay: &Relay, subject: &str) -> ConnectionInfo {
+    let mut connection = plain();
+    connection.certificate = Some(principal(&relay.context.auth, subject).await);
+    connection
+}
+
+#[tokio::test]
+async fn what_is_presented_goes_before_the_certificate_even_if_it_is_wrong() {
+    let relay = Relay::new(authenticator(ANYBODY));
+    let machine = by_certificate_of(&relay, "machine").await;
+    let who = relay
+        .ask(&machine, PresentedCredential::Nothing)
+        .await
+        .unwrap();
+    assert_eq!(who.principal.subject(), "machine");
+    let who = relay.ask(&machine, token(token_of("ann"))).await.unwrap();
+    assert_eq!(who.principal.subject(), "ann");
+    let wrong = relay.ask(&machine, token("wrong")).await.unwrap_err();
+    assert_eq!(wrong, AuthError::Refused.into());
+    let none = relay.ask(&plain(), PresentedCredential::Nothing).await;
+    assert_eq!(none.unwrap_err(), AuthError::Missing.into());
+}
+
+#[tokio::test]
+async fn a_ticket_is_for_its_holder_and_one_breakpoint() {
+    let relay = Relay::new(authenticator(ANYBODY));
+    let auth = &relay.context.auth;
+    let ann = principal(auth, "ann").await;
+    let breakpoint = paused("square", 1);
+    let ticket = auth.issue_ticket(&ann, &breakpoint).unwrap();
+    let presented = PresentedCredential::Ticket(ticket.clone());
+    let who = relay.ask(&plain(), presented).await.unwrap();
+    assert_eq!(
+        (who.principal.subject(), who.only),
+        ("ann", Some(breakpoint.id))
+    );
+    // It is none for anything else.
+    let as_token = token(ticket.expose());
+    assert_eq!(
+        relay.ask(&plain(), as_token).await.unwrap_err(),
+        AuthError::Refused.into()
+    );
+}
+
+#[tokio::test]
+async fn a_certificate_that_was_revoked_since_is_refused_by_its_reason_and_on_record() {
+    let relay = Relay::new(authenticator(ANYBODY));
+    let machine = by_certificate_of(&relay, "machine").await;
+    revoke(&relay.context.auth, "machine").await;
+    let over = relay.ask(&machine, PresentedCredential::Nothing).await;
+    assert_eq!(over.unwrap_err().to_string(), "your token was revoked");
+    let over = relay.request(&machine, PresentedCredential::Nothing).await;
+    assert_eq!(over.unwrap_err(), Ended::Revoked.into());
+    assert_eq!(relay.record(), ["\"refused\" ", "\"refused\" \"/nodes\""]);
+    assert!(relay.counted("forbidden"));
+}
+
+#[tokio::test]
+async fn what_the_record_learns_of_a_refusal_depends_on_how_often_it_can_be_had() {
+    let issuers = issuer_that_is_down(Duration::from_millis(10)).await;
+    let auth = authenticator_with(ANYBODY, issuers, |auth| auth.throttle_after = 2);
+    let relay = Relay::new(auth);
+    let none = PresentedCredential::Nothing;
+    for _ in 0..2 {
+        relay.ask(&plain(), none.clone()).await.unwrap_err();
+        relay.request(&plain(), none.clone()).await.unwrap_err();
+    }
+    assert_eq!(relay.record(), Vec::<String>::new());
+    assert!(relay.counted("forbidden") && !relay.counted("internal"));
+    let away = relay.ask(&plain(), token(foreign_token())).await;
+    let sentence = away.unwrap_err().to_string();
+    assert!(
+        sentence.contains("keys of the issuer cannot be fetched"),
+        "{sentence}"
+    );
+    relay
+        .request(&plain(), token(foreign_token()))
+        .await
+        .unwrap_err();
+    assert_eq!(relay.record(), ["\"unavailable\" "]);
+    assert!(relay.counted("internal") && !relay.counted("limited"));
+    let mut refused = 0;
+    for n in 0..100 {
+        let wrong = relay.request(&plain(), token(format!("wrong-{n}"))).await;
+        match wrong.unwrap_err() {
+            NotAuthenticated::Credential(AuthError::Refused) => refused += 1,
+            NotAuthenticated::Credential(AuthError::Throttled { .. }) => break,
+            other => panic!("{other}"),
+        }
+    }
+    assert!((3..100).contains(&refused));
+    assert_eq!(relay.record().len(), refused);
+    for _ in 0..2 {
+        let throttled = relay.ask(&plain(), token("wrong")).await.unwrap_err();
+        assert!(
+            matches!(
+                throttled,
+                NotAuthenticated::Credential(AuthError::Throttled { .. })
+            ),
+            "{throttled}"
+        );
+    }
+    assert_eq!(relay.record(), Vec::<String>::new());
+    assert!(relay.counted("limited"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_issuer_that_takes_too_long_is_not_waited_for() {
+    let issuers = issuer_that_is_down(Duration::from_secs(60)).await;
+    let relay = Relay::new(authenticator_with(ANYBODY, issuers, |_| {}));
+    let began = Instant::now();
+    let late = relay
+        .ask(&plain(), token(foreign_token()))
+        .await
+        .unwrap_err();
+    assert!(
+        late.to_string().ends_with("it takes too long; try again"),
+        "{late}"
+    );
+    assert_eq!(began.elapsed(), Duration::from_secs(10));
+}
+
+#[tokio::test]
+async fn whoever_is_known_stops_to_be_a_stranger_and_may_have_so_many_connections() {
+    let admission = Admission::new(4);
+    let connect = || {
+        let guard: Guard = admission.admit([127, 0, 0, 1].into());
+        let place = guard.place();
+        (guard, ConnectionInfo { place, ..plain() })
+    };
+    let strangers = || admission.counts().1;
+    let relay = Relay::new(authenticator(ANYBODY));
+    let (_first, connection) = connect();
+    relay.ask(&connection, token("wrong")).await.unwrap_err();
+    assert_eq!(strangers(), 1);
+    relay
+        .request(&connection, token(token_of("ann")))
+        .await
+        .unwrap();
+    assert_eq!(strangers(), 0);
+    let (_second, connection) = connect();
+    let crowded = relay
+        .ask(&connection, token(token_of("ann")))
+        .await
+        .unwrap_err();
+    assert_eq!(crowded, Crowded::Yours { most: 1 }.into());
+    assert_eq!(relay.record().len(), 1, "of the wrong token alone");
+    assert!(relay.counted("limited"));
+    // Where nobody is authenticated, a request is served and over, and a session stays.
+    let open = Relay::new(
+        Authenticator::from_config(&Config::default().auth, Issuers::default()).unwrap(),
+    );
+    open.request(&connection, token("any text")).await.unwrap();
+    assert_eq!(strangers(), 1);
+    let who = open.ask(&connection, token("any text")).await.unwrap();
+    assert!(who.token.is_none(), "it may be any text");
+    assert_eq!(strangers(), 0);
+}
