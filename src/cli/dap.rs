@@ -14,6 +14,7 @@ use super::{DapArgs, Error};
 use crate::pdb::Lost;
 use crate::wire::dap::codec::{Frames, frame, parse};
 use crate::wire::dap::message::Request;
+use crate::wire::dap::names::Command;
 
 pub(super) const AFTER_HELP: &str = "\
 An editor starts it and speaks DAP to it; it speaks to the relay. What the attach request says under \"rayRelay\" holds;
@@ -84,7 +85,8 @@ where
         loop {
             while let Some(body) = frames.next_body().map_err(io::Error::other)? {
                 let mut message = parse(&body).map_err(io::Error::other)?;
-                let attaches = message["type"] == "request" && message["command"] == "attach";
+                let attaches =
+                    message["type"] == "request" && message["command"] == Command::Attach.as_str();
                 if attaches {
                     keep_listen(&mut message);
                     amend(&mut message, block);

@@ -1,6 +1,6 @@
 //! `ray-relay launch-config`: a debug configuration for an editor, ready to paste.
 //!
-//! Each text is in the editor's own format and comments; nothing is asked of the relay. What each
+//! Each text is in the editor's own format and comments, from a template; nothing is asked of the relay. What each
 //! editor makes of it is described where the text is made, with the version that it was read from.
 
 use std::io::{self, Write};
@@ -66,171 +66,65 @@ fn label(breakpoint: Option<BreakpointId>) -> String {
 /// VS Code reads launch.json as JSON with comments, and passes keys that it does not know on to
 /// the debugger (seen with the Python Debugger extension 2026.7).
 fn vscode(relay: &RelayUrl, breakpoint: Option<BreakpointId>) -> String {
-    let (note, selection) = match breakpoint {
-        Some(id) => (
-            "                // Ids change with each worker: see `ray-relay list`.".to_owned(),
-            format!("\"breakpoint\": \"{id}\""),
-        ),
-        None => (
-            "                // Every paused task, also those that pause later, each as a session of its own.\n                \
+    let note = match breakpoint {
+        Some(_) => "// Ids change with each worker: see `ray-relay list`.",
+        None => {
+            "// Every paused task, also those that pause later, each as a session of its own.\n\
              // For the next one alone: \"next\": true; by name: \"task\": \"train_step\"."
-                .to_owned(),
-            "\"all\": true".to_owned(),
-        ),
+        }
     };
-    let (name, host, port) = (label(breakpoint), relay.host(), relay.port());
-    format!(
-        r#"{{
-    // .vscode/launch.json; needs the extension "Python Debugger" (ms-python.debugpy).
-    // In an existing file, add the block in "configurations" to yours. Then press F5.
-    "version": "0.2.0",
-    "configurations": [
-        {{
-            "name": "{name}",
-            "type": "debugpy",
-            "request": "attach",
-            "connect": {{ "host": "{host}", "port": {port} }},
-            "rayRelay": {{
-                // Who you are, where the relay wants to know:
-                // "token": "${{env:RAY_RELAY_TOKEN}}",
-                // The local folder with the job's files, where that is not the one that is open:
-                // "localRoot": "${{workspaceFolder}}/job",
-{note}
-                {selection}
-            }}
-        }}
-    ]
-}}
-"#
-    )
+    let name = label(breakpoint);
+    let selection = selected_in_json(breakpoint);
+    let values = [("name", &*name), ("note", note), ("selection", &selection)];
+    filled(include_str!("launch_config/vscode.json"), relay, &values)
 }
 
 /// nvim-dap passes every key of a configuration on to the adapter, and starts sessions that the
 /// adapter asks for (nvim-dap 0.9, `:help dap-adapter`, `dap-configuration`).
 fn nvim(relay: &RelayUrl, breakpoint: Option<BreakpointId>) -> String {
+    let name = label(breakpoint);
     let selection = breakpoint.map_or("all = true".to_owned(), |id| format!("breakpoint = '{id}'"));
-    let (name, host, port) = (label(breakpoint), relay.host(), relay.port());
-    format!(
-        "\
--- Neovim with nvim-dap: after require('dap') in your configuration. Then :DapNew, or :DapContinue
--- in a Python buffer, started in the folder that holds your source files.
-local dap = require('dap')
-dap.adapters.ray_relay = {{
-  type = 'server',
-  host = '{host}',
-  port = {port},
-  options = {{ source_filetype = 'python' }},
-}}
-dap.configurations.python = dap.configurations.python or {{}}
-table.insert(dap.configurations.python, {{
-  type = 'ray_relay',
-  request = 'attach',
-  name = '{name}',
-  workspaceFolder = vim.fn.getcwd(), -- stands for the job's working_dir, where it has one
-  rayRelay = {{
-    -- token = vim.env.RAY_RELAY_TOKEN, -- who you are, where the relay wants to know
-    -- localRoot = '/home/me/project', -- the folder with the job's files, where it is another one
-    {selection},
-  }},
-}})
-"
-    )
+    let values = [("name", &*name), ("selection", &selection)];
+    filled(include_str!("launch_config/nvim.lua"), relay, &values)
 }
 
 /// The fields are those of JetBrains' page "Run/debug configuration: Attach to DAP" (2025.3 to
 /// 2026.2). It has no field for further attach arguments.
 fn pycharm(relay: &RelayUrl, breakpoint: Option<BreakpointId>) -> String {
+    let name = breakpoint.map_or("Ray".to_owned(), |id| format!("Ray {id}"));
     let which = match breakpoint {
         Some(id) => format!(
             "PyCharm cannot pass the id {id} on: it has no field for further attach arguments. With\n\
              advertise.mode = \"ports\" each breakpoint has a port of its own, which can be entered as\n\
-             the remote address; the dashboard's answers (`ray list workers --detail`) show it.\n"
+             the remote address; the dashboard's answers (`ray list workers --detail`) show it."
         ),
-        None => "It attaches to the only paused task, or to the one that has waited longest.\n"
-            .to_owned(),
+        None => {
+            "It attaches to the only paused task, or to the one that has waited longest.".to_owned()
+        }
     };
-    let address = address(relay);
-    format!(
-        "\
-PyCharm 2025.3 or later (older ones, and pydevd_pycharm.settrace, speak another protocol and cannot
-attach to a Ray task):
-
-  Run | Edit Configurations | + | Attach to DAP
-
-  Name                  {}
-  Remote address        {address}
-  Local project path    the folder with your source files
-  Remote project path   the same folder where the task runs: that folder itself where the code
-                        is at the same place on the nodes; for a job with a working_dir, the
-                        worker's current directory (os.getcwd() in the task)
-
-Then press Debug.
-{which}PyCharm cannot say who you are either: where the relay wants a token, reach it with a client
-certificate instead, through socat (README, TLS).
-",
-        breakpoint.map_or("Ray".to_owned(), |id| format!("Ray {id}"))
-    )
+    let values = [("name", &*name), ("which", &which)];
+    filled(include_str!("launch_config/pycharm.txt"), relay, &values)
 }
 
 /// Zed's `Debugpy` adapter connects to `connect` since November 2025 (zed-industries/zed #41690);
 /// it dials 127.0.0.1 whatever the host is (#42727).
 fn zed(relay: &RelayUrl, breakpoint: Option<BreakpointId>) -> String {
-    let selection = breakpoint.map_or("\"all\": true".to_owned(), |id| {
-        format!("\"breakpoint\": \"{id}\"")
-    });
     let note = match relay.host() {
         "127.0.0.1" => "",
-        _ => "// Zed dials 127.0.0.1 whatever the host is, so forward the port to this machine.\n",
+        _ => "// Zed dials 127.0.0.1 whatever the host is, so forward the port to this machine.",
     };
-    let remote = "// In a project on another machine (SSH) that one's 127.0.0.1 is meant: forward the port to there.\n";
-    let (name, host, port) = (label(breakpoint), relay.host(), relay.port());
-    format!(
-        r#"// .zed/debug.json; Zed of November 2025 or later. Then run "debugger: start" (F4).
-{note}{remote}[
-  {{
-    "label": "{name}",
-    "adapter": "Debugpy",
-    "request": "attach",
-    "connect": {{ "host": "{host}", "port": {port} }},
-    "workspaceFolder": "$ZED_WORKTREE_ROOT",
-    "rayRelay": {{
-      // Who you are, where the relay wants to know:
-      // "token": "…",
-      // The local folder with the job's files, where that is not the one that is open:
-      // "localRoot": "$ZED_WORKTREE_ROOT/job",
-      {selection}
-    }}
-  }}
-]
-"#
-    )
+    let name = label(breakpoint);
+    let selection = selected_in_json(breakpoint);
+    let values = [("name", &*name), ("note", note), ("selection", &selection)];
+    filled(include_str!("launch_config/zed.json"), relay, &values)
 }
 
 /// dape connects to `host` and `port` where a configuration has no `command`, evaluates functions
 /// such as `dape-cwd`, and sends the keywords (dape 0.26).
 fn emacs(relay: &RelayUrl, breakpoint: Option<BreakpointId>) -> String {
     let selection = breakpoint.map_or(":all t".to_owned(), |id| format!(":breakpoint \"{id}\""));
-    let (host, port) = (relay.host(), relay.port());
-    format!(
-        "\
-;; Emacs with dape: in your init file. Then, in a Python buffer, M-x dape RET RET: dape fills in
-;; `ray-relay` itself where no other configuration fits.
-(with-eval-after-load 'dape
-  (add-to-list 'dape-configs
-               '(ray-relay
-                 modes (python-mode python-ts-mode)
-                 host \"{host}\"
-                 port {port}
-                 :type \"python\"
-                 :request \"attach\"
-                 ;; Stands for the job's working_dir, where it has one. Where the job's files are in
-                 ;; another folder: :localRoot \"…\" behind {selection}.
-                 :workspaceFolder dape-cwd
-                 ;; Who you are, where the relay wants to know:
-                 ;; :rayRelayToken \"…\"
-                 :rayRelay ({selection}))))
-"
-    )
+    let values = [("selection", &*selection)];
+    filled(include_str!("launch_config/emacs.el"), relay, &values)
 }
 
 /// Helix takes an IP address alone in `:debug-remote`, and strings, lists and booleans alone as arguments of a template,
@@ -241,47 +135,48 @@ fn helix(relay: &RelayUrl, breakpoint: Option<BreakpointId>) -> String {
         Some(id) => format!("breakpoint {id}"),
         None => "the task that has waited longest".to_owned(),
     };
-    let selection = breakpoint.map_or_else(String::new, |id| format!("rayRelay = \"{id}\"\n"));
-    let further = "\
-# rayRelayToken = \"…\"                     # where the relay wants to know who you are
-# workspaceFolder = \"/home/me/project\"    # stands for the job's working_dir
-";
-    let address = match relay.host() {
+    let selection = breakpoint.map_or_else(String::new, |id| format!("rayRelay = \"{id}\""));
+    let dialled = match relay.host() {
         "localhost" => format!("127.0.0.1:{}", relay.port()),
         _ => address(relay),
     };
-    format!(
-        r#"# Helix: ~/.config/helix/languages.toml, or .helix/languages.toml of a project. Then, in a
-# Python buffer:
-#   :debug-remote {address} ray-relay           {which}
-#   :debug-remote {address} ray-relay-one NAME  a task of that name, or the id of a breakpoint
-# The address has to be an IP address. Helix has one session at a time; "terminate" in its debug
-# menu ends it, and the task runs on.
-[[language]]
-name = "python"
+    let values = [
+        ("which", &*which),
+        ("selection", &selection),
+        ("dialled", &dialled),
+    ];
+    filled(include_str!("launch_config/helix.toml"), relay, &values)
+}
 
-[language.debugger]
-name = "debugpy"
-transport = "tcp"
-command = "python3"
-args = ["-m", "debugpy.adapter"]
+fn selected_in_json(breakpoint: Option<BreakpointId>) -> String {
+    breakpoint.map_or("\"all\": true".to_owned(), |id| {
+        format!("\"breakpoint\": \"{id}\"")
+    })
+}
 
-[[language.debugger.templates]]
-name = "ray-relay"
-request = "attach"
-completion = []
-[language.debugger.templates.args]
-justMyCode = true
-{selection}{further}
-[[language.debugger.templates]]
-name = "ray-relay-one"
-request = "attach"
-completion = ["id or task"]
-[language.debugger.templates.args]
-justMyCode = true
-rayRelay = "{{0}}"
-{further}"#
-    )
+/// `template` with `values` and the relay's address where their names stand between two `@`. A value of several lines is
+/// indented as its first; a line that an empty one leaves with nothing on it is left out.
+fn filled(template: &str, relay: &RelayUrl, values: &[(&str, &str)]) -> String {
+    let (port, address) = (relay.port().to_string(), address(relay));
+    let of_relay = [
+        ("host", relay.host()),
+        ("port", &port),
+        ("address", &address),
+    ];
+    let mut text = String::new();
+    for line in template.lines() {
+        let indent = &line[..line.len() - line.trim_start().len()];
+        let mut filled = line.to_owned();
+        for (name, value) in of_relay.iter().chain(values) {
+            let value = value.replace('\n', &format!("\n{indent}"));
+            filled = filled.replace(&format!("@{name}@"), &value);
+        }
+        if line.is_empty() || !filled.trim().is_empty() {
+            text += &filled;
+            text.push('\n');
+        }
+    }
+    text
 }
 
 /// `HOST:PORT`, IPv6 in brackets.
@@ -396,6 +291,7 @@ mod tests {
                     "{text}"
                 );
                 assert!(text.contains("Then"), "{text}");
+                assert!(!text.contains('@'), "a value is missing in {text}");
                 assert!(
                     text.lines().all(|line| line.chars().count() <= 100),
                     "{text}"

@@ -14,6 +14,8 @@ mod read;
 mod resolve;
 mod settings;
 mod sources;
+#[cfg(test)]
+pub(crate) mod testing;
 pub mod units;
 
 pub(crate) use address::is_loopback_host;

@@ -5,10 +5,10 @@ use serde_json::Value;
 use super::selection::Children;
 use crate::wire::text::shortened;
 
-/// Who the client is, by its `initialize`.
+/// The debugger client as its `initialize` describes it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Client {
-    /// For people.
+    /// Its name, for people.
     pub(super) name: String,
     pub(super) children: Children,
     pub(super) goodbye: Goodbye,

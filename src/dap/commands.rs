@@ -1,4 +1,4 @@
-//! What of a client's requests goes on record: what could run code or change something, as it was sent.
+//! Which requests of a client go on record, and how: those that could run code or change something, as they were sent.
 //!
 //! Pure. Only where the audit log wants commands are these requests parsed at all. What is known to be harmless leaves
 //! no line ([`OnRecord`]); everything else does, with all of its arguments, so that what nobody here has thought of is on
@@ -37,7 +37,7 @@ const OWN_PLACE: [&str; 18] = [
     "suspendDebuggee",
 ];
 
-/// What is recorded of the request or event `name`; `None`: nothing.
+/// The details that are recorded of the request or event `name`; `None`: it leaves no line.
 pub(super) fn recorded(name: &str, arguments: &Value) -> Option<Map<String, Value>> {
     let harmless = match Request::of(name.as_bytes()).record {
         OnRecord::Never => true,
@@ -89,7 +89,7 @@ pub(super) fn recorded(name: &str, arguments: &Value) -> Option<Map<String, Valu
     Some(details)
 }
 
-/// Of attach arguments those that are not known to run nothing.
+/// The attach arguments that could run something, for the record.
 pub(super) fn of_attach(arguments: &Value) -> Option<Value> {
     let kept = harmless(arguments.clone());
     let mut others = Map::new();
@@ -107,7 +107,7 @@ pub(super) fn of_attach(arguments: &Value) -> Option<Value> {
     (!others.is_empty()).then_some(Value::Object(others))
 }
 
-/// `debugServerAccessToken` and the like.
+/// Whether `key` names a credential, as `debugServerAccessToken` does.
 fn names_a_secret(key: &str) -> bool {
     let key = key.to_lowercase();
     ["token", "password", "secret"]

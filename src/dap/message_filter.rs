@@ -14,7 +14,7 @@ use crate::masking::{MaskedSession, Masking};
 use crate::policy::{Rights, Scope};
 use crate::wire::dap::peek::MessageType;
 
-/// Something to be done with a message.
+/// A decision of the filter about a message.
 #[derive(Debug, PartialEq)]
 pub enum Action {
     /// Goes to the worker, after what the relay itself has to do with it.
@@ -25,9 +25,9 @@ pub enum Action {
     Refuse {
         /// The request, fit for a log.
         command: String,
-        /// What would have allowed it.
+        /// The permission that would have allowed it.
         missing: Option<Scope>,
-        /// For the client.
+        /// The answer to the client.
         answer: Value,
     },
 }
@@ -43,7 +43,7 @@ pub struct MessageFilter {
 }
 
 impl MessageFilter {
-    /// For somebody who has `rights`, with `masking` as far as it holds for them.
+    /// The filter for somebody who has `rights`, with `masking` as far as it holds for them.
     pub fn new(rights: &Rights, masking: Option<&Arc<Masking>>) -> Self {
         let view_only = !rights.scopes.contains(Scope::Debug);
         Self {

@@ -17,7 +17,7 @@ use crate::wire::dap::peek::MessageType;
 /// What the relay itself does with a request of a client whose worker is attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FromClient {
-    /// Nothing: it passes.
+    /// The relay does nothing: the request passes.
     Pass,
     /// It is refused, because the session is attached already.
     AlreadyAttached,
@@ -25,7 +25,7 @@ pub enum FromClient {
     Restart,
     /// The client leaves; the task is ended only by who may.
     Disconnect,
-    /// The same, or refused as a whole.
+    /// The client leaves and ends the task; refused as a whole to who may not.
     Terminate,
     /// The filter for a post-mortem stop is added.
     ExceptionFilters,
@@ -40,7 +40,7 @@ pub enum FromClient {
 /// What the relay itself does with a message of a worker's debugger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FromWorker {
-    /// Nothing: it passes.
+    /// The relay does nothing: the message passes.
     Pass,
     /// The client is not told.
     Withhold,
@@ -68,26 +68,26 @@ pub enum FromWorker {
 /// Whether a request goes into the audit log, where that wants commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnRecord {
-    /// It shows something, or lets the program run in its own order.
+    /// The request shows something, or lets the program run in its own order.
     Never,
-    /// Unless it names exception filters of debugpy's, and no code with them.
+    /// It does, unless it names exception filters of debugpy's, and no code with them.
     UnlessFilters,
-    /// Unless it completes a name.
+    /// It does, unless it completes a name.
     UnlessName,
-    /// It could run code or change something.
+    /// It does: it could run code or change something.
     Always,
 }
 
 /// What is done with a request of a client's, and with its answer.
 #[derive(Debug, Clone, Copy)]
 pub struct Request {
-    /// By the relay itself.
+    /// What the relay itself does with it.
     pub handling: FromClient,
-    /// Where the client may only look.
+    /// What becomes of it where the client may only look.
     pub view: ForView,
-    /// In the audit log.
+    /// Whether it goes into the audit log.
     pub record: OnRecord,
-    /// By the relay itself with the answer.
+    /// What the relay itself does with the answer.
     pub answer: FromWorker,
     /// Which values of the program the answer carries.
     pub carries: Carries,
@@ -96,9 +96,9 @@ pub struct Request {
 /// What is done with a message of a worker's debugger.
 #[derive(Debug, Clone, Copy)]
 pub struct OfWorker {
-    /// By the relay itself.
+    /// What the relay itself does with it.
     pub handling: FromWorker,
-    /// The filter of a client that may only look has to see it.
+    /// Whether the filter of a client that may only look has to see it.
     pub for_view: bool,
     /// Which values of the program it carries.
     pub carries: Carries,
@@ -286,7 +286,7 @@ pub fn captures_from_client(kind: MessageType, name: &[u8]) -> bool {
     kind == MessageType::Request && Request::of(name).handling != FromClient::Pass
 }
 
-/// The same where commands are recorded.
+/// Messages of a client that the relay has to see where the audit log wants commands.
 pub fn captures_for_record(kind: MessageType, name: &[u8]) -> bool {
     match kind {
         MessageType::Request => Request::of(name).on_record(),
@@ -296,7 +296,7 @@ pub fn captures_for_record(kind: MessageType, name: &[u8]) -> bool {
     }
 }
 
-/// The same where values are masked: the answers to some requests name no variable, so what these ask for is noted.
+/// Messages of a client that the relay has to see where values are masked: the answers to some requests name no variable, so what these ask for is noted.
 pub(super) fn captures_for_masking(kind: MessageType, name: &[u8]) -> bool {
     let asks = || matches!(Request::of(name).carries, Carries::One { .. });
     captures_for_record(kind, name) || kind == MessageType::Request && asks()
@@ -307,13 +307,13 @@ pub fn captures_from_worker(kind: MessageType, name: &[u8]) -> bool {
     OfWorker::of(kind, name).handled()
 }
 
-/// The same for a client that may only look.
+/// Messages of a worker's debugger that the relay has to see for a client that may only look.
 pub(super) fn captures_for_view(kind: MessageType, name: &[u8]) -> bool {
     let row = OfWorker::of(kind, name);
     row.handled() || row.for_view
 }
 
-/// The same where values are masked, whatever the client may do.
+/// Messages of a worker's debugger that the relay has to see where values are masked, whatever the client may do.
 pub(super) fn captures_masked(kind: MessageType, name: &[u8]) -> bool {
     let row = OfWorker::of(kind, name);
     row.handled() || row.for_view || row.carries != Carries::Nothing

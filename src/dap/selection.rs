@@ -12,21 +12,21 @@ use crate::registry::{Breakpoint, BreakpointId, Snapshot};
 use crate::session::refusal::{Refusal, inventory};
 use crate::wire::text::shortened;
 
-/// How the client can take several sessions.
+/// How a client can be asked to open further sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Children {
-    /// By the reverse request `startDebugging`.
+    /// It answers the reverse request `startDebugging`.
     StartDebugging,
-    /// By the custom event `debugpyAttach`.
+    /// It takes debugpy's own event `debugpyAttach`.
     DebugpyAttach,
-    /// Not at all.
+    /// It cannot.
     None,
 }
 
-/// What an address that the client echoed says.
+/// What the address that the client dialled says about the breakpoint it is after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hint {
-    /// Nothing.
+    /// It says nothing.
     None,
     /// One breakpoint that the relay advertised under it.
     Breakpoint(BreakpointId),
@@ -34,20 +34,20 @@ pub enum Hint {
     Stale,
 }
 
-/// The session to be.
+/// The session that an attach request is answered with.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Choice {
-    /// With this worker.
+    /// A session with this worker.
     Worker(Arc<Breakpoint>),
     /// A further session with a worker that is being debugged, for its subprocess.
     Subprocess(Arc<Breakpoint>),
-    /// The cluster session.
+    /// The cluster session, which announces every worker that pauses.
     Cluster,
-    /// With the next worker that pauses and fits the selector.
+    /// A session with the next worker that pauses and fits the selector.
     Next,
 }
 
-/// Picks the session for `selector`.
+/// Picks the session that `selector` asks for.
 ///
 /// # Errors
 /// [`Refusal`], a sentence for the client.

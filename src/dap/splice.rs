@@ -47,9 +47,9 @@ pub enum SpliceEvent {
 pub struct Splice<C, W> {
     client: C,
     worker: W,
-    /// Worker to client.
+    /// The direction from worker to client.
     down: Lane,
-    /// Client to worker.
+    /// The direction from client to worker.
     up: Lane,
 }
 
@@ -107,7 +107,7 @@ where
     C: AsyncRead + AsyncWrite + Unpin,
     W: AsyncRead + AsyncWrite + Unpin,
 {
-    /// Between `client` and `worker`; the bytes were read from each before and come first.
+    /// A splice between `client` and `worker`; the bytes were read from each before and come first.
     pub fn new(
         client: C,
         from_client: Vec<u8>,
@@ -134,7 +134,7 @@ where
         &self.worker
     }
 
-    /// The same, to be left. Messages for it that were not written yet are lost with it.
+    /// The worker's end, to be left. Messages for it that were not written yet are lost with it.
     pub fn worker_mut(&mut self) -> &mut W {
         &mut self.worker
     }
@@ -147,7 +147,7 @@ where
         }
     }
 
-    /// From now on answers of `from` to `command` are captured as well.
+    /// Has the answers of `from` to `command` captured as well, from now on.
     pub fn capture_answers(&mut self, from: Side, command: &'static [u8]) {
         let lane = match from {
             Side::Client => &mut self.up,

@@ -31,37 +31,13 @@ pub(crate) fn empty() -> Body {
 }
 
 /// `body`, which keeps `guard` until it has been sent or dropped.
-pub(crate) fn held<G: Send + Unpin + 'static>(body: Body, guard: G) -> Body {
-    Held {
-        body,
-        _guard: guard,
-    }
+pub(crate) fn held<G: Send + 'static>(body: Body, guard: G) -> Body {
+    // The closure is what keeps it; there is nothing to say about errors.
+    body.map_err(move |error| {
+        let _kept = &guard;
+        error
+    })
     .boxed_unsync()
-}
-
-struct Held<G> {
-    body: Body,
-    _guard: G,
-}
-
-impl<G: Unpin> hyper::body::Body for Held<G> {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
 }
 
 /// `body`, which breaks off when the time of `principal` is over.

@@ -12,6 +12,7 @@
 
 mod answer;
 pub(crate) mod api;
+mod body;
 mod caller;
 mod connection;
 mod credential;

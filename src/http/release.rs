@@ -6,19 +6,16 @@
 //! `terminate`, or `debug` where `dap.allow_terminate` is on. What somebody may not know of is answered like what does not
 //! exist. An id may also be a worker id of Ray's, of a worker that is in no list.
 
-use std::time::Duration;
-
 use futures_util::stream::{self, StreamExt};
-use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Response, StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::time::timeout;
 
 use super::answer::{self, Body};
+use super::body;
 use super::caller::{self, Asked, Refused};
 use super::connection::Connection;
 use crate::audit::Action;
@@ -41,9 +38,6 @@ const ENDING: &str =
     "to end a worker process, `debug` does only on a relay with dap.allow_terminate on";
 /// Workers that are ended at a time: each takes a job of Ray's.
 const ENDED_AT_ONCE: usize = 2;
-/// How long a body may take.
-const PATIENCE: Duration = Duration::from_secs(10);
-
 /// Any of these is enough.
 const NEEDED: [Scope; 3] = [Scope::Debug, Scope::Terminal, Scope::Admin];
 
@@ -81,11 +75,8 @@ pub(crate) async fn answer(
         let missing = (Scope::Debug, "on some breakpoint".to_owned());
         return Err(caller::deny(ctx, connection, &caller, asked, missing).await);
     }
-    let read = timeout(PATIENCE, Limited::new(body, LARGEST).collect()).await;
-    let wanted = match read {
-        Ok(Ok(body)) => serde_json::from_slice::<Wanted>(&body.to_bytes()).ok(),
-        Ok(Err(_)) | Err(_) => None,
-    };
+    let read = body::whole(body, LARGEST).await;
+    let wanted = read.and_then(|body| serde_json::from_slice::<Wanted>(&body).ok());
     let Some(Wanted { ids, force }) = wanted.filter(|wanted| wanted.ids.len() <= MOST) else {
         let sentence = "the body has to be {\"ids\": [\"ID\"]}, with at most 1000 ids as in /relay/v1/breakpoints, and maybe \"force\": true";
         return Ok(answer::error(StatusCode::BAD_REQUEST, sentence));

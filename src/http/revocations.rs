@@ -4,35 +4,30 @@
 //! after which it may be forgotten; `"at": SECONDS` of a name is this moment where it is left out. Called by
 //! [`super::connection`] for an administrator, once it is on record.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, HeaderValue};
 use hyper::{Response, StatusCode};
 use serde_json::{Map, Value, json};
-use tokio::time::timeout;
 
 use super::answer::{self, Body};
+use super::body;
 use crate::context::Context;
 use crate::identity::revocation::{Kept, Revocation, RevokeError, Revoked};
 
 /// Largest body that is read.
 const LARGEST: usize = 4096;
 
-/// To the end of the body.
-const PATIENCE: Duration = Duration::from_secs(10);
-
 /// What is wrong with a body.
 const WANTED: &str = "the body has to be {\"jti\": ID} or {\"sub\": NAME}, with \"until\": SECONDS SINCE 1970 where it may be forgotten then";
 
 /// Reads what is to be revoked. `Err` is the answer for the client.
 pub(super) async fn read(body: Incoming) -> Result<Revocation, &'static str> {
-    let whole = timeout(PATIENCE, Limited::new(body, LARGEST).collect()).await;
-    let Ok(Ok(whole)) = whole else {
+    let Some(whole) = body::whole(body, LARGEST).await else {
         return Err("the body did not come, or is longer than 4 KiB");
     };
-    parse(&whole.to_bytes(), SystemTime::now()).ok_or(WANTED)
+    parse(&whole, SystemTime::now()).ok_or(WANTED)
 }
 
 fn parse(text: &[u8], now: SystemTime) -> Option<Revocation> {
@@ -89,6 +84,8 @@ pub(super) fn post_only() -> Response<Body> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]

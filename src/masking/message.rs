@@ -33,8 +33,8 @@ pub(super) enum Asked {
 }
 
 impl Masking {
-    /// Masks `message` of a worker's debugger, which carries that. References of what was hidden as a whole are given to
-    /// `hide`: what is behind them must not be shown either.
+    /// Masks `message` of a worker's debugger, which carries what `carries` says. References of what was hidden as a
+    /// whole are given to `hide`: what is behind them must not be shown either.
     pub(super) fn apply(
         &self,
         message: &mut Value,

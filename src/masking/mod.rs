@@ -29,13 +29,13 @@ pub use self::session::MaskedSession;
 pub use self::stream::MaskedStream;
 pub use self::values::BadPattern;
 
-/// What stands in the place of what is hidden.
+/// The text that stands in the place of what is hidden.
 pub const MASKED: &str = "‹masked›";
 
-/// What stands at the end of a value that was cut.
+/// The end of a value that was cut.
 const CUT: &str = "… (cut by ray-relay)";
 
-/// The rules. Shared by all sessions.
+/// The masking rules of the configuration, shared by all sessions.
 #[derive(Debug)]
 pub struct Masking {
     /// Also for those who may run code.
@@ -43,12 +43,12 @@ pub struct Masking {
     names: Names,
     types: Names,
     values: Values,
-    /// In bytes.
+    /// Longest value that is shown, in bytes.
     max_value: usize,
 }
 
 impl Masking {
-    /// By `config`.
+    /// The rules that `config` asks for.
     pub fn new(config: &config::Masking) -> Self {
         let (names, types, values) = match config.defaults {
             true => (names::NAMES, names::TYPES, values::DEFAULTS),

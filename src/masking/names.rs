@@ -34,7 +34,7 @@ pub(super) const ENVIRONMENT: &str = r"^(?:RAY_AUTH_TOKEN.*|(?:[A-Z][A-Z0-9]*_)+
 /// Types that are hidden unless `defaults` is off.
 pub(super) const TYPES: &[&str] = &["SecretStr", "SecretBytes", "*Credentials", "*PrivateKey"];
 
-/// A set of names.
+/// A set of names that are hidden, as one pattern.
 #[derive(Debug)]
 pub(super) struct Names {
     /// `None`: there is no pattern.

@@ -14,7 +14,7 @@ const MAX_ASKED: usize = 1024;
 /// References that are remembered as hidden. Beyond, no list of variables is given any more.
 const MAX_HIDDEN: usize = 1 << 16;
 
-/// The rules, for the messages of one session.
+/// The masking of one session: the rules, and what was asked and hidden so far.
 #[derive(Debug)]
 pub struct MaskedSession {
     rules: Arc<Masking>,
@@ -24,7 +24,7 @@ pub struct MaskedSession {
 }
 
 impl MaskedSession {
-    /// By `rules`.
+    /// A session that `rules` hold for, in which nothing was asked yet.
     pub fn new(rules: Arc<Masking>) -> Self {
         Self {
             rules,
@@ -72,7 +72,7 @@ impl MaskedSession {
         self.hidden.len() >= MAX_HIDDEN || reference.is_some_and(|r| self.hidden.contains(&r))
     }
 
-    /// Masks a message of the worker's, which carries that.
+    /// Masks `message` of the worker's, which carries what `carries` says.
     pub fn on_worker(&mut self, message: &mut Value, carries: Carries) {
         let seq = message.get("request_seq").and_then(Value::as_u64);
         let openly = seq.is_some_and(|seq| self.asked_openly.remove(&seq));

@@ -15,7 +15,7 @@ const OVERLAP: usize = 1024;
 const KEY_BEGINS: &str = "-----BEGIN ";
 const KEY_ENDS: &str = "-----END ";
 
-/// One direction of one terminal.
+/// The masking of one direction of one terminal.
 #[derive(Debug)]
 pub struct MaskedStream {
     rules: Arc<Masking>,
@@ -25,7 +25,7 @@ pub struct MaskedStream {
 }
 
 impl MaskedStream {
-    /// By `rules`.
+    /// A stream that `rules` hold for.
     pub fn new(rules: Arc<Masking>) -> Self {
         Self {
             rules,

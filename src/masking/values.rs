@@ -47,7 +47,7 @@ const EMAIL: Rule = Rule::of(
 /// What else has to hold of what a pattern fits.
 type Holds = fn(&str) -> bool;
 
-/// One rule.
+/// One pattern, and what else has to hold of what it fits.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rule {
     pattern: &'static str,
@@ -74,7 +74,7 @@ pub enum BadPattern {
     Empty,
 }
 
-/// All rules of this kind.
+/// All patterns of the configuration.
 #[derive(Debug)]
 pub(super) struct Values {
     /// Which of `rules` has a match at all; `None`: to be found out one by one.

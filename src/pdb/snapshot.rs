@@ -14,6 +14,7 @@ use tokio::time::timeout;
 use super::wire::{Incoming, Lost, Wire};
 use super::{OpenError, probe};
 use crate::wire::dap::mappings;
+use crate::wire::dap::names::{Command, Event};
 
 /// All of a snapshot, in characters of values.
 const ROOM: usize = 2_000_000;
@@ -86,21 +87,21 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let hello = json!({"clientID": "ray-relay", "clientName": client, "adapterID": "debugpy", "pathFormat": "path"});
-    let asked = wire.send("initialize", hello).await?;
+    let asked = wire.send(Command::Initialize, hello).await?;
     answer(wire, asked).await?;
-    let mut arguments = json!({"name": client, "request": "attach", "type": "debugpy", "justMyCode": false, "pathMappings": mappings::none()});
+    let mut arguments = json!({"name": client, "request": Command::Attach, "type": "debugpy", "justMyCode": false, "pathMappings": mappings::none()});
     if !relay.is_null() {
         arguments["rayRelay"] = relay.clone();
     }
-    let attach = wire.send("attach", arguments).await?;
+    let attach = wire.send(Command::Attach, arguments).await?;
     loop {
         match wire.read().await? {
             Incoming::Answer {
                 to,
                 body: Err(sentence),
             } if to == attach => return Err(OpenError::Refused(sentence)),
-            Incoming::Event { name, .. } if name == "initialized" => break,
-            Incoming::Event { name, .. } if name == "terminated" => {
+            Incoming::Event { name, .. } if name == Some(Event::Initialized) => break,
+            Incoming::Event { name, .. } if name == Some(Event::Terminated) => {
                 return Err(OpenError::Lost(Lost::Closed));
             }
             _ => {}
@@ -112,7 +113,7 @@ where
     });
     // Without a frame, as no thread is suspended; never `configurationDone`.
     let evaluate = json!({"expression": probe::expression(&ask), "context": "clipboard"});
-    let asked = wire.send("evaluate", evaluate).await?;
+    let asked = wire.send(Command::Evaluate, evaluate).await?;
     let body = answer(wire, asked).await?;
     let result = body["result"].as_str().unwrap_or_default();
     match probe::answer(result).map(|mut found| found["threads"].take()) {
@@ -129,7 +130,7 @@ where
 {
     let asked = wire
         .send(
-            "disconnect",
+            Command::Disconnect,
             json!({"restart": false, "terminateDebuggee": false}),
         )
         .await?;

@@ -13,6 +13,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
 use crate::wire::dap::codec::{frame, header, parse};
+use crate::wire::dap::message::request;
+use crate::wire::dap::names::{Command, Event};
 
 /// Largest message that is read, in bytes.
 const LARGEST: usize = 8 << 20;
@@ -29,8 +31,8 @@ pub(super) enum Incoming {
         to: u64,
         body: Result<Value, String>,
     },
-    /// An event.
-    Event { name: String, body: Value },
+    /// An event; of no name, where it is one that nothing here knows.
+    Event { name: Option<Event>, body: Value },
     /// Something of no concern here.
     Other,
 }
@@ -67,12 +69,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     }
 
     /// Sends a request and gives its number. Not cancel safe.
-    pub(super) async fn send(&mut self, command: &str, arguments: Value) -> Result<u64, Lost> {
+    pub(super) async fn send(&mut self, command: Command, arguments: Value) -> Result<u64, Lost> {
         self.seq += 1;
-        let mut request = json!({"seq": self.seq, "type": "request", "command": command});
-        if !arguments.is_null() {
-            request["arguments"] = arguments;
-        }
+        let request = request(self.seq, command, arguments);
         let sent = async {
             self.stream.write_all(&frame(&request)).await?;
             self.stream.flush().await
@@ -140,7 +139,6 @@ fn broken(error: std::io::Error) -> Lost {
 }
 
 fn read(mut message: Value) -> Incoming {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     match message["type"].as_str() {
         Some("response") => {
             let to = message["request_seq"].as_u64().unwrap_or_default();
@@ -155,7 +153,9 @@ fn read(mut message: Value) -> Incoming {
             Incoming::Answer { to, body }
         }
         Some("event") => Incoming::Event {
-            name: text(&message["event"]),
+            name: message["event"]
+                .as_str()
+                .and_then(|name| Event::parse(name.as_bytes())),
             body: message["body"].take(),
         },
         _ => Incoming::Other,
@@ -182,7 +182,7 @@ fn oversize(beginning: &[u8], length: usize) -> Incoming {
             )),
         },
         None if beginning.contains("\"output\"") => Incoming::Event {
-            name: "output".to_owned(),
+            name: Some(Event::Output),
             body: json!({"category": "console", "output": format!("[{length} bytes of output are not shown]\n")}),
         },
         None => Incoming::Other,
@@ -214,7 +214,7 @@ mod tests {
         ));
         assert!(wire.bytes.capacity() < 1 << 20);
         assert!(
-            matches!(wire.read().await.unwrap(), Incoming::Event { name, .. } if name == "stopped")
+            matches!(wire.read().await.unwrap(), Incoming::Event { name, .. } if name == Some(Event::Stopped))
         );
         writer.await.unwrap();
         assert_eq!(wire.read().await.unwrap_err(), Lost::Closed);

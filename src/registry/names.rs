@@ -26,6 +26,20 @@ pub(super) struct Found {
     pub(super) certainty: Certainty,
 }
 
+impl Found {
+    /// Of one that has no task's row: `settled` where its own row says all that there is to say.
+    fn without_tasks(names: Names, settled: bool) -> Self {
+        Self {
+            names,
+            stop: None,
+            certainty: match settled {
+                true => Certainty::Settled,
+                false => Certainty::Provisional,
+            },
+        }
+    }
+}
+
 /// Whether asking again could say more.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Certainty {
@@ -125,16 +139,7 @@ pub(super) fn of_actor(actor: &ActorRow) -> Found {
         ..Names::default()
     };
     add_actor(&mut names, actor);
-    let certainty = if replica.is_some() {
-        Certainty::Settled
-    } else {
-        Certainty::Provisional
-    };
-    Found {
-        names,
-        stop: None,
-        certainty,
-    }
+    Found::without_tasks(names, replica.is_some())
 }
 
 /// The job of a driver, whose worker id is the job id followed by `ff…`.
@@ -156,16 +161,7 @@ pub(super) fn of_driver(job_id: &str, job: Option<&JobRow>) -> Found {
         unpacked_working_dir: environment.is_some_and(unpacks),
         ..Names::default()
     };
-    let certainty = if job.is_some() {
-        Certainty::Settled
-    } else {
-        Certainty::Provisional
-    };
-    Found {
-        names,
-        stop: None,
-        certainty,
-    }
+    Found::without_tasks(names, job.is_some())
 }
 
 /// `/opt/venv/bin/python3.11 /srv/jobs/train.py --lr 1` as `python3.11 train.py --lr 1`: the name is cut at some length,

@@ -25,6 +25,7 @@ use super::worker::Line;
 use crate::registry::{Lease, Left, Whereabouts};
 use crate::wire::dap::codec::frame;
 use crate::wire::dap::mappings;
+use crate::wire::dap::message::request;
 use crate::wire::dap::names::Command;
 
 /// For the first message of a debugger's greeting.
@@ -129,27 +130,25 @@ impl Line {
         if !self.ledger.disconnect {
             if self.ledger.attach == Attach::Initialized {
                 let answered = self.ledger.functions_answered;
-                self.request(Command::SetFunctionBreakpoints, &json!({"breakpoints": []}));
+                self.request(Command::SetFunctionBreakpoints, json!({"breakpoints": []}));
                 self.exchange(ANSWER, |ledger| ledger.functions_answered > answered)
                     .await;
                 if self.ledger.mapped {
-                    self.request(Command::Evaluate, &mappings::forgetting());
+                    self.request(Command::Evaluate, mappings::forgetting());
                     self.exchange(EVALUATED, |ledger| ledger.evaluating == 0)
                         .await;
                 }
             }
-            self.request(Command::Disconnect, &json!({"terminateDebuggee": false}));
+            self.request(Command::Disconnect, json!({"terminateDebuggee": false}));
         }
         self.exchange(ANSWER, |ledger| ledger.answered).await;
         self.exchange(CLOSE, |_| false).await;
     }
 
     /// Puts a request behind what is still to be sent. One cannot follow on half a message.
-    fn request(&mut self, command: Command, arguments: &Value) {
+    fn request(&mut self, command: Command, arguments: Value) {
         if self.ledger.between_messages() && !self.ledger.closed {
-            let request =
-                json!({"seq": SEQ, "type": "request", "command": command, "arguments": arguments});
-            let bytes = frame(&request);
+            let bytes = frame(&request(SEQ, command, arguments));
             self.ledger.sent(&bytes);
             self.unsent.extend_from_slice(&bytes);
         }

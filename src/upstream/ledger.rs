@@ -14,7 +14,7 @@ use crate::wire::dap::peek::{Depth, MessageType, Peek, Walk};
 /// Bytes of a body that are kept until enough of it is there. debugpy writes the keys that decide first.
 const KEPT: usize = 4096;
 
-/// What became of `attach`.
+/// How far the `attach` of the conversation has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Attach {
     /// It was not sent.
@@ -27,7 +27,7 @@ pub(super) enum Attach {
     Refused,
 }
 
-/// What was sent and received so far.
+/// How far a conversation with a worker's debugger has come, by what was sent and received.
 #[derive(Debug)]
 pub(super) struct Ledger {
     sent: Cutter,

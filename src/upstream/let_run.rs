@@ -10,6 +10,7 @@ use super::ConnectError;
 use super::worker::Worker;
 use crate::wire::dap::conversation::{Closed, Conversation};
 use crate::wire::dap::mappings;
+use crate::wire::dap::message::request;
 use crate::wire::dap::names::{Command, Event};
 use crate::wire::text::shortened;
 
@@ -95,10 +96,7 @@ impl Leaving {
     }
 
     async fn send(&mut self, seq: u64, command: Command, arguments: Value) -> Result<(), String> {
-        let mut request = json!({"seq": seq, "type": "request", "command": command});
-        if !arguments.is_null() {
-            request["arguments"] = arguments;
-        }
+        let request = request(seq, command, arguments);
         self.debugger.send(&request).await.map_err(broken)
     }
 

@@ -2,21 +2,13 @@
 #![allow(clippy::unwrap_used)]
 
 use super::resolve;
+use crate::config::testing::given;
 use crate::config::{ClientAuth, Flags, Problem, Resolved, Sources, TlsMode};
 use crate::tls::testing::{Authority, Files};
 
 /// What is wrong with `file` as the configuration file.
 fn problems(file: &str) -> Vec<Problem> {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("relay.toml");
-    std::fs::write(&path, file).unwrap();
-    let flags = Flags {
-        config: Some(path),
-        ..Flags::default()
-    };
-    let environment = Vec::new();
-    let resolved = resolve(&Sources { environment, flags });
-    resolved.unwrap_err().problems
+    resolve(&given(file, &[]).sources).unwrap_err().problems
 }
 
 fn resolved(environment: &[(&str, &str)], flags: Flags) -> Result<Resolved, Vec<String>> {

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::listing::text::{Keep, fit};
 use crate::recording::Direction;
+use crate::wire::dap::names::{Command, Event};
 use crate::wire::text::replaced;
 
 /// Columns of a text from a message.
@@ -94,19 +95,19 @@ impl Transcript {
 }
 
 fn arguments(command: &str, arguments: &Value) -> String {
-    match command {
-        "evaluate" => show(&arguments["expression"]),
-        "setVariable" => format!(
+    match Command::parse(command.as_bytes()) {
+        Some(Command::Evaluate) => show(&arguments["expression"]),
+        Some(Command::SetVariable) => format!(
             "{} = {}",
             show(&arguments["name"]),
             show(&arguments["value"])
         ),
-        "setExpression" => format!(
+        Some(Command::SetExpression) => format!(
             "{} = {}",
             show(&arguments["expression"]),
             show(&arguments["value"])
         ),
-        "setBreakpoints" => {
+        Some(Command::SetBreakpoints) => {
             let path = arguments["source"]["path"].as_str().unwrap_or("?");
             let points = items(&arguments["breakpoints"]).map(|point| {
                 let mut text = point["line"].to_string();
@@ -127,15 +128,15 @@ fn arguments(command: &str, arguments: &Value) -> String {
 }
 
 fn results(command: &str, body: &Value) -> Vec<String> {
-    match command {
-        "evaluate" | "setExpression" => vec![show(&body["result"])],
-        "setVariable" => vec![show(&body["value"])],
-        "variables" => listed(&body["variables"], |v| {
+    match Command::parse(command.as_bytes()) {
+        Some(Command::Evaluate | Command::SetExpression) => vec![show(&body["result"])],
+        Some(Command::SetVariable) => vec![show(&body["value"])],
+        Some(Command::Variables) => listed(&body["variables"], |v| {
             format!("{} = {}", show(&v["name"]), show(&v["value"]))
         }),
-        "scopes" => listed(&body["scopes"], |scope| show(&scope["name"])),
-        "threads" => listed(&body["threads"], |thread| show(&thread["name"])),
-        "stackTrace" => listed(&body["stackFrames"], |frame| {
+        Some(Command::Scopes) => listed(&body["scopes"], |scope| show(&scope["name"])),
+        Some(Command::Threads) => listed(&body["threads"], |thread| show(&thread["name"])),
+        Some(Command::StackTrace) => listed(&body["stackFrames"], |frame| {
             format!(
                 "{} {}:{}",
                 show(&frame["name"]),
@@ -143,7 +144,7 @@ fn results(command: &str, body: &Value) -> Vec<String> {
                 frame["line"]
             )
         }),
-        "exceptionInfo" => vec![format!(
+        Some(Command::ExceptionInfo) => vec![format!(
             "{}: {}",
             show(&body["exceptionId"]),
             show(&body["description"])
@@ -153,10 +154,10 @@ fn results(command: &str, body: &Value) -> Vec<String> {
 }
 
 fn event(name: &str, body: &Value) -> String {
-    match name {
-        "output" => show(&body["output"]),
-        "stopped" => format!("{} thread {}", show(&body["reason"]), body["threadId"]),
-        "exited" => body["exitCode"].to_string(),
+    match Event::parse(name.as_bytes()) {
+        Some(Event::Output) => show(&body["output"]),
+        Some(Event::Stopped) => format!("{} thread {}", show(&body["reason"]), body["threadId"]),
+        Some(Event::Exited) => body["exitCode"].to_string(),
         _ => String::new(),
     }
 }

@@ -25,7 +25,7 @@ const COMPLETION_PATIENCE: Duration = Duration::from_secs(3);
 /// Longest line from a pipe, in bytes.
 const LONGEST_LINE: u64 = 1 << 20;
 
-/// What was typed.
+/// What a person typed, or a pipe gave.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Typed {
     Line(String),
@@ -35,7 +35,7 @@ pub(super) enum Typed {
     End,
 }
 
-/// What Tab asks for.
+/// A completion that Tab asks for.
 #[derive(Debug)]
 pub(super) struct Completion {
     pub(super) line: String,
@@ -44,7 +44,7 @@ pub(super) struct Completion {
     pub(super) answer: sync::Sender<(usize, Vec<String>)>,
 }
 
-/// One question to the thread.
+/// A question to the thread that reads the terminal.
 struct Ask {
     prompt: String,
     /// Whether the answer belongs into the history, and Tab completes.
@@ -54,7 +54,7 @@ struct Ask {
 /// A line that a person is typing.
 type Edited = Arc<Mutex<String>>;
 
-/// Where lines come from.
+/// The lines that a person types, or a pipe gives.
 pub(super) struct Input {
     ask: sync::Sender<Ask>,
     typed: mpsc::Receiver<Typed>,
@@ -112,14 +112,14 @@ impl Input {
         }
     }
 
-    /// What was typed. Cancel safe.
+    /// The next line that is typed. Cancel safe.
     pub(super) async fn next(&mut self) -> Typed {
         let typed = self.typed.recv().await.unwrap_or(Typed::End);
         self.asked = false;
         typed
     }
 
-    /// What was typed, or what Tab asks for. Cancel safe.
+    /// The next line that is typed, or a completion that Tab asks for. Cancel safe.
     pub(super) async fn next_or_completion(&mut self) -> Result<Typed, Completion> {
         tokio::select! {
             biased;

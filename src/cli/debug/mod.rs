@@ -266,7 +266,7 @@ async fn one(args: &DebugArgs, terminal: &mut Terminal, which: &Which) -> Result
     Ok(unexpected(end)?)
 }
 
-/// Lines and their answers.
+/// Reads lines and writes their answers, until the session ends.
 async fn converse(
     prompt: &mut Session,
     pieces: &mut mpsc::Receiver<Piece>,

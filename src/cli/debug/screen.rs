@@ -9,7 +9,7 @@ use crate::telemetry::logging::colours;
 /// Longest line that is coloured, in bytes.
 const LONGEST: usize = 1000;
 
-/// Standard output.
+/// The standard output of the session.
 pub(super) struct Screen {
     colours: bool,
 }

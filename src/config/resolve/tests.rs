@@ -6,9 +6,8 @@ mod precedence;
 mod problems;
 mod values;
 
-use std::ffi::OsString;
-
 use super::*;
+use crate::config::testing::given;
 
 /// With nothing to say about patterns and the files of `[tls]`.
 fn resolve(sources: &Sources) -> Result<Resolved, Problems> {
@@ -17,30 +16,6 @@ fn resolve(sources: &Sources) -> Result<Resolved, Problems> {
         tls_files: |_| Vec::new(),
     };
     super::resolve(sources, checks)
-}
-
-struct Given {
-    _dir: tempfile::TempDir,
-    sources: Sources,
-}
-
-/// Sources with `file` as the configuration file.
-fn given(file: &str, environment: &[(&str, &str)]) -> Given {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("relay.toml");
-    std::fs::write(&path, file).unwrap();
-    let flags = Flags {
-        config: Some(path),
-        ..Flags::default()
-    };
-    let environment = environment
-        .iter()
-        .map(|(name, value)| (OsString::from(name), OsString::from(value)))
-        .collect();
-    Given {
-        _dir: dir,
-        sources: Sources { environment, flags },
-    }
 }
 
 fn config(file: &str, environment: &[(&str, &str)]) -> Config {

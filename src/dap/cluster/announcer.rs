@@ -15,7 +15,7 @@ use crate::identity::Secret;
 use crate::moment::Moment;
 use crate::registry::{Breakpoint, BreakpointId, Snapshot, State};
 use crate::session::Parent;
-use crate::wire::dap::message::{Request, event, notice};
+use crate::wire::dap::message::{Request, event, notice, request};
 use crate::wire::dap::names::{Command, Event, Reverse};
 
 /// Children at once: each is a session in somebody's window.
@@ -144,7 +144,7 @@ impl Announcer {
             child_configuration(&self.attach.arguments, breakpoint, &self.dialled, pass);
         if self.children == Children::StartDebugging {
             let arguments = json!({"request": Command::Attach, "configuration": configuration});
-            return json!({"seq": self.seq, "type": "request", "command": Reverse::StartDebugging, "arguments": arguments});
+            return request(self.seq, Reverse::StartDebugging, arguments);
         }
         // Without `type` the extension ignores the event.
         if configuration.get("type").and_then(Value::as_str).is_none() {

@@ -5,7 +5,7 @@
 
 use std::cell::RefCell;
 
-/// Bytes of an ordinary buffer.
+/// Size of an ordinary buffer, in bytes.
 pub(super) const SIZE: usize = 256 * 1024;
 
 /// Bytes read at once at most: a direction takes its turn in steps of this size.
@@ -24,7 +24,7 @@ thread_local! {
     static SPARE: RefCell<Vec<Box<[u8]>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A queue of bytes.
+/// A queue of bytes between a reader and a writer.
 #[derive(Debug, Default)]
 pub(super) struct Buffer {
     storage: Box<[u8]>,

@@ -49,7 +49,7 @@ struct Lookup {
     left: usize,
 }
 
-/// All that are under way, by the `seq` of the relay's own request.
+/// The lookups that are under way, by the `seq` of the relay's own request.
 #[derive(Debug)]
 pub(super) struct Lookups {
     under_way: HashMap<u64, Lookup>,
@@ -58,7 +58,7 @@ pub(super) struct Lookups {
 }
 
 impl Lookups {
-    /// With requests numbered from `first_seq` on.
+    /// No lookups yet; their requests are numbered from `first_seq` on.
     pub(super) fn new(first_seq: u64) -> Self {
         Self {
             under_way: HashMap::new(),
@@ -67,7 +67,7 @@ impl Lookups {
         }
     }
 
-    /// Starts one in `frame`.
+    /// Starts to look for a variable in `frame`.
     pub(super) fn begin(&mut self, frame: u64, wanted: Wanted) -> Action {
         if self.under_way.len() >= MAX_LOOKUPS {
             return wanted.fail("too many names are being looked up; try again");
@@ -149,7 +149,7 @@ impl Lookups {
             seq + 1
         };
         self.under_way.insert(seq, lookup);
-        super::pass(seq, command.as_str(), arguments)
+        super::pass(seq, command, arguments)
     }
 }
 

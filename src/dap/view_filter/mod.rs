@@ -23,7 +23,7 @@ pub(super) use self::requests::{FILTERS, is_name};
 use super::message_filter::Action;
 use super::messages;
 use crate::policy::{Scope, Scopes};
-use crate::wire::dap::message::{Request, event, notice};
+use crate::wire::dap::message::{self, Request, event, notice};
 use crate::wire::dap::names::{Event, Reverse};
 
 /// First `seq` that clients may not use: the relay's own requests have those from here on.
@@ -179,10 +179,8 @@ impl ViewFilter {
     }
 }
 
-fn pass(seq: u64, command: &str, arguments: Value) -> Action {
-    let mut message = json!({"seq": seq, "type": "request", "command": command});
-    message["arguments"] = arguments;
-    Action::ToWorker(message)
+fn pass(seq: u64, command: impl AsRef<str>, arguments: Value) -> Action {
+    Action::ToWorker(message::request(seq, command, arguments))
 }
 
 fn refuse(request: &Request, missing: Option<Scope>, why: &str) -> Vec<Action> {

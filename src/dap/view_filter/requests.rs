@@ -14,41 +14,41 @@ use crate::policy::{Scope, Scopes};
 const MAX_TEXT: usize = 4096;
 /// Largest id: what JavaScript holds exactly.
 const MAX_ID: u64 = (1 << 53) - 1;
-/// Breakpoints in one request.
+/// Most breakpoints in one request.
 const MAX_BREAKPOINTS: usize = 10_000;
 
-/// Of `breakMode`-less filters, those that debugpy has.
+/// The names of debugpy's exception filters.
 pub(in crate::dap) const FILTERS: [&str; 3] = ["raised", "uncaught", "userUnhandled"];
 
 const CONDITION: &str = "a condition, hit count or log message runs code in the task, which needs the permission `debug`";
 const FUNCTION: &str = "a breakpoint on a function outlives the session in debugpy and would stop the task with nobody there, so it needs the permission `debug`; set one on a line";
 
-/// What becomes of a request.
+/// The decision about one request.
 #[derive(Debug, PartialEq)]
 pub(super) enum Verdict {
     /// The worker gets it with these arguments.
     Pass(Value),
-    /// The same, without some of the breakpoints asked for: of each, why it is left out.
+    /// The worker gets it without some of the breakpoints asked for; `left_out` says of each why, if it is.
     Breakpoints {
         arguments: Value,
         left_out: Vec<Option<&'static str>>,
     },
-    /// The same; `narrowed`: without ending the task.
+    /// The worker gets it; `narrowed`: without ending the task, although that was asked for.
     Disconnect { arguments: Value, narrowed: bool },
-    /// To be answered with the variable of this name in this frame.
+    /// It is answered with the variable of this name in this frame.
     Show { frame: u64, name: String },
-    /// Answered at once.
+    /// It is answered at once, with this body.
     Answer(Value),
-    /// Refused, for want of `missing` where it is that.
+    /// It is refused, for want of `missing` where it is that.
     Refuse { missing: Option<Scope>, why: String },
 }
 
 /// How a request is treated where code must not be run.
 #[derive(Debug, Clone, Copy)]
 pub enum ForView {
-    /// Passes with these arguments, which run no code of the client's.
+    /// It passes with these arguments, which run no code of the client's.
     Arguments(Shapes),
-    /// The same, and the relay asks it too, to look up a name.
+    /// It passes with these arguments; the relay asks it too, to look up a name, and has to see the answers.
     LooksUp(Shapes),
     /// Breakpoints on lines: those that run something when they are reached stay here.
     Breakpoints,

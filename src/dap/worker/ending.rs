@@ -12,7 +12,7 @@ use crate::session::live::Closing;
 use crate::wire::dap::codec::frame;
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::mappings;
-use crate::wire::dap::message::{Request, event, notice};
+use crate::wire::dap::message::{Request, event, notice, request};
 use crate::wire::dap::names::{Command, Event};
 
 /// Why a session ends whose client asked for it by ending another.
@@ -56,20 +56,18 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Relaying<'a, S> {
         if !self.splice.worker().is_attached() {
             return;
         }
-        self.request(Command::SetFunctionBreakpoints, &json!({"breakpoints": []}));
+        self.request(Command::SetFunctionBreakpoints, json!({"breakpoints": []}));
         if self.splice.worker().has_mappings() {
             // Answers to the client's own evaluations pass unseen until now.
             let evaluate = Command::Evaluate.as_str().as_bytes();
             self.splice.capture_answers(Side::Worker, evaluate);
-            self.request(Command::Evaluate, &mappings::forgetting());
+            self.request(Command::Evaluate, mappings::forgetting());
         }
     }
 
     /// Puts a request of the relay's own to the worker. Its answer is not for the client.
-    pub(super) fn request(&mut self, command: Command, arguments: &Value) {
-        let request = json!({
-            "seq": OWN_SEQ, "type": "request", "command": command, "arguments": arguments,
-        });
+    pub(super) fn request(&mut self, command: Command, arguments: Value) {
+        let request = request(OWN_SEQ, command, arguments);
         self.splice.insert(Side::Worker, &frame(&request));
     }
 
@@ -78,7 +76,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Relaying<'a, S> {
     pub(super) fn say_goodbye(&mut self) {
         if self.splice.worker().is_attached() {
             self.leave_nothing_behind();
-            self.request(Command::Disconnect, &json!({"terminateDebuggee": false}));
+            self.request(Command::Disconnect, json!({"terminateDebuggee": false}));
         }
     }
 

@@ -16,7 +16,7 @@ use crate::policy::Scope;
 use crate::registry::Reason;
 use crate::telemetry::metrics::Outcome;
 use crate::wire::dap::codec::{frame, parse};
-use crate::wire::dap::message::{Request, event, notice};
+use crate::wire::dap::message::{Request, event, notice, request};
 use crate::wire::dap::names::{Command, Event};
 
 /// `seq` of the requests that the relay itself may put to a worker. A client counts upwards from 1 (Helix from 0), as far
@@ -70,10 +70,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
             return message;
         }
         let seq = message.get("seq").unwrap_or(&Value::Null);
-        let goodbye = json!({
-            "seq": seq, "type": "request", "command": Command::Disconnect,
-            "arguments": {"terminateDebuggee": false},
-        });
+        let arguments = json!({"terminateDebuggee": false});
+        let goodbye = request(seq.clone(), Command::Disconnect, arguments);
         self.parting = Request::read(&mut message);
         goodbye
     }
@@ -164,7 +162,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
             FromClient::ConfigurationDone if !self.filters_set && self.post_mortem() => {
                 let mut filters = Value::Null;
                 rewrite::break_on_uncaught(&mut filters);
-                self.request(Command::SetExceptionBreakpoints, &filters);
+                self.request(Command::SetExceptionBreakpoints, filters);
             }
             FromClient::Continue | FromClient::Step => {
                 self.live.task().resumed();

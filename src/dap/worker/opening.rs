@@ -1,6 +1,6 @@
 //! The relay's own opening towards the worker's debugger: what the client said is said again.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::time::timeout;
 
 use crate::context::Context;
@@ -11,7 +11,7 @@ use crate::session::live::Live;
 use crate::session::{Member, Permit};
 use crate::upstream::{self, ConnectError, Worker};
 use crate::wire::dap::conversation::Conversation;
-use crate::wire::dap::message::Request;
+use crate::wire::dap::message::{Request, request};
 use crate::wire::dap::names::Command;
 
 /// What the client sent so far.
@@ -69,9 +69,7 @@ pub(super) async fn open(
             break message["body"].take();
         };
         let arguments = opening.arguments(permit, filter);
-        let attach = json!({
-            "seq": opening.attach.seq, "type": "request", "command": Command::Attach, "arguments": arguments,
-        });
+        let attach = request(opening.attach.seq.clone(), Command::Attach, arguments);
         worker.send(&attach).await?;
         Ok::<_, ConnectError>(capabilities)
     };

@@ -10,6 +10,7 @@ use crate::pdb::breakpoints::Breakpoint;
 use crate::pdb::grammar::{self, parse, resumes};
 use crate::pdb::location::{self, Location};
 use crate::pdb::wire::Lost;
+use crate::wire::dap::names::Command;
 use crate::wire::text::escaped;
 
 /// Lines of one `commands` list.
@@ -26,7 +27,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     /// Tells the debugger which breakpoints a file has, `more` of them for one run only.
     pub(super) async fn send_breakpoints(&mut self, file: &str, more: &[u32]) -> Result<(), Lost> {
         let request = self.table.request(file, more);
-        match self.ask_soon("setBreakpoints", request).await {
+        match self.ask_soon(Command::SetBreakpoints, request).await {
             Ok(_) => Ok(()),
             Err(failure) => self.tell(failure).await,
         }

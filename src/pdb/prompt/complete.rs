@@ -7,6 +7,7 @@ use tokio::time::timeout;
 use super::Prompt;
 use super::request::PATIENCE;
 use crate::pdb::grammar;
+use crate::wire::dap::names::Command;
 use crate::wire::text::escaped;
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
@@ -34,7 +35,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         {
             let ask =
                 json!({"frameId": frame.id, "text": text, "column": text.chars().count() + 1});
-            if let Ok(Ok(body)) = timeout(PATIENCE / 15, self.ask("completions", ask)).await {
+            if let Ok(Ok(body)) = timeout(PATIENCE / 15, self.ask(Command::Completions, ask)).await
+            {
                 let labels = body["targets"].as_array().into_iter().flatten();
                 let labels = labels.filter_map(|one| one["label"].as_str()).take(500);
                 let fits = labels.filter(|label| label.starts_with(&text[part..]));

@@ -10,6 +10,7 @@ use super::request::Failure;
 use crate::pdb::grammar::{Span, span};
 use crate::pdb::output::{Piece, cut};
 use crate::pdb::wire::Lost;
+use crate::wire::dap::names::Command;
 use crate::wire::text::escaped;
 
 /// Longest source that is fetched, in lines, and how many come at a time.
@@ -387,7 +388,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             return Ok(());
         }
         match self
-            .ask_soon("exceptionInfo", json!({"threadId": self.thread}))
+            .ask_soon(Command::ExceptionInfo, json!({"threadId": self.thread}))
             .await
         {
             Ok(body) => {
@@ -407,7 +408,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     }
 
     async fn all_threads(&mut self) -> Result<Vec<(i64, String)>, Lost> {
-        match self.ask_soon("threads", Value::Null).await {
+        match self.ask_soon(Command::Threads, Value::Null).await {
             Ok(body) => {
                 let threads = body["threads"].as_array().into_iter().flatten();
                 Ok(threads

@@ -7,6 +7,7 @@ use tokio::time::timeout;
 use super::request::{Failure, PATIENCE, program_output};
 use super::{End, Prompt};
 use crate::pdb::wire::{Incoming, Lost};
+use crate::wire::dap::names::{Command, Event};
 
 /// As the relay refuses it to debuggers.
 const NO_KILL: &str =
@@ -35,7 +36,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     /// Disconnects; the sentence of a refusal.
     async fn goodbye(&mut self, kill: bool) -> Option<String> {
         let arguments = json!({"restart": false, "terminateDebuggee": kill});
-        let refusal = match timeout(PATIENCE / 6, self.ask("disconnect", arguments)).await {
+        let refusal = match timeout(PATIENCE / 6, self.ask(Command::Disconnect, arguments)).await {
             Ok(Err(Failure::Refused(sentence))) if kill => Some(sentence),
             _ => None,
         };
@@ -54,10 +55,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 Err(lost) => return End::Lost(lost),
             };
             if let Incoming::Event { name, body } = incoming {
-                match name.as_str() {
-                    "terminated" | "exited" => return End::Terminated,
+                match name {
+                    Some(Event::Terminated | Event::Exited) => return End::Terminated,
                     // Nobody waits here, so a full channel loses output rather than blocking a cancel.
-                    "output" => {
+                    Some(Event::Output) => {
                         if let Some(piece) = program_output(&body) {
                             let _ = self.out.try_send(piece);
                         }

@@ -24,6 +24,7 @@ use self::line::{Mode, Task};
 use super::breakpoints::Table;
 use super::output::Piece;
 use super::wire::{Lost, Wire};
+use crate::wire::dap::names::Event;
 
 /// What comes after a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,7 +92,7 @@ pub struct Prompt<S> {
     may_kill: bool,
     local_sources: bool,
     /// Events that came while an answer was waited for.
-    events: VecDeque<(String, Value)>,
+    events: VecDeque<(Option<Event>, Value)>,
     thread: i64,
     /// Newest first, as the debugger gives it.
     stack: Vec<Frame>,

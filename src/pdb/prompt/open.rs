@@ -15,6 +15,7 @@ use crate::pdb::breakpoints::Table;
 use crate::pdb::output::Piece;
 use crate::pdb::wire::{Incoming, Lost, Wire};
 use crate::wire::dap::mappings;
+use crate::wire::dap::names::{Command, Event};
 
 /// How a session is opened.
 #[derive(Debug, Clone)]
@@ -131,9 +132,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             "clientID": "ray-relay", "clientName": options.client, "adapterID": "debugpy", "pathFormat": "path",
             "linesStartAt1": true, "columnsStartAt1": true, "supportsVariableType": true,
         });
-        self.ask_soon("initialize", client).await?;
+        self.ask_soon(Command::Initialize, client).await?;
         let mut arguments = json!({
-            "name": options.client, "request": "attach", "type": "debugpy",
+            "name": options.client, "request": Command::Attach, "type": "debugpy",
             // Ray's frames are hidden here, by name; the user's may be anywhere.
             "justMyCode": false, "redirectOutput": true, "showReturnValue": true, "subProcess": false,
             // The lines shown are those of the worker's files.
@@ -142,7 +143,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         if !options.relay.is_null() {
             arguments["rayRelay"] = options.relay.clone();
         }
-        let attach = self.wire.send("attach", arguments).await?;
+        let attach = self.wire.send(Command::Attach, arguments).await?;
         // The answer comes after configurationDone, a refusal at once.
         loop {
             match self.wire.read().await? {
@@ -150,22 +151,26 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                     to,
                     body: Err(sentence),
                 } if to == attach => return Err(OpenError::Refused(sentence)),
-                Incoming::Event { name, .. } if name == "initialized" => break,
-                Incoming::Event { name, body } if name == "output" => {
+                Incoming::Event { name, .. } if name == Some(Event::Initialized) => break,
+                Incoming::Event { name, body } if name == Some(Event::Output) => {
                     if let Some(piece) = program_output(&body) {
                         self.put(piece).await;
                     }
                 }
-                Incoming::Event { name, .. } if name == "terminated" => {
+                Incoming::Event { name, .. } if name == Some(Event::Terminated) => {
                     return Err(OpenError::Lost(Lost::Closed));
                 }
                 _ => {}
             }
         }
         // Without it a post-mortem stop is none.
-        self.ask_soon("setExceptionBreakpoints", json!({"filters": ["uncaught"]}))
+        self.ask_soon(
+            Command::SetExceptionBreakpoints,
+            json!({"filters": ["uncaught"]}),
+        )
+        .await?;
+        self.ask_soon(Command::ConfigurationDone, Value::Null)
             .await?;
-        self.ask_soon("configurationDone", Value::Null).await?;
         match self.next_stop().await? {
             Some(stop) => Ok(stop),
             None => Err(OpenError::NoStop),

@@ -11,6 +11,7 @@ use crate::pdb::output::{Piece, cut, cut_hint};
 use crate::pdb::probe;
 use crate::pdb::wire::{Incoming, Lost};
 use crate::wire::dap::message::tells_task_end;
+use crate::wire::dap::names::{Command, Event};
 use crate::wire::text::escaped;
 
 /// How long the debugger may take for what needs no code of the program to run.
@@ -59,7 +60,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     }
 
     /// One request and its answer. Events that come meanwhile are kept.
-    pub(super) async fn ask(&mut self, command: &str, arguments: Value) -> Result<Value, Failure> {
+    pub(super) async fn ask(
+        &mut self,
+        command: Command,
+        arguments: Value,
+    ) -> Result<Value, Failure> {
         let number = self.wire.send(command, arguments).await?;
         loop {
             let incoming = tokio::select! {
@@ -70,7 +75,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 Incoming::Answer { to, body } if to == number => {
                     return body.map_err(Failure::Refused);
                 }
-                Incoming::Event { name, body } if name == "output" => {
+                Incoming::Event { name, body } if name == Some(Event::Output) => {
                     if let Some(piece) = program_output(&body) {
                         self.put(piece).await;
                     }
@@ -90,13 +95,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     /// A request that runs no code of the program, so an answer comes soon.
     pub(super) async fn ask_soon(
         &mut self,
-        command: &str,
+        command: Command,
         arguments: Value,
     ) -> Result<Value, Failure> {
         match timeout(PATIENCE, self.ask(command, arguments)).await {
             Ok(answer) => answer,
             Err(_) => Err(Failure::Refused(format!(
-                "the debugger does not answer `{command}`; it may still be busy with an expression"
+                "the debugger does not answer `{}`; it may still be busy with an expression",
+                command.as_str()
             ))),
         }
     }
@@ -106,7 +112,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         let frame = self.stack.get(self.current).map(|frame| frame.id);
         let arguments =
             json!({"expression": probe::expression(ask), "frameId": frame, "context": "clipboard"});
-        let body = self.ask("evaluate", arguments).await?;
+        let body = self.ask(Command::Evaluate, arguments).await?;
         let result = body["result"].as_str().unwrap_or_default();
         match probe::answer(result) {
             Some(answer) => Ok(answer),

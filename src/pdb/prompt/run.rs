@@ -10,6 +10,7 @@ use crate::pdb::grammar;
 use crate::pdb::output::{Piece, cut};
 use crate::pdb::wire::{Incoming, Lost};
 use crate::wire::dap::message::tells_task_end;
+use crate::wire::dap::names::{Command, Event};
 use crate::wire::text::escaped;
 
 /// Files of Ray that stand between `breakpoint()` and the debugger.
@@ -45,13 +46,13 @@ enum Ran {
 impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     pub(super) async fn next(&mut self) -> Result<Option<End>, Lost> {
         let above = self.current;
-        self.stepping(above, Some("next")).await
+        self.stepping(above, Some(Command::Next)).await
     }
 
     /// pdb steps from where the program is, whatever frame is selected.
     pub(super) async fn step(&mut self) -> Result<Option<End>, Lost> {
         let above = self.hidden;
-        self.stepping(above, Some("stepIn")).await
+        self.stepping(above, Some(Command::StepIn)).await
     }
 
     pub(super) async fn return_(&mut self) -> Result<Option<End>, Lost> {
@@ -61,7 +62,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
 
     pub(super) async fn continue_(&mut self) -> Result<Option<End>, Lost> {
         loop {
-            let stop = match self.run("continue", None).await? {
+            let stop = match self.run(Command::Continue, None).await? {
                 Ran::Stopped(stop) => stop,
                 other => return self.not_stopped(other).await,
             };
@@ -72,9 +73,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     }
 
     /// Steps out of `above` frames, then takes one more step; a stop for any other reason ends it.
-    async fn stepping(&mut self, above: usize, then: Option<&str>) -> Result<Option<End>, Lost> {
+    async fn stepping(&mut self, above: usize, then: Option<Command>) -> Result<Option<End>, Lost> {
         let before = self.before();
-        let commands = std::iter::repeat_n("stepOut", above).chain(then);
+        let commands = std::iter::repeat_n(Command::StepOut, above).chain(then);
         let mut last = None;
         for command in commands {
             match self.run(command, None).await? {
@@ -126,7 +127,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         let mut above = self.current;
         for _ in 0..MOST_STEPS {
             let there = if above > 0 { Vec::new() } else { lines.clone() };
-            let ran = self.run("stepOut", Some((&frame.file, &there))).await?;
+            let ran = self
+                .run(Command::StepOut, Some((&frame.file, &there)))
+                .await?;
             let Ran::Stopped(stop) = ran else {
                 self.send_breakpoints(&frame.file, &[]).await?;
                 return self.not_stopped(ran).await;
@@ -166,7 +169,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         };
         // Ray's helper has to return first, or it would not be the newest frame that jumps.
         for _ in 0..self.hidden {
-            match self.run("stepOut", None).await? {
+            match self.run(Command::StepOut, None).await? {
                 Ran::Stopped(stop) => self.load_stack(&stop).await?,
                 other => {
                     self.not_stopped(other).await?;
@@ -178,12 +181,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             return Ok(());
         };
         let targets = json!({"source": {"path": frame.file}, "line": line});
-        let target = match self.ask_soon("gotoTargets", targets).await {
+        let target = match self.ask_soon(Command::GotoTargets, targets).await {
             Ok(body) => body["targets"][0]["id"].clone(),
             Err(failure) => return self.tell(failure).await,
         };
         let goto = json!({"threadId": self.thread, "targetId": target});
-        match self.ask_soon("goto", goto).await {
+        match self.ask_soon(Command::Goto, goto).await {
             Ok(_) => {}
             Err(Failure::Refused(sentence)) => {
                 self.error(&format!("Jump failed: {sentence}")).await;
@@ -255,14 +258,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         let Some(frame) = self.stack.first().map(|frame| frame.id) else {
             return Ok(Vec::new());
         };
-        let scopes = match self.ask_soon("scopes", json!({"frameId": frame})).await {
+        let scopes = match self
+            .ask_soon(Command::Scopes, json!({"frameId": frame}))
+            .await
+        {
             Ok(scopes) => scopes,
             Err(Failure::Lost(lost)) => return Err(lost),
             Err(_) => return Ok(Vec::new()),
         };
         let reference = scopes["scopes"][0]["variablesReference"].clone();
         match self
-            .ask_soon("variables", json!({"variablesReference": reference}))
+            .ask_soon(Command::Variables, json!({"variablesReference": reference}))
             .await
         {
             Ok(mut body) => match body["variables"].take() {
@@ -286,7 +292,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     }
 
     /// Lets the program run until it stops; first sets breakpoints for this run alone where there are any.
-    async fn run(&mut self, command: &str, lines: Option<(&str, &[u32])>) -> Result<Ran, Lost> {
+    async fn run(&mut self, command: Command, lines: Option<(&str, &[u32])>) -> Result<Ran, Lost> {
         if let Some((file, lines)) = lines {
             self.send_breakpoints(file, lines).await?;
         }
@@ -329,7 +335,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             }
             self.say("\n[interrupting: the task stops at its next line of Python; Ctrl-C again leaves it running]\n").await;
             let thread = self.thread;
-            self.wire.send("pause", json!({"threadId": thread})).await?;
+            self.wire
+                .send(Command::Pause, json!({"threadId": thread}))
+                .await?;
         }
     }
 
@@ -344,19 +352,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                     Incoming::Answer { .. } | Incoming::Other => continue,
                 },
             };
-            match name.as_str() {
-                "stopped" => {
+            match name {
+                Some(Event::Stopped) => {
                     self.worked = 0;
                     return Ok(Some(body));
                 }
-                "terminated" | "exited" => return Ok(None),
-                "output" if tells_task_end(&body) => self.interrupter.task_ended(),
-                "output" => {
+                Some(Event::Terminated | Event::Exited) => return Ok(None),
+                Some(Event::Output) if tells_task_end(&body) => self.interrupter.task_ended(),
+                Some(Event::Output) => {
                     if let Some(piece) = program_output(&body) {
                         self.put(piece).await;
                     }
                 }
-                "debugpyAttach" => self.tell_child(&body).await,
+                Some(Event::DebugpyAttach) => self.tell_child(&body).await,
                 _ => {}
             }
         }
@@ -438,7 +446,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         }
         self.raised = stop["reason"] == "exception";
         let asked = json!({"threadId": self.thread, "startFrame": 0, "levels": DEEPEST});
-        let body = match self.ask_soon("stackTrace", asked).await {
+        let body = match self.ask_soon(Command::StackTrace, asked).await {
             Ok(body) => body,
             Err(failure) => {
                 self.stack.clear();

@@ -20,7 +20,7 @@ pub enum FrameError {
     /// A header block without exactly one readable `Content-Length`.
     #[error("the header of a debug adapter message has no valid Content-Length")]
     BadHeader,
-    /// More than the limit.
+    /// The body is larger than the limit.
     #[error(
         "a debug adapter message of {length} bytes is more than the {limit} bytes that are taken here"
     )]
@@ -89,14 +89,14 @@ pub fn put_frame(to: &mut Vec<u8>, body: &[u8]) {
     to.extend_from_slice(body);
 }
 
-/// One message as a frame.
+/// `message` as a frame: header and body.
 pub fn frame(message: &Value) -> Vec<u8> {
     let mut bytes = Vec::new();
     put_frame(&mut bytes, message.to_string().as_bytes());
     bytes
 }
 
-/// `body` as a JSON object.
+/// Reads `body` as a JSON object.
 ///
 /// # Errors
 /// [`FrameError::NotJson`].

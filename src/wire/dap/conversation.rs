@@ -29,7 +29,7 @@ pub struct Conversation<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<S> {
-    /// Over `stream`, with messages of at most `max_frame` bytes.
+    /// A conversation over `stream`, with messages of at most `max_frame` bytes.
     pub fn new(stream: S, max_frame: usize) -> Self {
         Self {
             stream,
@@ -37,7 +37,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<S> {
         }
     }
 
-    /// The same, where `rest` was read from it before and comes first.
+    /// A conversation over `stream`, where `rest` was read from it before and comes first.
     pub fn resume(stream: S, rest: &[u8], max_frame: usize) -> Self {
         let mut conversation = Self::new(stream, max_frame);
         conversation.frames.buffer().extend_from_slice(rest);

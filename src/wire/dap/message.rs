@@ -93,6 +93,15 @@ impl Request {
     }
 }
 
+/// A request of the relay's own; `arguments` null means none.
+pub fn request(seq: impl Into<Value>, command: impl AsRef<str>, arguments: Value) -> Value {
+    let mut request = json!({"seq": seq.into(), "type": "request", "command": command.as_ref()});
+    if !arguments.is_null() {
+        request["arguments"] = arguments;
+    }
+    request
+}
+
 /// An event; `body` null means none.
 pub fn event(name: impl AsRef<str>, body: Value) -> Value {
     let mut event = json!({"seq": 0, "type": "event", "event": name.as_ref()});

@@ -19,7 +19,7 @@ pub enum MessageType {
     Event,
 }
 
-/// What was found.
+/// What the bytes so far say about a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peek<'a> {
     /// The type, and the `command` or `event` it names (raw bytes, free of escapes).
@@ -33,7 +33,7 @@ pub enum Peek<'a> {
 /// How much of the object has to be seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
-    /// Up to the keys that decide.
+    /// The object up to the keys that decide.
     Deciding,
     /// All top-level keys.
     Whole,
@@ -43,7 +43,7 @@ pub enum Depth {
 #[derive(Debug, Clone, Copy)]
 pub struct Walk {
     depth: Depth,
-    /// Everything before is behind us.
+    /// Everything before this byte has been looked at.
     at: usize,
     state: State,
     kind: Option<Text>,

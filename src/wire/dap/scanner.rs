@@ -1,6 +1,6 @@
 //! Where frames begin and end in a passing stream, and which of them have to be held.
 //!
-//! Pure. Who relays a session holds what was read and asks what to do with the front of it. A frame that nobody has to
+//! Pure. Whoever relays a session holds what was read and asks what to do with the front of it. A frame that nobody has to
 //! see is let go as soon as its beginning decides that; what is asked about again is not looked at again.
 
 use crate::wire::dap::codec::{FrameError, header};
@@ -22,7 +22,7 @@ pub struct Rules {
     pub max_passed: usize,
 }
 
-/// What to do with the front of the bytes.
+/// What its owner is to do with the front of the bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step {
     /// Forward this many.
@@ -50,19 +50,19 @@ enum At {
     Passing(usize),
 }
 
-/// Where the stream is.
+/// Finds the frames of one direction, and keeps where in them the stream is.
 #[derive(Debug)]
 pub struct Scanner {
     rules: Rules,
     /// A command whose answers are captured as well.
     answers: Option<&'static [u8]>,
     at: At,
-    /// Of the frame that is not decided on.
+    /// The look at the body of the frame that is not decided on.
     walk: Walk,
 }
 
 impl Scanner {
-    /// At the start of a frame.
+    /// A scanner at the start of a frame.
     pub fn new(rules: Rules) -> Self {
         Self {
             rules,
