@@ -10,7 +10,7 @@ use std::time::Instant;
 use ray_relay::config;
 use ray_relay::dap::message_filter::{Action, MessageFilter};
 use ray_relay::masking::Masking;
-use ray_relay::policy::{Handling, Rights, Scope, Scopes};
+use ray_relay::policy::{Rights, Scope, Scopes, SessionObligations};
 use ray_relay::wire::dap::codec::{frame, parse, put_frame};
 use ray_relay::wire::dap::peek::Depth;
 use ray_relay::wire::dap::scanner::{Rules, Scanner, Step};
@@ -43,7 +43,7 @@ fn main() {
         for (level, (_, scope, masked)) in levels.iter().enumerate() {
             let rights = Rights {
                 scopes: Scopes::NONE.with(*scope),
-                handling: Handling::default(),
+                obligations: SessionObligations::default(),
             };
             let rules = masking.as_ref().filter(|_| *masked);
             let start = Instant::now();

@@ -12,7 +12,7 @@ use crate::connection::ConnectionInfo;
 use crate::identity::Authenticator;
 use crate::masking::Masking;
 use crate::policy::Scopes;
-use crate::recording::Recording;
+use crate::recording::CaptureStore;
 use crate::registry::Registry;
 use crate::session::authenticate::{Authentication, Purpose};
 use crate::session::live::Services;
@@ -33,7 +33,7 @@ pub struct Context {
     /// The record.
     pub audit: Arc<Audit>,
     /// Makes recordings of sessions.
-    pub recording: Arc<Recording>,
+    pub recording: Arc<CaptureStore>,
     /// What is hidden of values; `None`: nothing.
     pub masking: Arc<Masking>,
     /// Breakpoints.
@@ -72,7 +72,7 @@ impl Context {
         let sessions = Arc::new(SessionTable::new(metrics.clone()));
         let advertised = Arc::new(advertise::Table::new(config.advertise.clone()));
         let most = config.http.max_event_streams;
-        let recording = Recording::new(config.recording.clone(), metrics.clone());
+        let recording = CaptureStore::new(config.recording.clone(), metrics.clone());
         Self {
             masking: Arc::new(Masking::new(&config.masking)),
             config,

@@ -35,7 +35,7 @@ use tracing::{debug, info};
 use self::attach::Dialled;
 use self::client::Client;
 use self::refusal::{hang_up, refuse};
-use self::route::Visit;
+use self::route::AttachFlow;
 use crate::connection::ConnectionInfo;
 use crate::context::Context;
 use crate::session::Session;
@@ -167,8 +167,8 @@ where
     let _busy = shutdown.busy.token();
     session.set_principal(who.principal.clone());
     let advertised = connection.advertised_port;
-    let visit = Visit::new(context, session, who);
-    visit.serve(client, opened, advertised).await
+    let flow = AttachFlow::new(context, session, who);
+    flow.serve(client, opened, advertised).await
 }
 
 async fn refused<S>(

@@ -31,7 +31,7 @@ use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::wire::dap::conversation::Conversation;
 
 /// An authenticated client, on its way to a session.
-pub(super) struct Visit<'a> {
+pub(super) struct AttachFlow<'a> {
     context: &'a Context,
     session: &'a Session,
     principal: Principal,
@@ -39,7 +39,7 @@ pub(super) struct Visit<'a> {
     only: Option<BreakpointId>,
 }
 
-impl<'a> Visit<'a> {
+impl<'a> AttachFlow<'a> {
     pub(super) fn new(context: &'a Context, session: &'a Session, who: Authenticated) -> Self {
         Self {
             context,
@@ -86,13 +86,13 @@ impl<'a> Visit<'a> {
             Err(refusal) => return self.deny(client, &opened, hint, &refusal).await,
         };
         let permit = match choice {
-            Choice::Worker(breakpoint) => self.hold(&opened.client, breakpoint.id),
+            Choice::Worker(breakpoint) => self.acquire(&opened.client, breakpoint.id),
             Choice::Subprocess(breakpoint) => self.subprocess(&selector, &breakpoint),
             // Large, and only of those who have come this far.
             Choice::Cluster => return Box::pin(self.cluster(client, opened, selector)).await,
             Choice::Next => {
                 self.session.set_state(SessionProtocol::Dap, "waiting");
-                let try_hold = |id| self.hold(&opened.client, id);
+                let try_acquire = |id| self.acquire(&opened.client, id);
                 let (attach, principal) = (&opened.attach, &self.principal);
                 match waiting::for_next(
                     self.context,
@@ -100,7 +100,7 @@ impl<'a> Visit<'a> {
                     attach,
                     &selector,
                     principal,
-                    try_hold,
+                    try_acquire,
                 )
                 .await
                 {
@@ -239,7 +239,7 @@ impl<'a> Visit<'a> {
         Refusal::unknown(&format!("has the id {id}"), &self.within_reach())
     }
 
-    fn hold(&self, client: &Client, id: BreakpointId) -> Result<Permit, Refusal> {
+    fn acquire(&self, client: &Client, id: BreakpointId) -> Result<Permit, Refusal> {
         let now = Moment::now();
         let authorised = self.authorised(id)?;
         let holder = Holder {
@@ -250,9 +250,9 @@ impl<'a> Visit<'a> {
             since: now,
         };
         let registry = &self.context.registry;
-        Permit::hold(registry, authorised, holder).map_err(|why| match why {
-            ClaimError::Held(holder) => match self.within_reach().find(id) {
-                Some(breakpoint) => Refusal::held(breakpoint, &holder, now),
+        Permit::acquire(registry, authorised, holder).map_err(|why| match why {
+            ClaimError::InUse(holder) => match self.within_reach().find(id) {
+                Some(breakpoint) => Refusal::in_use(breakpoint, &holder, now),
                 None => Refusal::Nothing(format!("{id} is being debugged by {holder}")),
             },
             ClaimError::Ended(breakpoint) => Refusal::ended(&breakpoint, now),

@@ -121,7 +121,7 @@ fn named(selector: &AttachSelector, snapshot: &Snapshot, now: Moment) -> Result<
         return Ok(Choice::Worker(free.clone()));
     }
     if let Some((held, holder)) = fitting().find_map(|b| b.holder().map(|holder| (b, holder))) {
-        return Err(Refusal::held(held, holder, now));
+        return Err(Refusal::in_use(held, holder, now));
     }
     if let Some(ended) = snapshot.ended.iter().find(|b| fits(selector, b)) {
         return Err(Refusal::ended(ended, now));
@@ -174,7 +174,7 @@ fn none_waits(selector: &AttachSelector, snapshot: &Snapshot, now: Moment) -> Re
         .filter(|b| fits(selector, b))
         .find_map(|b| b.holder().map(|h| (b, h)))
     {
-        return Refusal::held(held, holder, now);
+        return Refusal::in_use(held, holder, now);
     }
     let mut unreachable = snapshot.live.iter().filter(|b| fits(selector, b));
     if let Some((gone, why)) = unreachable.find_map(|b| Some((b, b.unreachable()?))) {

@@ -24,7 +24,7 @@ use crate::wire::dap::names::Command;
 const PATIENCE: Duration = Duration::from_secs(12 * 3600);
 
 /// Waits for a stop that is not in the list yet, that `principal` may attach to and that fits `selector`, and takes it with
-/// `try_hold`.
+/// `try_acquire`.
 ///
 /// # Errors
 /// How the session ended instead: the client left, or the relay ends.
@@ -34,7 +34,7 @@ pub(super) async fn for_next<S>(
     attach: &Request,
     selector: &AttachSelector,
     principal: &Principal,
-    try_hold: impl Fn(BreakpointId) -> Result<Permit, Refusal>,
+    try_acquire: impl Fn(BreakpointId) -> Result<Permit, Refusal>,
 ) -> Result<(Conversation<S>, Permit), Outcome>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -75,7 +75,7 @@ where
                 let list = within(principal, Scope::View, &snapshots.borrow_and_update());
                 let new = list.paused().filter(|b| !before.contains(&(b.id, b.stop)) && fits(selector, b));
                 // Somebody else may be quicker; then it is the one after.
-                if let Some(permit) = new.into_iter().find_map(|b| try_hold(b.id).ok()) {
+                if let Some(permit) = new.into_iter().find_map(|b| try_acquire(b.id).ok()) {
                     return Ok((client, permit));
                 }
             }

@@ -4,11 +4,11 @@
 //! let go and the task runs on, unless the client was allowed to end it and did. The connection to the worker is not closed
 //! here: [`crate::upstream::Worker`] leads it to its end, at whatever await this future is dropped.
 
+mod captured;
 mod ending;
 mod from_client;
 mod from_worker;
 mod opening;
-mod recorded;
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -111,7 +111,7 @@ where
     let up = Rules {
         depth: Depth::Whole,
         captures: match live.capture().is_on() {
-            true => recorded::captures_everything,
+            true => captured::captures_everything,
             false => filter.captures_from_client(match live.audit().wants_commands() {
                 true => messages::captures_for_record,
                 false => messages::captures_from_client,
@@ -123,7 +123,7 @@ where
     let down = Rules {
         depth: Depth::Deciding,
         captures: match live.capture().is_on() {
-            true => recorded::captures_everything,
+            true => captured::captures_everything,
             false => filter.captures_from_worker(),
         },
         max_captured: dap.max_frame,
@@ -284,7 +284,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     }
 
     fn tell(&mut self, message: &Value) {
-        self.record_told(message);
+        self.capture_told(message);
         self.splice.insert(Side::Client, &frame(message));
     }
 
@@ -302,7 +302,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         match seen {
             SpliceEvent::Captured(Side::Client, _) if self.live.is_cut_off() => {}
             SpliceEvent::Captured(Side::Client, body) => {
-                if self.record_sent(&body).is_ok() {
+                if self.capture_sent(&body).is_ok() {
                     return self.on_client(&body).await;
                 }
             }

@@ -71,12 +71,12 @@ impl Masking {
     /// Whether they hold in a debug session of somebody with `rights`.
     pub fn holds_for(&self, rights: &Rights) -> bool {
         let runs_code = rights.scopes.contains(Scope::Debug);
-        (self.for_all || !runs_code) && !rights.handling.unmasked
+        (self.for_all || !runs_code) && !rights.obligations.unmasked
     }
 
     /// Whether they hold at a terminal's prompt, which runs code: as a courtesy, where it was asked for.
     pub fn holds_at_prompt(&self, rights: &Rights) -> bool {
-        self.for_all && !rights.handling.unmasked
+        self.for_all && !rights.obligations.unmasked
     }
 
     /// `text` without what the rules hide in it.

@@ -50,7 +50,7 @@ fn captures_from_worker(kind: MessageType, name: &[u8]) -> bool {
 fn it_holds_for_whoever_may_only_look_and_for_others_where_it_is_turned_on() {
     let rights = |scopes: &str, unmasked: bool| Rights {
         scopes: scopes.parse().unwrap(),
-        handling: crate::policy::Handling {
+        obligations: crate::policy::SessionObligations {
             unmasked,
             ..Default::default()
         },

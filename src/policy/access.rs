@@ -7,16 +7,16 @@ use super::narrowing::Narrowing;
 use super::scope::{Scope, Scopes};
 use crate::registry::Breakpoint;
 
-/// How sessions under a rule are to be treated.
+/// What sessions under a rule are obliged to: whether their values are masked, whether they are recorded, how long they last.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Handling {
-    /// Not subject to masking.
+pub struct SessionObligations {
+    /// Nothing is masked in it.
     pub unmasked: bool,
-    /// The exchange is recorded.
+    /// What is said in it is recorded.
     pub record: bool,
-    /// Longest session.
+    /// How long it may last; `None`: for ever.
     pub session_limit: Option<Duration>,
-    /// Longest time without a message of the client's.
+    /// How long its client may say nothing; `None`: for ever.
     pub idle_limit: Option<Duration>,
 }
 
@@ -27,8 +27,8 @@ pub struct Rule {
     pub scopes: Scopes,
     /// With which breakpoints.
     pub narrowing: Narrowing,
-    /// How.
-    pub handling: Handling,
+    /// How sessions by it are to be treated.
+    pub obligations: SessionObligations,
 }
 
 /// What a principal may do.
@@ -45,8 +45,8 @@ pub struct Access {
 pub struct Rights {
     /// What is allowed.
     pub scopes: Scopes,
-    /// How.
-    pub handling: Handling,
+    /// How sessions by it are to be treated.
+    pub obligations: SessionObligations,
 }
 
 impl Access {
@@ -99,7 +99,7 @@ impl Access {
         let mut rights = Rights::default();
         for rule in self.rules.iter().filter(|rule| fits(&rule.narrowing)) {
             rights.scopes = rights.scopes.union(rule.scopes);
-            let (all, one) = (&mut rights.handling, &rule.handling);
+            let (all, one) = (&mut rights.obligations, &rule.obligations);
             all.unmasked |= one.unmasked;
             all.record |= one.record;
             all.session_limit = shorter(all.session_limit, one.session_limit);

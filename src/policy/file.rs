@@ -122,16 +122,16 @@ impl Grant {
         if narrowing.iter().all(|(_, patterns)| patterns.is_empty()) {
             text += "; everywhere";
         }
-        let handling = &self.rule.handling;
-        if handling.unmasked {
+        let obligations = &self.rule.obligations;
+        if obligations.unmasked {
             text += "; values are not masked";
         }
-        if handling.record {
+        if obligations.record {
             text += "; sessions are recorded";
         }
         for (word, limit) in [
-            ("a session", handling.session_limit),
-            ("idle", handling.idle_limit),
+            ("a session", obligations.session_limit),
+            ("idle", obligations.idle_limit),
         ] {
             if let Some(limit) = limit {
                 text += &format!("; {word} for at most {}", format_duration(limit));
@@ -145,16 +145,16 @@ impl Grant {
             patterns.iter().map(|p| Value::from(p.as_str())).collect()
         };
         let scopes: Vec<&str> = self.rule.scopes.iter().map(Scope::word).collect();
-        let handling = &self.rule.handling;
+        let obligations = &self.rule.obligations;
         let mut rule = json!({
             "place": self.place,
             "subjects": texts(&self.subjects),
             "groups": texts(&self.groups),
             "scopes": scopes,
-            "unmasked": handling.unmasked,
-            "record": handling.record,
-            "session_limit": handling.session_limit.map(format_duration),
-            "idle_limit": handling.idle_limit.map(format_duration),
+            "unmasked": obligations.unmasked,
+            "record": obligations.record,
+            "session_limit": obligations.session_limit.map(format_duration),
+            "idle_limit": obligations.idle_limit.map(format_duration),
         });
         for (word, patterns) in lists(&self.rule.narrowing) {
             rule[word] = texts(patterns);

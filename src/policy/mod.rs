@@ -8,7 +8,7 @@ mod file;
 mod narrowing;
 mod scope;
 
-pub use access::{Access, Handling, Rights, Rule};
+pub use access::{Access, Rights, Rule, SessionObligations};
 pub use file::{Policy, PolicyFile};
 pub use narrowing::{Narrowing, Pattern};
 pub use scope::{BadScope, Scope, Scopes};

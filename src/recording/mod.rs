@@ -1,7 +1,7 @@
 //! Recordings of sessions: everything that was said, as the client saw it.
 //!
-//! A session whose policy says so ([`crate::policy::Handling`]) asks [`Recording::begin`] for a [`Recorder`] before
-//! anything is relayed, and gives it every message in the order in which the client sent or saw it, so after masking.
+//! A session whose policy says so ([`crate::policy::SessionObligations`]) asks [`CaptureStore::begin`] for a [`CaptureWriter`] before
+//! anything is relayed, and gives it, through a [`CaptureTee`], every message in the order in which the client sent or saw it, so after masking.
 //! A thread of its own writes them; the session never waits for the disk. What cannot be recorded is not relayed
 //! further: the session ends, unless `recording.on_failure` is `allow`. Nothing here touches other sessions.
 
@@ -69,14 +69,14 @@ pub struct Meta<'a> {
     pub breakpoint: &'a Breakpoint,
 }
 
-/// Makes recordings. One for the process.
+/// The folder of the captured sessions: makes a file for each, and keeps them within their size. One for the process.
 #[derive(Debug)]
-pub struct Recording {
+pub struct CaptureStore {
     config: config::Recording,
     metrics: Arc<Metrics>,
 }
 
-impl Recording {
+impl CaptureStore {
     /// As `config` says; nothing is opened yet.
     pub fn new(config: config::Recording, metrics: Arc<Metrics>) -> Arc<Self> {
         Arc::new(Self { config, metrics })
@@ -99,12 +99,12 @@ impl Recording {
     ///
     /// # Errors
     /// [`Unrecorded`]: the session must not go on.
-    pub async fn begin(&self, meta: &Meta<'_>) -> Result<Option<Recorder>, Unrecorded> {
+    pub async fn begin(&self, meta: &Meta<'_>) -> Result<Option<CaptureWriter>, Unrecorded> {
         let Some(dir) = &self.config.dir else {
             return Err(Unrecorded("recording.dir is not set".to_owned()));
         };
         match self.start(dir, meta).await {
-            Ok(recorder) => Ok(Some(recorder)),
+            Ok(writer) => Ok(Some(writer)),
             Err(why) => {
                 self.metrics.recording_failure();
                 error!(session = meta.session, subject = meta.principal.subject(), %why, "NOT RECORDED: a session that has to be");
@@ -116,7 +116,7 @@ impl Recording {
         }
     }
 
-    async fn start(&self, dir: &Path, meta: &Meta<'_>) -> Result<Recorder, String> {
+    async fn start(&self, dir: &Path, meta: &Meta<'_>) -> Result<CaptureWriter, String> {
         let path = dir.join(storage::name(meta));
         let (queue, waiting) = mpsc::channel(QUEUE);
         let (tell, mut state) = watch::channel(Progress::Opening);
@@ -143,7 +143,7 @@ impl Recording {
             Ok(Err(_)) => return Err("its thread ended".to_owned()),
             Err(_) => return Err("the disk does not answer".to_owned()),
         }
-        Ok(Recorder {
+        Ok(CaptureWriter {
             path,
             began: Instant::now(),
             queue: Mutex::new(Some(queue)),
@@ -168,7 +168,7 @@ enum Progress {
 
 /// Takes what is said in one session. Dropping it ends the recording without a last line.
 #[derive(Debug)]
-pub struct Recorder {
+pub struct CaptureWriter {
     path: PathBuf,
     began: Instant,
     /// `None` once it is finished.
@@ -183,7 +183,7 @@ pub struct Recorder {
     metrics: Arc<Metrics>,
 }
 
-impl Recorder {
+impl CaptureWriter {
     /// Name of the file, for the audit log.
     pub fn name(&self) -> String {
         let name = self.path.file_name().unwrap_or_default();
@@ -193,7 +193,7 @@ impl Recorder {
     /// Takes one whole message, or some bytes of a terminal. Never waits.
     ///
     /// # Errors
-    /// [`Unrecorded`], for this and every later message: the session has to end, and [`Recorder::failed`] says so too.
+    /// [`Unrecorded`], for this and every later message: the session has to end, and [`CaptureWriter::failed`] says so too.
     /// Never with `on_failure = "allow"`.
     pub fn frame(&self, direction: Direction, bytes: &[u8]) -> Result<(), Unrecorded> {
         if self.failed.borrow().is_none() {

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use super::{Direction, Recorder, Unrecorded};
+use super::{CaptureWriter, Direction, Unrecorded};
 
 /// What is said in a session goes through this to its recording, if it has one. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub struct CaptureTee(Option<Arc<Recorder>>);
+pub struct CaptureTee(Option<Arc<CaptureWriter>>);
 
 impl CaptureTee {
-    /// Leads to `recorder`; `None`: the session is not recorded.
-    pub fn new(recorder: Option<Recorder>) -> Self {
-        Self(recorder.map(Arc::new))
+    /// Leads to `writer`; `None`: the session is not recorded.
+    pub fn new(writer: Option<CaptureWriter>) -> Self {
+        Self(writer.map(Arc::new))
     }
 
     /// The session is recorded.
@@ -21,7 +21,7 @@ impl CaptureTee {
 
     /// Name of the file, for the audit log.
     pub fn name(&self) -> Option<String> {
-        self.0.as_deref().map(Recorder::name)
+        self.0.as_deref().map(CaptureWriter::name)
     }
 
     /// Takes what the client sent, before it is done, or what it is about to see, after masking. Never waits.
@@ -30,7 +30,7 @@ impl CaptureTee {
     /// [`Unrecorded`]: what the client sent must not be done, and the session ends by [`Self::failed`].
     pub fn take(&self, direction: Direction, bytes: &[u8]) -> Result<(), Unrecorded> {
         match &self.0 {
-            Some(recorder) if !bytes.is_empty() => recorder.frame(direction, bytes),
+            Some(writer) if !bytes.is_empty() => writer.frame(direction, bytes),
             _ => Ok(()),
         }
     }
@@ -38,15 +38,15 @@ impl CaptureTee {
     /// Resolves when the session has to end because it cannot be recorded. Cancel safe.
     pub async fn failed(&self) -> Unrecorded {
         match &self.0 {
-            Some(recorder) => recorder.failed().await,
+            Some(writer) => writer.failed().await,
             None => std::future::pending().await,
         }
     }
 
     /// Writes the last line, and waits until everything is on the disk, for two seconds at most.
     pub async fn finish(&self, how: &str) {
-        if let Some(recorder) = &self.0 {
-            recorder.finish(how).await;
+        if let Some(writer) = &self.0 {
+            writer.finish(how).await;
         }
     }
 }

@@ -28,8 +28,8 @@ impl Given {
         }
     }
 
-    async fn begin(&self, session: u64) -> Result<Option<Recorder>, Unrecorded> {
-        let recording = Recording::new(self.config.clone(), self.metrics.clone());
+    async fn begin(&self, session: u64) -> Result<Option<CaptureWriter>, Unrecorded> {
+        let recording = CaptureStore::new(self.config.clone(), self.metrics.clone());
         recording
             .begin(&Meta {
                 began: SystemTime::now(),
@@ -56,8 +56,8 @@ impl Given {
 #[tokio::test]
 async fn what_was_said_is_read_back() {
     let given = Given::new();
-    let recorder = given.begin(3).await.unwrap().unwrap();
-    let name = recorder.name();
+    let writer = given.begin(3).await.unwrap().unwrap();
+    let name = writer.name();
     assert!(name.ends_with("Z-s3-anonymous-___train__.jsonl"), "{name}");
     let said: [(Direction, &[u8]); 3] = [
         (Direction::Up, br#"{"seq":1,"x":NaN}"#),
@@ -65,9 +65,9 @@ async fn what_was_said_is_read_back() {
         (Direction::Down, "é\n\u{1b}".as_bytes()),
     ];
     for (direction, bytes) in said {
-        recorder.frame(direction, bytes).unwrap();
+        writer.frame(direction, bytes).unwrap();
     }
-    recorder.finish("client").await;
+    writer.finish("client").await;
     let path = given.dir.path().join(name);
     let mode = std::fs::metadata(&path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
@@ -98,13 +98,13 @@ async fn what_was_said_is_read_back() {
 async fn a_recording_that_would_grow_too_large_ends_the_session() {
     let mut given = Given::new();
     given.config.max_size = 1000;
-    let recorder = given.begin(1).await.unwrap().unwrap();
-    recorder.frame(Direction::Down, &[b'x'; 100]).unwrap();
-    recorder.frame(Direction::Down, &[b'x'; 1000]).unwrap();
-    let why = recorder.failed().await.to_string();
+    let writer = given.begin(1).await.unwrap().unwrap();
+    writer.frame(Direction::Down, &[b'x'; 100]).unwrap();
+    writer.frame(Direction::Down, &[b'x'; 1000]).unwrap();
+    let why = writer.failed().await.to_string();
     assert!(why.contains("recording.max_size"), "{why}");
     assert!(why.contains("has to be recorded"), "{why}");
-    recorder.finish("failed").await;
+    writer.finish("failed").await;
     let size = std::fs::metadata(&given.files()[0]).unwrap().len();
     assert!(size <= 1000);
 }
@@ -112,24 +112,24 @@ async fn a_recording_that_would_grow_too_large_ends_the_session() {
 #[tokio::test]
 async fn a_disk_that_does_not_keep_up_ends_the_session_and_memory_is_bounded() {
     let given = Given::new();
-    let recorder = given.begin(1).await.unwrap().unwrap();
+    let writer = given.begin(1).await.unwrap().unwrap();
     // A thread that takes nothing.
     let (queue, _waiting) = mpsc::channel(QUEUE);
-    *recorder.queue.lock() = Some(queue);
+    *writer.queue.lock() = Some(queue);
     // One large message is let through alone.
-    recorder
+    writer
         .frame(Direction::Down, &vec![b'x'; 2 * QUEUED_BYTES])
         .unwrap();
-    let why = recorder.frame(Direction::Down, b"x").unwrap_err();
+    let why = writer.frame(Direction::Down, b"x").unwrap_err();
     assert!(why.to_string().contains("keep up"), "{why}");
 
-    let recorder = given.begin(2).await.unwrap().unwrap();
+    let writer = given.begin(2).await.unwrap().unwrap();
     let (queue, _waiting) = mpsc::channel(QUEUE);
-    *recorder.queue.lock() = Some(queue);
+    *writer.queue.lock() = Some(queue);
     for _ in 0..QUEUE {
-        recorder.frame(Direction::Up, b"x").unwrap();
+        writer.frame(Direction::Up, b"x").unwrap();
     }
-    assert!(recorder.frame(Direction::Up, b"x").is_err());
+    assert!(writer.frame(Direction::Up, b"x").is_err());
 }
 
 #[tokio::test]
@@ -137,13 +137,13 @@ async fn where_unrecorded_sessions_are_allowed_they_go_on() {
     let mut given = Given::new();
     given.config.max_size = 500;
     given.config.on_failure = OnFailure::Allow;
-    let recorder = given.begin(1).await.unwrap().unwrap();
-    while recorder.failed.borrow().is_none() {
-        recorder.frame(Direction::Up, b"x").unwrap();
+    let writer = given.begin(1).await.unwrap().unwrap();
+    while writer.failed.borrow().is_none() {
+        writer.frame(Direction::Up, b"x").unwrap();
         tokio::task::yield_now().await;
     }
-    recorder.frame(Direction::Up, b"x").unwrap();
-    recorder.finish("client").await;
+    writer.frame(Direction::Up, b"x").unwrap();
+    writer.finish("client").await;
     given.config.dir = Some(given.dir.path().join("missing"));
     assert!(given.begin(1).await.unwrap().is_none());
     let text = given.metrics.render(&crate::registry::Snapshot::default());
@@ -168,9 +168,9 @@ async fn the_oldest_recordings_go_and_live_ones_stay() {
     let mut given = Given::new();
     let live = given.begin(0).await.unwrap().unwrap();
     for session in 1..5 {
-        let recorder = given.begin(session).await.unwrap().unwrap();
-        recorder.frame(Direction::Up, &[b'x'; 1000]).unwrap();
-        recorder.finish("client").await;
+        let writer = given.begin(session).await.unwrap().unwrap();
+        writer.frame(Direction::Up, &[b'x'; 1000]).unwrap();
+        writer.finish("client").await;
         // Names are in the order of time only from one millisecond to the next.
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
@@ -203,7 +203,7 @@ fn the_folder_is_made_and_looked_at() {
     let dir = given.dir.path().join("new");
     given.config.dir = Some(dir.clone());
     let prepare =
-        |given: &Given| Recording::new(given.config.clone(), given.metrics.clone()).prepare();
+        |given: &Given| CaptureStore::new(given.config.clone(), given.metrics.clone()).prepare();
     prepare(&given).unwrap();
     let mode = std::fs::metadata(&dir).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o700);

@@ -1,6 +1,6 @@
 //! The thread of one recording: from its queue to its file, up to its largest size.
 //!
-//! Ends when the [`super::Recorder`] is dropped or finished, or at the first failure.
+//! Ends when the [`super::CaptureWriter`] is dropped or finished, or at the first failure.
 
 use std::fs::File;
 use std::io::Write;

@@ -79,7 +79,7 @@ pub enum Change {
 #[derive(Debug, Clone)]
 pub enum ClaimError {
     /// Somebody else is attached.
-    Held(Holder),
+    InUse(Holder),
     /// It ended a short while ago.
     Ended(Arc<Breakpoint>),
     /// Nothing of that id is known.

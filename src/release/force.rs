@@ -86,7 +86,7 @@ pub async fn end_worker(
     }
     let head = context.registry.head(&breakpoint.cluster);
     let head = head.ok_or_else(|| NotEnded::NotDone("no Ray head is configured for it".into()))?;
-    let mut permit = Permit::hold(&context.registry, authorized, holder)
+    let mut permit = Permit::acquire(&context.registry, authorized, holder)
         .map_err(|why| unavailable(&breakpoint, why))?;
     // Once begun it is done, whatever becomes of who asked.
     let done = context.shutdown.tasks.spawn(async move {

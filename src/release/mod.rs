@@ -58,7 +58,7 @@ pub async fn release(
     if breakpoint.kind == Kind::Pdb && !legacy::is_within_reach(&context.config, &breakpoint) {
         return Err(NotReleased::Local);
     }
-    let permit = Permit::hold(&context.registry, authorized, holder)
+    let permit = Permit::acquire(&context.registry, authorized, holder)
         .map_err(|why| unavailable(&breakpoint, why))?;
     let (dap, tasks) = (context.config.dap.clone(), context.shutdown.tasks.clone());
     let done = context.shutdown.tasks.spawn(async move {
@@ -86,7 +86,7 @@ pub async fn release(
 fn unavailable(breakpoint: &Breakpoint, why: ClaimError) -> Refusal {
     let now = Moment::now();
     match why {
-        ClaimError::Held(holder) => Refusal::held(breakpoint, &holder, now),
+        ClaimError::InUse(holder) => Refusal::in_use(breakpoint, &holder, now),
         ClaimError::Ended(breakpoint) => Refusal::ended(&breakpoint, now),
         ClaimError::Unknown => Refusal::Nothing("there is no such breakpoint".to_owned()),
     }

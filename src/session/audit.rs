@@ -1,6 +1,6 @@
 //! What goes on record of a debug session: refusals, its begin, what is done in it, its end.
 //!
-//! [`Record::begin`] comes before the permit is used, so what cannot be recorded does not happen.
+//! [`SessionAudit::begin`] comes before the permit is used, so what cannot be recorded does not happen.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,9 +18,9 @@ use crate::telemetry::metrics::Outcome;
 /// How long one line may take: meanwhile the session that it is of stands still.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// The record of one session that has begun. Cheap to clone, for what writes while the session is watched.
+/// The audit record of one session that has begun. Cheap to clone, for what writes while the session is watched.
 #[derive(Clone)]
-pub(crate) struct Record<'a> {
+pub(crate) struct SessionAudit<'a> {
     audit: &'a Audit,
     session: &'a Session,
     principal: Principal,
@@ -28,7 +28,7 @@ pub(crate) struct Record<'a> {
     began: Instant,
 }
 
-impl<'a> Record<'a> {
+impl<'a> SessionAudit<'a> {
     /// Writes that the session begins: with one worker, or the cluster session. `details` is what else is to be known.
     pub(crate) async fn begin(
         audit: &'a Audit,
@@ -37,17 +37,17 @@ impl<'a> Record<'a> {
         breakpoint: Option<&Arc<Breakpoint>>,
         details: Map<String, Value>,
     ) -> Result<Self, Unavailable> {
-        let record = Self {
+        let begun = Self {
             audit,
             session,
             principal: principal.clone(),
             breakpoint: breakpoint.cloned(),
             began: Instant::now(),
         };
-        let mut entry = record.entry(Action::SessionBegan);
+        let mut entry = begun.entry(Action::SessionBegan);
         entry.details.extend(details);
         write(audit, entry.with("outcome", "allowed")).await?;
-        Ok(record)
+        Ok(begun)
     }
 
     /// Whether [`Self::command`] is wanted.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::policy::Handling;
+use crate::policy::SessionObligations;
 use crate::wire::human_time::span;
 
 /// Warnings before the end of a limit that is long enough for them.
@@ -41,15 +41,15 @@ struct Limit {
 
 impl Limits {
     /// Of a session that begins `now`.
-    pub(crate) fn new(handling: &Handling, now: Instant) -> Self {
+    pub(crate) fn new(obligations: &SessionObligations, now: Instant) -> Self {
         let limit = |length| Limit {
             length,
             since: now,
             warned: 0,
         };
         Self {
-            session: handling.session_limit.map(limit),
-            idle: handling.idle_limit.map(limit),
+            session: obligations.session_limit.map(limit),
+            idle: obligations.idle_limit.map(limit),
         }
     }
 
@@ -144,13 +144,13 @@ mod tests {
     use super::*;
 
     fn limits(session: Option<u64>, idle: Option<u64>) -> (Limits, Instant) {
-        let handling = Handling {
+        let obligations = SessionObligations {
             session_limit: session.map(Duration::from_secs),
             idle_limit: idle.map(Duration::from_secs),
-            ..Handling::default()
+            ..SessionObligations::default()
         };
         let now = Instant::now();
-        (Limits::new(&handling, now), now)
+        (Limits::new(&obligations, now), now)
     }
 
     /// Goes from what is due to what is due.

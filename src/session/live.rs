@@ -14,13 +14,13 @@ use tokio::time::Instant;
 use tracing::info;
 
 pub(crate) use self::watch::{SessionEnd, SessionEvent};
-use super::audit::Record;
+use super::audit::SessionAudit;
 use super::limits::Limits;
 use super::refusal::Refusal;
 use super::{Permit, Session, TaskEnd};
 use crate::audit::Audit;
 use crate::identity::Principal;
-use crate::recording::{CaptureTee, Meta, Protocol, Recording};
+use crate::recording::{CaptureStore, CaptureTee, Meta, Protocol};
 use crate::shutdown::Shutdown;
 use crate::telemetry::metrics::Outcome;
 
@@ -28,7 +28,7 @@ use crate::telemetry::metrics::Outcome;
 #[derive(Clone, Copy)]
 pub(crate) struct Services<'a> {
     pub(crate) audit: &'a Audit,
-    pub(crate) recording: &'a Recording,
+    pub(crate) recording: &'a CaptureStore,
     pub(crate) shutdown: &'a Shutdown,
     /// How long the relay waits for its sessions when it ends: `listen.drain_timeout`.
     pub(crate) drain_timeout: Duration,
@@ -50,7 +50,7 @@ pub(crate) struct Beginning<'a> {
 pub(crate) struct Live<'a> {
     services: Services<'a>,
     protocol: Protocol,
-    audit: Record<'a>,
+    audit: SessionAudit<'a>,
     capture: CaptureTee,
     permit: Permit,
     principal: Principal,
@@ -95,7 +95,7 @@ impl<'a> Live<'a> {
             scopes = %permit.rights().scopes, breakpoint = %breakpoint.id, cluster = %breakpoint.cluster,
             name = breakpoint.name(), subprocess = !permit.holds(), "session attaches"
         );
-        let capture = match permit.rights().handling.record {
+        let capture = match permit.rights().obligations.record {
             true => {
                 let meta = Meta {
                     began: SystemTime::now(),
@@ -106,15 +106,15 @@ impl<'a> Live<'a> {
                     client,
                     breakpoint: &breakpoint,
                 };
-                let recorder = services.recording.begin(&meta).await;
-                CaptureTee::new(recorder.map_err(|why| Refusal::Unable(why.to_string()))?)
+                let writer = services.recording.begin(&meta).await;
+                CaptureTee::new(writer.map_err(|why| Refusal::Unable(why.to_string()))?)
             }
             false => CaptureTee::default(),
         };
         if let Some(name) = capture.name() {
             details.insert("recording".into(), name.into());
         }
-        let audit = Record::begin(
+        let audit = SessionAudit::begin(
             services.audit,
             session,
             &principal,
@@ -136,7 +136,7 @@ impl<'a> Live<'a> {
             protocol,
             audit,
             capture,
-            limits: Limits::new(&permit.rights().handling, now),
+            limits: Limits::new(&permit.rights().obligations, now),
             task: permit.task_end(),
             permit,
             principal,
@@ -153,7 +153,7 @@ impl<'a> Live<'a> {
     /// The worker was reached: the limits of the session count from now on.
     pub(crate) fn attached(&mut self) {
         self.said = Instant::now();
-        self.limits = Limits::new(&self.permit.rights().handling, self.said);
+        self.limits = Limits::new(&self.permit.rights().obligations, self.said);
     }
 
     /// The leave to reach the worker.
@@ -162,7 +162,7 @@ impl<'a> Live<'a> {
     }
 
     /// Its audit record.
-    pub(crate) fn audit(&self) -> &Record<'a> {
+    pub(crate) fn audit(&self) -> &SessionAudit<'a> {
         &self.audit
     }
 
@@ -237,7 +237,7 @@ impl<'a> Live<'a> {
 
 /// A session that is over, and whose end is not on record yet.
 pub(crate) struct Closing<'a> {
-    audit: Record<'a>,
+    audit: SessionAudit<'a>,
     capture: CaptureTee,
 }
 

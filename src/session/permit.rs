@@ -38,7 +38,7 @@ impl Permit {
     ///
     /// # Errors
     /// As [`Registry::claim`]; unknown as well where what was learned of the worker since takes the authorisation away.
-    pub fn hold(
+    pub fn acquire(
         registry: &Registry,
         authorized: Authorized,
         holder: Holder,

@@ -15,7 +15,7 @@ pub enum Refusal {
     #[error(
         "{name} is being debugged by {holder}, for {held} now; it is free again when that session ends"
     )]
-    Held {
+    InUse {
         /// Title of the breakpoint.
         name: String,
         /// Who.
@@ -50,7 +50,7 @@ impl Refusal {
     pub fn kind(&self) -> RefusalKind {
         match self {
             Self::BadSelector(_) => RefusalKind::Client,
-            Self::Held { .. } => RefusalKind::Held,
+            Self::InUse { .. } => RefusalKind::InUse,
             Self::Ended { .. } | Self::Nothing(_) => RefusalKind::NotFound,
             Self::Forbidden(_) => RefusalKind::Forbidden,
             Self::Throttled(_) => RefusalKind::Limited,
@@ -59,9 +59,9 @@ impl Refusal {
     }
 
     /// For a breakpoint that `holder` has.
-    pub fn held(breakpoint: &Breakpoint, holder: &Holder, now: Moment) -> Self {
+    pub fn in_use(breakpoint: &Breakpoint, holder: &Holder, now: Moment) -> Self {
         let held = holder.since.until(now);
-        Self::Held {
+        Self::InUse {
             name: breakpoint.title(),
             holder: holder.to_string(),
             held: span(held),

@@ -46,7 +46,7 @@ labels! {
         /// No such breakpoint, cluster or path.
         NotFound = "not_found",
         /// Somebody else holds the breakpoint.
-        Held = "held",
+        InUse = "held",
         /// A limit of the relay is reached.
         Limited = "limited",
         /// The worker, or its debugger, did not answer as it should.

@@ -14,7 +14,7 @@ use tracing::debug;
 
 use super::input::{Input, Typed};
 use super::output::{Out, Shown};
-use super::visit::Log;
+use super::session::Log;
 use crate::upstream::legacy::let_go;
 
 /// Typed lines that wait for the prompt to read them, in bytes.

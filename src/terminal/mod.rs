@@ -1,9 +1,9 @@
 //! Plain lines for a person with `nc` or `telnet`: the list of what waits, and a prompt on one of it.
 //!
-//! Called by the listener with a connection whose first bytes are text. In the order of a visit:
-//! `authenticate` asks who that is, `visit` shows the list and gets the permit, `visit::session` holds the session to its
-//! limits, `prompt` runs [`crate::pdb`] on a debugpy breakpoint, `legacy` relays the socket of a legacy one, after which
-//! `visit::following` may wait for its next stop. `input` reads lines, `output` writes.
+//! Called by the listener with a connection whose first bytes are text. In the order of its life: `authenticate` asks who
+//! that is, `session` shows the list and gets the permit, `session::attached` is a session with
+//! a worker, `prompt` runs [`crate::pdb`] on a debugpy breakpoint, `legacy` relays the socket of a legacy one, after which
+//! `session::following` may wait for its next stop. `input` reads lines, `output` writes.
 //!
 //! Invariants: nothing of any breakpoint is said, and no worker is reached, before somebody is authenticated and has picked
 //! one; whatever ends a session, the task runs on.
@@ -13,9 +13,9 @@ mod input;
 pub(crate) mod legacy;
 mod output;
 mod prompt;
+mod session;
 #[cfg_attr(not(feature = "fuzzing"), allow(unreachable_pub))]
 pub(crate) mod telnet;
-mod visit;
 
 use std::pin::pin;
 use std::time::Duration;
@@ -27,7 +27,7 @@ use tracing::info;
 pub(crate) use self::authenticate::{TOKEN_NEEDED, TOKEN_QUESTION};
 use self::input::Input;
 use self::output::{Out, pump};
-use self::visit::Visit;
+use self::session::TerminalSession;
 use crate::connection::ConnectionInfo;
 use crate::context::Context;
 use crate::session::Session;
@@ -89,7 +89,7 @@ async fn converse<R: AsyncRead + Unpin>(
     };
     let _busy = context.shutdown.busy.token();
     session.set_principal(who.principal.clone());
-    Visit::new(context, session, who.principal, input, out)
+    TerminalSession::new(context, session, who.principal, input, out)
         .serve(enter)
         .await
 }

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::input::{Input, Typed};
 use super::output::{Out, Shown};
-use super::visit::Log;
+use super::session::Log;
 use crate::pdb::{After, End, OpenError, Options, Piece, Prompt, resumes};
 use crate::session::TaskEnd;
 

@@ -1,4 +1,4 @@
-//! Visits, with workers on real sockets whose part the test plays.
+//! Terminal sessions, with workers on real sockets whose part the test plays.
 #![allow(clippy::unwrap_used)]
 
 mod authenticate;
@@ -6,8 +6,8 @@ mod debugpy;
 mod following;
 mod legacy;
 mod limits;
+mod list;
 mod session;
-mod visit;
 
 use std::sync::Arc;
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use ray_relay::config;
 use ray_relay::dap::message_filter::MessageFilter;
 use ray_relay::masking::Masking;
-use ray_relay::policy::{Handling, Rights, Scope, Scopes};
+use ray_relay::policy::{Rights, Scope, Scopes, SessionObligations};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
@@ -25,7 +25,7 @@ use crate::support::{dap_client::PATIENCE, say};
 fn rights(scope: Scope) -> Rights {
     Rights {
         scopes: Scopes::NONE.with(scope),
-        handling: Handling::default(),
+        obligations: SessionObligations::default(),
     }
 }
 

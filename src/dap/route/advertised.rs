@@ -7,7 +7,7 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{sleep, timeout};
 
-use super::Visit;
+use super::AttachFlow;
 use crate::advertise::Resolved;
 use crate::dap::attach::Dialled;
 use crate::dap::selection::Hint;
@@ -30,7 +30,7 @@ pub(super) enum Arrived {
     ClientLeft,
 }
 
-impl Visit<'_> {
+impl AttachFlow<'_> {
     pub(super) fn hint(&self, dialled: &Dialled, advertised: Option<u16>) -> Hint {
         let table = &self.context.advertised;
         if let Some(id) = advertised.and_then(|port| table.breakpoint_at(port)) {

@@ -2,18 +2,18 @@
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::Visit;
+use super::AttachFlow;
 use crate::dap::attach_selector::AttachSelector;
 use crate::dap::{Opened, cluster, refused};
 use crate::registry::Breakpoint;
-use crate::session::audit::Record;
+use crate::session::audit::SessionAudit;
 use crate::session::refusal::Refusal;
 use crate::session::shares::Shortage;
 use crate::session::{Founder, Member};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::wire::dap::conversation::Conversation;
 
-impl Visit<'_> {
+impl AttachFlow<'_> {
     pub(super) async fn cluster<S>(
         &self,
         client: Conversation<S>,
@@ -34,7 +34,7 @@ impl Visit<'_> {
         };
         self.session.set_state(SessionProtocol::Cluster, "attached");
         let details = self.details(SessionProtocol::Cluster, &opened.client.name);
-        let begun = Record::begin(
+        let begun = SessionAudit::begin(
             &self.context.audit,
             self.session,
             &self.principal,
@@ -42,8 +42,8 @@ impl Visit<'_> {
             details,
         )
         .await;
-        let record = match begun {
-            Ok(record) => record,
+        let audit = match begun {
+            Ok(audit) => audit,
             Err(why) => {
                 let refusal = Refusal::Unable(why.to_string());
                 return refused(self.context, client, &opened.attach, &refusal).await;
@@ -58,7 +58,7 @@ impl Visit<'_> {
             &parent,
         );
         let ending = cluster::run(self.context, client, announcer, parent, &self.principal).await;
-        record.end(ending).await;
+        audit.end(ending).await;
         ending
     }
 

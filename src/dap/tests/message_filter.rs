@@ -5,7 +5,7 @@ use super::*;
 use crate::dap::message_filter::MessageFilter;
 use crate::identity::testing::token_of;
 use crate::masking::Masking;
-use crate::policy::{Handling, Rights, Scopes};
+use crate::policy::{Rights, Scopes, SessionObligations};
 use crate::wire::dap::peek::MessageType;
 
 #[tokio::test]
@@ -73,9 +73,9 @@ fn who_may_do_and_see_everything_has_nothing_looked_at() {
     let masking = Some(Arc::new(masking));
     let rights = |scopes: &str, unmasked: bool| Rights {
         scopes: scopes.parse::<Scopes>().unwrap(),
-        handling: Handling {
+        obligations: SessionObligations {
             unmasked,
-            ..Handling::default()
+            ..SessionObligations::default()
         },
     };
     for (rights, masking, looked_at) in [

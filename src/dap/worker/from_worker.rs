@@ -126,7 +126,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     }
 
     fn pass_to_client(&mut self, body: &[u8]) {
-        self.record_seen(body);
+        self.capture_seen(body);
         let mut whole = Vec::new();
         put_frame(&mut whole, body);
         self.splice.insert(Side::Client, &whole);

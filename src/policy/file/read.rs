@@ -10,7 +10,7 @@ use std::time::Duration;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::super::access::{Handling, Rule};
+use super::super::access::{Rule, SessionObligations};
 use super::super::narrowing::{Narrowing, Pattern};
 use super::super::scope::{Scope, Scopes};
 use super::{Grant, Policy};
@@ -89,7 +89,7 @@ struct Draft {
     groups: Vec<Pattern>,
     scopes: Scopes,
     narrowing: Narrowing,
-    handling: Handling,
+    obligations: SessionObligations,
 }
 
 impl Reader<'_> {
@@ -177,7 +177,7 @@ impl Reader<'_> {
             rule: Arc::new(Rule {
                 scopes: draft.scopes,
                 narrowing: draft.narrowing,
-                handling: draft.handling,
+                obligations: draft.obligations,
             }),
         }
     }
@@ -203,14 +203,14 @@ impl Reader<'_> {
     }
 
     fn other_key(&mut self, draft: &mut Draft, key: &str, at: usize, value: &RawValue) {
-        let handling = &mut draft.handling;
+        let obligations = &mut draft.obligations;
         let limit = |value| duration(value, LIMITS.0..=LIMITS.1).map(Some);
         let read = match key {
             "scopes" => read_scopes(value).map(|read| draft.scopes = read),
-            "unmasked" => flag(value).map(|read| handling.unmasked = read),
-            "record" => flag(value).map(|read| handling.record = read),
-            "session_limit" => limit(value).map(|read| handling.session_limit = read),
-            _ => limit(value).map(|read| handling.idle_limit = read),
+            "unmasked" => flag(value).map(|read| obligations.unmasked = read),
+            "record" => flag(value).map(|read| obligations.record = read),
+            "session_limit" => limit(value).map(|read| obligations.session_limit = read),
+            _ => limit(value).map(|read| obligations.idle_limit = read),
         };
         if let Err(wrong) = read {
             self.wrong(key, at, value, wrong);

@@ -42,12 +42,12 @@ fn the_example_means_what_its_comments_say() {
     let rights = member.rights(&own);
     assert_eq!(rights.scopes.to_string(), "list,view,debug,dashboard:read");
     assert_eq!(
-        rights.handling.session_limit,
+        rights.obligations.session_limit,
         Some(Duration::from_secs(8 * 3600))
     );
     assert!(!member.rights(&other).scopes.contains(Scope::Debug));
     let oncall = policy.access("oncall-3", &[]);
-    assert!(oncall.rights(&other).handling.record);
+    assert!(oncall.rights(&other).obligations.record);
     assert!(oncall.may_on_cluster(Scope::DashboardWrite, "default"));
     assert!(!oncall.may_on_cluster(Scope::DashboardWrite, "staging"));
     // What is not known fits nothing, nor does what is not known for sure.

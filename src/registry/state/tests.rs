@@ -213,7 +213,7 @@ impl Bench {
                 self.claims.insert(w, self.next_claim);
                 self.next_claim += 1;
             }
-            Err(ClaimError::Held(_)) => assert!(known && self.claims.contains_key(&w)),
+            Err(ClaimError::InUse(_)) => assert!(known && self.claims.contains_key(&w)),
             Err(ClaimError::Ended(_) | ClaimError::Unknown) => assert!(!known),
         }
     }

@@ -57,7 +57,7 @@ async fn a_claimed_breakpoint_stays_although_its_row_says_nobody_waits() {
         7
     );
     match registry.claim(id, holder(8)) {
-        Err(ClaimError::Held(by)) => assert_eq!(by.session, 7),
+        Err(ClaimError::InUse(by)) => assert_eq!(by.session, 7),
         other => panic!("{other:?}"),
     }
     claim.lease().let_run();
@@ -186,7 +186,7 @@ async fn a_breakpoint_is_free_when_the_last_share_in_its_claim_is_gone_and_as_it
     drop(claim);
     assert!(matches!(
         registry.claim(id, holder(2)),
-        Err(ClaimError::Held(by)) if by.session == 1
+        Err(ClaimError::InUse(by)) if by.session == 1
     ));
     drop(lease);
     let waits = registry.snapshot().find(id).unwrap().clone();

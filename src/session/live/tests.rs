@@ -15,7 +15,7 @@ use crate::dap::testing::paused;
 use crate::identity::revocation::{Revocation, RevocationList, Revoked};
 use crate::identity::testing::somebody;
 use crate::moment::Moment;
-use crate::policy::{Handling, Rule, Scope};
+use crate::policy::{Rule, Scope, SessionObligations};
 use crate::recording::Direction;
 use crate::registry::{BreakpointId, Holder, Registry};
 use crate::session::{SessionTable, authorise};
@@ -28,7 +28,7 @@ const QUIET: Duration = crate::shutdown::QUIET;
 struct Scene {
     audit: Arc<Audit>,
     kept: AuditSpy,
-    recording: Arc<Recording>,
+    recording: Arc<CaptureStore>,
     shutdown: Shutdown,
     registry: Registry,
     session: Session,
@@ -39,11 +39,11 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(handling: Handling) -> Self {
+    fn new(obligations: SessionObligations) -> Self {
         let revoked = watch::Sender::default();
         let rule = Rule {
             scopes: "debug".parse().unwrap(),
-            handling,
+            obligations,
             ..Rule::default()
         };
         let (audit, kept) = spied(true);
@@ -56,7 +56,7 @@ impl Scene {
         Self {
             audit,
             kept,
-            recording: Recording::new(config::Recording::default(), metrics),
+            recording: CaptureStore::new(config::Recording::default(), metrics),
             shutdown: Shutdown::default(),
             registry,
             session: table.open(([127, 0, 0, 1], 1).into()),
@@ -77,7 +77,7 @@ impl Scene {
             since: Moment::now(),
         };
         let authorised = authorise(&self.ann, &breakpoint, Scope::Debug).unwrap();
-        let permit = Permit::hold(&self.registry, authorised, holder).unwrap();
+        let permit = Permit::acquire(&self.registry, authorised, holder).unwrap();
         let services = Services {
             audit: &self.audit,
             recording: &self.recording,
@@ -142,7 +142,7 @@ fn end(event: SessionEvent) -> SessionEnd {
 
 #[tokio::test(start_paused = true)]
 async fn a_session_is_on_record_from_its_begin_to_its_end() {
-    let scene = Scene::new(Handling::default());
+    let scene = Scene::new(SessionObligations::default());
     let live = scene.begin().await.unwrap();
     assert!(!scene.is_paused(), "it is held");
     let (permit, closing) = live.part();
@@ -160,15 +160,15 @@ async fn a_session_is_on_record_from_its_begin_to_its_end() {
 
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_on_record_or_captured_does_not_begin_and_the_task_waits() {
-    let scene = Scene::new(Handling::default());
+    let scene = Scene::new(SessionObligations::default());
     scene.kept.refuse(Action::SessionBegan);
     let refusal = scene.begin().await.err().unwrap();
     assert!(refusal.to_string().contains("audit log"), "{refusal}");
     assert!(scene.is_paused());
 
-    let scene = Scene::new(Handling {
+    let scene = Scene::new(SessionObligations {
         record: true,
-        ..Handling::default()
+        ..SessionObligations::default()
     });
     let refusal = scene.begin().await.err().unwrap();
     assert!(refusal.to_string().contains("recording.dir"), "{refusal}");
@@ -178,7 +178,7 @@ async fn what_cannot_be_on_record_or_captured_does_not_begin_and_the_task_waits(
 
 #[tokio::test(start_paused = true)]
 async fn whoever_is_revoked_before_the_begin_gets_no_session() {
-    let scene = Scene::new(Handling::default());
+    let scene = Scene::new(SessionObligations::default());
     scene.revoke();
     let refusal = scene.begin().await.err().unwrap();
     assert_eq!(refusal.to_string(), "your token was revoked");
@@ -189,7 +189,7 @@ async fn whoever_is_revoked_before_the_begin_gets_no_session() {
 
 #[tokio::test(start_paused = true)]
 async fn a_revocation_ends_it_once_and_within_the_time_that_is_given() {
-    let scene = Scene::new(Handling::default());
+    let scene = Scene::new(SessionObligations::default());
     let mut live = scene.begin().await.unwrap();
     scene.revoke();
     // What was not taken is told again.
@@ -206,7 +206,7 @@ async fn a_revocation_ends_it_once_and_within_the_time_that_is_given() {
 
 #[tokio::test(start_paused = true)]
 async fn the_first_cause_names_the_end_and_patience_only_becomes_shorter() {
-    let scene = Scene::new(Handling::default());
+    let scene = Scene::new(SessionObligations::default());
     let mut live = scene.begin().await.unwrap();
     assert_eq!(live.outcome(), Outcome::Client);
     let began = Instant::now();
@@ -220,7 +220,7 @@ async fn the_first_cause_names_the_end_and_patience_only_becomes_shorter() {
 #[tokio::test(start_paused = true)]
 async fn while_the_relay_drains_a_session_ends_when_nothing_is_done_in_it() {
     for (protocol, done) in [(Protocol::Dap, "done in it"), (Protocol::Terminal, "typed")] {
-        let mut scene = Scene::new(Handling::default());
+        let mut scene = Scene::new(SessionObligations::default());
         scene.protocol = protocol;
         let mut live = scene.begin().await.unwrap();
         nothing(&mut live, 60 * SECOND).await;
@@ -242,7 +242,7 @@ async fn while_the_relay_drains_a_session_ends_when_nothing_is_done_in_it() {
 
 #[tokio::test(start_paused = true)]
 async fn an_abort_ends_it_at_once_unless_it_ends_already() {
-    let scene = Scene::new(Handling::default());
+    let scene = Scene::new(SessionObligations::default());
     let mut live = scene.begin().await.unwrap();
     scene.shutdown.drain.cancel();
     next(&mut live).await;
@@ -256,9 +256,9 @@ async fn an_abort_ends_it_at_once_unless_it_ends_already() {
 
 #[tokio::test(start_paused = true)]
 async fn limits_count_from_the_attach_and_what_is_done_puts_off_idleness() {
-    let scene = Scene::new(Handling {
+    let scene = Scene::new(SessionObligations {
         idle_limit: Some(100 * SECOND),
-        ..Handling::default()
+        ..SessionObligations::default()
     });
     let mut live = scene.begin().await.unwrap();
     advance(50 * SECOND).await;
@@ -281,7 +281,7 @@ async fn limits_count_from_the_attach_and_what_is_done_puts_off_idleness() {
 
 #[tokio::test(start_paused = true)]
 async fn the_end_of_its_worker_is_news_until_the_client_asks_to_leave() {
-    let scene = Scene::new(Handling::default());
+    let scene = Scene::new(SessionObligations::default());
     let mut live = scene.begin().await.unwrap();
     scene.registry.end(scene.id, Some("killed"));
     let died = end(next(&mut live).await);
@@ -302,16 +302,16 @@ async fn the_end_of_its_worker_is_news_until_the_client_asks_to_leave() {
 #[tokio::test]
 async fn a_capture_that_fails_ends_it() {
     let dir = tempfile::tempdir().unwrap();
-    let mut scene = Scene::new(Handling {
+    let mut scene = Scene::new(SessionObligations {
         record: true,
-        ..Handling::default()
+        ..SessionObligations::default()
     });
     let recording = config::Recording {
         dir: Some(dir.path().to_owned()),
         max_size: 1000,
         ..config::Recording::default()
     };
-    scene.recording = Recording::new(recording, Metrics::new().unwrap());
+    scene.recording = CaptureStore::new(recording, Metrics::new().unwrap());
     let mut live = scene.begin().await.unwrap();
     let began = scene.kept.take().pop().unwrap();
     assert_eq!(began.details["recording"], live.capture().name().unwrap());

@@ -11,9 +11,9 @@ use super::*;
 use crate::pdb::{End, OpenError};
 use crate::recording::CaptureTee;
 use crate::session::TaskEnd;
-use crate::session::audit::Record;
+use crate::session::audit::SessionAudit;
 use crate::terminal::output::Shown;
-use crate::terminal::visit::Log;
+use crate::terminal::session::Log;
 use crate::wire::dap::codec::frame;
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::message::event;
@@ -136,7 +136,8 @@ impl Scene {
         let ended = tokio::spawn(async move {
             let session = context.sessions.open(([127, 0, 0, 1], 1).into());
             let nobody = Principal::anonymous();
-            let record = Record::begin(&context.audit, &session, &nobody, None, Map::new()).await;
+            let record =
+                SessionAudit::begin(&context.audit, &session, &nobody, None, Map::new()).await;
             let record = record.unwrap();
             let log = Log::new(record, CaptureTee::default());
             let (reader, writer) = tokio::io::split(typed);

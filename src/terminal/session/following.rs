@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::io::AsyncRead;
 use tokio::time::{Instant, sleep};
 
-use super::{Next, Visit};
+use super::{Next, TerminalSession};
 use crate::registry::Breakpoint;
 use crate::telemetry::metrics::Outcome;
 use crate::terminal::input::Typed;
@@ -14,7 +14,7 @@ use crate::terminal::input::Typed;
 /// How long its next stop is waited for.
 const FOLLOW: Duration = Duration::from_secs(300);
 
-impl<R: AsyncRead + Unpin> Visit<'_, R> {
+impl<R: AsyncRead + Unpin> TerminalSession<'_, R> {
     /// Waits until the breakpoint of `last` has stopped again after it.
     pub(super) async fn next_stop(&mut self, last: &Breakpoint) -> Result<(), Next> {
         self.out

@@ -1,8 +1,8 @@
-//! A recognised client: the list, and what it picks. `session` is what comes of that, `following` waits for the next stop
-//! of a legacy one.
+//! A recognised client: the list, and what it picks. `attached` is the session that comes of that, `following` waits for the
+//! next stop of a legacy one.
 
+mod attached;
 mod following;
-mod session;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use serde_json::Map;
 use tokio::io::AsyncRead;
 use tokio::time::sleep;
 
-pub(super) use self::session::Log;
+pub(super) use self::attached::Log;
 use super::authenticate::enters;
 use super::input::{Input, Typed};
 use super::output::Out;
@@ -46,8 +46,8 @@ enum Next {
     Over(Outcome),
 }
 
-/// A recognised client.
-pub(super) struct Visit<'a, R> {
+/// A recognised client, from its first list to its last session.
+pub(super) struct TerminalSession<'a, R> {
     context: &'a Context,
     session: &'a Session,
     principal: Principal,
@@ -55,7 +55,7 @@ pub(super) struct Visit<'a, R> {
     out: Out,
 }
 
-impl<'a, R: AsyncRead + Unpin> Visit<'a, R> {
+impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, R> {
     pub(super) fn new(
         context: &'a Context,
         session: &'a Session,
@@ -72,7 +72,7 @@ impl<'a, R: AsyncRead + Unpin> Visit<'a, R> {
         }
     }
 
-    /// To the end of the visit. `enter`: it has named a breakpoint, and wants no list.
+    /// To the end of the connection. `enter`: it has named a breakpoint, and wants no list.
     pub(super) async fn serve(mut self, enter: Option<String>) -> Outcome {
         if let Some(id) = enter {
             return self.only(&id).await;
@@ -191,7 +191,7 @@ impl<'a, R: AsyncRead + Unpin> Visit<'a, R> {
     /// Sessions with the breakpoint `id`, wherever it goes on.
     async fn enter(&mut self, id: BreakpointId) -> Next {
         loop {
-            let permit = match self.hold(id) {
+            let permit = match self.acquire(id) {
                 Ok(permit) => permit,
                 Err(refusal) => {
                     let all = self.context.registry.snapshot();
@@ -222,7 +222,7 @@ impl<'a, R: AsyncRead + Unpin> Visit<'a, R> {
         }
     }
 
-    fn hold(&self, id: BreakpointId) -> Result<Permit, Refusal> {
+    fn acquire(&self, id: BreakpointId) -> Result<Permit, Refusal> {
         let now = Moment::now();
         let list = visible(&self.principal, &self.context.registry.snapshot());
         let unknown = || Refusal::unknown(&format!("has the id {id}"), &list);
@@ -248,8 +248,8 @@ impl<'a, R: AsyncRead + Unpin> Visit<'a, R> {
             peer: self.session.peer(),
             since: now,
         };
-        Permit::hold(&self.context.registry, authorised, holder).map_err(|why| match why {
-            ClaimError::Held(holder) => Refusal::held(breakpoint, &holder, now),
+        Permit::acquire(&self.context.registry, authorised, holder).map_err(|why| match why {
+            ClaimError::InUse(holder) => Refusal::in_use(breakpoint, &holder, now),
             ClaimError::Ended(breakpoint) => Refusal::ended(&breakpoint, now),
             ClaimError::Unknown => unknown(),
         })

@@ -1,4 +1,4 @@
-//! A session that is recorded: the tee between what is relayed and [`crate::recording`].
+//! A captured session: what is relayed goes to [`crate::recording`] as well.
 //!
 //! Every message of such a session is captured, so what is recorded is what the client sent, and what it saw, in that
 //! order. The opening is not in it: `attach` holds the client's token.
@@ -19,19 +19,19 @@ pub(super) fn captures_everything(_: MessageType, _: &[u8]) -> bool {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     /// The client sent this. Where it cannot be recorded, it must not be relayed.
-    pub(super) fn record_sent(&self, body: &[u8]) -> Result<(), Unrecorded> {
+    pub(super) fn capture_sent(&self, body: &[u8]) -> Result<(), Unrecorded> {
         self.live.capture().take(Direction::Up, body)
     }
 
     /// The client is about to see this. Where it cannot be recorded, the session ends by that.
-    pub(super) fn record_seen(&self, body: &[u8]) {
+    pub(super) fn capture_seen(&self, body: &[u8]) {
         _ = self.live.capture().take(Direction::Down, body);
     }
 
     /// The same of a message of the relay's own, or one that it changed.
-    pub(super) fn record_told(&self, message: &Value) {
+    pub(super) fn capture_told(&self, message: &Value) {
         if self.live.capture().is_on() {
-            self.record_seen(without_ticket(message).to_string().as_bytes());
+            self.capture_seen(without_ticket(message).to_string().as_bytes());
         }
     }
 }

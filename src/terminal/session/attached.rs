@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 use tokio::io::AsyncRead;
 
-use super::{Next, Visit};
+use super::{Next, TerminalSession};
 use crate::audit::Unavailable;
 use crate::context::Context;
 use crate::masking::MaskedStream;
@@ -14,7 +14,7 @@ use crate::pdb::{End, OpenError};
 use crate::policy::Scope;
 use crate::recording::{CaptureTee, Direction, Protocol};
 use crate::registry::Kind;
-use crate::session::audit::Record;
+use crate::session::audit::SessionAudit;
 use crate::session::live::{Beginning, Live, SessionEnd, SessionEvent};
 use crate::session::worker_end::unexplained;
 use crate::session::{Permit, TaskEnd, WorkerEnd};
@@ -33,12 +33,12 @@ const GIVEN_BACK: Duration = Duration::from_secs(3);
 
 /// What was typed, for the record.
 pub(in crate::terminal) struct Log<'a> {
-    audit: Record<'a>,
+    audit: SessionAudit<'a>,
     capture: CaptureTee,
 }
 
 impl<'a> Log<'a> {
-    pub(in crate::terminal) fn new(audit: Record<'a>, capture: CaptureTee) -> Self {
+    pub(in crate::terminal) fn new(audit: SessionAudit<'a>, capture: CaptureTee) -> Self {
         Self { audit, capture }
     }
 
@@ -57,7 +57,7 @@ impl<'a> Log<'a> {
     }
 }
 
-impl<R: AsyncRead + Unpin> Visit<'_, R> {
+impl<R: AsyncRead + Unpin> TerminalSession<'_, R> {
     /// One session, on record from its begin to its end.
     pub(super) async fn recorded(&mut self, permit: Permit) -> Next {
         let session = self.session;
