@@ -108,7 +108,7 @@ fn sources(dir: &Path) -> Vec<PathBuf> {
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
-        let of_tests = matches!(&*name, "tests" | "testing" | "kept");
+        let of_tests = matches!(&*name, "tests" | "testing");
         if path.is_dir() && !of_tests {
             all.extend(sources(&path));
         } else if path.extension().is_some_and(|end| end == "rs") && !of_tests {

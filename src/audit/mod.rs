@@ -9,11 +9,11 @@
 
 pub mod chain;
 pub mod files;
-#[cfg(test)]
-pub(crate) mod kept;
 mod line;
 mod restraint;
 mod sink;
+#[cfg(test)]
+pub(crate) mod testing;
 pub mod time;
 pub mod verify;
 mod writer;
@@ -127,8 +127,6 @@ pub struct OpenError(pub String);
 pub struct Audit {
     /// `None`: off.
     running: Option<Running>,
-    #[cfg(test)]
-    kept: Option<kept::Kept>,
 }
 
 struct Running {
@@ -152,11 +150,7 @@ struct Running {
 impl Audit {
     /// Nowhere.
     pub fn off() -> Arc<Self> {
-        Arc::new(Self {
-            running: None,
-            #[cfg(test)]
-            kept: None,
-        })
+        Arc::new(Self { running: None })
     }
 
     /// Opens the sink of `config`, writes the first line, and starts the thread that writes.
@@ -172,6 +166,25 @@ impl Audit {
             warn_if_open(path, Holds::Secret);
         }
         let name = sink.name();
+        let (audit, writer, jobs) = Self::start(sink, hashing, config, metrics)?;
+        std::thread::Builder::new()
+            .name("audit".to_owned())
+            .spawn(move || writer.run(jobs))
+            .map_err(|why| OpenError(format!("no thread for it: {why}")))?;
+        if let Some(running) = &audit.running {
+            let head = *running.heads.borrow();
+            info!(sink = name, seq = head.seq, hash = %head.hash, "audit log begun");
+        }
+        Ok(audit)
+    }
+
+    /// For `sink`, which is opened and gets its first line; and the writer of all others, with its queue.
+    fn start(
+        sink: Sink,
+        hashing: Hashing,
+        config: &config::Audit,
+        metrics: Arc<Metrics>,
+    ) -> Result<(Arc<Self>, Writer, mpsc::Receiver<Job>), OpenError> {
         let given_up = Arc::new(AtomicU64::new(0));
         let (writer, heads) = Writer::start(
             sink,
@@ -183,38 +196,28 @@ impl Audit {
         )
         .map_err(OpenError)?;
         let (jobs, queue) = mpsc::channel(QUEUE);
-        std::thread::Builder::new()
-            .name("audit".to_owned())
-            .spawn(move || writer.run(queue))
-            .map_err(|why| OpenError(format!("no thread for it: {why}")))?;
-        let head = *heads.borrow();
-        info!(sink = name, seq = head.seq, hash = %head.hash, "audit log begun");
-        Ok(Arc::new(Self {
-            running: Some(Running {
-                jobs,
-                heads,
-                given_up,
-                patience: config.timeout,
-                on_failure: config.on_failure,
-                commands: config.commands,
-                metrics,
-                complained: AtomicU64::new(0),
-                silent: AtomicU64::new(0),
-                began: Instant::now(),
-                restraint: Mutex::default(),
-                failing: Mutex::default(),
-            }),
-            #[cfg(test)]
-            kept: None,
-        }))
+        let running = Running {
+            jobs,
+            heads,
+            given_up,
+            patience: config.timeout,
+            on_failure: config.on_failure,
+            commands: config.commands,
+            metrics,
+            complained: AtomicU64::new(0),
+            silent: AtomicU64::new(0),
+            began: Instant::now(),
+            restraint: Mutex::default(),
+            failing: Mutex::default(),
+        };
+        let audit = Arc::new(Self {
+            running: Some(running),
+        });
+        Ok((audit, writer, queue))
     }
 
     /// Whether [`Action::Command`] is worth writing.
     pub fn wants_commands(&self) -> bool {
-        #[cfg(test)]
-        if let Some(kept) = &self.kept {
-            return kept.wants_commands();
-        }
         self.running
             .as_ref()
             .is_some_and(|running| running.commands)
@@ -233,10 +236,6 @@ impl Audit {
     /// # Errors
     /// [`Unavailable`]: it is not known to be written. Never with `on_failure = "allow"`.
     pub async fn write(&self, entry: Entry) -> Result<(), Unavailable> {
-        #[cfg(test)]
-        if let Some(kept) = &self.kept {
-            return kept.write(entry);
-        }
         let Some(running) = &self.running else {
             return Ok(());
         };

@@ -32,11 +32,14 @@ pub(super) enum Job {
     Line {
         time: SystemTime,
         members: String,
-        done: oneshot::Sender<Result<(), String>>,
+        done: Waiter,
     },
     /// The last line, and the end.
-    Close(oneshot::Sender<Result<(), String>>),
+    Close(Waiter),
 }
+
+/// Somebody who waits for a line.
+pub(super) type Waiter = oneshot::Sender<Result<(), String>>;
 
 /// What the thread works with.
 pub(super) struct Writer {
@@ -122,36 +125,11 @@ impl Writer {
 
     /// Runs until a [`Job::Close`], or until every sender is gone.
     pub(super) fn run(mut self, mut jobs: mpsc::Receiver<Job>) {
-        let mut lines = Vec::with_capacity(self.batch);
-        let mut waiters = Vec::with_capacity(self.batch);
         let mut closing = None;
-        while closing.is_none() {
-            match jobs.blocking_recv() {
-                Some(job) => take(job, &mut lines, &mut waiters, &mut closing),
-                None => break,
-            }
-            while closing.is_none()
-                && lines.len() < self.batch
-                && lines
-                    .iter()
-                    .map(|(_, m): &(_, String)| m.len())
-                    .sum::<usize>()
-                    < BATCH_BYTES
-                && let Ok(job) = jobs.try_recv()
-            {
-                take(job, &mut lines, &mut waiters, &mut closing);
-            }
-            if lines.is_empty() {
-                continue;
-            }
-            #[cfg(feature = "fault-injection")]
-            crate::fault::strike("audit");
-            let result = self.write(&lines);
-            lines.clear();
-            for waiter in waiters.drain(..) {
-                // Whoever has given up was counted by itself.
-                let _ = waiter.send(result.clone());
-            }
+        while closing.is_none()
+            && let Some(job) = jobs.blocking_recv()
+        {
+            closing = self.work(job, &mut jobs);
         }
         let stopped = Map::from_iter([("event".to_owned(), "stopped".into())]);
         let last = self.write(&[own(stopped)]);
@@ -159,6 +137,30 @@ impl Writer {
         if let Some(closing) = closing {
             let _ = closing.send(last);
         }
+    }
+
+    /// Does `job`, and those behind it that can share its flush; who waits for the last line, where one of them is
+    /// [`Job::Close`].
+    pub(super) fn work(&mut self, job: Job, jobs: &mut mpsc::Receiver<Job>) -> Option<Waiter> {
+        let (mut lines, mut waiters) = (Vec::new(), Vec::new());
+        let mut closing = take(job, &mut lines, &mut waiters);
+        while closing.is_none()
+            && lines.len() < self.batch
+            && lines.iter().map(|(_, m)| m.len()).sum::<usize>() < BATCH_BYTES
+            && let Ok(job) = jobs.try_recv()
+        {
+            closing = take(job, &mut lines, &mut waiters);
+        }
+        if !lines.is_empty() {
+            #[cfg(feature = "fault-injection")]
+            crate::fault::strike("audit");
+            let result = self.write(&lines);
+            for waiter in waiters {
+                // Whoever has given up was counted by itself.
+                let _ = waiter.send(result.clone());
+            }
+        }
+        closing
     }
 
     /// Writes `lines`, or remembers that it could not.
@@ -300,9 +302,8 @@ impl Writer {
 fn take(
     job: Job,
     lines: &mut Vec<(SystemTime, String)>,
-    waiters: &mut Vec<oneshot::Sender<Result<(), String>>>,
-    closing: &mut Option<oneshot::Sender<Result<(), String>>>,
-) {
+    waiters: &mut Vec<Waiter>,
+) -> Option<Waiter> {
     match job {
         Job::Line {
             time,
@@ -311,8 +312,9 @@ fn take(
         } => {
             lines.push((time, members));
             waiters.push(done);
+            None
         }
-        Job::Close(done) => *closing = Some(done),
+        Job::Close(done) => Some(done),
     }
 }
 

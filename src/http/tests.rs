@@ -32,8 +32,8 @@ use tokio_util::sync::CancellationToken;
 use super::answer::{self, Body};
 use super::serve_connection;
 use crate::advertise;
-use crate::audit::kept::Kept;
-use crate::audit::{Audit, Entry};
+use crate::audit::testing::{AuditSpy, Line, spied};
+
 use crate::config::{self, Config};
 use crate::connection::ConnectionInfo;
 use crate::context::Context;
@@ -106,8 +106,8 @@ pub(crate) fn config() -> Config {
 }
 
 /// Action, outcome, subject and path of each entry of the audit log.
-fn lines(entries: &[Entry]) -> Vec<String> {
-    let line = |entry: &Entry| {
+fn lines(entries: &[Line]) -> Vec<String> {
+    let line = |entry: &Line| {
         let of = |key: &str| {
             entry
                 .details
@@ -115,7 +115,7 @@ fn lines(entries: &[Entry]) -> Vec<String> {
                 .and_then(|v| v.as_str())
                 .unwrap_or("-")
         };
-        let subject = entry.principal.as_ref().map_or("-", Principal::subject);
+        let subject = entry.subject.as_deref().unwrap_or("-");
         format!(
             "{:?} {} {subject} {}",
             entry.action,
@@ -179,7 +179,7 @@ struct Relay {
     registry: Registry,
     ctx: Arc<Context>,
     /// Its audit log.
-    heard: Kept,
+    heard: AuditSpy,
     shutdown: CancellationToken,
     connections: tokio::sync::watch::Receiver<usize>,
     _tasks: JoinSet<()>,
@@ -216,7 +216,7 @@ impl Relay {
             true => Registry::offline(&["default"], &config.registry),
             false => Registry::new(&config.clusters, &config.registry).unwrap(),
         };
-        let (audit, heard) = Audit::kept(false);
+        let (audit, heard) = spied(false);
         let ctx = Context::watching(registry.clone(), config, auth, audit);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

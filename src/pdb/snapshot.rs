@@ -100,8 +100,14 @@ where
                 to,
                 body: Err(sentence),
             } if to == attach => return Err(OpenError::Refused(sentence)),
-            Incoming::Event { name, .. } if name == Some(Event::Initialized) => break,
-            Incoming::Event { name, .. } if name == Some(Event::Terminated) => {
+            Incoming::Event {
+                name: Some(Event::Initialized),
+                ..
+            } => break,
+            Incoming::Event {
+                name: Some(Event::Terminated),
+                ..
+            } => {
                 return Err(OpenError::Lost(Lost::Closed));
             }
             _ => {}

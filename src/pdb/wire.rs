@@ -213,9 +213,13 @@ mod tests {
             }
         ));
         assert!(wire.bytes.capacity() < 1 << 20);
-        assert!(
-            matches!(wire.read().await.unwrap(), Incoming::Event { name, .. } if name == Some(Event::Stopped))
-        );
+        assert!(matches!(
+            wire.read().await.unwrap(),
+            Incoming::Event {
+                name: Some(Event::Stopped),
+                ..
+            }
+        ));
         writer.await.unwrap();
         assert_eq!(wire.read().await.unwrap_err(), Lost::Closed);
     }

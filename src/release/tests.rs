@@ -9,8 +9,7 @@ use tokio::net::TcpListener;
 use tokio::time::Instant;
 
 use super::*;
-use crate::audit::Audit;
-use crate::audit::kept::Kept;
+use crate::audit::testing::{AuditSpy, spied};
 use crate::config::Config;
 use crate::dap::testing::{listening, paused, paused_in_pdb};
 use crate::identity::{Authenticator, Principal};
@@ -19,10 +18,10 @@ use crate::session::authorise;
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::message::event;
 
-pub(super) fn relay(adapt: impl FnOnce(&mut Config)) -> (Arc<Context>, Kept) {
+pub(super) fn relay(adapt: impl FnOnce(&mut Config)) -> (Arc<Context>, AuditSpy) {
     let mut config = Config::default();
     adapt(&mut config);
-    let (audit, kept) = Audit::kept(false);
+    let (audit, kept) = spied(false);
     (Context::offline(config, Authenticator::open(), audit), kept)
 }
 

@@ -16,8 +16,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::audit::kept::Kept;
-use crate::audit::{Action, Audit};
+use crate::audit::Action;
+use crate::audit::testing::{AuditSpy, spied};
 use crate::config::Config;
 use crate::dap::testing::{listening, paused, paused_in_pdb};
 use crate::identity::testing::{authenticator, revoke, token_of};
@@ -55,7 +55,7 @@ idle_limit = "100s"
 
 struct Relay {
     context: Arc<Context>,
-    kept: Kept,
+    kept: AuditSpy,
 }
 
 /// Knows the people of [`POLICY`] by the tokens of [`token_of`].
@@ -67,7 +67,7 @@ fn relay(auth: bool, adapt: impl FnOnce(&mut Config)) -> Relay {
     let mut config = Config::default();
     config.dap.connect_timeout = Duration::from_millis(500);
     adapt(&mut config);
-    let (audit, kept) = Audit::kept(true);
+    let (audit, kept) = spied(true);
     Relay {
         context: Context::offline(config, auth, audit),
         kept,

@@ -31,10 +31,28 @@ impl Stdout {
             torn: false,
         })
     }
+}
 
-    fn append(&mut self, lines: &str) -> Result<(), String> {
+/// Takes one line at a time and is never read back. A line that it took is in a pipe or a socket, no more.
+pub(super) trait LineSink: Send {
+    /// For messages.
+    fn name(&self) -> String;
+
+    /// Writes `line`, which ends with its line feed.
+    ///
+    /// # Errors
+    /// A sentence for the log: why the line may not be there.
+    fn append(&mut self, line: &str) -> Result<(), String>;
+}
+
+impl LineSink for Stdout {
+    fn name(&self) -> String {
+        "standard output".to_owned()
+    }
+
+    fn append(&mut self, line: &str) -> Result<(), String> {
         let end = if self.torn { "\n" } else { "" };
-        let written = self.file.write_all(format!("{end}{lines}").as_bytes());
+        let written = self.file.write_all(format!("{end}{line}").as_bytes());
         self.torn = written.is_err();
         written.map_err(|why| format!("cannot write to standard output: {why}"))
     }
@@ -42,12 +60,10 @@ impl Stdout {
 
 /// One of them.
 pub(super) enum Sink {
-    /// With rotation; lines are on the disk.
+    /// With rotation; lines are on the disk, and read again at the next start.
     File(LogFile),
-    /// Lines are in the pipe.
-    Stdout(Stdout),
-    /// Lines are in the socket.
-    Syslog(Syslog),
+    /// Standard output, or syslog.
+    Lines(Box<dyn LineSink>),
 }
 
 impl Sink {
@@ -55,8 +71,8 @@ impl Sink {
     pub(super) fn new(config: &AuditConfig) -> Result<Option<Self>, OpenError> {
         Ok(Some(match config.sink {
             AuditSink::Off => return Ok(None),
-            AuditSink::Stdout => Self::Stdout(Stdout::open()?),
-            AuditSink::Syslog => Self::Syslog(Syslog::new(config.syslog.clone())),
+            AuditSink::Stdout => Self::Lines(Box::new(Stdout::open()?)),
+            AuditSink::Syslog => Self::Lines(Box::new(Syslog::new(config.syslog.clone()))),
             AuditSink::File => {
                 let path = config.file.clone().ok_or_else(|| {
                     OpenError("audit.sink is \"file\", and audit.file names none".to_owned())
@@ -70,8 +86,7 @@ impl Sink {
     pub(super) fn name(&self) -> String {
         match self {
             Self::File(file) => file.path().display().to_string(),
-            Self::Stdout(_) => "standard output".to_owned(),
-            Self::Syslog(syslog) => syslog.name(),
+            Self::Lines(sink) => sink.name(),
         }
     }
 
@@ -84,8 +99,7 @@ impl Sink {
     pub(super) fn append(&mut self, lines: &str) -> Result<(), String> {
         match self {
             Self::File(file) => file.append(lines.as_bytes()),
-            Self::Stdout(stdout) => stdout.append(lines),
-            Self::Syslog(syslog) => syslog.append(lines),
+            Self::Lines(sink) => sink.append(lines),
         }
     }
 }

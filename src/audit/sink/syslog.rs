@@ -9,6 +9,7 @@ use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, SystemTime};
 
 use super::super::time::rfc3339;
+use super::LineSink;
 use crate::config::SyslogAddress;
 
 /// Facility 13 (log audit), severity 5 (notice).
@@ -35,13 +36,15 @@ impl Syslog {
             socket: None,
         }
     }
+}
 
-    pub(super) fn name(&self) -> String {
+impl LineSink for Syslog {
+    fn name(&self) -> String {
         format!("syslog at {}", self.address)
     }
 
-    /// Sends one line, over a new connection where the old one has ended.
-    pub(super) fn append(&mut self, line: &str) -> Result<(), String> {
+    /// Sends it over a new connection where the old one has ended.
+    fn append(&mut self, line: &str) -> Result<(), String> {
         let message = message(SystemTime::now(), line.trim_end());
         let mut socket = match self.socket.take().filter(|socket| !socket.is_over()) {
             Some(socket) => socket,

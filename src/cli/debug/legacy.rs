@@ -176,7 +176,7 @@ mod tests {
     use tokio::io::DuplexStream;
 
     use super::*;
-    use crate::audit::Audit;
+    use crate::audit::testing::spied;
     use crate::config::Config;
     use crate::connection::ConnectionInfo;
     use crate::context::Context;
@@ -238,7 +238,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_relay_asks_as_it_is_expected_to() {
-        let (audit, _kept) = Audit::kept(true);
+        let (audit, _kept) = spied(true);
         let auth = authenticator("[[rule]]\nsubjects = [\"*\"]\nscopes = [\"list\"]\n");
         let token = token_of("ann");
         let context = Context::offline(Config::default(), auth, audit);

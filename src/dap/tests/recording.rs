@@ -2,16 +2,16 @@
 
 use super::identity::{relay, with_token, worker};
 use super::*;
-use crate::audit::kept::Kept;
-use crate::audit::{Action, Entry};
+use crate::audit::Action;
+use crate::audit::testing::{AuditSpy, Line, spied};
 use crate::identity::testing::token_of;
 
-fn actions(entries: &[Entry]) -> Vec<Action> {
+fn actions(entries: &[Line]) -> Vec<Action> {
     entries.iter().map(|entry| entry.action).collect()
 }
 
 /// Entries, once the relay has written `n`.
-async fn entries(kept: &Kept, n: usize) -> Vec<Entry> {
+async fn entries(kept: &AuditSpy, n: usize) -> Vec<Line> {
     let mut all = Vec::new();
     let enough = async {
         while all.len() < n {
@@ -25,7 +25,7 @@ async fn entries(kept: &Kept, n: usize) -> Vec<Entry> {
 
 #[tokio::test]
 async fn begin_and_end_of_a_session_and_the_code_in_it_are_on_record_without_data() {
-    let (audit, kept) = Audit::kept(true);
+    let (audit, kept) = spied(true);
     let relay = relay(audit, |_| {});
     let worker = worker(&relay).await;
     let mut debugger = Debugger::connect(&relay).await;
@@ -73,8 +73,8 @@ async fn begin_and_end_of_a_session_and_the_code_in_it_are_on_record_without_dat
     expected.push(Action::SessionEnded);
     assert_eq!(actions(&entries), expected);
     for entry in &entries {
-        assert_eq!(entry.principal.as_ref().unwrap().subject(), "ann");
-        assert_eq!(entry.breakpoint.as_ref().unwrap().id, worker.breakpoint.id);
+        assert_eq!(entry.subject.as_deref(), Some("ann"));
+        assert_eq!(entry.breakpoint, Some(worker.breakpoint.id.to_string()));
         assert_eq!(entry.session, Some(1));
         let details = json!(entry.details).to_string();
         assert!(
@@ -108,7 +108,7 @@ async fn begin_and_end_of_a_session_and_the_code_in_it_are_on_record_without_dat
 
 #[tokio::test]
 async fn what_cannot_be_recorded_does_not_happen() {
-    let (audit, kept) = Audit::kept(true);
+    let (audit, kept) = spied(true);
     let relay = relay(audit, |_| {});
     let context = &relay;
     let worker = worker(context).await;
@@ -152,7 +152,7 @@ async fn what_cannot_be_recorded_does_not_happen() {
 
 #[tokio::test]
 async fn refusals_are_on_record_with_what_was_asked_for() {
-    let (audit, kept) = Audit::kept(false);
+    let (audit, kept) = spied(false);
     let relay = relay(audit, |_| {});
     let worker = worker(&relay).await;
     let id = worker.breakpoint.id;
@@ -173,12 +173,12 @@ async fn refusals_are_on_record_with_what_was_asked_for() {
         [Action::Authentication, Action::Decision, Action::Decision]
     );
     assert_eq!(entries[0].details["outcome"], "refused");
-    assert!(entries[0].principal.is_none());
-    assert_eq!(entries[1].breakpoint.as_ref().unwrap().id, id);
+    assert!(entries[0].subject.is_none());
+    assert_eq!(entries[1].breakpoint, Some(id.to_string()));
     assert_eq!(entries[2].details["asked"], json!(unknown));
     for entry in &entries[1..] {
         assert_eq!(entry.details["outcome"], "denied");
-        assert_eq!(entry.principal.as_ref().unwrap().subject(), "ben");
+        assert_eq!(entry.subject.as_deref(), Some("ben"));
     }
     worker.heard_nothing();
 }

@@ -151,13 +151,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                     to,
                     body: Err(sentence),
                 } if to == attach => return Err(OpenError::Refused(sentence)),
-                Incoming::Event { name, .. } if name == Some(Event::Initialized) => break,
-                Incoming::Event { name, body } if name == Some(Event::Output) => {
+                Incoming::Event {
+                    name: Some(Event::Initialized),
+                    ..
+                } => break,
+                Incoming::Event {
+                    name: Some(Event::Output),
+                    body,
+                } => {
                     if let Some(piece) = program_output(&body) {
                         self.put(piece).await;
                     }
                 }
-                Incoming::Event { name, .. } if name == Some(Event::Terminated) => {
+                Incoming::Event {
+                    name: Some(Event::Terminated),
+                    ..
+                } => {
                     return Err(OpenError::Lost(Lost::Closed));
                 }
                 _ => {}

@@ -75,7 +75,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 Incoming::Answer { to, body } if to == number => {
                     return body.map_err(Failure::Refused);
                 }
-                Incoming::Event { name, body } if name == Some(Event::Output) => {
+                Incoming::Event {
+                    name: Some(Event::Output),
+                    body,
+                } => {
                     if let Some(piece) = program_output(&body) {
                         self.put(piece).await;
                     }

@@ -3,22 +3,22 @@
 
 use super::super::tests::{debugpy, relay};
 use super::*;
-use crate::audit::kept::Kept;
+use crate::audit::testing::{AuditSpy, Line};
 use crate::dap::testing::{listening, paused, paused_in_pdb};
 use crate::moment::testing::ago;
 use crate::registry::Change;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-fn policy(after: Duration) -> (Arc<Context>, Kept) {
+fn policy(after: Duration) -> (Arc<Context>, AuditSpy) {
     relay(|config| {
         config.release.after = Some(after);
         config.release.announce = 5 * MINUTE;
     })
 }
 
-fn outcomes(kept: &Kept) -> Vec<String> {
-    let text = |entry: Entry| entry.details["outcome"].as_str().unwrap().to_owned();
+fn outcomes(kept: &AuditSpy) -> Vec<String> {
+    let text = |entry: Line| entry.details["outcome"].as_str().unwrap().to_owned();
     kept.take().into_iter().map(text).collect()
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::audit::kept::Kept;
+use crate::audit::testing::{AuditSpy, Line, spied};
 use crate::config::Config;
 use crate::connection::admission::{Admission, Guard};
 use crate::context::Context;
@@ -20,12 +20,12 @@ const ANYBODY: &str = "[[rule]]\nsubjects = [\"*\"]\nscopes = [\"list\"]\n";
 
 struct Relay {
     context: Arc<Context>,
-    kept: Kept,
+    kept: AuditSpy,
 }
 
 impl Relay {
     fn new(auth: Arc<Authenticator>) -> Self {
-        let (audit, kept) = Audit::kept(false);
+        let (audit, kept) = spied(false);
         Self {
             context: Context::offline(Config::default(), auth, audit),
             kept,
@@ -61,8 +61,8 @@ impl Relay {
 
     /// What the record holds, and none of it again: outcome and path.
     fn record(&self) -> Vec<String> {
-        let of = |entry: &Entry, key| entry.details.get(key).map(ToString::to_string);
-        let line = |entry: Entry| {
+        let of = |entry: &Line, key| entry.details.get(key).map(ToString::to_string);
+        let line = |entry: Line| {
             assert_eq!(entry.action, Action::Authentication);
             let (outcome, path) = (of(&entry, "outcome"), of(&entry, "path"));
             format!("{} {}", outcome.unwrap(), path.unwrap_or_default())

@@ -9,7 +9,7 @@ use tokio::time::{advance, timeout};
 
 use super::*;
 use crate::audit::Action;
-use crate::audit::kept::Kept;
+use crate::audit::testing::{AuditSpy, spied};
 use crate::config::{self, Config};
 use crate::dap::testing::paused;
 use crate::identity::revocation::{Revocation, RevocationList, Revoked};
@@ -27,7 +27,7 @@ const QUIET: Duration = crate::shutdown::QUIET;
 /// A relay with one paused task, and `ann`, whose sessions are treated so.
 struct Scene {
     audit: Arc<Audit>,
-    kept: Kept,
+    kept: AuditSpy,
     recording: Arc<CaptureStore>,
     shutdown: Shutdown,
     registry: Registry,
@@ -46,7 +46,7 @@ impl Scene {
             obligations,
             ..Rule::default()
         };
-        let (audit, kept) = Audit::kept(true);
+        let (audit, kept) = spied(true);
         let registry = Registry::offline(&["default"], &Config::default().registry);
         let breakpoint = paused("step", 1);
         let id = breakpoint.id;
@@ -104,7 +104,7 @@ impl Scene {
 
     /// What is on record, with how it came out.
     fn on_record(&self) -> Vec<(Action, String)> {
-        let outcome = |details: &Map<String, Value>| details["outcome"].as_str().unwrap().into();
+        let outcome = |details: &Value| details["outcome"].as_str().unwrap().into();
         let kept = self.kept.take().into_iter();
         kept.map(|entry| (entry.action, outcome(&entry.details)))
             .collect()

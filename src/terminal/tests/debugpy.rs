@@ -124,7 +124,7 @@ struct Scene {
     person: DuplexStream,
     worker: Worker,
     ended: JoinHandle<Result<End, OpenError>>,
-    kept: Kept,
+    kept: AuditSpy,
 }
 
 impl Scene {

@@ -1,0 +1,106 @@
+//! The record for tests of those who write to it: the writer of production with a sink that keeps its lines and fails
+//! when it is told to.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use super::sink::{LineSink, Sink};
+use super::{Action, Audit, Hashing};
+use crate::config;
+use crate::telemetry::Metrics;
+
+/// A line as it was written, without what chains it to the others.
+#[derive(Debug, Clone)]
+pub(crate) struct Line {
+    pub(crate) action: Action,
+    pub(crate) subject: Option<String>,
+    pub(crate) session: Option<u64>,
+    pub(crate) breakpoint: Option<String>,
+    pub(crate) details: Value,
+}
+
+impl Line {
+    fn read(line: &str) -> Self {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let text = |key: &str| line[key].as_str().map(str::to_owned);
+        let action = |action: &Action| line["action"] == action.word();
+        Self {
+            action: Action::ALL.into_iter().find(action).unwrap(),
+            subject: text("subject"),
+            session: line["session"].as_u64(),
+            breakpoint: text("breakpoint"),
+            details: line["details"].clone(),
+        }
+    }
+}
+
+/// What was written.
+#[derive(Clone, Default)]
+pub(crate) struct AuditSpy(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    lines: Vec<Line>,
+    /// Lines of this kind are not taken.
+    refuses: Option<Action>,
+    /// Nor is any other.
+    refuses_all: bool,
+}
+
+impl LineSink for AuditSpy {
+    fn name(&self) -> String {
+        "a test".to_owned()
+    }
+
+    fn append(&mut self, line: &str) -> Result<(), String> {
+        let line = Line::read(line);
+        let mut state = self.0.lock();
+        if state.refuses_all || state.refuses == Some(line.action) {
+            return Err("the disk is full".to_owned());
+        }
+        state.lines.push(line);
+        Ok(())
+    }
+}
+
+/// A record whose lines the spy has, those of commands too if `commands`. The writer is a task of the test's runtime, for
+/// which a clock that stands still waits, as it does not for a thread.
+pub(crate) fn spied(commands: bool) -> (Arc<Audit>, AuditSpy) {
+    let spy = AuditSpy::default();
+    let config = config::Audit {
+        commands,
+        ..config::Audit::default()
+    };
+    let sink = Sink::Lines(Box::new(spy.clone()));
+    let metrics = Metrics::new().unwrap();
+    let (audit, mut writer, mut jobs) =
+        Audit::start(sink, Hashing::Plain, &config, metrics).unwrap();
+    tokio::spawn(async move {
+        while let Some(job) = jobs.recv().await {
+            writer.work(job, &mut jobs);
+        }
+    });
+    (audit, spy)
+}
+
+impl AuditSpy {
+    /// Has lines of this kind fail from now on.
+    pub(crate) fn refuse(&self, action: Action) {
+        self.0.lock().refuses = Some(action);
+    }
+
+    /// Has all lines fail, or none.
+    pub(crate) fn refuse_all(&self, all: bool) {
+        self.0.lock().refuses_all = all;
+    }
+
+    /// All lines so far but those about the record itself, and none of them again.
+    pub(crate) fn take(&self) -> Vec<Line> {
+        let mut lines = std::mem::take(&mut self.0.lock().lines);
+        lines.retain(|line| line.action != Action::Audit);
+        lines
+    }
+}
