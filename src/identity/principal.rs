@@ -12,7 +12,7 @@ use super::refusal::Refusal;
 use super::revocation::RevocationList;
 use super::subject::is_presentable;
 use super::validity::Validity;
-use crate::policy::{Access, Narrowing, Rule, Scopes};
+use crate::policy::{Access, BreakpointSelector, Rule, Scopes};
 
 /// Longest wait before the clock is looked at again: it may be set while somebody waits.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
@@ -101,7 +101,7 @@ impl VerifiedIdentity {
 }
 
 /// Scopes, and what they are for.
-pub(super) type Roles = Vec<(Scopes, Narrowing)>;
+pub(super) type Roles = Vec<(Scopes, BreakpointSelector)>;
 
 /// Somebody who was recognised, and what that person may do. Cheap to clone.
 #[derive(Clone)]

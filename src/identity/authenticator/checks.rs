@@ -24,7 +24,7 @@ use crate::identity::throttle::{Digest, Limits, Throttle, Verdict};
 use crate::identity::ticket::Tickets;
 use crate::identity::verifier::Verifier;
 use crate::identity::voucher::Voucher;
-use crate::policy::{Access, Narrowing, Policy, PolicyFile, Rule, Scopes};
+use crate::policy::{Access, BreakpointSelector, Policy, PolicyFile, Rule, Scopes};
 
 pub(super) struct Checks {
     pub(super) verifier: Verifier,
@@ -252,10 +252,10 @@ impl PolicySlot {
 }
 
 /// Of a role.
-fn rule((scopes, narrowing): &(Scopes, Narrowing)) -> Arc<Rule> {
+fn rule((scopes, selector): &(Scopes, BreakpointSelector)) -> Arc<Rule> {
     Arc::new(Rule {
         scopes: *scopes,
-        narrowing: narrowing.clone(),
+        selector: selector.clone(),
         ..Rule::default()
     })
 }

@@ -31,7 +31,7 @@ use tokio_util::task::TaskTracker;
 use super::principal::{Roles, VerifiedIdentity};
 use super::{AuthError, Secret, SetupError, Voucher};
 use crate::config;
-use crate::policy::{Narrowing, Pattern};
+use crate::policy::{BreakpointSelector, Pattern};
 use crate::wire::text::hex;
 use api::Api;
 use memory::Memory;
@@ -277,11 +277,11 @@ fn grants(vouched: &Vouched) -> Roles {
         .iter()
         .filter(|(_, scopes)| !scopes.is_empty());
     let narrowed = allowed.map(|(cluster, scopes)| {
-        let narrowing = Narrowing {
+        let selector = BreakpointSelector {
             clusters: vec![Pattern::new(cluster.clone())],
-            ..Narrowing::default()
+            ..BreakpointSelector::default()
         };
-        (*scopes, narrowing)
+        (*scopes, selector)
     });
     narrowed.collect()
 }
