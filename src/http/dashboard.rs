@@ -29,7 +29,7 @@ pub(crate) use self::upstream::Upstream;
 use super::answer::{self, Body};
 use super::caller::{self, Asked, Refused};
 use super::connection::Connection;
-use super::need::{self, Described, Need, Rows};
+use super::required_access::{self, Described, RequiredAccess, Rows};
 use super::route::CLUSTERS;
 use super::{credential, hop, websocket};
 use crate::advertise::Reached;
@@ -64,13 +64,15 @@ impl Visit<'_> {
         let (ctx, connection) = (self.ctx, self.connection);
         let path = self.named.map_or(parts.uri.path(), |(_, rest)| rest);
         let websocket = websocket::is_asked_for(&parts.method, &parts.headers);
-        let need = need::of(&parts.method, path, websocket);
+        let need = required_access::of(&parts.method, path, websocket);
         if ctx.auth.anonymous().is_none() {
             match need {
-                Need::Mode => return Ok(caller::mode()),
-                Need::SignIn => return Ok(caller::sign_in(ctx, connection, &parts, &asked).await),
+                RequiredAccess::Mode => return Ok(caller::mode()),
+                RequiredAccess::SignIn => {
+                    return Ok(caller::sign_in(ctx, connection, &parts, &asked).await);
+                }
                 // Other clusters' names are not for everybody; whoever signs in at the first page is signed in there too.
-                Need::Page if self.named.is_none() && body.is_end_stream() => {
+                RequiredAccess::Page if self.named.is_none() && body.is_end_stream() => {
                     return self.page(&parts).await;
                 }
                 _ => {}
@@ -83,7 +85,7 @@ impl Visit<'_> {
         }
         let (view, change) = self.authorise(&caller, &cluster, need, &asked).await?;
         let (mut body, mut read) = (body, None);
-        let described = need::described(&parts.method, path);
+        let described = required_access::described(&parts.method, path);
         if let Some(place) = &change {
             let mut details = Map::new();
             if let Some(what) = described {
@@ -154,32 +156,34 @@ impl Visit<'_> {
         &self,
         caller: &Authenticated,
         cluster: &str,
-        need: Need,
+        need: RequiredAccess,
         asked: &Asked,
     ) -> Result<(View, Option<(Scope, String)>), Refused> {
         let access = caller.principal.access();
         let whole = |scope| access.may_on_cluster(scope, cluster);
         let scope = match need {
-            Need::Version
+            RequiredAccess::Version
                 if Scope::ALL
                     .into_iter()
                     .any(|scope| access.may_somewhere_on(scope, cluster)) =>
             {
                 return Ok((View::Whole, None));
             }
-            Need::Rows(rows) if !whole(Scope::DashboardRead) => {
+            RequiredAccess::Rows(rows) if !whole(Scope::DashboardRead) => {
                 if access.may_somewhere_on(Scope::List, cluster) {
                     return Ok((View::Rows(rows, Reader::List), None));
                 }
                 Scope::DashboardRead
             }
-            Need::Rows(Rows::Workers) if !whole(Scope::List) => {
+            RequiredAccess::Rows(Rows::Workers) if !whole(Scope::List) => {
                 return Ok((View::Rows(Rows::Workers, Reader::Dashboard), None));
             }
-            Need::Version | Need::Rows(_) | Need::Read | Need::Page | Need::Mode => {
-                Scope::DashboardRead
-            }
-            Need::Write | Need::SignIn => Scope::DashboardWrite,
+            RequiredAccess::Version
+            | RequiredAccess::Rows(_)
+            | RequiredAccess::Read
+            | RequiredAccess::Page
+            | RequiredAccess::Mode => Scope::DashboardRead,
+            RequiredAccess::Write | RequiredAccess::SignIn => Scope::DashboardWrite,
         };
         let what = match access.may_somewhere_on(scope, cluster) {
             true => format!("on the whole of cluster {cluster}, not on parts of it alone"),
@@ -236,7 +240,7 @@ impl Visit<'_> {
             let sentence = "the dashboard takes requests for a path that begins with /";
             return answer::error(StatusCode::BAD_REQUEST, sentence);
         };
-        let workers = need::lists_workers(uri.path());
+        let workers = required_access::lists_workers(uri.path());
         *request.uri_mut() = uri;
         *request.version_mut() = Version::HTTP_11;
         let principal = &caller.principal;

@@ -17,7 +17,7 @@ use crate::http::answer::{self, Body};
 use crate::http::connection::chain;
 use crate::http::filter::{self, NotAList, Row};
 use crate::http::hop;
-use crate::http::need::Rows;
+use crate::http::required_access::Rows;
 use crate::http::rewrite::rewrite;
 use crate::identity::Principal;
 use crate::registry::{Breakpoint, BreakpointId, Snapshot};
