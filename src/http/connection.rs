@@ -23,7 +23,7 @@ use tracing::{Instrument as _, debug};
 
 use super::answer::{self, Body};
 use super::caller::{self, Asked, Refused};
-use super::dashboard::Visit;
+use super::dashboard::ProxiedRequest;
 use super::moving::Moving;
 use super::route::{EXISTS, Route};
 use super::{api, events, guard, release, revocations};
@@ -273,7 +273,7 @@ async fn answer(
             return (route.label(), response);
         }
     };
-    let visit = Visit {
+    let proxied = ProxiedRequest {
         ctx,
         connection,
         reached,
@@ -281,7 +281,7 @@ async fn answer(
     };
     (
         route.label(),
-        Box::pin(visit.serve(parts, body, asked)).await,
+        Box::pin(proxied.serve(parts, body, asked)).await,
     )
 }
 

@@ -38,7 +38,7 @@ use crate::policy::Scope;
 use crate::session::authenticate::Authenticated;
 
 /// One request to a dashboard, before anybody has looked at who sent it.
-pub(crate) struct Visit<'a> {
+pub(crate) struct ProxiedRequest<'a> {
     pub(crate) ctx: &'a Arc<Context>,
     pub(crate) connection: &'a Connection,
     pub(crate) reached: Reached,
@@ -46,7 +46,7 @@ pub(crate) struct Visit<'a> {
     pub(crate) named: Option<(&'a str, &'a str)>,
 }
 
-impl Visit<'_> {
+impl ProxiedRequest<'_> {
     /// Decides, and only then passes `parts` and `body` on.
     pub(crate) async fn serve(self, parts: Parts, body: Incoming, asked: Asked) -> Response<Body> {
         match self.admit(parts, body, asked).await {
