@@ -6,8 +6,8 @@
 //! whole exchange: following a log may take days. The client bounds the wait for the answer's
 //! head, TCP keepalive finds peers that are gone, and a client that leaves drops all of it.
 
+mod buffered;
 mod done;
-mod held;
 mod upstream;
 
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use hyper::http::uri::{PathAndQuery, Uri};
 use hyper::{Method, Request, Response, StatusCode, Version};
 use serde_json::Map;
 
-use self::held::{Job, Reader, View, rewritten};
+use self::buffered::{Job, Reader, View, rewritten};
 pub(crate) use self::upstream::Upstream;
 use super::answer::{self, Body};
 use super::caller::{self, Asked, Refused};
