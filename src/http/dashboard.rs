@@ -27,7 +27,7 @@ use serde_json::Map;
 use self::buffered::{Job, Reader, View, rewritten};
 pub(crate) use self::upstream::Upstream;
 use super::answer::{self, Body};
-use super::caller::{self, Asked, Refused};
+use super::caller::{self, Asked, HttpRefusal};
 use super::connection::Connection;
 use super::required_access::{self, Described, RequiredAccess, Rows};
 use super::route::CLUSTERS;
@@ -60,7 +60,7 @@ impl ProxiedRequest<'_> {
         parts: Parts,
         body: Incoming,
         asked: Asked,
-    ) -> Result<Response<Body>, Refused> {
+    ) -> Result<Response<Body>, HttpRefusal> {
         let (ctx, connection) = (self.ctx, self.connection);
         let path = self.named.map_or(parts.uri.path(), |(_, rest)| rest);
         let websocket = websocket::is_asked_for(&parts.method, &parts.headers);
@@ -112,7 +112,7 @@ impl ProxiedRequest<'_> {
         let passed = self.pass(&upstream, &caller, view, request, read);
         let mut response = tokio::select! {
             biased;
-            ended = caller.principal.ended() => return Err(Refused::Over(ended)),
+            ended = caller.principal.ended() => return Err(HttpRefusal::Over(ended)),
             response = passed => response,
         };
         if change.is_some() {
@@ -129,11 +129,11 @@ impl ProxiedRequest<'_> {
     }
 
     /// The cluster that is asked for. One that the caller has nothing to do with is as unknown as one that does not exist.
-    fn cluster(&self, caller: &Authenticated) -> Result<Arc<str>, Refused> {
+    fn cluster(&self, caller: &Authenticated) -> Result<Arc<str>, HttpRefusal> {
         let registry = &self.ctx.registry;
         let Some((name, _)) = self.named else {
             let default = registry.clusters().next().cloned();
-            return default.ok_or(Refused::NoDashboard);
+            return default.ok_or(HttpRefusal::NoDashboard);
         };
         let access = caller.principal.access();
         let may_know = |cluster: &&Arc<str>| {
@@ -143,7 +143,7 @@ impl ProxiedRequest<'_> {
         let known: Vec<&Arc<str>> = registry.clusters().filter(may_know).collect();
         match known.iter().find(|cluster| ****cluster == *name) {
             Some(cluster) => Ok(Arc::clone(cluster)),
-            None => Err(Refused::NoCluster {
+            None => Err(HttpRefusal::NoCluster {
                 name: name.to_owned(),
                 known: known.iter().map(|cluster| cluster.to_string()).collect(),
             }),
@@ -158,7 +158,7 @@ impl ProxiedRequest<'_> {
         cluster: &str,
         need: RequiredAccess,
         asked: &Asked,
-    ) -> Result<(View, Option<(Scope, String)>), Refused> {
+    ) -> Result<(View, Option<(Scope, String)>), HttpRefusal> {
         let access = caller.principal.access();
         let whole = |scope| access.may_on_cluster(scope, cluster);
         let scope = match need {
@@ -198,9 +198,9 @@ impl ProxiedRequest<'_> {
         Ok((View::Whole, place))
     }
 
-    fn upstream(&self, cluster: Arc<str>, prefix: String) -> Result<Upstream, Refused> {
+    fn upstream(&self, cluster: Arc<str>, prefix: String) -> Result<Upstream, HttpRefusal> {
         let head = self.ctx.registry.head(&cluster);
-        let head = head.ok_or(Refused::NoDashboard)?;
+        let head = head.ok_or(HttpRefusal::NoDashboard)?;
         Ok(Upstream {
             cluster,
             head,
@@ -209,9 +209,9 @@ impl ProxiedRequest<'_> {
     }
 
     /// The page that asks for a token, for anybody: of the request only the path goes on, and what a cache needs.
-    async fn page(&self, asked: &Parts) -> Result<Response<Body>, Refused> {
+    async fn page(&self, asked: &Parts) -> Result<Response<Body>, HttpRefusal> {
         let cluster = self.ctx.registry.clusters().next().cloned();
-        let upstream = self.upstream(cluster.ok_or(Refused::NoDashboard)?, String::new())?;
+        let upstream = self.upstream(cluster.ok_or(HttpRefusal::NoDashboard)?, String::new())?;
         let mut request = Request::new(Empty::new().map_err(|never| match never {}).boxed());
         *request.method_mut() = asked.method.clone();
         if let Ok(uri) = Uri::builder().path_and_query(asked.uri.path()).build() {

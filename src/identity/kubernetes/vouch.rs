@@ -14,7 +14,7 @@ use k8s_openapi::api::authorization::v1::{
 };
 use zeroize::Zeroize;
 
-use super::api::{Api, ApiError};
+use super::api::{Api, KubernetesError};
 use crate::identity::Secret;
 use crate::policy::{Scope, Scopes};
 
@@ -51,7 +51,7 @@ pub(in crate::identity) trait Vouch: Send + Sync + 'static {
     fn vouch(
         &self,
         token: &Secret,
-    ) -> impl Future<Output = Result<Option<Vouched>, ApiError>> + Send;
+    ) -> impl Future<Output = Result<Option<Vouched>, KubernetesError>> + Send;
 }
 
 /// The API server, and what it is asked about.
@@ -72,7 +72,7 @@ impl Kubernetes {
         }
     }
 
-    async fn user(&self, token: &Secret) -> Result<Option<(User, Extra)>, ApiError> {
+    async fn user(&self, token: &Secret) -> Result<Option<(User, Extra)>, KubernetesError> {
         let mut review = TokenReview {
             spec: TokenReviewSpec {
                 audiences: Some(self.audiences.clone()),
@@ -114,7 +114,7 @@ impl Kubernetes {
         extra: &Extra,
         cluster: &str,
         scope: Scope,
-    ) -> Result<bool, ApiError> {
+    ) -> Result<bool, KubernetesError> {
         let review = SubjectAccessReview {
             spec: SubjectAccessReviewSpec {
                 user: Some(user.name.clone()),
@@ -142,7 +142,7 @@ impl Kubernetes {
 }
 
 impl Vouch for Kubernetes {
-    async fn vouch(&self, token: &Secret) -> Result<Option<Vouched>, ApiError> {
+    async fn vouch(&self, token: &Secret) -> Result<Option<Vouched>, KubernetesError> {
         let Some((user, extra)) = self.user(token).await? else {
             return Ok(None);
         };

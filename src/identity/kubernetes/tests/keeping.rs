@@ -28,7 +28,7 @@ enum Said {
 }
 
 impl Vouch for Arc<Oracle> {
-    async fn vouch(&self, _: &Secret) -> Result<Option<Vouched>, api::ApiError> {
+    async fn vouch(&self, _: &Secret) -> Result<Option<Vouched>, api::KubernetesError> {
         *self.asked.lock() += 1;
         if let Some(hold) = &self.hold {
             hold.notified().await;
@@ -50,7 +50,7 @@ impl Vouch for Arc<Oracle> {
                 grants: vec![("east".to_owned(), words.parse::<Scopes>().unwrap())],
             })),
             Said::Refused => Ok(None),
-            Said::Nothing => Err(api::ApiError::TooLarge {
+            Said::Nothing => Err(api::KubernetesError::TooLarge {
                 address: "there".to_owned(),
             }),
         }
