@@ -5,6 +5,8 @@ pub mod admission;
 use std::net::SocketAddr;
 
 use tokio::time::Instant;
+use tracing::field::Empty;
+use tracing::{Span, error_span};
 
 use self::admission::Place;
 use crate::identity::Principal;
@@ -46,4 +48,15 @@ impl ConnectionInfo {
             place: Place::default(),
         }
     }
+}
+
+/// The span of a connection of `peer`, which every log line about it is within; `session` and `principal` are entered as they
+/// become known. Of the highest level, so that no filter takes it away from a line that it lets through.
+pub fn span(peer: SocketAddr) -> Span {
+    error_span!("connection", %peer, session = Empty, principal = Empty)
+}
+
+/// The span of one of the requests of a connection of HTTP, each of which has a principal of its own.
+pub fn request_span() -> Span {
+    error_span!("request", principal = Empty)
 }

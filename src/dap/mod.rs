@@ -89,11 +89,13 @@ where
     let (up, down) = session.bytes();
     let protocol = session.protocol();
     context.metrics.session_ended(protocol, ending);
-    let principal = context.sessions.principal(session.id());
     info!(
-        session = session.id(), peer = %session.peer(), principal = principal.map(tracing::field::debug),
-        protocol = protocol.label(), outcome = ending.label(),
-        seconds = started.elapsed().as_secs_f32(), bytes_up = up, bytes_down = down, "session ended"
+        protocol = protocol.label(),
+        outcome = ending.label(),
+        seconds = started.elapsed().as_secs_f32(),
+        bytes_up = up,
+        bytes_down = down,
+        "session ended"
     );
 }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tracing::Instrument as _;
 
 use self::advertised::Arrived;
 use super::attach_selector::{AttachSelector, names, read_selector};
@@ -104,15 +105,20 @@ impl<'a> AttachFlow<'a> {
                 )
                 .await
                 {
-                    Ok((client, permit)) => {
-                        return self.attached(client, opened, selector, permit).await;
+                    Ok((waited, permit)) => {
+                        client = waited;
+                        Ok(permit)
                     }
                     Err(ending) => return ending,
                 }
             }
         };
         match permit {
-            Ok(permit) => self.attached(client, opened, selector, permit).await,
+            Ok(permit) => {
+                let span = permit.span();
+                let attached = self.attached(client, opened, selector, permit);
+                attached.instrument(span).await
+            }
             Err(refusal) => self.deny(client, &opened, hint, &refusal).await,
         }
     }

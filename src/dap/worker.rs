@@ -85,7 +85,7 @@ where
         Ok(opened) => opened,
         Err(why) => {
             let breakpoint = live.permit().breakpoint().clone();
-            debug!(%why, breakpoint = %breakpoint.id, "worker not reached");
+            debug!(%why, "worker not reached");
             context.metrics.refused(RefusalKind::Upstream);
             let sentence = match live.ask_why_died(WHY_PATIENCE).await {
                 Some(death) => {

@@ -19,6 +19,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
+use tracing::{Instrument as _, debug};
 
 use super::answer::{self, Body};
 use super::caller::{self, Asked, Refused};
@@ -26,8 +27,8 @@ use super::dashboard::Visit;
 use super::moving::Moving;
 use super::route::{EXISTS, Route};
 use super::{api, events, guard, release, revocations};
-use crate::connection::ConnectionInfo;
 use crate::connection::admission::Place;
+use crate::connection::{self, ConnectionInfo};
 use crate::context::Context;
 use crate::identity::Principal;
 use crate::telemetry::metrics::{self, RefusalKind};
@@ -122,7 +123,7 @@ pub async fn serve_connection<S>(
             ended = served.as_mut() => {
                 if let Err(error) = ended {
                     // Clients that vanish or talk nonsense are everyday life.
-                    tracing::debug!(%peer, error = %chain(&*error), "http connection ended");
+                    debug!(error = %chain(&*error), "http connection ended");
                 }
                 break;
             }
@@ -225,7 +226,8 @@ async fn handle(
     request: Request<Incoming>,
 ) -> Response<Body> {
     let head_only = request.method() == Method::HEAD;
-    let (route, response) = answer(&ctx, &connection, request).await;
+    let answering = answer(&ctx, &connection, request);
+    let (route, response) = answering.instrument(connection::request_span()).await;
     ctx.metrics.http_request(route, response.status().as_u16());
     if head_only {
         without_body(response)
@@ -243,7 +245,7 @@ async fn answer(
     let reached = match guard::check(&parts, &ctx.config, &ctx.advertised) {
         Ok(reached) => reached,
         Err(refusal) => {
-            tracing::debug!(peer = %connection.peer, %refusal, "request refused");
+            debug!(%refusal, "request refused");
             ctx.metrics.refused(RefusalKind::Forbidden);
             let refused = answer::error(refusal.status(), &refusal);
             return (metrics::Route::Refused, refused);

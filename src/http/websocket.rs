@@ -31,6 +31,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use super::answer::{self, Body};
 use super::connection::Connection;
@@ -110,7 +111,7 @@ pub(crate) async fn open(
         principal: principal.clone(),
         metrics: Arc::clone(&ctx.metrics),
     };
-    connection.tasks.spawn(session.run());
+    connection.tasks.spawn(session.run().in_current_span());
     switch(&key, response.headers().get(SEC_WEBSOCKET_PROTOCOL))
 }
 

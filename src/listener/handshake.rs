@@ -79,7 +79,7 @@ pub(super) async fn serve(
         Ok(Beginning::Known(first)) => first,
         Ok(Beginning::Closed) => return,
         Ok(Beginning::Silent) => {
-            debug!(%peer, "connection said nothing in time");
+            debug!("connection said nothing in time");
             match tls.mode() {
                 TlsMode::Required => {
                     let refused = &Refused::Plaintext;
@@ -90,7 +90,7 @@ pub(super) async fn serve(
             return;
         }
         Err(error) => {
-            debug!(%error, %peer, "connection broke before its first bytes");
+            debug!(%error, "connection broke before its first bytes");
             return;
         }
     };
@@ -98,14 +98,7 @@ pub(super) async fn serve(
         connection.encrypted = true;
         connection.place.weigh(connection.tls_weight());
         // In a box: plain connections do not carry the size of a handshake around.
-        let terminated = Box::pin(terminate(
-            &context,
-            tls,
-            stream,
-            first,
-            &connection,
-            deadline,
-        ));
+        let terminated = Box::pin(terminate(&context, tls, stream, first, deadline));
         let Some(terminated) = terminated.await else {
             context.metrics.connection(Protocol::Tls);
             return;
@@ -146,12 +139,12 @@ pub(super) async fn serve(
     if matches!(first.detection, Detection::Dap | Detection::Terminal)
         && let Err(error) = tcp::bound_silence(wire.tcp())
     {
-        debug!(%error, %peer, "cannot bound how long a client may be silent");
+        debug!(%error, "cannot bound how long a client may be silent");
     }
     if first.detection == Detection::Http
         && let Err(error) = tcp::bound_unsent(wire.tcp())
     {
-        debug!(%error, %peer, "cannot bound what waits to be sent");
+        debug!(%error, "cannot bound what waits to be sent");
     }
     let unknown = match pydevd::speaks(&first.bytes) {
         Some(true) => pydevd::ANSWER,
@@ -195,10 +188,8 @@ async fn terminate(
     tls: &Tls,
     stream: TcpStream,
     first: First,
-    connection: &ConnectionInfo,
     deadline: Instant,
 ) -> Option<Terminated> {
-    let peer = connection.peer;
     let stream = Prefixed::new(first.bytes.freeze(), stream);
     let Some(acceptor) = tls.acceptor() else {
         unsupported(context, stream, TLS_ALERT).await;
@@ -208,14 +199,14 @@ async fn terminate(
     let mut stream = match timeout_at(deadline, accepting).await {
         Ok(Ok(stream)) => Box::new(stream),
         Ok(Err((error, stream))) => {
-            debug!(%error, %peer, "TLS handshake failed");
+            debug!(%error, "TLS handshake failed");
             context.metrics.tls_handshake(Handshake::Failed);
             // The alert is on its way; a reset is not to overtake it.
             refusal::close(stream, b"").await;
             return None;
         }
         Err(_) => {
-            debug!(%peer, "TLS handshake took too long");
+            debug!("TLS handshake took too long");
             context.metrics.tls_handshake(Handshake::Timeout);
             return None;
         }
@@ -237,12 +228,12 @@ async fn terminate(
             Ok(Beginning::Known(first)) => first,
             Ok(Beginning::Closed) => return None,
             Ok(Beginning::Silent) => {
-                debug!(%peer, "connection said nothing in time inside TLS");
+                debug!("connection said nothing in time inside TLS");
                 refusal::close(stream, SILENT_ANSWER).await;
                 return None;
             }
             Err(error) => {
-                debug!(%error, %peer, "connection broke before its first bytes inside TLS");
+                debug!(%error, "connection broke before its first bytes inside TLS");
                 return None;
             }
         },

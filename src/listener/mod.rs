@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::sleep;
-use tracing::{debug, warn};
+use tracing::{Instrument as _, debug, warn};
 
-use crate::connection::ConnectionInfo;
 use crate::connection::admission::{Admission, Guard, Place};
+use crate::connection::{self, ConnectionInfo};
 use crate::context::Context;
 use crate::telemetry::metrics::RefusalKind;
 use crate::tls::Tls;
@@ -93,9 +93,11 @@ pub async fn run(
             let guard = admission.admit(peer.ip());
             let (serving, tls) = (context.clone(), tls.clone());
             // Owned by the tracker; ends by its own deadlines and by `abort`.
-            context.shutdown.tasks.spawn(async move {
-                serve(serving, tls, stream, peer, advertised, guard).await;
-            });
+            let served = serve(serving, tls, stream, peer, advertised, guard);
+            context
+                .shutdown
+                .tasks
+                .spawn(served.instrument(connection::span(peer)));
         }
     };
     tokio::select! {
@@ -143,7 +145,7 @@ async fn serve(
     guard: Guard,
 ) {
     if let Err(error) = tcp::tune(&stream, context.config.listen.keepalive) {
-        debug!(%error, %peer, "connection was gone before it was served");
+        debug!(%error, "connection was gone before it was served");
         return;
     }
     let _open = context.metrics.connection_open();
@@ -157,7 +159,7 @@ async fn serve(
         () = handshake::serve(context.clone(), &tls, stream, connection) => {}
         // Only ever a stranger: nothing that it has begun needs an end.
         () = place.given_up() => {
-            debug!(%peer, "connection was given up for others");
+            debug!("connection was given up for others");
             context.metrics.refused(RefusalKind::Limited);
         }
         () = useless(&context, &place) => {}

@@ -8,6 +8,7 @@ mod plain;
 mod protocols;
 mod pydevd;
 mod session;
+mod spans;
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -107,7 +107,7 @@ impl CaptureStore {
             Ok(writer) => Ok(Some(writer)),
             Err(why) => {
                 self.metrics.recording_failure();
-                error!(session = meta.session, subject = meta.principal.subject(), %why, "NOT RECORDED: a session that has to be");
+                error!(%why, "NOT RECORDED: a session that has to be");
                 match self.config.on_failure {
                     OnFailure::Deny => Err(Unrecorded(why)),
                     OnFailure::Allow => Ok(None),
@@ -151,7 +151,6 @@ impl CaptureStore {
             state,
             on_failure: self.config.on_failure,
             failed: watch::Sender::new(None),
-            session: meta.session,
             metrics: self.metrics.clone(),
         })
     }
@@ -179,7 +178,6 @@ pub struct CaptureWriter {
     on_failure: OnFailure,
     /// Why nothing is recorded any more.
     failed: watch::Sender<Option<String>>,
-    session: u64,
     metrics: Arc<Metrics>,
 }
 
@@ -236,7 +234,7 @@ impl CaptureWriter {
             let first = failed.is_none();
             if first {
                 self.metrics.recording_failure();
-                error!(session = self.session, file = %self.path.display(), %why, "NOT RECORDED any further: a session that has to be");
+                error!(file = %self.path.display(), %why, "NOT RECORDED any further: a session that has to be");
                 *failed = Some(why);
             }
             first

@@ -74,7 +74,7 @@ impl<'a> SessionAudit<'a> {
             .with("bytes_up", up)
             .with("bytes_down", down);
         if let Err(why) = write(self.audit, entry).await {
-            error!(session = self.session.id(), %why, "the end of a session is not on record");
+            error!(%why, "the end of a session is not on record");
         }
     }
 
@@ -116,7 +116,7 @@ pub(crate) async fn denied(
         .with("protocol", session.protocol().label())
         .with("outcome", "denied");
     if let Err(why) = write(audit, entry).await {
-        error!(session = session.id(), %why, "a refusal is not on record");
+        error!(%why, "a refusal is not on record");
     }
 }
 

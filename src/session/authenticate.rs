@@ -6,7 +6,7 @@
 
 use serde_json::{Map, Value};
 use tokio::time::{Instant, timeout_at};
-use tracing::{debug, info};
+use tracing::{Span, debug, field, info};
 
 use super::{Session, audit};
 use crate::audit::{Action, Audit, Entry};
@@ -109,7 +109,10 @@ impl Authentication<'_> {
             Err(why) => Err(why),
         };
         match who {
-            Ok(who) => Ok(who),
+            Ok(who) => {
+                Span::current().record("principal", field::debug(&who.principal));
+                Ok(who)
+            }
             Err(why) => Err(self.refuse(why).await),
         }
     }
@@ -161,12 +164,9 @@ impl Authentication<'_> {
     pub(crate) async fn refuse(&self, why: impl Into<NotAuthenticated>) -> NotAuthenticated {
         let why = why.into();
         self.metrics.refused(why.kind());
-        let peer = self.connection.peer;
         match self.purpose {
-            Purpose::Session(session) => {
-                info!(session = session.id(), %peer, %why, "client not authenticated");
-            }
-            Purpose::Request(_) => debug!(%peer, %why, "client not authenticated"),
+            Purpose::Session(_) => info!(%why, "client not authenticated"),
+            Purpose::Request(_) => debug!(%why, "client not authenticated"),
         }
         if let Some(entry) = self.entry(&why) {
             audit::unauthenticated(self.audit, entry).await;

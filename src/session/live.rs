@@ -91,9 +91,7 @@ impl<'a> Live<'a> {
         } = beginning;
         let (breakpoint, principal) = (permit.breakpoint().clone(), permit.principal().clone());
         info!(
-            session = session.id(), peer = %session.peer(), client, principal = ?principal,
-            scopes = %permit.rights().scopes, breakpoint = %breakpoint.id, cluster = %breakpoint.cluster,
-            name = breakpoint.name(), subprocess = !permit.holds(), "session attaches"
+            client, scopes = %permit.rights().scopes, subprocess = !permit.holds(), "session attaches"
         );
         let capture = match permit.rights().obligations.record {
             true => {

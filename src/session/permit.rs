@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
+use tracing::{Span, error_span};
 
 use super::{SessionTable, TaskEnd};
 use crate::identity::Principal;
@@ -66,6 +67,12 @@ impl Permit {
             authorized,
             listed: false,
         })
+    }
+
+    /// The span in which its session is, within that of the connection.
+    pub fn span(&self) -> Span {
+        let breakpoint = self.breakpoint();
+        error_span!("attached", breakpoint = %breakpoint.id, cluster = %breakpoint.cluster, name = breakpoint.name())
     }
 
     /// Who has it.

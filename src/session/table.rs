@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use dashmap::DashMap;
 use parking_lot::Mutex;
 use serde::Serialize;
+use tracing::Span;
 
 use crate::identity::Principal;
 use crate::moment::Moment;
@@ -91,7 +92,7 @@ impl SessionTable {
         }
     }
 
-    /// Enters a new session of a client at `peer`.
+    /// Enters a new session of a client at `peer`, and its number in the current span.
     pub fn open(self: &Arc<Self>, peer: SocketAddr) -> Session {
         let entry = Arc::new(Entry {
             id: self.last.fetch_add(1, Ordering::Relaxed) + 1,
@@ -109,18 +110,12 @@ impl SessionTable {
                 principal: None,
             }),
         });
+        Span::current().record("session", entry.id);
         self.live.insert(entry.id, entry.clone());
         Session {
             table: self.clone(),
             entry,
         }
-    }
-
-    /// Whose session `id` is, once that is known.
-    pub fn principal(&self, id: u64) -> Option<Principal> {
-        let entry = self.live.get(&id)?;
-        let info = entry.info.lock();
-        info.principal.clone()
     }
 
     /// The worker `id`, where a live session of `principal` reaches it: the worker itself or a subprocess of it.

@@ -37,7 +37,12 @@ pub fn init(log: &Log) -> Result<(), LoggingError> {
         LogFormat::Text => builder
             .with_ansi(colours(io::stderr().is_terminal()))
             .try_init(),
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+        LogFormat::Json => builder
+            .json()
+            .flatten_event(true)
+            // The list of them all has it as its last.
+            .with_current_span(false)
+            .try_init(),
     }
     .map_err(LoggingError::Twice)
 }

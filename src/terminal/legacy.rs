@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::task::TaskTracker;
-use tracing::debug;
+use tracing::{Instrument as _, debug};
 
 use super::input::{Input, Typed};
 use super::output::{Out, Shown};
@@ -173,7 +173,7 @@ impl Drop for Entered {
             && tokio::runtime::Handle::try_current().is_ok()
         {
             let pending = std::mem::take(&mut self.pending);
-            self.tasks.spawn(let_go(stream, pending));
+            self.tasks.spawn(let_go(stream, pending).in_current_span());
         }
     }
 }

@@ -64,8 +64,10 @@ where
         .metrics
         .session_ended(SessionProtocol::Terminal, outcome);
     info!(
-        session = session.id(), peer = %session.peer(), protocol = "terminal", outcome = outcome.label(),
-        seconds = connection.accepted.elapsed().as_secs_f32(), "session ended"
+        protocol = "terminal",
+        outcome = outcome.label(),
+        seconds = connection.accepted.elapsed().as_secs_f32(),
+        "session ended"
     );
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde_json::Map;
 use tokio::io::AsyncRead;
 use tokio::time::sleep;
+use tracing::Instrument as _;
 
 pub(super) use self::attached::Log;
 use super::authenticate::enters;
@@ -211,7 +212,8 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, R> {
                     return Next::List;
                 }
             };
-            match self.recorded(permit).await {
+            let span = permit.span();
+            match self.recorded(permit).instrument(span).await {
                 Next::Follow(stop) => {
                     if let Err(next) = self.next_stop(&stop).await {
                         return next;

@@ -22,6 +22,7 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
+use tracing::Instrument as _;
 
 use crate::registry::{BreakpointId, Lease};
 use crate::session::Permit;
@@ -115,7 +116,7 @@ async fn greet(
     tasks: &TaskTracker,
 ) -> Result<Conversation<Worker>, ConnectError> {
     let owner = tasks.clone();
-    let greeted = tasks.spawn(async move {
+    let greeting = async move {
         let stream = timeout(DIAL, TcpStream::connect(address))
             .await
             .map_err(|_| ConnectError::TimedOut(DIAL))?
@@ -131,7 +132,8 @@ async fn greet(
             Ok(Err(closed)) => Err(ConnectError::NotDap(closed)),
             Err(_) => Err(ConnectError::TimedOut(patience)),
         }
-    });
+    };
+    let greeted = tasks.spawn(greeting.in_current_span());
     match timeout(patience, greeted).await {
         // A task that neither returns nor panics was aborted with the runtime.
         Ok(result) => result.unwrap_or(Err(ConnectError::Refused(io::ErrorKind::Interrupted))),
@@ -157,7 +159,7 @@ pub async fn connect_pdb(
 ) -> Result<TcpStream, ConnectError> {
     let (address, lease) = (permit.upstream(), permit.lease());
     let (connected, taken) = oneshot::channel();
-    tasks.spawn(async move {
+    let connecting = async move {
         let dialled = timeout(patience, TcpStream::connect(address)).await;
         if let (Ok(Ok(_)), Some(lease)) = (&dialled, &lease) {
             lease.let_run();
@@ -172,7 +174,8 @@ pub async fn connect_pdb(
         if let Err(Ok(stream)) = connected.send(dialled) {
             legacy::let_go(stream, BytesMut::new()).await;
         }
-    });
+    };
+    tasks.spawn(connecting.in_current_span());
     taken
         .await
         .unwrap_or(Err(ConnectError::Refused(io::ErrorKind::Interrupted)))

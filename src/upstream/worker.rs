@@ -14,6 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
+use tracing::Instrument as _;
 
 use super::goodbye;
 use super::ledger::{Attach, Ledger};
@@ -78,7 +79,7 @@ impl Worker {
                 line.lease = None;
             }
             let (tasks, runtime) = (line.tasks.clone(), line.runtime.clone());
-            tasks.spawn_on(goodbye::say(line), &runtime);
+            tasks.spawn_on(goodbye::say(line).in_current_span(), &runtime);
         }
     }
 }
