@@ -32,7 +32,7 @@ pub enum CredentialId {
         /// Fingerprint.
         fingerprint: String,
     },
-    /// A token that Kubernetes vouched for, by the SHA-256 of it in hex, cut to 16 characters.
+    /// A token that Kubernetes accepts, by the SHA-256 of it in hex, cut to 16 characters.
     Kubernetes {
         /// Fingerprint.
         fingerprint: String,
@@ -86,7 +86,7 @@ pub struct VerifiedIdentity {
     /// What its roles allow, where somebody outside knows that: no more, whatever the policy file says, and all of it
     /// without one. It is not in tickets.
     pub(super) roles: Option<Roles>,
-    /// Whether whoever vouched for it still does.
+    /// Whether Kubernetes still accepts it, where it is Kubernetes'.
     pub(super) validity: Option<Validity>,
 }
 

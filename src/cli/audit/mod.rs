@@ -165,7 +165,7 @@ pub enum AuditError {
     },
     /// The key.
     #[error(transparent)]
-    Key(#[from] crate::audit::PromptError),
+    Key(#[from] crate::audit::OpenError),
     /// What `verify` is for.
     #[error("the audit log is not as it was written: {0}")]
     Altered(String),
