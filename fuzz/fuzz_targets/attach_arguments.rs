@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use ray_relay::dap::attach::{Dialled, Pass, child_configuration, for_worker};
+use ray_relay::dap::attach::{RelayEndpoint, Pass, child_configuration, for_worker};
 use ray_relay::dap::selection::{Children, Hint, choose};
 use ray_relay::dap::attach_selector::read_selector;
 use ray_relay::moment::Moment;
@@ -48,7 +48,7 @@ fuzz_target!(|text: &[u8]| {
         }
     }
 
-    let dialled = Dialled::read(&arguments, 5678);
+    let dialled = RelayEndpoint::read(&arguments, 5678);
     let child = child_configuration(&arguments, &breakpoint, &dialled, Pass::default());
     let relay = child["rayRelay"].as_object().expect("routing");
     assert!(

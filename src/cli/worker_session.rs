@@ -16,7 +16,7 @@ use tokio_rustls::TlsConnector;
 use super::RelayArgs;
 use super::relay_client::RelayError;
 use super::relay_tls;
-use crate::pdb::{End, Lost, OpenError};
+use crate::pdb::{End, Lost, PromptError};
 use crate::registry::BreakpointId;
 use crate::wire::text::replaced;
 
@@ -99,12 +99,12 @@ impl Error {
     }
 }
 
-impl From<OpenError> for Error {
-    fn from(error: OpenError) -> Self {
+impl From<PromptError> for Error {
+    fn from(error: PromptError) -> Self {
         match error {
-            OpenError::Refused(sentence) => Self::Refused(replaced(&sentence).into_owned()),
-            OpenError::Lost(lost) => Self::NotOpened(lost),
-            OpenError::NoStop => Self::NoStop(error.to_string()),
+            PromptError::Refused(sentence) => Self::Refused(replaced(&sentence).into_owned()),
+            PromptError::Lost(lost) => Self::NotOpened(lost),
+            PromptError::NoStop => Self::NoStop(error.to_string()),
         }
     }
 }

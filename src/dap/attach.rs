@@ -84,7 +84,7 @@ pub fn source_note(sent: &Value, breakpoint: &Breakpoint) -> Option<String> {
 
 /// The address that the client dialled, in the two forms in which clients give it, or what it starts instead.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Dialled {
+pub struct RelayEndpoint {
     /// Host as the client wrote it.
     pub host: Value,
     /// Port as the client wrote it: a number or a string.
@@ -94,7 +94,7 @@ pub struct Dialled {
     pub listen: Option<Value>,
 }
 
-impl Dialled {
+impl RelayEndpoint {
     /// From `connect` or the top level of attach arguments. `fallback` is the relay's own port, for a client that
     /// tells its debugger nothing (it used a setting such as `debugServer`).
     pub fn read(arguments: &Value, fallback: u16) -> Self {
@@ -162,7 +162,7 @@ pub struct Pass<'a> {
 pub fn child_configuration(
     parent: &Value,
     breakpoint: &Breakpoint,
-    dialled: &Dialled,
+    dialled: &RelayEndpoint,
     pass: Pass<'_>,
 ) -> Value {
     let mut child = match parent {

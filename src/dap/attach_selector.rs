@@ -121,7 +121,7 @@ pub fn read_selector(arguments: &Value) -> Result<AttachSelector, Refusal> {
             "family" => selector.family = Some(text()?),
             // Taken out before; here where nothing was in them.
             "token" | "ticket" => {}
-            // For the sessions that follow ([`super::attach::Dialled`]).
+            // For the sessions that follow ([`super::attach::RelayEndpoint`]).
             "listen" => {}
             other => {
                 let nearest = KEYS

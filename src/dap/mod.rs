@@ -32,7 +32,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, timeout_at};
 use tracing::{debug, info};
 
-use self::attach::Dialled;
+use self::attach::RelayEndpoint;
 use self::client::Client;
 use self::refusal::{hang_up, refuse};
 use self::route::AttachFlow;
@@ -76,7 +76,7 @@ struct Opened {
     initialize: Value,
     /// Without the credential.
     attach: Request,
-    dialled: Dialled,
+    dialled: RelayEndpoint,
 }
 
 /// Serves one connection that speaks DAP.
@@ -225,7 +225,7 @@ where
                     continue;
                 };
                 let presented = credential::take(&mut request.arguments);
-                let dialled = Dialled::read(&request.arguments, context.port);
+                let dialled = RelayEndpoint::read(&request.arguments, context.port);
                 let opened = Opened {
                     client: who,
                     initialize: serde_json::from_str(&initialize).unwrap_or_default(),

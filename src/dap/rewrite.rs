@@ -6,7 +6,7 @@
 
 use serde_json::{Value, json};
 
-use super::attach::{Dialled, Pass, way_back};
+use super::attach::{Pass, RelayEndpoint, way_back};
 use crate::registry::BreakpointId;
 
 /// Whether the flag `key` of a request is set. debugpy expects a boolean there and has ended workers over what is none,
@@ -32,7 +32,7 @@ pub fn write_flags(arguments: &mut Value) {
 
 /// A child session that debugpy asks for (`startDebugging`, or the event `debugpyAttach`), routed back to the relay,
 /// where it presents `pass`.
-pub fn route_child(message: &mut Value, dialled: &Dialled, id: BreakpointId, pass: Pass<'_>) {
+pub fn route_child(message: &mut Value, dialled: &RelayEndpoint, id: BreakpointId, pass: Pass<'_>) {
     let configuration = match message.pointer("/arguments/configuration").is_some() {
         true => message.pointer_mut("/arguments/configuration"),
         false => message.get_mut("body"),
@@ -82,8 +82,8 @@ pub fn break_on_uncaught(arguments: &mut Value) {
 mod tests {
     use super::*;
 
-    fn dialled() -> Dialled {
-        Dialled {
+    fn dialled() -> RelayEndpoint {
+        RelayEndpoint {
             host: "LocalHost".into(),
             port: "5678".into(),
             listen: None,

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::cluster::ClusterError;
-use super::head_api::ApiError;
+use super::head_api::HeadApiError;
 use super::venv;
 use crate::app;
 
@@ -34,7 +34,7 @@ pub enum Error {
     Relay(#[from] app::Error),
     /// The job could not be submitted.
     #[error("the sample job could not be submitted: {0}")]
-    Submit(#[source] ApiError),
+    Submit(#[source] HeadApiError),
     /// The job ended, or nothing stopped.
     #[error("{what}. The job said:\n{output}")]
     NoBreakpoints {

@@ -21,7 +21,7 @@ const MAX_ANSWER: usize = 16 * 1024 * 1024;
 
 /// Why a request came to nothing.
 #[derive(Debug, thiserror::Error)]
-pub enum ApiError {
+pub enum HeadApiError {
     /// No answer, or half of one.
     #[error("no answer from {url}: {cause}; does `curl` reach that address?")]
     Unanswered {
@@ -81,8 +81,8 @@ impl HeadApi {
     /// Rows of Ray's State API, e.g. of `workers?detail=1`.
     ///
     /// # Errors
-    /// [`ApiError`].
-    pub async fn rows(&self, query: &str) -> Result<Vec<Value>, ApiError> {
+    /// [`HeadApiError`].
+    pub async fn rows(&self, query: &str) -> Result<Vec<Value>, HeadApiError> {
         let path = format!("/api/v0/{query}");
         let mut answer = self.ask(Method::GET, &path, "", Bytes::new()).await?;
         match answer.pointer_mut("/data/result/result").map(Value::take) {
@@ -94,8 +94,8 @@ impl HeadApi {
     /// Number of nodes that the head calls alive.
     ///
     /// # Errors
-    /// [`ApiError`].
-    pub async fn nodes_alive(&self) -> Result<usize, ApiError> {
+    /// [`HeadApiError`].
+    pub async fn nodes_alive(&self) -> Result<usize, HeadApiError> {
         let rows = self.rows("nodes?detail=1&limit=1000").await?;
         Ok(rows.iter().filter(|row| row["state"] == "ALIVE").count())
     }
@@ -103,15 +103,19 @@ impl HeadApi {
     /// Starts `entrypoint` as a job; returns its submission id.
     ///
     /// # Errors
-    /// [`ApiError`].
-    pub async fn submit(&self, entrypoint: &str, runtime_env: Value) -> Result<String, ApiError> {
+    /// [`HeadApiError`].
+    pub async fn submit(
+        &self,
+        entrypoint: &str,
+        runtime_env: Value,
+    ) -> Result<String, HeadApiError> {
         let body = serde_json::json!({"entrypoint": entrypoint, "runtime_env": runtime_env});
         let answer = self
             .ask(Method::POST, "/api/jobs/", JSON, body.to_string().into())
             .await?;
         match answer.get("submission_id").and_then(Value::as_str) {
             Some(id) => Ok(id.to_owned()),
-            None => Err(ApiError::Refused {
+            None => Err(HeadApiError::Refused {
                 url: format!("{}/api/jobs/", self.base),
                 status: 200,
                 said: "an answer without a submission_id".to_owned(),
@@ -122,8 +126,8 @@ impl HeadApi {
     /// Puts a package into the cluster's store, where a `working_dir` of `gcs://NAME` finds it.
     ///
     /// # Errors
-    /// [`ApiError`].
-    pub async fn upload_package(&self, name: &str, zip: Bytes) -> Result<(), ApiError> {
+    /// [`HeadApiError`].
+    pub async fn upload_package(&self, name: &str, zip: Bytes) -> Result<(), HeadApiError> {
         let path = format!("/api/packages/gcs/{name}");
         self.ask(Method::PUT, &path, "application/octet-stream", zip)
             .await?;
@@ -133,8 +137,8 @@ impl HeadApi {
     /// How the job `id` is.
     ///
     /// # Errors
-    /// [`ApiError`].
-    pub async fn job(&self, id: &str) -> Result<JobState, ApiError> {
+    /// [`HeadApiError`].
+    pub async fn job(&self, id: &str) -> Result<JobState, HeadApiError> {
         let path = format!("/api/jobs/{id}");
         let answer = self.ask(Method::GET, &path, "", Bytes::new()).await?;
         let text = |key: &str| {
@@ -151,8 +155,8 @@ impl HeadApi {
     /// All output of the job `id` so far.
     ///
     /// # Errors
-    /// [`ApiError`].
-    pub async fn job_output(&self, id: &str) -> Result<String, ApiError> {
+    /// [`HeadApiError`].
+    pub async fn job_output(&self, id: &str) -> Result<String, HeadApiError> {
         let path = format!("/api/jobs/{id}/logs");
         let answer = self.ask(Method::GET, &path, "", Bytes::new()).await?;
         let logs = answer.get("logs").and_then(Value::as_str);
@@ -162,8 +166,8 @@ impl HeadApi {
     /// Ends the job `id`.
     ///
     /// # Errors
-    /// [`ApiError`].
-    pub async fn stop_job(&self, id: &str) -> Result<(), ApiError> {
+    /// [`HeadApiError`].
+    pub async fn stop_job(&self, id: &str) -> Result<(), HeadApiError> {
         let path = format!("/api/jobs/{id}/stop");
         self.ask(Method::POST, &path, JSON, Bytes::from_static(b"{}"))
             .await?;
@@ -176,9 +180,9 @@ impl HeadApi {
         path: &str,
         content_type: &str,
         body: Bytes,
-    ) -> Result<Value, ApiError> {
+    ) -> Result<Value, HeadApiError> {
         let url = format!("{}{path}", self.base);
-        let unanswered = |cause: String| ApiError::Unanswered {
+        let unanswered = |cause: String| HeadApiError::Unanswered {
             url: url.clone(),
             cause,
         };
@@ -206,7 +210,7 @@ impl HeadApi {
                 .await
                 .map_err(|error| unanswered(error.to_string()))?;
             if !status.is_success() {
-                return Err(ApiError::Refused {
+                return Err(HeadApiError::Refused {
                     url: url.clone(),
                     status: status.as_u16(),
                     said: String::from_utf8_lossy(&body)

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use serde_json::json;
 
-use super::head_api::{ApiError, HeadApi};
+use super::head_api::{HeadApi, HeadApiError};
 
 const SOURCE: &str = include_str!("demo_job.py");
 const FILE: &str = "demo_job.py";
@@ -51,8 +51,8 @@ impl Job {
     /// Submits the job to a cluster on this machine, which reads the file where it is.
     ///
     /// # Errors
-    /// [`ApiError`].
-    pub async fn submit_here(&self, api: &HeadApi) -> Result<String, ApiError> {
+    /// [`HeadApiError`].
+    pub async fn submit_here(&self, api: &HeadApi) -> Result<String, HeadApiError> {
         let file = self.folder.join(FILE);
         // The folder's name is this program's own choice: nothing in it needs quoting.
         api.submit(&format!("python -u {}", file.display()), json!({}))
@@ -62,8 +62,8 @@ impl Job {
     /// Submits the job to any cluster, with its source as the `working_dir`.
     ///
     /// # Errors
-    /// [`ApiError`].
-    pub async fn submit_packaged(&self, api: &HeadApi) -> Result<String, ApiError> {
+    /// [`HeadApiError`].
+    pub async fn submit_packaged(&self, api: &HeadApi) -> Result<String, HeadApiError> {
         let zip = stored_zip(FILE, SOURCE.as_bytes());
         // Ray takes the name for a hash of the content, and an old package for a new one's equal.
         let name = format!("_ray_pkg_{:08x}{:08x}.zip", crc32(&zip), zip.len());

@@ -62,7 +62,7 @@ pub struct Args {
 
 /// What has to be undone, filled as it comes to be.
 #[derive(Default)]
-struct Held {
+struct Started {
     relay: Option<Running>,
     cluster: Option<Cluster>,
     /// Through which a job in a cluster of somebody else's is stopped.
@@ -89,14 +89,14 @@ pub async fn run(args: Args) -> Result<(), Error> {
         source,
     })?;
     let progress = Progress::new("demo");
-    let mut held = Held::default();
+    let mut started = Started::default();
     let outcome = tokio::select! {
-        outcome = show(&args, &progress, &mut held) => outcome,
+        outcome = show(&args, &progress, &mut started) => outcome,
         () = stop.asked() => Err(Error::Interrupted),
     };
     let interrupted = matches!(outcome, Err(Error::Interrupted));
-    let ready = held.ready;
-    let left = clean_up(held, &stop, &progress).await;
+    let ready = started.ready;
+    let left = clean_up(started, &stop, &progress).await;
     match outcome {
         outcome if !left.is_empty() => {
             if let Err(error) = outcome
@@ -111,10 +111,10 @@ pub async fn run(args: Args) -> Result<(), Error> {
     }
 }
 
-async fn show(args: &Args, progress: &Progress, held: &mut Held) -> Result<(), Error> {
+async fn show(args: &Args, progress: &Progress, started: &mut Started) -> Result<(), Error> {
     let (job, relay, mut submitted) = match &args.ray_address {
         None => {
-            let cluster = held.cluster.insert(own_cluster(args, progress).await?);
+            let cluster = started.cluster.insert(own_cluster(args, progress).await?);
             let relay = {
                 let gcs = config::Gcs::At(cluster.gcs().to_string());
                 start_relay(
@@ -126,7 +126,7 @@ async fn show(args: &Args, progress: &Progress, held: &mut Held) -> Result<(), E
                 )
                 .await?
             };
-            let relay = held.relay.insert(relay);
+            let relay = started.relay.insert(relay);
             let job = write_job(&cluster.dir().join("project"), relay)?;
             let api = cluster.api();
             let before = stops_before(relay).await;
@@ -135,26 +135,26 @@ async fn show(args: &Args, progress: &Progress, held: &mut Held) -> Result<(), E
         }
         Some(address) => {
             let relay = start_relay(args, address, None, config::Gcs::Auto, progress).await?;
-            let relay = held.relay.insert(relay);
+            let relay = started.relay.insert(relay);
             let before = stops_before(relay).await;
             if args.no_job {
                 submitted::named(relay).await;
                 instructions::print(relay, None);
-                held.ready = true;
+                started.ready = true;
                 return Err(app::Error::from(relay.fallen().await).into());
             }
             // Through the relay's own port: it knows the way, and Ray's token.
             let api = HeadApi::new(format!("http://{}", relay.local_addr()), None);
             let folder = cluster::make_short_dir()?;
-            let job = write_job(&held.folder.insert(folder).join("project"), relay)?;
+            let job = write_job(&started.folder.insert(folder).join("project"), relay)?;
             let id = job.submit_packaged(&api).await.map_err(Error::Submit)?;
-            held.job = Some((api.clone(), id.clone()));
+            started.job = Some((api.clone(), id.clone()));
             (job, relay, Submitted::new(api, id, before))
         }
     };
     submitted.wait_listed(relay, progress).await?;
     instructions::print(relay, Some(job.folder()));
-    held.ready = true;
+    started.ready = true;
     tokio::select! {
         () = submitted.follow(progress) => Ok(()),
         fallen = relay.fallen() => Err(app::Error::from(fallen).into()),
@@ -235,15 +235,15 @@ fn write_job(folder: &Path, relay: &Running) -> Result<Job, Error> {
 }
 
 /// Undoes everything; the second signal shortens each step. Returns what would not die.
-async fn clean_up(held: Held, stop: &Stop, progress: &Progress) -> Vec<i32> {
+async fn clean_up(started: Started, stop: &Stop, progress: &Progress) -> Vec<i32> {
     let step = progress.step("cleaning up");
-    if let Some((api, id)) = held.job {
+    if let Some((api, id)) = started.job {
         tokio::select! {
             _ = api.stop_job(&id) => {}
             () = stop.hurried() => {}
         }
     }
-    if let Some(relay) = held.relay {
+    if let Some(relay) = started.relay {
         let drained = tokio::select! {
             drained = tokio::time::timeout(DRAIN, relay.drain()) => drained.is_ok(),
             () = stop.hurried() => false,
@@ -254,7 +254,7 @@ async fn clean_up(held: Held, stop: &Stop, progress: &Progress) -> Vec<i32> {
     }
     let hurry = stop.hurry();
     let ending = tokio::task::spawn_blocking(move || {
-        let mut left = held.cluster.map_or(Vec::new(), |c| c.stop(&hurry));
+        let mut left = started.cluster.map_or(Vec::new(), |c| c.stop(&hurry));
         // Whatever else descends from this process, such as an installation cut short.
         left.extend(Family::everything().end(Duration::from_secs(1), &hurry, || {}));
         left.sort_unstable();
@@ -267,7 +267,7 @@ async fn clean_up(held: Held, stop: &Stop, progress: &Progress) -> Vec<i32> {
         Ok(left) => left,
         Err(panic) => std::panic::resume_unwind(panic.into_panic()),
     };
-    if let Some(folder) = held.folder {
+    if let Some(folder) = started.folder {
         let _ = std::fs::remove_dir_all(folder);
     }
     if left.is_empty() {

@@ -2,7 +2,7 @@
 //!
 //! Called by [`super::connection`] with each request that passed the guard. Everything that is refused here is
 //! answered here, in the form of the side that was asked: JSON below `/relay/`, a plain sentence for Ray's tools, which
-//! print it. Refused credentials and denied requests are on record, and so is every change through the dashboard,
+//! print it. HttpRefusal credentials and denied requests are on record, and so is every change through the dashboard,
 //! before it is made. Not on record is whoever presents nothing at all: anybody can do that as often as they like.
 
 use std::time::{Duration, SystemTime};
@@ -35,7 +35,7 @@ const COOKIE_LIFE: Duration = Duration::from_secs(30 * 86_400);
 
 /// Why a request is not answered. `Display` is a sentence for the client.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Refused {
+pub(crate) enum HttpRefusal {
     /// Whose it is, is not known, or there is no room for that person. The metrics have it already.
     #[error(transparent)]
     Authentication(#[from] NotAuthenticated),
@@ -80,7 +80,7 @@ fn listed(names: &[String]) -> String {
     }
 }
 
-impl Refused {
+impl HttpRefusal {
     fn status(&self) -> StatusCode {
         match self {
             Self::Authentication(NotAuthenticated::Credential(why)) => match why {
@@ -237,7 +237,7 @@ pub(crate) async fn authenticate(
     connection: &Connection,
     parts: &Parts,
     asked: &Asked,
-) -> Result<Authenticated, Refused> {
+) -> Result<Authenticated, HttpRefusal> {
     let presented = match credential::presented(&parts.headers, &parts.uri, &connection.info) {
         // What nobody looks at need not be clear.
         Err(_) if !ctx.auth.is_on() => PresentedCredential::Nothing,
@@ -260,7 +260,7 @@ pub(crate) async fn deny(
     caller: &Authenticated,
     asked: &Asked,
     (scope, place): (Scope, String),
-) -> Refused {
+) -> HttpRefusal {
     let mut entry = asked
         .entry(Action::Decision, connection, "denied")
         .with("scope", scope.word())
@@ -269,7 +269,7 @@ pub(crate) async fn deny(
     if let Err(unavailable) = on_record(ctx, entry).await {
         tracing::warn!(%unavailable, "a denied request is not on record");
     }
-    Refused::Denied {
+    HttpRefusal::Denied {
         subject: caller.principal.subject().to_owned(),
         scope,
         place,
@@ -284,7 +284,7 @@ pub(crate) async fn record(
     asked: &Asked,
     (scope, place): (Scope, String),
     details: Map<String, Value>,
-) -> Result<(), Refused> {
+) -> Result<(), HttpRefusal> {
     let mut entry = asked
         .entry(Action::Decision, connection, "allowed")
         .with("scope", scope.word())
@@ -322,7 +322,7 @@ pub(crate) async fn administers(
     caller: &Authenticated,
     asked: &Asked,
     (kind, name): (&str, &str),
-) -> Result<(), Refused> {
+) -> Result<(), HttpRefusal> {
     let mut entry = asked
         .entry(Action::Administration, connection, "allowed")
         .with("command", "revoke")
@@ -356,7 +356,7 @@ pub(crate) async fn sign_in(
     };
     let (token, principal) = match signed_in {
         Ok(signed_in) => signed_in,
-        Err(why) => return Refused::from(why).answer(ctx, false),
+        Err(why) => return HttpRefusal::from(why).answer(ctx, false),
     };
     let name = hop::cookie_name(credential::port(&parts.headers, &parts.uri));
     let Some(cookie) = cookie(&name, &token, &principal, connection.info.encrypted) else {

@@ -22,8 +22,8 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use tracing::{Instrument as _, debug};
 
 use super::answer::{self, Body};
-use super::caller::{self, Asked, Refused};
-use super::dashboard::Visit;
+use super::caller::{self, Asked, HttpRefusal};
+use super::dashboard::ProxiedRequest;
 use super::moving::Moving;
 use super::route::{EXISTS, Route};
 use super::{api, events, guard, release, revocations};
@@ -273,7 +273,7 @@ async fn answer(
             return (route.label(), response);
         }
     };
-    let visit = Visit {
+    let proxied = ProxiedRequest {
         ctx,
         connection,
         reached,
@@ -281,7 +281,7 @@ async fn answer(
     };
     (
         route.label(),
-        Box::pin(visit.serve(parts, body, asked)).await,
+        Box::pin(proxied.serve(parts, body, asked)).await,
     )
 }
 
@@ -292,7 +292,7 @@ async fn own(
     route: Route<'_>,
     parts: &Parts,
     asked: &Asked,
-) -> Result<Response<Body>, Refused> {
+) -> Result<Response<Body>, HttpRefusal> {
     let reads = matches!(parts.method, Method::GET | Method::HEAD);
     let snapshot = || ctx.registry.snapshot();
     let stale_after = ctx.config.registry.stale_after;
@@ -362,7 +362,7 @@ async fn revoke(
     parts: &Parts,
     body: Incoming,
     asked: &Asked,
-) -> Result<Response<Body>, Refused> {
+) -> Result<Response<Body>, HttpRefusal> {
     let caller = caller::authenticate(ctx, connection, parts, asked).await?;
     if let Some(missing) = Route::Revocations.access().missing(&caller.principal) {
         return Err(caller::deny(ctx, connection, &caller, asked, missing).await);

@@ -6,8 +6,8 @@
 //! whole exchange: following a log may take days. The client bounds the wait for the answer's
 //! head, TCP keepalive finds peers that are gone, and a client that leaves drops all of it.
 
+mod buffered;
 mod done;
-mod held;
 mod upstream;
 
 use std::sync::Arc;
@@ -24,12 +24,12 @@ use hyper::http::uri::{PathAndQuery, Uri};
 use hyper::{Method, Request, Response, StatusCode, Version};
 use serde_json::Map;
 
-use self::held::{Job, Reader, View, rewritten};
+use self::buffered::{Job, Reader, View, rewritten};
 pub(crate) use self::upstream::Upstream;
 use super::answer::{self, Body};
-use super::caller::{self, Asked, Refused};
+use super::caller::{self, Asked, HttpRefusal};
 use super::connection::Connection;
-use super::need::{self, Described, Need, Rows};
+use super::required_access::{self, Described, RequiredAccess, Rows};
 use super::route::CLUSTERS;
 use super::{credential, hop, websocket};
 use crate::advertise::Reached;
@@ -38,7 +38,7 @@ use crate::policy::Scope;
 use crate::session::authenticate::Authenticated;
 
 /// One request to a dashboard, before anybody has looked at who sent it.
-pub(crate) struct Visit<'a> {
+pub(crate) struct ProxiedRequest<'a> {
     pub(crate) ctx: &'a Arc<Context>,
     pub(crate) connection: &'a Connection,
     pub(crate) reached: Reached,
@@ -46,7 +46,7 @@ pub(crate) struct Visit<'a> {
     pub(crate) named: Option<(&'a str, &'a str)>,
 }
 
-impl Visit<'_> {
+impl ProxiedRequest<'_> {
     /// Decides, and only then passes `parts` and `body` on.
     pub(crate) async fn serve(self, parts: Parts, body: Incoming, asked: Asked) -> Response<Body> {
         match self.admit(parts, body, asked).await {
@@ -60,17 +60,19 @@ impl Visit<'_> {
         parts: Parts,
         body: Incoming,
         asked: Asked,
-    ) -> Result<Response<Body>, Refused> {
+    ) -> Result<Response<Body>, HttpRefusal> {
         let (ctx, connection) = (self.ctx, self.connection);
         let path = self.named.map_or(parts.uri.path(), |(_, rest)| rest);
         let websocket = websocket::is_asked_for(&parts.method, &parts.headers);
-        let need = need::of(&parts.method, path, websocket);
+        let need = required_access::of(&parts.method, path, websocket);
         if ctx.auth.anonymous().is_none() {
             match need {
-                Need::Mode => return Ok(caller::mode()),
-                Need::SignIn => return Ok(caller::sign_in(ctx, connection, &parts, &asked).await),
+                RequiredAccess::Mode => return Ok(caller::mode()),
+                RequiredAccess::SignIn => {
+                    return Ok(caller::sign_in(ctx, connection, &parts, &asked).await);
+                }
                 // Other clusters' names are not for everybody; whoever signs in at the first page is signed in there too.
-                Need::Page if self.named.is_none() && body.is_end_stream() => {
+                RequiredAccess::Page if self.named.is_none() && body.is_end_stream() => {
                     return self.page(&parts).await;
                 }
                 _ => {}
@@ -83,7 +85,7 @@ impl Visit<'_> {
         }
         let (view, change) = self.authorise(&caller, &cluster, need, &asked).await?;
         let (mut body, mut read) = (body, None);
-        let described = need::described(&parts.method, path);
+        let described = required_access::described(&parts.method, path);
         if let Some(place) = &change {
             let mut details = Map::new();
             if let Some(what) = described {
@@ -110,7 +112,7 @@ impl Visit<'_> {
         let passed = self.pass(&upstream, &caller, view, request, read);
         let mut response = tokio::select! {
             biased;
-            ended = caller.principal.ended() => return Err(Refused::Over(ended)),
+            ended = caller.principal.ended() => return Err(HttpRefusal::Over(ended)),
             response = passed => response,
         };
         if change.is_some() {
@@ -127,11 +129,11 @@ impl Visit<'_> {
     }
 
     /// The cluster that is asked for. One that the caller has nothing to do with is as unknown as one that does not exist.
-    fn cluster(&self, caller: &Authenticated) -> Result<Arc<str>, Refused> {
+    fn cluster(&self, caller: &Authenticated) -> Result<Arc<str>, HttpRefusal> {
         let registry = &self.ctx.registry;
         let Some((name, _)) = self.named else {
             let default = registry.clusters().next().cloned();
-            return default.ok_or(Refused::NoDashboard);
+            return default.ok_or(HttpRefusal::NoDashboard);
         };
         let access = caller.principal.access();
         let may_know = |cluster: &&Arc<str>| {
@@ -141,7 +143,7 @@ impl Visit<'_> {
         let known: Vec<&Arc<str>> = registry.clusters().filter(may_know).collect();
         match known.iter().find(|cluster| ****cluster == *name) {
             Some(cluster) => Ok(Arc::clone(cluster)),
-            None => Err(Refused::NoCluster {
+            None => Err(HttpRefusal::NoCluster {
                 name: name.to_owned(),
                 known: known.iter().map(|cluster| cluster.to_string()).collect(),
             }),
@@ -154,32 +156,34 @@ impl Visit<'_> {
         &self,
         caller: &Authenticated,
         cluster: &str,
-        need: Need,
+        need: RequiredAccess,
         asked: &Asked,
-    ) -> Result<(View, Option<(Scope, String)>), Refused> {
+    ) -> Result<(View, Option<(Scope, String)>), HttpRefusal> {
         let access = caller.principal.access();
         let whole = |scope| access.may_on_cluster(scope, cluster);
         let scope = match need {
-            Need::Version
+            RequiredAccess::Version
                 if Scope::ALL
                     .into_iter()
                     .any(|scope| access.may_somewhere_on(scope, cluster)) =>
             {
                 return Ok((View::Whole, None));
             }
-            Need::Rows(rows) if !whole(Scope::DashboardRead) => {
+            RequiredAccess::Rows(rows) if !whole(Scope::DashboardRead) => {
                 if access.may_somewhere_on(Scope::List, cluster) {
                     return Ok((View::Rows(rows, Reader::List), None));
                 }
                 Scope::DashboardRead
             }
-            Need::Rows(Rows::Workers) if !whole(Scope::List) => {
+            RequiredAccess::Rows(Rows::Workers) if !whole(Scope::List) => {
                 return Ok((View::Rows(Rows::Workers, Reader::Dashboard), None));
             }
-            Need::Version | Need::Rows(_) | Need::Read | Need::Page | Need::Mode => {
-                Scope::DashboardRead
-            }
-            Need::Write | Need::SignIn => Scope::DashboardWrite,
+            RequiredAccess::Version
+            | RequiredAccess::Rows(_)
+            | RequiredAccess::Read
+            | RequiredAccess::Page
+            | RequiredAccess::Mode => Scope::DashboardRead,
+            RequiredAccess::Write | RequiredAccess::SignIn => Scope::DashboardWrite,
         };
         let what = match access.may_somewhere_on(scope, cluster) {
             true => format!("on the whole of cluster {cluster}, not on parts of it alone"),
@@ -194,9 +198,9 @@ impl Visit<'_> {
         Ok((View::Whole, place))
     }
 
-    fn upstream(&self, cluster: Arc<str>, prefix: String) -> Result<Upstream, Refused> {
+    fn upstream(&self, cluster: Arc<str>, prefix: String) -> Result<Upstream, HttpRefusal> {
         let head = self.ctx.registry.head(&cluster);
-        let head = head.ok_or(Refused::NoDashboard)?;
+        let head = head.ok_or(HttpRefusal::NoDashboard)?;
         Ok(Upstream {
             cluster,
             head,
@@ -205,9 +209,9 @@ impl Visit<'_> {
     }
 
     /// The page that asks for a token, for anybody: of the request only the path goes on, and what a cache needs.
-    async fn page(&self, asked: &Parts) -> Result<Response<Body>, Refused> {
+    async fn page(&self, asked: &Parts) -> Result<Response<Body>, HttpRefusal> {
         let cluster = self.ctx.registry.clusters().next().cloned();
-        let upstream = self.upstream(cluster.ok_or(Refused::NoDashboard)?, String::new())?;
+        let upstream = self.upstream(cluster.ok_or(HttpRefusal::NoDashboard)?, String::new())?;
         let mut request = Request::new(Empty::new().map_err(|never| match never {}).boxed());
         *request.method_mut() = asked.method.clone();
         if let Ok(uri) = Uri::builder().path_and_query(asked.uri.path()).build() {
@@ -236,7 +240,7 @@ impl Visit<'_> {
             let sentence = "the dashboard takes requests for a path that begins with /";
             return answer::error(StatusCode::BAD_REQUEST, sentence);
         };
-        let workers = need::lists_workers(uri.path());
+        let workers = required_access::lists_workers(uri.path());
         *request.uri_mut() = uri;
         *request.version_mut() = Version::HTTP_11;
         let principal = &caller.principal;

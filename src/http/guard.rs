@@ -20,7 +20,7 @@ use crate::config::Config;
 
 /// Why a request is not looked at. `Display` is a sentence for the client.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum Refusal {
+pub enum GuardRefusal {
     /// No `Host`, several, or one that differs from the request's own authority.
     #[error("the request must say with exactly one Host header which host it is for")]
     NoHost,
@@ -42,7 +42,7 @@ pub enum Refusal {
     CrossOrigin,
 }
 
-impl Refusal {
+impl GuardRefusal {
     /// The HTTP status to answer with.
     pub fn status(&self) -> StatusCode {
         match self {
@@ -56,38 +56,42 @@ impl Refusal {
 /// The address by which the client reached the relay.
 ///
 /// # Errors
-/// [`Refusal`] for requests that must not be answered.
-pub fn check(request: &Parts, config: &Config, advertised: &Table) -> Result<Reached, Refusal> {
+/// [`GuardRefusal`] for requests that must not be answered.
+pub fn check(
+    request: &Parts,
+    config: &Config,
+    advertised: &Table,
+) -> Result<Reached, GuardRefusal> {
     let authority = authority(request)?;
-    let reached = Reached::parse(&authority).ok_or(Refusal::BadHost)?;
+    let reached = Reached::parse(&authority).ok_or(GuardRefusal::BadHost)?;
     if !known(&reached, config, advertised) {
-        return Err(Refusal::UnknownHost { host: reached.host });
+        return Err(GuardRefusal::UnknownHost { host: reached.host });
     }
     let foreign = !same_origin(&request.headers, &authority)
         || (asked_by_another_site(&request.headers) && !opens_the_dashboard(request));
     if foreign {
-        return Err(Refusal::CrossOrigin);
+        return Err(GuardRefusal::CrossOrigin);
     }
     Ok(reached)
 }
 
 /// `:authority` of HTTP/2, or the `Host` of HTTP/1; where a request has both they must agree.
-fn authority(request: &Parts) -> Result<String, Refusal> {
+fn authority(request: &Parts) -> Result<String, GuardRefusal> {
     let mut hosts = request.headers.get_all(HOST).iter();
     let host = match (hosts.next(), hosts.next()) {
-        (_, Some(_)) => return Err(Refusal::NoHost),
+        (_, Some(_)) => return Err(GuardRefusal::NoHost),
         (host, None) => host
             .map(|h| h.to_str())
             .transpose()
-            .map_err(|_| Refusal::BadHost)?,
+            .map_err(|_| GuardRefusal::BadHost)?,
     };
     match (request.uri.authority(), host) {
         (Some(authority), Some(host)) if !authority.as_str().eq_ignore_ascii_case(host) => {
-            Err(Refusal::NoHost)
+            Err(GuardRefusal::NoHost)
         }
         (Some(authority), _) => Ok(authority.as_str().to_owned()),
         (None, Some(host)) => Ok(host.to_owned()),
-        (None, None) => Err(Refusal::NoHost),
+        (None, None) => Err(GuardRefusal::NoHost),
     }
 }
 

@@ -22,9 +22,9 @@ mod filter;
 pub mod guard;
 mod hop;
 mod moving;
-mod need;
 mod query;
 mod release;
+mod required_access;
 mod revocations;
 #[cfg_attr(not(feature = "fuzzing"), allow(unreachable_pub))]
 pub(crate) mod rewrite;

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::answer::{self, Body};
 use super::body;
-use super::caller::{self, Asked, Refused};
+use super::caller::{self, Asked, HttpRefusal};
 use super::connection::Connection;
 use crate::audit::Action;
 use crate::context::Context;
@@ -65,7 +65,7 @@ pub(crate) async fn answer(
     parts: &Parts,
     body: Incoming,
     asked: &Asked,
-) -> Result<Response<Body>, Refused> {
+) -> Result<Response<Body>, HttpRefusal> {
     // Before a byte of the body is read.
     let caller = caller::authenticate(ctx, connection, parts, asked).await?;
     let access = caller.principal.access();

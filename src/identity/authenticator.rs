@@ -16,13 +16,13 @@ use tracing::debug;
 use self::checks::{Attempt, Checks};
 use super::grants::CredentialGrants;
 use super::keys::KeyRing;
+use super::kubernetes::Reviewer;
 use super::principal::{CredentialId, Principal, VerifiedIdentity};
 use super::refusal::Refusal;
 use super::revocation::{Kept, Revocation, RevocationList, RevokeError};
 use super::secret::Secret;
 use super::setup::Parts;
 use super::verifier::Failure;
-use super::voucher::Voucher;
 use crate::config::{Auth, Problems};
 use crate::registry::{Breakpoint, BreakpointId};
 
@@ -68,7 +68,7 @@ pub struct Issuers {
     /// Further keys.
     pub rings: Vec<Arc<dyn KeyRing>>,
     /// Who is asked about a token that no key has signed.
-    pub voucher: Option<Arc<dyn Voucher>>,
+    pub(super) kubernetes: Option<Reviewer>,
 }
 
 /// Recognises principals. One for the process.
@@ -97,7 +97,7 @@ impl Authenticator {
     /// # Errors
     /// [`SetupError`] with all problems.
     pub fn from_config(auth: &Auth, issuers: Issuers) -> Result<Arc<Self>, SetupError> {
-        if !auth.is_on() && issuers.rings.is_empty() && issuers.voucher.is_none() {
+        if !auth.is_on() && issuers.rings.is_empty() && issuers.kubernetes.is_none() {
             return Ok(Self::open());
         }
         let checks = Some(Checks::new(auth, issuers)?);
@@ -145,16 +145,20 @@ impl Authenticator {
             Err(Failure::Refused(refusal) | Failure::Foreign(refusal @ Refusal::TooLong)) => {
                 Err(refusal)
             }
-            Err(Failure::Foreign(refusal)) => match checks.vouch(token, &mut attempt).await {
-                Ok(vouched) => vouched.presentable(),
-                Err(AuthError::Refused) => Err(refusal),
-                Err(other) => return Err(other),
-            },
-            Err(Failure::Unavailable(why)) => match checks.vouch(token, &mut attempt).await {
-                Ok(vouched) => vouched.presentable(),
-                Err(throttled @ AuthError::Throttled { .. }) => return Err(throttled),
-                Err(_) => return Err(AuthError::Unavailable(why)),
-            },
+            Err(Failure::Foreign(refusal)) => {
+                match checks.ask_kubernetes(token, &mut attempt).await {
+                    Ok(reviewed) => reviewed.presentable(),
+                    Err(AuthError::Refused) => Err(refusal),
+                    Err(other) => return Err(other),
+                }
+            }
+            Err(Failure::Unavailable(why)) => {
+                match checks.ask_kubernetes(token, &mut attempt).await {
+                    Ok(reviewed) => reviewed.presentable(),
+                    Err(throttled @ AuthError::Throttled { .. }) => return Err(throttled),
+                    Err(_) => return Err(AuthError::Unavailable(why)),
+                }
+            }
         };
         checks.conclude(who, attempt)
     }
@@ -215,7 +219,7 @@ impl Authenticator {
         };
         let attempt = Attempt::new(ticket, peer);
         let (who, id) = match checks.tickets.read(ticket, SystemTime::now()) {
-            Ok((who, id)) => (checks.still_vouched(who), Some(id)),
+            Ok((who, id)) => (checks.still_accepted(who), Some(id)),
             Err(refusal) => (Err(refusal), None),
         };
         let principal = checks.conclude(who, attempt)?;
@@ -262,9 +266,12 @@ impl Authenticator {
             }
         };
         let rings = checks.rings.iter().map(|ring| ring.run(shutdown.clone()));
-        let voucher = checks.voucher.iter().map(|v| v.run(shutdown.clone()));
-        let others = join_all(rings.chain(voucher));
-        tokio::join!(work, others);
+        let kubernetes = async {
+            if let Some(kubernetes) = &checks.kubernetes {
+                kubernetes.run(shutdown.clone()).await;
+            }
+        };
+        tokio::join!(work, join_all(rings), kubernetes);
     }
 }
 

@@ -12,7 +12,7 @@ use super::grants::{CredentialGrants, GrantLimit};
 use super::jws::Jws;
 use super::refusal::Refusal;
 use super::subject::is_presentable;
-use crate::policy::{Narrowing, Pattern, Scope, Scopes};
+use crate::policy::{BreakpointSelector, Pattern, Scope, Scopes};
 
 /// Longest `sub`, `jti`, name of a group or pattern, in characters.
 pub(crate) const LONGEST_NAME: usize = 256;
@@ -20,7 +20,7 @@ pub(crate) const LONGEST_NAME: usize = 256;
 /// Most groups and most audiences in a token.
 const MOST_ENTRIES: usize = 512;
 
-/// Most patterns in one list of a narrowing.
+/// Most patterns in one list of a selector.
 const MOST_PATTERNS: usize = 64;
 
 /// 9999-12-31: later times overflow what reads them.
@@ -162,16 +162,13 @@ impl Claims {
     }
 }
 
-fn limit(scope: Option<Value>, narrowing: Option<Value>) -> Result<Option<GrantLimit>, Refusal> {
-    if scope.is_none() && narrowing.is_none() {
+fn limit(scope: Option<Value>, selector: Option<Value>) -> Result<Option<GrantLimit>, Refusal> {
+    if scope.is_none() && selector.is_none() {
         return Ok(None);
     }
     Ok(Some(GrantLimit {
         scopes: scope.map(scopes).transpose()?,
-        narrowing: narrowing
-            .map(read_narrowing)
-            .transpose()?
-            .unwrap_or_default(),
+        selector: selector.map(read_selector).transpose()?.unwrap_or_default(),
     }))
 }
 
@@ -196,7 +193,7 @@ struct RawNarrowing {
 }
 
 /// Everything in it counts: an unknown key, or a list that is empty and so would not narrow, refuses the token.
-fn read_narrowing(claim: Value) -> Result<Narrowing, Refusal> {
+fn read_selector(claim: Value) -> Result<BreakpointSelector, Refusal> {
     const WRONG: Refusal = Refusal::Claim("ray_relay");
     if !claim.is_object() {
         return Err(WRONG);
@@ -212,7 +209,7 @@ fn read_narrowing(claim: Value) -> Result<Narrowing, Refusal> {
         }
         Some(_) => Err(WRONG),
     };
-    Ok(Narrowing {
+    Ok(BreakpointSelector {
         clusters: patterns(raw.clusters)?,
         jobs: patterns(raw.jobs)?,
         namespaces: patterns(raw.namespaces)?,

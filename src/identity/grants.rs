@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::policy::{Access, Narrowing, Pattern, Policy, Rule, Scope, Scopes};
+use crate::policy::{Access, BreakpointSelector, Pattern, Policy, Rule, Scope, Scopes};
 
 /// From a credential. Kept with the principal, because tickets carry it on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -15,13 +15,13 @@ pub struct CredentialGrants {
     pub limit: Option<GrantLimit>,
 }
 
-/// The scopes and the narrowing of a credential.
+/// The scopes and the selector of a credential.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GrantLimit {
     /// `None`: only narrowed; the policy file says what is allowed.
     pub scopes: Option<Scopes>,
     /// With which breakpoints.
-    pub narrowing: Narrowing,
+    pub selector: BreakpointSelector,
 }
 
 impl CredentialGrants {
@@ -34,17 +34,17 @@ impl CredentialGrants {
                 let all = Scope::ALL.into_iter().fold(Scopes::NONE, Scopes::with);
                 policy
                     .access(subject, &self.groups)
-                    .limited(limit.scopes.unwrap_or(all), limit.narrowing.clone())
+                    .limited(limit.scopes.unwrap_or(all), limit.selector.clone())
             }
             (
                 None,
                 Some(GrantLimit {
                     scopes: Some(scopes),
-                    narrowing,
+                    selector,
                 }),
             ) => Access::new(vec![Arc::new(Rule {
                 scopes: *scopes,
-                narrowing: narrowing.clone(),
+                selector: selector.clone(),
                 ..Rule::default()
             })]),
             (None, _) => Access::new(Vec::new()),
@@ -79,10 +79,10 @@ impl From<&CredentialGrants> for WrittenGrants {
             groups: grants.groups.clone(),
             limit: grants.limit.as_ref().map(|limit| WrittenGrantLimit {
                 scopes: limit.scopes.map(|scopes| scopes.to_string()),
-                clusters: written(&limit.narrowing.clusters),
-                jobs: written(&limit.narrowing.jobs),
-                namespaces: written(&limit.narrowing.namespaces),
-                tasks: written(&limit.narrowing.tasks),
+                clusters: written(&limit.selector.clusters),
+                jobs: written(&limit.selector.jobs),
+                namespaces: written(&limit.selector.namespaces),
+                tasks: written(&limit.selector.tasks),
             }),
         }
     }
@@ -99,7 +99,7 @@ impl WrittenGrants {
                     None => None,
                     Some(words) => Some(words.parse().ok()?),
                 },
-                narrowing: Narrowing {
+                selector: BreakpointSelector {
                     clusters: read(limit.clusters),
                     jobs: read(limit.jobs),
                     namespaces: read(limit.namespaces),

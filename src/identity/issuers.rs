@@ -1,4 +1,4 @@
-//! Who vouches for tokens beside the relay's own keys, as the configuration says.
+//! Who issues tokens beside the relay's own keys, as the configuration says.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ impl Issuers {
         }
         if config.kubernetes.enabled {
             let reviewer = Reviewer::new(&config.kubernetes, &config.clusters).await?;
-            issuers.voucher = Some(Arc::new(reviewer));
+            issuers.kubernetes = Some(reviewer);
         }
         Ok(issuers)
     }

@@ -27,7 +27,6 @@ mod throttle;
 mod ticket;
 mod validity;
 mod verifier;
-mod voucher;
 
 pub use authenticator::{AuthError, Authenticator, Issuers, SetupError};
 pub use claims::{Claims, Expectations};
@@ -40,4 +39,3 @@ pub use secret::Secret;
 pub use signing::{CannotSign, Generated, SigningKey, SigningKeyError};
 pub(crate) use source::Source;
 pub(crate) use subject::is_presentable;
-pub use voucher::Voucher;

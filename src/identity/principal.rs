@@ -12,7 +12,7 @@ use super::refusal::Refusal;
 use super::revocation::RevocationList;
 use super::subject::is_presentable;
 use super::validity::Validity;
-use crate::policy::{Access, Narrowing, Rule, Scopes};
+use crate::policy::{Access, BreakpointSelector, Rule, Scopes};
 
 /// Longest wait before the clock is looked at again: it may be set while somebody waits.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
@@ -32,7 +32,7 @@ pub enum CredentialId {
         /// Fingerprint.
         fingerprint: String,
     },
-    /// A token that Kubernetes vouched for, by the SHA-256 of it in hex, cut to 16 characters.
+    /// A token that Kubernetes accepts, by the SHA-256 of it in hex, cut to 16 characters.
     Kubernetes {
         /// Fingerprint.
         fingerprint: String,
@@ -86,7 +86,7 @@ pub struct VerifiedIdentity {
     /// What its roles allow, where somebody outside knows that: no more, whatever the policy file says, and all of it
     /// without one. It is not in tickets.
     pub(super) roles: Option<Roles>,
-    /// Whether whoever vouched for it still does.
+    /// Whether Kubernetes still accepts it, where it is Kubernetes'.
     pub(super) validity: Option<Validity>,
 }
 
@@ -101,7 +101,7 @@ impl VerifiedIdentity {
 }
 
 /// Scopes, and what they are for.
-pub(super) type Roles = Vec<(Scopes, Narrowing)>;
+pub(super) type Roles = Vec<(Scopes, BreakpointSelector)>;
 
 /// Somebody who was recognised, and what that person may do. Cheap to clone.
 #[derive(Clone)]

@@ -1,4 +1,4 @@
-//! Whether a credential is still accepted by whoever vouched for it, beyond what the relay can see for itself.
+//! Whether a credential is still accepted by whoever issued it, beyond what the relay can see for itself.
 
 use tokio::sync::watch;
 

@@ -12,7 +12,7 @@ use tracing::debug;
 
 use super::detect::{Detection, ENOUGH, detect};
 use super::pydevd;
-use super::refusal::{self, Refused, Speaks, TLS_ALERT};
+use super::refusal::{self, HandshakeRefusal, Speaks, TLS_ALERT};
 use super::wire::Wire;
 use crate::config::TlsMode;
 use crate::connection::ConnectionInfo;
@@ -62,7 +62,7 @@ struct Terminated {
     first: First,
     speaks: Speaks,
     /// Whose certificate it is, where there is one.
-    certificate: Result<Option<Principal>, Refused>,
+    certificate: Result<Option<Principal>, HandshakeRefusal>,
 }
 
 /// Serves one connection to its end.
@@ -82,7 +82,7 @@ pub(super) async fn serve(
             debug!("connection said nothing in time");
             match tls.mode() {
                 TlsMode::Required => {
-                    let refused = &Refused::Plaintext;
+                    let refused = &HandshakeRefusal::Plaintext;
                     refusal::tell(&context, stream, Speaks::Text, refused, deadline).await;
                 }
                 TlsMode::Off | TlsMode::Optional => refusal::close(stream, SILENT_ANSWER).await,
@@ -130,7 +130,14 @@ pub(super) async fn serve(
         let speaks = Speaks::of(first.detection, &first.bytes, None);
         let replayed = Prefixed::new(first.bytes.freeze(), stream);
         connection.place.weigh(dap::unknown_weight(&context));
-        refusal::tell(&context, replayed, speaks, &Refused::Plaintext, deadline).await;
+        refusal::tell(
+            &context,
+            replayed,
+            speaks,
+            &HandshakeRefusal::Plaintext,
+            deadline,
+        )
+        .await;
         return;
     } else {
         (Wire::Plain(stream), first)
@@ -248,8 +255,9 @@ async fn terminate(
 }
 
 /// Whose certificate this is, which rustls has verified now, or when the session began that is resumed.
-fn who(auth: &Authenticator, der: &[u8]) -> Result<Principal, Refused> {
-    let refused = |sentence: &dyn std::fmt::Display| Refused::Certificate(sentence.to_string());
+fn who(auth: &Authenticator, der: &[u8]) -> Result<Principal, HandshakeRefusal> {
+    let refused =
+        |sentence: &dyn std::fmt::Display| HandshakeRefusal::Certificate(sentence.to_string());
     let certificate = Certificate::read(der).map_err(|why| refused(&why))?;
     if certificate.expires <= SystemTime::now() {
         return Err(refused(&"your client certificate has expired"));

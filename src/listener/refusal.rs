@@ -31,7 +31,7 @@ const INADEQUATE_SECURITY: u8 = 0x0c;
 
 /// Why somebody is not served.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(super) enum HandshakeRefusal {
     /// Plain text, where only TLS is taken.
     Plaintext,
     /// A client certificate that stands for nobody here, in a sentence.
@@ -60,7 +60,7 @@ impl Speaks {
     }
 }
 
-impl Refused {
+impl HandshakeRefusal {
     /// For the client: what is wrong and what to do.
     fn sentence(&self, speaks: Speaks) -> String {
         match (self, speaks) {
@@ -97,7 +97,7 @@ pub(super) async fn tell<S>(
     context: &Context,
     stream: S,
     speaks: Speaks,
-    refused: &Refused,
+    refused: &HandshakeRefusal,
     deadline: Instant,
 ) where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -115,7 +115,7 @@ pub(super) async fn tell<S>(
 }
 
 /// The whole answer, whatever was asked.
-fn http1(refused: &Refused, sentence: &str) -> String {
+fn http1(refused: &HandshakeRefusal, sentence: &str) -> String {
     let body = format!("{}\n", serde_json::json!({ "error": sentence }));
     format!(
         "HTTP/1.1 {}\r\ncontent-type: application/json\r\ncache-control: no-store\r\ncontent-length: {}\r\n\r\n{body}",

@@ -25,7 +25,7 @@ mod snapshot;
 mod wire;
 
 pub use output::Piece;
-pub use prompt::{After, End, Interrupt, OpenError, Options, Prompt};
+pub use prompt::{After, End, Interrupt, Options, Prompt, PromptError};
 pub use snapshot::{Limits, snapshot};
 pub use wire::Lost;
 

@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
 use super::wire::{Incoming, Lost, Wire};
-use super::{OpenError, probe};
+use super::{PromptError, probe};
 use crate::wire::dap::mappings;
 use crate::wire::dap::names::{Command, Event};
 
@@ -53,13 +53,13 @@ impl Default for Limits {
 /// oldest frame first; with `"exception"` and `"raised"` (frames too) where a post-mortem waits.
 ///
 /// # Errors
-/// [`OpenError`].
+/// [`PromptError`].
 pub async fn snapshot<S>(
     stream: S,
     client: &str,
     relay: &Value,
     limits: &Limits,
-) -> Result<Value, OpenError>
+) -> Result<Value, PromptError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -70,7 +70,7 @@ where
     wire.close().await;
     match looked {
         Ok(looked) => looked,
-        Err(_) => Err(OpenError::Refused(format!(
+        Err(_) => Err(PromptError::Refused(format!(
             "the debugger of the worker does not answer within {} s; the task still waits",
             limits.patience.as_secs()
         ))),
@@ -82,7 +82,7 @@ async fn look<S>(
     client: &str,
     relay: &Value,
     limits: &Limits,
-) -> Result<Value, OpenError>
+) -> Result<Value, PromptError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -99,7 +99,7 @@ where
             Incoming::Answer {
                 to,
                 body: Err(sentence),
-            } if to == attach => return Err(OpenError::Refused(sentence)),
+            } if to == attach => return Err(PromptError::Refused(sentence)),
             Incoming::Event {
                 name: Some(Event::Initialized),
                 ..
@@ -108,7 +108,7 @@ where
                 name: Some(Event::Terminated),
                 ..
             } => {
-                return Err(OpenError::Lost(Lost::Closed));
+                return Err(PromptError::Lost(Lost::Closed));
             }
             _ => {}
         }
@@ -124,13 +124,13 @@ where
     let result = body["result"].as_str().unwrap_or_default();
     match probe::answer(result).map(|mut found| found["threads"].take()) {
         Some(threads @ Value::Array(_)) => Ok(threads),
-        _ => Err(OpenError::Refused(
+        _ => Err(PromptError::Refused(
             "the debugger of the worker gives no stack; is debugpy older than 1.8?".to_owned(),
         )),
     }
 }
 
-async fn goodbye<S>(wire: &mut Wire<S>) -> Result<Value, OpenError>
+async fn goodbye<S>(wire: &mut Wire<S>) -> Result<Value, PromptError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -143,7 +143,7 @@ where
     answer(wire, asked).await
 }
 
-async fn answer<S>(wire: &mut Wire<S>, asked: u64) -> Result<Value, OpenError>
+async fn answer<S>(wire: &mut Wire<S>, asked: u64) -> Result<Value, PromptError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -151,7 +151,7 @@ where
         if let Incoming::Answer { to, body } = wire.read().await?
             && to == asked
         {
-            return body.map_err(OpenError::Refused);
+            return body.map_err(PromptError::Refused);
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::narrowing::Narrowing;
+use super::breakpoint_selector::BreakpointSelector;
 use super::scope::{Scope, Scopes};
 use crate::registry::Breakpoint;
 
@@ -20,13 +20,13 @@ pub struct SessionObligations {
     pub idle_limit: Option<Duration>,
 }
 
-/// Scopes on what a narrowing fits.
+/// Scopes on what its selector fits.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rule {
     /// What is allowed.
     pub scopes: Scopes,
     /// With which breakpoints.
-    pub narrowing: Narrowing,
+    pub selector: BreakpointSelector,
     /// How sessions by it are to be treated.
     pub obligations: SessionObligations,
 }
@@ -37,7 +37,7 @@ pub struct Access {
     /// Any of these allows.
     rules: Vec<Arc<Rule>>,
     /// And of each of these one has to allow as well: what the credential itself is limited to.
-    limits: Vec<Vec<(Scopes, Narrowing)>>,
+    limits: Vec<Vec<(Scopes, BreakpointSelector)>>,
 }
 
 /// What a principal may do with one breakpoint.
@@ -58,22 +58,22 @@ impl Access {
         }
     }
 
-    /// The same, and only as far as `scopes` on `narrowing`.
+    /// The same, and only as far as `scopes` on what `selector` fits.
     #[must_use]
-    pub fn limited(self, scopes: Scopes, narrowing: Narrowing) -> Self {
-        self.limited_to_any(vec![(scopes, narrowing)])
+    pub fn limited(self, scopes: Scopes, selector: BreakpointSelector) -> Self {
+        self.limited_to_any(vec![(scopes, selector)])
     }
 
     /// The same, and only as far as any of `grants` goes. None: nothing.
     #[must_use]
-    pub fn limited_to_any(mut self, grants: Vec<(Scopes, Narrowing)>) -> Self {
+    pub fn limited_to_any(mut self, grants: Vec<(Scopes, BreakpointSelector)>) -> Self {
         self.limits.push(grants);
         self
     }
 
     /// For `breakpoint`.
     pub fn rights(&self, breakpoint: &Breakpoint) -> Rights {
-        self.rights_where(|narrowing| narrowing.fits(breakpoint))
+        self.rights_where(|selector| selector.fits(breakpoint))
     }
 
     /// Whether `scope` is allowed on `cluster` as a whole. A rule for some jobs, namespaces or tasks only does not count.
@@ -95,9 +95,9 @@ impl Access {
             .contains(scope)
     }
 
-    fn rights_where(&self, fits: impl Fn(&Narrowing) -> bool) -> Rights {
+    fn rights_where(&self, fits: impl Fn(&BreakpointSelector) -> bool) -> Rights {
         let mut rights = Rights::default();
-        for rule in self.rules.iter().filter(|rule| fits(&rule.narrowing)) {
+        for rule in self.rules.iter().filter(|rule| fits(&rule.selector)) {
             rights.scopes = rights.scopes.union(rule.scopes);
             let (all, one) = (&mut rights.obligations, &rule.obligations);
             all.unmasked |= one.unmasked;
@@ -106,7 +106,7 @@ impl Access {
             all.idle_limit = shorter(all.idle_limit, one.idle_limit);
         }
         for grants in &self.limits {
-            let fitting = grants.iter().filter(|(_, narrowing)| fits(narrowing));
+            let fitting = grants.iter().filter(|(_, selector)| fits(selector));
             let allowed = fitting.fold(Scopes::NONE, |all, (scopes, _)| all.union(*scopes));
             rights.scopes = rights.scopes.intersection(allowed);
         }
@@ -127,12 +127,12 @@ mod tests {
     use super::*;
     use crate::policy::Pattern;
 
-    fn on(scopes: &str, clusters: &[&str]) -> (Scopes, Narrowing) {
-        let narrowing = Narrowing {
+    fn on(scopes: &str, clusters: &[&str]) -> (Scopes, BreakpointSelector) {
+        let selector = BreakpointSelector {
             clusters: clusters.iter().map(|name| Pattern::new(*name)).collect(),
-            ..Narrowing::default()
+            ..BreakpointSelector::default()
         };
-        (scopes.parse().unwrap(), narrowing)
+        (scopes.parse().unwrap(), selector)
     }
 
     #[test]
@@ -147,8 +147,8 @@ mod tests {
         assert!(access.may_on_cluster(Scope::List, "west"));
         assert!(!access.may_on_cluster(Scope::Debug, "west"));
         assert!(!access.may_on_cluster(Scope::List, "north"));
-        let (scopes, narrowing) = on("list", &[]);
-        let less = access.clone().limited(scopes, narrowing);
+        let (scopes, selector) = on("list", &[]);
+        let less = access.clone().limited(scopes, selector);
         assert!(!less.may_on_cluster(Scope::Debug, "east"));
         assert!(less.may_on_cluster(Scope::List, "east"));
         let nothing = access.limited_to_any(Vec::new());

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::access::{Access, Rule};
-use super::narrowing::{Narrowing, Pattern};
+use super::breakpoint_selector::{BreakpointSelector, Pattern};
 use super::scope::Scope;
 use crate::config::Problems;
 use crate::config::units::format_duration;
@@ -76,7 +76,7 @@ impl Policy {
     pub fn doubts(&self, clusters: &[&str]) -> Vec<String> {
         let mut doubts = Vec::new();
         for grant in &self.grants {
-            for pattern in &grant.rule.narrowing.clusters {
+            for pattern in &grant.rule.selector.clusters {
                 if !clusters.iter().any(|name| pattern.matches(name)) {
                     doubts.push(format!(
                         "{}: no cluster is called {:?}; there are {}",
@@ -115,11 +115,11 @@ impl Grant {
             who.join(" and "),
             scopes.join(", ")
         );
-        let narrowing = lists(&self.rule.narrowing);
-        for (word, patterns) in narrowing.iter().filter(|(_, p)| !p.is_empty()) {
+        let selector = lists(&self.rule.selector);
+        for (word, patterns) in selector.iter().filter(|(_, p)| !p.is_empty()) {
             text += &format!("; {word} {}", quoted(patterns));
         }
-        if narrowing.iter().all(|(_, patterns)| patterns.is_empty()) {
+        if selector.iter().all(|(_, patterns)| patterns.is_empty()) {
             text += "; everywhere";
         }
         let obligations = &self.rule.obligations;
@@ -156,7 +156,7 @@ impl Grant {
             "session_limit": obligations.session_limit.map(format_duration),
             "idle_limit": obligations.idle_limit.map(format_duration),
         });
-        for (word, patterns) in lists(&self.rule.narrowing) {
+        for (word, patterns) in lists(&self.rule.selector) {
             rule[word] = texts(patterns);
         }
         rule
@@ -164,12 +164,12 @@ impl Grant {
 }
 
 /// With the names of the keys.
-fn lists(narrowing: &Narrowing) -> [(&'static str, &[Pattern]); 4] {
+fn lists(selector: &BreakpointSelector) -> [(&'static str, &[Pattern]); 4] {
     [
-        ("clusters", &narrowing.clusters),
-        ("jobs", &narrowing.jobs),
-        ("namespaces", &narrowing.namespaces),
-        ("tasks", &narrowing.tasks),
+        ("clusters", &selector.clusters),
+        ("jobs", &selector.jobs),
+        ("namespaces", &selector.namespaces),
+        ("tasks", &selector.tasks),
     ]
 }
 

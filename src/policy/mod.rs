@@ -1,14 +1,14 @@
 //! What a principal may do, and with which breakpoints.
 //!
-//! Pure: rules only, which know no principal. A [`Rule`] grants [`Scopes`] on what its [`Narrowing`] fits; [`Access`] is all
+//! Pure: rules only, which know no principal. A [`Rule`] grants [`Scopes`] on what its [`BreakpointSelector`] fits; [`Access`] is all
 //! the rules that hold for one principal. Deny is the default: no rule, no access.
 
 mod access;
+mod breakpoint_selector;
 mod file;
-mod narrowing;
 mod scope;
 
 pub use access::{Access, Rights, Rule, SessionObligations};
+pub use breakpoint_selector::{BreakpointSelector, Pattern};
 pub use file::{Policy, PolicyFile};
-pub use narrowing::{Narrowing, Pattern};
 pub use scope::{BadScope, Scope, Scopes};

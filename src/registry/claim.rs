@@ -29,10 +29,10 @@ pub struct Claim {
 /// A share in a [`Claim`], for what may outlive the session: its connection to the worker, which has to be led to its end.
 #[derive(Clone)]
 pub struct Lease {
-    held: Arc<Held>,
+    held: Arc<InUse>,
 }
 
-struct Held {
+struct InUse {
     breakpoint: Arc<Breakpoint>,
     shared: Arc<Shared>,
     cluster: Cluster,
@@ -51,7 +51,7 @@ impl Claim {
             died,
         } = open;
         let (ending, ended) = watch::channel(());
-        let held = Held {
+        let held = InUse {
             breakpoint,
             shared: Arc::clone(&shared),
             cluster,
@@ -164,7 +164,7 @@ impl Lease {
 
     /// Gives this share back, and keeps what it takes to look after the worker.
     pub fn give_back(self) -> Left {
-        let Held {
+        let InUse {
             breakpoint,
             shared,
             cluster,
@@ -236,7 +236,7 @@ pub enum Whereabouts {
     Unknown,
 }
 
-impl Drop for Held {
+impl Drop for InUse {
     fn drop(&mut self) {
         let breakpoint = &self.breakpoint;
         self.shared.close_claim(

@@ -30,7 +30,7 @@ pub(super) struct Shared {
     snapshot: watch::Sender<Arc<Snapshot>>,
     events: broadcast::Sender<Event>,
     core: Mutex<Core>,
-    /// Held by whoever asks the heads for one worker.
+    /// InUse by whoever asks the heads for one worker.
     pub(super) asking: tokio::sync::Mutex<()>,
 }
 
@@ -58,11 +58,11 @@ pub(super) struct Core {
     pub(super) state: State,
     statuses: Vec<ClusterStatus>,
     events: u64,
-    claims: HashMap<BreakpointId, Held>,
+    claims: HashMap<BreakpointId, InUse>,
     next_claim: u64,
 }
 
-struct Held {
+struct InUse {
     claim: u64,
     died: watch::Sender<Option<Arc<str>>>,
 }
@@ -160,7 +160,7 @@ impl Shared {
         let (died, hears) = watch::channel(None);
         core.claims.insert(
             breakpoint.id,
-            Held {
+            InUse {
                 claim: number,
                 died,
             },

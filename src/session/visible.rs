@@ -78,15 +78,15 @@ mod tests {
     use super::*;
     use crate::dap::testing::{paused, snapshot};
     use crate::identity::testing;
-    use crate::policy::{Narrowing, Pattern, Rule};
+    use crate::policy::{BreakpointSelector, Pattern, Rule};
     use crate::session::authorise;
 
     fn somebody(scopes: &str, jobs: &[&str]) -> Principal {
         let rule = Rule {
             scopes: scopes.parse().unwrap(),
-            narrowing: Narrowing {
+            selector: BreakpointSelector {
                 jobs: jobs.iter().map(|job| Pattern::new(*job)).collect(),
-                ..Narrowing::default()
+                ..BreakpointSelector::default()
             },
             ..Rule::default()
         };

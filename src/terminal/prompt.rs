@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::input::{Input, Typed};
 use super::output::{Out, Shown};
 use super::session::Log;
-use crate::pdb::{After, End, OpenError, Options, Piece, Prompt, resumes};
+use crate::pdb::{After, End, Options, Piece, Prompt, PromptError, resumes};
 use crate::session::TaskEnd;
 
 /// Lines that are taken while the task runs.
@@ -37,7 +37,7 @@ pub(super) async fn run<S, R>(
     log: &Log<'_>,
     task: TaskEnd,
     may_kill: bool,
-) -> Result<End, OpenError>
+) -> Result<End, PromptError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
     R: AsyncRead + Unpin,

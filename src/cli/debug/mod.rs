@@ -1,9 +1,9 @@
 //! `ray-relay debug`: the list of what waits, and the prompt.
 
+mod event_stream;
 mod history;
 mod input;
 mod legacy;
-mod news;
 mod python;
 mod screen;
 
@@ -14,8 +14,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
+use self::event_stream::EventStream;
 use self::input::{Input, Typed};
-use self::news::News;
 use self::screen::Screen;
 use super::relay_client::RelayClient;
 use super::worker_session::{
@@ -134,7 +134,7 @@ enum Show {
 /// The list, again and again.
 async fn list(args: &DebugArgs, terminal: &mut Terminal) -> Result<(), Error> {
     let client = RelayClient::new(args.relay.clone())?;
-    let mut news = News::default();
+    let mut events = EventStream::default();
     let mut show = Show::List;
     let mut menu = Menu::default();
     let choice = Choice {
@@ -161,7 +161,7 @@ async fn list(args: &DebugArgs, terminal: &mut Terminal) -> Result<(), Error> {
             .ask("Index, id or name (Enter refreshes, q quits): ", false);
         let typed = tokio::select! {
             typed = terminal.input.next() => typed,
-            () = news.wait(&client), if terminal.input.is_edited() => {
+            () = events.wait(&client), if terminal.input.is_edited() => {
                 show = Show::Changes;
                 continue;
             }
@@ -195,7 +195,7 @@ async fn list(args: &DebugArgs, terminal: &mut Terminal) -> Result<(), Error> {
                         }
                         show = Show::List;
                         // What happened meanwhile is in that list.
-                        news = News::default();
+                        events = EventStream::default();
                     }
                     Err(sentence) => terminal
                         .input
@@ -228,7 +228,11 @@ async fn one(args: &DebugArgs, terminal: &mut Terminal, which: &Which) -> Result
     // What speaks no DAP the relay does not offer as the next.
     let mut legacy = Box::pin(async {
         match which {
-            Which::Next(name) => News::default().legacy(&client, name.as_deref()).await,
+            Which::Next(name) => {
+                EventStream::default()
+                    .legacy(&client, name.as_deref())
+                    .await
+            }
             Which::Named(_) => std::future::pending().await,
         }
     });

@@ -121,7 +121,7 @@ fn shown(
     match &claims.grants.limit {
         Some(GrantLimit {
             scopes: Some(scopes),
-            narrowing,
+            selector,
         }) => {
             let none = "none: it allows nothing".to_owned();
             line(
@@ -132,14 +132,14 @@ fn shown(
                     scopes.to_string()
                 },
             );
-            line("only", &narrowed(narrowing));
+            line("only", &narrowed(selector));
         }
         Some(GrantLimit {
             scopes: None,
-            narrowing,
+            selector,
         }) => {
             line("scope", "what the policy file of the relay allows");
-            line("only", &narrowed(narrowing));
+            line("only", &narrowed(selector));
         }
         None => line("scope", "what the policy file of the relay allows"),
     }
@@ -158,12 +158,12 @@ fn shown(
     text
 }
 
-fn narrowed(narrowing: &crate::policy::Narrowing) -> String {
+fn narrowed(selector: &crate::policy::BreakpointSelector) -> String {
     let lists = [
-        ("clusters", &narrowing.clusters),
-        ("jobs", &narrowing.jobs),
-        ("namespaces", &narrowing.namespaces),
-        ("tasks", &narrowing.tasks),
+        ("clusters", &selector.clusters),
+        ("jobs", &selector.jobs),
+        ("namespaces", &selector.namespaces),
+        ("tasks", &selector.tasks),
     ];
     let words = lists
         .iter()

@@ -85,10 +85,10 @@ fn the_workers_debugger_never_sees_the_relays_block() {
 
 #[test]
 fn the_dialled_address_is_read_in_every_form_clients_use() {
-    let read = |value: Value| Dialled::read(&value, 5678);
+    let read = |value: Value| RelayEndpoint::read(&value, 5678);
     assert_eq!(
         read(json!({"connect": {"host": "h", "port": 1}})),
-        Dialled {
+        RelayEndpoint {
             host: "h".into(),
             port: 1.into(),
             listen: None,
@@ -96,7 +96,7 @@ fn the_dialled_address_is_read_in_every_form_clients_use() {
     );
     assert_eq!(
         read(json!({"connect": {"port": "1"}})),
-        Dialled {
+        RelayEndpoint {
             host: "127.0.0.1".into(),
             port: "1".into(),
             listen: None,
@@ -104,7 +104,7 @@ fn the_dialled_address_is_read_in_every_form_clients_use() {
     );
     assert_eq!(
         read(json!({"host": "h", "port": 2})),
-        Dialled {
+        RelayEndpoint {
             host: "h".into(),
             port: 2.into(),
             listen: None,
@@ -112,7 +112,7 @@ fn the_dialled_address_is_read_in_every_form_clients_use() {
     );
     assert_eq!(
         read(json!({})),
-        Dialled {
+        RelayEndpoint {
             host: "127.0.0.1".into(),
             port: 5678.into(),
             listen: None,
@@ -120,7 +120,7 @@ fn the_dialled_address_is_read_in_every_form_clients_use() {
     );
     assert_eq!(
         read(json!({"connect": null, "port": []})),
-        Dialled {
+        RelayEndpoint {
             host: "127.0.0.1".into(),
             port: 5678.into(),
             listen: None,
@@ -136,7 +136,7 @@ fn a_child_carries_the_parents_settings_its_own_name_and_its_breakpoint() {
     let child = child_configuration(
         &parent,
         &breakpoint,
-        &Dialled::read(&parent, 1),
+        &RelayEndpoint::read(&parent, 1),
         Pass::default(),
     );
     assert_eq!(child["name"], breakpoint.session_name());
@@ -151,7 +151,7 @@ fn a_child_carries_the_parents_settings_its_own_name_and_its_breakpoint() {
     let child = child_configuration(
         &neovim,
         &breakpoint,
-        &Dialled::read(&neovim, 1),
+        &RelayEndpoint::read(&neovim, 1),
         Pass::default(),
     );
     assert_eq!(
@@ -173,7 +173,7 @@ fn a_client_that_starts_a_program_starts_it_for_its_children_too() {
     ] {
         let mut parent = beside;
         parent["rayRelay"] = json!({"all": true, "listen": listen});
-        let dialled = Dialled::read(&parent, 1);
+        let dialled = RelayEndpoint::read(&parent, 1);
         let child = child_configuration(&parent, &breakpoint, &dialled, Pass::default());
         assert_eq!(child["listen"], listen);
         assert_eq!(child["rayRelay"], json!({"breakpoint": breakpoint.id}));

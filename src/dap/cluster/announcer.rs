@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::jobs::Job;
-use crate::dap::attach::{Dialled, Pass, child_configuration};
+use crate::dap::attach::{Pass, RelayEndpoint, child_configuration};
 use crate::dap::attach_selector::{AttachSelector, fits};
 use crate::dap::selection::Children;
 use crate::identity::Secret;
@@ -28,7 +28,7 @@ pub(super) const NAME_PATIENCE: Duration = Duration::from_secs(2);
 /// Decides which workers the client is told of.
 pub(in crate::dap) struct Announcer {
     attach: Request,
-    dialled: Dialled,
+    dialled: RelayEndpoint,
     children: Children,
     selector: AttachSelector,
     /// By which the sessions that it announces belong to it.
@@ -47,7 +47,7 @@ impl Announcer {
     /// For the lead of a family; what sessions of it hold since before a restart is not announced again.
     pub(in crate::dap) fn new(
         attach: Request,
-        dialled: Dialled,
+        dialled: RelayEndpoint,
         children: Children,
         selector: AttachSelector,
         parent: &Parent,

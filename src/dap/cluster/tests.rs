@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::announcer::{MAX_CHILDREN, NAME_PATIENCE};
 use super::*;
-use crate::dap::attach::Dialled;
+use crate::dap::attach::RelayEndpoint;
 use crate::dap::attach_selector::AttachSelector;
 use crate::dap::selection::Children;
 use crate::dap::testing::{paused, snapshot};
@@ -16,7 +16,7 @@ use crate::session::{Families, Founder};
 fn announcer(children: Children) -> Announcer {
     let arguments =
         json!({"name": "Ray", "connect": {"host": "127.0.0.1", "port": 5678}, "justMyCode": true});
-    let dialled = Dialled::read(&arguments, 1);
+    let dialled = RelayEndpoint::read(&arguments, 1);
     let attach = Request {
         seq: 2.into(),
         command: "attach".into(),

@@ -9,7 +9,7 @@ use tokio::time::{sleep, timeout};
 
 use super::AttachFlow;
 use crate::advertise::Resolved;
-use crate::dap::attach::Dialled;
+use crate::dap::attach::RelayEndpoint;
 use crate::dap::selection::Hint;
 use crate::registry::BreakpointId;
 use crate::session::visible;
@@ -31,7 +31,7 @@ pub(super) enum Arrived {
 }
 
 impl AttachFlow<'_> {
-    pub(super) fn hint(&self, dialled: &Dialled, advertised: Option<u16>) -> Hint {
+    pub(super) fn hint(&self, dialled: &RelayEndpoint, advertised: Option<u16>) -> Hint {
         let table = &self.context.advertised;
         if let Some(id) = advertised.and_then(|port| table.breakpoint_at(port)) {
             return Hint::Breakpoint(id);

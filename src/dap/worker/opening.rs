@@ -4,7 +4,7 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use crate::context::Context;
-use crate::dap::attach::{Dialled, for_worker};
+use crate::dap::attach::{RelayEndpoint, for_worker};
 use crate::dap::client::Goodbye;
 use crate::dap::message_filter::MessageFilter;
 use crate::session::live::Live;
@@ -23,7 +23,7 @@ pub(in crate::dap) struct Opening {
     /// `rayRelay.localRoot`.
     pub(in crate::dap) local_root: Option<String>,
     /// Address that the client dialled.
-    pub(in crate::dap) dialled: Dialled,
+    pub(in crate::dap) dialled: RelayEndpoint,
     /// How the client will say that it leaves.
     pub(in crate::dap) goodbye: Goodbye,
     /// Where a cluster session had the client open it.

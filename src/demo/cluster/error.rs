@@ -3,7 +3,7 @@
 use std::io;
 
 use super::UP_DEADLINE;
-use super::places::PORTS;
+use super::allocation::PORTS;
 
 /// Why there is no cluster. `Display` is a sentence with the next step.
 #[derive(Debug, thiserror::Error)]

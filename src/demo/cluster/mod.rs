@@ -4,9 +4,9 @@
 //! is stopped or dropped: processes are found by ancestry and mark ([`super::processes`]), never
 //! with `ray stop`, which would end other clusters too.
 
+mod allocation;
 mod error;
 mod node;
-mod places;
 
 use std::fs;
 use std::io;
@@ -17,10 +17,10 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+pub use self::allocation::make_short_dir;
+use self::allocation::{free_port, node_addresses, random_token};
 pub use self::error::ClusterError;
 use self::node::{Node, clean, search_path};
-pub use self::places::make_short_dir;
-use self::places::{free_port, node_addresses, random_token};
 use super::head_api::HeadApi;
 use super::processes::Family;
 use super::progress::Progress;

@@ -8,7 +8,7 @@ use std::net::Ipv4Addr;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 
-use super::places::free_port;
+use super::allocation::free_port;
 use super::{Cluster, ClusterError, Plan};
 use crate::demo::venv::Venv;
 

@@ -8,7 +8,7 @@ fn ask(
     method: &str,
     headers: &[(&str, &str)],
     change: impl FnOnce(&mut Config),
-) -> Result<Reached, Refusal> {
+) -> Result<Reached, GuardRefusal> {
     ask_for(method, "/", headers, change)
 }
 
@@ -17,7 +17,7 @@ fn ask_for(
     path: &str,
     headers: &[(&str, &str)],
     change: impl FnOnce(&mut Config),
-) -> Result<Reached, Refusal> {
+) -> Result<Reached, GuardRefusal> {
     let mut request = Request::builder().method(method).uri(path);
     for (name, value) in headers {
         request = request.header(*name, *value);
@@ -29,7 +29,7 @@ fn ask_for(
     check(&parts, &config, &table)
 }
 
-fn get(host: &str) -> Result<Reached, Refusal> {
+fn get(host: &str) -> Result<Reached, GuardRefusal> {
     ask("GET", &[("host", host)], |_| {})
 }
 
@@ -61,7 +61,7 @@ fn hosts_that_are_not() {
         "sub.relay.example.com",
     ] {
         assert!(
-            matches!(get(host), Err(Refusal::UnknownHost { .. })),
+            matches!(get(host), Err(GuardRefusal::UnknownHost { .. })),
             "{host}"
         );
     }
@@ -72,11 +72,11 @@ fn hosts_that_are_not() {
         "127.0.0.1:x",
         "127.0.0.1, 127.0.0.1",
     ] {
-        assert_eq!(get(host), Err(Refusal::BadHost), "{host:?}");
+        assert_eq!(get(host), Err(GuardRefusal::BadHost), "{host:?}");
     }
-    assert_eq!(ask("GET", &[], |_| {}), Err(Refusal::NoHost));
+    assert_eq!(ask("GET", &[], |_| {}), Err(GuardRefusal::NoHost));
     let twice = [("host", "127.0.0.1"), ("host", "127.0.0.1")];
-    assert_eq!(ask("GET", &twice, |_| {}), Err(Refusal::NoHost));
+    assert_eq!(ask("GET", &twice, |_| {}), Err(GuardRefusal::NoHost));
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn an_absolute_form_must_agree_with_the_host() {
         )
     };
     assert!(of("localhost:5678").is_ok());
-    assert_eq!(of("evil.example.com"), Err(Refusal::NoHost));
+    assert_eq!(of("evil.example.com"), Err(GuardRefusal::NoHost));
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn other_origins_may_do_nothing() {
         for method in ["GET", "HEAD", "OPTIONS", "POST", "DELETE"] {
             assert_eq!(
                 ask(method, &headers, |_| {}),
-                Err(Refusal::CrossOrigin),
+                Err(GuardRefusal::CrossOrigin),
                 "{method} {origin}"
             );
         }
@@ -168,7 +168,7 @@ fn other_origins_may_do_nothing() {
         ];
         assert_eq!(
             ask("GET", &upgrade, |_| {}),
-            Err(Refusal::CrossOrigin),
+            Err(GuardRefusal::CrossOrigin),
             "{origin}"
         );
     }
@@ -191,7 +191,7 @@ fn fetch(
     site: &'static str,
     mode: &'static str,
     dest: &'static str,
-) -> Result<Reached, Refusal> {
+) -> Result<Reached, GuardRefusal> {
     let headers = [
         ("host", "localhost:5678"),
         ("sec-fetch-site", site),
@@ -218,7 +218,7 @@ fn a_page_of_another_site_may_only_link_to_the_dashboard() {
             ] {
                 assert_eq!(
                     fetch(method, path, site, mode, dest),
-                    Err(Refusal::CrossOrigin),
+                    Err(GuardRefusal::CrossOrigin),
                     "{site} {method} {path} {mode} {dest}"
                 );
             }
@@ -239,7 +239,7 @@ fn a_page_of_another_site_may_only_link_to_the_dashboard() {
         ] {
             assert_eq!(
                 fetch("GET", path, site, "navigate", "document"),
-                Err(Refusal::CrossOrigin),
+                Err(GuardRefusal::CrossOrigin),
                 "{site} {path}"
             );
         }
@@ -262,5 +262,5 @@ fn the_dashboards_own_page_and_typed_addresses_may_ask_for_anything() {
         ("sec-fetch-site", "same-origin"),
         ("sec-fetch-site", "cross-site"),
     ];
-    assert_eq!(ask("GET", &both, |_| {}), Err(Refusal::CrossOrigin));
+    assert_eq!(ask("GET", &both, |_| {}), Err(GuardRefusal::CrossOrigin));
 }

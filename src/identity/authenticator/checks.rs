@@ -15,6 +15,7 @@ use crate::identity::Ended;
 use crate::identity::claims::Expectations;
 use crate::identity::key_files::KeyFiles;
 use crate::identity::keys::KeyRing;
+use crate::identity::kubernetes::Reviewer;
 use crate::identity::principal::{CredentialId, Principal, VerifiedIdentity};
 use crate::identity::refusal::Refusal;
 use crate::identity::revocation::LiveRevocations;
@@ -23,12 +24,11 @@ use crate::identity::setup::Parts;
 use crate::identity::throttle::{Digest, Limits, Throttle, Verdict};
 use crate::identity::ticket::Tickets;
 use crate::identity::verifier::Verifier;
-use crate::identity::voucher::Voucher;
-use crate::policy::{Access, Narrowing, Policy, PolicyFile, Rule, Scopes};
+use crate::policy::{Access, BreakpointSelector, Policy, PolicyFile, Rule, Scopes};
 
 pub(super) struct Checks {
     pub(super) verifier: Verifier,
-    pub(super) voucher: Option<Arc<dyn Voucher>>,
+    pub(super) kubernetes: Option<Reviewer>,
     /// Those beside `keys`.
     pub(super) rings: Vec<Arc<dyn KeyRing>>,
     keys: Arc<KeyFiles>,
@@ -84,7 +84,7 @@ impl Checks {
         if !issuers.rings.is_empty() {
             by.push("a key set".to_owned());
         }
-        if issuers.voucher.is_some() {
+        if issuers.kubernetes.is_some() {
             by.push("Kubernetes".to_owned());
         }
         if policy.is_some() {
@@ -107,7 +107,7 @@ impl Checks {
         };
         Ok(Self {
             verifier,
-            voucher: issuers.voucher,
+            kubernetes: issuers.kubernetes,
             rings: issuers.rings,
             keys,
             policy: policy.map(|file| {
@@ -123,18 +123,18 @@ impl Checks {
         })
     }
 
-    /// What somebody outside says of a token that no key here has signed, where there is anybody to ask: asking is
+    /// What Kubernetes says of a token that no key here has signed, where there is anybody to ask: asking is
     /// what costs, so it is in `attempt`.
-    pub(super) async fn vouch(
+    pub(super) async fn ask_kubernetes(
         &self,
         token: &Secret,
         attempt: &mut Attempt,
     ) -> Result<VerifiedIdentity, AuthError> {
-        let Some(voucher) = &self.voucher else {
+        let Some(kubernetes) = &self.kubernetes else {
             return Err(AuthError::Refused);
         };
         self.admit(attempt)?;
-        voucher.vouch(token).await
+        kubernetes.review(token).await
     }
 
     /// Whether somebody else is asked about this attempt, or it is put on record. Once admitted it stays so.
@@ -197,15 +197,18 @@ impl Checks {
         }
     }
 
-    /// What a ticket says of somebody whom Kubernetes vouched for is worth as much as the token that it came from:
+    /// What a ticket says of somebody whom Kubernetes knows is worth as much as the token that it came from:
     /// the relay that shows that one again and again is asked.
-    pub(super) fn still_vouched(&self, who: VerifiedIdentity) -> Result<VerifiedIdentity, Refusal> {
+    pub(super) fn still_accepted(
+        &self,
+        who: VerifiedIdentity,
+    ) -> Result<VerifiedIdentity, Refusal> {
         let CredentialId::Kubernetes { fingerprint } = &who.credential else {
             return Ok(who);
         };
-        let voucher = self.voucher.as_ref().ok_or(Refusal::Revoked)?;
-        let vouched = voucher.present(fingerprint).ok_or(Refusal::Revoked)?;
-        vouched.presentable()
+        let kubernetes = self.kubernetes.as_ref().ok_or(Refusal::Revoked)?;
+        let present = kubernetes.present(fingerprint).ok_or(Refusal::Revoked)?;
+        present.presentable()
     }
 
     /// Reads what has changed of the revocations, and of keys and policy where `at_keys_too`.
@@ -252,10 +255,10 @@ impl PolicySlot {
 }
 
 /// Of a role.
-fn rule((scopes, narrowing): &(Scopes, Narrowing)) -> Arc<Rule> {
+fn rule((scopes, selector): &(Scopes, BreakpointSelector)) -> Arc<Rule> {
     Arc::new(Rule {
         scopes: *scopes,
-        narrowing: narrowing.clone(),
+        selector: selector.clone(),
         ..Rule::default()
     })
 }

@@ -1,6 +1,7 @@
 //! The authenticator as protocols use it, with keys and lists in files.
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::UNIX_EPOCH;
@@ -15,6 +16,8 @@ use super::*;
 use crate::dap::testing::paused;
 use crate::identity::jws::TICKET;
 use crate::identity::keys::{Algorithm, KeysUnavailable, VerificationKey};
+use crate::identity::kubernetes::api::KubernetesError;
+use crate::identity::kubernetes::review::{Review, ReviewApi, User};
 use crate::identity::revocation::Revoked;
 use crate::identity::signing::{Generated, SigningKey};
 use crate::identity::ticket;
@@ -266,45 +269,30 @@ async fn nothing_shows_a_token() {
     }
 }
 
-/// Knows one token, and counts how often it is asked.
+/// Kubernetes that knows one token, and counts how often it is asked.
 struct OneToken(&'static str, AtomicUsize);
 
-impl Voucher for OneToken {
-    fn vouch<'a>(
+impl ReviewApi for Arc<OneToken> {
+    fn review<'a>(
         &'a self,
         token: &'a Secret,
-    ) -> BoxFuture<'a, Result<VerifiedIdentity, AuthError>> {
+    ) -> BoxFuture<'a, Result<Option<Review>, KubernetesError>> {
         self.1.fetch_add(1, Ordering::Relaxed);
-        let answer = match token.expose() == self.0 {
-            true => Ok(VerifiedIdentity {
-                subject: "system:serviceaccount:ml:trainer".to_owned(),
-                credential: CredentialId::Kubernetes {
-                    fingerprint: "ab".to_owned(),
-                },
-                expires: None,
-                issued: None,
-                grants: CredentialGrants {
-                    groups: Vec::new(),
-                    limit: Some(super::super::GrantLimit {
-                        scopes: Some("list".parse().unwrap()),
-                        ..Default::default()
-                    }),
-                },
-                roles: None,
-                validity: None,
-            }),
-            false => Err(AuthError::Refused),
-        };
-        std::future::ready(answer).boxed()
+        let known = (token.expose() == self.0).then(|| Review {
+            user: User {
+                name: "system:serviceaccount:ml:trainer".to_owned(),
+                uid: "1".to_owned(),
+                groups: BTreeSet::new(),
+            },
+            grants: vec![("default".to_owned(), "list".parse().unwrap())],
+        });
+        std::future::ready(Ok(known)).boxed()
     }
+}
 
-    fn present(&self, _: &str) -> Option<VerifiedIdentity> {
-        None
-    }
-
-    fn run(&self, shutdown: CancellationToken) -> BoxFuture<'_, ()> {
-        async move { shutdown.cancelled().await }.boxed()
-    }
+fn kubernetes(api: &Arc<OneToken>) -> Option<Reviewer> {
+    let config = crate::config::Kubernetes::default();
+    Some(Reviewer::with(Box::new(Arc::clone(api)), &config))
 }
 
 /// A key set that cannot be fetched.
@@ -322,12 +310,12 @@ impl KeyRing for Away {
 }
 
 #[tokio::test]
-async fn who_vouches_is_asked_only_about_tokens_that_no_key_has_signed() {
+async fn kubernetes_is_asked_only_about_tokens_that_no_key_has_signed() {
     let scene = Scene::new(Algorithm::EdDsa);
-    let voucher = Arc::new(OneToken("opaque", AtomicUsize::new(0)));
+    let api = Arc::new(OneToken("opaque", AtomicUsize::new(0)));
     let issuers = Issuers {
         rings: Vec::new(),
-        voucher: Some(voucher.clone()),
+        kubernetes: kubernetes(&api),
     };
     let authenticator = Authenticator::from_config(&scene.auth, issuers).unwrap();
     authenticator
@@ -336,7 +324,7 @@ async fn who_vouches_is_asked_only_about_tokens_that_no_key_has_signed() {
         .unwrap();
     let expired = scene.token(&but(&json!({"exp": 1})));
     refused(&authenticator, &expired, "our own key, expired").await;
-    assert_eq!(voucher.1.load(Ordering::Relaxed), 0);
+    assert_eq!(api.1.load(Ordering::Relaxed), 0);
     let robot = authenticator
         .token(&Secret::new("opaque"), PEER)
         .await
@@ -345,7 +333,7 @@ async fn who_vouches_is_asked_only_about_tokens_that_no_key_has_signed() {
     assert!(!robot.access().may_anywhere(Scope::View));
     refused(&authenticator, &Secret::new("another"), "unknown").await;
     refused(&authenticator, &Secret::new("x".repeat(9000)), "oversized").await;
-    assert_eq!(voucher.1.load(Ordering::Relaxed), 2);
+    assert_eq!(api.1.load(Ordering::Relaxed), 2);
 }
 
 #[tokio::test]
@@ -355,7 +343,7 @@ async fn keys_that_cannot_be_had_are_not_the_tokens_fault() {
     let text: &'static str = String::leak(known.expose().to_owned());
     let issuers = Issuers {
         rings: vec![Arc::new(Away)],
-        voucher: Some(Arc::new(OneToken(text, AtomicUsize::new(0)))),
+        kubernetes: kubernetes(&Arc::new(OneToken(text, AtomicUsize::new(0)))),
     };
     let authenticator = Authenticator::from_config(&scene.auth, issuers).unwrap();
     let own = scene.token(&claims());
@@ -365,6 +353,6 @@ async fn keys_that_cannot_be_had_are_not_the_tokens_fault() {
         matches!(answer, Err(AuthError::Unavailable(_))),
         "{answer:?}"
     );
-    // Who vouches does not need the keys.
+    // Kubernetes does not need the keys.
     authenticator.token(&known, PEER).await.unwrap();
 }

@@ -28,7 +28,7 @@ const MAX_REQUESTS: usize = 32;
 
 /// Why there is no answer. `Display` is for the relay's log: it names the API server, never a token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(in crate::identity) enum ApiError {
+pub(in crate::identity) enum KubernetesError {
     #[error(
         "cannot reach the Kubernetes API server at {address}: {cause}; check kubernetes.api_server, ca_file and the network policy"
     )]
@@ -138,8 +138,8 @@ impl Api {
     /// Posts `review` and returns it as it came back. Cancel safe: a review changes nothing.
     ///
     /// # Errors
-    /// [`ApiError`].
-    pub(super) async fn create<R>(&self, review: &R) -> Result<R, ApiError>
+    /// [`KubernetesError`].
+    pub(super) async fn create<R>(&self, review: &R) -> Result<R, KubernetesError>
     where
         R: Resource<Scope = ClusterResourceScope> + Serialize + DeserializeOwned,
     {
@@ -150,13 +150,13 @@ impl Api {
         let _slot = self.requests.acquire().await;
         let (status, answer) = match self.post::<R>(text.clone()).await {
             // An API server that closes an idle connection is no outage.
-            Err(ApiError::Unreachable { .. }) => self.post::<R>(text).await?,
+            Err(KubernetesError::Unreachable { .. }) => self.post::<R>(text).await?,
             answer => answer?,
         };
         if !status.is_success() {
             return Err(self.refusal::<R>(status, &answer));
         }
-        serde_json::from_slice(&answer).map_err(|error| ApiError::NotReview {
+        serde_json::from_slice(&answer).map_err(|error| KubernetesError::NotReview {
             address: self.address.clone(),
             kind: R::KIND,
             line: error.line(),
@@ -165,8 +165,8 @@ impl Api {
     }
 
     /// It answered, but not to the question.
-    pub(super) fn unusable<R: Resource>(&self, missing: &'static str) -> ApiError {
-        ApiError::Unusable {
+    pub(super) fn unusable<R: Resource>(&self, missing: &'static str) -> KubernetesError {
+        KubernetesError::Unusable {
             address: self.address.clone(),
             kind: R::KIND,
             missing,
@@ -176,17 +176,18 @@ impl Api {
     async fn post<R: Resource>(
         &self,
         text: Bytes,
-    ) -> Result<(StatusCode, Zeroizing<Vec<u8>>), ApiError> {
+    ) -> Result<(StatusCode, Zeroizing<Vec<u8>>), KubernetesError> {
         let path = format!("/apis/{}/{}", R::API_VERSION, R::URL_PATH_SEGMENT);
         let request = Request::post(path)
             .header(CONTENT_TYPE, "application/json")
             .header(ACCEPT, "application/json")
             .body(Body::from(text))
             .map_err(|_| self.unusable::<R>("request"))?;
-        let unreachable = |cause: &(dyn std::error::Error + 'static)| ApiError::Unreachable {
-            address: self.address.clone(),
-            cause: innermost_cause(cause),
-        };
+        let unreachable =
+            |cause: &(dyn std::error::Error + 'static)| KubernetesError::Unreachable {
+                address: self.address.clone(),
+                cause: innermost_cause(cause),
+            };
         let answer = self.client.send(request).await;
         let answer = answer.map_err(|error| unreachable(&error))?;
         let status = answer.status();
@@ -198,7 +199,7 @@ impl Api {
                 continue;
             };
             if held.len() + data.len() > MAX_ANSWER {
-                return Err(ApiError::TooLarge {
+                return Err(KubernetesError::TooLarge {
                     address: self.address.clone(),
                 });
             }
@@ -207,7 +208,7 @@ impl Api {
         Ok((status, held))
     }
 
-    fn refusal<R: Resource>(&self, status: StatusCode, answer: &[u8]) -> ApiError {
+    fn refusal<R: Resource>(&self, status: StatusCode, answer: &[u8]) -> KubernetesError {
         #[derive(serde::Deserialize)]
         struct Status {
             reason: String,
@@ -216,7 +217,7 @@ impl Api {
         let reason = serde_json::from_slice::<Status>(answer).map(|status| status.reason);
         let reason = reason.unwrap_or_default();
         let plain = reason.len() <= 40 && reason.bytes().all(|b| b.is_ascii_alphabetic());
-        ApiError::Status {
+        KubernetesError::Status {
             address: self.address.clone(),
             kind: R::KIND,
             status: status.as_u16(),

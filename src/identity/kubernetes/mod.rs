@@ -6,12 +6,12 @@
 //! not accepted any more or may do less. The token itself is kept only by those recheckers; what is remembered goes by
 //! its SHA-256.
 
-mod api;
+pub(super) mod api;
 mod memory;
 mod recheck;
+pub(super) mod review;
 #[cfg(test)]
 mod tests;
-mod vouch;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,7 +21,6 @@ use std::time::{Duration, SystemTime};
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use futures_util::future::BoxFuture;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout};
@@ -29,13 +28,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::principal::{Roles, VerifiedIdentity};
-use super::{AuthError, Secret, SetupError, Voucher};
+use super::{AuthError, Secret, SetupError};
 use crate::config;
-use crate::policy::{Narrowing, Pattern};
+use crate::policy::{BreakpointSelector, Pattern};
 use crate::wire::text::hex;
 use api::Api;
 use memory::Memory;
-use vouch::{Kubernetes, Vouch, Vouched};
+use review::Kubernetes;
+use review::{Review, ReviewApi};
 
 /// Longest token that is shown to Kubernetes.
 const MAX_TOKEN: usize = 16 * 1024;
@@ -53,16 +53,11 @@ type Key = [u8; 32];
 type Answer = Option<Result<VerifiedIdentity, AuthError>>;
 
 /// Asks Kubernetes about tokens. Cheap to clone.
-pub(super) struct Reviewer<A = Kubernetes>(Arc<Inner<A>>);
+#[derive(Clone)]
+pub(super) struct Reviewer(Arc<Inner>);
 
-impl<A> Clone for Reviewer<A> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
-    }
-}
-
-struct Inner<A> {
-    source: A,
+struct Inner {
+    api: Box<dyn ReviewApi>,
     timeout: Duration,
     recheck: Duration,
     refused_for: Duration,
@@ -84,7 +79,7 @@ struct Known {
     kept: HashMap<String, recheck::TrackedToken>,
 }
 
-impl Reviewer<Kubernetes> {
+impl Reviewer {
     /// For `clusters`, by their names.
     ///
     /// # Errors
@@ -97,14 +92,13 @@ impl Reviewer<Kubernetes> {
         tracing::info!(api_server = api.address(), namespace = api.namespace(), audiences = ?config.audiences, "tokens are shown to Kubernetes");
         let clusters = clusters.iter().map(|cluster| cluster.name.clone());
         let source = Kubernetes::new(api, config.audiences.clone(), clusters.collect());
-        Ok(Self::with(source, config))
+        Ok(Self::with(Box::new(source), config))
     }
-}
 
-impl<A: Vouch> Reviewer<A> {
-    fn with(source: A, config: &config::Kubernetes) -> Self {
+    /// For what `api` says.
+    pub(super) fn with(api: Box<dyn ReviewApi>, config: &config::Kubernetes) -> Self {
         Self(Arc::new(Inner {
-            source,
+            api,
             timeout: config.timeout,
             recheck: config.recheck,
             refused_for: config.refused_for,
@@ -180,15 +174,15 @@ impl<A: Vouch> Reviewer<A> {
             let inner = &reviewer.0;
             let found = tokio::select! {
                 () = inner.stop.cancelled() => Err(unavailable()),
-                found = inner.vouch(&token) => found.map_err(|_| unavailable()),
+                found = inner.review(&token) => found.map_err(|_| unavailable()),
             };
             let mut known = inner.lock();
             known.asking.remove(&key);
             let now = Instant::now();
             let found = match found {
-                Ok(Some(vouched)) => {
+                Ok(Some(review)) => {
                     let reviewed =
-                        recheck::keep(&reviewer, &mut known, key, token, expires, vouched);
+                        recheck::keep(&reviewer, &mut known, key, token, expires, review);
                     let until = now + inner.recheck;
                     known.accepted.learn(key, reviewed.clone(), until, now);
                     Ok(reviewed)
@@ -208,14 +202,14 @@ impl<A: Vouch> Reviewer<A> {
     }
 }
 
-impl<A: Vouch> Inner<A> {
+impl Inner {
     fn lock(&self) -> MutexGuard<'_, Known> {
         self.known.lock()
     }
 
     /// One deadline over all questions about one token. A failure is logged when it begins, and its end too.
-    async fn vouch(&self, token: &Secret) -> Result<Option<Vouched>, Unanswered> {
-        let found = match timeout(self.timeout, self.source.vouch(token)).await {
+    async fn review(&self, token: &Secret) -> Result<Option<Review>, Unanswered> {
+        let found = match timeout(self.timeout, self.api.review(token)).await {
             Ok(found) => found.map_err(|why| why.to_string()),
             Err(_) => Err(format!(
                 "the Kubernetes API server gave no answer within {:?}",
@@ -223,11 +217,11 @@ impl<A: Vouch> Inner<A> {
             )),
         };
         match found {
-            Ok(vouched) => {
+            Ok(review) => {
                 if !self.answers.swap(true, Ordering::Relaxed) {
                     tracing::info!("Kubernetes answers again");
                 }
-                Ok(vouched)
+                Ok(review)
             }
             Err(why) => {
                 if self.answers.swap(false, Ordering::Relaxed) {
@@ -244,44 +238,38 @@ impl<A: Vouch> Inner<A> {
     }
 }
 
-impl<A: Vouch> Voucher for Reviewer<A> {
-    fn vouch<'a>(
-        &'a self,
-        token: &'a Secret,
-    ) -> BoxFuture<'a, Result<VerifiedIdentity, AuthError>> {
-        Box::pin(self.review(token))
-    }
-
-    fn present(&self, fingerprint: &str) -> Option<VerifiedIdentity> {
+impl Reviewer {
+    /// Who is already there by the credential of that `fingerprint`, for tickets made of it. `None`: nobody is, and so
+    /// nobody would notice that it ends.
+    pub(super) fn present(&self, fingerprint: &str) -> Option<VerifiedIdentity> {
         let known = self.0.lock();
         known.kept.get(fingerprint).map(recheck::TrackedToken::join)
     }
 
-    fn run(&self, shutdown: CancellationToken) -> BoxFuture<'_, ()> {
-        Box::pin(async move {
-            shutdown.cancelled().await;
-            self.0.stop.cancel();
-            self.0.tasks.close();
-            self.0.tasks.wait().await;
-        })
+    /// Owns what goes on behind until `shutdown`.
+    pub(super) async fn run(&self, shutdown: CancellationToken) {
+        shutdown.cancelled().await;
+        self.0.stop.cancel();
+        self.0.tasks.close();
+        self.0.tasks.wait().await;
     }
 }
 
 /// Kubernetes did not answer; why is in the log.
 struct Unanswered;
 
-/// What of `vouched` allows anything.
-fn grants(vouched: &Vouched) -> Roles {
-    let allowed = vouched
+/// What of `review` allows anything.
+fn grants(review: &Review) -> Roles {
+    let allowed = review
         .grants
         .iter()
         .filter(|(_, scopes)| !scopes.is_empty());
     let narrowed = allowed.map(|(cluster, scopes)| {
-        let narrowing = Narrowing {
+        let selector = BreakpointSelector {
             clusters: vec![Pattern::new(cluster.clone())],
-            ..Narrowing::default()
+            ..BreakpointSelector::default()
         };
-        (*scopes, narrowing)
+        (*scopes, selector)
     });
     narrowed.collect()
 }

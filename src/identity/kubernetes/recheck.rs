@@ -9,8 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::vouch::{Vouch, Vouched};
-use super::{Key, Known, Reviewer, fingerprint, grants};
+use super::{Key, Known, Review, Reviewer, fingerprint, grants};
 use crate::identity::principal::VerifiedIdentity;
 use crate::identity::validity::{Revoker, validity};
 use crate::identity::{CredentialGrants, CredentialId, Secret};
@@ -36,12 +35,12 @@ impl TrackedToken {
 }
 
 /// One rechecker.
-struct Rechecker<A> {
-    reviewer: Reviewer<A>,
+struct Rechecker {
+    reviewer: Reviewer,
     key: Key,
     fingerprint: String,
     token: Secret,
-    vouched: Vouched,
+    review: Review,
     withdraw: Arc<Revoker>,
     /// When Kubernetes last said what it said at first.
     confirmed: Instant,
@@ -55,13 +54,13 @@ enum Recheck {
 }
 
 /// Starts a rechecker for a token that has just been accepted.
-pub(super) fn keep<A: Vouch>(
-    reviewer: &Reviewer<A>,
+pub(super) fn keep(
+    reviewer: &Reviewer,
     known: &mut Known,
     key: Key,
     token: Secret,
     expires: Option<SystemTime>,
-    vouched: Vouched,
+    review: Review,
 ) -> VerifiedIdentity {
     // The first who holds it is the one in what is returned.
     let (withdraw, _first) = validity();
@@ -69,17 +68,17 @@ pub(super) fn keep<A: Vouch>(
     let fingerprint = fingerprint(&key);
     let kept = TrackedToken {
         who: VerifiedIdentity {
-            subject: vouched.user.name.clone(),
+            subject: review.user.name.clone(),
             credential: CredentialId::Kubernetes {
                 fingerprint: fingerprint.clone(),
             },
             expires,
             issued: None,
             grants: CredentialGrants {
-                groups: vouched.user.groups.iter().cloned().collect(),
+                groups: review.user.groups.iter().cloned().collect(),
                 limit: None,
             },
-            roles: Some(grants(&vouched)),
+            roles: Some(grants(&review)),
             validity: None,
         },
         withdraw: Arc::clone(&withdraw),
@@ -91,7 +90,7 @@ pub(super) fn keep<A: Vouch>(
         key,
         fingerprint,
         token,
-        vouched,
+        review,
         withdraw,
         confirmed: Instant::now(),
     };
@@ -105,7 +104,7 @@ pub(super) fn keep<A: Vouch>(
     reviewed
 }
 
-impl<A: Vouch> Rechecker<A> {
+impl Rechecker {
     async fn run(mut self) {
         let inner = Arc::clone(&self.reviewer.0);
         let mut next = self.confirmed + spread(inner.recheck);
@@ -137,7 +136,7 @@ impl<A: Vouch> Rechecker<A> {
     async fn look(&self) -> Recheck {
         let inner = &self.reviewer.0;
         let _slot = inner.rechecks.acquire().await;
-        let Ok(found) = inner.vouch(&self.token).await else {
+        let Ok(found) = inner.review(&self.token).await else {
             return Recheck::Unknown;
         };
         let mut known = inner.lock();
@@ -150,7 +149,7 @@ impl<A: Vouch> Rechecker<A> {
             known.refused.learn(self.key, (), until, now);
             return Recheck::Withdrawn("Kubernetes does not accept it any more");
         };
-        if found == self.vouched {
+        if found == self.review {
             if let Some(reviewed) = self.remembered(&known) {
                 let until = now + inner.recheck;
                 known.accepted.learn(self.key, reviewed, until, now);
@@ -161,11 +160,11 @@ impl<A: Vouch> Rechecker<A> {
         if self.is_current(&known) {
             known.accepted.forget(&self.key);
         }
-        let pairs = self.vouched.grants.iter().zip(&found.grants);
+        let pairs = self.review.grants.iter().zip(&found.grants);
         let less = pairs
             .into_iter()
             .any(|((_, before), (_, now))| before.intersection(*now) != *before);
-        match less || found.user != self.vouched.user {
+        match less || found.user != self.review.user {
             true => Recheck::Withdrawn("its roles allow less, or its user is another one"),
             false => Recheck::Confirmed,
         }
@@ -173,7 +172,7 @@ impl<A: Vouch> Rechecker<A> {
 
     /// Ends whoever is there by it.
     fn withdraw(self, why: &'static str) {
-        tracing::info!(subject = %self.vouched.user.name, credential = %format_args!("kubernetes:{}", self.fingerprint), why, "a token is withdrawn");
+        tracing::info!(subject = %self.review.user.name, credential = %format_args!("kubernetes:{}", self.fingerprint), why, "a token is withdrawn");
         let mut known = self.reviewer.0.lock();
         if self.is_current(&known) {
             known.accepted.forget(&self.key);

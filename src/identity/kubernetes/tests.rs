@@ -34,9 +34,9 @@ fn jwt(claims: &str) -> String {
 }
 
 fn access(reviewed: &VerifiedIdentity) -> Access {
-    let rule = |(scopes, narrowing): &(Scopes, Narrowing)| Rule {
+    let rule = |(scopes, selector): &(Scopes, BreakpointSelector)| Rule {
         scopes: *scopes,
-        narrowing: narrowing.clone(),
+        selector: selector.clone(),
         ..Rule::default()
     };
     let roles = reviewed.roles.iter().flatten();

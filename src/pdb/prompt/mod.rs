@@ -18,7 +18,7 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, watch};
 
-pub use self::open::{OpenError, Options};
+pub use self::open::{Options, PromptError};
 
 use self::line::{Mode, Task};
 use super::breakpoints::Table;

@@ -50,7 +50,7 @@ impl Default for Options {
 
 /// Why there is no session.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum OpenError {
+pub enum PromptError {
     /// The relay's, or the debugger's, sentence.
     #[error("{0}")]
     Refused(String),
@@ -62,7 +62,7 @@ pub enum OpenError {
     NoStop,
 }
 
-impl From<Failure> for OpenError {
+impl From<Failure> for PromptError {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::Refused(sentence) => Self::Refused(sentence),
@@ -77,12 +77,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     /// meanwhile. Dropping the future drops the connection: before the first stop the task goes on waiting.
     ///
     /// # Errors
-    /// [`OpenError`].
+    /// [`PromptError`].
     pub async fn open(
         stream: S,
         options: &Options,
         out: mpsc::Sender<Piece>,
-    ) -> Result<(Self, After), OpenError> {
+    ) -> Result<(Self, After), PromptError> {
         let (interrupting, interrupts) = watch::channel(0);
         let (ending, task_ends) = watch::channel(0);
         let mut prompt = Self {
@@ -120,14 +120,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             Instant::now() + options.patience.unwrap_or(Duration::from_secs(30 * 86_400));
         let stop = match timeout_at(deadline, prompt.attach(options)).await {
             Ok(stop) => stop?,
-            Err(_) => return Err(OpenError::NoStop),
+            Err(_) => return Err(PromptError::NoStop),
         };
-        prompt.arrive(stop).await.map_err(OpenError::Lost)?;
+        prompt.arrive(stop).await.map_err(PromptError::Lost)?;
         let after = prompt.work().await?;
         Ok((prompt, after))
     }
 
-    async fn attach(&mut self, options: &Options) -> Result<Value, OpenError> {
+    async fn attach(&mut self, options: &Options) -> Result<Value, PromptError> {
         let client = json!({
             "clientID": "ray-relay", "clientName": options.client, "adapterID": "debugpy", "pathFormat": "path",
             "linesStartAt1": true, "columnsStartAt1": true, "supportsVariableType": true,
@@ -150,7 +150,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 Incoming::Answer {
                     to,
                     body: Err(sentence),
-                } if to == attach => return Err(OpenError::Refused(sentence)),
+                } if to == attach => return Err(PromptError::Refused(sentence)),
                 Incoming::Event {
                     name: Some(Event::Initialized),
                     ..
@@ -167,7 +167,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                     name: Some(Event::Terminated),
                     ..
                 } => {
-                    return Err(OpenError::Lost(Lost::Closed));
+                    return Err(PromptError::Lost(Lost::Closed));
                 }
                 _ => {}
             }
@@ -182,7 +182,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             .await?;
         match self.next_stop().await? {
             Some(stop) => Ok(stop),
-            None => Err(OpenError::NoStop),
+            None => Err(PromptError::NoStop),
         }
     }
 }

@@ -11,7 +11,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::super::access::{Rule, SessionObligations};
-use super::super::narrowing::{Narrowing, Pattern};
+use super::super::breakpoint_selector::{BreakpointSelector, Pattern};
 use super::super::scope::{Scope, Scopes};
 use super::{Grant, Policy};
 use crate::config::{
@@ -88,7 +88,7 @@ struct Draft {
     subjects: Vec<Pattern>,
     groups: Vec<Pattern>,
     scopes: Scopes,
-    narrowing: Narrowing,
+    selector: BreakpointSelector,
     obligations: SessionObligations,
 }
 
@@ -176,21 +176,21 @@ impl Reader<'_> {
             groups: draft.groups,
             rule: Arc::new(Rule {
                 scopes: draft.scopes,
-                narrowing: draft.narrowing,
+                selector: draft.selector,
                 obligations: draft.obligations,
             }),
         }
     }
 
     fn key(&mut self, draft: &mut Draft, key: &str, at: usize, value: &RawValue) {
-        let narrowing = &mut draft.narrowing;
+        let selector = &mut draft.selector;
         let patterns = match key {
             "subjects" => &mut draft.subjects,
             "groups" => &mut draft.groups,
-            "clusters" => &mut narrowing.clusters,
-            "jobs" => &mut narrowing.jobs,
-            "namespaces" => &mut narrowing.namespaces,
-            "tasks" => &mut narrowing.tasks,
+            "clusters" => &mut selector.clusters,
+            "jobs" => &mut selector.jobs,
+            "namespaces" => &mut selector.namespaces,
+            "tasks" => &mut selector.tasks,
             _ => {
                 self.other_key(draft, key, at, value);
                 return;

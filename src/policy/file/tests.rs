@@ -206,7 +206,7 @@ prop_compose! {
         subjects in proptest::option::of(names()),
         groups in names(),
         scopes in proptest::sample::subsequence(Scope::ALL.to_vec(), 1..4),
-        narrowing in proptest::collection::vec(("clusters|jobs|namespaces|tasks", names()), 0..3),
+        selector in proptest::collection::vec(("clusters|jobs|namespaces|tasks", names()), 0..3),
     ) -> String {
         let mut keys = std::collections::BTreeMap::new();
         match subjects {
@@ -214,7 +214,7 @@ prop_compose! {
             None => keys.insert("groups".to_owned(), groups),
         };
         keys.insert("scopes".to_owned(), scopes.iter().map(|s| s.word().to_owned()).collect());
-        keys.extend(narrowing);
+        keys.extend(selector);
         let lines: Vec<_> = keys.iter().map(|(key, list)| format!("{key} = {list:?}\n")).collect();
         format!("[[rule]]\n{}", lines.concat())
     }
@@ -286,7 +286,7 @@ proptest! {
         let (wide, narrow) = (wide.access(&subject, &member), narrow.access(&subject, &member));
         prop_assert!(within(&rights(&narrow, &place), &rights(&wide, &place)));
         // And so does a limit of the credential.
-        let limit = Narrowing { jobs: list.iter().map(Pattern::new).collect(), ..Narrowing::default() };
+        let limit = BreakpointSelector { jobs: list.iter().map(Pattern::new).collect(), ..BreakpointSelector::default() };
         let limited = wide.clone().limited(Scopes::ALL_BUT_TERMINATE, limit);
         prop_assert!(within(&rights(&limited, &place), &rights(&wide, &place)));
     }

@@ -10,7 +10,7 @@ use super::{Next, TerminalSession};
 use crate::audit::Unavailable;
 use crate::context::Context;
 use crate::masking::MaskedStream;
-use crate::pdb::{End, OpenError};
+use crate::pdb::{End, PromptError};
 use crate::policy::Scope;
 use crate::recording::{CaptureTee, Direction, Protocol};
 use crate::registry::Kind;
@@ -205,7 +205,7 @@ enum Worker {
 
 /// What became of the work with it.
 enum Done {
-    Prompt(Result<End, OpenError>),
+    Prompt(Result<End, PromptError>),
     Legacy(Ended),
     /// The client's connection broke.
     Gone,

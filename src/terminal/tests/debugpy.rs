@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::*;
-use crate::pdb::{End, OpenError};
+use crate::pdb::{End, PromptError};
 use crate::recording::CaptureTee;
 use crate::session::TaskEnd;
 use crate::session::audit::SessionAudit;
@@ -123,7 +123,7 @@ fn stopped(reason: &str) -> Value {
 struct Scene {
     person: DuplexStream,
     worker: Worker,
-    ended: JoinHandle<Result<End, OpenError>>,
+    ended: JoinHandle<Result<End, PromptError>>,
     kept: AuditSpy,
 }
 

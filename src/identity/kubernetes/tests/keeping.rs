@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 use tokio::time::{advance, sleep};
 
-use super::super::vouch::User;
+use super::super::review::User;
 use super::*;
 use crate::identity::validity::Validity;
 use crate::policy::Scopes;
@@ -27,8 +28,17 @@ enum Said {
     Nothing,
 }
 
-impl Vouch for Arc<Oracle> {
-    async fn vouch(&self, _: &Secret) -> Result<Option<Vouched>, api::ApiError> {
+impl ReviewApi for Arc<Oracle> {
+    fn review<'a>(
+        &'a self,
+        _: &'a Secret,
+    ) -> BoxFuture<'a, Result<Option<Review>, api::KubernetesError>> {
+        Box::pin(self.answer())
+    }
+}
+
+impl Oracle {
+    async fn answer(&self) -> Result<Option<Review>, api::KubernetesError> {
         *self.asked.lock() += 1;
         if let Some(hold) = &self.hold {
             hold.notified().await;
@@ -41,7 +51,7 @@ impl Vouch for Arc<Oracle> {
             }
         };
         match said {
-            Said::Scopes(words) => Ok(Some(Vouched {
+            Said::Scopes(words) => Ok(Some(Review {
                 user: User {
                     name: "alice".to_owned(),
                     uid: "1".to_owned(),
@@ -50,14 +60,12 @@ impl Vouch for Arc<Oracle> {
                 grants: vec![("east".to_owned(), words.parse::<Scopes>().unwrap())],
             })),
             Said::Refused => Ok(None),
-            Said::Nothing => Err(api::ApiError::TooLarge {
+            Said::Nothing => Err(api::KubernetesError::TooLarge {
                 address: "there".to_owned(),
             }),
         }
     }
-}
 
-impl Oracle {
     fn saying(script: &[Said]) -> Arc<Self> {
         Arc::new(Self {
             script: Mutex::new(script.iter().cloned().collect()),
@@ -73,8 +81,8 @@ impl Oracle {
         *self.asked.lock()
     }
 
-    fn reviewer(self: &Arc<Self>) -> Reviewer<Arc<Self>> {
-        Reviewer::with(Arc::clone(self), &config())
+    fn reviewer(self: &Arc<Self>) -> Reviewer {
+        Reviewer::with(Box::new(Arc::clone(self)), &config())
     }
 }
 

@@ -42,7 +42,7 @@ impl Pattern {
 /// What has to hold of a breakpoint: of each list that is not empty, one entry has to fit. What is not known yet of
 /// a breakpoint fits nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Narrowing {
+pub struct BreakpointSelector {
     /// Names of clusters in the configuration.
     pub clusters: Vec<Pattern>,
     /// Job ids (`01000000`) or submission ids.
@@ -53,7 +53,7 @@ pub struct Narrowing {
     pub tasks: Vec<Pattern>,
 }
 
-impl Narrowing {
+impl BreakpointSelector {
     /// Whether `breakpoint` is meant.
     pub fn fits(&self, breakpoint: &Breakpoint) -> bool {
         let names = &breakpoint.names;
@@ -100,16 +100,16 @@ mod tests {
 
     #[test]
     fn a_name_that_may_be_that_of_the_last_task_fits_nothing() {
-        let narrowing = Narrowing {
+        let selector = BreakpointSelector {
             tasks: vec![Pattern::new("square")],
-            ..Narrowing::default()
+            ..BreakpointSelector::default()
         };
         let mut breakpoint = crate::dap::testing::paused("square", 1);
-        assert!(narrowing.fits(&breakpoint));
+        assert!(selector.fits(&breakpoint));
         (breakpoint.stop, breakpoint.names.provisional) = (2, true);
-        assert!(!narrowing.fits(&breakpoint));
+        assert!(!selector.fits(&breakpoint));
         breakpoint.names.provisional = false;
-        assert!(narrowing.fits(&breakpoint));
+        assert!(selector.fits(&breakpoint));
     }
 
     #[test]

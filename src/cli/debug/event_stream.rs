@@ -19,11 +19,11 @@ const SETTLE: Duration = Duration::from_millis(300);
 
 /// The stream, opened when it is first wanted and again whenever it breaks.
 #[derive(Default)]
-pub(super) struct News {
+pub(super) struct EventStream {
     stream: Option<(Incoming, Parser)>,
 }
 
-impl News {
+impl EventStream {
     /// Returns when the list may have changed, also since it was asked for and before the stream was opened. Cancel safe:
     /// what was read is parsed at once.
     pub(super) async fn wait(&mut self, client: &RelayClient) {

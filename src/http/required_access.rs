@@ -10,7 +10,7 @@ use super::route::segments;
 
 /// What it needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Need {
+pub(crate) enum RequiredAccess {
     /// Nothing: the dashboard's page itself, which shows nothing and asks for a token.
     Page,
     /// Nothing: whether this is a server that wants a token, which the relay says itself.
@@ -66,41 +66,41 @@ const QUESTIONS: [&[&str]; 1] = [&["api", "task_events", "query"]];
 const WEBSOCKETS: [&[&str]; 1] = [&["api", "jobs", "*", "logs", "tail"]];
 
 /// What `method` on `path` (of a head, without the query) needs.
-pub(crate) fn of(method: &Method, path: &str, websocket: bool) -> Need {
+pub(crate) fn of(method: &Method, path: &str, websocket: bool) -> RequiredAccess {
     let segments = segments(path);
     let is = |words: &[&str]| segments.len() == words.len() && begins(&segments, words);
     let reads = matches!(*method, Method::GET | Method::HEAD);
     if reads && !websocket && is_page(path) {
-        return Need::Page;
+        return RequiredAccess::Page;
     }
     if reads && path == "/api/authentication_mode" {
-        return Need::Mode;
+        return RequiredAccess::Mode;
     }
     if *method == Method::POST && path == "/api/authenticate" {
-        return Need::SignIn;
+        return RequiredAccess::SignIn;
     }
     if *method == Method::POST && QUESTIONS.iter().any(|words| is(words)) {
-        return Need::Read;
+        return RequiredAccess::Read;
     }
     if !reads || ACTIONS.iter().any(|words| begins(&segments, words)) {
-        return Need::Write;
+        return RequiredAccess::Write;
     }
     if websocket {
         return match WEBSOCKETS.iter().any(|words| is(words)) {
-            true => Need::Read,
-            false => Need::Write,
+            true => RequiredAccess::Read,
+            false => RequiredAccess::Write,
         };
     }
     if is(&["api", "version"]) {
-        Need::Version
+        RequiredAccess::Version
     } else if lists_workers(path) {
-        Need::Rows(Rows::Workers)
+        RequiredAccess::Rows(Rows::Workers)
     } else if is(&["api", "v0", "tasks"]) {
-        Need::Rows(Rows::Tasks)
+        RequiredAccess::Rows(Rows::Tasks)
     } else if is(&["api", "v0", "jobs"]) {
-        Need::Rows(Rows::Jobs)
+        RequiredAccess::Rows(Rows::Jobs)
     } else {
-        Need::Read
+        RequiredAccess::Read
     }
 }
 
@@ -158,7 +158,7 @@ fn is_page(path: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn get(path: &str) -> Need {
+    fn get(path: &str) -> RequiredAccess {
         of(&Method::GET, path, false)
     }
 
@@ -184,8 +184,12 @@ mod tests {
             "/api/v0/delay/60",
             "/test/http_get",
         ] {
-            assert_eq!(get(path), Need::Write, "{path}");
-            assert_eq!(of(&Method::HEAD, path, false), Need::Write, "{path}");
+            assert_eq!(get(path), RequiredAccess::Write, "{path}");
+            assert_eq!(
+                of(&Method::HEAD, path, false),
+                RequiredAccess::Write,
+                "{path}"
+            );
         }
     }
 
@@ -200,18 +204,28 @@ mod tests {
             "/api/serve/applications/",
             "/what/ever",
         ] {
-            assert_eq!(get(path), Need::Read, "{path}");
+            assert_eq!(get(path), RequiredAccess::Read, "{path}");
             for method in [Method::POST, Method::PUT, Method::DELETE, Method::OPTIONS] {
-                assert_eq!(of(&method, path, false), Need::Write, "{method} {path}");
+                assert_eq!(
+                    of(&method, path, false),
+                    RequiredAccess::Write,
+                    "{method} {path}"
+                );
             }
         }
         let query = "/api/task_events/query";
-        assert_eq!(of(&Method::POST, query, false), Need::Read);
-        assert_eq!(of(&Method::PUT, query, false), Need::Write);
-        assert_eq!(of(&Method::POST, "/api/task_events", false), Need::Write);
-        assert_eq!(get("/api/v0/%77orkers/"), Need::Rows(Rows::Workers));
-        assert_eq!(get("/api/v0/tasks"), Need::Rows(Rows::Tasks));
-        assert_eq!(get("//api/version"), Need::Version);
+        assert_eq!(of(&Method::POST, query, false), RequiredAccess::Read);
+        assert_eq!(of(&Method::PUT, query, false), RequiredAccess::Write);
+        assert_eq!(
+            of(&Method::POST, "/api/task_events", false),
+            RequiredAccess::Write
+        );
+        assert_eq!(
+            get("/api/v0/%77orkers/"),
+            RequiredAccess::Rows(Rows::Workers)
+        );
+        assert_eq!(get("/api/v0/tasks"), RequiredAccess::Rows(Rows::Tasks));
+        assert_eq!(get("//api/version"), RequiredAccess::Version);
     }
 
     #[test]
@@ -232,17 +246,24 @@ mod tests {
     #[test]
     fn a_websocket_only_shows_where_it_is_known_to() {
         let tail = "/api/jobs/raysubmit_1/logs/tail";
-        assert_eq!(of(&Method::GET, tail, true), Need::Read);
-        assert_eq!(of(&Method::GET, "/api/jobs/x", true), Need::Write);
-        assert_eq!(of(&Method::GET, "/", true), Need::Write);
-        assert_eq!(of(&Method::GET, "/static/js/main.js", true), Need::Write);
+        assert_eq!(of(&Method::GET, tail, true), RequiredAccess::Read);
+        assert_eq!(of(&Method::GET, "/api/jobs/x", true), RequiredAccess::Write);
+        assert_eq!(of(&Method::GET, "/", true), RequiredAccess::Write);
+        assert_eq!(
+            of(&Method::GET, "/static/js/main.js", true),
+            RequiredAccess::Write
+        );
     }
 
     #[test]
     fn the_page_is_open_as_browsers_ask_for_it_and_not_otherwise() {
         for path in ["/", "/favicon.ico", "/static/js/main.84605326.js"] {
-            assert_eq!(get(path), Need::Page, "{path}");
-            assert_eq!(of(&Method::POST, path, false), Need::Write, "{path}");
+            assert_eq!(get(path), RequiredAccess::Page, "{path}");
+            assert_eq!(
+                of(&Method::POST, path, false),
+                RequiredAccess::Write,
+                "{path}"
+            );
         }
         for path in [
             "//",
@@ -256,10 +277,10 @@ mod tests {
             "/static/a%2fb",
             "/x/../favicon.ico",
         ] {
-            assert_eq!(get(path), Need::Read, "{path}");
+            assert_eq!(get(path), RequiredAccess::Read, "{path}");
         }
-        assert_eq!(get("/api/authentication_mode"), Need::Mode);
+        assert_eq!(get("/api/authentication_mode"), RequiredAccess::Mode);
         let sign_in = of(&Method::POST, "/api/authenticate", false);
-        assert_eq!(sign_in, Need::SignIn);
+        assert_eq!(sign_in, RequiredAccess::SignIn);
     }
 }

@@ -17,7 +17,7 @@ use crate::http::answer::{self, Body};
 use crate::http::connection::chain;
 use crate::http::filter::{self, NotAList, Row};
 use crate::http::hop;
-use crate::http::need::Rows;
+use crate::http::required_access::Rows;
 use crate::http::rewrite::rewrite;
 use crate::identity::Principal;
 use crate::registry::{Breakpoint, BreakpointId, Snapshot};
@@ -60,18 +60,18 @@ pub(super) async fn rewritten(
     let limit = job.ctx.config.http.max_rewrite;
     job.text = match whole(&parts.headers, body, limit).await {
         Ok(text) => text,
-        Err(Held::TooLarge) => {
+        Err(NotBuffered::TooLarge) => {
             job.ctx.metrics.refused(RefusalKind::Limited);
             let sentence = format!(
                 "the list is larger than {limit} bytes, so the relay cannot replace the addresses in it: filter it (filter_keys=num_paused_threads), use a smaller limit, or raise `http.max_rewrite`"
             );
             return answer::text(StatusCode::BAD_GATEWAY, sentence);
         }
-        Err(Held::Slow) => {
+        Err(NotBuffered::Slow) => {
             let sentence = "the Ray head began its list but did not get to the end; try again, and look at the load of the head";
             return answer::text(StatusCode::GATEWAY_TIMEOUT, sentence);
         }
-        Err(Held::Broken(cause)) => {
+        Err(NotBuffered::Broken(cause)) => {
             let sentence = format!("the Ray head's list broke off ({cause}); try again");
             return answer::text(StatusCode::BAD_GATEWAY, sentence);
         }
@@ -187,26 +187,26 @@ impl Job {
 }
 
 /// Why an answer could not be held.
-enum Held {
+enum NotBuffered {
     TooLarge,
     Slow,
     Broken(String),
 }
 
-async fn whole(headers: &HeaderMap, body: Incoming, limit: usize) -> Result<Bytes, Held> {
+async fn whole(headers: &HeaderMap, body: Incoming, limit: usize) -> Result<Bytes, NotBuffered> {
     let encoding = headers.get(CONTENT_ENCODING);
     if encoding.is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
-        return Err(Held::Broken(
+        return Err(NotBuffered::Broken(
             "it is compressed, although the relay asked for plain text".to_owned(),
         ));
     }
     if body.size_hint().lower() > limit as u64 {
-        return Err(Held::TooLarge);
+        return Err(NotBuffered::TooLarge);
     }
     match tokio::time::timeout(WHOLE_ANSWER, Limited::new(body, limit).collect()).await {
-        Err(_) => Err(Held::Slow),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Held::TooLarge),
-        Ok(Err(error)) => Err(Held::Broken(chain(&*error))),
+        Err(_) => Err(NotBuffered::Slow),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(NotBuffered::TooLarge),
+        Ok(Err(error)) => Err(NotBuffered::Broken(chain(&*error))),
         Ok(Ok(body)) => Ok(body.to_bytes()),
     }
 }

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use k8s_openapi::api::authorization::v1::{
@@ -14,7 +15,7 @@ use k8s_openapi::api::authorization::v1::{
 };
 use zeroize::Zeroize;
 
-use super::api::{Api, ApiError};
+use super::api::{Api, KubernetesError};
 use crate::identity::Secret;
 use crate::policy::{Scope, Scopes};
 
@@ -33,25 +34,29 @@ const AT_ONCE: usize = 8;
 /// Who a token belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::identity) struct User {
-    pub(super) name: String,
-    pub(super) uid: String,
-    pub(super) groups: BTreeSet<String>,
+    pub(in crate::identity) name: String,
+    pub(in crate::identity) uid: String,
+    pub(in crate::identity) groups: BTreeSet<String>,
 }
 
-/// That, and what it may do: one entry for each cluster, in their order.
+/// What Kubernetes says of a token: whose it is, and what that user may do, with one entry for each cluster, in their
+/// order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::identity) struct Vouched {
-    pub(super) user: User,
-    pub(super) grants: Vec<(String, Scopes)>,
+pub(in crate::identity) struct Review {
+    pub(in crate::identity) user: User,
+    pub(in crate::identity) grants: Vec<(String, Scopes)>,
 }
 
-/// Somebody who can be asked about a token.
-pub(in crate::identity) trait Vouch: Send + Sync + 'static {
-    /// `None`: it is not accepted.
-    fn vouch(
-        &self,
-        token: &Secret,
-    ) -> impl Future<Output = Result<Option<Vouched>, ApiError>> + Send;
+/// An API that reviews tokens.
+pub(in crate::identity) trait ReviewApi: Send + Sync {
+    /// What it says of `token`, or `None` where it does not accept it.
+    ///
+    /// # Errors
+    /// [`KubernetesError`]: it says nothing that could be used.
+    fn review<'a>(
+        &'a self,
+        token: &'a Secret,
+    ) -> BoxFuture<'a, Result<Option<Review>, KubernetesError>>;
 }
 
 /// The API server, and what it is asked about.
@@ -72,7 +77,7 @@ impl Kubernetes {
         }
     }
 
-    async fn user(&self, token: &Secret) -> Result<Option<(User, Extra)>, ApiError> {
+    async fn user(&self, token: &Secret) -> Result<Option<(User, Extra)>, KubernetesError> {
         let mut review = TokenReview {
             spec: TokenReviewSpec {
                 audiences: Some(self.audiences.clone()),
@@ -114,7 +119,7 @@ impl Kubernetes {
         extra: &Extra,
         cluster: &str,
         scope: Scope,
-    ) -> Result<bool, ApiError> {
+    ) -> Result<bool, KubernetesError> {
         let review = SubjectAccessReview {
             spec: SubjectAccessReviewSpec {
                 user: Some(user.name.clone()),
@@ -139,10 +144,8 @@ impl Kubernetes {
             .ok_or_else(|| self.api.unusable::<SubjectAccessReview>("it has no status"))?;
         Ok(status.allowed && status.denied != Some(true))
     }
-}
 
-impl Vouch for Kubernetes {
-    async fn vouch(&self, token: &Secret) -> Result<Option<Vouched>, ApiError> {
+    async fn all(&self, token: &Secret) -> Result<Option<Review>, KubernetesError> {
         let Some((user, extra)) = self.user(token).await? else {
             return Ok(None);
         };
@@ -165,7 +168,16 @@ impl Vouch for Kubernetes {
                 grants[cluster].1 = grants[cluster].1.with(scope);
             }
         }
-        Ok(Some(Vouched { user, grants }))
+        Ok(Some(Review { user, grants }))
+    }
+}
+
+impl ReviewApi for Kubernetes {
+    fn review<'a>(
+        &'a self,
+        token: &'a Secret,
+    ) -> BoxFuture<'a, Result<Option<Review>, KubernetesError>> {
+        Box::pin(self.all(token))
     }
 }
 
