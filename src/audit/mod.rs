@@ -77,15 +77,15 @@ pub enum Action {
 /// One line to be.
 #[derive(Debug, Clone)]
 pub struct Entry {
-    /// What kind.
+    /// The kind of the entry.
     pub action: Action,
-    /// Who, where that is known.
+    /// Who did it, where that is known.
     pub principal: Option<Principal>,
-    /// From where.
+    /// The address that the client came from.
     pub peer: Option<SocketAddr>,
     /// The session, as in `/relay/v1/sessions`.
     pub session: Option<u64>,
-    /// What with.
+    /// The breakpoint that it was done with.
     pub breakpoint: Option<Arc<Breakpoint>>,
     /// What else belongs to it: `outcome`, `scope`, `command`, `expression`, `bytes_up` and so on. Never a token or
     /// the value of a variable.
