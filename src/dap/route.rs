@@ -25,7 +25,7 @@ use crate::policy::Scope;
 use crate::recording::Protocol;
 use crate::registry::{Breakpoint, BreakpointId, ClaimError, Holder, Kind, Snapshot};
 use crate::session::authenticate::Authenticated;
-use crate::session::live::{Beginning, Live};
+use crate::session::live::Live;
 use crate::session::refusal::Refusal;
 use crate::session::{Authorized, Denied, Permit, Session, audit, authorise, visible, within};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
@@ -332,14 +332,15 @@ impl<'a> AttachFlow<'a> {
         {
             details.insert("attach".into(), arguments);
         }
-        let beginning = Beginning {
-            session: self.session,
+        let begun = Live::begin(
+            self.context.services(),
+            self.session,
             permit,
-            protocol: Protocol::Dap,
-            client: &opened.client.name,
+            Protocol::Dap,
+            &opened.client.name,
             details,
-        };
-        let live = match Live::begin(self.context.services(), beginning).await {
+        );
+        let live = match begun.await {
             Ok(live) => live,
             Err(refusal) => return refused(self.context, client, &opened.attach, &refusal).await,
         };

@@ -80,14 +80,14 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     session.set_state(SessionProtocol::Dap, "connecting");
-    let filter = MessageFilter::new(live.permit().rights(), Some(&context.masking));
+    let filter = MessageFilter::new(live.permit.rights(), Some(&context.masking));
     let (worker, capabilities) = match opening::open(context, &live, &opening, &filter).await {
         Ok(opened) => opened,
         Err(why) => {
-            let breakpoint = live.permit().breakpoint().clone();
+            let breakpoint = live.permit.breakpoint().clone();
             debug!(%why, "worker not reached");
             context.metrics.refused(RefusalKind::Upstream);
-            let sentence = match live.ask_why_died(WHY_PATIENCE).await {
+            let sentence = match live.permit.ask_why_died(WHY_PATIENCE).await {
                 Some(death) => {
                     let list = context.registry.snapshot();
                     WorkerEnd::explained(&list, &breakpoint, &death).sentence
@@ -110,9 +110,9 @@ where
     let (worker, from_worker) = worker.into_parts();
     let up = Rules {
         depth: Depth::Whole,
-        captures: match live.capture().is_on() {
+        captures: match live.capture.is_on() {
             true => captured::captures_everything,
-            false => filter.captures_from_client(match live.audit().wants_commands() {
+            false => filter.captures_from_client(match live.audit.wants_commands() {
                 true => messages::captures_for_record,
                 false => messages::captures_from_client,
             }),
@@ -122,7 +122,7 @@ where
     };
     let down = Rules {
         depth: Depth::Deciding,
-        captures: match live.capture().is_on() {
+        captures: match live.capture.is_on() {
             true => captured::captures_everything,
             false => filter.captures_from_worker(),
         },
@@ -227,7 +227,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         };
         let _ = timeout(patience, self.splice.flush(Side::Client)).await;
         let mut outcome = self.live.outcome();
-        let id = self.live.permit().breakpoint().id;
+        let id = self.live.permit.breakpoint().id;
         if outcome == Outcome::Died && was_intended(&self.context.registry.snapshot(), id) {
             outcome = Outcome::Finished;
         }

@@ -6,7 +6,6 @@
 
 mod watch;
 
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value};
@@ -34,28 +33,21 @@ pub(crate) struct Services<'a> {
     pub(crate) drain_timeout: Duration,
 }
 
-/// A session that is about to begin.
-pub(crate) struct Beginning<'a> {
-    pub(crate) session: &'a Session,
-    pub(crate) permit: Permit,
-    pub(crate) protocol: Protocol,
-    /// What the client calls itself.
-    pub(crate) client: &'a str,
-    /// What else the record says of its begin.
-    pub(crate) details: Map<String, Value>,
-}
-
 /// A session with one worker, from its begin on record to its end there. Dropped before [`Self::part`], it gives everything
 /// back, and its end is not on record.
 pub(crate) struct Live<'a> {
     services: Services<'a>,
     protocol: Protocol,
-    audit: SessionAudit<'a>,
-    capture: CaptureTee,
-    permit: Permit,
+    /// Its audit record.
+    pub(crate) audit: SessionAudit<'a>,
+    /// Where everything goes that is said in it.
+    pub(crate) capture: CaptureTee,
+    /// The leave to reach the worker.
+    pub(crate) permit: Permit,
     principal: Principal,
     limits: Limits,
-    task: TaskEnd,
+    /// To be told when the program runs and stops, for [`SessionEvent::TaskEnded`] to come.
+    pub(crate) task: TaskEnd,
     /// When the client last said something, as far as is known.
     said: Instant,
     /// The relay is being shut down, and the client knows.
@@ -72,23 +64,20 @@ pub(crate) struct Live<'a> {
 }
 
 impl<'a> Live<'a> {
-    /// Begins the session: has it captured where its policy says so, and puts it on record. Nothing of this reaches the
-    /// worker.
+    /// Begins the session of `client`, as it calls itself: has it captured where its policy says so, and puts it on record,
+    /// with `details`. Nothing of this reaches the worker.
     ///
     /// # Errors
     /// [`Refusal`]: what is not captured or not on record does not happen, nor does what somebody asked for whose time is
     /// over meanwhile. The permit is given back then, and the breakpoint waits as before.
     pub(crate) async fn begin(
         services: Services<'a>,
-        beginning: Beginning<'a>,
+        session: &'a Session,
+        permit: Permit,
+        protocol: Protocol,
+        client: &str,
+        mut details: Map<String, Value>,
     ) -> Result<Self, Refusal> {
-        let Beginning {
-            session,
-            permit,
-            protocol,
-            client,
-            mut details,
-        } = beginning;
         let (breakpoint, principal) = (permit.breakpoint().clone(), permit.principal().clone());
         info!(
             client, scopes = %permit.rights().scopes, subprocess = !permit.holds(), "session attaches"
@@ -152,36 +141,6 @@ impl<'a> Live<'a> {
     pub(crate) fn attached(&mut self) {
         self.said = Instant::now();
         self.limits = Limits::new(&self.permit.rights().obligations, self.said);
-    }
-
-    /// The leave to reach the worker.
-    pub(crate) fn permit(&self) -> &Permit {
-        &self.permit
-    }
-
-    /// Its audit record.
-    pub(crate) fn audit(&self) -> &SessionAudit<'a> {
-        &self.audit
-    }
-
-    /// Where everything goes that is said in it.
-    pub(crate) fn capture(&self) -> &CaptureTee {
-        &self.capture
-    }
-
-    /// What becomes of its task, to be told when the program runs and stops.
-    pub(crate) fn task(&mut self) -> &mut TaskEnd {
-        &mut self.task
-    }
-
-    /// The same for a protocol that watches it itself: [`SessionEvent::TaskEnded`] does not come any more.
-    pub(crate) fn take_task(&mut self) -> TaskEnd {
-        std::mem::replace(&mut self.task, TaskEnd::new(None))
-    }
-
-    /// Asks the head for the reason of the worker's end, for at most `patience`. Cancel safe.
-    pub(crate) async fn ask_why_died(&mut self, patience: Duration) -> Option<Arc<str>> {
-        self.permit.ask_why_died(patience).await
     }
 
     /// The client has asked to leave: from here on the end of its task or worker is no news. Says whether that is known

@@ -37,6 +37,9 @@ use crate::telemetry::metrics::{Outcome, SessionProtocol};
 /// How long the last words may take to reach the client.
 const FLUSH: Duration = Duration::from_millis(700);
 
+/// How long a session may take to put its end on record when its client is gone.
+const LEAVE: Duration = Duration::from_secs(15);
+
 /// Serves one connection.
 pub async fn serve<S>(context: &Context, session: Session, stream: S, connection: ConnectionInfo)
 where
@@ -49,10 +52,17 @@ where
     let mut input = Input::new(reader, out.clone());
     let mut pumping = pin!(pump(pieces, writer, out.counts()));
     let counts = out.counts();
-    let (outcome, reads) = tokio::select! {
-        outcome = converse(context, &session, &connection, &mut input, out) => (outcome, true),
-        // Nobody reads any more. Dropping the conversation lets the task go.
-        () = &mut pumping => (Outcome::Client, false),
+    let (outcome, reads) = {
+        let conversation = converse(context, &session, &connection, &mut input, out);
+        let mut conversation = pin!(conversation);
+        tokio::select! {
+            outcome = &mut conversation => (outcome, true),
+            // Nobody reads any more, which `Out::closed` says. Dropped late, the conversation lets the task go all the same.
+            () = &mut pumping => {
+                let outcome = timeout(LEAVE, conversation).await;
+                (outcome.unwrap_or(Outcome::Client), false)
+            }
+        }
     };
     // What is unread when a socket is closed can cost the client the last words.
     if reads {

@@ -104,6 +104,11 @@ impl Out {
         }
     }
 
+    /// Resolves when nobody reads any more, for good. Cancel safe.
+    pub(super) async fn closed(&self) {
+        self.pieces.closed().await;
+    }
+
     async fn send(&self, bytes: Vec<u8>) {
         if !bytes.is_empty() {
             // An error means that the connection ends, which its owner sees.

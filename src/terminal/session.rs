@@ -169,6 +169,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, R> {
     async fn typed(&mut self, patience: Duration) -> Result<Typed, Outcome> {
         tokio::select! {
             typed = self.input.next() => Ok(typed),
+            () = self.out.closed() => Err(Outcome::Client),
             why = self.principal.ended() => {
                 self.out.farewell(&format!("this session ends, because {why}"));
                 Err(Outcome::Revoked)

@@ -20,17 +20,17 @@ pub(super) fn captures_everything(_: MessageType, _: &[u8]) -> bool {
 impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     /// The client sent this. Where it cannot be recorded, it must not be relayed.
     pub(super) fn capture_sent(&self, body: &[u8]) -> Result<(), Unrecorded> {
-        self.live.capture().take(Direction::Up, body)
+        self.live.capture.take(Direction::Up, body)
     }
 
     /// The client is about to see this. Where it cannot be recorded, the session ends by that.
     pub(super) fn capture_seen(&self, body: &[u8]) {
-        _ = self.live.capture().take(Direction::Down, body);
+        _ = self.live.capture.take(Direction::Down, body);
     }
 
     /// The same of a message of the relay's own, or one that it changed.
     pub(super) fn capture_told(&self, message: &Value) {
-        if self.live.capture().is_on() {
+        if self.live.capture.is_on() {
             self.capture_seen(without_ticket(message).to_string().as_bytes());
         }
     }

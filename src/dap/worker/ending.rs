@@ -86,7 +86,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Relaying<'a, S> {
         // What the worker's debugger does from now on is no death.
         self.live.cut_off();
         self.splice.worker_mut().leave();
-        let title = self.live.permit().breakpoint().title();
+        let title = self.live.permit.breakpoint().title();
         let text = format!("this session with {title} ends, because {why}; the task runs on");
         self.tell(&notice(&text, important));
         if !self.terminated {

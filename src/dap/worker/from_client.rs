@@ -121,7 +121,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
             }
             // debugpy answers it when something has run on, and looks at no further request before, not even a goodbye:
             // the task would stand at its stop for good (1.8.0 to 1.8.22).
-            FromClient::Continue if self.stop.is_none() && self.live.permit().waits() => {
+            FromClient::Continue if self.stop.is_none() && self.live.permit.waits() => {
                 if let Some(request) = Request::read(&mut message) {
                     self.tell(&request.success(json!({"allThreadsContinued": true})));
                 }
@@ -165,7 +165,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 self.request(Command::SetExceptionBreakpoints, filters);
             }
             FromClient::Continue | FromClient::Step => {
-                self.live.task().resumed();
+                self.live.task.resumed();
                 if !rewrite::is_set(&message["arguments"], "singleThread") {
                     self.stop = None;
                 }
@@ -181,7 +181,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
 
     /// Records the request in `message`, where that is wanted; the answer to it where it cannot be and must not be done.
     async fn put_on_record(&self, message: &mut Value) -> Option<Value> {
-        if !self.live.audit().wants_commands() {
+        if !self.live.audit.wants_commands() {
             return None;
         }
         let name = match message["type"].as_str() {
@@ -199,7 +199,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         // Letting go is always possible.
         let leaves = messages::Request::of_message(message).handling == FromClient::Disconnect;
         let harmless = leaves && !rewrite::is_set(arguments, "terminateDebuggee");
-        match self.live.audit().command(details).await {
+        match self.live.audit.command(details).await {
             Err(why) if !harmless => {
                 let answer =
                     Request::read(message).map(|request| request.failure(&why.to_string()));
@@ -212,7 +212,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
 
     /// Nothing comes of the request, so it is not held up by a record that cannot be written.
     async fn put_refusal_on_record(&self, command: &str, missing: Option<Scope>) {
-        if !self.live.audit().wants_commands() {
+        if !self.live.audit.wants_commands() {
             return;
         }
         let mut details = Map::new();
@@ -221,11 +221,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         if let Some(missing) = missing {
             details.insert("missing".into(), missing.word().into());
         }
-        let _ = self.live.audit().command(details).await;
+        let _ = self.live.audit.command(details).await;
     }
 
     fn may_end_worker(&self) -> bool {
-        let rights = self.live.permit().rights();
+        let rights = self.live.permit.rights();
         self.context.may_end_worker(rights.scopes)
     }
 
@@ -254,9 +254,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         for message in self.filter.opening() {
             self.tell(&message);
         }
-        let sent = self.opening.arguments(self.live.permit(), &self.filter);
-        if let Some(note) = source_note(&sent, self.live.permit().breakpoint())
-            && self.live.permit().holds()
+        let sent = self.opening.arguments(&self.live.permit, &self.filter);
+        if let Some(note) = source_note(&sent, self.live.permit.breakpoint())
+            && self.live.permit.holds()
         {
             self.tell(&notice(&note, false));
         }
@@ -266,7 +266,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     fn post_mortem(&self) -> bool {
         let snapshot = self.context.registry.snapshot();
         snapshot
-            .find(self.live.permit().breakpoint().id)
+            .find(self.live.permit.breakpoint().id)
             .is_some_and(|b| b.reason == Reason::PostMortem)
     }
 }

@@ -46,7 +46,7 @@ pub(super) async fn open(
     opening: &Opening,
     filter: &MessageFilter,
 ) -> Result<(Conversation<Worker>, Value), ConnectError> {
-    let (dap, permit) = (&context.config.dap, live.permit());
+    let (dap, permit) = (&context.config.dap, &live.permit);
     let mut worker = upstream::connect(
         permit,
         dap.connect_timeout,

@@ -84,14 +84,8 @@ impl Scene {
             shutdown: &self.shutdown,
             drain_timeout: 20 * SECOND,
         };
-        let beginning = Beginning {
-            session: &self.session,
-            permit,
-            protocol: self.protocol,
-            client: "test",
-            details: Map::new(),
-        };
-        Live::begin(services, beginning).await
+        let (session, protocol) = (&self.session, self.protocol);
+        Live::begin(services, session, permit, protocol, "test", Map::new()).await
     }
 
     fn revoke(&self) {
@@ -314,14 +308,14 @@ async fn a_capture_that_fails_ends_it() {
     scene.recording = CaptureStore::new(recording, Metrics::new().unwrap());
     let mut live = scene.begin().await.unwrap();
     let began = scene.kept.take().pop().unwrap();
-    assert_eq!(began.details["recording"], live.capture().name().unwrap());
-    live.capture().take(Direction::Down, &[b'x'; 1000]).unwrap();
+    assert_eq!(began.details["recording"], live.capture.name().unwrap());
+    live.capture.take(Direction::Down, &[b'x'; 1000]).unwrap();
     let failed = end(next(&mut live).await);
     assert!(
         failed.to_string().contains("recording.max_size"),
         "{failed}"
     );
     assert_eq!(failed.outcome(), Outcome::Failed);
-    let refused = live.capture().take(Direction::Up, b"x");
+    let refused = live.capture.take(Direction::Up, b"x");
     assert!(refused.is_err(), "nothing more is done");
 }

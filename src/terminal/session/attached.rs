@@ -15,7 +15,7 @@ use crate::policy::Scope;
 use crate::recording::{CaptureTee, Direction, Protocol};
 use crate::registry::Kind;
 use crate::session::audit::SessionAudit;
-use crate::session::live::{Beginning, Live, SessionEnd, SessionEvent};
+use crate::session::live::{Live, SessionEnd, SessionEvent};
 use crate::session::worker_end::unexplained;
 use crate::session::{Permit, TaskEnd, WorkerEnd};
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
@@ -65,14 +65,9 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, R> {
         details.insert("protocol".into(), "terminal".into());
         details.insert("client".into(), "terminal".into());
         details.insert("scope".into(), Scope::Terminal.word().into());
-        let beginning = Beginning {
-            session,
-            permit,
-            protocol: Protocol::Terminal,
-            client: "terminal",
-            details,
-        };
-        let mut live = match Live::begin(self.context.services(), beginning).await {
+        let (services, protocol) = (self.context.services(), Protocol::Terminal);
+        let begun = Live::begin(services, session, permit, protocol, "terminal", details);
+        let mut live = match begun.await {
             Ok(live) => live,
             Err(refusal) => {
                 self.refuse(&refusal).await;
@@ -91,23 +86,23 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, R> {
 
     async fn run(&mut self, live: &mut Live<'_>) -> (Outcome, Next) {
         let context = self.context;
-        let breakpoint = live.permit().breakpoint().clone();
+        let breakpoint = live.permit.breakpoint().clone();
         let ended = |why: &str| {
             let list = context.registry.snapshot();
             WorkerEnd::explained(&list, &breakpoint, why).sentence
         };
-        let rights = live.permit().rights();
+        let rights = live.permit.rights();
         let may_kill = context.may_end_worker(rights.scopes);
         let masking = context.masking.holds_at_prompt(rights);
         let masked = masking.then(|| MaskedStream::new(context.masking.clone()));
-        let mut shown = Shown::new(self.out.clone(), masked, live.capture().clone());
-        let log = Log::new(live.audit().clone(), live.capture().clone());
+        let mut shown = Shown::new(self.out.clone(), masked, live.capture.clone());
+        let log = Log::new(live.audit.clone(), live.capture.clone());
         let out = self.out.clone();
-        let worker = match Worker::connect(context, live.permit(), breakpoint.kind).await {
+        let worker = match Worker::connect(context, &live.permit, breakpoint.kind).await {
             Ok(worker) => worker,
             Err(why) => {
                 context.metrics.refused(RefusalKind::Upstream);
-                let sentence = match live.ask_why_died(WHY).await {
+                let sentence = match live.permit.ask_why_died(WHY).await {
                     Some(death) => ended(&death),
                     None => format!("cannot reach {}: {why}", breakpoint.title()),
                 };
@@ -118,12 +113,13 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, R> {
         live.attached();
         let active = self.input.active();
         let cut = {
-            let task = live.take_task();
+            let task = live.permit.task_end();
             let mut work = pin!(worker.work(self.input, &out, &mut shown, &log, task, may_kill));
             // Cancel safe: `work` is kept, and `Live::next` looks at everything anew.
             loop {
                 let signal = tokio::select! {
                     done = &mut work => break Ok(done),
+                    () = out.closed() => break Ok(Done::Gone),
                     signal = live.next() => signal,
                 };
                 live.heard(*active.borrow());
@@ -174,10 +170,10 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, R> {
                 (Outcome::Client, Next::List)
             }
             Done::Prompt(Ok(End::Terminated | End::Lost(_))) => {
-                let sentence = match live.ask_why_died(WHY).await {
+                let sentence = match live.permit.ask_why_died(WHY).await {
                     Some(why) => ended(&why),
                     None => {
-                        live.permit().unexplained();
+                        live.permit.unexplained();
                         unexplained(&breakpoint)
                     }
                 };
@@ -188,6 +184,7 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, R> {
                 out.notice(&why.to_string()).await;
                 (Outcome::Refused, Next::List)
             }
+            Done::Gone => (Outcome::Client, Next::Over(Outcome::Client)),
             Done::Legacy(Ended::Closed) => (Outcome::Upstream, Next::List),
             Done::Legacy(Ended::Left) => (Outcome::Client, Next::Over(Outcome::Client)),
             Done::Legacy(Ended::Continues) => (Outcome::Upstream, Next::Follow(breakpoint)),
@@ -210,6 +207,8 @@ enum Worker {
 enum Done {
     Prompt(Result<End, PromptError>),
     Legacy(Ended),
+    /// The client's connection broke.
+    Gone,
 }
 
 impl Worker {

@@ -117,3 +117,22 @@ async fn a_command_is_on_record_whole_however_long_its_beginning_is() {
     let command = commands.iter().find(|e| e.action == Action::Command);
     assert_eq!(command.unwrap().details["command"], *typed);
 }
+
+#[tokio::test]
+async fn a_client_whose_connection_breaks_is_on_record_as_gone_and_the_task_runs_on() {
+    let (relay, _pdb, person, mut prompt) = at_the_prompt().await;
+    let Person { stream, ended, .. } = person;
+    drop(stream);
+    // There is nobody to show it to.
+    prompt.write_all(b"x = 1\r\n(Pdb) ").await.unwrap();
+    assert!(until(&mut prompt, "c\n").await.ends_with("c\n"));
+    timeout(PATIENCE, ended)
+        .await
+        .expect("the session ends")
+        .unwrap();
+    let ends = relay.kept.take().pop().unwrap();
+    assert_eq!(
+        (ends.action, ends.details["outcome"].as_str()),
+        (Action::SessionEnded, Some("client"))
+    );
+}
