@@ -50,7 +50,7 @@ pub use snapshot::{ClusterStatus, Snapshot};
 pub struct Event {
     /// Counts events of this process, from 1.
     pub seq: u64,
-    /// What happened.
+    /// What happened to the breakpoint.
     pub change: Change,
     /// The breakpoint after it.
     pub breakpoint: Arc<Breakpoint>,
@@ -250,7 +250,7 @@ impl Registry {
         }
     }
 
-    /// As a GCS would say it of `stop` alone.
+    /// Reports the worker of `stop` as exited, as a GCS would, and no other.
     #[cfg(test)]
     pub(crate) fn exit(&self, stop: &Breakpoint) {
         for cluster in &self.shared.clusters {

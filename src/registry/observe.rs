@@ -14,7 +14,7 @@ pub trait PollObserver: Send + Sync + 'static {
 /// How a poll ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PollOutcome {
-    /// A list.
+    /// The head answered with a list.
     Ok,
     /// No connection, or none that could be trusted.
     Unreachable,

@@ -20,7 +20,7 @@ use crate::registry::pending_lookups::PendingLookups;
 pub(super) struct Entries {
     by_key: BTreeMap<Arc<str>, Entry>,
     keys: HashMap<BreakpointId, Arc<str>>,
-    /// As the list is.
+    /// The live breakpoints in the order of the list.
     order: BTreeMap<Place, Arc<Breakpoint>>,
     /// When names are to be asked for.
     due: BTreeSet<(Instant, Arc<str>)>,
@@ -103,7 +103,7 @@ impl Entries {
         self.by_key.get(key)
     }
 
-    /// For who holds it since when; the rest has methods of its own.
+    /// The entry of `key`, for changing who holds it and since when; the rest has methods of its own.
     pub(super) fn get_mut(&mut self, key: &str) -> Option<&mut Entry> {
         self.by_key.get_mut(key)
     }
@@ -125,7 +125,7 @@ impl Entries {
         self.by_key.iter()
     }
 
-    /// In the order of the list.
+    /// The breakpoints in the order of the list.
     pub(super) fn in_order(&self) -> impl Iterator<Item = &Arc<Breakpoint>> {
         self.order.values()
     }
