@@ -18,7 +18,7 @@ const MOST: usize = 100;
 pub struct Place {
     /// The file as it was named.
     pub file: String,
-    /// From 1.
+    /// Number of the line in that file, from 1.
     pub line: u64,
 }
 
@@ -45,7 +45,7 @@ pub enum Finding {
     /// Lines are not there.
     #[error("{place}: {}", missing(*.expected, *.found))]
     Missing {
-        /// Of the line behind the hole.
+        /// Place of the line behind the gap.
         place: Place,
         /// First number that is missing.
         expected: u64,
@@ -57,7 +57,7 @@ pub enum Finding {
         "{place}: line number {found} comes again or too late, where number {expected} belongs; lines were inserted, moved or written by two relays"
     )]
     OutOfOrder {
-        /// Of the line.
+        /// Place of the line.
         place: Place,
         /// The number that should be there.
         expected: u64,
@@ -78,9 +78,9 @@ pub enum Finding {
         first - 1, if *first == 2 { "line is" } else { "lines are" }
     )]
     NoBeginning {
-        /// Of the first line.
+        /// Place of the first line.
         place: Place,
-        /// Its number.
+        /// The number that the first line has.
         first: u64,
     },
     /// The anchor is not there.
@@ -103,11 +103,11 @@ fn missing(expected: u64, found: u64) -> String {
 /// What came of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// At most a hundred.
+    /// The first findings, at most a hundred.
     pub findings: Vec<Finding>,
-    /// All.
+    /// Number of all findings.
     pub found: u64,
-    /// Lines read.
+    /// Number of lines that were read.
     pub lines: u64,
     /// Number of the first line; more than 1: what was before is not in the files, and that is a finding unless
     /// [`Verifier::beginning_removed`].
@@ -136,7 +136,7 @@ pub struct Verifier<'a> {
 }
 
 impl<'a> Verifier<'a> {
-    /// For lines that were hashed with `hashing`.
+    /// A verifier of lines that were hashed with `hashing`.
     pub fn new(hashing: &'a Hashing) -> Self {
         Self {
             hashing,

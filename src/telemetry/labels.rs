@@ -25,7 +25,7 @@ labels! {
     Protocol {
         /// Relay's API or dashboard.
         Http = "http",
-        /// Debugger client.
+        /// A debugger client.
         Dap = "dap",
         /// TLS that is not served, or that ended in its handshake.
         Tls = "tls",
@@ -103,7 +103,7 @@ labels! {
     Direction {
         /// From the client to the worker or head.
         Up = "up",
-        /// To the client.
+        /// From the worker or head to the client.
         Down = "down",
     }
 }
@@ -117,7 +117,7 @@ labels! {
         Refused = "refused",
         /// 5xx of a proxied request; an error answer to a poll.
         Error = "error",
-        /// No connection.
+        /// No connection to the head.
         Unreachable = "unreachable",
         /// No answer in time.
         Timeout = "timeout",
@@ -129,23 +129,23 @@ labels! {
 labels! {
     /// What an HTTP request was for.
     Route {
-        /// `/relay/v1/breakpoints`.
+        /// The list, `/relay/v1/breakpoints`.
         Breakpoints = "breakpoints",
-        /// `/relay/v1/sessions`.
+        /// The live sessions, `/relay/v1/sessions`.
         Sessions = "sessions",
-        /// `/relay/v1/events`.
+        /// The event stream, `/relay/v1/events`.
         Events = "events",
-        /// `/relay/v1/revocations`.
+        /// Revocations, `/relay/v1/revocations`.
         Revocations = "revocations",
-        /// `/relay/v1/release`.
+        /// Releases, `/relay/v1/release`.
         Release = "release",
         /// `/relay/healthz` and `/relay/readyz`.
         Health = "health",
-        /// `/relay/metrics`.
+        /// The metrics, `/relay/metrics`.
         Metrics = "metrics",
         /// The dashboard of the default cluster.
         Dashboard = "dashboard",
-        /// `/relay/clusters/NAME/`.
+        /// The dashboard of a named cluster, below `/relay/clusters/NAME/`.
         Cluster = "cluster",
         /// Another path below `/relay/`.
         Unknown = "unknown",

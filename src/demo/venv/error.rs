@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// Why there is no environment. `Display` is a sentence with the next step.
 #[derive(Debug, thiserror::Error)]
 pub enum VenvError {
-    /// No interpreter.
+    /// There is no Python interpreter.
     #[error(
         "no python3 was found on PATH; install {wanted}, for example with `apt install python3 python3-venv` or `brew install python@3.12`"
     )]
@@ -31,7 +31,7 @@ pub enum VenvError {
         "{python} cannot make virtual environments; on Debian or Ubuntu run `apt install python3-venv`. It said: {said}"
     )]
     NoVenvModule {
-        /// The interpreter.
+        /// The path of the interpreter.
         python: PathBuf,
         /// Its last lines.
         said: String,
@@ -71,7 +71,7 @@ pub enum VenvError {
     Io {
         /// What was tried.
         what: &'static str,
-        /// On what.
+        /// The path on which it was tried.
         path: PathBuf,
         /// The system's words.
         source: io::Error,

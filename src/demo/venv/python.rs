@@ -27,7 +27,7 @@ const PYTHONS: &[&str] = &[
 pub struct Python {
     /// Where it is.
     pub path: PathBuf,
-    /// `(3, 11)`.
+    /// Major and minor version: `(3, 11)`.
     pub version: (u32, u32),
 }
 
