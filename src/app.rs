@@ -30,7 +30,7 @@ use crate::tls::{Tls, Unusable};
 /// Why the relay did not start, or did not go on.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The port is not to be had.
+    /// The relay cannot listen on the port.
     #[error(transparent)]
     Bind(#[from] BindError),
     /// The certificate, its key or what client certificates are held to.

@@ -17,11 +17,11 @@ pub(super) struct Client {
 /// How the client says that it is leaving.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Goodbye {
-    /// By `disconnect`; `terminate` means the end of the process.
+    /// The client ends a session with `disconnect`; `terminate` means the end of the process.
     Disconnect,
-    /// By `terminate`, and only to an adapter that claims to know it: Helix (25.07) has no other command that ends a
-    /// session, and without the claim it forgets the session with its connection open. Its own `disconnect` is the answer
-    /// to `terminated`.
+    /// The client ends a session with `terminate`, and only to an adapter that claims to know it: Helix (25.07) has no
+    /// other command that ends a session, and without the claim it forgets the session with its connection open. Its
+    /// own `disconnect` is the answer to `terminated`.
     Terminate,
 }
 

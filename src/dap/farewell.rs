@@ -38,7 +38,7 @@ pub(super) struct Farewell<S> {
 
 /// An end whose reason is still asked for.
 pub(super) struct Unexplained {
-    /// By which it can be asked for; given back then.
+    /// The permit with which it can be asked for; given back then.
     pub(super) permit: Permit,
     /// The connection to the worker's debugger ended, which is worth a word even where nobody knows why.
     pub(super) closed: bool,

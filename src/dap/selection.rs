@@ -19,7 +19,7 @@ pub enum Children {
     StartDebugging,
     /// It takes debugpy's own event `debugpyAttach`.
     DebugpyAttach,
-    /// It cannot.
+    /// It can open no child sessions.
     None,
 }
 

@@ -1,7 +1,7 @@
 //! A session with one worker: replay of the client's opening, then the splice.
 //!
 //! [`Relaying`] owns the session; what passes is judged in `from_client` and `from_worker`. Whatever ends it, the worker is
-//! let go and the task runs on, unless the client was allowed to end it and did. The connection to the worker is not closed
+//! detached and the task runs on, unless the client was allowed to end it and did. The connection to the worker is not closed
 //! here: [`crate::upstream::Worker`] leads it to its end, at whatever await this future is dropped.
 
 mod captured;

@@ -27,8 +27,8 @@ use crate::{dap, http, terminal};
 const UNKNOWN_ANSWER: &[u8] =
     b"ray-relay: these bytes are neither HTTP nor the debug adapter protocol.\r\n";
 
-/// To a person with `nc` who has waited for something to appear, and to a program whose `pydevd_pycharm.settrace` waits for
-/// its IDE. A debugger is not disturbed by it: it comes with the end.
+/// The answer to a person with `nc` who has waited for something to appear, and to a program whose
+/// `pydevd_pycharm.settrace` waits for its IDE. A debugger is not disturbed by it: it comes with the end.
 const SILENT_ANSWER: &[u8] = concat!(
     "ray-relay: nothing was said here for too long, so this connection is closed. In `nc`, press Enter for the list. ",
     "pydevd_pycharm.settrace is not spoken here: PyCharm 2025.3 and later attach with \"Attach to DAP\".\r\n",

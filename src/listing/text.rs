@@ -18,9 +18,9 @@ pub(crate) fn width(text: &str) -> usize {
 /// Which end of a text that is too long is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keep {
-    /// Of names.
+    /// The start is kept, as of names.
     Start,
-    /// Of `long/path/train.py:26`.
+    /// The end is kept, as of `long/path/train.py:26`.
     End,
 }
 

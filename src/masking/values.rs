@@ -7,7 +7,7 @@ use regex::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
 /// Most memory of a compiled pattern.
 const MAX_COMPILED: usize = 1 << 20;
 
-/// In the place of a pattern that cannot be used.
+/// The pattern in the place of one that cannot be used: it hides everything.
 const EVERYTHING: &str = "(?s).+";
 
 /// The built-in rules: a pattern, of which group 1 is hidden where there is one, and what else has to hold. Dots are

@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 /// Most breakpoints of one session.
 const MOST: usize = 1000;
 
-/// One breakpoint.
+/// One breakpoint that was set at the prompt.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Breakpoint {
     pub number: usize,
     pub file: String,
-    /// As it is listed: for a function, the line of its `def`.
+    /// The line that is listed: for a function, that of its `def`.
     pub line: u32,
     /// Where the debugger stops.
     pub stop: u32,
@@ -131,7 +131,7 @@ impl Table {
         self.all.iter().map(|one| one.file.clone()).collect()
     }
 
-    /// As `break` without an argument lists them.
+    /// The table that `break` prints without an argument.
     pub fn listing(&self) -> String {
         if self.all.is_empty() {
             return String::new();

@@ -61,7 +61,7 @@ pub enum Fault {
     /// The key wants a passphrase.
     #[error("holds an encrypted private key")]
     Encrypted,
-    /// Several keys.
+    /// The file holds several private keys.
     #[error("holds more than one private key")]
     SeveralKeys,
     /// Not what its label says.
@@ -283,7 +283,7 @@ impl Material {
         (now < self.not_before).then(|| format!("is valid from {} on", self.not_before))
     }
 
-    /// For rustls.
+    /// The configuration in the form that rustls serves with.
     pub(super) fn into_server(self) -> Arc<ServerConfig> {
         self.server
     }

@@ -184,7 +184,7 @@ fn maps(attach: &[u8]) -> bool {
 /// Cuts a stream of bytes into bodies, and keeps no more of them than it must.
 #[derive(Debug, Default)]
 struct Cutter {
-    /// Of a header, or of the beginning of a body, that has come in part.
+    /// The part that has come of a header, or of the beginning of a body.
     part: Vec<u8>,
     /// Length of the body that is under way, and how much of it is still to come; `None` in a header.
     body: Option<(usize, usize)>,

@@ -44,7 +44,7 @@ pub struct ViewFilter {
 }
 
 impl ViewFilter {
-    /// For somebody who has `scopes`, without [`Scope::Debug`].
+    /// The filter for somebody who has `scopes`, without [`Scope::Debug`].
     pub fn new(scopes: Scopes) -> Self {
         Self {
             scopes,

@@ -185,7 +185,7 @@ impl State {
             return changes;
         };
         if entry.unreachable.is_some() {
-            // Nobody can have let it go.
+            // Nobody can have detached it.
             return self.put_back(cluster, worker_id, claim, now);
         }
         state.gone.insert(worker_id.to_owned(), now.instant);
