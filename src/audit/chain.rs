@@ -142,7 +142,7 @@ impl Hashing {
 )]
 pub struct ShortKey;
 
-/// Where a chain is.
+/// The head of a chain: its last line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
     /// `seq` of the last line, 0 before the first.
@@ -152,7 +152,7 @@ pub struct Head {
 }
 
 impl Head {
-    /// Before the first line.
+    /// The head before the first line.
     pub const START: Self = Self {
         seq: 0,
         hash: Hash::NONE,

@@ -49,7 +49,7 @@ const QUEUE: usize = 1024;
 /// How often the log says how far the audit log is, so that an end that was cut off is noticed.
 const ANCHOR_EVERY: Duration = Duration::from_secs(600);
 
-/// Between two errors in the log about lines that are not written.
+/// The shortest time between two errors in the log about lines that are not written.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(1);
 
 /// Longest key file, in bytes.
@@ -123,7 +123,7 @@ pub struct Unavailable(pub String);
 #[error("cannot begin the audit log: {0}")]
 pub struct OpenError(pub String);
 
-/// Where entries go. One for the process.
+/// The audit log that entries are written to. One for the process.
 pub struct Audit {
     /// `None`: `audit.sink` is `off`.
     running: Option<Running>,
@@ -309,7 +309,7 @@ impl Audit {
 
 const ENDED: &str = "the relay is ending, and so has its audit log";
 
-/// Also of a clock that a test has stopped.
+/// The monotonic time, which a test may have paused.
 fn now() -> std::time::Instant {
     Instant::now().into_std()
 }

@@ -63,9 +63,9 @@ pub(super) struct Restraint {
 /// What becomes of an entry.
 #[derive(Debug)]
 pub(super) enum Verdict {
-    /// It is written, behind the sum of what was left out before.
+    /// The entry is written, behind the sum of what was left out before.
     Write(Option<Entry>),
-    /// It is counted.
+    /// The entry is only counted.
     LeftOut,
 }
 

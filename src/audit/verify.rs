@@ -13,7 +13,7 @@ use super::files::RawLine;
 /// Findings that are kept; more are counted.
 const MOST: usize = 100;
 
-/// Where a line is.
+/// The place of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// The file as it was named.
@@ -31,18 +31,18 @@ impl fmt::Display for Place {
 /// What is wrong. `Display` is a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Finding {
-    /// Its hash is not that of its bytes.
+    /// The line's hash is not that of its bytes.
     #[error("{0}: this line was changed, or was not written with this key")]
     Changed(Place),
-    /// No audit line at all.
+    /// The line is no audit line at all.
     #[error("{0}: this is no audit line; one was changed, or text was inserted")]
     Malformed(Place),
-    /// No line feed, and no line.
+    /// The last line has no line feed, and cannot be read.
     #[error(
         "{0}: the last line is torn: the relay writes it right now, or died over it and has not been started since; or it was cut"
     )]
     Torn(Place),
-    /// Lines are not there.
+    /// Numbers are left out before the line.
     #[error("{place}: {}", missing(*.expected, *.found))]
     Missing {
         /// Place of the line behind the gap.
@@ -52,7 +52,7 @@ pub enum Finding {
         /// The number that is there.
         found: u64,
     },
-    /// A number that was there already.
+    /// The line has a number that was there already.
     #[error(
         "{place}: line number {found} comes again or too late, where number {expected} belongs; lines were inserted, moved or written by two relays"
     )]
@@ -64,7 +64,7 @@ pub enum Finding {
         /// The number that is there.
         found: u64,
     },
-    /// The right number behind the wrong line.
+    /// The line has the right number, and follows another line than the one that it was written behind.
     #[error(
         "{0}: this line was not written behind the one before it; that one was exchanged, or this one"
     )]
@@ -83,7 +83,7 @@ pub enum Finding {
         /// The number that the first line has.
         first: u64,
     },
-    /// The anchor is not there.
+    /// No line has the hash of the anchor.
     #[error(
         "no line has the hash {0}; the end was cut off after it was written, or this is another relay's log"
     )]
@@ -100,7 +100,7 @@ fn missing(expected: u64, found: u64) -> String {
     }
 }
 
-/// What came of it.
+/// What a verification found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// The first findings, at most a hundred.

@@ -55,7 +55,7 @@ pub enum Crowded {
         "this relay has all the connections that it takes: try again in a moment, or have `listen.max_connections` raised"
     )]
     Full,
-    /// It was to make room in the same moment.
+    /// The connection was given up for another in the same moment.
     #[error("this relay is busy: try again")]
     GivenUp,
 }
@@ -64,7 +64,7 @@ pub enum Crowded {
 #[derive(Debug)]
 pub struct Admission {
     table: Mutex<Table>,
-    /// A connection has gone.
+    /// Told whenever a connection has gone.
     gone: Notify,
     most: usize,
     started: Instant,
@@ -80,7 +80,7 @@ struct Seat {
     id: u64,
     given_up: CancellationToken,
     moved: Arc<AtomicU64>,
-    /// It needs no credential, because nobody is authenticated.
+    /// Whether the client needs no credential, because nobody is authenticated.
     served: AtomicBool,
 }
 

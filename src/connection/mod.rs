@@ -24,7 +24,7 @@ pub struct ConnectionInfo {
     pub certificate: Option<Principal>,
     /// The advertised port that the client dialled, where that is not the one port.
     pub advertised_port: Option<u16>,
-    /// Its place among all connections.
+    /// The connection's place among all of them.
     pub place: Place,
 }
 

@@ -8,7 +8,7 @@ use crate::wire::text::shortened;
 /// The debugger client as its `initialize` describes it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Client {
-    /// Its name, for people.
+    /// Name of the client, for people.
     pub(super) name: String,
     pub(super) children: Children,
     pub(super) goodbye: Goodbye,

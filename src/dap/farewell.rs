@@ -32,7 +32,7 @@ pub(super) struct Farewell<S> {
     pub(super) client: Conversation<S>,
     /// The goodbye that it has said already, where no worker has answered it.
     pub(super) asked: Option<Request>,
-    /// Where the client has not been told yet why.
+    /// The end, where the client has not been told yet why it came.
     pub(super) unexplained: Option<Unexplained>,
 }
 

@@ -54,7 +54,7 @@ impl MessageFilter {
         }
     }
 
-    /// There are no rules: the messages need not be looked at.
+    /// Whether there are no rules, so that messages need not be looked at.
     pub fn sees_nothing(&self) -> bool {
         self.view.is_none() && self.masked.is_none()
     }

@@ -36,7 +36,7 @@ pub(super) struct AttachFlow<'a> {
     context: &'a Context,
     session: &'a Session,
     principal: Principal,
-    /// It came with a ticket for this one.
+    /// The breakpoint of the ticket that the client authenticated with.
     only: Option<BreakpointId>,
 }
 

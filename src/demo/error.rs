@@ -48,7 +48,7 @@ pub enum Error {
     System {
         /// What was tried.
         what: &'static str,
-        /// The system's words.
+        /// The operating system's error message.
         source: std::io::Error,
     },
     /// A signal came before everything was up.

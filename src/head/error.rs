@@ -15,7 +15,7 @@ pub enum HeadError {
     Unreachable {
         /// The configured address of the head.
         address: String,
-        /// The system's words.
+        /// The operating system's error message.
         cause: String,
     },
     /// Connected over https, but the certificate does not prove that this is the head.
@@ -25,7 +25,7 @@ pub enum HeadError {
     Certificate {
         /// The configured address of the head.
         address: String,
-        /// The verifier's words.
+        /// The verifier's error message.
         cause: String,
     },
     /// No answer within the deadline.
@@ -76,7 +76,7 @@ pub enum HeadError {
     NotJson {
         /// The configured address of the head.
         address: String,
-        /// The parser's words.
+        /// The parser's error message.
         cause: String,
     },
     /// More than the relay is ready to hold.
@@ -130,7 +130,7 @@ pub enum HeadConfigError {
     Roots {
         /// Name of the cluster in the configuration.
         cluster: String,
-        /// The system's words.
+        /// The operating system's error message.
         cause: String,
     },
 }

@@ -2,7 +2,7 @@
 //!
 //! Called by [`super::connection`] with each request that passed the guard. Everything that is refused here is
 //! answered here, in the form of the side that was asked: JSON below `/relay/`, a plain sentence for Ray's tools, which
-//! print it. HttpRefusal credentials and denied requests are on record, and so is every change through the dashboard,
+//! print it. Refused credentials and denied requests are on record, and so is every change through the dashboard,
 //! before it is made. Not on record is whoever presents nothing at all: anybody can do that as often as they like.
 
 use std::time::{Duration, SystemTime};
@@ -36,13 +36,13 @@ const COOKIE_LIFE: Duration = Duration::from_secs(30 * 86_400);
 /// Why a request is not answered. `Display` is a sentence for the client.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HttpRefusal {
-    /// Whose it is, is not known, or there is no room for that person. The metrics have it already.
+    /// The client is not authenticated, or there is no room for its principal. The metrics have it already.
     #[error(transparent)]
     Authentication(#[from] NotAuthenticated),
     /// Which credential counts is not clear.
     #[error(transparent)]
     Ambiguous(#[from] Ambiguous),
-    /// Authenticated, and its time ended meanwhile.
+    /// The client is authenticated, and its credential has expired or was revoked since.
     #[error(transparent)]
     Over(Ended),
     /// A permission is missing.

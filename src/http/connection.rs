@@ -179,7 +179,7 @@ async fn idle_for(mut activity: watch::Receiver<Activity>, quiet: Duration) {
 struct Activity {
     /// Number of requests in progress.
     requests: usize,
-    /// There was one.
+    /// Whether there was a request.
     begun: bool,
 }
 

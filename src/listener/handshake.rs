@@ -48,11 +48,11 @@ const TERMINAL_WEIGHT: usize = 24 * 1024;
 
 /// How a connection began.
 enum Beginning {
-    /// It has shown what it speaks.
+    /// The client has shown what it speaks.
     Known(First),
-    /// It closed without a word.
+    /// The client closed without a word.
     Closed,
-    /// It has not shown what it speaks, and its time is over.
+    /// The client has not shown what it speaks, and its time is over.
     Silent,
 }
 
@@ -61,7 +61,7 @@ struct Terminated {
     wire: Wire,
     first: First,
     speaks: Speaks,
-    /// Whose certificate it is, where there is one.
+    /// The principal of the client's certificate, where there is one.
     certificate: Result<Option<Principal>, HandshakeRefusal>,
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct Cluster {
     name: String,
     age: Option<f64>,
     trouble: Option<String>,
-    /// Its head answers, and leaves out some.
+    /// The head answers with some workers left out.
     incomplete: bool,
 }
 

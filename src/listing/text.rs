@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Between two columns of a table.
+/// The blanks between two columns of a table.
 pub(super) const GAP: usize = 2;
 
 /// Stands for what was cut away.

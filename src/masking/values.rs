@@ -66,10 +66,10 @@ impl Rule {
 /// A pattern of `masking.values` that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadPattern {
-    /// It is not understood.
+    /// The pattern is no regular expression, or too large a one.
     #[error("a pattern of masking.values is no regular expression, or too large a one: {0}")]
     Unusable(String),
-    /// It would hide nothing, everywhere.
+    /// The pattern fits an empty text, so it would hide nothing, everywhere.
     #[error("a pattern of masking.values fits a text without any characters")]
     Empty,
 }

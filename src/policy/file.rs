@@ -52,12 +52,12 @@ impl Policy {
         Access::new(rules.map(|grant| Arc::clone(&grant.rule)).collect())
     }
 
-    /// How many rules it has.
+    /// Number of rules.
     pub fn len(&self) -> usize {
         self.grants.len()
     }
 
-    /// It has no rule, so it allows nothing.
+    /// Whether the policy has no rule, so that it allows nothing.
     pub fn is_empty(&self) -> bool {
         self.grants.is_empty()
     }

@@ -59,7 +59,7 @@ pub struct Event {
 /// The kinds of [`Event`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// Newly paused (or paused again).
+    /// The worker is newly paused, or paused again.
     Appeared,
     /// Its name, location or reason became known.
     Named,
@@ -80,9 +80,9 @@ pub enum Change {
 pub enum ClaimError {
     /// Somebody else is attached.
     InUse(Holder),
-    /// It ended a short while ago.
+    /// The breakpoint ended a short while ago.
     Ended(Arc<Breakpoint>),
-    /// Nothing of that id is known.
+    /// No breakpoint of that id is known.
     Unknown,
 }
 

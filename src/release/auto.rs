@@ -23,7 +23,7 @@ use crate::session::authorise;
 
 /// The longest pause between looks; each change of the list is one too.
 const LOOK: Duration = Duration::from_secs(30);
-/// After a release that came to nothing.
+/// The pause before another try of a release that came to nothing.
 const AGAIN: Duration = Duration::from_secs(60);
 
 /// What waits for its end, by breakpoint.

@@ -91,7 +91,7 @@ labels! {
         Revoked = "revoked",
         /// The session or idle limit was reached.
         Limit = "limit",
-        /// It never came to be.
+        /// The session was refused before it began.
         Refused = "refused",
         /// A protocol error, a limit or a broken connection.
         Failed = "failed",
@@ -161,7 +161,7 @@ labels! {
         Ok = "ok",
         /// No common ground, a certificate that is not accepted, or a client that left.
         Failed = "failed",
-        /// Not done within `listen.handshake_timeout`.
+        /// The handshake was not done within `listen.handshake_timeout`.
         Timeout = "timeout",
     }
 }
@@ -171,7 +171,7 @@ labels! {
     Reload {
         /// New connections get what they hold.
         Ok = "ok",
-        /// They are unusable; those from before stay.
+        /// The files are unusable; those from before stay in use.
         Refused = "refused",
     }
 }

@@ -93,7 +93,7 @@ where
 /// Why a body was not read to its end.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BodyError {
-    /// There is more of it.
+    /// The body is longer than that.
     #[error("it is longer than {0} bytes")]
     TooLong(usize),
     /// The connection broke, or what came is no HTTP: the innermost cause.

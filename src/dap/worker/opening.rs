@@ -26,7 +26,7 @@ pub(in crate::dap) struct Opening {
     pub(in crate::dap) dialled: RelayEndpoint,
     /// How the client will say that it leaves.
     pub(in crate::dap) goodbye: Goodbye,
-    /// Where a cluster session had the client open it.
+    /// The cluster session that had the client open this one, where one did.
     pub(in crate::dap) member: Option<Member>,
 }
 

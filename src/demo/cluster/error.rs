@@ -15,7 +15,7 @@ pub enum ClusterError {
         what: &'static str,
         /// Where the cluster keeps its files.
         dir: String,
-        /// The system's words.
+        /// The operating system's error message.
         source: io::Error,
     },
     /// No free port.

@@ -95,7 +95,7 @@ enum State {
 }
 
 impl Walk {
-    /// At the start of a body.
+    /// A walk that is at the start of a body.
     pub fn new(depth: Depth) -> Self {
         Self {
             depth,
