@@ -40,7 +40,7 @@ const MEANT: [&str; 14] = [
 pub(crate) struct Asked(Map<String, Value>);
 
 impl Asked {
-    /// Of `parts` as the client sent them.
+    /// What `parts` ask for, as the client sent them.
     pub(crate) fn of(parts: &Parts) -> Self {
         let mut details = Map::new();
         details.insert("protocol".to_owned(), "http".into());
@@ -63,7 +63,8 @@ impl Asked {
     }
 }
 
-/// Of what is given twice all of it, since it is the head's to choose.
+/// The members of the query that go on record; where one is given several times all of them, since it is the head's to
+/// choose.
 fn meant(query: Option<&str>) -> Map<String, Value> {
     let mut meant: Map<String, Value> = Map::new();
     for part in query.unwrap_or_default().split('&') {
@@ -164,7 +165,7 @@ pub(crate) async fn administers(
     Ok(on_record(ctx, entry).await?)
 }
 
-/// Writes `entry`.
+/// Writes `entry` to the audit log.
 pub(crate) async fn on_record(ctx: &Context, entry: Entry) -> Result<(), Unavailable> {
     ctx.audit.write(entry).await
 }

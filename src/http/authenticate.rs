@@ -58,7 +58,7 @@ pub(crate) fn presents_nothing(connection: &Connection, parts: &Parts) -> bool {
     connection.info.certificate.is_none() && matches!(presented, Ok(PresentedCredential::Nothing))
 }
 
-/// `POST /api/authenticate`, by which the dashboard's page turns the token that somebody typed in into a cookie, as
+/// `POST /api/authenticate`, with which the dashboard's page turns the token that somebody typed in into a cookie, as
 /// Ray's own answer to it does.
 pub(crate) async fn sign_in(
     ctx: &Context,

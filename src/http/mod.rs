@@ -2,7 +2,7 @@
 //!
 //! Called by the listener with each connection that speaks HTTP/1.1 or HTTP/2 (prior knowledge).
 //! A request meets, in this order: [`guard`] (is it for this relay, and not from somebody else's web
-//! page?), `route`, `authenticate` (who is it, by which `credential`?), `need` (is it allowed?), `audit`, and
+//! page?), `route`, `authenticate` (who is it, by which `credential`?), `required_access` (is it allowed?), `audit`, and
 //! then `api`, `events`, or `dashboard`, which leaves out rows (`filter`), rewrites (`rewrite`, [`crate::advertise`])
 //! or becomes a WebSocket (`websocket`).
 //!

@@ -17,13 +17,13 @@ use crate::telemetry::metrics::RefusalKind;
 /// Why a request is not answered. `Display` is a sentence for the client.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HttpRefusal {
-    /// Whose it is, is not known, or there is no room for that person. The metrics have it already.
+    /// The client is not authenticated, or there is no room for its principal. The metrics have it already.
     #[error(transparent)]
     Authentication(#[from] NotAuthenticated),
     /// Which credential counts is not clear.
     #[error(transparent)]
     Ambiguous(#[from] Ambiguous),
-    /// Authenticated, and its time ended meanwhile.
+    /// The client is authenticated, and its credential has expired or was revoked since.
     #[error(transparent)]
     Over(Ended),
     /// A permission is missing.
@@ -31,11 +31,11 @@ pub(crate) enum HttpRefusal {
         "{subject} may not do that here: it needs the permission `{scope}` {place}; ask whoever gave you the token"
     )]
     Denied {
-        /// Whose permission it is.
+        /// Name of the principal.
         subject: String,
         /// What is missing.
         scope: Scope,
-        /// On what: `on cluster a`.
+        /// Where the scope is missing: `on cluster a`.
         place: String,
     },
     /// Nothing is allowed that cannot be recorded.
@@ -44,7 +44,7 @@ pub(crate) enum HttpRefusal {
     /// There is none of that name, or the principal has nothing to do with it.
     #[error("there is no cluster {name:?}; the clusters are {}", listed(known))]
     NoCluster {
-        /// The name.
+        /// The name that was asked for.
         name: String,
         /// The clusters that the principal may know of.
         known: Vec<String>,
@@ -84,7 +84,7 @@ impl HttpRefusal {
         }
     }
 
-    /// As what the metrics count it. `None`: they do already.
+    /// The kind of refusal that the metrics count. `None`: they count it elsewhere.
     fn kind(&self) -> Option<RefusalKind> {
         Some(match self {
             Self::Authentication(_) => return None,
