@@ -30,7 +30,7 @@ pub enum Gcs {
     Auto,
     /// It is not asked.
     Off,
-    /// `host:port`.
+    /// The GCS at this address, `host:port`.
     At(String),
 }
 

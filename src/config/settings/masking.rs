@@ -53,7 +53,7 @@ fn value_patterns(value: &RawValue, checks: &Checks) -> Read<Vec<String>> {
     Ok(patterns)
 }
 
-/// At most 200 rules of one kind, of at most 1000 bytes each.
+/// Checks that there are at most 200 rules of one kind, of at most 1000 bytes each.
 fn bounded(rules: Option<Vec<String>>, expected: &str) -> Read<Vec<String>> {
     let fits = |rules: &Vec<String>| {
         rules.len() <= 200 && rules.iter().all(|rule| (1..=1000).contains(&rule.len()))
