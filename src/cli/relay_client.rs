@@ -39,7 +39,7 @@ pub enum RelayError {
     Unreachable {
         /// The URL of the relay that was asked.
         relay: String,
-        /// The system's words.
+        /// The operating system's error message.
         cause: String,
     },
     /// The certificate is not trusted, or there is nothing to check it with.
@@ -47,7 +47,7 @@ pub enum RelayError {
     Untrusted {
         /// The URL of the relay that was asked.
         relay: String,
-        /// The system's words.
+        /// The operating system's error message.
         cause: String,
     },
     /// The client's own certificate or key cannot be used.

@@ -38,14 +38,14 @@ pub(super) struct Kind<T> {
 pub(super) enum Shape {
     /// The value may be shown as it is.
     Open,
-    /// Without credentials: an address can carry a password.
+    /// The value may be shown without credentials: an address can carry a password.
     Address,
-    /// Not at all: people paste the secret where its file is wanted.
+    /// The value is not shown: people paste the secret where its file is wanted.
     Path,
 }
 
 impl<T: 'static> Kind<T> {
-    /// Read by `read`, shown by `show`.
+    /// A kind whose values are read by `read` and shown by `show`.
     pub(super) fn new(
         read: impl Fn(&RawValue) -> Read<T> + 'static,
         show: impl Fn(&T) -> String + 'static,

@@ -166,17 +166,17 @@ macro_rules! sections {
 }
 
 sections! {
-    /// The one port.
+    /// The address and the limits of the one port.
     listen: Listen,
-    /// Who is recognised.
+    /// How clients are authenticated.
     auth: Auth,
-    /// Encryption on the port.
+    /// TLS on the port.
     tls: Tls,
     /// How the registry polls the heads.
     registry: Registry,
     /// Limits and timeouts of debug sessions.
     dap: Dap,
-    /// API and dashboard.
+    /// The relay's API and the dashboard.
     http: Http,
     /// Keys of another issuer of tokens.
     jwks: Jwks,

@@ -30,7 +30,7 @@ pub(super) struct Shared {
     snapshot: watch::Sender<Arc<Snapshot>>,
     events: broadcast::Sender<Event>,
     core: Mutex<Core>,
-    /// InUse by whoever asks the heads for one worker.
+    /// Held by whoever asks the heads for one worker.
     pub(super) asking: tokio::sync::Mutex<()>,
 }
 
@@ -186,7 +186,7 @@ impl Shared {
         self.lock().state.unexplained(cluster, key, claim);
     }
 
-    /// Forgets a claim and gives its breakpoint back; `used`: the worker may have been let go.
+    /// Forgets a claim and gives its breakpoint back; `used`: the worker may have been detached, and its task run on.
     pub(super) fn close_claim(
         &self,
         cluster: Cluster,

@@ -160,7 +160,7 @@ pub enum AuditError {
     Unreadable {
         /// The path of that file.
         path: PathBuf,
-        /// The system's words.
+        /// The operating system's error message.
         cause: io::Error,
     },
     /// The file of the key that audit lines are sealed with cannot be used.

@@ -64,9 +64,9 @@ words! {
 words! {
     /// What happens where something cannot be put on record.
     pub enum OnFailure {
-        /// It does not happen.
+        /// What was to be recorded does not happen.
         Deny = "deny",
-        /// It happens all the same, with an error in the log.
+        /// What was to be recorded happens all the same, with an error in the log.
         Allow = "allow",
     }
 }

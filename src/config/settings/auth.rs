@@ -11,7 +11,7 @@ settings! {
     pub struct Auth = "auth" {
         /// Files with the keys that tokens are verified with. More would be more signatures to try for one token.
         keys: Vec<PathBuf> = Vec::new(), paths(16, "an array of at most 16 paths of key files, such as [\"/etc/ray-relay/relay.pub\"]");
-        /// Has to be in `aud` of every token.
+        /// The audience that has to be in `aud` of every token.
         audience: String = "ray-relay".to_owned(), text("a text, the `aud` of tokens for this relay");
         /// If any are given, `iss` of every token has to be one of them.
         issuer: Vec<String> = Vec::new(), texts(16, "an array of at most 16 issuers (`iss`), such as [\"https://login.example.com\"]");

@@ -10,9 +10,9 @@ use crate::config::units::{GIB, KIB};
 settings! {
     /// `[masking]`: what of values is hidden in debug sessions and terminals.
     pub struct Masking = "masking" {
-        /// Also for those who may run code. For all others it is always on.
+        /// Whether values are masked also for those who may run code. For all others they always are.
         enabled: bool = false, flag();
-        /// The built-in rules for names, types and values as well.
+        /// Whether the built-in rules for names, types and values apply as well.
         defaults: bool = true, flag();
         /// Further names of variables, `*` stands for anything.
         names: Vec<String> = Vec::new(), Kind::new(name_patterns, listed);
