@@ -30,7 +30,7 @@ pub(super) struct Shared {
     snapshot: watch::Sender<Arc<Snapshot>>,
     events: broadcast::Sender<Event>,
     core: Mutex<Core>,
-    /// InUse by whoever asks the heads for one worker.
+    /// Held by whoever asks the heads for one worker.
     pub(super) asking: tokio::sync::Mutex<()>,
 }
 
