@@ -32,7 +32,7 @@ const MAX_HOSTS: usize = 64;
 /// The place of the id in `advertise.host`.
 const PLACE: &str = "{id}";
 
-/// The address by which a client reached the relay.
+/// The address with which a client reached the relay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reached {
     /// Canonical host without brackets: an IP address as the standard library prints it, or a
@@ -62,9 +62,9 @@ pub struct Table {
 
 #[derive(Debug, Default)]
 struct State {
-    /// By canonical host.
+    /// The slots of each host, by canonical host.
     hosts: HashMap<String, Slots>,
-    /// Of `ports` mode.
+    /// The slots of `ports` mode.
     ports: Slots,
 }
 

@@ -30,7 +30,7 @@ use crate::tls::{Tls, Unusable};
 /// Why the relay did not start, or did not go on.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The port is not to be had.
+    /// The relay cannot listen on the port.
     #[error(transparent)]
     Bind(#[from] BindError),
     /// The certificate, its key or what client certificates are held to.
@@ -169,12 +169,12 @@ fn bind_port(ip: IpAddr, port: u16) -> Result<TcpListener, BindError> {
 }
 
 impl Running {
-    /// Where it listens, the port known also where 0 was asked for.
+    /// The address that the relay listens on, the port known also where 0 was asked for.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its list of breakpoints.
+    /// The relay's registry of breakpoints.
     pub fn registry(&self) -> &Registry {
         &self.context.registry
     }

@@ -26,25 +26,25 @@ const CLUSTER_SESSIONS_OF_ONE: usize = 16;
 
 /// What every session works with.
 pub struct Context {
-    /// Resolved configuration.
+    /// The resolved configuration.
     pub config: Arc<Config>,
-    /// Recognises principals.
+    /// Authenticates clients: from a credential to a principal.
     pub auth: Arc<Authenticator>,
-    /// The record.
+    /// The audit log.
     pub audit: Arc<Audit>,
     /// Makes recordings of sessions.
     pub recording: Arc<CaptureStore>,
     /// What is hidden of values; `None`: nothing.
     pub masking: Arc<Masking>,
-    /// Breakpoints.
+    /// The registry of breakpoints.
     pub registry: Registry,
-    /// Live sessions.
+    /// The table of live sessions.
     pub sessions: Arc<SessionTable>,
-    /// Cluster sessions.
+    /// The cluster sessions, each with the sessions that belong to it.
     pub families: Arc<Families>,
     /// Cluster sessions of each principal.
     pub(crate) cluster_sessions: Arc<Shares>,
-    /// Metrics.
+    /// The metrics of the relay.
     pub metrics: Arc<Metrics>,
     /// Addresses under which breakpoints were advertised.
     pub advertised: Arc<advertise::Table>,
@@ -54,12 +54,12 @@ pub struct Context {
     pub requests: TaskTracker,
     /// Port that the relay listens on.
     pub port: u16,
-    /// The end.
+    /// The stages of the relay's end.
     pub shutdown: Shutdown,
 }
 
 impl Context {
-    /// For a relay on `port` that serves `registry`; nothing runs yet.
+    /// The context of a relay on `port` that serves `registry`; nothing runs yet.
     pub fn new(
         config: Arc<Config>,
         auth: Arc<Authenticator>,
@@ -92,7 +92,7 @@ impl Context {
         }
     }
 
-    /// For asking who the client of `connection` is, until `deadline`.
+    /// The authentication of the client of `connection`, which may take until `deadline`.
     pub(crate) fn authentication<'a>(
         &'a self,
         connection: &'a ConnectionInfo,

@@ -48,6 +48,13 @@
 //! | record | the audit log; a *recording* is the traffic of a session, kept where the policy wants it |
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+#![cfg_attr(
+    feature = "fuzzing",
+    allow(
+        missing_docs,
+        reason = "the feature makes items public for `fuzz/` alone; the lint holds for every build without it"
+    )
+)]
 
 pub mod advertise;
 pub mod app;

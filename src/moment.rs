@@ -11,14 +11,14 @@ use tokio::time::Instant;
 /// See the module. Ordered by the steady clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment {
-    /// To measure by.
+    /// The monotonic time, to measure by.
     pub instant: Instant,
-    /// To show.
+    /// The wall clock's time, to show.
     pub time: SystemTime,
 }
 
 impl Moment {
-    /// This one.
+    /// The present moment.
     pub fn now() -> Self {
         Self {
             instant: Instant::now(),
@@ -45,7 +45,7 @@ impl Moment {
     }
 }
 
-/// As the relay's JSON has every time: seconds since 1970 with milliseconds.
+/// Serialised as every time in the relay's JSON: seconds since 1970 with milliseconds.
 impl Serialize for Moment {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let since = self.time.duration_since(SystemTime::UNIX_EPOCH);

@@ -89,9 +89,9 @@ impl FromStr for Hash {
 /// How lines are hashed.
 #[derive(Clone)]
 pub enum Hashing {
-    /// Anybody can compute it.
+    /// SHA-256 alone, which anybody can compute.
     Plain,
-    /// With the secret of `audit.key_file`.
+    /// HMAC with the secret of `audit.key_file`.
     Keyed(Box<hmac::Key>),
 }
 
@@ -99,7 +99,7 @@ impl Hashing {
     /// Shortest key, in bytes.
     pub const SHORTEST_KEY: usize = 32;
 
-    /// With `secret`, where there is one; its trailing line feed does not count.
+    /// Hashing with `secret`, where there is one; its trailing line feed does not count.
     ///
     /// # Errors
     /// [`ShortKey`].
@@ -142,17 +142,17 @@ impl Hashing {
 )]
 pub struct ShortKey;
 
-/// Where a chain is.
+/// The head of a chain: its last line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
     /// `seq` of the last line, 0 before the first.
     pub seq: u64,
-    /// Its hash.
+    /// Hash of that line.
     pub hash: Hash,
 }
 
 impl Head {
-    /// Before the first line.
+    /// The head before the first line.
     pub const START: Self = Self {
         seq: 0,
         hash: Hash::NONE,
@@ -181,11 +181,11 @@ impl Head {
 /// A line whose hash is its own.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Opened {
-    /// Where the chain is after it.
+    /// Head of the chain after it.
     pub head: Head,
     /// Hash of the line that it follows.
     pub prev: Hash,
-    /// Everything.
+    /// All members of the line's JSON object.
     pub members: Map<String, Value>,
 }
 

@@ -46,11 +46,11 @@ pub fn in_order(files: &[PathBuf]) -> io::Result<Vec<PathBuf>> {
 /// One line of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RawLine<'a> {
-    /// From 1.
+    /// Number of the line in its file, from 1.
     pub number: u64,
-    /// Without its line feed; of a line that is too long for an audit line, the beginning.
+    /// The line without its line feed; of one that is too long for an audit line, the beginning.
     pub bytes: &'a [u8],
-    /// It has a line feed, and is whole.
+    /// Whether the line ends with a line feed, and is whole.
     pub whole: bool,
 }
 

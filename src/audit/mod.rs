@@ -1,4 +1,4 @@
-//! The record of what was decided and done.
+//! The audit log: the record of what was decided and done.
 //!
 //! One [`Entry`] for each decision and each session. [`Audit::write`] returns once the line is where it has to be,
 //! and what was to be recorded happens only then: no record, no access.
@@ -49,7 +49,7 @@ const QUEUE: usize = 1024;
 /// How often the log says how far the audit log is, so that an end that was cut off is noticed.
 const ANCHOR_EVERY: Duration = Duration::from_secs(600);
 
-/// Between two errors in the log about lines that are not written.
+/// The shortest time between two errors in the log about lines that are not written.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(1);
 
 /// Longest key file, in bytes.
@@ -77,15 +77,15 @@ pub enum Action {
 /// One line to be.
 #[derive(Debug, Clone)]
 pub struct Entry {
-    /// What kind.
+    /// What kind of thing was decided or done.
     pub action: Action,
-    /// Who, where that is known.
+    /// The principal, where one is known.
     pub principal: Option<Principal>,
-    /// From where.
+    /// The client's address, where one asked.
     pub peer: Option<SocketAddr>,
     /// The session, as in `/relay/v1/sessions`.
     pub session: Option<u64>,
-    /// What with.
+    /// The breakpoint that was acted on, where there is one.
     pub breakpoint: Option<Arc<Breakpoint>>,
     /// What else belongs to it: `outcome`, `scope`, `command`, `expression`, `bytes_up` and so on. Never a token or
     /// the value of a variable.
@@ -93,7 +93,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Of this kind, the rest to be filled in.
+    /// An entry of this kind, the rest to be filled in.
     pub fn new(action: Action) -> Self {
         Self {
             action,
@@ -105,7 +105,7 @@ impl Entry {
         }
     }
 
-    /// With one more detail.
+    /// The entry with one more detail.
     #[must_use]
     pub fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.details.insert(key.to_owned(), value.into());
@@ -123,9 +123,9 @@ pub struct Unavailable(pub String);
 #[error("cannot begin the audit log: {0}")]
 pub struct OpenError(pub String);
 
-/// Where entries go. One for the process.
+/// The audit log that entries are written to. One for the process.
 pub struct Audit {
-    /// `None`: off.
+    /// `None`: `audit.sink` is `off`.
     running: Option<Running>,
 }
 
@@ -148,7 +148,7 @@ struct Running {
 }
 
 impl Audit {
-    /// Nowhere.
+    /// An audit log that takes every entry and keeps none.
     pub fn off() -> Arc<Self> {
         Arc::new(Self { running: None })
     }
@@ -178,7 +178,8 @@ impl Audit {
         Ok(audit)
     }
 
-    /// For `sink`, which is opened and gets its first line; and the writer of all others, with its queue.
+    /// The audit log over `sink`, which is opened and gets its first line; and the writer of all others, with its
+    /// queue.
     fn start(
         sink: Sink,
         hashing: Hashing,
@@ -308,7 +309,7 @@ impl Audit {
 
 const ENDED: &str = "the relay is ending, and so has its audit log";
 
-/// Also of a clock that a test has stopped.
+/// The monotonic time, which a test may have paused.
 fn now() -> std::time::Instant {
     Instant::now().into_std()
 }

@@ -16,7 +16,7 @@ use crate::identity::Principal;
 /// Refusals of one person that have a line each, however fast they come.
 const FREE: u32 = 60;
 
-/// From then on one has a line in this time.
+/// Beyond [`FREE`] one refusal in this time has a line.
 const EVERY: Duration = Duration::from_secs(10);
 
 /// How often a person's refusals are summed up while they go on.
@@ -54,7 +54,7 @@ struct LeftOut {
     began: Instant,
 }
 
-/// All accounts.
+/// The accounts of all whose refusals are counted.
 #[derive(Debug, Default)]
 pub(super) struct Restraint {
     accounts: HashMap<Who, Account>,
@@ -63,9 +63,9 @@ pub(super) struct Restraint {
 /// What becomes of an entry.
 #[derive(Debug)]
 pub(super) enum Verdict {
-    /// It is written, behind the sum of what was left out before.
+    /// The entry is written, behind the sum of what was left out before.
     Write(Option<Entry>),
-    /// It is counted.
+    /// The entry is only counted.
     LeftOut,
 }
 
@@ -152,7 +152,7 @@ impl Account {
     }
 }
 
-/// Of nothing that was done.
+/// Whether `entry` records a refusal, and so nothing that was done.
 fn is_refusal(entry: &Entry) -> bool {
     let kind = matches!(
         entry.action,

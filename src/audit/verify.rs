@@ -13,12 +13,12 @@ use super::files::RawLine;
 /// Findings that are kept; more are counted.
 const MOST: usize = 100;
 
-/// Where a line is.
+/// The place of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// The file as it was named.
     pub file: String,
-    /// From 1.
+    /// Number of the line in that file, from 1.
     pub line: u64,
 }
 
@@ -31,40 +31,40 @@ impl fmt::Display for Place {
 /// What is wrong. `Display` is a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Finding {
-    /// Its hash is not that of its bytes.
+    /// The line's hash is not that of its bytes.
     #[error("{0}: this line was changed, or was not written with this key")]
     Changed(Place),
-    /// No audit line at all.
+    /// The line is no audit line at all.
     #[error("{0}: this is no audit line; one was changed, or text was inserted")]
     Malformed(Place),
-    /// No line feed, and no line.
+    /// The last line has no line feed, and cannot be read.
     #[error(
         "{0}: the last line is torn: the relay writes it right now, or died over it and has not been started since; or it was cut"
     )]
     Torn(Place),
-    /// Lines are not there.
+    /// Numbers are left out before the line.
     #[error("{place}: {}", missing(*.expected, *.found))]
     Missing {
-        /// Of the line behind the hole.
+        /// Place of the line behind the gap.
         place: Place,
         /// First number that is missing.
         expected: u64,
         /// The number that is there.
         found: u64,
     },
-    /// A number that was there already.
+    /// The line has a number that was there already.
     #[error(
         "{place}: line number {found} comes again or too late, where number {expected} belongs; lines were inserted, moved or written by two relays"
     )]
     OutOfOrder {
-        /// Of the line.
+        /// Place of the line.
         place: Place,
         /// The number that should be there.
         expected: u64,
         /// The number that is there.
         found: u64,
     },
-    /// The right number behind the wrong line.
+    /// The line has the right number, and follows another line than the one that it was written behind.
     #[error(
         "{0}: this line was not written behind the one before it; that one was exchanged, or this one"
     )]
@@ -78,12 +78,12 @@ pub enum Finding {
         first - 1, if *first == 2 { "line is" } else { "lines are" }
     )]
     NoBeginning {
-        /// Of the first line.
+        /// Place of the first line.
         place: Place,
-        /// Its number.
+        /// The number that the first line has.
         first: u64,
     },
-    /// The anchor is not there.
+    /// No line has the hash of the anchor.
     #[error(
         "no line has the hash {0}; the end was cut off after it was written, or this is another relay's log"
     )]
@@ -100,14 +100,14 @@ fn missing(expected: u64, found: u64) -> String {
     }
 }
 
-/// What came of it.
+/// What a verification found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// At most a hundred.
+    /// The first findings, at most a hundred.
     pub findings: Vec<Finding>,
-    /// All.
+    /// Number of all findings.
     pub found: u64,
-    /// Lines read.
+    /// Number of lines that were read.
     pub lines: u64,
     /// Number of the first line; more than 1: what was before is not in the files, and that is a finding unless
     /// [`Verifier::beginning_removed`].
@@ -136,7 +136,7 @@ pub struct Verifier<'a> {
 }
 
 impl<'a> Verifier<'a> {
-    /// For lines that were hashed with `hashing`.
+    /// A verifier of lines that were hashed with `hashing`.
     pub fn new(hashing: &'a Hashing) -> Self {
         Self {
             hashing,

@@ -66,7 +66,7 @@ struct Gap {
 }
 
 impl Writer {
-    /// For `sink`, which is opened, and gets its first line.
+    /// A writer to `sink`, which is opened, and gets its first line.
     pub(super) fn start(
         mut sink: Sink,
         hashing: Hashing,

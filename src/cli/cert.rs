@@ -75,7 +75,7 @@ pub enum Error {
     Write {
         /// Which file or folder.
         path: PathBuf,
-        /// The system's words.
+        /// The operating system's error message.
         cause: io::Error,
     },
     /// The library does.

@@ -273,7 +273,7 @@ pub struct ListArgs {
     /// Show only what fits: a part of a name or id, a pattern such as 'train*', or KEY=PATTERN; may be repeated
     #[arg(long, value_name = "PATTERN")]
     pub filter: Vec<Filter>,
-    /// The relay.
+    /// How the relay is reached.
     #[command(flatten)]
     pub relay: RelayArgs,
 }
@@ -287,7 +287,7 @@ pub struct LaunchConfigArgs {
     /// Attach to this breakpoint alone, by its id in `ray-relay list`
     #[arg(long, value_name = "ID")]
     pub breakpoint: Option<crate::registry::BreakpointId>,
-    /// The relay.
+    /// How the relay is reached.
     #[command(flatten)]
     pub relay: RelayArgs,
 }
@@ -314,7 +314,7 @@ pub struct DebugArgs {
     /// Longest value that is printed, in characters
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub limit: u32,
-    /// The relay.
+    /// How the relay is reached.
     #[command(flatten)]
     pub relay: RelayArgs,
 }
@@ -340,7 +340,7 @@ pub struct ExecArgs {
     /// The commands, one line each
     #[arg(last = true, value_name = "COMMAND")]
     pub commands: Vec<String>,
-    /// The relay.
+    /// How the relay is reached.
     #[command(flatten)]
     pub relay: RelayArgs,
 }
@@ -363,7 +363,7 @@ pub struct SnapshotArgs {
     /// Longest value, in characters
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub limit: u32,
-    /// The relay.
+    /// How the relay is reached.
     #[command(flatten)]
     pub relay: RelayArgs,
 }
@@ -390,7 +390,7 @@ pub struct ReleaseArgs {
     /// Do not ask
     #[arg(long, short)]
     pub yes: bool,
-    /// The relay.
+    /// How the relay is reached.
     #[command(flatten)]
     pub relay: RelayArgs,
 }
@@ -407,7 +407,7 @@ pub struct DapArgs {
     /// Wait for the next task that stops
     #[arg(long)]
     pub next: bool,
-    /// The relay.
+    /// How the relay is reached.
     #[command(flatten)]
     pub relay: RelayArgs,
 }

@@ -20,11 +20,11 @@ use super::relay_url::RelayUrl;
 use crate::wire::http_client::{self, HttpClient};
 use crate::wire::text::{innermost_cause, replaced};
 
-/// To the end of TCP and TLS handshakes, of each address tried.
+/// The deadline of TCP connect and TLS handshake together, for each address tried.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
-/// To the first byte of an answer, and again to its end.
+/// The deadline of the first byte of an answer, and again of its last.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
-/// To the answer when many tasks are let go, some of which do not answer.
+/// The deadline of the answer to a release of many tasks, some of which do not answer.
 const RELEASE_DEADLINE: Duration = Duration::from_secs(600);
 /// How long a connection is kept for the next request.
 const IDLE: Duration = Duration::from_secs(60);
@@ -37,23 +37,23 @@ pub enum RelayError {
     /// No connection, or it broke, or nothing came within the deadline.
     #[error("cannot reach a relay at {relay}: {cause}")]
     Unreachable {
-        /// Its address.
+        /// The URL of the relay that was asked.
         relay: String,
-        /// The system's words.
+        /// The operating system's error message.
         cause: String,
     },
     /// The certificate is not trusted, or there is nothing to check it with.
     #[error("cannot trust {relay}: {cause}")]
     Untrusted {
-        /// Its address.
+        /// The URL of the relay that was asked.
         relay: String,
-        /// The system's words.
+        /// The operating system's error message.
         cause: String,
     },
     /// The client's own certificate or key cannot be used.
     #[error("{file} {cause}")]
     Identity {
-        /// Of which file.
+        /// The path of the client certificate's file.
         file: String,
         /// What is wrong with it.
         cause: String,
@@ -61,21 +61,21 @@ pub enum RelayError {
     /// It wants a client certificate, or another one.
     #[error("the relay at {relay} refuses the connection: {cause}")]
     Unrecognised {
-        /// Its address.
+        /// The URL of the relay that was asked.
         relay: String,
-        /// The words of TLS.
+        /// The words of the TLS library.
         cause: String,
     },
-    /// Port 8265.
+    /// A Ray dashboard, which has port 8265, answers in place of a relay.
     #[error("{relay} is a Ray dashboard, not a relay")]
     Dashboard {
-        /// Its address.
+        /// The URL that was asked.
         relay: String,
     },
     /// Something else that speaks HTTP.
     #[error("{relay} does not answer like a relay: {found}")]
     NotARelay {
-        /// Its address.
+        /// The URL that was asked.
         relay: String,
         /// What came instead.
         found: String,
@@ -83,7 +83,7 @@ pub enum RelayError {
     /// It wants a token, or another one, or one that permits more.
     #[error("the relay at {relay} answers {status}: {message}")]
     NotPermitted {
-        /// Its address.
+        /// The URL of the relay that was asked.
         relay: String,
         /// HTTP status, 401 or 403.
         status: StatusCode,
@@ -96,9 +96,9 @@ pub enum RelayError {
     /// The relay's own refusal.
     #[error("the relay at {relay} answers {status}: {message}")]
     Refused {
-        /// Its address.
+        /// The URL of the relay that was asked.
         relay: String,
-        /// HTTP status.
+        /// HTTP status of the refusal.
         status: StatusCode,
         /// Its words, cleaned.
         message: String,
@@ -220,7 +220,7 @@ impl RelayClient {
         self.send(request, CONNECT_DEADLINE + ANSWER_DEADLINE).await
     }
 
-    /// Has the relay let go of what `wanted` names, and gives its answer.
+    /// Has the relay detach the tasks that `wanted` names, and gives its answer.
     pub(super) async fn release(&self, wanted: &Value) -> Result<Value, RelayError> {
         let not_a_uri = || self.unreachable("its address is no URL");
         let uri = self.relay.uri("/relay/v1/release").ok_or_else(not_a_uri)?;

@@ -41,7 +41,7 @@ pub enum RelayTokenError {
     Unreadable {
         /// Its name, cleaned.
         file: String,
-        /// The system's words.
+        /// The operating system's error message.
         cause: std::io::Error,
     },
     /// No token looks like that.

@@ -23,12 +23,12 @@ impl RelayUrl {
         self.host.trim_start_matches('[').trim_end_matches(']')
     }
 
-    /// Encrypted.
+    /// Whether the relay is reached over TLS.
     pub fn is_https(&self) -> bool {
         self.https
     }
 
-    /// Port.
+    /// The TCP port; where the URL names none, 443 for `https` and the relay's own, 5678, for `http`.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -52,7 +52,7 @@ pub enum BadRelayUrl {
     /// Not `http` or `https`, or no host.
     #[error("write it as http://HOST:PORT, such as http://127.0.0.1:5678")]
     Malformed,
-    /// `user:password@`.
+    /// The URL has `user:password@` in it.
     #[error("leave out user name and password: they would end up in shell histories and logs")]
     Credentials,
 }

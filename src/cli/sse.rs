@@ -6,7 +6,7 @@
 /// Largest event that is kept.
 const LARGEST_EVENT: usize = 64 << 20;
 
-/// One event.
+/// One server-sent event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Event {
     /// `event:`; `message` where the stream names none.

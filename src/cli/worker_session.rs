@@ -20,7 +20,7 @@ use crate::pdb::{End, Lost, PromptError};
 use crate::registry::BreakpointId;
 use crate::wire::text::replaced;
 
-/// To the end of the TCP and TLS handshakes.
+/// The deadline of the TCP and TLS handshakes.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 
 /// A connection, with or without TLS.
@@ -163,7 +163,7 @@ pub(super) async fn dial(args: &RelayArgs) -> Result<Box<dyn Duplex>, RelayError
     }
 }
 
-/// Which task.
+/// Which paused task a command asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Which {
     /// One that waits: its id, or a name.

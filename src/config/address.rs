@@ -17,7 +17,7 @@ fn wrong(expected: &str, hint: impl Into<String>) -> Wrong {
     Wrong::expected(expected).hint(hint)
 }
 
-/// `IP:PORT`.
+/// Reads the address to listen on, `IP:PORT`.
 pub(super) fn parse_listen(text: &str) -> Result<SocketAddr, Wrong> {
     const EXPECTED: &str = "an IP address and a port, such as 127.0.0.1:5678 or [::1]:5678";
     let text = text.trim();

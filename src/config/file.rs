@@ -35,16 +35,16 @@ pub(super) type Entries = Vec<(&'static str, Entry)>;
 /// One `[[cluster]]` of the file.
 #[derive(Debug)]
 pub(super) struct RawCluster {
-    /// Of the keys that are given.
+    /// The keys that are given in the table, with their values.
     pub(super) entries: Entries,
-    /// Of the table itself.
+    /// Where the table begins, for messages: `relay.toml line 12`.
     pub(super) place: String,
 }
 
 /// What a TOML file says.
 #[derive(Debug, Default)]
 pub(super) struct RawFile {
-    /// Of [`SECTIONS`], by section.
+    /// The entries of each of [`SECTIONS`] that the file has.
     pub(super) sections: Vec<(&'static str, Entries)>,
     /// `None`: the file has no `[[cluster]]`.
     pub(super) clusters: Option<Vec<RawCluster>>,

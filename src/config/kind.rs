@@ -36,16 +36,16 @@ pub(super) struct Kind<T> {
 /// How freely a wrong value may be shown.
 #[derive(Clone, Copy)]
 pub(super) enum Shape {
-    /// As it is.
+    /// The value may be shown as it is.
     Open,
-    /// Without credentials: an address can carry a password.
+    /// The value may be shown without credentials: an address can carry a password.
     Address,
-    /// Not at all: people paste the secret where its file is wanted.
+    /// The value is not shown: people paste the secret where its file is wanted.
     Path,
 }
 
 impl<T: 'static> Kind<T> {
-    /// Read by `read`, shown by `show`.
+    /// A kind whose values are read by `read` and shown by `show`.
     pub(super) fn new(
         read: impl Fn(&RawValue) -> Read<T> + 'static,
         show: impl Fn(&T) -> String + 'static,
@@ -53,7 +53,7 @@ impl<T: 'static> Kind<T> {
         Self::checked(move |value, _| read(value), show)
     }
 
-    /// As [`Kind::new`], with the help of other parts of the relay.
+    /// Like [`Kind::new`], for a value that is read with the help of other parts of the relay.
     pub(super) fn checked(
         read: impl Fn(&RawValue, &Checks) -> Read<T> + 'static,
         show: impl Fn(&T) -> String + 'static,
@@ -114,7 +114,7 @@ impl<T: 'static> Kind<T> {
 
 /// The words that a key takes, each with its meaning. Declared with `words!`.
 pub(super) trait Word: Copy + PartialEq + 'static {
-    /// In the order in which they are told.
+    /// The words and their variants, in the order in which messages name them.
     const WORDS: &'static [(&'static str, Self)];
 }
 
@@ -151,7 +151,7 @@ pub(super) fn text(expected: &'static str) -> Kind<String> {
     Kind::new(move |value| read::text(value, expected), quoted)
 }
 
-/// At most `most` texts.
+/// A list of at most `most` texts.
 pub(super) fn texts(most: usize, expected: &'static str) -> Kind<Vec<String>> {
     Kind::new(move |value| read::texts(value, most, expected), listed)
 }
@@ -170,7 +170,7 @@ pub(super) fn file_path(
     Kind::new(read, show).shaped(Shape::Path).optional()
 }
 
-/// At most `most` paths; none where nobody gives them.
+/// A list of at most `most` paths; empty where no source gives it.
 pub(super) fn paths(most: usize, expected: &'static str) -> Kind<Vec<PathBuf>> {
     let read = move |value: &RawValue| {
         let paths = read::texts(value, most, expected)?;

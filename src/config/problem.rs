@@ -27,7 +27,7 @@ pub struct Problem {
 pub(crate) struct Wrong {
     /// What would be right.
     pub(crate) expected: String,
-    /// Next step.
+    /// The next step, where more can be said than what is expected.
     pub(crate) hint: Option<String>,
 }
 
@@ -40,7 +40,7 @@ impl Wrong {
         }
     }
 
-    /// With the next step.
+    /// Adds the next step.
     pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
         Self {
             hint: Some(hint.into()),
@@ -52,7 +52,7 @@ impl Wrong {
 /// All problems of one configuration; at least one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problems {
-    /// In the order of file, environment, command line, cross-checks.
+    /// The problems, in the order of file, environment, command line and cross-checks.
     pub problems: Vec<Problem>,
 }
 
@@ -78,7 +78,7 @@ impl fmt::Display for Problems {
 
 /// `text` broken into lines that are indented like the first.
 fn wrapped(text: &str) -> String {
-    /// With the indent, 100 columns.
+    /// The longest line in columns, which makes 100 with the indent.
     const LONGEST: usize = 86;
     let (mut wrapped, mut column) = (String::new(), 0);
     for word in text.split(' ') {

@@ -15,7 +15,7 @@ use super::problem::shown;
 pub(crate) enum RawValue {
     /// A TOML string.
     Text(String),
-    /// From the environment or a flag, where everything is text.
+    /// Text from the environment or a flag, which has no other types.
     Word(String),
     /// A TOML integer that fits.
     Integer(i64),
@@ -45,9 +45,9 @@ impl fmt::Display for RawValue {
 pub(super) struct Entry {
     /// `listen.address`, `RAY_RELAY_LISTEN_ADDRESS` or `--listen`.
     pub(super) label: String,
-    /// For people: `relay.toml line 12`.
+    /// Where the value stands, in a form for people: `relay.toml line 12`.
     pub(super) place: String,
-    /// As written.
+    /// The value as it was written.
     pub(super) value: RawValue,
 }
 

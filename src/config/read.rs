@@ -15,7 +15,7 @@ use super::units::{UnitError, format_duration, format_size, parse_duration, pars
 /// Result of reading one value.
 pub(crate) type Read<T> = Result<T, Wrong>;
 
-/// Any text.
+/// Reads a text that is not blank, without the space around it.
 pub(super) fn text(value: &RawValue, expected: &str) -> Read<String> {
     match value {
         RawValue::Text(text) | RawValue::Word(text) if !text.trim().is_empty() => {
@@ -45,7 +45,7 @@ pub(super) fn list(value: &RawValue) -> Option<Vec<String>> {
     }
 }
 
-/// At most `most` texts, none of them blank.
+/// Reads a list of at most `most` texts, none of them blank.
 pub(super) fn texts(value: &RawValue, most: usize, expected: &str) -> Read<Vec<String>> {
     let fits = |texts: &Vec<String>| {
         texts.len() <= most && texts.iter().all(|text| !text.trim().is_empty())

@@ -24,7 +24,7 @@ const LONGEST_FILE: u64 = 1 << 20;
 /// A configuration and where each of its values came from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Resolved {
-    /// The configuration.
+    /// The configuration that the values make up.
     pub config: Config,
     /// Every key in the order of `config/example.toml`, clusters last.
     pub settings: Vec<Setting>,
@@ -37,7 +37,7 @@ pub struct Setting {
     pub section: &'static str,
     /// Key in it.
     pub key: &'static str,
-    /// As TOML.
+    /// The value in TOML's notation.
     pub value: String,
     /// `default`, or where it was given.
     pub origin: String,
@@ -55,7 +55,7 @@ pub struct Checks {
 /// What is wrong with a value that names something unusable.
 #[derive(Debug)]
 pub struct Fault {
-    /// `tls.cert_file`
+    /// The key that names it, with its section: `tls.cert_file`.
     pub key: &'static str,
     /// What stands there, or is found there.
     pub found: String,
@@ -178,7 +178,7 @@ fn flag_entries(flags: &Flags) -> Vec<(&'static str, &'static str, Entry)> {
 
 /// Reads the tables from the sources, and keeps every problem.
 pub(super) struct Resolver {
-    /// Of each key, the one that counts most last.
+    /// What the sources give for each key, the source that counts most last.
     entries: HashMap<(&'static str, &'static str), Vec<Entry>>,
     checks: Checks,
     problems: Vec<Problem>,

@@ -121,7 +121,7 @@ pub use tls::{ClientAuth, Tls, TlsMode, TlsVersion};
 
 /// A section of the file.
 pub(super) trait Section {
-    /// As in `[listen]`.
+    /// Name of the section in the file, such as `listen` of `[listen]`.
     const NAME: &'static str;
     /// Known keys, in the order of the table.
     const KEYS: &'static [&'static str];
@@ -136,7 +136,7 @@ macro_rules! sections {
         /// Everything, resolved. Built by [`resolve`](super::resolve()) from defaults, file, environment and flags.
         #[derive(Debug, Clone, PartialEq, Eq)]
         pub struct Config {
-            /// At least one; the first is the default cluster.
+            /// The clusters, at least one; the first is the default cluster.
             pub clusters: Vec<Cluster>,
             $($(#[$doc])* pub $field: $type,)+
         }
@@ -166,17 +166,17 @@ macro_rules! sections {
 }
 
 sections! {
-    /// The one port.
+    /// The address and the limits of the one port.
     listen: Listen,
-    /// Who is recognised.
+    /// How clients are authenticated.
     auth: Auth,
-    /// Encryption on the port.
+    /// TLS on the port.
     tls: Tls,
-    /// Polling.
+    /// How the registry polls the heads.
     registry: Registry,
-    /// Debug sessions.
+    /// Limits and timeouts of debug sessions.
     dap: Dap,
-    /// API and dashboard.
+    /// The relay's API and the dashboard.
     http: Http,
     /// Keys of another issuer of tokens.
     jwks: Jwks,
@@ -186,13 +186,13 @@ sections! {
     advertise: Advertise,
     /// What is hidden of values.
     masking: Masking,
-    /// When tasks are let go that nobody attends to.
+    /// When tasks that nobody attends to are released.
     release: Release,
     /// The record of what was decided and done.
     audit: Audit,
-    /// Recorded sessions.
+    /// Where recordings of sessions are kept, and in how many bytes.
     recording: Recording,
-    /// Logs.
+    /// Level and form of the relay's logs.
     log: Log,
 }
 

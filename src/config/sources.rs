@@ -29,31 +29,31 @@ const OTHER_VARIABLES: [&str; 7] = [
     "RAY_RELAY_TOKEN",
 ];
 
-/// Beginnings of variables by which the demo and the tests know their own processes.
+/// Prefixes of the variables that mark the processes of the demo and of the tests.
 const MARKS: [&str; 2] = ["RAY_RELAY_DEMO_", "RAY_RELAY_TEST_"];
 
 /// Values of the flags of `serve` and `check-config`, as typed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Flags {
-    /// `--config`
+    /// Value of `--config`.
     pub config: Option<PathBuf>,
     /// `--ray-address`, each `URL` or `NAME=URL`.
     pub ray_address: Vec<String>,
-    /// `--listen`
+    /// Value of `--listen`.
     pub listen: Option<String>,
-    /// `--insecure-no-auth`
+    /// Whether `--insecure-no-auth` is given.
     pub insecure_no_auth: bool,
-    /// `--auth-key`
+    /// Values of `--auth-key`.
     pub auth_key: Vec<String>,
-    /// `--tls-cert`
+    /// Value of `--tls-cert`.
     pub tls_cert: Option<String>,
-    /// `--tls-key`
+    /// Value of `--tls-key`.
     pub tls_key: Option<String>,
-    /// `--advertise`
+    /// Value of `--advertise`.
     pub advertise: Option<String>,
-    /// `--log-level`
+    /// Value of `--log-level`.
     pub log_level: Option<String>,
-    /// `--log-format`
+    /// Value of `--log-format`.
     pub log_format: Option<String>,
 }
 
@@ -62,7 +62,7 @@ pub struct Flags {
 pub struct Sources {
     /// Environment; names outside `RAY_RELAY_` are ignored.
     pub environment: Vec<(OsString, OsString)>,
-    /// Command line.
+    /// The flags of the command line.
     pub flags: Flags,
 }
 
@@ -79,11 +79,11 @@ impl Sources {
 /// What the environment says.
 #[derive(Debug, Default)]
 pub(super) struct RawEnvironment {
-    /// `RAY_RELAY_CONFIG`.
+    /// The path in `RAY_RELAY_CONFIG`.
     pub(super) file: Option<PathBuf>,
     /// `(section, key)` with the value.
     pub(super) entries: Vec<(&'static str, &'static str, Entry)>,
-    /// `RAY_RELAY_RAY_ADDRESS`, split.
+    /// The values of `RAY_RELAY_RAY_ADDRESS`, split at commas.
     pub(super) clusters: Option<Vec<String>>,
 }
 

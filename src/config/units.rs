@@ -4,13 +4,13 @@
 
 use std::time::Duration;
 
-/// For the tables.
+/// Units of time, for the defaults and bounds in the tables of settings.
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 pub(super) const MINUTE: Duration = Duration::from_secs(60);
 pub(super) const HOUR: Duration = Duration::from_secs(3600);
 pub(super) const DAY: Duration = Duration::from_secs(86_400);
 
-/// For the tables, in bytes.
+/// Units of size in bytes, for the defaults and bounds in the tables of settings.
 pub(super) const KIB: usize = 1 << 10;
 pub(super) const MIB: usize = 1 << 20;
 pub(super) const GIB: usize = 1 << 30;
@@ -40,7 +40,7 @@ const SIZE_UNITS: [(&str, u64); 7] = [
 /// Why a text is no duration or size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
-    /// Only digits.
+    /// The text is digits only.
     #[error("a bare number has no unit")]
     Bare,
     /// Something that is neither a number nor a known unit.

@@ -42,20 +42,20 @@ const LEAVING: usize = 256;
 /// Why somebody with a credential is not let in. `Display` is a sentence for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Crowded {
-    /// Of one principal.
+    /// One principal has as many connections as it may have.
     #[error(
         "you have {most} connections to this relay already, which is all that one person may have: close some of them (`GET /relay/v1/sessions` lists sessions)"
     )]
     Yours {
-        /// As many as there may be.
+        /// The largest number of connections of one principal.
         most: usize,
     },
-    /// Of all.
+    /// The relay has as many connections as it takes.
     #[error(
         "this relay has all the connections that it takes: try again in a moment, or have `listen.max_connections` raised"
     )]
     Full,
-    /// It was to make room in the same moment.
+    /// The connection was given up for another in the same moment.
     #[error("this relay is busy: try again")]
     GivenUp,
 }
@@ -64,7 +64,7 @@ pub enum Crowded {
 #[derive(Debug)]
 pub struct Admission {
     table: Mutex<Table>,
-    /// A connection has gone.
+    /// Told whenever a connection has gone.
     gone: Notify,
     most: usize,
     started: Instant,
@@ -80,7 +80,7 @@ struct Seat {
     id: u64,
     given_up: CancellationToken,
     moved: Arc<AtomicU64>,
-    /// It needs no credential, because nobody is authenticated.
+    /// Whether the client needs no credential, because nobody is authenticated.
     served: AtomicBool,
 }
 
@@ -89,7 +89,7 @@ struct Seat {
 pub(crate) struct Guard(Place);
 
 impl Admission {
-    /// For `most` connections at a time, of strangers and of others.
+    /// An admission of at most `most` connections at a time, of strangers and of others.
     pub fn new(most: usize) -> Arc<Self> {
         Arc::new(Self {
             table: Mutex::new(Table::new(most, BUDGET)),

@@ -18,13 +18,13 @@ pub struct ConnectionInfo {
     pub peer: SocketAddr,
     /// When it was accepted: `listen.handshake_timeout` counts from here.
     pub accepted: Instant,
-    /// Inside TLS.
+    /// Whether the connection is inside TLS.
     pub encrypted: bool,
     /// The principal of its client certificate, where it presented one.
     pub certificate: Option<Principal>,
-    /// The advertised port by which it came, where that is not the one port.
+    /// The advertised port that the client dialled, where that is not the one port.
     pub advertised_port: Option<u16>,
-    /// Its place among all connections.
+    /// The connection's place among all of them.
     pub place: Place,
 }
 
@@ -37,7 +37,7 @@ impl ConnectionInfo {
         if self.encrypted { TLS_WEIGHT } else { 0 }
     }
 
-    /// By the one port, without TLS.
+    /// A connection to the one port, without TLS.
     pub fn plain(peer: SocketAddr) -> Self {
         Self {
             peer,

@@ -95,8 +95,8 @@ pub struct RelayEndpoint {
 }
 
 impl RelayEndpoint {
-    /// From `connect` or the top level of attach arguments. `fallback` is the relay's own port, for a client that
-    /// tells its debugger nothing (it used a setting such as `debugServer`).
+    /// The address in `connect` or at the top level of attach arguments. `fallback` is the relay's own port, for a
+    /// client that tells its debugger nothing (it used a setting such as `debugServer`).
     pub fn read(arguments: &Value, fallback: u16) -> Self {
         let listen = arguments
             .pointer("/rayRelay/listen")
@@ -152,7 +152,7 @@ impl RelayEndpoint {
 /// What a session that the relay has a client open presents when it comes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Pass<'a> {
-    /// By which it is recognised, where clients are.
+    /// The ticket that it authenticates with, where clients are authenticated.
     pub ticket: Option<&'a Secret>,
     /// The family of the cluster session that it belongs to.
     pub family: Option<&'a str>,

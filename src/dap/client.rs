@@ -8,7 +8,7 @@ use crate::wire::text::shortened;
 /// The debugger client as its `initialize` describes it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Client {
-    /// Its name, for people.
+    /// Name of the client, for people.
     pub(super) name: String,
     pub(super) children: Children,
     pub(super) goodbye: Goodbye,
@@ -17,11 +17,11 @@ pub(super) struct Client {
 /// How the client says that it is leaving.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Goodbye {
-    /// By `disconnect`; `terminate` means the end of the process.
+    /// The client ends a session with `disconnect`; `terminate` means the end of the process.
     Disconnect,
-    /// By `terminate`, and only to an adapter that claims to know it: Helix (25.07) has no other command that ends a
-    /// session, and without the claim it forgets the session with its connection open. Its own `disconnect` is the answer
-    /// to `terminated`.
+    /// The client ends a session with `terminate`, and only to an adapter that claims to know it: Helix (25.07) has no
+    /// other command that ends a session, and without the claim it forgets the session with its connection open. Its
+    /// own `disconnect` is the answer to `terminated`.
     Terminate,
 }
 

@@ -32,13 +32,13 @@ pub(super) struct Farewell<S> {
     pub(super) client: Conversation<S>,
     /// The goodbye that it has said already, where no worker has answered it.
     pub(super) asked: Option<Request>,
-    /// Where the client has not been told yet why.
+    /// The end, where the client has not been told yet why it came.
     pub(super) unexplained: Option<Unexplained>,
 }
 
 /// An end whose reason is still asked for.
 pub(super) struct Unexplained {
-    /// By which it can be asked for; given back then.
+    /// The permit with which it can be asked for; given back then.
     pub(super) permit: Permit,
     /// The connection to the worker's debugger ended, which is worth a word even where nobody knows why.
     pub(super) closed: bool,

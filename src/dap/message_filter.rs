@@ -1,8 +1,8 @@
 //! What the rights of a session mean for its messages: which are looked at, and what becomes of them.
 //!
-//! [`super::worker`] asks once for the functions by which messages are captured, and hands over what they captured.
-//! Somebody who may do everything and sees everything costs nothing here: no message of the worker's is parsed that
-//! the relay does not need for itself.
+//! [`super::worker`] asks once for the functions that decide which messages are captured, and hands over what they
+//! captured. Somebody who may do everything and sees everything costs nothing here: no message of the worker's is
+//! parsed that the relay does not need for itself.
 
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ impl MessageFilter {
         }
     }
 
-    /// There are no rules: the messages need not be looked at.
+    /// Whether there are no rules, so that messages need not be looked at.
     pub fn sees_nothing(&self) -> bool {
         self.view.is_none() && self.masked.is_none()
     }

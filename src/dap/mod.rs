@@ -74,7 +74,7 @@ pub(crate) fn unknown_weight(context: &Context) -> usize {
 struct Opened {
     client: Client,
     initialize: Value,
-    /// Without the credential.
+    /// The `attach` request, without the credential.
     attach: Request,
     dialled: RelayEndpoint,
 }

@@ -38,7 +38,7 @@ pub(super) struct AttachFlow<'a> {
     context: &'a Context,
     session: &'a Session,
     principal: Principal,
-    /// It came with a ticket for this one.
+    /// The breakpoint of the ticket that the client authenticated with.
     only: Option<BreakpointId>,
 }
 
@@ -52,7 +52,7 @@ impl<'a> AttachFlow<'a> {
         }
     }
 
-    /// Runs the session that `opened` asks for to its end. `advertised`: the port by which the client came.
+    /// Runs the session that `opened` asks for to its end. `advertised`: the advertised port that the client dialled.
     pub(super) async fn serve<S>(
         &self,
         mut client: Conversation<S>,
@@ -202,7 +202,7 @@ impl<'a> AttachFlow<'a> {
             return Ok(Choice::Subprocess(breakpoint));
         }
         if self.context.families.wait_for(&self.founder(opened)) {
-            // It was one before the restart, whatever has been let go since.
+            // It was one before the restart, whatever has been detached since.
             return Ok(Choice::Cluster);
         }
         let all = self.context.registry.snapshot();

@@ -15,22 +15,22 @@ use crate::wire::text::shortened;
 /// How a client can be asked to open further sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Children {
-    /// It answers the reverse request `startDebugging`.
+    /// The client answers the reverse request `startDebugging`.
     StartDebugging,
-    /// It takes debugpy's own event `debugpyAttach`.
+    /// The client takes debugpy's own event `debugpyAttach`.
     DebugpyAttach,
-    /// It cannot.
+    /// The client can open no child sessions.
     None,
 }
 
 /// What the address that the client dialled says about the breakpoint it is after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hint {
-    /// It says nothing.
+    /// The address names no breakpoint.
     None,
     /// One breakpoint that the relay advertised under it.
     Breakpoint(BreakpointId),
-    /// It was advertised once, or looks like it, but for nothing that is known now.
+    /// The address was advertised once, or looks like it, but for nothing that is known now.
     Stale,
 }
 

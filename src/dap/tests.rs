@@ -60,7 +60,7 @@ impl Debugger {
         Self::connect_with(context, None).await
     }
 
-    /// With a client certificate of this principal.
+    /// A client with a certificate of this principal.
     async fn connect_with(context: &Arc<Context>, certificate: Option<Principal>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap())

@@ -1,7 +1,7 @@
 //! A session with one worker: replay of the client's opening, then the splice.
 //!
 //! [`Relaying`] owns the session; what passes is judged in `from_client` and `from_worker`. Whatever ends it, the worker is
-//! let go and the task runs on, unless the client was allowed to end it and did. The connection to the worker is not closed
+//! detached and the task runs on, unless the client was allowed to end it and did. The connection to the worker is not closed
 //! here: [`crate::upstream::Worker`] leads it to its end, at whatever await this future is dropped.
 
 mod captured;
@@ -64,7 +64,7 @@ const COUNT_EVERY: Duration = Duration::from_secs(5);
 /// What came of a session.
 pub(super) struct Ended<S> {
     pub(super) outcome: Outcome,
-    /// Where the client is still there.
+    /// The client, where it is still connected.
     pub(super) farewell: Option<Farewell<S>>,
 }
 
@@ -158,11 +158,11 @@ struct Relaying<'a, S> {
     opening: Opening,
     splice: Splice<S, Worker>,
     filter: MessageFilter,
-    /// Its last goodbye, in its own words.
+    /// The client's last request to leave, as it was sent.
     parting: Option<Request>,
-    /// That was answered.
+    /// Whether that was answered.
     parted: bool,
-    /// There is no worker any more, or not for this client.
+    /// Whether there is no worker any more, or not for this client.
     bereft: bool,
     /// The client was told of the end, and not why. True: the worker's debugger is gone as well.
     unexplained: Option<bool>,

@@ -15,7 +15,7 @@ pub enum Error {
         "Ray {0} has no debugger that this relay covers; take 2.9 or newer, or leave --ray-version out"
     )]
     TooOld(String),
-    /// `--listen`
+    /// `--listen` names an address that other machines can reach.
     #[error(
         "the demo listens on this machine only, because nobody is authenticated: give an address such as 127.0.0.1:5678, not {0}"
     )]
@@ -38,7 +38,7 @@ pub enum Error {
     /// The job ended, or nothing stopped.
     #[error("{what}. The job said:\n{output}")]
     NoBreakpoints {
-        /// What happened.
+        /// What came instead: the job ended, or too few breakpoints appeared.
         what: String,
         /// End of the job's output.
         output: String,
@@ -48,7 +48,7 @@ pub enum Error {
     System {
         /// What was tried.
         what: &'static str,
-        /// The system's words.
+        /// The operating system's error message.
         source: std::io::Error,
     },
     /// A signal came before everything was up.

@@ -27,7 +27,7 @@ pub enum HeadApiError {
     Unanswered {
         /// What was asked.
         url: String,
-        /// In the system's words.
+        /// The error of the system.
         cause: String,
     },
     /// An answer that says no.
@@ -35,7 +35,7 @@ pub enum HeadApiError {
     Refused {
         /// What was asked.
         url: String,
-        /// HTTP status.
+        /// HTTP status of the answer.
         status: u16,
         /// The first 300 characters.
         said: String,

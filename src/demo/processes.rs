@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions};
 
-/// Between two looks at `/proc`.
+/// The pause between two looks at `/proc`.
 const LOOK: Duration = Duration::from_millis(50);
-/// After KILL everything is gone at once, unless the kernel holds it.
+/// The deadline of the end after KILL: everything is gone at once, unless the kernel holds it.
 const KILL_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Makes orphaned descendants children of this process from now on (Linux; elsewhere they go to

@@ -14,11 +14,11 @@ use super::progress::Progress;
 use crate::app::Running;
 use crate::registry::{Breakpoint, BreakpointId, Snapshot};
 
-/// For the first answer of the head; a head that gives none refuses the job too.
+/// The deadline of the head's first answer; a head that gives none refuses the job too.
 const POLLED_DEADLINE: Duration = Duration::from_secs(5);
-/// For the job's breakpoints to be listed; debugpy starts within seconds.
+/// The deadline for the job's breakpoints to be listed; debugpy starts within seconds.
 const LISTED_DEADLINE: Duration = Duration::from_secs(90);
-/// For names: the State API shows a task up to a second after it stopped.
+/// The deadline for their names: the State API shows a task up to a second after it stopped.
 const NAMED_DEADLINE: Duration = Duration::from_secs(5);
 /// How often the job's output is asked for.
 const FOLLOW: Duration = Duration::from_millis(700);
@@ -48,7 +48,7 @@ pub(super) async fn named(relay: &Running) {
 /// A job that was submitted.
 pub(super) struct Submitted {
     api: HeadApi,
-    /// Submission id.
+    /// Submission id of the job.
     id: String,
     before: HashSet<Stop>,
     /// Ray's own id for it, once its driver runs.

@@ -13,9 +13,9 @@ pub enum HeadError {
         "cannot reach the Ray head at {address}: {cause}; is Ray up, and is this its dashboard address?"
     )]
     Unreachable {
-        /// Configured address.
+        /// The configured address of the head.
         address: String,
-        /// The system's words.
+        /// The operating system's error message.
         cause: String,
     },
     /// Connected over https, but the certificate does not prove that this is the head.
@@ -23,9 +23,9 @@ pub enum HeadError {
         "the Ray head at {address} shows a certificate that cannot be trusted ({cause}): add its authority to the system's, or name it in SSL_CERT_FILE"
     )]
     Certificate {
-        /// Configured address.
+        /// The configured address of the head.
         address: String,
-        /// The verifier's words.
+        /// The verifier's error message.
         cause: String,
     },
     /// No answer within the deadline.
@@ -34,9 +34,9 @@ pub enum HeadError {
         seconds = .after.as_secs_f64()
     )]
     TimedOut {
-        /// Configured address.
+        /// The configured address of the head.
         address: String,
-        /// The deadline.
+        /// The deadline that passed.
         after: Duration,
     },
     /// 401: the head wants a token and none was sent.
@@ -44,7 +44,7 @@ pub enum HeadError {
         "the Ray head at {address} wants Ray's authentication token: set RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH or `token_file` of this cluster"
     )]
     TokenMissing {
-        /// Configured address.
+        /// The configured address of the head.
         address: String,
     },
     /// 401 or 403 although a token was sent.
@@ -52,7 +52,7 @@ pub enum HeadError {
         "the Ray head at {address} refuses the token from {source_name}: put the cluster's current token there"
     )]
     TokenRefused {
-        /// Configured address.
+        /// The configured address of the head.
         address: String,
         /// Where the token came from.
         source_name: String,
@@ -62,9 +62,9 @@ pub enum HeadError {
         "the Ray head at {address} answered {status}: {words}; {step}", step = next_step(*.status)
     )]
     Status {
-        /// Configured address.
+        /// The configured address of the head.
         address: String,
-        /// HTTP status.
+        /// HTTP status of the answer.
         status: u16,
         /// Ray's message, cut and cleaned.
         words: String,
@@ -74,9 +74,9 @@ pub enum HeadError {
         "the Ray head at {address} answered with something else than Ray's JSON ({cause}); is this its dashboard address?"
     )]
     NotJson {
-        /// Configured address.
+        /// The configured address of the head.
         address: String,
-        /// The parser's words.
+        /// The parser's error message.
         cause: String,
     },
     /// More than the relay is ready to hold.
@@ -84,15 +84,15 @@ pub enum HeadError {
         "the Ray head at {address} answered with more than {limit} bytes; is this its dashboard address?"
     )]
     TooLarge {
-        /// Configured address.
+        /// The configured address of the head.
         address: String,
-        /// The bound.
+        /// The largest answer that is accepted, in bytes.
         limit: usize,
     },
     /// The request cannot be sent as it is.
     #[error("the request cannot be sent to the Ray head at {address}: {cause}")]
     BadRequest {
-        /// Configured address.
+        /// The configured address of the head.
         address: String,
         /// What is wrong with it.
         cause: String,
@@ -118,7 +118,7 @@ pub enum HeadConfigError {
         "`ray_address` of cluster {cluster} is {found:?}: give the dashboard's URL, such as http://127.0.0.1:8265"
     )]
     Address {
-        /// Cluster.
+        /// Name of the cluster in the configuration.
         cluster: String,
         /// What is configured.
         found: String,
@@ -128,9 +128,9 @@ pub enum HeadConfigError {
         "`ray_address` of cluster {cluster} is https, but no certificate authorities could be loaded ({cause}): install ca-certificates or set SSL_CERT_FILE"
     )]
     Roots {
-        /// Cluster.
+        /// Name of the cluster in the configuration.
         cluster: String,
-        /// The system's words.
+        /// The operating system's error message.
         cause: String,
     },
 }

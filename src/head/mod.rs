@@ -36,7 +36,7 @@ pub type RequestBody = BoxBody<Bytes, BodyError>;
 /// Largest answer that is held as a whole. 10,000 tasks with details are 25 MB (Ray 2.60).
 const MAX_ANSWER: usize = 64 * 1024 * 1024;
 
-/// From here on parsing is worth a thread of its own.
+/// An answer from this size in bytes on is parsed on a blocking thread.
 const PARSE_ELSEWHERE: usize = 1024 * 1024;
 
 /// How long a proxied request may wait for the head of its answer after the last byte of its own

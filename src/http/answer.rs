@@ -25,7 +25,7 @@ pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
         .boxed_unsync()
 }
 
-/// No body.
+/// An empty body.
 pub(crate) fn empty() -> Body {
     Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
@@ -49,7 +49,7 @@ pub(crate) fn until_over<B>(body: B, principal: &Principal) -> UntilOver<B> {
     }
 }
 
-/// See [`until_over`].
+/// The body that [`until_over`] makes: it ends where the principal does.
 pub(crate) struct UntilOver<B> {
     body: B,
     /// Behind a lock that nobody ever waits for: request bodies have to be `Sync`.
@@ -104,7 +104,7 @@ pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Response<Body>
     own(status, "application/json", full(text))
 }
 
-/// `{"error": sentence}`.
+/// An error answer with the JSON body `{"error": sentence}`.
 pub(crate) fn error(status: StatusCode, sentence: impl std::fmt::Display) -> Response<Body> {
     json(
         status,

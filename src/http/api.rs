@@ -126,7 +126,7 @@ pub(crate) fn readyz(
     answer::json(StatusCode::OK, &body)
 }
 
-/// `GET /relay/metrics`.
+/// Answers `GET /relay/metrics`, in the text format of Prometheus.
 pub(crate) fn metrics(metrics: &Metrics, snapshot: &Snapshot) -> Response<Body> {
     let text = metrics.render(snapshot);
     answer::own(

@@ -2,7 +2,7 @@
 //!
 //! Called by [`super::connection`] with each request that passed the guard. Everything that is refused here is
 //! answered here, in the form of the side that was asked: JSON below `/relay/`, a plain sentence for Ray's tools, which
-//! print it. HttpRefusal credentials and denied requests are on record, and so is every change through the dashboard,
+//! print it. Refused credentials and denied requests are on record, and so is every change through the dashboard,
 //! before it is made. Not on record is whoever presents nothing at all: anybody can do that as often as they like.
 
 use std::time::{Duration, SystemTime};
@@ -36,13 +36,13 @@ const COOKIE_LIFE: Duration = Duration::from_secs(30 * 86_400);
 /// Why a request is not answered. `Display` is a sentence for the client.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HttpRefusal {
-    /// Whose it is, is not known, or there is no room for that person. The metrics have it already.
+    /// The client is not authenticated, or there is no room for its principal. The metrics have it already.
     #[error(transparent)]
     Authentication(#[from] NotAuthenticated),
     /// Which credential counts is not clear.
     #[error(transparent)]
     Ambiguous(#[from] Ambiguous),
-    /// Authenticated, and its time ended meanwhile.
+    /// The client is authenticated, and its credential has expired or was revoked since.
     #[error(transparent)]
     Over(Ended),
     /// A permission is missing.
@@ -50,11 +50,11 @@ pub(crate) enum HttpRefusal {
         "{subject} may not do that here: it needs the permission `{scope}` {place}; ask whoever gave you the token"
     )]
     Denied {
-        /// Who.
+        /// Name of the principal.
         subject: String,
         /// What is missing.
         scope: Scope,
-        /// On what: `on cluster a`.
+        /// Where the scope is missing: `on cluster a`.
         place: String,
     },
     /// Nothing is allowed that cannot be recorded.
@@ -63,7 +63,7 @@ pub(crate) enum HttpRefusal {
     /// There is none of that name, or the principal has nothing to do with it.
     #[error("there is no cluster {name:?}; the clusters are {}", listed(known))]
     NoCluster {
-        /// The name.
+        /// The name that was asked for.
         name: String,
         /// The clusters that the principal may know of.
         known: Vec<String>,
@@ -103,7 +103,7 @@ impl HttpRefusal {
         }
     }
 
-    /// As what the metrics count it. `None`: they do already.
+    /// The kind of refusal that the metrics count. `None`: they count it elsewhere.
     fn kind(&self) -> Option<RefusalKind> {
         Some(match self {
             Self::Authentication(_) => return None,
@@ -180,7 +180,7 @@ const MEANT: [&str; 14] = [
 pub(crate) struct Asked(Map<String, Value>);
 
 impl Asked {
-    /// Of `parts` as the client sent them.
+    /// What `parts` ask for, as the client sent them.
     pub(crate) fn of(parts: &Parts) -> Self {
         let mut details = Map::new();
         details.insert("protocol".to_owned(), "http".into());
@@ -198,7 +198,8 @@ impl Asked {
     }
 }
 
-/// Of what is given twice all of it, since it is the head's to choose.
+/// The members of the query that go on record; where one is given several times all of them, since it is the head's to
+/// choose.
 fn meant(query: Option<&str>) -> Map<String, Value> {
     let mut meant: Map<String, Value> = Map::new();
     for part in query.unwrap_or_default().split('&') {
@@ -331,12 +332,12 @@ pub(crate) async fn administers(
     Ok(on_record(ctx, entry).await?)
 }
 
-/// Writes `entry`.
+/// Writes `entry` to the audit log.
 pub(crate) async fn on_record(ctx: &Context, entry: Entry) -> Result<(), Unavailable> {
     ctx.audit.write(entry).await
 }
 
-/// `POST /api/authenticate`, by which the dashboard's page turns the token that somebody typed in into a cookie, as
+/// `POST /api/authenticate`, with which the dashboard's page turns the token that somebody typed in into a cookie, as
 /// Ray's own answer to it does.
 pub(crate) async fn sign_in(
     ctx: &Context,

@@ -59,7 +59,7 @@ const PROBE: Duration = Duration::from_secs(30);
 /// What the handlers know of the connection that a request came on.
 #[derive(Clone)]
 pub(crate) struct Connection {
-    /// The client.
+    /// The client's address.
     pub(crate) peer: SocketAddr,
     /// How it came in.
     pub(crate) info: ConnectionInfo,
@@ -177,9 +177,9 @@ async fn idle_for(mut activity: watch::Receiver<Activity>, quiet: Duration) {
 /// What goes on on one connection.
 #[derive(Debug, Clone, Copy, Default)]
 struct Activity {
-    /// In progress.
+    /// Number of requests in progress.
     requests: usize,
-    /// There was one.
+    /// Whether there was a request.
     begun: bool,
 }
 
@@ -188,7 +188,7 @@ struct Busy {
     _draining_waits: TaskTrackerToken,
     active: Arc<watch::Sender<Activity>>,
     place: Place,
-    /// Of the connection without requests.
+    /// Weight of the connection without requests.
     weight: usize,
 }
 

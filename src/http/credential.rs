@@ -20,12 +20,12 @@ const RAY_AUTHORIZATION: HeaderName = HeaderName::from_static("x-ray-authorizati
 /// Two credentials, or one in a URL. `Display` is a sentence for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Ambiguous {
-    /// Not the same.
+    /// Several credentials that are not the same.
     #[error(
         "the request presents several credentials that are not the same: keep one of client certificate, Authorization, X-Ray-Authorization and the cookie ray-authentication-token (`POST /api/authenticate` replaces the cookie)"
     )]
     Several,
-    /// It would be passed on, and logged by everybody on the way.
+    /// A token in the URL, which would be passed on, and logged by everybody on the way.
     #[error(
         "the token stands in the request's URL, where it ends up in logs: treat it as lost, and put a new one into the Authorization header"
     )]

@@ -24,7 +24,7 @@ pub enum GuardRefusal {
     /// No `Host`, several, or one that differs from the request's own authority.
     #[error("the request must say with exactly one Host header which host it is for")]
     NoHost,
-    /// Not `host[:port]`.
+    /// `Host` is not `host[:port]`.
     #[error("the Host header of the request is not a host with an optional port")]
     BadHost,
     /// A name that is not this relay's.
@@ -32,7 +32,7 @@ pub enum GuardRefusal {
         "this relay is not known as {host:?}: use its IP address or localhost, or add the name to `http.allowed_hosts` (an unknown name may be that of a web page which attacks through DNS)"
     )]
     UnknownHost {
-        /// The name.
+        /// The name in `Host`.
         host: String,
     },
     /// A page of another origin asks for more than to be left for the dashboard.
@@ -53,7 +53,7 @@ impl GuardRefusal {
     }
 }
 
-/// The address by which the client reached the relay.
+/// The address with which the client reached the relay.
 ///
 /// # Errors
 /// [`GuardRefusal`] for requests that must not be answered.

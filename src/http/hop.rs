@@ -18,7 +18,7 @@ pub(crate) fn cookie_name(port: Option<u16>) -> String {
     )
 }
 
-/// Of one connection only (RFC 9110, 7.6.1), besides those that `Connection` names.
+/// Hop-by-hop headers (RFC 9110, 7.6.1), besides those that `Connection` names.
 const HOP_BY_HOP: [HeaderName; 9] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),

@@ -2,7 +2,7 @@
 //!
 //! Called by the listener with each connection that speaks HTTP/1.1 or HTTP/2 (prior knowledge).
 //! A request meets, in this order: [`guard`] (is it for this relay, and not from somebody else's web
-//! page?), `route`, `caller` (who is it, by which `credential`, and is it allowed, by what `need` says?), and
+//! page?), `route`, `caller` (who is it, by which `credential`, and is it allowed, by what `required_access` says?), and
 //! then `api`, `events`, or `dashboard`, which leaves out rows (`filter`), rewrites (`rewrite`, [`crate::advertise`])
 //! or becomes a WebSocket (`websocket`).
 //!

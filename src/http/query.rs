@@ -18,7 +18,7 @@ pub(crate) fn pairs(query: Option<&str>) -> Result<Vec<(String, String)>, String
         .collect()
 }
 
-/// As forms are encoded: `%XX` is a byte, `+` a blank.
+/// `text` decoded as `application/x-www-form-urlencoded`: `%XX` is a byte, `+` a blank.
 fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();

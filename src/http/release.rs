@@ -27,11 +27,11 @@ use crate::release::{CLIENT, force, release};
 use crate::session::authenticate::Authenticated;
 use crate::session::{Authorized, Denied, authorise, authorise_end};
 
-/// Largest body.
+/// Largest body of a request, in bytes.
 const LARGEST: usize = 64 * 1024;
 /// Ids in one request.
 const MOST: usize = 1000;
-/// Tasks that are let go at a time.
+/// The largest number of tasks of one request that are released at a time.
 const AT_ONCE: usize = 16;
 /// What ending a worker takes.
 const ENDING: &str =
@@ -58,7 +58,7 @@ pub(crate) fn wants_post() -> Response<Body> {
     response
 }
 
-/// Does it.
+/// Releases the tasks that the body names, each by itself, and answers with what became of them.
 pub(crate) async fn answer(
     ctx: &Context,
     connection: &Connection,

@@ -32,9 +32,9 @@ pub(crate) enum RequiredAccess {
 pub(crate) enum Rows {
     /// `/api/v0/workers`: the one answer in all of Ray 2.9 to 2.60 with addresses of debuggers in it.
     Workers,
-    /// `/api/v0/tasks`.
+    /// `/api/v0/tasks`: rows of tasks.
     Tasks,
-    /// `/api/v0/jobs`.
+    /// `/api/v0/jobs`: rows of jobs.
     Jobs,
 }
 

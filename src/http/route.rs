@@ -21,7 +21,7 @@ pub(crate) enum Route<'a> {
     Healthz,
     /// Is the list fresh?
     Readyz,
-    /// Prometheus.
+    /// The metrics, in the text format of Prometheus.
     Metrics,
     /// The dashboard of a named cluster: its name and the path there, which may be empty.
     Cluster(&'a str, &'a str),
@@ -34,7 +34,7 @@ pub(crate) enum Route<'a> {
 /// What asking for a route takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RouteAccess {
-    /// To be recognised; what is told depends on whom.
+    /// To be authenticated; what is told depends on the principal.
     Recognised,
     /// That scope, at the place that the words name.
     Scope(Scope, &'static str),

@@ -132,7 +132,7 @@ pub(super) struct Person {
 }
 
 impl Person {
-    /// With `scopes` (words in quotes) on what `narrowing` (lines of TOML) says.
+    /// Somebody with `scopes` (words in quotes) on what `narrowing` (lines of TOML) says.
     pub(super) fn new(subject: &str, scopes: &str, narrowing: &str) -> Self {
         let rules =
             format!("[[rule]]\nsubjects = [{subject:?}]\nscopes = [{scopes}]\n{narrowing}\n");
@@ -186,7 +186,7 @@ struct Relay {
 }
 
 impl Relay {
-    /// In front of `heads`, given as name and address.
+    /// A relay in front of `heads`, given as name and address.
     async fn start(heads: &[(&str, SocketAddr)], change: impl FnOnce(&mut Config)) -> Self {
         Self::with_auth(heads, Authenticator::open(), change).await
     }

@@ -48,7 +48,7 @@ const MAX_MESSAGE: usize = 16 * 1024 * 1024;
 /// Read buffer of each side: an idle WebSocket should cost little.
 const READ_BUFFER: usize = 8 * 1024;
 
-/// From the answer's head to both connections being upgraded.
+/// The deadline from the answer's head to both connections being upgraded.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// How long the closing handshake of one side may take.

@@ -27,8 +27,8 @@ use crate::{dap, http, terminal};
 const UNKNOWN_ANSWER: &[u8] =
     b"ray-relay: these bytes are neither HTTP nor the debug adapter protocol.\r\n";
 
-/// To a person with `nc` who has waited for something to appear, and to a program whose `pydevd_pycharm.settrace` waits for
-/// its IDE. A debugger is not disturbed by it: it comes with the end.
+/// The answer to a person with `nc` who has waited for something to appear, and to a program whose
+/// `pydevd_pycharm.settrace` waits for its IDE. A debugger is not disturbed by it: it comes with the end.
 const SILENT_ANSWER: &[u8] = concat!(
     "ray-relay: nothing was said here for too long, so this connection is closed. In `nc`, press Enter for the list. ",
     "pydevd_pycharm.settrace is not spoken here: PyCharm 2025.3 and later attach with \"Attach to DAP\".\r\n",
@@ -48,11 +48,11 @@ const TERMINAL_WEIGHT: usize = 24 * 1024;
 
 /// How a connection began.
 enum Beginning {
-    /// It has shown what it speaks.
+    /// The client has shown what it speaks.
     Known(First),
-    /// It closed without a word.
+    /// The client closed without a word.
     Closed,
-    /// It has not shown what it speaks, and its time is over.
+    /// The client has not shown what it speaks, and its time is over.
     Silent,
 }
 
@@ -61,7 +61,7 @@ struct Terminated {
     wire: Wire,
     first: First,
     speaks: Speaks,
-    /// Whose certificate it is, where there is one.
+    /// The principal of the client's certificate, where there is one.
     certificate: Result<Option<Principal>, HandshakeRefusal>,
 }
 

@@ -7,7 +7,7 @@
 /// Digits of an id.
 const LONGEST_ID: usize = 3;
 
-/// To an IDE.
+/// The answer to an IDE that speaks pydevd's own protocol.
 pub(super) const ANSWER: &[u8] =
     b"ray-relay: this is the protocol of pydevd, which is not spoken here: PyCharm 2025.3 and later attach with \"Attach to DAP\".\r\n";
 

@@ -61,7 +61,7 @@ impl Speaks {
 }
 
 impl HandshakeRefusal {
-    /// For the client: what is wrong and what to do.
+    /// The sentence for the client: what is wrong and what to do.
     fn sentence(&self, speaks: Speaks) -> String {
         match (self, speaks) {
             (Self::Certificate(sentence), _) => sentence.clone(),

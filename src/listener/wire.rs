@@ -28,7 +28,7 @@ impl Wire {
     }
 }
 
-/// Says the goodbye of TLS however the session ended, without waiting: to a client of TLS a bare end is an error.
+/// Sends close_notify however the session ended, without waiting: to a client of TLS a bare end is an error.
 impl Drop for Wire {
     fn drop(&mut self) {
         let Self::Encrypted(stream) = self else {
@@ -63,8 +63,8 @@ impl AsyncRead for Wire {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
             Self::Encrypted(stream) => match ready!(Pin::new(stream).poll_read(cx, buf)) {
-                // Closed without the goodbye of TLS, as many clients do. Each protocol here says itself where a message
-                // ends, so whoever cuts the connection can only make one that is seen to be cut.
+                // Closed without close_notify, as many clients do. Each protocol here says itself where a message ends,
+                // so whoever cuts the connection can only make one that is seen to be cut.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Poll::Ready(Ok(())),
                 read => Poll::Ready(read),
             },

@@ -19,9 +19,9 @@ pub(crate) struct Browse {
 pub(crate) enum Heard {
     /// The list looks different now.
     Changed,
-    /// It cannot be done, for this reason.
+    /// The line asks for something that cannot be done, for this reason.
     Refused(String),
-    /// It is not about the list: something to pick.
+    /// The line is not about the list: it names something to pick.
     Other,
 }
 

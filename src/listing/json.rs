@@ -98,7 +98,7 @@ pub(crate) fn list(snapshot: &Snapshot) -> Value {
     page(&rows, total, None, snapshot)
 }
 
-/// Of `snapshot` these `rows` as JSON, of `total` in all; `next` is what to ask for after them.
+/// These `rows` of `snapshot` as JSON, of `total` in all; `next` is what to ask for after them.
 pub(crate) fn page(
     rows: &[&Breakpoint],
     total: usize,

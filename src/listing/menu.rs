@@ -17,7 +17,7 @@ pub(crate) struct Menu {
 }
 
 impl Menu {
-    /// From `/relay/v1/breakpoints`.
+    /// Reads the answer of `/relay/v1/breakpoints`.
     pub(crate) fn read(list: &Value) -> Self {
         Self {
             list: List::read(list),

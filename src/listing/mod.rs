@@ -8,6 +8,6 @@ pub(crate) mod select;
 pub(crate) mod table;
 pub(crate) mod text;
 
-/// Where a cluster's head does not answer.
+/// The list where nothing waits and a cluster's head does not answer.
 pub(crate) const NOTHING_KNOWN: &str =
     "No task is known to wait at a breakpoint; this list fills when the head answers again.\n";

@@ -14,7 +14,7 @@ use crate::wire::text::replaced;
 /// A snapshot older than this is worth a word.
 const OLD: f64 = 5.0;
 
-/// `/relay/v1/breakpoints`
+/// The answer of `/relay/v1/breakpoints`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct List {
     pub(crate) rows: Vec<Row>,
@@ -30,11 +30,11 @@ pub(crate) struct Cluster {
     name: String,
     age: Option<f64>,
     trouble: Option<String>,
-    /// Its head answers, and leaves out some.
+    /// The head answers with some workers left out.
     incomplete: bool,
 }
 
-/// One breakpoint.
+/// One breakpoint, in the words of the list.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Row {
     pub(crate) id: String,
@@ -53,7 +53,7 @@ pub(crate) struct Row {
     pub(crate) state: String,
     /// `debugpy`, or `pdb` for Ray's legacy debugger.
     pub(crate) kind: String,
-    /// Of the process, or `-`; these four are for who asks for ids.
+    /// Id of the process, or `-`; these four are for who asks for ids.
     pub(crate) pid: String,
     /// Ray's job id, or `-`.
     pub(crate) job: String,

@@ -8,7 +8,7 @@ use super::row::{List, Row};
 use super::text::{GAP, Keep, beside, fit, width};
 use crate::wire::human_time::span;
 
-/// One column.
+/// One column of the table.
 struct Column {
     title: &'static str,
     /// Narrower than this says nothing; `None`: never shrinks.

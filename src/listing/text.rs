@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Between two columns of a table.
+/// The blanks between two columns of a table.
 pub(super) const GAP: usize = 2;
 
 /// Stands for what was cut away.
@@ -18,9 +18,9 @@ pub(crate) fn width(text: &str) -> usize {
 /// Which end of a text that is too long is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keep {
-    /// Of names.
+    /// The start is kept, as of names.
     Start,
-    /// Of `long/path/train.py:26`.
+    /// The end is kept, as of `long/path/train.py:26`.
     End,
 }
 

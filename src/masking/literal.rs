@@ -10,7 +10,7 @@ pub(super) fn is_quote(c: char) -> bool {
 /// How far a value without quotes goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Until {
-    /// To a comma: `Authorization: Basic QTpC=`.
+    /// As far as a comma: `Authorization: Basic QTpC=`.
     Comma,
     /// Also no further than to the next name: `token=abc user=ada`.
     NextName,
@@ -86,7 +86,7 @@ fn string(text: &str, start: usize) -> Option<usize> {
     Some(text.len())
 }
 
-/// To the bracket that closes the one at `start`.
+/// The end of the bracket that opens at `start`, or of `text` where nothing closes it.
 pub(super) fn bracketed(text: &str, start: usize) -> usize {
     let bytes = text.as_bytes();
     let angled = bytes[start] == b'<';
@@ -113,7 +113,8 @@ pub(super) fn bracketed(text: &str, start: usize) -> usize {
     text.len()
 }
 
-/// To the end of the line, a comma and a space, the end of what it stands in, or the next `name=`.
+/// The end of the words that begin at `start`: the line's, a comma and a space, that of what they stand in, or the next
+/// `name=`.
 fn words(text: &str, start: usize, until: Until) -> usize {
     let mut depth = 0usize;
     let mut at = start;

@@ -126,7 +126,7 @@ impl Masking {
     }
 }
 
-/// By these a client would ask for the same thing again.
+/// Removes the members with which a client would ask for the same value again.
 fn without_ways_around(variable: &mut Map<String, Value>) {
     for key in ["evaluateName", "memoryReference"] {
         variable.shift_remove(key);

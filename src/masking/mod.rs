@@ -38,7 +38,7 @@ const CUT: &str = "… (cut by ray-relay)";
 /// The masking rules of the configuration, shared by all sessions.
 #[derive(Debug)]
 pub struct Masking {
-    /// Also for those who may run code.
+    /// Whether values are masked also for those who may run code.
     for_all: bool,
     names: Names,
     types: Names,

@@ -44,7 +44,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Of `patterns`, in which `*` stands for anything.
+    /// The names that fit one of `patterns`, in which `*` stands for anything.
     pub(super) fn new(patterns: impl Iterator<Item = String>) -> Self {
         let patterns: Vec<_> = patterns
             .map(|pattern| {
@@ -63,7 +63,7 @@ impl Names {
         }
     }
 
-    /// With those that fit `pattern` as well.
+    /// These names, and those that fit `pattern`.
     pub(super) fn with_environment(self, pattern: Option<&str>) -> Self {
         Self {
             environment: pattern.and_then(|p| Regex::new(p).or_else(|_| Regex::new("")).ok()),

@@ -31,7 +31,7 @@ fn session() -> MaskedSession {
     MaskedSession::new(rules())
 }
 
-/// With what the table says that the message carries, as in a session.
+/// Masks `message` as a session does: with what the table says that the message carries.
 fn mask(session: &mut MaskedSession, message: &mut Value) {
     let carries = OfWorker::of_message(message).carries;
     session.on_worker(message, carries);

@@ -7,7 +7,7 @@ use regex::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
 /// Most memory of a compiled pattern.
 const MAX_COMPILED: usize = 1 << 20;
 
-/// In the place of a pattern that cannot be used.
+/// The pattern in the place of one that cannot be used: it hides everything.
 const EVERYTHING: &str = "(?s).+";
 
 /// The built-in rules: a pattern, of which group 1 is hidden where there is one, and what else has to hold. Dots are
@@ -66,10 +66,10 @@ impl Rule {
 /// A pattern of `masking.values` that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadPattern {
-    /// It is not understood.
+    /// The pattern is no regular expression, or too large a one.
     #[error("a pattern of masking.values is no regular expression, or too large a one: {0}")]
     Unusable(String),
-    /// It would hide nothing, everywhere.
+    /// The pattern fits an empty text, so it would hide nothing, everywhere.
     #[error("a pattern of masking.values fits a text without any characters")]
     Empty,
 }

@@ -8,21 +8,21 @@ use serde_json::{Value, json};
 /// Most breakpoints of one session.
 const MOST: usize = 1000;
 
-/// One breakpoint.
+/// One breakpoint that was set at the prompt.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Breakpoint {
     pub number: usize,
     pub file: String,
-    /// As it is listed: for a function, the line of its `def`.
+    /// The line that is listed: for a function, that of its `def`.
     pub line: u32,
-    /// Where the debugger stops.
+    /// The line at which the debugger stops.
     pub stop: u32,
     pub temporary: bool,
     pub disabled: bool,
     pub condition: Option<String>,
     pub ignore: u64,
     pub hits: u64,
-    /// What runs when it is hit.
+    /// The commands that run at a hit.
     pub commands: Option<Vec<String>>,
 }
 
@@ -37,7 +37,7 @@ impl fmt::Display for Breakpoint {
 }
 
 impl Breakpoint {
-    /// Its row in the list.
+    /// The row of the list that `break` prints.
     fn row(&self) -> String {
         let disposition = if self.temporary { "del  " } else { "keep " };
         let enabled = if self.disabled { "no   " } else { "yes  " };
@@ -71,7 +71,7 @@ pub struct Table {
 pub struct Hit {
     /// The breakpoint that counts; `None`: every one at that line is to be ignored this time.
     pub stop: Option<Breakpoint>,
-    /// It was temporary, so the debugger is to be told.
+    /// Whether it was temporary, so that the debugger is to be told.
     pub deleted: bool,
 }
 
@@ -131,7 +131,7 @@ impl Table {
         self.all.iter().map(|one| one.file.clone()).collect()
     }
 
-    /// As `break` without an argument lists them.
+    /// The table that `break` prints without an argument.
     pub fn listing(&self) -> String {
         if self.all.is_empty() {
             return String::new();

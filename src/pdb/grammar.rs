@@ -7,7 +7,7 @@
 /// Longest line that an alias makes, in bytes.
 pub const LONGEST_EXPANDED: usize = 16 << 10;
 
-/// One command.
+/// One command of the prompt, with its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
     Help(String),
@@ -269,7 +269,7 @@ pub fn expand(alias: &str, line: &str) -> Option<String> {
 pub enum Span {
     /// No argument: on from the last listing.
     On,
-    /// `.`
+    /// `.`: around the current line.
     Around,
     /// Lines, both included, the last one `None` for ten more.
     Lines(i64, Option<i64>),

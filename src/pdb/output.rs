@@ -12,7 +12,7 @@ pub enum Piece {
 }
 
 impl Piece {
-    /// Its text.
+    /// The text of the piece.
     pub fn text(&self) -> &str {
         match self {
             Self::Text(text) | Self::Code(text) | Self::Program(text) => text,

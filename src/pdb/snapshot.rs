@@ -33,7 +33,7 @@ pub struct Limits {
     pub frames: usize,
     /// Values of variables, which are made by the program's own `__repr__`.
     pub locals: bool,
-    /// To the end of it all.
+    /// The deadline of the whole snapshot.
     pub patience: Duration,
 }
 

@@ -23,7 +23,7 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// How much of a message that is skipped is looked at.
 const PEEKED: usize = 512;
 
-/// What came.
+/// A message that the prompt has to look at.
 #[derive(Debug)]
 pub(super) enum Incoming {
     /// The answer to a request: its body, or the sentence of a refusal.

@@ -23,9 +23,9 @@ pub struct SessionObligations {
 /// Scopes on what its selector fits.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rule {
-    /// What is allowed.
+    /// The scopes that are granted.
     pub scopes: Scopes,
-    /// With which breakpoints.
+    /// The breakpoints on which they are granted.
     pub selector: BreakpointSelector,
     /// How sessions by it are to be treated.
     pub obligations: SessionObligations,
@@ -71,7 +71,7 @@ impl Access {
         self
     }
 
-    /// For `breakpoint`.
+    /// The rights on `breakpoint`.
     pub fn rights(&self, breakpoint: &Breakpoint) -> Rights {
         self.rights_where(|selector| selector.fits(breakpoint))
     }

@@ -12,7 +12,7 @@ impl Pattern {
         Self(text.into())
     }
 
-    /// As it was written.
+    /// The pattern as it was written.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -47,7 +47,7 @@ pub struct BreakpointSelector {
     pub clusters: Vec<Pattern>,
     /// Job ids (`01000000`) or submission ids.
     pub jobs: Vec<Pattern>,
-    /// Ray namespaces.
+    /// Patterns of Ray namespaces.
     pub namespaces: Vec<Pattern>,
     /// Names of tasks, actor methods or actors.
     pub tasks: Vec<Pattern>,

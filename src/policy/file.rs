@@ -24,12 +24,13 @@ pub struct Policy {
     grants: Vec<Grant>,
 }
 
-/// One `[[rule]]`.
+/// One `[[rule]]` of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Grant {
     /// `policy.toml line 7`.
     place: String,
-    /// Of both lists that are not empty, one entry has to fit. They are never both empty.
+    /// Patterns of subjects. One entry of each list that is not empty has to fit; this one and `groups` are never both
+    /// empty.
     subjects: Vec<Pattern>,
     groups: Vec<Pattern>,
     rule: Arc<Rule>,
@@ -51,12 +52,12 @@ impl Policy {
         Access::new(rules.map(|grant| Arc::clone(&grant.rule)).collect())
     }
 
-    /// How many rules it has.
+    /// Number of rules.
     pub fn len(&self) -> usize {
         self.grants.len()
     }
 
-    /// It has no rule, so it allows nothing.
+    /// Whether the policy has no rule, so that it allows nothing.
     pub fn is_empty(&self) -> bool {
         self.grants.is_empty()
     }
@@ -163,7 +164,7 @@ impl Grant {
     }
 }
 
-/// With the names of the keys.
+/// The patterns of `selector`, each list with the name of its key.
 fn lists(selector: &BreakpointSelector) -> [(&'static str, &[Pattern]); 4] {
     [
         ("clusters", &selector.clusters),

@@ -70,7 +70,7 @@ impl Scopes {
     /// Everything but ending worker processes.
     pub const ALL_BUT_TERMINATE: Self = Self(0x7f);
 
-    /// With `scope`, and what it includes.
+    /// These scopes, with `scope` and what it includes.
     pub fn with(self, scope: Scope) -> Self {
         let included = match scope {
             Scope::Debug => Scope::View as u8,

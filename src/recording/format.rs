@@ -85,27 +85,27 @@ fn line(elapsed: Duration, kind: &str, message: &Value) -> String {
 /// A header that was read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Header {
-    /// Of the messages.
+    /// Protocol of the messages.
     pub protocol: Protocol,
-    /// All members.
+    /// All members of the header's JSON object.
     pub members: Map<String, Value>,
 }
 
 /// One line that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Line {
-    /// A message.
+    /// A message of the session.
     Frame {
-        /// Since the header's time.
+        /// Time since the header's.
         elapsed: Duration,
-        /// Who said it.
+        /// Which side sent it.
         direction: Direction,
-        /// What.
+        /// The message as the client sent or saw it, without its framing.
         bytes: Vec<u8>,
     },
-    /// The end.
+    /// The last line.
     End {
-        /// Since the header's time.
+        /// Time since the header's.
         elapsed: Duration,
         /// How it ended.
         how: String,
@@ -121,7 +121,7 @@ pub enum BadRecording {
     /// The version is not known.
     #[error("this recording was made by a later version of ray-relay")]
     Version,
-    /// Another line.
+    /// A line after the header cannot be read.
     #[error("this is no line of a recording; the file was changed, or its end was cut")]
     Line,
 }

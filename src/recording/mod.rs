@@ -53,19 +53,19 @@ pub struct Unrecorded(pub String);
 /// What is known of a session when its recording begins.
 #[derive(Debug)]
 pub struct Meta<'a> {
-    /// When.
+    /// When the session began.
     pub began: SystemTime,
-    /// Of the messages.
+    /// Protocol of the messages.
     pub protocol: Protocol,
-    /// As in `/relay/v1/sessions`.
+    /// Number of the session, as in `/relay/v1/sessions`.
     pub session: u64,
-    /// Who.
+    /// The principal whose session it is.
     pub principal: &'a Principal,
-    /// From where.
+    /// The client's address.
     pub peer: SocketAddr,
     /// What the client calls itself.
     pub client: &'a str,
-    /// The worker.
+    /// The breakpoint that the session is attached to.
     pub breakpoint: &'a Breakpoint,
 }
 
@@ -77,7 +77,7 @@ pub struct CaptureStore {
 }
 
 impl CaptureStore {
-    /// As `config` says; nothing is opened yet.
+    /// The store that `config` describes; nothing is opened yet.
     pub fn new(config: config::Recording, metrics: Arc<Metrics>) -> Arc<Self> {
         Arc::new(Self { config, metrics })
     }

@@ -19,7 +19,7 @@ const LEAST: usize = 8;
 /// Characters of a whole one.
 const WHOLE: usize = 56;
 
-/// For its names.
+/// The deadline of looking up the worker's names.
 const NAMED: Duration = Duration::from_secs(3);
 
 /// The whole question to all heads, with the wait for others who ask.

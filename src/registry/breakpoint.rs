@@ -155,7 +155,7 @@ pub enum State {
     Unlisted,
     /// A session of this relay holds it.
     Attached(Holder),
-    /// Was let go: the task runs on.
+    /// Its debugger was detached: the task runs on.
     Released {
         /// When the relay saw it.
         at: Moment,
@@ -196,9 +196,9 @@ impl State {
 pub struct Location {
     /// File as py-spy prints it (a short name, not always a whole path).
     pub file: String,
-    /// 1-based line.
+    /// Line in the file, from 1.
     pub line: u32,
-    /// Function.
+    /// Name of the function.
     pub function: String,
 }
 
@@ -223,7 +223,7 @@ pub struct Names {
     pub submission_id: Option<String>,
     /// Task, where the worker runs one (a Serve replica and a driver do not).
     pub task_id: Option<String>,
-    /// Actor.
+    /// Actor id (hex), where the worker is one.
     pub actor_id: Option<String>,
     /// The actor's own name, where the program gave one.
     pub actor_name: Option<String>,
@@ -250,7 +250,7 @@ pub struct Registered {
 pub struct Breakpoint {
     /// Short stable id.
     pub id: BreakpointId,
-    /// Which debugger.
+    /// Which debugger waits in the worker.
     pub kind: Kind,
     /// Name of the cluster in the configuration.
     pub cluster: Arc<str>,
@@ -280,11 +280,11 @@ pub struct Breakpoint {
     /// Counts the stops of this worker that the relay has told apart, from 1. A worker that is
     /// reused, or stops again, keeps its id and gets the next number.
     pub stop: u64,
-    /// Life.
+    /// Where the stop is in its lifecycle.
     pub state: State,
     /// When the relay saw that the task of this stop had ended, where a session outlives it.
     pub task_ended: Option<Moment>,
-    /// Of a legacy breakpoint: its entry in the GCS.
+    /// The GCS entry of a legacy breakpoint; `None` for debugpy.
     pub registered: Option<Arc<Registered>>,
 }
 

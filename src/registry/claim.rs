@@ -111,7 +111,7 @@ impl Claim {
         &self.lease.held.breakpoint
     }
 
-    /// For asking whether the task still runs.
+    /// Asks the head whether the task that was claimed still runs.
     pub fn current_task(&self) -> CurrentTask {
         let breakpoint = Arc::clone(self.breakpoint());
         let number = self.lease.held.number;
@@ -151,7 +151,7 @@ impl Claim {
 }
 
 impl Lease {
-    /// Of which breakpoint.
+    /// The id of the breakpoint that is held.
     pub fn id(&self) -> BreakpointId {
         self.held.breakpoint.id
     }
@@ -186,7 +186,7 @@ pub struct Left {
 }
 
 impl Left {
-    /// At which breakpoint.
+    /// The id of the breakpoint that the session left.
     pub fn id(&self) -> BreakpointId {
         self.breakpoint.id
     }

@@ -9,7 +9,7 @@ use crate::wire::text::one_line;
 /// A worker's end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Exit {
-    /// A sentence.
+    /// The reason, as a sentence for the person whose session it ended.
     pub(super) why: Arc<str>,
     /// Nothing went wrong, by Ray's own word.
     pub(super) intended: bool,
@@ -25,7 +25,7 @@ impl From<Arc<str>> for Exit {
     }
 }
 
-/// From `exit_type` and `exit_detail` of a dead worker's row.
+/// The end that `exit_type` and `exit_detail` of a dead worker's row tell.
 pub(super) fn of_worker(row: &WorkerRow) -> Exit {
     let intended = row.exit_type.starts_with("INTENDED_") && !is_out_of_memory(row);
     Exit {
@@ -57,7 +57,7 @@ fn why(row: &WorkerRow) -> Arc<str> {
     joined(what, &detail)
 }
 
-/// From the row of a node in state DEAD.
+/// The reason that the row of a node in state DEAD gives, as a sentence.
 pub(super) fn of_node(row: &NodeRow) -> Arc<str> {
     let node = if row.node_ip.is_empty() {
         &row.node_id
@@ -70,7 +70,8 @@ pub(super) fn of_node(row: &NodeRow) -> Arc<str> {
     }
 }
 
-/// Of a node that Ray still counts as alive, although a worker there is gone and its task has failed.
+/// The reason, as a sentence, where Ray still counts the node as alive although a worker there is gone and its task has
+/// failed.
 pub(super) fn of_silent_node(ip: IpAddr) -> Arc<str> {
     format!("node {ip} was lost: the task has failed, and Ray has no word of its worker").into()
 }

@@ -19,7 +19,7 @@ use super::state::{Changes, Cluster};
 use super::{exit, query};
 use crate::head::{HeadClient, HeadError};
 
-/// From so many vanished workers on, all of them are asked for at once.
+/// The number of vanished workers from which on all of them are asked for in one request.
 const BATCH: usize = 9;
 
 /// How often a suspected node is asked after.

@@ -50,7 +50,7 @@ pub use snapshot::{ClusterStatus, Snapshot};
 pub struct Event {
     /// Counts events of this process, from 1.
     pub seq: u64,
-    /// What happened.
+    /// What happened to the breakpoint.
     pub change: Change,
     /// The breakpoint after it.
     pub breakpoint: Arc<Breakpoint>,
@@ -59,7 +59,7 @@ pub struct Event {
 /// The kinds of [`Event`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// Newly paused (or paused again).
+    /// The worker is newly paused, or paused again.
     Appeared,
     /// Its name, location or reason became known.
     Named,
@@ -80,9 +80,9 @@ pub enum Change {
 pub enum ClaimError {
     /// Somebody else is attached.
     InUse(Holder),
-    /// It ended a short while ago.
+    /// The breakpoint ended a short while ago.
     Ended(Arc<Breakpoint>),
-    /// Nothing of that id is known.
+    /// No breakpoint of that id is known.
     Unknown,
 }
 
@@ -250,7 +250,7 @@ impl Registry {
         }
     }
 
-    /// As a GCS would say it of `stop` alone.
+    /// Reports the worker of `stop` as exited, as a GCS would, and no other.
     #[cfg(test)]
     pub(crate) fn exit(&self, stop: &Breakpoint) {
         for cluster in &self.shared.clusters {

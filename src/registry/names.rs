@@ -27,7 +27,7 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Of one that has no task's row: `settled` where its own row says all that there is to say.
+    /// What is found of a worker that has no task's row: `settled` where its own row says all that there is to say.
     fn without_tasks(names: Names, settled: bool) -> Self {
         Self {
             names,
@@ -53,7 +53,7 @@ pub(super) enum Certainty {
     Settled,
 }
 
-/// From the running tasks of one worker; several in a threaded or async actor.
+/// What the rows of one worker's running tasks tell; there are several in a threaded or async actor.
 pub(super) fn of_tasks(rows: &[TaskRow]) -> Option<Found> {
     let running = || rows.iter().filter(|row| row.state == "RUNNING");
     let first = running().next()?;
@@ -126,7 +126,7 @@ pub(super) fn add_actor(names: &mut Names, actor: &ActorRow) {
         .or(names.rank);
 }
 
-/// From an actor alone: a Serve replica has no task row while it handles a request.
+/// What an actor's row tells by itself: a Serve replica has no task row while it handles a request.
 pub(super) fn of_actor(actor: &ActorRow) -> Found {
     let replica = actor.class_name.strip_prefix(REPLICA);
     let name = match replica {
@@ -147,7 +147,7 @@ pub(super) fn job_of_driver(worker_id: &str) -> Option<&str> {
     worker_id.get(..8)
 }
 
-/// From a driver's job, or from its id alone where the head does not list the job (yet).
+/// What the job of a driver tells, or its id alone where the head does not list the job (yet).
 pub(super) fn of_driver(job_id: &str, job: Option<&JobRow>) -> Found {
     let name = match job.map(|job| command(&job.entrypoint)) {
         Some(command) if !command.is_empty() => format!("driver: {command}"),

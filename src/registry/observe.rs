@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::gcs::GcsError;
 use crate::head::HeadError;
 
-/// Told about every poll of every cluster. Called from the poller's task: must not block.
+/// An observer that is told about every poll of every cluster. Called from the poller's task: must not block.
 pub trait PollObserver: Send + Sync + 'static {
     /// One poll of `cluster` ended after `latency`.
     fn polled(&self, cluster: &str, outcome: PollOutcome, latency: Duration);
@@ -14,7 +14,7 @@ pub trait PollObserver: Send + Sync + 'static {
 /// How a poll ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PollOutcome {
-    /// A list.
+    /// The head answered with a list.
     Ok,
     /// No connection, or none that could be trusted.
     Unreachable,

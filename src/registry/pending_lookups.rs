@@ -29,7 +29,7 @@ pub(super) struct PendingLookups {
 }
 
 impl PendingLookups {
-    /// Everything, now.
+    /// A new stop, of which everything is to be looked up now.
     pub(super) fn new(now: Instant) -> Self {
         Self {
             names: Some(now),

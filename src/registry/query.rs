@@ -92,7 +92,7 @@ pub(super) async fn actor_of_process(
     list(head, "actors", &filters).await
 }
 
-/// One actor.
+/// Asks for the row of one actor.
 pub(super) async fn actor(head: &HeadClient, actor_id: &str) -> Answer<ActorRow> {
     list(head, "actors", &[("actor_id", "%3D", actor_id)]).await
 }

@@ -99,7 +99,7 @@ impl<T> Envelope<T> {
 /// rows to which the GCS itself cuts a table before filters that it does not know.
 pub(super) const LIMIT: u64 = 10_000;
 
-/// `/api/v0/workers?detail=1`
+/// A row of `/api/v0/workers?detail=1`.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct WorkerRow {
     #[serde(default, deserialize_with = "text")]
@@ -151,7 +151,7 @@ impl WorkerRow {
     }
 }
 
-/// `/api/v0/nodes?detail=1`
+/// A row of `/api/v0/nodes?detail=1`.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct NodeRow {
     #[serde(default, deserialize_with = "text")]
@@ -164,7 +164,7 @@ pub(super) struct NodeRow {
     pub(super) state_message: String,
 }
 
-/// `/api/v0/tasks?detail=1`
+/// A row of `/api/v0/tasks?detail=1`.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct TaskRow {
     #[serde(default, deserialize_with = "text")]
@@ -209,12 +209,12 @@ pub(super) struct ProfilingEvent {
 
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct ExtraData {
-    /// Of an exception that left the user's function.
+    /// Python's traceback of an exception that left the user's function.
     #[serde(default, deserialize_with = "text")]
     pub(super) traceback: String,
 }
 
-/// `/api/v0/actors?detail=1`
+/// A row of `/api/v0/actors?detail=1`.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct ActorRow {
     #[serde(default, deserialize_with = "text")]
@@ -239,7 +239,7 @@ pub(super) struct ActorRow {
     pub(super) serialized_runtime_env: String,
 }
 
-/// `/api/jobs/`
+/// A row of `/api/jobs/`.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct JobRow {
     #[serde(default, deserialize_with = "text")]
@@ -261,7 +261,7 @@ pub(super) struct RuntimeEnv {
     pub(super) working_dir: String,
 }
 
-/// `/api/version`
+/// The answer of `/api/version`.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Version {
     #[serde(default, deserialize_with = "text")]

@@ -186,7 +186,7 @@ impl Shared {
         self.lock().state.unexplained(cluster, key, claim);
     }
 
-    /// Forgets a claim and gives its breakpoint back; `used`: the worker may have been let go.
+    /// Forgets a claim and gives its breakpoint back; `used`: the worker may have been detached, and its task run on.
     pub(super) fn close_claim(
         &self,
         cluster: Cluster,

@@ -28,7 +28,7 @@ pub struct Snapshot {
     /// Those that ended a short while ago, newest first, bounded: for a good answer to a client
     /// that comes too late.
     pub ended: Vec<Arc<Breakpoint>>,
-    /// In the order of the configuration; the first is the default cluster.
+    /// State of each cluster, in the order of the configuration; the first is the default cluster.
     pub clusters: Vec<ClusterStatus>,
 }
 

@@ -96,7 +96,7 @@ fn of_exception(traceback: &str) -> Option<Location> {
     })
 }
 
-/// `function (path/file.py:123)`
+/// The location that a line of py-spy names: `function (path/file.py:123)`.
 fn frame(line: &str) -> Option<Location> {
     let (function, place) = line.strip_suffix(')')?.rsplit_once(" (")?;
     let (file, line) = place.rsplit_once(':')?;

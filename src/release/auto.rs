@@ -1,4 +1,4 @@
-//! The policy that lets go of what was forgotten: announced first, then done.
+//! The policy that releases forgotten tasks: announced first, then done.
 //!
 //! Started once by [`crate::app`] where `[release]` says so. Who attaches after the announcement keeps the breakpoint,
 //! and what stops again is a new stop with a time of its own.
@@ -23,14 +23,14 @@ use crate::session::authorise;
 
 /// The longest pause between looks; each change of the list is one too.
 const LOOK: Duration = Duration::from_secs(30);
-/// After a release that came to nothing.
+/// The pause before another try of a release that came to nothing.
 const AGAIN: Duration = Duration::from_secs(60);
 
 /// What waits for its end, by breakpoint.
 #[derive(Debug, Clone, Copy)]
 struct Announced {
     stop: u64,
-    /// When it is let go.
+    /// When the task is released.
     at: Instant,
 }
 

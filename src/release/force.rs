@@ -26,13 +26,13 @@ use crate::wire::text::shortened;
 /// What the relay calls itself as the holder meanwhile.
 pub const CLIENT: &str = "ray-relay release --force";
 
-/// From the submission to the end of the job. 4 to 8 s on Ray 2.9 and 2.60 at rest.
+/// The deadline from the submission of the job to its end, which takes 4 to 8 s on Ray 2.9 and 2.60 at rest.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// For one request: starting a job takes the head some seconds.
+/// The deadline of one request: starting a job takes the head some seconds.
 const REQUEST: Duration = Duration::from_secs(30);
-/// Between two questions.
+/// The pause between two questions for the job's state.
 const LOOK: Duration = Duration::from_millis(500);
-/// Until Ray says that the worker is gone.
+/// How long Ray is asked until it says that the worker is gone.
 const CONFIRMED: Duration = Duration::from_secs(10);
 
 /// What the job does, for Ray's own Python.
@@ -57,9 +57,9 @@ pub enum NotEnded {
         "it is a driver that was not submitted as a job, so nobody but its owner can end it: process {pid} on {node}"
     )]
     Driver {
-        /// Of the driver.
+        /// Process id of the driver.
         pid: u32,
-        /// Its node's address.
+        /// Address of the driver's node.
         node: std::net::IpAddr,
     },
     /// The head was not asked, or did not do it.

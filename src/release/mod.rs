@@ -1,7 +1,7 @@
 //! Lets paused tasks run on without a person attaching to each: for `POST /relay/v1/release`, and as a policy.
 //!
 //! [`release`] goes through a [`Permit`] like every session, so what somebody debugs is left alone and whoever comes
-//! meanwhile is told. [`auto`] does it to what was forgotten. [`force`] ends the worker where no debugger can let it go.
+//! meanwhile is told. [`auto`] does it to what was forgotten. [`force`] ends the worker where no debugger can detach it.
 
 pub mod auto;
 pub mod force;
@@ -22,10 +22,10 @@ use crate::upstream;
 use crate::upstream::legacy::{self, NOT_EXTERNAL};
 use crate::upstream::let_run::{LetRunError, let_run};
 
-/// For a legacy prompt to take `continue`.
+/// How long a legacy prompt may take to accept `continue`.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Why a task was not let go. `Display` is a sentence for the client.
+/// Why a task was not released. `Display` is a sentence for the client.
 #[derive(Debug, thiserror::Error)]
 pub enum NotReleased {
     /// Somebody debugs it, it is over, or nothing is known of it.
@@ -42,7 +42,8 @@ pub enum NotReleased {
     Ending,
 }
 
-/// For the debugger to be left after its last answer, so that the list is right when the caller hears of it.
+/// How long a debugger may take to be left after its last answer, so that the list is right when the caller hears of
+/// it.
 const GIVEN_BACK: Duration = Duration::from_secs(3);
 
 /// Lets the task at the breakpoint of `authorized` run on. `holder` has it meanwhile.

@@ -25,7 +25,7 @@ labels! {
     Protocol {
         /// Relay's API or dashboard.
         Http = "http",
-        /// Debugger client.
+        /// A debugger client.
         Dap = "dap",
         /// TLS that is not served, or that ended in its handshake.
         Tls = "tls",
@@ -91,7 +91,7 @@ labels! {
         Revoked = "revoked",
         /// The session or idle limit was reached.
         Limit = "limit",
-        /// It never came to be.
+        /// The session was refused before it began.
         Refused = "refused",
         /// A protocol error, a limit or a broken connection.
         Failed = "failed",
@@ -103,7 +103,7 @@ labels! {
     Direction {
         /// From the client to the worker or head.
         Up = "up",
-        /// To the client.
+        /// From the worker or head to the client.
         Down = "down",
     }
 }
@@ -117,7 +117,7 @@ labels! {
         Refused = "refused",
         /// 5xx of a proxied request; an error answer to a poll.
         Error = "error",
-        /// No connection.
+        /// No connection to the head.
         Unreachable = "unreachable",
         /// No answer in time.
         Timeout = "timeout",
@@ -129,23 +129,23 @@ labels! {
 labels! {
     /// What an HTTP request was for.
     Route {
-        /// `/relay/v1/breakpoints`.
+        /// The list, `/relay/v1/breakpoints`.
         Breakpoints = "breakpoints",
-        /// `/relay/v1/sessions`.
+        /// The live sessions, `/relay/v1/sessions`.
         Sessions = "sessions",
-        /// `/relay/v1/events`.
+        /// The event stream, `/relay/v1/events`.
         Events = "events",
-        /// `/relay/v1/revocations`.
+        /// Revocations, `/relay/v1/revocations`.
         Revocations = "revocations",
-        /// `/relay/v1/release`.
+        /// Releases, `/relay/v1/release`.
         Release = "release",
         /// `/relay/healthz` and `/relay/readyz`.
         Health = "health",
-        /// `/relay/metrics`.
+        /// The metrics, `/relay/metrics`.
         Metrics = "metrics",
         /// The dashboard of the default cluster.
         Dashboard = "dashboard",
-        /// `/relay/clusters/NAME/`.
+        /// The dashboard of a named cluster, below `/relay/clusters/NAME/`.
         Cluster = "cluster",
         /// Another path below `/relay/`.
         Unknown = "unknown",
@@ -161,7 +161,7 @@ labels! {
         Ok = "ok",
         /// No common ground, a certificate that is not accepted, or a client that left.
         Failed = "failed",
-        /// Not done within `listen.handshake_timeout`.
+        /// The handshake was not done within `listen.handshake_timeout`.
         Timeout = "timeout",
     }
 }
@@ -171,7 +171,7 @@ labels! {
     Reload {
         /// New connections get what they hold.
         Ok = "ok",
-        /// They are unusable; those from before stay.
+        /// The files are unusable; those from before stay in use.
         Refused = "refused",
     }
 }

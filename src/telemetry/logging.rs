@@ -16,7 +16,7 @@ pub enum LoggingError {
     /// The filter was not checked by the configuration.
     #[error("log.level is not a filter: {0}")]
     Filter(#[from] tracing_subscriber::filter::ParseError),
-    /// Called twice.
+    /// Logging was set up a second time in this process.
     #[error("logging is set up already: {0}")]
     Twice(Box<dyn std::error::Error + Send + Sync>),
 }

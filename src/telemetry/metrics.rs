@@ -38,7 +38,7 @@ macro_rules! family {
 /// Declares [`Metrics`]: `field: type[labels] = name, help, buckets;`.
 macro_rules! families {
     ($($field:ident: $kind:ident $([$($label:literal),*])? = $name:literal, $help:literal $(, $buckets:expr)?;)+) => {
-        /// All families.
+        /// The metrics of the relay, all families.
         #[derive(Debug)]
         pub struct Metrics {
             registry: Registry,
@@ -140,7 +140,7 @@ impl Metrics {
         OpenGuard::new(self.connections_open.clone())
     }
 
-    /// `accept` failed.
+    /// Counts a failed `accept`.
     pub fn accept_error(&self) {
         self.accept_errors.inc();
     }

@@ -44,13 +44,13 @@ pub struct Unusable {
 /// What is wrong with a file. `Display` follows its path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// The system's words.
+    /// The file cannot be read, for the system's reason.
     #[error("cannot be read: {0}")]
     Unreadable(String),
-    /// Not text with `-----BEGIN`.
+    /// The file is no text with `-----BEGIN`.
     #[error("is not PEM text")]
     NotPem,
-    /// PEM, without what it is named for.
+    /// The file is PEM, without what the configuration names it for.
     #[error("holds no {wanted}{}", but(.found))]
     Missing {
         /// What was looked for.
@@ -61,15 +61,15 @@ pub enum Fault {
     /// The key wants a passphrase.
     #[error("holds an encrypted private key")]
     Encrypted,
-    /// Several keys.
+    /// The file holds several private keys.
     #[error("holds more than one private key")]
     SeveralKeys,
-    /// Not what its label says.
+    /// A block of the file is not what its label says.
     #[error("holds a {what} that is not understood: {why}")]
     Malformed {
         /// What it should be.
         what: &'static str,
-        /// Words of the parser.
+        /// The parser's error message.
         why: String,
     },
     /// Key and certificate are no pair.
@@ -283,7 +283,7 @@ impl Material {
         (now < self.not_before).then(|| format!("is valid from {} on", self.not_before))
     }
 
-    /// For rustls.
+    /// The configuration in the form that rustls serves with.
     pub(super) fn into_server(self) -> Arc<ServerConfig> {
         self.server
     }

@@ -69,7 +69,7 @@ impl Tls {
         self.config.mode
     }
 
-    /// For one connection, with the certificate of this moment. `None` where TLS is off.
+    /// A TLS acceptor for one connection, with the certificate of this moment. `None` where TLS is off.
     pub fn acceptor(&self) -> Option<TlsAcceptor> {
         let current = self.current.read();
         Some(TlsAcceptor::from(current.as_ref()?.server.clone()))

@@ -14,7 +14,7 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// As they are now.
+    /// The files that `config` names, in the versions that are there now.
     pub(super) fn new(config: &Tls) -> Self {
         let paths = [
             &config.cert_file,

@@ -13,8 +13,8 @@ use rustls::{RootCertStore, ServerConfig, SupportedCipherSuite};
 
 use crate::config::TlsVersion;
 
-/// Of these every one has forward secrecy and authenticates what it encrypts. Named one by one, so that a later
-/// version of the library adds none unseen.
+/// The cipher suites that are served: every one has forward secrecy and authenticates what it encrypts. Named one by
+/// one, so that a later version of the library adds none unseen.
 static SUITES: [SupportedCipherSuite; 9] = [
     cipher_suite::TLS13_AES_256_GCM_SHA384,
     cipher_suite::TLS13_AES_128_GCM_SHA256,
@@ -68,7 +68,7 @@ pub(super) fn client_verifier(
     verifier.build()
 }
 
-/// For new connections.
+/// The configuration of new connections.
 ///
 /// # Errors
 /// Where the system has no randomness.

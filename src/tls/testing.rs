@@ -42,7 +42,7 @@ impl Authority {
         Self { pem, issuer }
     }
 
-    /// For the names of a relay under test.
+    /// A certificate for the names of a relay under test.
     pub(crate) fn server(&self) -> Pair {
         let names = [
             SanType::DnsName("localhost".try_into().unwrap()),
@@ -51,7 +51,7 @@ impl Authority {
         self.issue(&names, |_| {})
     }
 
-    /// For somebody called `uri`.
+    /// A client certificate for somebody called `uri`.
     pub(crate) fn client(&self, uri: &str) -> Pair {
         self.issue(&[SanType::URI(uri.try_into().unwrap())], |_| {})
     }

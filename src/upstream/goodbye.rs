@@ -28,23 +28,25 @@ use crate::wire::dap::mappings;
 use crate::wire::dap::message::request;
 use crate::wire::dap::names::Command;
 
-/// For the first message of a debugger's greeting.
+/// The deadline of the first message of a debugger's greeting.
 const GREETING: Duration = Duration::from_secs(10);
-/// For the rest of it, which older debuggers leave out. The thread that accepts connections says it, and ends for good where
-/// its client is gone by then (debugpy 1.8.14 and 1.8.22: within a few such connections; after the whole greeting never).
+/// The deadline of the rest of it, which older debuggers leave out. The thread that accepts connections says it, and
+/// ends for good where its client is gone by then (debugpy 1.8.14 and 1.8.22: within a few such connections; after the
+/// whole greeting never).
 const WELCOME: Duration = Duration::from_secs(3);
-/// For `initialized`: debugpy itself waits 15 s for the process before it refuses an attach.
+/// The deadline of `initialized`: debugpy itself waits 15 s for the process before it refuses an attach.
 const ATTACH: Duration = Duration::from_secs(30);
-/// For what is being evaluated in the task, which cannot run on before. An adapter whose client is gone when it has the
-/// answer ends (debugpy 1.8.0 to 1.8.22), so it is waited for, however long a person would not.
+/// The deadline of what is being evaluated in the task, which cannot run on before. An adapter whose client is gone
+/// when it has the answer ends (debugpy 1.8.0 to 1.8.22), so it is waited for, however long a person would not.
 const EVALUATED: Duration = Duration::from_secs(60);
-/// For the answer to one request.
+/// The deadline of the answer to one request.
 const ANSWER: Duration = Duration::from_secs(10);
-/// For the adapter to close, which debugpy does once it has answered.
+/// The deadline for the adapter to close, which debugpy does once it has answered.
 const CLOSE: Duration = Duration::from_millis(500);
-/// For what the adapter still does after its end of the connection is closed. A client that comes before its session is over
-/// there ends the thread that accepts connections (debugpy 1.8.22, an idle machine: 1 in 40 that came at once; the session
-/// was over within 5 ms of the close, beside three busy loops too), and the worker can be reached by nobody any more.
+/// The pause for what the adapter still does after its end of the connection is closed. A client that comes before its
+/// session is over there ends the thread that accepts connections (debugpy 1.8.22, an idle machine: 1 in 40 that came
+/// at once; the session was over within 5 ms of the close, beside three busy loops too), and the worker can be reached
+/// by nobody any more.
 const SETTLED: Duration = Duration::from_millis(100);
 /// `seq` of these requests: whoever had other requests under way is gone.
 const SEQ: u64 = 0x7fff_5678;
@@ -60,7 +62,8 @@ const LOOKS: [Duration; 3] = [
     Duration::from_secs(3),
     Duration::from_secs(9),
 ];
-/// Of these, how many a relay that ends has time for: it is to be gone in 5 s, of which a session has 3 s to go quiet.
+/// The number of [`LOOKS`] that a relay that ends has time for: it is to be gone in 5 s, of which a session has 3 s to
+/// go quiet.
 const LOOKS_AT_THE_END: usize = 1;
 
 /// Says goodbye over `line`, gives the breakpoint back, and looks after the task.

@@ -17,9 +17,9 @@ const KEPT: usize = 4096;
 /// How far the `attach` of the conversation has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Attach {
-    /// It was not sent.
+    /// The request was not sent.
     No,
-    /// It was sent, and the debugger is at work on it: a connection that ends now ends the adapter (debugpy 1.8).
+    /// The request was sent, and the debugger is at work on it: a connection that ends now ends the adapter (debugpy 1.8).
     Sent,
     /// The debugger has said `initialized`, that it is attached, or that this is over already.
     Initialized,
@@ -32,21 +32,21 @@ pub(super) enum Attach {
 pub(super) struct Ledger {
     sent: Cutter,
     received: Cutter,
-    /// The first message of the greeting is here, whole.
+    /// Whether the first message of the greeting is here, whole.
     pub(super) greeted: bool,
-    /// Its last message is here too, where the debugger has that one (debugpy 1.8.14 and later).
+    /// Whether the last message of the greeting is here too, where the debugger has that one (debugpy 1.8.14 and later).
     pub(super) welcomed: bool,
     pub(super) attach: Attach,
-    /// It mapped paths, which debugpy keeps for whoever comes next.
+    /// Whether the `attach` mapped paths, which debugpy keeps for whoever comes next.
     pub(super) mapped: bool,
-    /// `configurationDone` was sent: from then on the task may run.
+    /// Whether `configurationDone` was sent: from then on the task may run.
     pub(super) configured: bool,
     /// `evaluate` requests that were not answered yet. The adapter answers them out of turn, and where its client is gone
     /// by then it closes the connection to the worker's process and ends (debugpy 1.8.0 to 1.8.22).
     pub(super) evaluating: u64,
-    /// `disconnect` was sent.
+    /// Whether `disconnect` was sent.
     pub(super) disconnect: bool,
-    /// It was answered.
+    /// Whether `disconnect` was answered.
     pub(super) answered: bool,
     /// Answers to `setFunctionBreakpoints`.
     pub(super) functions_answered: u64,
@@ -184,7 +184,7 @@ fn maps(attach: &[u8]) -> bool {
 /// Cuts a stream of bytes into bodies, and keeps no more of them than it must.
 #[derive(Debug, Default)]
 struct Cutter {
-    /// Of a header, or of the beginning of a body, that has come in part.
+    /// The part that has come of a header, or of the beginning of a body.
     part: Vec<u8>,
     /// Length of the body that is under way, and how much of it is still to come; `None` in a header.
     body: Option<(usize, usize)>,

@@ -14,7 +14,7 @@ use crate::wire::dap::message::request;
 use crate::wire::dap::names::{Command, Event};
 use crate::wire::text::shortened;
 
-/// From the connection to the debugger's last answer.
+/// The deadline from the connection to the debugger's last answer.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// What the relay calls itself, towards the debugger and as the holder of the breakpoint.

@@ -61,7 +61,7 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// With `words` of a worker's, which are text where it is debugpy.
+    /// A refusal with `words` of a worker's, which are text where it is debugpy.
     pub fn declined(words: &Value) -> Self {
         Self::Declined(shortened(
             words.as_str().unwrap_or("it does not say why"),
@@ -144,7 +144,7 @@ async fn greet(
 /// Connects to the legacy debugger that `permit` names: the prompt's first words have not been read.
 ///
 /// Whoever connects has entered it, and a connection that closes makes the task fail. So this too is done in a task of
-/// `tasks`, and a connection that nobody waits for any more is let go there.
+/// `tasks`, and a connection that nobody waits for any more is left in order there.
 ///
 /// # Errors
 /// [`ConnectError`]; the whole takes at most `patience`.

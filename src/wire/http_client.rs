@@ -35,9 +35,9 @@ const KEEPALIVE: Duration = Duration::from_secs(15);
 /// A client for `http` and `https` with request bodies `B`. Cheap to clone.
 pub(crate) type HttpClient<B> = Client<HttpsConnector<HttpConnector>, B>;
 
-/// Certificate authorities by which servers are verified.
+/// Certificate authorities that servers are verified with.
 pub(crate) enum Roots {
-    /// These.
+    /// The given authorities.
     Given(RootCertStore),
     /// Those of the system: milliseconds to read, and none in a minimal image.
     System,
@@ -93,7 +93,7 @@ where
 /// Why a body was not read to its end.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BodyError {
-    /// There is more of it.
+    /// The body is longer than that.
     #[error("it is longer than {0} bytes")]
     TooLong(usize),
     /// The connection broke, or what came is no HTTP: the innermost cause.

@@ -20,7 +20,7 @@ pub(crate) fn is_unseen(c: char) -> bool {
             | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// For the terminal of a person who has to see that there was something: `text` with `�` for each character that
+/// `text` for the terminal of a person who has to see that there was something: with `�` for each character that
 /// [`is_unseen`].
 pub(crate) fn replaced(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_unseen) {
@@ -31,7 +31,7 @@ pub(crate) fn replaced(text: &str) -> Cow<'_, str> {
         .collect()
 }
 
-/// For a log or a sentence: the words of `text` with one blank between them, at most 200 characters and then `…`.
+/// `text` for a log or a sentence: its words with one blank between them, at most 200 characters and then `…`.
 pub(crate) fn one_line(text: &str) -> String {
     let mut line = String::new();
     for word in text.split(|c: char| c.is_whitespace() || is_unseen(c)) {
@@ -55,7 +55,7 @@ pub(crate) fn one_line(text: &str) -> String {
     }
 }
 
-/// For a dialog of an editor: `text` without what [`is_unseen`], at most `limit` characters, the last of them `…` where
+/// `text` for a dialog of an editor: without what [`is_unseen`], at most `limit` characters, the last of them `…` where
 /// there were more.
 pub(crate) fn shortened(text: &str, limit: usize) -> String {
     let seen = || text.chars().filter(|c| !is_unseen(*c));
@@ -65,8 +65,8 @@ pub(crate) fn shortened(text: &str, limit: usize) -> String {
     }
 }
 
-/// For what a debugger prints: `text` with what [`is_unseen`] as Python writes it in a string. Line feeds and tabs stay,
-/// a carriage return before a line feed goes.
+/// `text` for what a debugger prints: with what [`is_unseen`] as Python writes it in a string. Line feeds and tabs
+/// stay, a carriage return before a line feed goes.
 pub(crate) fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();

@@ -23,7 +23,7 @@ pub(crate) struct FileVersion {
 }
 
 impl FileVersion {
-    /// Of the file at `path`; `None` where none can be seen. Blocks for as long as the file system does.
+    /// The version of the file at `path`; `None` where none can be seen. Blocks for as long as the file system does.
     pub(crate) fn at(path: &Path) -> Option<Self> {
         std::fs::metadata(path).ok().as_ref().map(Self::of)
     }
@@ -49,7 +49,7 @@ pub(crate) struct WatchedFile {
 }
 
 impl WatchedFile {
-    /// At most `longest` bytes at `path`.
+    /// A file at `path`, of which at most `longest` bytes are read.
     pub(crate) fn new(path: PathBuf, longest: u64) -> Self {
         Self {
             path,

@@ -68,7 +68,7 @@ fn legacy(scene: &Scene<'_>) {
     screen.expect(PDB);
     screen.line("where", "outer()");
     screen.expect(PDB);
-    // Which would make the task fail, and wants to be said twice.
+    // It would make the task fail, so it has to be confirmed.
     screen.line("q", "Say it again");
     screen.expect(PDB);
     screen.line("n", "-> twice = ray.get");

@@ -256,7 +256,7 @@ impl LogFile {
         }
     }
 
-    /// From now on the open file takes nothing.
+    /// Replaces the open file with one on which every write fails, as on a full disk.
     #[cfg(test)]
     #[allow(clippy::unwrap_used)]
     pub(in crate::audit) fn fill_disk(&mut self) {

@@ -1,4 +1,4 @@
-//! Where lines go.
+//! Sinks: the destinations of sealed lines.
 //!
 //! Owned by the one writer thread of [`super::writer`], which may block. Each sink takes a batch of sealed lines and
 //! returns once they are where they have to be, or says why they are not.
@@ -35,7 +35,7 @@ impl Stdout {
 
 /// Takes one line at a time and is never read back. A line that it took is in a pipe or a socket, no more.
 pub(super) trait LineSink: Send {
-    /// For messages.
+    /// What messages call the sink.
     fn name(&self) -> String;
 
     /// Writes `line`, which ends with its line feed.
@@ -58,16 +58,16 @@ impl LineSink for Stdout {
     }
 }
 
-/// One of them.
+/// The configured sink.
 pub(super) enum Sink {
-    /// With rotation; lines are on the disk, and read again at the next start.
+    /// A file with rotation; lines are on the disk, and read again at the next start.
     File(LogFile),
-    /// Standard output, or syslog.
+    /// A sink that is never read back: standard output, or syslog.
     Lines(Box<dyn LineSink>),
 }
 
 impl Sink {
-    /// As `config` says; `None`: off. Nothing is opened yet.
+    /// The sink that `config` names; `None`: off. Nothing is opened yet.
     pub(super) fn new(config: &AuditConfig) -> Result<Option<Self>, OpenError> {
         Ok(Some(match config.sink {
             AuditSink::Off => return Ok(None),
@@ -82,7 +82,7 @@ impl Sink {
         }))
     }
 
-    /// For messages.
+    /// What messages call the sink.
     pub(super) fn name(&self) -> String {
         match self {
             Self::File(file) => file.path().display().to_string(),

@@ -155,27 +155,27 @@ struct ReplayArgs {
 /// Why a recording or log is of no use.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
-    /// The file.
+    /// A file cannot be read.
     #[error("cannot read {}: {cause}", path.display())]
     Unreadable {
-        /// Its path.
+        /// The path of that file.
         path: PathBuf,
-        /// The system's words.
+        /// The operating system's error message.
         cause: io::Error,
     },
-    /// The key.
+    /// The file of the key that audit lines are sealed with cannot be used.
     #[error(transparent)]
     Key(#[from] crate::audit::OpenError),
-    /// What `verify` is for.
+    /// What `verify` found to be altered.
     #[error("the audit log is not as it was written: {0}")]
     Altered(String),
-    /// There is nothing in it.
+    /// The log that the value names holds no audit lines.
     #[error("there are no audit lines in {0}")]
     Empty(String),
-    /// `replay` of something else.
+    /// A file that `replay` was given is no recording.
     #[error("{}: {why}", path.display())]
     NoRecording {
-        /// Its path.
+        /// The path of that file.
         path: PathBuf,
         /// What is wrong.
         why: String,

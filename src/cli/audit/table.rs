@@ -40,7 +40,7 @@ pub(super) fn title(columns: Option<usize>) -> String {
     )
 }
 
-/// One line.
+/// One audit line as a row of the table, cut to `columns` where that is given.
 pub(super) fn render(line: &Map<String, Value>, columns: Option<usize>) -> String {
     row(
         COLUMNS.map(|(_, room, cell)| (cell(line), room)),
@@ -67,7 +67,7 @@ fn text(line: &Map<String, Value>, key: &str) -> String {
     replaced(text).into_owned()
 }
 
-/// `outcome=denied scope=debug`
+/// The members of `details` as words: `outcome=denied scope=debug`.
 fn details(line: &Map<String, Value>) -> String {
     let Some(Value::Object(details)) = line.get("details") else {
         return String::new();

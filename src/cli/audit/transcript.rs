@@ -186,7 +186,7 @@ fn show(value: &Value) -> String {
     }
 }
 
-/// On one line, clean and not too long.
+/// `text` on one line, without control characters, and cut where it is too long.
 fn short(text: &str) -> String {
     let text = text.trim_end().replace('\n', "⏎");
     fit(&replaced(&text), LONGEST, Keep::Start).into_owned()

@@ -24,7 +24,7 @@ fn path() -> Option<PathBuf> {
     Some(state.join("ray-relay/history"))
 }
 
-/// Oldest first.
+/// The remembered lines, oldest first; none where the file cannot be read.
 pub(super) fn load() -> Vec<String> {
     let Some(path) = path() else {
         return Vec::new();

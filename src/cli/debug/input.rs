@@ -29,7 +29,7 @@ const LONGEST_LINE: u64 = 1 << 20;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Typed {
     Line(String),
-    /// Ctrl-C.
+    /// Ctrl-C was typed.
     Interrupt,
     /// Ctrl-D, or the end of the pipe.
     End,

@@ -66,7 +66,8 @@ impl<'a> Painter<'a> {
         }
     }
 
-    /// To the end of the line; of a replacement field of an f-string (`within` its quote) to what ends its expression.
+    /// Colours code to the end of the line; in a replacement field of an f-string (`within` its quote), to what ends
+    /// its expression.
     fn code(&mut self, within: Option<&str>) {
         let mut depth = 0_usize;
         while let Some(first) = self.rest.chars().next() {

@@ -171,9 +171,9 @@ fn clock() -> String {
     )
 }
 
-/// From the cursor to the end of its line.
+/// Erases from the cursor to the end of its line (ECMA-48 EL).
 const CLEAR_LINE: &str = "\u{1b}[K";
-/// From the cursor to the end of the terminal.
+/// Erases from the cursor to the end of the terminal (ECMA-48 ED).
 const CLEAR_BELOW: &str = "\u{1b}[J";
 
 /// The part of the terminal that is drawn again. Restores the cursor when dropped.
@@ -230,7 +230,7 @@ impl Screen {
         Ok(())
     }
 
-    /// To the first line of the last drawing. What is there is written over line by line: erased
+    /// Moves the cursor to the first line of the last drawing. What is there is written over line by line: erased
     /// first, it would flicker, and tmux would keep each drawing in its history.
     fn begin(&self, out: &mut impl Write) -> io::Result<()> {
         match self.drawn {

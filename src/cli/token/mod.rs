@@ -227,9 +227,9 @@ pub enum TokenError {
     /// A file cannot be used.
     #[error("{}: {source}", path.display())]
     File {
-        /// Which.
+        /// The path of that file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
     /// `keygen` finds its files there.
@@ -241,15 +241,15 @@ pub enum TokenError {
     /// No key to sign with.
     #[error("{}: {source}", path.display())]
     SigningKey {
-        /// The file.
+        /// The path of the private key's file.
         path: PathBuf,
-        /// Why.
+        /// What is wrong with the key.
         source: SigningKeyError,
     },
     /// No key to verify with.
     #[error(transparent)]
     Key(#[from] KeyFileError),
-    /// Signing failed.
+    /// The token could not be signed.
     #[error("{0}: the system has no randomness")]
     Sign(#[from] CannotSign),
     /// A token that would be of no use.
@@ -276,7 +276,7 @@ pub enum TokenError {
         "no token or person can have that name: 1 to 256 characters that can be printed, without space around them"
     )]
     NoName,
-    /// Not revoked.
+    /// The list of revocations could not be read or written.
     #[error(transparent)]
     Revocations(#[from] RevocationFileError),
 }

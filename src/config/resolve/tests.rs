@@ -9,7 +9,7 @@ mod values;
 use super::*;
 use crate::config::testing::given;
 
-/// With nothing to say about patterns and the files of `[tls]`.
+/// Resolves `sources` with checks that accept every pattern and every file of `[tls]`.
 fn resolve(sources: &Sources) -> Result<Resolved, Problems> {
     let checks = Checks {
         pattern: |_| Ok(()),

@@ -27,9 +27,9 @@ settings! {
     struct Keys = "advertise" {
         /// Which of the others counts.
         mode: Mode = Mode::Single, choice();
-        /// For [`Mode::Ports`].
+        /// The ports of [`Mode::Ports`], one for each breakpoint.
         ports: RangeInclusive<u16> = 5700..=5731, Kind::new(ports, |ports| quoted(&shown(ports)));
-        /// For [`Mode::Host`]; nothing is right by itself.
+        /// The host name template of [`Mode::Host`], which has no default.
         host: String = String::new(), Kind::new(host_template, quoted).without_default();
     }
 }
@@ -37,11 +37,11 @@ settings! {
 words! {
     /// A word for each variant of [`Advertise`].
     enum Mode {
-        /// [`Advertise::Single`].
+        /// The word of [`Advertise::Single`].
         Single = "single",
-        /// [`Advertise::Ports`].
+        /// The word of [`Advertise::Ports`].
         Ports = "ports",
-        /// [`Advertise::Host`].
+        /// The word of [`Advertise::Host`].
         Host = "host",
     }
 }
@@ -76,7 +76,7 @@ fn shown(ports: &RangeInclusive<u16>) -> String {
     format!("{}-{}", ports.start(), ports.end())
 }
 
-/// `5700-5731`.
+/// Reads a range of ports, such as `5700-5731`.
 fn ports(value: &RawValue) -> Read<RangeInclusive<u16>> {
     /// More would be more open sockets than a person can tell apart.
     const MOST: u16 = 1024;
@@ -97,7 +97,7 @@ fn ports(value: &RawValue) -> Read<RangeInclusive<u16>> {
     }
 }
 
-/// `{id}.debug.example.com`.
+/// Reads a host name template with one placeholder, such as `{id}.debug.example.com`.
 fn host_template(value: &RawValue) -> Read<String> {
     let template = read::text(value, HOST)?;
     let fits = template.matches("{id}").count() == 1

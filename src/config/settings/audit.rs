@@ -18,7 +18,7 @@ settings! {
         sink: AuditSink = AuditSink::Off, choice();
         /// The live file, for `sink = "file"`.
         file: Option<PathBuf> = None, path("the path of a file");
-        /// For `sink = "syslog"`.
+        /// The daemon's address, for `sink = "syslog"`.
         syslog: SyslogAddress = SyslogAddress::Unix("/dev/log".into()), Kind::new(syslog, quoted);
         /// A file that would grow over so many bytes is rotated: fewer would hold a few lines, more take long to verify.
         max_size: usize = 64 * MIB, size(64 * KIB..=16 * GIB);
@@ -40,13 +40,13 @@ settings! {
 words! {
     /// Where audit lines go.
     pub enum AuditSink {
-        /// Nowhere.
+        /// No audit log is kept.
         Off = "off",
         /// Standard output of the relay.
         Stdout = "stdout",
-        /// `audit.file`.
+        /// The file of `audit.file`.
         File = "file",
-        /// `audit.syslog`.
+        /// The daemon at `audit.syslog`.
         Syslog = "syslog",
     }
 }
@@ -64,9 +64,9 @@ words! {
 words! {
     /// What happens where something cannot be put on record.
     pub enum OnFailure {
-        /// It does not happen.
+        /// What was to be recorded does not happen.
         Deny = "deny",
-        /// It happens all the same, with an error in the log.
+        /// What was to be recorded happens all the same, with an error in the log.
         Allow = "allow",
     }
 }

@@ -1,4 +1,4 @@
-//! `[auth]`: who is recognised, by which tokens.
+//! `[auth]`: which tokens are accepted, and the policy for their principals.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,17 +7,17 @@ use crate::config::kind::{SHORTEST, count, duration, path, paths, size, text, te
 use crate::config::units::{DAY, HOUR, KIB, MINUTE, SECOND};
 
 settings! {
-    /// `[auth]`: who is recognised, by which tokens.
+    /// `[auth]`: which tokens are accepted, and the policy for their principals.
     pub struct Auth = "auth" {
         /// Files with the keys that tokens are verified with. More would be more signatures to try for one token.
         keys: Vec<PathBuf> = Vec::new(), paths(16, "an array of at most 16 paths of key files, such as [\"/etc/ray-relay/relay.pub\"]");
-        /// Has to be in `aud` of every token.
+        /// The audience that has to be in `aud` of every token.
         audience: String = "ray-relay".to_owned(), text("a text, the `aud` of tokens for this relay");
         /// If any are given, `iss` of every token has to be one of them.
         issuer: Vec<String> = Vec::new(), texts(16, "an array of at most 16 issuers (`iss`), such as [\"https://login.example.com\"]");
-        /// By how much clocks may differ.
+        /// The clock skew that is tolerated when `exp`, `nbf` and `iat` are checked.
         leeway: Duration = 30 * SECOND, duration(Duration::ZERO..=5 * MINUTE);
-        /// From `iat` to `exp` of a token at most. Absent: whatever its issuer gave it.
+        /// The longest lifetime of a token, from `iat` to `exp`. Absent: whatever its issuer gave it.
         max_lifetime: Option<Duration> = None, duration(SECOND..=365 * DAY).optional();
         /// A token of more bytes is refused unread.
         max_token: usize = 8 * KIB, size(KIB..=64 * KIB);

@@ -28,9 +28,9 @@ settings! {
 pub enum Gcs {
     /// Port 6379 of the head's host, where `ray_address` is `http`; its failures are not worth a warning.
     Auto,
-    /// It is not asked.
+    /// The GCS is not asked.
     Off,
-    /// `host:port`.
+    /// The GCS at this address, `host:port`.
     At(String),
 }
 

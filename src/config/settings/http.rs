@@ -12,7 +12,8 @@ use crate::config::units::{GIB, KIB, MIB, MINUTE, SECOND};
 settings! {
     /// `[http]`: API and dashboard.
     pub struct Http = "http" {
-        /// From the first byte of a request to the end of its headers, and of an idle kept-alive connection.
+        /// The deadline from the first byte of a request to the end of its headers, and of an idle kept-alive
+        /// connection.
         header_timeout: Duration = 30 * SECOND, duration(SHORTEST..=10 * MINUTE);
         /// Largest dashboard answer that is held to rewrite addresses in it, in bytes.
         max_rewrite: usize = 64 * MIB, size(64 * KIB..=GIB);

@@ -19,7 +19,7 @@ settings! {
         refresh: Duration = 5 * MINUTE, duration(10 * SECOND..=DAY);
         /// How long keys are trusted that could not be fetched again.
         max_stale: Duration = HOUR, duration(SECOND..=30 * DAY);
-        /// Of one fetch.
+        /// The deadline of one fetch of the key set.
         timeout: Duration = 5 * SECOND, duration(SHORTEST..=MINUTE);
     }
 }

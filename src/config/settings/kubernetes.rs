@@ -26,7 +26,7 @@ settings! {
         ca_file: Option<PathBuf> = None, path("the path of a PEM file with certificate authorities");
         /// The relay's own token for `api_server`, and given whenever that is.
         token_file: Option<PathBuf> = None, path("the path of a file with the relay's own token");
-        /// Of everything that is asked about one token.
+        /// The deadline of all reviews of one token together.
         timeout: Duration = 5 * SECOND, duration(SHORTEST..=MINUTE);
         /// Tokens that are remembered; as many refused ones again.
         cache_entries: usize = 1024, count(1..=65_536);
@@ -39,7 +39,7 @@ settings! {
     }
 }
 
-/// At least one: a token without a stated audience is one for the API server itself.
+/// Reads the audiences, at least one: a token without a stated audience is one for the API server itself.
 fn audiences(value: &RawValue) -> Read<Vec<String>> {
     let expected = "an array of at least one audience, such as [\"ray-relay\"]";
     match read::texts(value, usize::MAX, expected) {

@@ -18,7 +18,7 @@ settings! {
         insecure_no_auth: bool = false, flag();
         /// Connections at a time; more wait in the kernel's queue.
         max_connections: usize = 1024, count(1..=1_000_000);
-        /// From accept to the first line of a terminal, `attach`, or an HTTP request.
+        /// The deadline from accept to the first line of a terminal, `attach`, or an HTTP request.
         handshake_timeout: Duration = MINUTE, duration(SHORTEST..=10 * MINUTE);
         /// First probe of an idle client; four more at a quarter of it each. The kernel counts it in whole seconds.
         keepalive: Duration = 15 * SECOND, duration(SECOND..=HOUR);

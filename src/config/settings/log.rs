@@ -21,7 +21,7 @@ settings! {
 words! {
     /// Form of a log line.
     pub enum LogFormat {
-        /// For people; coloured on a terminal only.
+        /// Text for people, coloured on a terminal only.
         Text = "text",
         /// One JSON object a line.
         Json = "json",

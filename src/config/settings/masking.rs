@@ -10,9 +10,9 @@ use crate::config::units::{GIB, KIB};
 settings! {
     /// `[masking]`: what of values is hidden in debug sessions and terminals.
     pub struct Masking = "masking" {
-        /// Also for those who may run code. For all others it is always on.
+        /// Whether values are masked also for those who may run code. For all others they always are.
         enabled: bool = false, flag();
-        /// The built-in rules for names, types and values as well.
+        /// Whether the built-in rules for names, types and values apply as well.
         defaults: bool = true, flag();
         /// Further names of variables, `*` stands for anything.
         names: Vec<String> = Vec::new(), Kind::new(name_patterns, listed);
@@ -53,7 +53,7 @@ fn value_patterns(value: &RawValue, checks: &Checks) -> Read<Vec<String>> {
     Ok(patterns)
 }
 
-/// At most 200 rules of one kind, of at most 1000 bytes each.
+/// Checks that there are at most 200 rules of one kind, of at most 1000 bytes each.
 fn bounded(rules: Option<Vec<String>>, expected: &str) -> Read<Vec<String>> {
     let fits = |rules: &Vec<String>| {
         rules.len() <= 200 && rules.iter().all(|rule| (1..=1000).contains(&rule.len()))

@@ -11,7 +11,7 @@ settings! {
     pub struct Recording = "recording" {
         /// Folder of the recordings. Absent: a session that has to be recorded is refused.
         dir: Option<PathBuf> = None, path("the path of a folder");
-        /// Of one session's recording, in bytes.
+        /// The largest size of one session's recording, in bytes.
         max_size: usize = 256 * MIB, size(64 * KIB..=1024 * GIB);
         /// The oldest go when all together take more bytes.
         keep: usize = 4 * GIB, size(MIB..=1024 * 1024 * GIB);

@@ -13,7 +13,7 @@ settings! {
     pub struct Registry = "registry" {
         /// How often the heads are asked.
         poll_interval: Duration = SECOND, duration(SHORTEST_POLL..=MINUTE);
-        /// Of one request to the head.
+        /// The deadline of one request to the head.
         request_timeout: Duration = 5 * SECOND, duration(SHORTEST..=10 * MINUTE);
         /// Longest pause between polls of a head that does not answer.
         backoff_max: Duration = 30 * SECOND, duration(SHORTEST..=HOUR);
@@ -35,7 +35,7 @@ words! {
     pub enum Discovery {
         /// The dashboard, port 8265.
         Http = "http",
-        /// The GCS.
+        /// The global control store (GCS), port 6379.
         Gcs = "gcs",
     }
 }

@@ -12,7 +12,7 @@ use crate::config::units::{DAY, MINUTE, format_duration};
 const LONGEST: Duration = DAY.saturating_mul(30);
 
 settings! {
-    /// `[release]`: when tasks that wait at a breakpoint are let go by themselves.
+    /// `[release]`: when tasks that wait at a breakpoint are released without a person asking.
     pub struct Release = "release" {
         /// A breakpoint that has waited for so long is released. Absent: `off`.
         after: Option<Duration> = None, Kind::new(after, shown);

@@ -15,7 +15,7 @@ use crate::identity::Source;
 /// Addresses from which a right credential came that are remembered.
 const MOST_RECOGNISED: usize = 1024;
 
-/// For so long.
+/// How long such an address is remembered after the credential.
 const RECOGNISED_FOR: Duration = Duration::from_secs(3600);
 
 #[derive(Debug)]
@@ -53,7 +53,7 @@ struct Entry {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Stage {
     Stranger,
-    /// With a credential of this subject; `None`: nobody is authenticated.
+    /// A client with a credential of this subject; `None`: nobody is authenticated.
     Known(Option<Arc<str>>),
     GivenUp,
 }
@@ -331,8 +331,8 @@ impl Table {
         }
     }
 
-    /// Of the address that takes most, the one that has stood still for longest. Between addresses that take the same,
-    /// the oldest decides.
+    /// The connection that has stood still for longest of the address that takes most. Between addresses that take the
+    /// same, the oldest decides.
     fn victim(&self, newcomer: u64, now: u64) -> Option<u64> {
         let still = |id: &u64| {
             let moved = self.entries.get(id).map_or(now, Entry::moved);

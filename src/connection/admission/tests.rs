@@ -24,7 +24,7 @@ fn stay(guards: &[Guard]) -> usize {
     guards.iter().filter(|guard| !is_given_up(guard)).count()
 }
 
-/// With credentials of these names.
+/// Principals with credentials of these names.
 fn people<const N: usize>(names: [&str; N]) -> [Principal; N] {
     let revoked = tokio::sync::watch::Sender::default();
     names.map(|name| somebody(name, [], &revoked))

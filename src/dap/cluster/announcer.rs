@@ -31,7 +31,7 @@ pub(in crate::dap) struct Announcer {
     dialled: RelayEndpoint,
     children: Children,
     selector: AttachSelector,
-    /// By which the sessions that it announces belong to it.
+    /// Name of the family, which the sessions that it announces present to belong to it.
     pub(super) family: String,
     /// The stop of each worker that was announced last.
     announced: HashMap<BreakpointId, u64>,
@@ -39,12 +39,12 @@ pub(in crate::dap) struct Announcer {
     /// How many wait beyond [`MAX_CHILDREN`], as last told.
     held_back: usize,
     trouble: Option<String>,
-    /// Of announced workers that are gone, since last asked.
+    /// Jobs of announced workers that are gone, since last asked.
     pub(super) jobs: Vec<Job>,
 }
 
 impl Announcer {
-    /// For the lead of a family; what sessions of it hold since before a restart is not announced again.
+    /// An announcer for the lead of a family; what sessions of it hold since before a restart is not announced again.
     pub(in crate::dap) fn new(
         attach: Request,
         dialled: RelayEndpoint,

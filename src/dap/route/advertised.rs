@@ -1,4 +1,4 @@
-//! Which breakpoint the address says by which a client came, and the wait until the list has it.
+//! Which breakpoint the address that a client dialled names, and the wait until the list has it.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::wire::dap::message::Request;
 /// Longest wait for a breakpoint that the client's address names and the list does not have yet.
 const KNOWN_WITHIN: Duration = Duration::from_secs(10);
 
-/// The same for the names by which it is known whether the client may see it.
+/// The same for the names, which tell whether the client may see it.
 const NAMED_WITHIN: Duration = Duration::from_secs(5);
 
 /// What came of waiting for a breakpoint.

@@ -97,7 +97,7 @@ impl Buffer {
         self.truncate(0);
     }
 
-    /// For a wait of any length: keeps as much memory as there are bytes, where these are few.
+    /// Prepares for a wait of any length: keeps as much memory as there are bytes, where these are few.
     pub(super) fn park(&mut self) {
         let filled = self.filled();
         if self.storage.len() < SIZE && !filled.is_empty() || filled.len() > SMALL {

@@ -12,7 +12,7 @@ struct Family {
     _workers: [Worker; 2],
 }
 
-/// As VS Code sends it: with a number of its own for each session.
+/// A configuration as VS Code sends it: with a number of its own for each session.
 fn configuration(session: &str) -> Value {
     json!({"name": "Ray", "workspaceFolder": "/home/ada/project", "__sessionId": session})
 }
@@ -77,7 +77,7 @@ impl Family {
     }
 }
 
-/// The worker was let go in order, and the child's console says why; no toast, because its user has ended it.
+/// The worker was detached in order, and the child's console says why; no toast, because its user has ended it.
 async fn ended_with_its_parent(mut child: Debugger, mut dap: Conversation<TcpStream>) {
     // The goodbye waits for the answer to what comes before it.
     asked(&mut dap, "setFunctionBreakpoints").await;
@@ -187,7 +187,8 @@ async fn a_relay_that_shuts_down_ends_the_cluster_session_after_its_sessions() {
     family.child.until(|m| m["event"] == "terminated").await;
 }
 
-/// As VS Code does it where `supportsRestartRequest` is announced: the task is not let go, and the editor shows it again.
+/// As VS Code does it where `supportsRestartRequest` is announced: the task is not detached, and the editor shows it
+/// again.
 #[tokio::test]
 async fn restarting_a_session_leaves_its_task_where_it_stands() {
     let mut family = Family::found().await;

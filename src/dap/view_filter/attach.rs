@@ -50,7 +50,7 @@ const OPTIONS: [&str; 7] = [
     "UnixClient",
 ];
 
-/// Of `arguments` on their way to the worker, those that run nothing.
+/// Those of `arguments`, on their way to the worker, that run nothing.
 pub fn harmless(arguments: Value) -> Value {
     let Value::Object(mut arguments) = arguments else {
         return Value::Object(Map::new());

@@ -44,7 +44,7 @@ pub struct ViewFilter {
 }
 
 impl ViewFilter {
-    /// For somebody who has `scopes`, without [`Scope::Debug`].
+    /// The filter for somebody who has `scopes`, without [`Scope::Debug`].
     pub fn new(scopes: Scopes) -> Self {
         Self {
             scopes,
@@ -160,7 +160,7 @@ impl ViewFilter {
         vec![Action::ToClient(message)]
     }
 
-    /// Only to what the worker has asked, and only once.
+    /// Passes the client's answer on where the worker has asked, and only once.
     fn answer_of_client(&mut self, message: &Value) -> Vec<Action> {
         let asked = message.get("request_seq").and_then(Value::as_u64);
         let command = message.get("command").and_then(Value::as_str);

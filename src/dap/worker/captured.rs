@@ -12,7 +12,7 @@ use super::Relaying;
 use crate::recording::{Direction, Unrecorded};
 use crate::wire::dap::peek::MessageType;
 
-/// Of both directions, in a session that is recorded.
+/// Captures every message of both directions, for a session that is recorded.
 pub(super) fn captures_everything(_: MessageType, _: &[u8]) -> bool {
     true
 }
@@ -36,7 +36,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     }
 }
 
-/// The ticket by which a child session comes back is a secret of the client's.
+/// `message` without the ticket that a child session authenticates with, which is a secret of the client's.
 fn without_ticket(message: &Value) -> Cow<'_, Value> {
     let mut message = Cow::Borrowed(message);
     for at in ["/arguments/configuration/rayRelay", "/body/rayRelay"] {

@@ -87,7 +87,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         }
     }
 
-    /// There is no task to start again. The session stays where it is, so that its task is not let go, and the editor is
+    /// There is no task to start again. The session stays where it is, so that its task is not detached, and the editor is
     /// shown that place once more.
     fn stay(&mut self, restart: &Request) {
         self.tell(&restart.success(Value::Null));
@@ -262,7 +262,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         }
     }
 
-    /// As the registry knows by now: the reason may have become known after the breakpoint was claimed.
+    /// Whether the stop is a post-mortem, as the registry knows by now: the reason may have become known after the claim.
     fn post_mortem(&self) -> bool {
         let snapshot = self.context.registry.snapshot();
         snapshot

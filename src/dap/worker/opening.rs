@@ -20,18 +20,18 @@ pub(in crate::dap) struct Opening {
     pub(in crate::dap) initialize: Value,
     /// The `attach` request.
     pub(in crate::dap) attach: Request,
-    /// `rayRelay.localRoot`.
+    /// The client's own folder of the source files, `rayRelay.localRoot`.
     pub(in crate::dap) local_root: Option<String>,
     /// Address that the client dialled.
     pub(in crate::dap) dialled: RelayEndpoint,
     /// How the client will say that it leaves.
     pub(in crate::dap) goodbye: Goodbye,
-    /// Where a cluster session had the client open it.
+    /// The cluster session that had the client open this one, where one did.
     pub(in crate::dap) member: Option<Member>,
 }
 
 impl Opening {
-    /// Of the `attach` that goes to the worker.
+    /// The arguments of the `attach` that goes to the worker.
     pub(super) fn arguments(&self, permit: &Permit, filter: &MessageFilter) -> Value {
         let (own, root) = (&self.attach.arguments, self.local_root.as_deref());
         filter.attach_arguments(for_worker(own, permit.breakpoint(), root))

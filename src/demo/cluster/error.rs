@@ -15,7 +15,7 @@ pub enum ClusterError {
         what: &'static str,
         /// Where the cluster keeps its files.
         dir: String,
-        /// The system's words.
+        /// The operating system's error message.
         source: io::Error,
     },
     /// No free port.
@@ -26,7 +26,7 @@ pub enum ClusterError {
     Exited {
         /// `head` or `w1`.
         node: String,
-        /// Exit status.
+        /// Exit status of the node's process.
         status: String,
         /// End of its log.
         said: String,
@@ -34,9 +34,9 @@ pub enum ClusterError {
     /// Not all nodes came.
     #[error("only {alive} of {wanted} Ray nodes were alive after {} s; close what keeps this machine busy, or try --nodes 1. The head said:\n{said}", UP_DEADLINE.as_secs())]
     Late {
-        /// Nodes alive.
+        /// Number of nodes that were alive.
         alive: usize,
-        /// Nodes wanted.
+        /// Number of nodes that were started.
         wanted: usize,
         /// End of the head's log.
         said: String,

@@ -26,14 +26,14 @@ use super::processes::Family;
 use super::progress::Progress;
 use super::venv::{Venv, major_minor};
 
-/// From start to all nodes alive; about ten seconds on two quiet cores.
+/// The deadline from start to all nodes alive; it takes about ten seconds on two quiet cores.
 const UP_DEADLINE: Duration = Duration::from_secs(180);
 /// How often a cluster is begun, where Ray gives up on it.
 const ATTEMPTS: usize = 3;
 /// `ray start --block` would drain its node for 30 s after TERM. Nothing here is worth that.
 const GRACE: Duration = Duration::from_secs(2);
-/// From this version a worker has the `--temp-dir` that it is given. Older ones share the head's,
-/// where two that start together choose the same names for their sockets.
+/// The version of Ray from which on a worker has the `--temp-dir` that it is given. Older ones share the head's, where
+/// two that start together choose the same names for their sockets.
 const OWN_TEMP_DIR: (u32, u32) = (2, 60);
 /// Marks the environment of every process of one cluster.
 const MARK: &str = "RAY_RELAY_DEMO_CLUSTER";
@@ -43,7 +43,7 @@ const MARK: &str = "RAY_RELAY_DEMO_CLUSTER";
 pub struct Plan<'a> {
     /// Where Ray is installed.
     pub venv: &'a Venv,
-    /// Its version.
+    /// The version of Ray in that environment.
     pub ray: &'a str,
     /// Nodes beside the head.
     pub workers: usize,

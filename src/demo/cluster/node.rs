@@ -12,7 +12,7 @@ use super::allocation::free_port;
 use super::{Cluster, ClusterError, Plan};
 use crate::demo::venv::Venv;
 
-/// Of one node, in bytes: Ray's minimum is 75 MiB.
+/// Size of one node's object store, in bytes: Ray's minimum is 75 MiB.
 const OBJECT_STORE: u32 = 80 * 1024 * 1024;
 
 /// A `ray start --block` under way.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// Why there is no environment. `Display` is a sentence with the next step.
 #[derive(Debug, thiserror::Error)]
 pub enum VenvError {
-    /// No interpreter.
+    /// There is no Python interpreter.
     #[error(
         "no python3 was found on PATH; install {wanted}, for example with `apt install python3 python3-venv` or `brew install python@3.12`"
     )]
@@ -14,7 +14,7 @@ pub enum VenvError {
         /// What would do, e.g. `Python 3.10 to 3.14`.
         wanted: String,
     },
-    /// None of those found fits.
+    /// None of the interpreters that were found runs that version of Ray.
     #[error(
         "Ray {ray} does not run on {found}; install {wanted} and have it on PATH (it may stand beside the other one, as python3.X)"
     )]
@@ -26,14 +26,14 @@ pub enum VenvError {
         /// What would do, e.g. `Python 3.9 to 3.11`.
         wanted: String,
     },
-    /// Debian and Ubuntu leave it out.
+    /// The interpreter has no `venv` module, which Debian and Ubuntu leave out.
     #[error(
         "{python} cannot make virtual environments; on Debian or Ubuntu run `apt install python3-venv`. It said: {said}"
     )]
     NoVenvModule {
-        /// The interpreter.
+        /// The path of the interpreter.
         python: PathBuf,
-        /// Its last lines.
+        /// The last lines that it printed.
         said: String,
     },
     /// pip could not reach the package index.
@@ -41,7 +41,7 @@ pub enum VenvError {
         "pip cannot reach the package index; check the network, or set PIP_INDEX_URL to a mirror that can be reached. It said: {said}"
     )]
     NoNetwork {
-        /// pip's last lines.
+        /// The last lines that pip printed.
         said: String,
     },
     /// The index has no such Ray for this Python and machine.
@@ -53,7 +53,7 @@ pub enum VenvError {
         ray: String,
         /// Version of the interpreter.
         python: String,
-        /// pip's last lines.
+        /// The last lines that pip printed.
         said: String,
     },
     /// Anything else that pip or venv died of.
@@ -63,17 +63,17 @@ pub enum VenvError {
     Command {
         /// What was run.
         command: String,
-        /// Its last lines.
+        /// The last lines that it printed.
         said: String,
     },
-    /// A file or directory.
+    /// A file or directory cannot be made or used.
     #[error("cannot {what} {path}: {source}; choose another directory with --dir", path = .path.display())]
     Io {
         /// What was tried.
         what: &'static str,
-        /// On what.
+        /// The path on which it was tried.
         path: PathBuf,
-        /// The system's words.
+        /// The operating system's error message.
         source: io::Error,
     },
 }

@@ -37,12 +37,12 @@ impl Venv {
         (venv.python().exists() && venv.ray().exists() && dir.join(MARKER).exists()).then_some(venv)
     }
 
-    /// Its directory.
+    /// The environment's directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Its interpreter.
+    /// The path of the environment's interpreter.
     pub fn python(&self) -> PathBuf {
         self.dir.join("bin/python")
     }
@@ -106,7 +106,7 @@ fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> VenvErro
     move |source| VenvError::Io { what, path, source }
 }
 
-/// Held until dropped; the system lets go of it when the process dies, however it dies.
+/// Takes the lock on the directory, held until dropped; the system releases it when the process dies, however it dies.
 async fn lock(dir: &Path, progress: &Progress) -> Result<File, VenvError> {
     let mut path = dir.as_os_str().to_owned();
     path.push(".lock");

@@ -25,9 +25,9 @@ const PYTHONS: &[&str] = &[
 /// An interpreter on PATH.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Python {
-    /// Where it is.
+    /// The path of the interpreter.
     pub path: PathBuf,
-    /// `(3, 11)`.
+    /// Major and minor version: `(3, 11)`.
     pub version: (u32, u32),
 }
 

@@ -30,7 +30,7 @@ struct Cursor {
     seen: Option<u64>,
 }
 
-/// Some rows.
+/// One page of the list.
 pub(crate) struct Page<'a> {
     pub(crate) rows: Vec<&'a Breakpoint>,
     /// Rows of all pages.
@@ -40,7 +40,7 @@ pub(crate) struct Page<'a> {
 }
 
 impl Wanted {
-    /// From the query of a URL; an error is a sentence for who sent it.
+    /// Reads the query of a URL; an error is a sentence for who sent it.
     pub(crate) fn read(pairs: &[(String, String)]) -> Result<Self, String> {
         let mut wanted = Self::default();
         for (name, value) in pairs {
@@ -140,7 +140,7 @@ impl Cursor {
 #[derive(Debug, Clone, Copy)]
 enum Place {
     Steady(Moment, BreakpointId),
-    /// By the clock that is shown: all that is known of a row that is gone.
+    /// The time that is shown, in milliseconds since 1970, and the id: all that is known of a row that is gone.
     Shown(u64, BreakpointId),
 }
 

@@ -28,7 +28,7 @@ use crate::telemetry::metrics::RefusalKind;
 /// seconds.
 const WHOLE_ANSWER: Duration = Duration::from_secs(60);
 
-/// From here on rewriting is worth a thread of its own.
+/// An answer from this size in bytes on is rewritten on a blocking thread.
 const REWRITE_ELSEWHERE: usize = 1024 * 1024;
 
 /// How much of an answer is for the one who asks.
@@ -40,7 +40,7 @@ pub(super) enum View {
     Rows(Rows, Reader),
 }
 
-/// Of whose rows some are left out.
+/// For whom an answer is made, which decides what rows are left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reader {
     /// Somebody who may read the whole dashboard, and not list every breakpoint.

@@ -1,4 +1,4 @@
-//! Who may have tasks let go, and what comes of it.
+//! Who may have tasks released, and what comes of it.
 
 use super::*;
 use crate::dap::testing::listening;

@@ -30,7 +30,7 @@ async fn attached(relay: &Relay) -> (Conversation<TlsStream<TcpStream>>, Convers
     (client, debugpy)
 }
 
-/// In order, by the goodbye of TLS: a bare end would be an error.
+/// The connection was closed in order, with close_notify: a bare end would be an error.
 async fn closed(client: &mut Conversation<TlsStream<TcpStream>>) {
     let end = timeout(PATIENCE, client.read()).await.unwrap();
     assert!(matches!(end, Err(Closed::ByPeer)), "{end:?}");

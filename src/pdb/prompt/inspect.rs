@@ -16,7 +16,7 @@ use crate::wire::text::escaped;
 /// Longest source that is fetched, in lines, and how many come at a time.
 const LONGEST_SOURCE: usize = 60_000;
 const CHUNK: usize = 4000;
-/// Sources kept.
+/// The largest number of sources that are kept.
 const MOST_SOURCES: usize = 50;
 /// Longest line of source that is shown, in characters.
 const WIDEST: usize = 2000;

@@ -9,7 +9,7 @@ use super::{End, Prompt};
 use crate::pdb::wire::{Incoming, Lost};
 use crate::wire::dap::names::{Command, Event};
 
-/// As the relay refuses it to debuggers.
+/// The refusal of `q!` without the permission, as debuggers get it from the relay.
 const NO_KILL: &str =
     "ending a worker process takes the permission `terminate`; `q` leaves, and the task runs on";
 

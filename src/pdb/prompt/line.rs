@@ -29,7 +29,7 @@ pub(super) enum Mode {
 #[derive(Debug)]
 pub(super) enum Task {
     Line(String),
-    /// After a breakpoint's own commands.
+    /// Shows where the program is, after a breakpoint's own commands.
     Show,
 }
 

@@ -40,7 +40,7 @@ pub enum After {
 pub enum End {
     /// `quit`, `detach`, or a task that ran on after an interrupt: it runs on.
     Left,
-    /// The relay says that the task has ended, and no breakpoint of the prompt's is left: its worker was let go.
+    /// The relay says that the task has ended, and no breakpoint of the prompt's is left: its worker was detached.
     TaskEnded,
     /// `q!`: the worker was killed.
     Killed,
@@ -109,7 +109,7 @@ pub struct Prompt<S> {
     listed: Option<u32>,
     sources: HashMap<String, Vec<String>>,
     table: Table,
-    /// By the debugger's id of the frame: expressions and what they were.
+    /// Displayed expressions with their last values, by the debugger's id of the frame.
     displays: HashMap<i64, Vec<(String, String)>>,
     aliases: BTreeMap<String, String>,
     /// What the last function returned, as the debugger shows it.

@@ -28,7 +28,7 @@ pub struct Options {
     pub limit: usize,
     /// Whether `q!` is tried at all; where not, it is refused with a sentence.
     pub may_kill: bool,
-    /// To the first stop; `None` waits until there is one.
+    /// The deadline of the first stop; `None` waits until there is one.
     pub patience: Option<Duration>,
     /// Whether a file of this machine may stand in for source that the worker does not show. The worker names it, so
     /// only where this machine belongs to the person at the prompt.
@@ -54,10 +54,10 @@ pub enum PromptError {
     /// The relay's, or the debugger's, sentence.
     #[error("{0}")]
     Refused(String),
-    /// No connection.
+    /// The connection broke.
     #[error(transparent)]
     Lost(#[from] Lost),
-    /// The worker runs.
+    /// The task did not stop after the attach.
     #[error("attached, but the task did not stop: it was let go in the meantime")]
     NoStop,
 }

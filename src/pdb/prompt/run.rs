@@ -20,7 +20,7 @@ const DEEPEST: usize = 5000;
 /// Steps that one command may take in the debugger.
 const MOST_STEPS: usize = 10_000;
 
-/// Where the program was when it was let go.
+/// Where the program was when it was resumed.
 struct Before {
     depth: usize,
     name: String,

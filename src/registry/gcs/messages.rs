@@ -5,7 +5,7 @@
 
 use prost::Message;
 
-/// `GcsStatus`
+/// `GcsStatus`: how a request ended.
 #[derive(Clone, PartialEq, Message)]
 pub(in crate::registry) struct Status {
     /// 0 is good; 17 is "not found".
@@ -15,7 +15,7 @@ pub(in crate::registry) struct Status {
     pub(in crate::registry) message: String,
 }
 
-/// `InternalKVKeysRequest`
+/// `InternalKVKeysRequest`: asks for the keys with a prefix.
 #[derive(Clone, PartialEq, Message)]
 pub(in crate::registry) struct KeysRequest {
     #[prost(bytes = "vec", tag = "1")]
@@ -24,7 +24,7 @@ pub(in crate::registry) struct KeysRequest {
     pub(in crate::registry) namespace: Vec<u8>,
 }
 
-/// `InternalKVKeysReply`
+/// `InternalKVKeysReply`: the keys that were found.
 #[derive(Clone, PartialEq, Message)]
 pub(in crate::registry) struct KeysReply {
     #[prost(message, optional, tag = "1")]
@@ -33,7 +33,7 @@ pub(in crate::registry) struct KeysReply {
     pub(in crate::registry) keys: Vec<Vec<u8>>,
 }
 
-/// `InternalKVMultiGetRequest`
+/// `InternalKVMultiGetRequest`: asks for the values of several keys.
 #[derive(Clone, PartialEq, Message)]
 pub(in crate::registry) struct MultiGetRequest {
     #[prost(bytes = "vec", repeated, tag = "1")]
@@ -42,7 +42,7 @@ pub(in crate::registry) struct MultiGetRequest {
     pub(in crate::registry) namespace: Vec<u8>,
 }
 
-/// `InternalKVMultiGetReply`
+/// `InternalKVMultiGetReply`: the keys that were found, with their values.
 #[derive(Clone, PartialEq, Message)]
 pub(in crate::registry) struct MultiGetReply {
     #[prost(message, optional, tag = "1")]
@@ -51,7 +51,7 @@ pub(in crate::registry) struct MultiGetReply {
     pub(in crate::registry) found: Vec<KeyValue>,
 }
 
-/// `MapFieldEntry`
+/// `MapFieldEntry`: one key with its value.
 #[derive(Clone, PartialEq, Message)]
 pub(in crate::registry) struct KeyValue {
     #[prost(bytes = "vec", tag = "1")]
@@ -69,7 +69,7 @@ pub(in crate::registry) struct WorkersRequest {
     pub(in crate::registry) filters: Option<WorkerFilters>,
 }
 
-/// `GetAllWorkerInfoRequest.Filters`
+/// `GetAllWorkerInfoRequest.Filters`: which workers are wanted.
 #[derive(Clone, PartialEq, Message)]
 pub(in crate::registry) struct WorkerFilters {
     #[prost(bool, optional, tag = "1")]
@@ -78,7 +78,7 @@ pub(in crate::registry) struct WorkerFilters {
     pub(in crate::registry) is_alive: Option<bool>,
 }
 
-/// `GetAllWorkerInfoReply`
+/// `GetAllWorkerInfoReply`: the rows of workers.
 #[derive(Clone, PartialEq, Message)]
 pub(in crate::registry) struct WorkersReply {
     #[prost(message, optional, tag = "1")]
@@ -89,7 +89,7 @@ pub(in crate::registry) struct WorkersReply {
     pub(in crate::registry) total: i64,
 }
 
-/// `WorkerTableData`
+/// `WorkerTableData`: one worker.
 #[derive(Clone, PartialEq, Message)]
 pub(in crate::registry) struct Worker {
     #[prost(bool, tag = "1")]
@@ -107,7 +107,7 @@ pub(in crate::registry) struct Worker {
     pub(in crate::registry) num_paused_threads: Option<u32>,
 }
 
-/// `Address`
+/// `Address`: where a worker runs.
 #[derive(Clone, PartialEq, Message)]
 pub(in crate::registry) struct Address {
     #[prost(bytes = "vec", tag = "1")]

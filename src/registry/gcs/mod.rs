@@ -82,8 +82,8 @@ impl fmt::Debug for GcsClient {
 }
 
 impl GcsClient {
-    /// For the GCS of `cluster`, whose dashboard is `head`. Connects when it is first asked. `None`: it is switched
-    /// off, or its address can neither be known from that of the dashboard.
+    /// A client for the GCS of `cluster`, whose dashboard is `head`. Connects when it is first asked. `None`: it is
+    /// switched off, or no address is given and that of the dashboard does not tell one.
     pub(super) fn of(
         cluster: &config::Cluster,
         head: &HeadClient,
@@ -242,7 +242,7 @@ impl GcsClient {
     }
 }
 
-/// As a row of the State API.
+/// The row of the State API that `worker` would have; `None` without an address.
 fn row(worker: Worker) -> Option<WorkerRow> {
     let address = worker.address?;
     Some(WorkerRow {

@@ -25,7 +25,7 @@ pub(super) struct Asker<'a> {
 #[derive(Default)]
 pub(super) struct Many {
     pub(super) answers: Vec<Answer>,
-    /// Whom the head left out for want of room: to be asked for by themselves.
+    /// The workers that the head left out for want of room: to be asked for by themselves.
     pub(super) left: Vec<Target>,
 }
 

@@ -31,10 +31,10 @@ const MAX_NAMES: usize = 4;
 /// Stack dumps at a time: each stops a worker for tens of milliseconds.
 const MAX_STACKS: usize = 2;
 
-/// From so many workers on, all running tasks are asked for at once.
+/// The number of workers from which on all running tasks are asked for in one request.
 const BATCH: usize = 8;
 
-/// For how long a head that refuses stack dumps is not asked again.
+/// How long a head that refuses stack dumps is not asked again for one.
 const REFUSED: Duration = Duration::from_secs(600);
 
 /// Least time between two lists that differ by what was looked up.

@@ -57,7 +57,7 @@ impl State {
         (changes, Questions { vanished })
     }
 
-    /// Of `vanished`, what was there when the poll of `sent` missed it, and still is.
+    /// Those of `vanished` that had been there unclaimed when the poll of `sent` missed them, and still are.
     pub(in crate::registry) fn still_open(
         &self,
         cluster: Cluster,

@@ -15,16 +15,16 @@ use crate::registry::breakpoint::{Breakpoint, BreakpointId, State};
 use crate::registry::names::Found;
 use crate::registry::pending_lookups::PendingLookups;
 
-/// See the module.
+/// The live breakpoints of one cluster.
 #[derive(Default)]
 pub(super) struct Entries {
     by_key: BTreeMap<Arc<str>, Entry>,
     keys: HashMap<BreakpointId, Arc<str>>,
-    /// As the list is.
+    /// The live breakpoints in the order of the list.
     order: BTreeMap<Place, Arc<Breakpoint>>,
-    /// When names are to be asked for.
+    /// The keys whose names are to be asked for, by when.
     due: BTreeSet<(Instant, Arc<str>)>,
-    /// Whose stack is to be looked at.
+    /// The keys whose stack is to be looked at.
     unlocated: BTreeSet<Arc<str>>,
 }
 
@@ -36,20 +36,20 @@ pub(super) struct Entry {
     breakpoint: Arc<Breakpoint>,
     /// Since when this stop or this hold stands: answers asked for before then are stale.
     pub(super) since: Instant,
-    /// Which claim holds it.
+    /// Number of the claim that holds it.
     pub(super) claim: Option<u64>,
     /// Since when nothing listens on its port, by the last dial.
     pub(super) unreachable: Option<Moment>,
     /// Somebody asked for it, though Ray does not list it: kept until then without a word from Ray.
     pub(super) asked_for: Option<Instant>,
-    /// Its debugger ended the session that holds it, and Ray does not say why.
+    /// Whether the debugger ended the session that holds it, and Ray does not say why.
     pub(super) unexplained: bool,
     driver: bool,
     pending: PendingLookups,
 }
 
 impl Entry {
-    /// Held by nobody.
+    /// An entry that no claim holds.
     pub(super) fn new(
         breakpoint: Arc<Breakpoint>,
         since: Instant,
@@ -103,7 +103,7 @@ impl Entries {
         self.by_key.get(key)
     }
 
-    /// For who holds it since when; the rest has methods of its own.
+    /// The entry of `key`, for changing who holds it and since when; the rest has methods of its own.
     pub(super) fn get_mut(&mut self, key: &str) -> Option<&mut Entry> {
         self.by_key.get_mut(key)
     }
@@ -125,7 +125,7 @@ impl Entries {
         self.by_key.iter()
     }
 
-    /// In the order of the list.
+    /// The breakpoints in the order of the list.
     pub(super) fn in_order(&self) -> impl Iterator<Item = &Arc<Breakpoint>> {
         self.order.values()
     }

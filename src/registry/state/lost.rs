@@ -16,7 +16,7 @@ const SETTLED: Duration = Duration::from_secs(3);
 /// How long Ray is asked why a debugger ended a session: longer than Ray takes to notice a cut cable (about 64 s).
 pub(super) const UNEXPLAINED: Duration = Duration::from_secs(75);
 
-/// Of how many workers of one cluster at a time.
+/// The largest number of workers of one cluster whose end is to be explained at a time.
 pub(super) const MAX_UNEXPLAINED: usize = 64;
 
 impl ClusterState {

@@ -31,7 +31,7 @@ use lost::{MAX_UNEXPLAINED, UNEXPLAINED};
 /// Ended breakpoints that are remembered at most.
 const MAX_ENDED: usize = 256;
 
-/// Workers whose number of stops is remembered after they have been let go.
+/// The largest number of detached workers whose number of stops is remembered.
 const MAX_COUNTED: usize = 65_536;
 
 /// How the keys of legacy breakpoints begin; a worker id is hexadecimal.
@@ -49,7 +49,7 @@ pub(super) type Changes = Vec<(Change, Arc<Breakpoint>)>;
 /// All clusters' breakpoints.
 pub(super) struct State {
     clusters: Vec<ClusterState>,
-    /// Newest first.
+    /// Breakpoints that are over, newest first, each with the time of its end.
     ended: VecDeque<(Instant, Arc<Breakpoint>)>,
     keep_ended: Duration,
     /// Whether `live` or `ended` differ from what was last published.
@@ -185,7 +185,7 @@ impl State {
             return changes;
         };
         if entry.unreachable.is_some() {
-            // Nobody can have let it go.
+            // Nobody can have detached it.
             return self.put_back(cluster, worker_id, claim, now);
         }
         state.gone.insert(worker_id.to_owned(), now.instant);
@@ -197,7 +197,7 @@ impl State {
         changes
     }
 
-    /// Ends a claim under which the worker was never let go: it waits as before, as the same stop.
+    /// Ends a claim under which the worker was never detached: it waits as before, as the same stop.
     pub(super) fn put_back(
         &mut self,
         cluster: Cluster,

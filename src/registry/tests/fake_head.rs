@@ -39,7 +39,7 @@ pub(super) struct World {
     pub(super) broken_polls: bool,
     /// Text of /worker/traceback; `None`: 403, as by default from Ray 2.59.
     pub(super) stack: Option<&'static str>,
-    /// As before Ray 2.38 beyond 10,000 tasks: only filters with `job_id` find tasks.
+    /// Only filters with `job_id` find tasks, as before Ray 2.38 beyond 10,000 tasks.
     pub(super) crowded: bool,
     /// So many workers more than the head looks at.
     pub(super) unseen: u64,

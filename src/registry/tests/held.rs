@@ -32,7 +32,7 @@ async fn a_debugger_that_does_not_listen_is_unreachable_until_somebody_reaches_i
     assert_eq!(row.first_seen.until(since), found_out);
     assert!(row.is_free() && row.unreachable().is_some() && row.stop == 1);
     assert_eq!(list.paused().count(), 0, "it is offered");
-    // RelayEndpoint again: the time of the first stays, even if the session ends as one that let it go.
+    // Dialled again: the time of the first stays, even if the session ends as one that detached it.
     let claim = registry.claim(id, holder(2)).unwrap();
     claim.dialled(false);
     drop(claim);

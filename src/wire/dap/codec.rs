@@ -142,7 +142,7 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// For bodies of at most `limit` bytes.
+    /// Frames whose bodies have at most `limit` bytes.
     pub fn new(limit: usize) -> Self {
         Self {
             bytes: BytesMut::new(),
@@ -150,7 +150,7 @@ impl Frames {
         }
     }
 
-    /// From now on bodies may have `limit` bytes.
+    /// Raises the limit: from now on bodies may have `limit` bytes.
     pub fn allow(&mut self, limit: usize) {
         self.limit = limit;
     }

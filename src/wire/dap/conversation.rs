@@ -44,7 +44,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<S> {
         conversation
     }
 
-    /// From now on messages may have `max_frame` bytes.
+    /// Sets the limit: from now on messages may have `max_frame` bytes.
     pub fn allow(&mut self, max_frame: usize) {
         self.frames.allow(max_frame);
     }

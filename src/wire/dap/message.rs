@@ -12,7 +12,7 @@ use super::names::{Command, Event};
 pub struct Request {
     /// `seq`, echoed as `request_seq`. Any JSON number.
     pub seq: Value,
-    /// `command`.
+    /// `command`, the name of the request.
     pub command: String,
     /// `arguments`, or null.
     pub arguments: Value,

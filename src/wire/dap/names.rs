@@ -13,7 +13,7 @@ macro_rules! names {
         }
 
         impl $kind {
-            /// Every one.
+            /// Every name, for tests.
             #[cfg(test)]
             pub(crate) const ALL: &[Self] = &[$(Self::$name,)*];
 

@@ -72,13 +72,13 @@ enum State {
     Open,
     /// Before a key.
     Key,
-    /// In a key that begins here.
+    /// In a key that begins at this byte.
     InKey(usize),
     /// Before the `:` of a key that decides, or of another.
     Colon(Option<Slot>),
     /// Before the value of such a key.
     Value(Option<Slot>),
-    /// In a value that decides, which begins here.
+    /// In a value that decides, which begins at this byte.
     InText(Slot, usize),
     /// In a string, with so many brackets open around it.
     InString(usize),
@@ -95,7 +95,7 @@ enum State {
 }
 
 impl Walk {
-    /// At the start of a body.
+    /// A walk that is at the start of a body.
     pub fn new(depth: Depth) -> Self {
         Self {
             depth,

@@ -1,7 +1,7 @@
 //! Where frames begin and end in a passing stream, and which of them have to be held.
 //!
-//! Pure. Whoever relays a session holds what was read and asks what to do with the front of it. A frame that nobody has to
-//! see is let go as soon as its beginning decides that; what is asked about again is not looked at again.
+//! Pure. Whoever relays a session holds what was read and asks what to do with the front of it. A frame that nobody has
+//! to see is forwarded as soon as its beginning decides that; what is asked about again is not looked at again.
 
 use crate::wire::dap::codec::{FrameError, header};
 use crate::wire::dap::peek::{Depth, MessageType, Peek, Walk};
