@@ -21,7 +21,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use self::slots::{Slots, Standing};
 use crate::config::Advertise;
-use crate::registry::{BreakpointId, Snapshot};
+use crate::ray::registry::{BreakpointId, Snapshot};
 
 /// How long an address stays reserved after its breakpoint was seen to have ended.
 pub const HOLD: Duration = Duration::from_secs(600);

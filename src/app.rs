@@ -21,7 +21,7 @@ use crate::connection::admission::Admission;
 use crate::context::Context;
 use crate::identity::{Authenticator, Issuers, SetupError};
 use crate::listener::{self, BindError};
-use crate::registry::Registry;
+use crate::ray::registry::Registry;
 use crate::release;
 use crate::shutdown::{Shutdown, Signals};
 use crate::telemetry::Metrics;

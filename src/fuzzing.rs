@@ -2,7 +2,7 @@
 
 /// What reads the list of a head, and the answers in which names are looked up.
 pub mod registry {
-    pub use crate::registry::fuzzing::{looked_up, polled};
+    pub use crate::ray::registry::fuzzing::{looked_up, polled};
 }
 
 /// The dashboard's answers with other addresses.

@@ -26,8 +26,9 @@
 //! | [`policy`] | rules: which scopes on which breakpoints |
 //! | [`tls`] | encryption on the one port, and client certificates |
 //! | [`telemetry`] | logs and metrics |
-//! | [`registry`] | polls the heads and keeps one immutable [`registry::Snapshot`] of all paused workers |
-//! | [`head`] | HTTP to a Ray head: the State API and everything else behind port 8265, with Ray's own token |
+//! | [`ray`] | Ray as the relay sees it, in two rooms |
+//! | [`ray::registry`] | polls the heads and keeps one immutable [`ray::registry::Snapshot`] of all paused workers |
+//! | [`ray::head`] | HTTP to a Ray head: the State API and everything else behind port 8265, with Ray's own token |
 //! | [`config`] | defaults < file < environment < flags, every problem reported at once |
 //! | [`pdb`] | a pdb prompt, spoken to a worker's debugger as DAP |
 //! | [`wire`] | protocols alone, without the relay's part in them |
@@ -69,7 +70,6 @@ pub mod demo;
 mod fault;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
-pub mod head;
 pub mod http;
 pub mod identity;
 mod key_mode;
@@ -79,8 +79,8 @@ pub mod masking;
 pub mod moment;
 pub mod pdb;
 pub mod policy;
+pub mod ray;
 pub mod recording;
-pub mod registry;
 pub mod release;
 pub mod session;
 pub mod shutdown;

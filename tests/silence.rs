@@ -14,7 +14,7 @@ use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use ray_relay::app::{self, Running};
 use ray_relay::config::{self, Config, TlsMode};
 use ray_relay::moment::Moment;
-use ray_relay::registry::{Breakpoint, BreakpointId, Kind, Names, Reason, State};
+use ray_relay::ray::registry::{Breakpoint, BreakpointId, Kind, Names, Reason, State};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};

@@ -10,7 +10,7 @@ mod head;
 use std::time::{Duration, Instant};
 
 use ray_relay::config;
-use ray_relay::registry::Registry;
+use ray_relay::ray::registry::Registry;
 use rustix::time::{ClockId, clock_gettime};
 use tokio_util::sync::CancellationToken;
 

@@ -9,7 +9,7 @@ use ray_relay::dap::attach::{RelayEndpoint, Pass, child_configuration, for_worke
 use ray_relay::dap::selection::{Children, Hint, choose};
 use ray_relay::dap::attach_selector::read_selector;
 use ray_relay::moment::Moment;
-use ray_relay::registry::Snapshot;
+use ray_relay::ray::registry::Snapshot;
 use ray_relay_fuzz::paused;
 use serde_json::Value;
 

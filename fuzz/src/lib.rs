@@ -1,7 +1,7 @@
 //! What several fuzz targets compare with.
 
 use ray_relay::moment::Moment;
-use ray_relay::registry::{Breakpoint, BreakpointId, Kind, Names, Reason, State};
+use ray_relay::ray::registry::{Breakpoint, BreakpointId, Kind, Names, Reason, State};
 use serde_json::Value;
 
 /// `text` as Python's `json.loads` reads it (debugpy does), or `None` where that fails. Python

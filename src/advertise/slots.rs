@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::advertise::HOLD;
-use crate::registry::BreakpointId;
+use crate::ray::registry::BreakpointId;
 
 /// Breakpoints with a spelling, for each host.
 pub(super) const MAX_IDS: usize = 16_384;

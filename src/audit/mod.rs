@@ -40,7 +40,7 @@ use self::writer::{Job, Writer};
 use crate::config::{self, AuditSync, OnFailure};
 use crate::identity::Principal;
 use crate::key_mode::{Holds, warn_if_open};
-use crate::registry::Breakpoint;
+use crate::ray::registry::Breakpoint;
 use crate::telemetry::Metrics;
 
 /// Lines that wait for the thread; a waiter beyond that waits for a place.

@@ -10,7 +10,7 @@ use self::chain::Hash;
 use super::*;
 use crate::config::{AuditSink, SyslogAddress};
 use crate::dap::testing::paused;
-use crate::registry::{BreakpointId, Names};
+use crate::ray::registry::{BreakpointId, Names};
 
 struct Log {
     dir: tempfile::TempDir,
@@ -51,7 +51,7 @@ impl Log {
     fn failures(&self) -> bool {
         !self
             .metrics
-            .render(&crate::registry::Snapshot::default())
+            .render(&crate::ray::registry::Snapshot::default())
             .contains("ray_relay_audit_failures_total 0\n")
     }
 }
@@ -362,7 +362,9 @@ async fn while_it_fails_metrics_and_readiness_say_so() {
     let log = Log::new();
     let audit = log.open();
     let gauge = || {
-        let text = log.metrics.render(&crate::registry::Snapshot::default());
+        let text = log
+            .metrics
+            .render(&crate::ray::registry::Snapshot::default());
         let line = text
             .lines()
             .find(|line| line.starts_with("ray_relay_audit_failing "));

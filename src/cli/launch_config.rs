@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use clap::ValueEnum;
 
 use super::{Error, LaunchConfigArgs, RelayUrl};
-use crate::registry::BreakpointId;
+use crate::ray::registry::BreakpointId;
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:

@@ -286,7 +286,7 @@ pub struct LaunchConfigArgs {
     pub editor: Editor,
     /// Attach to this breakpoint alone, by its id in `ray-relay list`
     #[arg(long, value_name = "ID")]
-    pub breakpoint: Option<crate::registry::BreakpointId>,
+    pub breakpoint: Option<crate::ray::registry::BreakpointId>,
     /// How the relay is reached.
     #[command(flatten)]
     pub relay: RelayArgs,
@@ -400,7 +400,7 @@ pub struct ReleaseArgs {
 pub struct DapArgs {
     /// Attach to this breakpoint, where the editor names none
     #[arg(long, value_name = "ID")]
-    pub breakpoint: Option<crate::registry::BreakpointId>,
+    pub breakpoint: Option<crate::ray::registry::BreakpointId>,
     /// Attach to the task of this name, where the editor names none
     #[arg(long, value_name = "NAME")]
     pub task: Option<String>,

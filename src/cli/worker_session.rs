@@ -13,11 +13,10 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use super::RelayArgs;
 use super::relay_client::RelayError;
-use super::relay_tls;
+use super::{RelayArgs, relay_tls};
 use crate::pdb::{End, Lost, PromptError};
-use crate::registry::BreakpointId;
+use crate::ray::registry::BreakpointId;
 use crate::wire::text::replaced;
 
 /// The deadline of the TCP and TLS handshakes.

@@ -5,7 +5,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::identity::Secret;
-use crate::registry::{Breakpoint, BreakpointId};
+use crate::ray::registry::{Breakpoint, BreakpointId};
 use crate::wire::dap::mappings;
 use crate::wire::dap::names::Command;
 

@@ -5,7 +5,7 @@
 use serde_json::{Map, Value};
 
 use crate::policy::Pattern;
-use crate::registry::{Breakpoint, BreakpointId, Kind};
+use crate::ray::registry::{Breakpoint, BreakpointId, Kind};
 use crate::session::refusal::Refusal;
 use crate::wire::text::shortened;
 

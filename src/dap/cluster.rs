@@ -22,7 +22,7 @@ use crate::context::Context;
 use crate::identity::Principal;
 use crate::moment::Moment;
 use crate::policy::Scope;
-use crate::registry::{Breakpoint, Snapshot};
+use crate::ray::registry::{Breakpoint, Snapshot};
 use crate::session::{Parent, within};
 use crate::telemetry::metrics::Outcome;
 use crate::wire::dap::conversation::{Closed, Conversation};

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::refusal::hang_up;
 use crate::context::Context;
 use crate::identity::Principal;
-use crate::registry::Breakpoint;
+use crate::ray::registry::Breakpoint;
 use crate::session::{Permit, WorkerEnd};
 use crate::wire::dap::conversation::{Closed, Conversation};
 use crate::wire::dap::message::{Request, notice};

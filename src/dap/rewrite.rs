@@ -7,7 +7,7 @@
 use serde_json::{Value, json};
 
 use super::attach::{Pass, RelayEndpoint, way_back};
-use crate::registry::BreakpointId;
+use crate::ray::registry::BreakpointId;
 
 /// Whether the flag `key` of a request is set. debugpy expects a boolean there and has ended workers over what is none,
 /// so only what is absent, null or false counts as not set.

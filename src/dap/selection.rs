@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::attach_selector::{AttachSelector, fits, names};
 use crate::moment::Moment;
-use crate::registry::{Breakpoint, BreakpointId, Snapshot};
+use crate::ray::registry::{Breakpoint, BreakpointId, Snapshot};
 use crate::session::refusal::{Refusal, inventory};
 use crate::wire::text::shortened;
 

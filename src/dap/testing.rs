@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 use tokio::time::Instant;
 
 use crate::moment::testing::at;
-use crate::registry::{
+use crate::ray::registry::{
     Breakpoint, BreakpointId, ClusterStatus, Kind, Names, Reason, Registered, Snapshot, State,
 };
 

@@ -28,7 +28,7 @@ use super::*;
 use crate::audit::Audit;
 use crate::config::Config;
 use crate::identity::{Authenticator, Principal};
-use crate::registry::Breakpoint;
+use crate::ray::registry::Breakpoint;
 use crate::wire::dap::{codec, message};
 
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -12,7 +12,7 @@ use super::refusal::{hang_up, refuse};
 use crate::context::Context;
 use crate::identity::Principal;
 use crate::policy::Scope;
-use crate::registry::{BreakpointId, Snapshot};
+use crate::ray::registry::{BreakpointId, Snapshot};
 use crate::session::refusal::Refusal;
 use crate::session::{Permit, within};
 use crate::telemetry::metrics::Outcome;

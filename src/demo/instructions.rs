@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::app::Running;
 use crate::moment::Moment;
-use crate::registry::Snapshot;
+use crate::ray::registry::Snapshot;
 
 /// Prints the list of breakpoints and the next steps to standard output. `folder` holds the
 /// sample job, where there is one.

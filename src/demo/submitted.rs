@@ -12,7 +12,7 @@ use super::head_api::HeadApi;
 use super::job::BREAKPOINTS;
 use super::progress::Progress;
 use crate::app::Running;
-use crate::registry::{Breakpoint, BreakpointId, Snapshot};
+use crate::ray::registry::{Breakpoint, BreakpointId, Snapshot};
 
 /// The deadline of the head's first answer; a head that gives none refuses the job too.
 const POLLED_DEADLINE: Duration = Duration::from_secs(5);

@@ -12,8 +12,8 @@ use hyper::{Response, StatusCode};
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use crate::head::BodyError;
 use crate::identity::{Ended, Principal};
+use crate::ray::head::BodyError;
 
 /// Body of every answer.
 pub(crate) type Body = UnsyncBoxBody<Bytes, BodyError>;

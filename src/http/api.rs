@@ -17,7 +17,7 @@ use super::query;
 use crate::identity::Principal;
 use crate::listing::json::{self, seconds};
 use crate::policy::Scope;
-use crate::registry::Snapshot;
+use crate::ray::registry::Snapshot;
 use crate::session::{SessionRow, within};
 use crate::telemetry::Metrics;
 

@@ -25,12 +25,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::answer::{self, Body};
 use crate::context::Context;
-use crate::head::BodyError;
 use crate::identity::{Ended, Principal};
 use crate::listing::json::{self, JsonRow};
 use crate::moment::Moment;
 use crate::policy::Scope;
-use crate::registry::{BreakpointId, Change, Event, Snapshot};
+use crate::ray::head::BodyError;
+use crate::ray::registry::{BreakpointId, Change, Event, Snapshot};
 use crate::session::shares::{Share, Shortage};
 use crate::session::{may_list, within};
 use crate::telemetry::metrics::RefusalKind;

@@ -16,15 +16,14 @@ use serde_json::{Value, json};
 
 use super::answer::{self, Body};
 use super::audit::{self, Asked};
-use super::authenticate;
-use super::body;
 use super::connection::Connection;
 use super::refusal::HttpRefusal;
+use super::{authenticate, body};
 use crate::audit::Action;
 use crate::context::Context;
 use crate::moment::Moment;
 use crate::policy::Scope;
-use crate::registry::{BreakpointId, Holder};
+use crate::ray::registry::{BreakpointId, Holder};
 use crate::release::{CLIENT, force, release};
 use crate::session::authenticate::Authenticated;
 use crate::session::{Authorized, Denied, authorise, authorise_end};

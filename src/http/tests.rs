@@ -41,7 +41,7 @@ use crate::dap::testing::paused;
 use crate::identity::testing::{authenticator, principal, revoke, token_of, token_until};
 use crate::identity::{Authenticator, Principal};
 use crate::moment::Moment;
-use crate::registry::{Breakpoint, BreakpointId, Registry};
+use crate::ray::registry::{Breakpoint, BreakpointId, Registry};
 use crate::session::SessionRow;
 
 /// A paused worker of the cluster `default`.

@@ -116,7 +116,7 @@ pub(crate) async fn open(
 }
 
 /// The handshake towards the head.
-fn ask(request: Request<Incoming>, key: &str) -> Request<crate::head::RequestBody> {
+fn ask(request: Request<Incoming>, key: &str) -> Request<crate::ray::head::RequestBody> {
     let (mut parts, _) = request.into_parts();
     hop::strip_request(&mut parts.headers);
     parts.headers.remove(SEC_WEBSOCKET_EXTENSIONS);

@@ -24,7 +24,7 @@ use super::secret::Secret;
 use super::setup::Parts;
 use super::verifier::Failure;
 use crate::config::{Auth, Problems};
-use crate::registry::{Breakpoint, BreakpointId};
+use crate::ray::registry::{Breakpoint, BreakpointId};
 
 /// How often the list of revocations is looked at: sessions end within a second of a change.
 const LOOK_AT_REVOCATIONS: Duration = Duration::from_millis(250);

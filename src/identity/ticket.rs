@@ -17,7 +17,7 @@ use super::principal::{CredentialId, Principal, VerifiedIdentity};
 use super::refusal::Refusal;
 use super::secret::Secret;
 use super::signing::SigningKey;
-use crate::registry::{Breakpoint, BreakpointId};
+use crate::ray::registry::{Breakpoint, BreakpointId};
 
 /// How long a ticket is good for.
 pub(super) const LIFETIME: Duration = Duration::from_secs(120);

@@ -8,7 +8,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::moment::Moment;
-use crate::registry::{Breakpoint, BreakpointId, Holder, Kind, Location, Reason, Snapshot, State};
+use crate::ray::registry::{
+    Breakpoint, BreakpointId, Holder, Kind, Location, Reason, Snapshot, State,
+};
 
 /// One breakpoint as clients see it: in the list and in events.
 #[derive(Debug, Serialize)]

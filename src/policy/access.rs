@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::breakpoint_selector::BreakpointSelector;
 use super::scope::{Scope, Scopes};
-use crate::registry::Breakpoint;
+use crate::ray::registry::Breakpoint;
 
 /// What sessions under a rule are obliged to: whether their values are masked, whether they are recorded, how long they last.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

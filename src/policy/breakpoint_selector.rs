@@ -1,6 +1,6 @@
 //! Which breakpoints a grant is for.
 
-use crate::registry::Breakpoint;
+use crate::ray::registry::Breakpoint;
 
 /// A name in which `*` stands for anything.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -26,7 +26,7 @@ pub use self::tee::CaptureTee;
 use self::writer::Writer;
 use crate::config::{self, OnFailure};
 use crate::identity::Principal;
-use crate::registry::Breakpoint;
+use crate::ray::registry::Breakpoint;
 use crate::telemetry::Metrics;
 pub use crate::telemetry::metrics::Direction;
 

@@ -146,7 +146,9 @@ async fn where_unrecorded_sessions_are_allowed_they_go_on() {
     writer.finish("client").await;
     given.config.dir = Some(given.dir.path().join("missing"));
     assert!(given.begin(1).await.unwrap().is_none());
-    let text = given.metrics.render(&crate::registry::Snapshot::default());
+    let text = given
+        .metrics
+        .render(&crate::ray::registry::Snapshot::default());
     assert!(
         text.contains("ray_relay_recording_failures_total 2\n"),
         "{text}"

@@ -18,7 +18,7 @@ use crate::context::Context;
 use crate::identity::Principal;
 use crate::moment::Moment;
 use crate::policy::Scope;
-use crate::registry::{Breakpoint, BreakpointId, Holder, Snapshot};
+use crate::ray::registry::{Breakpoint, BreakpointId, Holder, Snapshot};
 use crate::session::authorise;
 
 /// The longest pause between looks; each change of the list is one too.

@@ -17,8 +17,8 @@ use tracing::{debug, info};
 
 use super::unavailable;
 use crate::context::Context;
-use crate::head::{HeadClient, HeadError};
-use crate::registry::{Breakpoint, Holder, Kind};
+use crate::ray::head::{HeadClient, HeadError};
+use crate::ray::registry::{Breakpoint, Holder, Kind};
 use crate::session::refusal::Refusal;
 use crate::session::{Authorized, Permit};
 use crate::wire::text::shortened;

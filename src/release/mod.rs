@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use crate::context::Context;
 use crate::moment::Moment;
-use crate::registry::{Breakpoint, ClaimError, Holder, Kind};
+use crate::ray::registry::{Breakpoint, ClaimError, Holder, Kind};
 use crate::session::refusal::Refusal;
 use crate::session::{Authorized, Permit};
 use crate::upstream;

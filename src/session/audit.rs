@@ -11,7 +11,7 @@ use tracing::error;
 
 use crate::audit::{Action, Audit, Entry, Unavailable};
 use crate::identity::Principal;
-use crate::registry::Breakpoint;
+use crate::ray::registry::Breakpoint;
 use crate::session::Session;
 use crate::telemetry::metrics::Outcome;
 

@@ -13,7 +13,7 @@ use crate::audit::{Action, Audit, Entry};
 use crate::connection::ConnectionInfo;
 use crate::connection::admission::Crowded;
 use crate::identity::{AuthError, Authenticator, Ended, Principal, Secret};
-use crate::registry::BreakpointId;
+use crate::ray::registry::BreakpointId;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::RefusalKind;
 

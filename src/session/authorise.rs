@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::visible::sees;
 use crate::identity::Principal;
 use crate::policy::{Rights, Scope, Scopes};
-use crate::registry::Breakpoint;
+use crate::ray::registry::Breakpoint;
 
 /// A principal may do something with a breakpoint: proof of it. Made by [`authorise`] alone.
 #[derive(Debug, Clone)]

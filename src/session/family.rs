@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use crate::identity::Principal;
-use crate::registry::BreakpointId;
+use crate::ray::registry::BreakpointId;
 
 /// How long a family waits for its parent to come again: an editor reconnects within a second or two.
 const RESTART_PATIENCE: Duration = Duration::from_secs(10);

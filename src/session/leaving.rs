@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::SessionTable;
-use crate::registry::{Breakpoint, Registry, Snapshot};
+use crate::ray::registry::{Breakpoint, Registry, Snapshot};
 
 /// How long a breakpoint that is being left is waited for: longer than a debugger takes that has nothing to finish.
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -13,7 +13,7 @@ use tracing::{Span, error_span};
 use super::{SessionTable, TaskEnd};
 use crate::identity::Principal;
 use crate::policy::Rights;
-use crate::registry::{Breakpoint, Claim, ClaimError, Holder, Lease, Registry, State};
+use crate::ray::registry::{Breakpoint, Claim, ClaimError, Holder, Lease, Registry, State};
 use crate::session::Authorized;
 
 /// Leave to open connections to one worker's debugger. Dropped before the worker was let run, the breakpoint waits on as

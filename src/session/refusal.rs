@@ -1,7 +1,7 @@
 //! Why a client gets no session, in sentences that its editor or terminal shows.
 
 use crate::moment::Moment;
-use crate::registry::{Breakpoint, Holder, Snapshot, State};
+use crate::ray::registry::{Breakpoint, Holder, Snapshot, State};
 use crate::telemetry::metrics::RefusalKind;
 use crate::wire::human_time::span;
 

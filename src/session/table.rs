@@ -11,7 +11,7 @@ use tracing::Span;
 
 use crate::identity::Principal;
 use crate::moment::Moment;
-use crate::registry::{Breakpoint, BreakpointId};
+use crate::ray::registry::{Breakpoint, BreakpointId};
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::{Direction, OpenGuard, SessionProtocol};
 

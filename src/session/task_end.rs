@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 
 use crate::moment::Moment;
-use crate::registry::CurrentTask;
+use crate::ray::registry::CurrentTask;
 
 /// Pauses between questions: the first, and the longest. Each is half as long again as the one before.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::identity::Principal;
 use crate::policy::Scope;
-use crate::registry::{Breakpoint, Snapshot};
+use crate::ray::registry::{Breakpoint, Snapshot};
 
 /// What lets somebody know that a breakpoint exists.
 const SEEING: [Scope; 3] = [Scope::List, Scope::View, Scope::Terminal];

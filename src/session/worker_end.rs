@@ -1,6 +1,6 @@
 //! How the end of a worker reads to whoever was attached to it: the same in an editor, at a prompt and in a refusal.
 
-use crate::registry::{Breakpoint, BreakpointId, Snapshot};
+use crate::ray::registry::{Breakpoint, BreakpointId, Snapshot};
 
 /// The end of a worker of which Ray says why.
 pub struct WorkerEnd {
@@ -45,7 +45,7 @@ mod tests {
 
     use super::*;
     use crate::moment::Moment;
-    use crate::registry::State;
+    use crate::ray::registry::State;
 
     #[test]
     fn an_end_that_was_meant_to_be_reads_as_one() {

@@ -17,7 +17,7 @@ pub use super::labels::{
     Direction, Handshake, HeadOutcome, Outcome, Protocol, RefusalKind, Reload, Route,
     SessionProtocol,
 };
-use crate::registry::{PollObserver, PollOutcome, Snapshot};
+use crate::ray::registry::{PollObserver, PollOutcome, Snapshot};
 
 /// One family of one of Prometheus' types: name and help; for a histogram its buckets, in seconds.
 macro_rules! family {
@@ -307,7 +307,7 @@ impl Drop for OpenGuard {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::registry::ClusterStatus;
+    use crate::ray::registry::ClusterStatus;
 
     #[test]
     fn families_appear_with_their_values() {

@@ -24,7 +24,7 @@ use crate::listing::menu::Menu;
 use crate::listing::select::Choice;
 use crate::moment::Moment;
 use crate::policy::Scope;
-use crate::registry::{BadBreakpointId, Breakpoint, BreakpointId, ClaimError, Holder, Kind};
+use crate::ray::registry::{BadBreakpointId, Breakpoint, BreakpointId, ClaimError, Holder, Kind};
 use crate::session::refusal::Refusal;
 use crate::session::{Denied, Permit, Session, audit, authorise, leaving, visible};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};

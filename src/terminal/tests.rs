@@ -22,7 +22,7 @@ use crate::config::Config;
 use crate::dap::testing::{listening, paused, paused_in_pdb};
 use crate::identity::testing::{authenticator, revoke, token_of};
 use crate::identity::{Authenticator, Principal};
-use crate::registry::{Breakpoint, Kind};
+use crate::ray::registry::{Breakpoint, Kind};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// With a paused clock: beyond every deadline of the relay's.

@@ -22,7 +22,7 @@ use super::greet;
 use super::ledger::{Attach, Ledger};
 use super::let_run::{LetRunError, touch};
 use super::worker::Line;
-use crate::registry::{Lease, Left, Whereabouts};
+use crate::ray::registry::{Lease, Left, Whereabouts};
 use crate::wire::dap::codec::frame;
 use crate::wire::dap::mappings;
 use crate::wire::dap::message::request;

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use tracing::debug;
 
 use crate::config::{Config, is_loopback_host};
-use crate::registry::Breakpoint;
+use crate::ray::registry::Breakpoint;
 
 /// How long a prompt may take to obey the last `c`: a statement may still be running.
 const LET_GO: Duration = Duration::from_secs(600);

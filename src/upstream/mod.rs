@@ -24,7 +24,7 @@ use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
-use crate::registry::{BreakpointId, Lease};
+use crate::ray::registry::{BreakpointId, Lease};
 use crate::session::Permit;
 use crate::wire::dap::conversation::{Closed, Conversation};
 use crate::wire::tcp;

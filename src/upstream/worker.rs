@@ -18,7 +18,7 @@ use tracing::Instrument as _;
 
 use super::goodbye;
 use super::ledger::{Attach, Ledger};
-use crate::registry::Lease;
+use crate::ray::registry::Lease;
 
 /// The stream to a worker's debugger. Whole messages only are to be written to it, each in one piece.
 #[derive(Debug)]

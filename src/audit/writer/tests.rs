@@ -5,8 +5,7 @@ use std::path::Path;
 
 use super::*;
 use crate::audit::files::{each_line, in_order};
-use crate::audit::verify::Finding;
-use crate::audit::verify::{Report, Verifier};
+use crate::audit::verify::{Finding, Report, Verifier};
 use crate::config::{Audit as AuditConfig, AuditSink};
 
 fn config(path: &Path) -> AuditConfig {
@@ -118,7 +117,7 @@ fn what_waits_together_shares_one_write() {
         for mut waiter in waiters {
             waiter.try_recv().unwrap().unwrap();
         }
-        let text = metrics.render(&crate::registry::Snapshot::default());
+        let text = metrics.render(&crate::ray::registry::Snapshot::default());
         assert!(text.contains("ray_relay_audit_lines_total 102\n"), "{text}");
         assert!(
             text.contains(&format!("ray_relay_audit_write_seconds_count {writes}\n")),

@@ -117,7 +117,7 @@ struct ShowArgs {
     job: Option<String>,
     /// About this breakpoint
     #[arg(long, value_name = "ID")]
-    breakpoint: Option<crate::registry::BreakpointId>,
+    breakpoint: Option<crate::ray::registry::BreakpointId>,
     /// Of this kind: authentication, decision, session_began, command, session_ended,
     /// administration, audit
     #[arg(long, value_name = "ACTION", value_parser = action)]

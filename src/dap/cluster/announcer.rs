@@ -13,7 +13,7 @@ use crate::dap::attach_selector::{AttachSelector, fits};
 use crate::dap::selection::Children;
 use crate::identity::Secret;
 use crate::moment::Moment;
-use crate::registry::{Breakpoint, BreakpointId, Snapshot, State};
+use crate::ray::registry::{Breakpoint, BreakpointId, Snapshot, State};
 use crate::session::Parent;
 use crate::wire::dap::message::{Request, event, notice, request};
 use crate::wire::dap::names::{Command, Event, Reverse};

@@ -10,7 +10,7 @@ use crate::dap::selection::Children;
 use crate::dap::testing::{paused, snapshot};
 use crate::identity::Secret;
 use crate::moment::testing::at;
-use crate::registry::State;
+use crate::ray::registry::State;
 use crate::session::{Families, Founder};
 
 fn announcer(children: Children) -> Announcer {

@@ -11,7 +11,7 @@ use super::AttachFlow;
 use crate::advertise::Resolved;
 use crate::dap::attach::RelayEndpoint;
 use crate::dap::selection::Hint;
-use crate::registry::BreakpointId;
+use crate::ray::registry::BreakpointId;
 use crate::session::visible;
 use crate::wire::dap::conversation::{Closed, Conversation};
 use crate::wire::dap::message::Request;

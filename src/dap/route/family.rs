@@ -5,7 +5,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::AttachFlow;
 use crate::dap::attach_selector::AttachSelector;
 use crate::dap::{Opened, cluster, refused};
-use crate::registry::Breakpoint;
+use crate::ray::registry::Breakpoint;
 use crate::session::audit::SessionAudit;
 use crate::session::refusal::Refusal;
 use crate::session::shares::Shortage;

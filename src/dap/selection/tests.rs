@@ -6,7 +6,7 @@ use super::*;
 use crate::dap::attach_selector::read_selector;
 use crate::dap::testing::{paused, snapshot};
 use crate::moment::testing::at;
-use crate::registry::{Holder, State};
+use crate::ray::registry::{Holder, State};
 
 fn now() -> Moment {
     at(1_000_100)

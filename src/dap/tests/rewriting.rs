@@ -1,7 +1,7 @@
 //! What passes between client and worker only changed, or not at all.
 
 use super::*;
-use crate::registry::Reason;
+use crate::ray::registry::Reason;
 
 #[tokio::test]
 async fn no_address_of_the_cluster_reaches_the_client() {
@@ -188,7 +188,7 @@ async fn a_worker_that_ray_does_not_list_may_stand_already_and_is_continued() {
     let context = context(|_| {});
     let worker = Worker::listen().await;
     context.registry.insert(Breakpoint {
-        state: crate::registry::State::Unlisted,
+        state: crate::ray::registry::State::Unlisted,
         ..worker.breakpoint.clone()
     });
     let mut debugger = Debugger::connect(&context).await;

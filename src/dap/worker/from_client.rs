@@ -13,7 +13,7 @@ use crate::dap::messages::{self, FromClient};
 use crate::dap::splice::Side;
 use crate::dap::{capabilities, commands, rewrite};
 use crate::policy::Scope;
-use crate::registry::Reason;
+use crate::ray::registry::Reason;
 use crate::telemetry::metrics::Outcome;
 use crate::wire::dap::codec::{frame, parse};
 use crate::wire::dap::message::{Request, event, notice, request};

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use crate::moment::Moment;
 use crate::policy::Pattern;
-use crate::registry::{Breakpoint, BreakpointId, Snapshot};
+use crate::ray::registry::{Breakpoint, BreakpointId, Snapshot};
 
 /// Rows of a page at most: as many as a head tells of workers.
 const MOST: usize = 10_000;

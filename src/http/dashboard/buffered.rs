@@ -20,7 +20,7 @@ use crate::http::hop;
 use crate::http::required_access::Rows;
 use crate::http::rewrite::rewrite;
 use crate::identity::Principal;
-use crate::registry::{Breakpoint, BreakpointId, Snapshot};
+use crate::ray::registry::{Breakpoint, BreakpointId, Snapshot};
 use crate::session::may_list;
 use crate::telemetry::metrics::RefusalKind;
 

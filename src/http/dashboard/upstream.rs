@@ -9,10 +9,10 @@ use hyper::header::{HeaderMap, HeaderValue, LOCATION};
 use hyper::{Request, Response, StatusCode};
 
 use crate::context::Context;
-use crate::head::{HeadClient, HeadError};
 use crate::http::answer::{self, Body};
 use crate::http::hop;
 use crate::identity::Principal;
+use crate::ray::head::{HeadClient, HeadError};
 use crate::telemetry::metrics::HeadOutcome;
 
 /// One head, and where the client sees it.
@@ -28,7 +28,7 @@ impl Upstream {
     pub(crate) async fn send(
         &self,
         ctx: &Context,
-        request: Request<crate::head::RequestBody>,
+        request: Request<crate::ray::head::RequestBody>,
     ) -> Result<Response<Incoming>, Response<Body>> {
         let started = Instant::now();
         let answered = self.head.send(request).await;

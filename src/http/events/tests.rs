@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::http::tests::{breakpoint, config};
-use crate::registry::Registry;
+use crate::ray::registry::Registry;
 
 fn feed(registry: &Registry) -> Feed {
     Feed {

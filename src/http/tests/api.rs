@@ -4,7 +4,7 @@ use super::*;
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use serde_json::Value;
 
-use crate::registry::Holder;
+use crate::ray::registry::Holder;
 
 #[tokio::test]
 async fn the_list() {
@@ -114,7 +114,7 @@ async fn the_list_a_page_at_a_time() {
         // The row on which a page ended may stand elsewhere by then.
         let last = seen.last().unwrap().parse().unwrap();
         let mut again =
-            crate::registry::Breakpoint::clone(relay.registry.snapshot().find(last).unwrap());
+            crate::ray::registry::Breakpoint::clone(relay.registry.snapshot().find(last).unwrap());
         relay.registry.end(last, None);
         again.first_seen = crate::moment::testing::at(99);
         relay.registry.insert(again);

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::http::tests::breakpoint as test_breakpoint;
 use crate::policy::Scopes;
-use crate::registry::Breakpoint;
+use crate::ray::registry::Breakpoint;
 
 const EXAMPLE: &str = include_str!("../../../config/policy.example.toml");
 

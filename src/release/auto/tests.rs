@@ -6,7 +6,7 @@ use super::*;
 use crate::audit::testing::{AuditSpy, Line};
 use crate::dap::testing::{listening, paused, paused_in_pdb};
 use crate::moment::testing::ago;
-use crate::registry::Change;
+use crate::ray::registry::Change;
 
 const MINUTE: Duration = Duration::from_secs(60);
 

@@ -16,8 +16,8 @@ use crate::identity::revocation::{Revocation, RevocationList, Revoked};
 use crate::identity::testing::somebody;
 use crate::moment::Moment;
 use crate::policy::{Rule, Scope, SessionObligations};
+use crate::ray::registry::{BreakpointId, Holder, Registry};
 use crate::recording::Direction;
-use crate::registry::{BreakpointId, Holder, Registry};
 use crate::session::{SessionTable, authorise};
 use crate::telemetry::Metrics;
 

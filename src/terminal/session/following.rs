@@ -7,7 +7,7 @@ use tokio::io::AsyncRead;
 use tokio::time::{Instant, sleep};
 
 use super::{Next, TerminalSession};
-use crate::registry::Breakpoint;
+use crate::ray::registry::Breakpoint;
 use crate::telemetry::metrics::Outcome;
 use crate::terminal::input::Typed;
 

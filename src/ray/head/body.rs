@@ -1,0 +1,74 @@
+//! A request body that tells when it last moved, so that the deadline of a proxied request can
+//! count standing still instead of a slow upload.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, SizeHint};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::ray::head::{BodyError, RequestBody};
+
+/// See the module. `Progress` watches it.
+pub(super) struct Watched {
+    body: RequestBody,
+    moved: Arc<Mutex<Instant>>,
+}
+
+pub(super) struct Progress {
+    moved: Arc<Mutex<Instant>>,
+}
+
+impl Watched {
+    pub(super) fn new(body: RequestBody) -> (Self, Progress) {
+        let moved = Arc::new(Mutex::new(Instant::now()));
+        (
+            Self {
+                body,
+                moved: Arc::clone(&moved),
+            },
+            Progress { moved },
+        )
+    }
+}
+
+impl Body for Watched {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        if frame.is_ready() {
+            *self.moved.lock() = Instant::now();
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Progress {
+    /// Resolves when nothing has moved for `patience`. Cancel safe.
+    pub(super) async fn stalled(&self, patience: Duration) {
+        loop {
+            let until = *self.moved.lock() + patience;
+            if until <= Instant::now() {
+                return;
+            }
+            tokio::time::sleep_until(until).await;
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! One place where a debugger can attach: a Ray worker process that waits at `breakpoint()`.
+//!
+//! Built by [`crate::ray::registry::state`] from the rows of Ray's State API; read by the list, the event
+//! stream, the dashboard rewriting and the DAP side. Values are immutable: a change makes a
+//! new one in a new [`crate::ray::registry::Snapshot`].
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+use tokio::time::Instant;
+
+use crate::moment::Moment;
+
+/// Crockford's base 32 in lower case: no i, l, o or u, so an id survives being read aloud.
+const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+
+/// Short stable name of one worker's debugger: eight characters, derived from the name of the
+/// cluster and Ray's worker id alone, so every replica of the relay gives the same one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BreakpointId(u64);
+
+impl BreakpointId {
+    /// Characters of an id.
+    pub const LEN: usize = 8;
+
+    /// The id of the worker `worker_id` (hex, as Ray prints it) of `cluster`.
+    pub fn derive(cluster: &str, worker_id: &str) -> Self {
+        // FNV-1a, 64 bits folded to 40: stable across releases, unlike std's hasher. It keeps
+        // nothing secret; an id is a name, never a permission.
+        let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+        for byte in cluster.bytes().chain([0]).chain(worker_id.bytes()) {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+        Self((hash ^ (hash >> 40)) & 0xff_ffff_ffff)
+    }
+
+    /// The 40 bits behind the text, for deriving further names from an id.
+    pub fn bits(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for BreakpointId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = [0u8; Self::LEN];
+        for (i, slot) in text.iter_mut().enumerate() {
+            *slot = ALPHABET[(self.0 >> (35 - 5 * i)) as usize & 31];
+        }
+        f.pad(std::str::from_utf8(&text).unwrap_or_default())
+    }
+}
+
+impl fmt::Debug for BreakpointId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The text is not eight characters of the id alphabet.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error(
+    "a breakpoint id is {} characters of 0-9 and a-z without i, l, o, u",
+    BreakpointId::LEN
+)]
+pub struct BadBreakpointId;
+
+impl FromStr for BreakpointId {
+    type Err = BadBreakpointId;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.len() != Self::LEN {
+            return Err(BadBreakpointId);
+        }
+        let mut bits = 0u64;
+        for byte in text.bytes() {
+            let digit = ALPHABET
+                .iter()
+                .position(|a| *a == byte.to_ascii_lowercase())
+                .ok_or(BadBreakpointId)?;
+            bits = bits << 5 | digit as u64;
+        }
+        Ok(Self(bits))
+    }
+}
+
+impl Serialize for BreakpointId {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+/// Which of Ray's two debuggers waits there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// The Ray Distributed Debugger: a debugpy adapter on a port of the node.
+    Debugpy,
+    /// The legacy debugger (`RAY_DEBUG=legacy`): a pdb prompt on a port of the node, which any one connection consumes.
+    Pdb,
+}
+
+/// Why the worker stopped, as far as Ray lets us know without attaching.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// A `breakpoint()` in the code.
+    Breakpoint,
+    /// An exception under `RAY_DEBUG_POST_MORTEM=1`.
+    PostMortem,
+    /// The head does not say (`/worker/traceback` is refused, or has not been asked yet).
+    Unknown,
+}
+
+/// Who has a debugger attached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Holder {
+    /// The session that holds the breakpoint, as in `/relay/v1/sessions`.
+    pub session: u64,
+    /// Who: the subject of its principal, where clients are authenticated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+    /// What the client calls itself (`clientName` or `clientID` of `initialize`), cleaned for display.
+    pub client: String,
+    /// Address that the client came from.
+    pub peer: SocketAddr,
+    /// When it attached.
+    pub since: Moment,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(subject) = &self.subject {
+            write!(f, "{subject} with ")?;
+        }
+        write!(f, "{} from {}", self.client, self.peer)
+    }
+}
+
+/// Life of a breakpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    /// Waits for a debugger.
+    Paused,
+    /// Waits as well, but nothing listened on the port of its debugger when the relay dialled it last. Offered to nobody
+    /// who does not ask for it; who does has it dialled again.
+    Unreachable {
+        /// When it was found out.
+        since: Moment,
+    },
+    /// Ray does not count it as paused, and somebody asked for it by its worker id. Offered to nobody else.
+    Unlisted,
+    /// A session of this relay holds it.
+    Attached(Holder),
+    /// Its debugger was detached: the task runs on.
+    Released {
+        /// When the relay saw it.
+        at: Moment,
+    },
+    /// The worker process is gone.
+    Died {
+        /// When the relay saw it.
+        at: Moment,
+        /// Ray's `exit_type` and `exit_detail`, or what became of the node, as one sentence.
+        why: Arc<str>,
+        /// It was meant to end: its job has, its actor is no longer wanted, or it said so itself.
+        intended: bool,
+    },
+}
+
+impl State {
+    /// The word in the API and the list.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Paused => "paused",
+            Self::Unreachable { .. } => "unreachable",
+            Self::Unlisted => "unlisted",
+            Self::Attached(_) => "attached",
+            Self::Released { .. } => "released",
+            Self::Died { intended: true, .. } => "finished",
+            Self::Died { .. } => "died",
+        }
+    }
+
+    /// The worker is gone, as it was meant to.
+    pub fn is_finished(&self) -> bool {
+        matches!(self, Self::Died { intended: true, .. })
+    }
+}
+
+/// A line of source.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Location {
+    /// File as py-spy prints it (a short name, not always a whole path).
+    pub file: String,
+    /// Line in the file, from 1.
+    pub line: u32,
+    /// Name of the function.
+    pub function: String,
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
+}
+
+/// What Ray knows of the code that the worker runs. Looked up once for each worker that newly
+/// pauses (tasks, actors or jobs of the State API), so every field may be missing for a second.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Names {
+    /// Readable name: `square`, `Counter.add`, `Serve app1:Echo`, `driver: python train.py`.
+    pub name: Option<String>,
+    /// A better name may follow within two seconds: this one is an actor's whose method is not known yet, or may be
+    /// that of the worker's last task.
+    pub provisional: bool,
+    /// Job, e.g. `01000000`.
+    pub job_id: Option<String>,
+    /// Submission id of the job, where it was submitted through the job API.
+    pub submission_id: Option<String>,
+    /// Task, where the worker runs one (a Serve replica and a driver do not).
+    pub task_id: Option<String>,
+    /// Actor id (hex), where the worker is one.
+    pub actor_id: Option<String>,
+    /// The actor's own name, where the program gave one.
+    pub actor_name: Option<String>,
+    /// Ray namespace of the actor.
+    pub namespace: Option<String>,
+    /// Rank or index within its group, where it can be derived.
+    pub rank: Option<u32>,
+    /// The code runs from an unpacked `working_dir` (a `gcs://` or remote package), so the
+    /// worker's current directory stands for the folder that the user submitted.
+    pub unpacked_working_dir: bool,
+}
+
+/// What the legacy debugger wrote into the GCS's key-value store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Registered {
+    /// Its key, `RAY_PDB_…`. It stays the same when a session goes on in another task.
+    pub key: String,
+    /// When the relay read it. The time in it is by the clock of the node.
+    pub read: Instant,
+}
+
+/// One worker with a debugger port, and what is known of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Breakpoint {
+    /// Short stable id.
+    pub id: BreakpointId,
+    /// Which debugger waits in the worker.
+    pub kind: Kind,
+    /// Name of the cluster in the configuration.
+    pub cluster: Arc<str>,
+    /// Ray's node id (hex).
+    pub node_id: String,
+    /// The node's address as the registry reported it. Never sent to a client as an address to dial.
+    pub node_ip: IpAddr,
+    /// Ray's worker id (hex).
+    pub worker_id: String,
+    /// Process id on that node; 0 where it is not known (a legacy breakpoint).
+    pub pid: u32,
+    /// Port of the debugger on the node: the upstream of sessions.
+    pub port: u16,
+    /// Threads that wait for a client, by Ray's last word.
+    pub paused_threads: u32,
+    /// What runs there.
+    pub names: Names,
+    /// Why it stopped.
+    pub reason: Reason,
+    /// Where it stopped, where the head tells.
+    pub location: Option<Location>,
+    /// Type of the exception of a post-mortem stop, where Ray says it. Its message is left out: it often quotes values,
+    /// which only a session may show.
+    pub exception: Option<String>,
+    /// When the relay first saw this stop; of a legacy breakpoint the time that Ray wrote down.
+    pub first_seen: Moment,
+    /// Counts the stops of this worker that the relay has told apart, from 1. A worker that is
+    /// reused, or stops again, keeps its id and gets the next number.
+    pub stop: u64,
+    /// Where the stop is in its lifecycle.
+    pub state: State,
+    /// When the relay saw that the task of this stop had ended, where a session outlives it.
+    pub task_ended: Option<Moment>,
+    /// The GCS entry of a legacy breakpoint; `None` for debugpy.
+    pub registered: Option<Arc<Registered>>,
+}
+
+impl Breakpoint {
+    /// The task, actor method, replica or driver, or `worker 1f2e3d4c` until that is known.
+    pub fn name(&self) -> String {
+        match &self.names.name {
+            Some(name) => name.clone(),
+            None => format!("worker {}", self.key().get(..8).unwrap_or(self.key())),
+        }
+    }
+
+    /// What tells it from the others of its cluster: the worker, or the entry of a legacy breakpoint.
+    pub fn key(&self) -> &str {
+        match &self.registered {
+            Some(registered) => &registered.key,
+            None => &self.worker_id,
+        }
+    }
+
+    /// What a person picks it by: name, rank, pid and node, e.g. `Trainer.step rank 3 · pid 4711 @ 10.0.0.7`.
+    pub fn title(&self) -> String {
+        let mut title = self.runs();
+        // A name like `step rank=3` has said it.
+        if let Some(rank) = self.names.rank.filter(|rank| !says(&title, *rank)) {
+            title += &format!(" rank {rank}");
+        }
+        title + &self.stopped_at() + &self.lives(true)
+    }
+
+    /// The same for an editor's list of sessions, which shows the first ten characters or so: what tells it from others
+    /// that run the same comes first, e.g. `#3 Trainer.step · pid 4711 @ 10.0.0.7`, or `pid 4711 square @ 10.0.0.7`
+    /// where no rank is known.
+    pub fn session_name(&self) -> String {
+        let what = self.runs() + &self.stopped_at();
+        match (self.names.rank, self.pid) {
+            (Some(rank), _) => format!("#{rank} {what}{}", self.lives(true)),
+            (None, 0) => what + &self.lives(true),
+            (None, pid) => format!("pid {pid} {what}{}", self.lives(false)),
+        }
+    }
+
+    fn runs(&self) -> String {
+        match &self.names.actor_name {
+            Some(actor) => format!("{} [{actor}]", self.name()),
+            None => self.name(),
+        }
+    }
+
+    fn stopped_at(&self) -> String {
+        match (self.reason, &self.exception) {
+            (Reason::PostMortem, Some(exception)) => format!(" (post-mortem: {exception})"),
+            (Reason::PostMortem, None) => " (post-mortem)".to_owned(),
+            (Reason::Breakpoint | Reason::Unknown, _) => String::new(),
+        }
+    }
+
+    fn lives(&self, with_pid: bool) -> String {
+        match self.pid {
+            // 0: the legacy debugger does not say.
+            pid if with_pid && pid != 0 => format!(" · pid {pid} @ {}", self.node_ip),
+            _ => format!(" @ {}", self.node_ip),
+        }
+    }
+
+    /// Where the debugger listens, from the registry alone.
+    pub(crate) fn upstream(&self) -> SocketAddr {
+        SocketAddr::new(self.node_ip, self.port)
+    }
+
+    /// Its session, while one holds it.
+    pub fn holder(&self) -> Option<&Holder> {
+        match &self.state {
+            State::Attached(holder) => Some(holder),
+            _ => None,
+        }
+    }
+
+    /// A debugger could attach now.
+    pub fn is_paused(&self) -> bool {
+        matches!(self.state, State::Paused)
+    }
+
+    /// Nobody has it: a debugger may be tried.
+    pub fn is_free(&self) -> bool {
+        matches!(
+            self.state,
+            State::Paused | State::Unreachable { .. } | State::Unlisted
+        )
+    }
+
+    /// Why no debugger gets there, where the last one did not.
+    pub fn unreachable(&self) -> Option<&'static str> {
+        matches!(self.state, State::Unreachable { .. }).then_some(
+            "its debugger is gone: nothing listens on its port any more, so the task cannot go on by itself",
+        )
+    }
+
+    /// It is the driver of a job, whose worker id is that of the job and nothing else.
+    pub fn is_driver(&self) -> bool {
+        let rest = self.worker_id.get(8..).unwrap_or_default();
+        !rest.is_empty() && rest.bytes().all(|byte| byte == b'f')
+    }
+
+    /// Where it stands in a list: first what nobody has, and of each the one that has waited longest.
+    pub(crate) fn order(&self) -> (bool, Moment, BreakpointId) {
+        (self.holder().is_some(), self.first_seen, self.id)
+    }
+
+    /// How long it has been waiting (or had been, once it has ended) at `now`.
+    pub fn waiting(&self, now: Moment) -> Duration {
+        let end = match &self.state {
+            State::Released { at } | State::Died { at, .. } => *at,
+            State::Paused | State::Unreachable { .. } | State::Unlisted | State::Attached(_) => {
+                self.task_ended.unwrap_or(now)
+            }
+        };
+        self.first_seen.until(end)
+    }
+
+    /// The same as far as this relay has measured it itself: what is done to a task for having waited rests on no clock
+    /// that somebody can set.
+    pub fn watched(&self, now: Moment) -> Duration {
+        match &self.registered {
+            Some(registered) => now.instant.saturating_duration_since(registered.read),
+            None => self.waiting(now),
+        }
+    }
+}
+
+fn says(title: &str, rank: u32) -> bool {
+    title.contains("rank") && title.contains(&rank.to_string())
+}

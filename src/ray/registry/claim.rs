@@ -1,0 +1,298 @@
+//! A session's exclusive hold of one breakpoint.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId};
+use crate::ray::registry::current::CurrentTask;
+use crate::ray::registry::query;
+use crate::ray::registry::shared::{OpenClaim, Shared};
+use crate::ray::registry::state::Cluster;
+
+/// First and longest pause between questions whether a worker is gone.
+const ASK_AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+
+/// Exclusive hold of one breakpoint by one session. The breakpoint is given back, and the cluster polled at once, when
+/// this and every [`Lease`] of it are dropped.
+pub struct Claim {
+    lease: Lease,
+    shared: Arc<Shared>,
+    cluster: Cluster,
+    died: watch::Receiver<Option<Arc<str>>>,
+    ended: watch::Receiver<()>,
+}
+
+/// A share in a [`Claim`], for what may outlive the session: its connection to the worker, which has to be led to its end.
+#[derive(Clone)]
+pub struct Lease {
+    held: Arc<InUse>,
+}
+
+struct InUse {
+    breakpoint: Arc<Breakpoint>,
+    shared: Arc<Shared>,
+    cluster: Cluster,
+    number: u64,
+    let_run: AtomicBool,
+    /// Dropped when the breakpoint has been given back.
+    _ended: watch::Sender<()>,
+}
+
+impl Claim {
+    pub(super) fn new(shared: Arc<Shared>, open: OpenClaim) -> Self {
+        let OpenClaim {
+            number,
+            cluster,
+            breakpoint,
+            died,
+        } = open;
+        let (ending, ended) = watch::channel(());
+        let held = InUse {
+            breakpoint,
+            shared: Arc::clone(&shared),
+            cluster,
+            number,
+            let_run: AtomicBool::new(false),
+            _ended: ending,
+        };
+        Self {
+            lease: Lease {
+                held: Arc::new(held),
+            },
+            shared,
+            cluster,
+            died,
+            ended,
+        }
+    }
+
+    /// Drops this share, and waits until the last one is gone and the breakpoint given back.
+    pub async fn end(self) {
+        let Self {
+            lease, mut ended, ..
+        } = self;
+        drop(lease);
+        while ended.changed().await.is_ok() {}
+    }
+
+    /// A share in it.
+    pub fn lease(&self) -> Lease {
+        self.lease.clone()
+    }
+
+    /// Takes note of what became of dialling its debugger. Where nothing listened, the list says so when the claim ends,
+    /// until somebody reaches it again.
+    pub fn dialled(&self, listens: bool) {
+        let held = &self.lease.held;
+        let key = held.breakpoint.key();
+        self.shared.dialled(self.cluster, key, held.number, listens);
+    }
+
+    /// Takes note that its debugger ended the session and that Ray does not say why: what Ray says of it within the next
+    /// minute is in the list of what ended.
+    pub fn unexplained(&self) {
+        let held = &self.lease.held;
+        let breakpoint = &held.breakpoint;
+        if self.shared.clusters[self.cluster].head.is_some() && !breakpoint.node_id.is_empty() {
+            self.shared
+                .unexplained(self.cluster, breakpoint.key(), held.number);
+            self.shared.clusters[self.cluster]
+                .suspects
+                .add(&breakpoint.node_id);
+        }
+    }
+
+    /// The breakpoint as it was when it was claimed.
+    pub fn breakpoint(&self) -> &Arc<Breakpoint> {
+        &self.lease.held.breakpoint
+    }
+
+    /// Asks the head whether the task that was claimed still runs.
+    pub fn current_task(&self) -> CurrentTask {
+        let breakpoint = Arc::clone(self.breakpoint());
+        let number = self.lease.held.number;
+        CurrentTask::new(Arc::clone(&self.shared), self.cluster, breakpoint, number)
+    }
+
+    /// Resolves when the registry learns that the worker or its node is gone, with the reason.
+    /// Cancel safe.
+    pub async fn died(&mut self) -> Arc<str> {
+        let told = self
+            .died
+            .wait_for(Option::is_some)
+            .await
+            .map(|why| why.clone());
+        match told {
+            Ok(Some(why)) => why,
+            // The sender lives as long as the claim; without it there is nothing to wait for.
+            Ok(None) | Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// Asks the head now whether the worker is gone, for at most `patience`: called when the
+    /// debugger said that the process ended. `None`: the head knows of no death.
+    pub async fn ask_why_died(&mut self, patience: Duration) -> Option<Arc<str>> {
+        let until = Instant::now() + patience;
+        let ask = ask(
+            Arc::clone(&self.shared),
+            self.cluster,
+            Arc::clone(self.breakpoint()),
+        );
+        tokio::select! {
+            why = self.died() => Some(why),
+            why = ask => Some(why),
+            () = tokio::time::sleep_until(until) => None,
+        }
+    }
+}
+
+impl Lease {
+    /// The id of the breakpoint that is held.
+    pub fn id(&self) -> BreakpointId {
+        self.held.breakpoint.id
+    }
+
+    /// The worker may run from now on: the breakpoint is over when it is given back. Until then it is put back as it was, as
+    /// the same stop.
+    pub fn let_run(&self) {
+        self.held.let_run.store(true, Ordering::Relaxed);
+    }
+
+    /// Gives this share back, and keeps what it takes to look after the worker.
+    pub fn give_back(self) -> Left {
+        let InUse {
+            breakpoint,
+            shared,
+            cluster,
+            ..
+        } = &*self.held;
+        Left {
+            breakpoint: Arc::clone(breakpoint),
+            shared: Arc::clone(shared),
+            cluster: *cluster,
+        }
+    }
+}
+
+/// A worker that a session has left.
+pub struct Left {
+    breakpoint: Arc<Breakpoint>,
+    shared: Arc<Shared>,
+    cluster: Cluster,
+}
+
+impl Left {
+    /// The id of the breakpoint that the session left.
+    pub fn id(&self) -> BreakpointId {
+        self.breakpoint.id
+    }
+
+    /// What the head says of it now. The list of the last poll does not count: it may be from before the end of the session,
+    /// and is not renewed while the relay ends. Costs one question at most.
+    pub async fn now(&self) -> Whereabouts {
+        let worker = &self.breakpoint.worker_id;
+        let list = self.shared.snapshot();
+        let mut rows = list.live.iter();
+        if rows.any(|row| row.worker_id == *worker && row.holder().is_some()) {
+            return Whereabouts::Taken;
+        }
+        let Some(head) = &self.shared.clusters[self.cluster].head else {
+            return Whereabouts::Unknown;
+        };
+        match query::worker(head, worker).await {
+            Ok(list) => {
+                let rows = list.into_rows();
+                match rows.iter().find(|row| row.worker_id == *worker) {
+                    Some(row) if !row.is_alive => Whereabouts::Dead,
+                    Some(row) if row.num_paused_threads == Some(0) => Whereabouts::Unlisted,
+                    Some(_) => Whereabouts::Listed,
+                    None => Whereabouts::Unknown,
+                }
+            }
+            Err(error) => {
+                tracing::debug!(%error, breakpoint = %self.id(), "cannot ask whether a worker waits");
+                Whereabouts::Unknown
+            }
+        }
+    }
+}
+
+/// Where a worker is that a session has left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whereabouts {
+    /// Another session has it.
+    Taken,
+    /// Its process has ended.
+    Dead,
+    /// Ray says that it waits for a debugger.
+    Listed,
+    /// It is alive and in no list, so that nobody can attach to it: it runs, or stands where nobody sees it.
+    Unlisted,
+    /// The head does not say.
+    Unknown,
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        let breakpoint = &self.breakpoint;
+        self.shared.close_claim(
+            self.cluster,
+            breakpoint.id,
+            breakpoint.key(),
+            self.number,
+            self.let_run.load(Ordering::Relaxed),
+        );
+    }
+}
+
+impl std::fmt::Debug for Claim {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Claim")
+            .field("breakpoint", &self.lease.id())
+            .finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Lease {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lease")
+            .field("breakpoint", &self.id())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Asks until the head says that the worker is dead: up to 0.1 s pass between the end of a
+/// process and the row that says so (Ray 2.60).
+async fn ask(shared: Arc<Shared>, cluster: Cluster, breakpoint: Arc<Breakpoint>) -> Arc<str> {
+    let Some(head) = shared.clusters[cluster].head.clone() else {
+        return std::future::pending().await;
+    };
+    let (mut pause, longest) = ASK_AGAIN;
+    loop {
+        let rows = match query::worker(&head, &breakpoint.worker_id).await {
+            Ok(list) => list.into_rows(),
+            Err(error) => {
+                tracing::debug!(%error, breakpoint = %breakpoint.id, "cannot ask why a worker ended");
+                Vec::new()
+            }
+        };
+        if let Some(row) = rows
+            .iter()
+            .find(|row| row.worker_id == breakpoint.worker_id)
+            && let Some(why) =
+                shared.change(|state, now| state.apply_death(cluster, breakpoint.key(), row, now))
+        {
+            return why;
+        }
+        // A worker that has ended is dead in Ray's list within 0.1 s, where its raylet lives.
+        if pause > ASK_AGAIN.0 && !breakpoint.node_id.is_empty() {
+            shared.clusters[cluster].suspects.add(&breakpoint.node_id);
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(longest);
+    }
+}

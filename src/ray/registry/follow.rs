@@ -1,0 +1,225 @@
+//! What a poll leaves to be asked: why workers vanished, which nodes are lost, which Ray it is. And of a node that is
+//! suspected, whether what waits there still does.
+//!
+//! Beside the polls and not between them, so that an answer that takes its time (every worker that ever stopped is a
+//! second's work for a large head) does not let the list grow old. Only the latest poll counts: what is still open is
+//! missing from that one too.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::ray::head::{HeadClient, HeadError};
+use crate::ray::registry::breakpoint::Breakpoint;
+use crate::ray::registry::lookup::of_worker;
+use crate::ray::registry::nodes::Nodes;
+use crate::ray::registry::rows::WorkerRow;
+use crate::ray::registry::shared::{ClusterHandle, Shared};
+use crate::ray::registry::state::{Changes, Cluster};
+use crate::ray::registry::{exit, query};
+
+/// The number of vanished workers from which on all of them are asked for in one request.
+const BATCH: usize = 9;
+
+/// How often a suspected node is asked after.
+const SUSPECTED: Duration = Duration::from_secs(1);
+
+/// Breakpoints on suspected nodes whose tasks are asked after at a time, and workers whose end is to be explained.
+const MAX_OVERDUE: usize = 32;
+
+/// What the latest poll has left.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Left {
+    /// Paused before, absent now.
+    pub(super) vanished: Vec<String>,
+    /// When the poll was sent.
+    pub(super) sent: Option<Instant>,
+    /// The polls before it had failed, so it may be another head.
+    pub(super) recovered: bool,
+}
+
+/// See the module.
+pub(super) struct Follow<'a> {
+    shared: &'a Shared,
+    cluster: Cluster,
+    head: &'a HeadClient,
+    handle: &'a ClusterHandle,
+    nodes: &'a Nodes<'a>,
+    left: watch::Receiver<Left>,
+    version_asked: bool,
+}
+
+impl<'a> Follow<'a> {
+    pub(super) fn new(
+        shared: &'a Shared,
+        cluster: Cluster,
+        head: &'a HeadClient,
+        nodes: &'a Nodes<'a>,
+        left: watch::Receiver<Left>,
+    ) -> Self {
+        Self {
+            shared,
+            cluster,
+            head,
+            handle: &shared.clusters[cluster],
+            nodes,
+            left,
+            version_asked: false,
+        }
+    }
+
+    /// Runs until cancelled by dropping it, or until nobody polls any more.
+    pub(super) async fn run(mut self) {
+        let mut suspected = Instant::now();
+        loop {
+            let suspects = self.handle.suspects.now();
+            tokio::select! {
+                changed = self.left.changed() => match changed {
+                    Ok(()) => self.after_poll().await,
+                    Err(_) => return,
+                },
+                () = self.handle.suspects.news() => {}
+                () = tokio::time::sleep_until(suspected), if !suspects.is_empty() => {
+                    suspected = Instant::now() + SUSPECTED;
+                    self.look_at(&suspects).await;
+                }
+            }
+        }
+    }
+
+    /// Asks after suspected nodes, where anything waits on them or has ended without a reason.
+    async fn look_at(&self, suspects: &[String]) {
+        let waiting = || {
+            self.shared
+                .with(|state| state.waiting_on(self.cluster, suspects))
+        };
+        let unexplained = || {
+            self.shared
+                .with(|state| state.without_reason(self.cluster, Instant::now()))
+        };
+        if waiting().is_empty() && unexplained().is_empty() {
+            return;
+        }
+        self.nodes.check().await;
+        // What Ray calls dead is gone by now. The tasks of a lost node fail seconds before that, while the rows of their
+        // workers go on to say "paused".
+        for breakpoint in waiting().into_iter().take(MAX_OVERDUE) {
+            if self.has_failed(&breakpoint).await {
+                let (key, stop) = (breakpoint.key(), breakpoint.stop);
+                let why = exit::of_silent_node(breakpoint.node_ip);
+                self.shared
+                    .change(|state, now| (state.lose(self.cluster, key, stop, why, now), ()));
+            }
+        }
+        for worker_id in unexplained().into_iter().take(MAX_OVERDUE) {
+            match query::worker(self.head, &worker_id).await {
+                Ok(list) => self.shared.change(|state, _| {
+                    let rows = list.into_rows();
+                    rows.iter().for_each(|row| state.explain(self.cluster, row));
+                    (Changes::new(), ())
+                }),
+                Err(error) => self.unanswered(&error),
+            }
+        }
+    }
+
+    /// Whether the task of `breakpoint` has failed and its worker runs no other: in a worker that lives it would not wait.
+    /// `false` as well where the head does not say, as of drivers and Serve replicas.
+    async fn has_failed(&self, breakpoint: &Breakpoint) -> bool {
+        let (worker, Some(task)) = (&breakpoint.worker_id, &breakpoint.names.task_id) else {
+            return false;
+        };
+        let mut attempts = match query::task(self.head, task).await {
+            Ok(list) => of_worker(list.into_rows(), worker),
+            Err(error) => {
+                self.unanswered(&error);
+                return false;
+            }
+        };
+        attempts.retain(|row| row.task_id == *task);
+        if attempts.is_empty() || attempts.iter().any(|row| row.state != "FAILED") {
+            return false;
+        }
+        match query::tasks_of_worker(self.head, worker).await {
+            Ok(list) => {
+                let rows = of_worker(list.into_rows(), worker);
+                rows.iter().all(|row| row.state != "RUNNING")
+            }
+            Err(error) => {
+                self.unanswered(&error);
+                false
+            }
+        }
+    }
+
+    async fn after_poll(&mut self) {
+        let left = self.left.borrow_and_update().clone();
+        if let Some(sent) = left.sent {
+            // Another answer may have settled some meanwhile, and others may be new.
+            let open = self
+                .shared
+                .with(|state| state.still_open(self.cluster, left.vanished, sent));
+            if !open.is_empty() {
+                self.ask_vanished(&open).await;
+            }
+        }
+        if self.nodes.are_due() && self.shared.with(|state| state.is_busy(self.cluster)) {
+            self.nodes.check().await;
+        }
+        if left.recovered || !self.version_asked {
+            self.ask_version().await;
+        }
+    }
+
+    /// Released or died? Asked once for each that vanished, or once for all when they are many.
+    async fn ask_vanished(&self, vanished: &[String]) {
+        if vanished.len() >= BATCH {
+            let sent = Instant::now();
+            match query::stopped_workers(self.head).await {
+                Ok(list) => {
+                    let complete = !list.truncated();
+                    self.vanished(vanished, &list.into_rows(), complete, sent);
+                }
+                Err(error) => self.unanswered(&error),
+            }
+            return;
+        }
+        for worker_id in vanished {
+            let sent = Instant::now();
+            match query::worker(self.head, worker_id).await {
+                Ok(list) => {
+                    let complete = !list.truncated();
+                    let asked = std::slice::from_ref(worker_id);
+                    self.vanished(asked, &list.into_rows(), complete, sent);
+                }
+                // They are still absent at the next poll, and asked for again.
+                Err(error) => return self.unanswered(&error),
+            }
+        }
+    }
+
+    fn vanished(&self, asked: &[String], rows: &[WorkerRow], complete: bool, sent: Instant) {
+        self.shared.change(|state, now| {
+            (
+                state.apply_vanished(self.cluster, asked, rows, complete, sent, now),
+                (),
+            )
+        });
+    }
+
+    async fn ask_version(&mut self) {
+        match query::version(self.head).await {
+            Ok(version) => {
+                self.version_asked = true;
+                self.shared
+                    .status(self.cluster, |status| status.ray_version = Some(version));
+            }
+            Err(error) => self.unanswered(&error),
+        }
+    }
+
+    fn unanswered(&self, error: &HeadError) {
+        tracing::debug!(cluster = %self.handle.name, %error, "a question to the Ray head stays open until the next poll");
+    }
+}

@@ -1,0 +1,51 @@
+//! How a job ended, asked when its workers have.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::ray::registry::rows::JobRow;
+use crate::ray::registry::{Registry, query};
+use crate::wire::text::one_line;
+
+/// How long the head may take to know: the supervisor of a submitted job looks after its driver once a second.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Pause between questions.
+const PAUSE: Duration = Duration::from_secs(1);
+
+impl Registry {
+    /// How `job` of `cluster` ended, as part of a sentence: `job 02000000 has ended`, and where Ray can know it how
+    /// (`raysubmit_k3f (job 02000000) has ended: SUCCEEDED`). `None` where it runs on, or the head does not say within ten
+    /// seconds. Cancel safe.
+    pub async fn job_end(&self, cluster: &str, job: &str) -> Option<String> {
+        let mut clusters = self.shared.clusters.iter();
+        let head = clusters.find(|c| *c.name == *cluster)?.head.clone()?;
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match query::jobs(&head).await {
+                Ok(rows) => {
+                    let end = rows.iter().find(|row| row.job_id == job).and_then(end);
+                    if end.is_some() {
+                        return end;
+                    }
+                }
+                Err(error) => tracing::debug!(%error, "cannot ask how a job ended"),
+            }
+            if Instant::now() >= until {
+                return None;
+            }
+            sleep(PAUSE).await;
+        }
+    }
+}
+
+fn end(row: &JobRow) -> Option<String> {
+    let over = matches!(row.status.as_str(), "SUCCEEDED" | "FAILED" | "STOPPED");
+    let job = one_line(&row.job_id);
+    over.then(|| match one_line(&row.submission_id) {
+        // Ray does not know how a driver of its own went, and says that it did.
+        none if none.is_empty() => format!("job {job} has ended"),
+        submission => format!("{submission} (job {job}) has ended: {}", row.status),
+    })
+}

@@ -1,0 +1,266 @@
+//! The questions of the lookups, and how their answers come together. Changes nothing by itself.
+
+use std::collections::HashMap;
+
+use crate::ray::head::{HeadClient, HeadError};
+use crate::ray::registry::lookup::Answer;
+use crate::ray::registry::names::Found;
+use crate::ray::registry::rows::{ActorRow, JobRow, LIMIT, TaskRow};
+use crate::ray::registry::state::Target;
+use crate::ray::registry::{names, query, traceback};
+
+/// Jobs that are tried one by one where a head has more tasks than it tells at once.
+const MAX_JOBS: usize = 20;
+
+/// Workers that are gone through without giving way to other tasks.
+const STRETCH: usize = 512;
+
+/// See the module.
+#[derive(Clone, Copy)]
+pub(super) struct Asker<'a> {
+    head: &'a HeadClient,
+}
+
+/// What one question about many workers found.
+#[derive(Default)]
+pub(super) struct Many {
+    pub(super) answers: Vec<Answer>,
+    /// The workers that the head left out for want of room: to be asked for by themselves.
+    pub(super) left: Vec<Target>,
+}
+
+impl<'a> Asker<'a> {
+    pub(super) fn new(head: &'a HeadClient) -> Self {
+        Self { head }
+    }
+
+    /// One worker by questions of its own.
+    pub(super) async fn name_one(self, target: Target) -> Answer {
+        let found = match self.find(&target).await {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::debug!(%error, worker = %target.worker_id, "cannot look up a worker's task");
+                None
+            }
+        };
+        Answer::Names(target, found)
+    }
+
+    /// Many workers: one question each for all running tasks, all actors and all jobs, whichever
+    /// are needed. What that leaves nameless is not there yet and is asked for again together.
+    pub(super) async fn name_many(self, targets: Vec<Target>) -> Many {
+        let (drivers, targets): (Vec<_>, Vec<_>) = targets.into_iter().partition(|t| t.driver);
+        let mut many = Many::default();
+        if !drivers.is_empty() {
+            many.answers = self.name_drivers(drivers).await;
+        }
+        if targets.is_empty() {
+            return many;
+        }
+        let (by_worker, crowded) = self.running_tasks(&targets).await;
+        let mut found: Vec<Option<Found>> = Vec::with_capacity(targets.len());
+        for stretch in targets.chunks(STRETCH) {
+            found.extend(stretch.iter().map(|target| {
+                let rows = by_worker.get(&target.worker_id)?;
+                names::of_tasks(rows)
+            }));
+            tokio::task::yield_now().await;
+        }
+        // A plain task needs no actor; everything else does.
+        if found
+            .iter()
+            .any(|found| found.as_ref().is_none_or(|f| f.names.actor_id.is_some()))
+        {
+            let actors = self.all_actors().await;
+            let by_id: HashMap<_, _> = actors.iter().map(|a| (&*a.actor_id, a)).collect();
+            let alive = actors.iter().filter(|actor| actor.state != "DEAD");
+            let by_process: HashMap<_, _> = alive.map(|a| ((a.pid, &*a.node_id), a)).collect();
+            for (target, found) in targets.iter().zip(&mut found) {
+                match found {
+                    Some(found) => {
+                        let id = found.names.actor_id.as_deref();
+                        if let Some(actor) = id.and_then(|id| by_id.get(id)) {
+                            names::add_actor(&mut found.names, actor);
+                        }
+                    }
+                    None => {
+                        let process = (Some(target.pid.into()), &*target.node_id);
+                        *found = by_process.get(&process).map(|a| names::of_actor(a));
+                    }
+                }
+            }
+        }
+        for (target, found) in targets.into_iter().zip(found) {
+            match found {
+                None if crowded => many.left.push(target),
+                found => many.answers.push(Answer::Names(target, found)),
+            }
+        }
+        many
+    }
+
+    /// The running tasks of `targets` by their worker, and whether the head has more tasks than it told.
+    async fn running_tasks(self, targets: &[Target]) -> (HashMap<String, Vec<TaskRow>>, bool) {
+        let mut by_worker: HashMap<String, Vec<TaskRow>> = HashMap::with_capacity(targets.len());
+        let mut crowded = false;
+        match query::running_tasks(self.head).await {
+            Ok(list) => {
+                crowded = list.truncated();
+                add(&mut by_worker, list.into_rows());
+            }
+            Err(error) => tracing::debug!(%error, "cannot look up the running tasks"),
+        }
+        if crowded {
+            // Each job by itself has fewer, and costs one question for all of its workers.
+            for job in self.running_jobs().await {
+                if targets.iter().all(|t| by_worker.contains_key(&t.worker_id)) {
+                    break;
+                }
+                match query::running_tasks_of_job(self.head, &job.job_id).await {
+                    Ok(list) => {
+                        let mut rows = list.into_rows();
+                        rows.retain(|row| !by_worker.contains_key(&row.worker_id));
+                        add(&mut by_worker, rows);
+                    }
+                    Err(error) => {
+                        tracing::debug!(%error, "cannot look up the running tasks of a job");
+                        break;
+                    }
+                }
+            }
+        }
+        (by_worker, crowded)
+    }
+
+    async fn name_drivers(self, drivers: Vec<Target>) -> Vec<Answer> {
+        let jobs = match query::jobs(self.head).await {
+            Ok(jobs) => jobs,
+            Err(error) => {
+                tracing::debug!(%error, "cannot look up the jobs");
+                Vec::new()
+            }
+        };
+        let named = drivers.into_iter().map(|driver| {
+            let found = of_driver(&driver, &jobs);
+            Answer::Names(driver, found)
+        });
+        named.collect()
+    }
+
+    async fn find(self, target: &Target) -> Result<Option<Found>, HeadError> {
+        if target.driver {
+            return Ok(of_driver(target, &query::jobs(self.head).await?));
+        }
+        let list = query::tasks_of_worker(self.head, &target.worker_id).await?;
+        let crowded = list.total.is_some_and(|total| total >= LIMIT);
+        let mut rows = of_worker(list.into_rows(), &target.worker_id);
+        if rows.is_empty() && crowded {
+            rows = self.tasks_by_job(target).await?;
+        }
+        let Some(mut found) = names::of_tasks(&rows) else {
+            return self.find_actor(target).await;
+        };
+        if let Some(actor_id) = &found.names.actor_id {
+            let actors = query::actor(self.head, actor_id).await?.into_rows();
+            if let Some(actor) = actors.iter().find(|actor| actor.actor_id == *actor_id) {
+                names::add_actor(&mut found.names, actor);
+            }
+        }
+        Ok(Some(found))
+    }
+
+    async fn find_actor(self, target: &Target) -> Result<Option<Found>, HeadError> {
+        let actors = query::actor_of_process(self.head, &target.node_id, target.pid)
+            .await?
+            .into_rows();
+        Ok(actor_of(&actors, target).map(names::of_actor))
+    }
+
+    /// Before Ray 2.38 no task filter but the job's is applied before the cut at 10,000 tasks.
+    async fn tasks_by_job(self, target: &Target) -> Result<Vec<TaskRow>, HeadError> {
+        for job in self.running_jobs().await {
+            let list = query::tasks_of_job(self.head, &job.job_id, &target.worker_id).await?;
+            let rows = of_worker(list.into_rows(), &target.worker_id);
+            if !rows.is_empty() {
+                return Ok(rows);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// The newest first, [`MAX_JOBS`] at most; none where the head does not say.
+    async fn running_jobs(self) -> Vec<JobRow> {
+        let mut jobs = match query::jobs(self.head).await {
+            Ok(jobs) => jobs,
+            Err(error) => {
+                tracing::debug!(%error, "cannot look up the jobs");
+                return Vec::new();
+            }
+        };
+        jobs.retain(|job| job.status == "RUNNING" && !job.job_id.is_empty());
+        // Job ids count up.
+        jobs.sort_by(|a, b| b.job_id.cmp(&a.job_id));
+        jobs.truncate(MAX_JOBS);
+        jobs
+    }
+
+    async fn all_actors(self) -> Vec<ActorRow> {
+        match query::actors(self.head).await {
+            Ok(list) => list.into_rows(),
+            Err(error) => {
+                tracing::debug!(%error, "cannot look up the actors");
+                Vec::new()
+            }
+        }
+    }
+
+    /// The stack of a worker, and whether the head refuses such questions altogether.
+    pub(super) async fn locate(self, target: Target) -> (Answer, bool) {
+        let (stack, refused) = match query::traceback(self.head, target.node_ip, target.pid).await {
+            Ok(dump) => (traceback::of_dump(&dump), false),
+            Err(error) => {
+                tracing::debug!(%error, worker = %target.worker_id, "no stack of a paused worker");
+                let refused = matches!(
+                    error,
+                    HeadError::Status {
+                        status: 403 | 404,
+                        ..
+                    }
+                );
+                (None, refused)
+            }
+        };
+        (Answer::Stack(target, stack), refused)
+    }
+}
+
+/// Filters are checked again: old versions skip those that they do not know.
+pub(in crate::ray::registry) fn of_worker(mut rows: Vec<TaskRow>, worker_id: &str) -> Vec<TaskRow> {
+    rows.retain(|row| row.worker_id == worker_id);
+    rows
+}
+
+fn add(by_worker: &mut HashMap<String, Vec<TaskRow>>, rows: Vec<TaskRow>) {
+    for row in rows {
+        match by_worker.get_mut(&row.worker_id) {
+            Some(rows) => rows.push(row),
+            None => _ = by_worker.insert(row.worker_id.clone(), vec![row]),
+        }
+    }
+}
+
+fn actor_of<'a>(actors: &'a [ActorRow], target: &Target) -> Option<&'a ActorRow> {
+    actors.iter().find(|actor| {
+        actor.pid == Some(target.pid.into())
+            && actor.node_id == target.node_id
+            && actor.state != "DEAD"
+    })
+}
+
+fn of_driver(target: &Target, jobs: &[JobRow]) -> Option<Found> {
+    let job_id = names::job_of_driver(&target.worker_id)?;
+    Some(names::of_driver(
+        job_id,
+        jobs.iter().find(|job| job.job_id == job_id),
+    ))
+}

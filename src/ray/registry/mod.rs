@@ -1,0 +1,282 @@
+//! The registry: what is paused where, polled from the heads, shared as immutable snapshots.
+
+mod again;
+pub mod breakpoint;
+mod claim;
+mod current;
+mod exit;
+mod follow;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
+mod gcs;
+mod job;
+mod lookup;
+mod names;
+mod nodes;
+mod observe;
+mod pending_lookups;
+mod poller;
+mod query;
+mod rows;
+mod shared;
+pub mod snapshot;
+mod state;
+#[cfg(test)]
+mod tests;
+mod traceback;
+
+use std::sync::Arc;
+
+use tokio::sync::{broadcast, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::config;
+use crate::ray::head::{HeadClient, HeadConfigError};
+use gcs::GcsClient;
+use shared::{ClusterHandle, Shared};
+
+pub use breakpoint::{
+    BadBreakpointId, Breakpoint, BreakpointId, Holder, Kind, Location, Names, Reason, Registered,
+    State,
+};
+pub use claim::{Claim, Lease, Left, Whereabouts};
+pub use current::CurrentTask;
+pub use observe::{PollObserver, PollOutcome};
+pub use snapshot::{ClusterStatus, Snapshot};
+
+/// What happened to a breakpoint, in the order in which snapshots changed.
+#[derive(Debug, Clone)]
+pub struct Event {
+    /// Counts events of this process, from 1.
+    pub seq: u64,
+    /// What happened to the breakpoint.
+    pub change: Change,
+    /// The breakpoint after it.
+    pub breakpoint: Arc<Breakpoint>,
+}
+
+/// The kinds of [`Event`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// The worker is newly paused, or paused again.
+    Appeared,
+    /// Its name, location or reason became known.
+    Named,
+    /// A session holds it now.
+    Attached,
+    /// Nothing listens on the port of its debugger: it was dialled, and was not reached.
+    Unreachable,
+    /// It will be released in a while, because it has waited for too long ([`crate::release::auto`]).
+    Releasing,
+    /// The task runs on.
+    Released,
+    /// The worker is gone.
+    Died,
+}
+
+/// Why a breakpoint could not be claimed.
+#[derive(Debug, Clone)]
+pub enum ClaimError {
+    /// Somebody else is attached.
+    InUse(Holder),
+    /// The breakpoint ended a short while ago.
+    Ended(Arc<Breakpoint>),
+    /// No breakpoint of that id is known.
+    Unknown,
+}
+
+/// Why a registry could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum RegistryError {
+    /// No cluster is configured.
+    #[error("no Ray cluster is configured: give --ray-address or a [[cluster]] section")]
+    NoCluster,
+    /// One of the clusters cannot be asked.
+    #[error(transparent)]
+    Head(#[from] HeadConfigError),
+}
+
+/// The shared registry. Cheap to clone.
+#[derive(Clone)]
+pub struct Registry {
+    shared: Arc<Shared>,
+}
+
+impl Registry {
+    /// A registry of `clusters`, the first being the default. Knows nothing until [`Self::run`].
+    ///
+    /// # Errors
+    /// [`RegistryError`] for an address that is no URL.
+    pub fn new(
+        clusters: &[config::Cluster],
+        settings: &config::Registry,
+    ) -> Result<Self, RegistryError> {
+        if clusters.is_empty() {
+            return Err(RegistryError::NoCluster);
+        }
+        let heads = clusters.iter().enumerate().map(|(index, cluster)| {
+            let head = HeadClient::new(cluster, settings.request_timeout, index == 0)?;
+            let gcs = GcsClient::of(cluster, &head, settings.request_timeout);
+            Ok(ClusterHandle::new(&cluster.name, Some(head), gcs))
+        });
+        let heads = heads.collect::<Result<_, RegistryError>>()?;
+        Ok(Self {
+            shared: Arc::new(Shared::new(settings.clone(), heads)),
+        })
+    }
+
+    /// A registry that polls nothing and holds what [`Self::insert`] puts in: for embedding, and
+    /// for tests of everything that reads a registry.
+    pub fn offline(clusters: &[&str], settings: &config::Registry) -> Self {
+        let clusters = clusters
+            .iter()
+            .map(|name| ClusterHandle::new(name, None, None))
+            .collect();
+        Self {
+            shared: Arc::new(Shared::new(settings.clone(), clusters)),
+        }
+    }
+
+    /// Polls all clusters until `shutdown`; to be called once. Owns every task of the registry: when it returns or is
+    /// dropped, nothing of it runs any more.
+    pub async fn run(&self, shutdown: CancellationToken) {
+        let mut tasks = JoinSet::new();
+        for (index, cluster) in self.shared.clusters.iter().enumerate() {
+            let (Some(head), gcs) = (cluster.head.clone(), cluster.gcs.clone()) else {
+                continue;
+            };
+            // Tasks of their own: however much there is to look up, the polls go on meanwhile.
+            let (shared, asked) = (Arc::clone(&self.shared), head.clone());
+            tasks.spawn(async move { poller::run(&shared, index, &asked).await });
+            let (shared, asked) = (Arc::clone(&self.shared), head.clone());
+            tasks.spawn(async move { lookup::run(&shared, index, &asked).await });
+            if let Some(gcs) = gcs {
+                let shared = Arc::clone(&self.shared);
+                tasks.spawn(async move { gcs::poller::run(&shared, index, &head, &gcs).await });
+            }
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            // No loop ends by itself: what ends one ends the whole, so that it is noticed.
+            Some(ended) = tasks.join_next() => {
+                if let Some(panic) = ended.err().and_then(|error| error.try_into_panic().ok()) {
+                    std::panic::resume_unwind(panic);
+                }
+                return;
+            }
+        }
+        tasks.shutdown().await;
+    }
+
+    /// The list now.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.shared.snapshot()
+    }
+
+    /// Wakes at every new snapshot; not when only the age of the list has changed.
+    pub fn watch(&self) -> watch::Receiver<Arc<Snapshot>> {
+        self.shared.watch()
+    }
+
+    /// Every change, from now on. A receiver that lags loses the oldest (`RecvError::Lagged`).
+    pub fn events(&self) -> broadcast::Receiver<Event> {
+        self.shared.events()
+    }
+
+    /// Has every head asked now what is paused, and resolves when all have answered or failed to: somebody may know of a
+    /// breakpoint before the next poll does. To be bounded by the caller: before [`Self::run`] it does not resolve. Cancel
+    /// safe.
+    pub async fn refreshed(&self) {
+        let clusters = self.shared.clusters.iter();
+        futures_util::future::join_all(clusters.map(|cluster| cluster.refreshed())).await;
+    }
+
+    /// Takes the breakpoint `id` for a session. Dropping the claim gives it back and has the
+    /// cluster polled at once, so that the list is right again.
+    ///
+    /// # Errors
+    /// [`ClaimError`], each with what the refused client is to be told.
+    pub fn claim(&self, id: BreakpointId, holder: Holder) -> Result<Claim, ClaimError> {
+        let open = self
+            .shared
+            .open_claim(|state, number, now| state.claim(id, number, holder, now))?;
+        Ok(Claim::new(Arc::clone(&self.shared), open))
+    }
+
+    /// The client for the head of the cluster `name`, sharing connections and token.
+    pub fn head(&self, name: &str) -> Option<HeadClient> {
+        let cluster = self
+            .shared
+            .clusters
+            .iter()
+            .find(|cluster| &*cluster.name == name)?;
+        cluster.head.clone()
+    }
+
+    /// Names of the clusters in the order of the configuration; the first is the default.
+    pub fn clusters(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.shared.clusters.iter().map(|cluster| &cluster.name)
+    }
+
+    /// Has `observer` told about every poll. The first one stays; call it before [`Self::run`].
+    pub fn observe(&self, observer: Arc<dyn PollObserver>) {
+        if self.shared.observer.set(observer).is_err() {
+            tracing::debug!("the registry has an observer already");
+        }
+    }
+
+    /// Puts a live breakpoint in as it is, for sources other than a head's State API. One that the
+    /// polls of a head do not confirm is taken out again. Ignored when its cluster is not known.
+    pub fn insert(&self, breakpoint: Breakpoint) {
+        let clusters = &self.shared.clusters;
+        if let Some(index) = clusters
+            .iter()
+            .position(|cluster| cluster.name == breakpoint.cluster)
+        {
+            self.shared
+                .change(|state, now| (state.insert(index, breakpoint, now), ()));
+        }
+    }
+
+    /// Resolves as soon as Ray says that the session with the legacy breakpoint `stop`, which was told to go on in another
+    /// task (`remote`), does not: its task has returned and called none. Ray says it until that key waits again; where it
+    /// says nothing, this never resolves. Cancel safe.
+    pub async fn goes_no_further(&self, stop: &Breakpoint) {
+        let mut clusters = self.shared.clusters.iter();
+        match clusters.find(|cluster| cluster.name == stop.cluster) {
+            Some(cluster) => cluster.until_exited(stop.id).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Reports the worker of `stop` as exited, as a GCS would, and no other.
+    #[cfg(test)]
+    pub(crate) fn exit(&self, stop: &Breakpoint) {
+        for cluster in &self.shared.clusters {
+            cluster.exited([stop.id].into());
+        }
+    }
+
+    /// Tells everybody who hears events that the breakpoint `id` will be released, where it waits.
+    pub fn announce_release(&self, id: BreakpointId) {
+        self.shared.change(|_, _| {
+            let list = self.shared.snapshot();
+            let waiting = list.find(id).filter(|breakpoint| breakpoint.is_paused());
+            let changes = waiting.map(|b| (Change::Releasing, Arc::clone(b)));
+            (changes.into_iter().collect(), ())
+        });
+    }
+
+    /// Takes the live breakpoint `id` out: died with the reason `why`, else released.
+    pub fn end(&self, id: BreakpointId, why: Option<&str>) {
+        self.shared
+            .change(|state, now| (state.end(id, why.map(Arc::from), now), ()));
+    }
+}
+
+impl std::fmt::Debug for Registry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Registry").finish_non_exhaustive()
+    }
+}

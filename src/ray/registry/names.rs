@@ -1,0 +1,397 @@
+//! What a paused worker runs, from rows of tasks, actors and jobs. Pure; the questions are asked
+//! by [`crate::ray::registry::lookup`].
+
+use std::borrow::Cow;
+
+use crate::ray::registry::breakpoint::Names;
+use crate::ray::registry::rows::{ActorRow, JobRow, RuntimeEnv, TaskRow};
+use crate::ray::registry::traceback;
+use crate::ray::registry::traceback::Stopped;
+use crate::wire::text::one_line;
+
+/// Longest readable name, in characters.
+const MAX_NAME: usize = 60;
+
+/// How Serve's classes of replicas begin: `ServeReplica:app1:Echo`.
+const REPLICA: &str = "ServeReplica:";
+
+/// Names of concurrent tasks that are listed before an ellipsis.
+const MAX_TASKS: usize = 3;
+
+/// What a lookup found out about one worker.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) names: Names,
+    /// Set where the rows prove it.
+    pub(super) stop: Option<Stopped>,
+    pub(super) certainty: Certainty,
+}
+
+impl Found {
+    /// What is found of a worker that has no task's row: `settled` where its own row says all that there is to say.
+    fn without_tasks(names: Names, settled: bool) -> Self {
+        Self {
+            names,
+            stop: None,
+            certainty: match settled {
+                true => Certainty::Settled,
+                false => Certainty::Provisional,
+            },
+        }
+    }
+}
+
+/// Whether asking again could say more.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Certainty {
+    /// A stand-in until the task's row is there: the class of an actor, the number of a job.
+    #[default]
+    Provisional,
+    /// Right unless the row is a second old: Ray's workers report their tasks once a second, so
+    /// a worker that has just been reused can still show its last task.
+    Likely,
+    /// Nothing more to learn.
+    Settled,
+}
+
+/// What the rows of one worker's running tasks tell; there are several in a threaded or async actor.
+pub(super) fn of_tasks(rows: &[TaskRow]) -> Option<Found> {
+    let running = || rows.iter().filter(|row| row.state == "RUNNING");
+    let first = running().next()?;
+    let mut distinct = Vec::new();
+    for name in running().map(task_name) {
+        if !distinct.contains(&name) {
+            distinct.push(name);
+        }
+    }
+    let mut name = distinct[..distinct.len().min(MAX_TASKS)].join(", ");
+    if distinct.len() > MAX_TASKS {
+        name += ", …";
+    }
+    let environment = first
+        .runtime_env_info
+        .as_ref()
+        .map(|info| &*info.serialized_runtime_env);
+    let names = Names {
+        rank: rank_in(&name),
+        name: Some(shortened(&name)),
+        job_id: known(&first.job_id),
+        task_id: known(&first.task_id),
+        actor_id: known(&first.actor_id),
+        unpacked_working_dir: environment.is_some_and(unpacks_serialized),
+        ..Names::default()
+    };
+    let stop = running().find_map(post_mortem);
+    let certainty = if stop.is_some() {
+        Certainty::Settled
+    } else {
+        Certainty::Likely
+    };
+    Some(Found {
+        names,
+        stop,
+        certainty,
+    })
+}
+
+/// A task that still runs although its function has raised waits in a post-mortem. Ray records the
+/// exception with the task (`profiling_data`, all versions), so this needs no `/worker/traceback`.
+fn post_mortem(row: &TaskRow) -> Option<Stopped> {
+    let events = &row.profiling_data.as_ref()?.events;
+    let raised = events.iter().find_map(|event| {
+        let extra = event
+            .extra_data
+            .as_ref()
+            .filter(|_| event.event_name == "task:execute")?;
+        Some(&*extra.traceback).filter(|traceback| !traceback.is_empty())
+    })?;
+    Some(traceback::of_post_mortem(raised))
+}
+
+/// Adds what only the actor's own row knows.
+pub(super) fn add_actor(names: &mut Names, actor: &ActorRow) {
+    names.actor_id = known(&actor.actor_id);
+    names.unpacked_working_dir |= unpacks_serialized(&actor.serialized_runtime_env);
+    if actor.class_name.starts_with(REPLICA) {
+        // `SERVE_REPLICA::app1#Echo#oqmuf2kx` is Serve's own name for it, not the program's.
+        return;
+    }
+    names.actor_name = known(&actor.name).map(|name| shortened(&name));
+    names.namespace = names
+        .actor_name
+        .as_ref()
+        .and_then(|_| known(&actor.ray_namespace));
+    names.rank = rank_in(&actor.name)
+        .or_else(|| trailing_index(&actor.name))
+        .or_else(|| rank_in(&actor.repr_name))
+        .or(names.rank);
+}
+
+/// What an actor's row tells by itself: a Serve replica has no task row while it handles a request.
+pub(super) fn of_actor(actor: &ActorRow) -> Found {
+    let replica = actor.class_name.strip_prefix(REPLICA);
+    let name = match replica {
+        Some(deployment) => format!("Serve {deployment}"),
+        None => actor.class_name.clone(),
+    };
+    let mut names = Names {
+        name: Some(shortened(&name)),
+        job_id: known(&actor.job_id),
+        ..Names::default()
+    };
+    add_actor(&mut names, actor);
+    Found::without_tasks(names, replica.is_some())
+}
+
+/// The job of a driver, whose worker id is the job id followed by `ff…`.
+pub(super) fn job_of_driver(worker_id: &str) -> Option<&str> {
+    worker_id.get(..8)
+}
+
+/// What the job of a driver tells, or its id alone where the head does not list the job (yet).
+pub(super) fn of_driver(job_id: &str, job: Option<&JobRow>) -> Found {
+    let name = match job.map(|job| command(&job.entrypoint)) {
+        Some(command) if !command.is_empty() => format!("driver: {command}"),
+        _ => format!("driver of job {job_id}"),
+    };
+    let environment = job.and_then(|job| job.runtime_env.as_ref());
+    let names = Names {
+        name: Some(shortened(&name)),
+        job_id: known(job_id),
+        submission_id: job.and_then(|job| known(&job.submission_id)),
+        unpacked_working_dir: environment.is_some_and(unpacks),
+        ..Names::default()
+    };
+    Found::without_tasks(names, job.is_some())
+}
+
+/// `/opt/venv/bin/python3.11 /srv/jobs/train.py --lr 1` as `python3.11 train.py --lr 1`: the name is cut at some length,
+/// and what tells programs apart must not be lost to the folders they lie in.
+fn command(entrypoint: &str) -> String {
+    let entrypoint = one_line(entrypoint);
+    let word = |word: &str| match word.starts_with('/') {
+        true => word.rsplit('/').next().unwrap_or(word).to_owned(),
+        false => word.to_owned(),
+    };
+    entrypoint
+        .split_whitespace()
+        .map(word)
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+fn task_name(row: &TaskRow) -> Cow<'_, str> {
+    let name = if row.name.is_empty() {
+        &row.func_or_class_name
+    } else {
+        &row.name
+    };
+    match name.strip_prefix(REPLICA) {
+        // `ServeReplica:app1:Echo.handle_request`: a replica has a task row in Ray 2.9.
+        Some(replica) => {
+            let deployment = replica
+                .rsplit_once('.')
+                .map_or(replica, |(deployment, _)| deployment);
+            format!("Serve {deployment}").into()
+        }
+        None => Cow::Borrowed(name),
+    }
+}
+
+/// A `working_dir` given as a URI is unpacked on the node; the worker runs inside of it.
+fn unpacks(environment: &RuntimeEnv) -> bool {
+    environment.working_dir.contains("://")
+}
+
+fn unpacks_serialized(environment: &str) -> bool {
+    serde_json::from_str(environment).is_ok_and(|environment| unpacks(&environment))
+}
+
+/// The number of `rank=3`, `rank 3`, `rank_3`, `Rank:3` anywhere in `text`.
+fn rank_in(text: &str) -> Option<u32> {
+    let lower = text.to_ascii_lowercase();
+    lower.match_indices("rank").find_map(|(at, word)| {
+        // `frank 3` is a name.
+        let before = lower[..at].chars().next_back();
+        if before.is_some_and(char::is_alphanumeric) {
+            return None;
+        }
+        let rest = lower[at + word.len()..].trim_start_matches([' ', '=', ':', '_', '-', '#']);
+        number(
+            &rest[..rest
+                .find(|c: char| !c.is_ascii_digit())
+                .unwrap_or(rest.len())],
+        )
+    })
+}
+
+/// The number at the end of `worker-3`, `worker_3`, `worker 3`.
+fn trailing_index(name: &str) -> Option<u32> {
+    let digits = name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+    let (stem, index) = name.split_at(name.len() - digits);
+    number(index).filter(|_| stem.len() > 1 && stem.ends_with(['-', '_', ' ', ':', '#', '/']))
+}
+
+/// More than five digits are a date or an id, not an index.
+fn number(digits: &str) -> Option<u32> {
+    if digits.len() > 5 {
+        None
+    } else {
+        digits.parse().ok()
+    }
+}
+
+/// Actor ids of tasks that belong to none are null, empty, or all `f`.
+fn known(id: &str) -> Option<String> {
+    let nothing = id.is_empty() || id.bytes().all(|byte| byte == b'f');
+    if nothing { None } else { Some(one_line(id)) }
+}
+
+fn shortened(name: &str) -> String {
+    let name = one_line(name);
+    match name.char_indices().nth(MAX_NAME) {
+        None => name,
+        Some(_) => name.chars().take(MAX_NAME - 1).chain(['…']).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn task(name: &str, environment: &str) -> TaskRow {
+        serde_json::from_value(serde_json::json!({
+            "task_id": "t1", "name": name, "state": "RUNNING", "job_id": "01000000", "actor_id": null,
+            "worker_id": "w", "runtime_env_info": {"serialized_runtime_env": environment},
+        }))
+        .unwrap()
+    }
+
+    fn actor(class_name: &str, name: &str, repr_name: &str) -> ActorRow {
+        serde_json::from_value(serde_json::json!({
+            "actor_id": "a1", "class_name": class_name, "name": name, "repr_name": repr_name,
+            "job_id": "01000000", "ray_namespace": "train", "state": "ALIVE", "pid": 7,
+        }))
+        .unwrap()
+    }
+
+    fn name_of(tasks: &[&str]) -> String {
+        let rows: Vec<_> = tasks.iter().map(|name| task(name, "{}")).collect();
+        of_tasks(&rows).unwrap().names.name.unwrap()
+    }
+
+    #[test]
+    fn concurrent_tasks_are_joined_once_each() {
+        assert_eq!(name_of(&["Pool.a", "Pool.a"]), "Pool.a");
+        assert_eq!(name_of(&["Pool.a", "Pool.b", "Pool.a"]), "Pool.a, Pool.b");
+        assert_eq!(name_of(&["a", "b", "c", "d"]), "a, b, c, …");
+    }
+
+    #[test]
+    fn names_are_cut_and_cleaned() {
+        let name = name_of(&[&"x".repeat(500)]);
+        assert_eq!(
+            (name.chars().count(), name.ends_with('…')),
+            (MAX_NAME, true)
+        );
+        assert_eq!(name_of(&["a\u{1b}[31m\nb"]), "a [31m b");
+    }
+
+    #[test]
+    fn working_dirs_are_unpacked_when_they_are_uris() {
+        let unpacked = |environment| {
+            of_tasks(&[task("f", environment)])
+                .unwrap()
+                .names
+                .unpacked_working_dir
+        };
+        assert!(unpacked(r#"{"working_dir": "gcs://_ray_pkg_1f2e.zip"}"#));
+        assert!(unpacked(r#"{"working_dir": "https://host/code.zip"}"#));
+        assert!(!unpacked(r#"{"working_dir": "/srv/code"}"#));
+        assert!(!unpacked(r#"{"env_vars": {}}"#) && !unpacked("not json") && !unpacked(""));
+    }
+
+    #[test]
+    fn ranks_come_from_names() {
+        for (text, rank) in [
+            ("train_rank=3", Some(3)),
+            ("rank 12 of 16", Some(12)),
+            ("Rank:0", Some(0)),
+            ("world_rank_5", Some(5)),
+            ("frank 3", None),
+            ("rank", None),
+            ("ranks=4", None),
+            ("rank=20240101", None),
+        ] {
+            assert_eq!(rank_in(text), rank, "{text}");
+        }
+        for (text, index) in [
+            ("worker-3", Some(3)),
+            ("worker_12", Some(12)),
+            ("worker3", None),
+            ("-3", None),
+            ("w-20240101", None),
+        ] {
+            assert_eq!(trailing_index(text), index, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_actor_adds_its_given_name_and_rank() {
+        let mut names = of_tasks(&[task("Trainer.step", "{}")]).unwrap().names;
+        add_actor(&mut names, &actor("Trainer", "worker-7", ""));
+        assert_eq!(
+            (names.actor_name.as_deref(), names.rank),
+            (Some("worker-7"), Some(7))
+        );
+        assert_eq!(names.namespace.as_deref(), Some("train"));
+        add_actor(&mut names, &actor("Trainer", "", "Trainer(rank=2)"));
+        assert_eq!((names.actor_name, names.rank), (None, Some(2)));
+    }
+
+    #[test]
+    fn a_serve_replica_is_named_by_its_deployment() {
+        let found = of_actor(&actor(
+            "ServeReplica:app1:Echo",
+            "SERVE_REPLICA::app1#Echo#oqmuf2kx",
+            "",
+        ));
+        assert_eq!(found.names.name.as_deref(), Some("Serve app1:Echo"));
+        assert_eq!(
+            (found.names.actor_name, found.certainty),
+            (None, Certainty::Settled)
+        );
+        assert_eq!(
+            of_actor(&actor("Counter", "", "")).certainty,
+            Certainty::Provisional
+        );
+    }
+
+    #[test]
+    fn a_serve_replica_with_a_task_is_named_alike() {
+        let mut names = of_tasks(&[task("ServeReplica:app1:Echo.handle_request", "{}")])
+            .unwrap()
+            .names;
+        add_actor(
+            &mut names,
+            &actor(
+                "ServeReplica:app1:Echo",
+                "SERVE_REPLICA::app1#Echo#DjCmR-3",
+                "",
+            ),
+        );
+        assert_eq!(names.name.as_deref(), Some("Serve app1:Echo"));
+        assert_eq!(
+            (names.actor_name, names.namespace, names.rank),
+            (None, None, None)
+        );
+    }
+
+    #[test]
+    fn a_driver_without_its_job_is_named_by_the_job_id() {
+        let found = of_driver("05000000", None);
+        assert_eq!(found.names.name.as_deref(), Some("driver of job 05000000"));
+        assert_eq!(found.certainty, Certainty::Provisional);
+    }
+}

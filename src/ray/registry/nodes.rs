@@ -1,0 +1,96 @@
+//! Which nodes of a cluster are lost: the rows of a lost node's workers say "paused" for good.
+//!
+//! Ray itself says so at once where a raylet took its leave, after about 13 s where it was killed, and after about a minute
+//! where the cable was cut. Whoever notices first that a worker has vanished without a word of Ray's has its node
+//! suspected: it is asked after each second from then on.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::ray::head::HeadClient;
+use crate::ray::registry::query;
+use crate::ray::registry::shared::Shared;
+use crate::ray::registry::state::Cluster;
+
+/// How long a node stays suspected: longer than Ray takes to notice a cut cable (about 64 s).
+const SUSPECTED: Duration = Duration::from_secs(75);
+
+/// Nodes that are suspected at a time.
+const MAX_SUSPECTS: usize = 64;
+
+/// Nodes of one cluster of which somebody noticed something.
+#[derive(Default)]
+pub(super) struct Suspects {
+    until: Mutex<HashMap<String, Instant>>,
+    news: Notify,
+}
+
+impl Suspects {
+    /// A worker on `node_id` has gone without a word of Ray's.
+    pub(super) fn add(&self, node_id: &str) {
+        let mut until = self.until.lock();
+        if until.len() < MAX_SUSPECTS || until.contains_key(node_id) {
+            until.insert(node_id.to_owned(), Instant::now() + SUSPECTED);
+            self.news.notify_one();
+        }
+    }
+
+    /// Those of this moment.
+    pub(super) fn now(&self) -> Vec<String> {
+        let mut until = self.until.lock();
+        let now = Instant::now();
+        until.retain(|_, until| *until > now);
+        until.keys().cloned().collect()
+    }
+
+    /// Resolves when there is another one. Cancel safe.
+    pub(super) async fn news(&self) {
+        self.news.notified().await;
+    }
+}
+
+/// Asks a head for its nodes, and when it did so last.
+pub(super) struct Nodes<'a> {
+    shared: &'a Shared,
+    cluster: Cluster,
+    head: &'a HeadClient,
+    checked: Mutex<Option<Instant>>,
+}
+
+impl<'a> Nodes<'a> {
+    pub(super) fn new(shared: &'a Shared, cluster: Cluster, head: &'a HeadClient) -> Self {
+        Self {
+            shared,
+            cluster,
+            head,
+            checked: Mutex::default(),
+        }
+    }
+
+    /// The last answer is older than `node_interval`.
+    pub(super) fn are_due(&self) -> bool {
+        let interval = self.shared.settings.node_interval;
+        let checked = *self.checked.lock();
+        checked.is_none_or(|at| at.elapsed() >= interval)
+    }
+
+    /// Asks for all nodes and takes in the answer. Cancel safe: what is not answered is asked again.
+    pub(super) async fn check(&self) {
+        match query::nodes(self.head).await {
+            Ok(list) => {
+                *self.checked.lock() = Some(Instant::now());
+                let rows = list.into_rows();
+                self.shared
+                    .change(|state, now| (state.apply_nodes(self.cluster, &rows, now), ()));
+            }
+            Err(error) => {
+                let cluster = &self.shared.clusters[self.cluster].name;
+                tracing::debug!(%cluster, %error, "the nodes are asked for again at the next poll");
+            }
+        }
+    }
+}

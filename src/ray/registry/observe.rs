@@ -1,0 +1,65 @@
+//! A hook for metrics: how polls go.
+
+use std::time::Duration;
+
+use crate::ray::head::HeadError;
+use crate::ray::registry::gcs::GcsError;
+
+/// An observer that is told about every poll of every cluster. Called from the poller's task: must not block.
+pub trait PollObserver: Send + Sync + 'static {
+    /// One poll of `cluster` ended after `latency`.
+    fn polled(&self, cluster: &str, outcome: PollOutcome, latency: Duration);
+}
+
+/// How a poll ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PollOutcome {
+    /// The head answered with a list.
+    Ok,
+    /// No connection, or none that could be trusted.
+    Unreachable,
+    /// No answer in time.
+    TimedOut,
+    /// Ray's token is missing or wrong.
+    Unauthorized,
+    /// An error status, or Ray's own `result: false`.
+    Refused,
+    /// Something else than a list.
+    Malformed,
+}
+
+impl PollOutcome {
+    /// The word for a metric label.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Unreachable => "unreachable",
+            Self::TimedOut => "timed_out",
+            Self::Unauthorized => "unauthorized",
+            Self::Refused => "refused",
+            Self::Malformed => "malformed",
+        }
+    }
+}
+
+impl From<&GcsError> for PollOutcome {
+    fn from(error: &GcsError) -> Self {
+        match error {
+            GcsError::Unreachable { .. } => Self::Unreachable,
+            GcsError::Token { .. } => Self::Unauthorized,
+            GcsError::Strange { .. } => Self::Refused,
+        }
+    }
+}
+
+impl From<&HeadError> for PollOutcome {
+    fn from(error: &HeadError) -> Self {
+        match error {
+            HeadError::Unreachable { .. } | HeadError::Certificate { .. } => Self::Unreachable,
+            HeadError::TimedOut { .. } => Self::TimedOut,
+            HeadError::TokenMissing { .. } | HeadError::TokenRefused { .. } => Self::Unauthorized,
+            HeadError::Status { .. } | HeadError::BadRequest { .. } => Self::Refused,
+            HeadError::NotJson { .. } | HeadError::TooLarge { .. } => Self::Malformed,
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! What is still to be looked up about one stop of one worker, and when.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::ray::registry::names::{Certainty, Found};
+
+/// First pause before asking again for names that were not there; doubles each time.
+const RETRY: Duration = Duration::from_millis(300);
+
+/// Longest such pause.
+const RETRY_MAX: Duration = Duration::from_secs(30);
+
+/// Questions for the names of one stop that remain without a good answer.
+const MAX_TRIES: u32 = 10;
+
+/// When a likely answer is asked for once more: Ray's workers report their tasks once a second.
+const CONFIRM_AFTER: Duration = Duration::from_millis(1500);
+
+/// The lookups about one stop that are still without a good answer, and when each is due.
+#[derive(Debug)]
+pub(super) struct PendingLookups {
+    /// When to ask for names; `None` while a question is out, and when all is known.
+    names: Option<Instant>,
+    tries: u32,
+    confirming: bool,
+    location: bool,
+}
+
+impl PendingLookups {
+    /// A new stop, of which everything is to be looked up now.
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            names: Some(now),
+            tries: 0,
+            confirming: false,
+            location: true,
+        }
+    }
+
+    /// Nothing: all is known from elsewhere.
+    pub(super) fn none() -> Self {
+        Self {
+            names: None,
+            tries: 0,
+            confirming: false,
+            location: false,
+        }
+    }
+
+    pub(super) fn names_due(&self) -> Option<Instant> {
+        self.names
+    }
+
+    /// Marks a due question for names as asked.
+    pub(super) fn take_names(&mut self, now: Instant) -> bool {
+        self.names.take_if(|due| *due <= now).is_some()
+    }
+
+    /// Whether the location is still to be asked for.
+    pub(super) fn wants_location(&self) -> bool {
+        self.location
+    }
+
+    /// Marks a wanted question for the location as asked.
+    pub(super) fn take_location(&mut self) -> bool {
+        std::mem::take(&mut self.location)
+    }
+
+    /// Takes note of an answer; `None` where the head had none.
+    pub(super) fn names_answered(&mut self, found: Option<&Found>, now: Instant) {
+        let certainty = found.map(|found| found.certainty);
+        self.names = match certainty {
+            Some(Certainty::Settled) => None,
+            Some(Certainty::Likely) if self.confirming => None,
+            Some(Certainty::Likely) => {
+                self.confirming = true;
+                Some(now + CONFIRM_AFTER)
+            }
+            // The confirming question found nothing more: the first answer stands.
+            Some(Certainty::Provisional) | None if self.confirming => None,
+            Some(Certainty::Provisional) | None => {
+                self.tries += 1;
+                let pause = RETRY
+                    .saturating_mul(1 << (self.tries - 1).min(16))
+                    .min(RETRY_MAX);
+                (self.tries < MAX_TRIES).then(|| now + pause)
+            }
+        };
+    }
+}

@@ -1,0 +1,241 @@
+//! Polls one cluster's head for as long as the registry runs.
+//!
+//! One request each interval, on a schedule of its own: how long an answer takes does not move the
+//! next poll. What a poll leaves to be asked (the nodes, workers that vanished) is asked beside them
+//! ([`crate::ray::registry::follow`]).
+
+use std::time::Duration;
+
+use rand::Rng;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::config::Discovery;
+use crate::ray::head::{HeadClient, HeadError};
+use crate::ray::registry::follow::{Follow, Left};
+use crate::ray::registry::gcs::GcsError;
+use crate::ray::registry::nodes::Nodes;
+use crate::ray::registry::rows::{LIMIT, List, WorkerRow};
+use crate::ray::registry::shared::{ClusterHandle, Shared};
+use crate::ray::registry::state::Cluster;
+use crate::ray::registry::{PollOutcome, query};
+
+/// How long a new breakpoint may wait for its node's state before it is listed without.
+const NODE_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Least time between two polls, however many sessions end.
+const SPACING: Duration = Duration::from_millis(50);
+
+/// How often a head that does not answer is asked whether it is back, where polls are not rarer anyway.
+const PROBE: Duration = Duration::from_secs(1);
+
+/// Why a poll failed.
+#[derive(Debug, thiserror::Error)]
+enum PollError {
+    #[error(transparent)]
+    Head(#[from] HeadError),
+    #[error(transparent)]
+    Gcs(#[from] GcsError),
+}
+
+impl From<&PollError> for PollOutcome {
+    fn from(error: &PollError) -> Self {
+        match error {
+            PollError::Head(error) => error.into(),
+            PollError::Gcs(error) => error.into(),
+        }
+    }
+}
+
+/// See the module.
+struct Poller<'a> {
+    shared: &'a Shared,
+    cluster: Cluster,
+    head: &'a HeadClient,
+    handle: &'a ClusterHandle,
+    nodes: &'a Nodes<'a>,
+    left: watch::Sender<Left>,
+    failures: u32,
+    /// The head could not be reached at all, or did not answer the last of the cheap questions: when it does, that is news.
+    away: bool,
+    truncated: bool,
+}
+
+/// Polls, and asks what that leaves, until cancelled by dropping it.
+pub(super) async fn run(shared: &Shared, cluster: Cluster, head: &HeadClient) {
+    let nodes = Nodes::new(shared, cluster, head);
+    let (left, follows) = watch::channel(Left::default());
+    let poller = Poller {
+        shared,
+        cluster,
+        head,
+        handle: &shared.clusters[cluster],
+        nodes: &nodes,
+        left,
+        failures: 0,
+        away: false,
+        truncated: false,
+    };
+    let follow = Follow::new(shared, cluster, head, &nodes, follows);
+    tokio::join!(poller.run(), follow.run());
+}
+
+impl Poller<'_> {
+    async fn run(mut self) {
+        let mut due = Instant::now();
+        loop {
+            let started = Instant::now();
+            let scheduled = self.failures == 0;
+            #[cfg(feature = "fault-injection")]
+            crate::fault::strike("registry");
+            let ok = self.poll().await;
+            self.handle.polled(started);
+            let now = Instant::now();
+            let interval = self.shared.settings.poll_interval;
+            due = if ok {
+                // A poll out of turn leaves the schedule alone. A head that is slower than the
+                // schedule gets a pause, not the missed polls.
+                let next = match scheduled {
+                    true if started < due => due,
+                    true => due + interval,
+                    // The pause of a head that did not answer is no schedule for one that does.
+                    false => started + interval,
+                };
+                next.max(now + interval / 4)
+            } else {
+                now + backoff(self.failures, interval, self.shared.settings.backoff_max)
+            };
+            let handle = self.handle;
+            tokio::select! {
+                () = tokio::time::sleep_until(due) => {}
+                // Dropped with whatever it has asked, which the head has answered to nobody then.
+                () = self.is_back(), if !ok => {}
+                () = handle.poll_now.notified() => {
+                    tokio::time::sleep_until((started + SPACING).min(due)).await;
+                }
+            }
+        }
+    }
+
+    /// Resolves when a head that did not answer does again: between polls that become rare, the cheapest question there is
+    /// (0.3 to 1 ms for a head) goes out each second. One that answers it all along has another trouble, and is left to
+    /// the pauses.
+    async fn is_back(&mut self) {
+        loop {
+            let pause = PROBE.max(self.shared.settings.poll_interval);
+            // Relays that lost the same head do not return to it in step.
+            tokio::time::sleep(pause.mul_f64(rand::random_range(0.75..1.25))).await;
+            let answer = tokio::time::timeout(pause, query::version(self.head)).await;
+            let answers = matches!(answer, Ok(Ok(_)));
+            if std::mem::replace(&mut self.away, !answers) && answers {
+                return;
+            }
+        }
+    }
+
+    /// Whether the head answered.
+    async fn poll(&mut self) -> bool {
+        let sent = Instant::now();
+        let answer = self.paused_workers().await;
+        let latency = sent.elapsed();
+        let outcome = answer
+            .as_ref()
+            .map_or_else(PollOutcome::from, |_| PollOutcome::Ok);
+        if let Some(observer) = self.shared.observer.get() {
+            observer.polled(&self.handle.name, outcome, latency);
+        }
+        match answer {
+            Ok(list) => {
+                self.take_in(list, sent).await;
+                true
+            }
+            Err(error) => {
+                self.failed(&error);
+                false
+            }
+        }
+    }
+
+    async fn paused_workers(&self) -> Result<List<WorkerRow>, PollError> {
+        match (self.shared.settings.discovery, &self.handle.gcs) {
+            (Discovery::Gcs, Some(gcs)) => Ok(gcs.paused_workers().await?),
+            _ => Ok(query::paused_workers(self.head).await?),
+        }
+    }
+
+    async fn take_in(&mut self, list: List<WorkerRow>, sent: Instant) {
+        let recovered = self.failures > 0;
+        if recovered {
+            tracing::info!(cluster = %self.handle.name, head = self.head.address(), "the Ray head answers again");
+        }
+        self.failures = 0;
+        self.away = false;
+        let incomplete = self.truncation(&list);
+        let rows = list.into_rows();
+        let unusable =
+            |row: &&WorkerRow| row.is_alive && row.paused_threads() > 0 && row.debugger().is_none();
+        for row in rows.iter().filter(unusable) {
+            tracing::debug!(worker = %row.worker_id, ip = %row.ip, port = row.debugger_port, "a paused worker without a usable address is left out");
+        }
+        let cluster = self.cluster;
+        if self.shared.with(|state| state.wants_nodes(cluster, &rows)) {
+            // Listed first and struck off a moment later, a lost node's workers would flicker.
+            let _ = tokio::time::timeout(NODE_PATIENCE, self.nodes.check()).await;
+        }
+        let questions = self
+            .shared
+            .change(|state, now| state.apply_workers(cluster, &rows, sent, now));
+        self.shared.status(cluster, |status| {
+            status.answered(Instant::now());
+            status.incomplete = incomplete;
+        });
+        self.handle.lookup_now.notify_one();
+        self.left.send_replace(Left {
+            vanished: questions.vanished,
+            sent: Some(sent),
+            recovered,
+        });
+    }
+
+    fn failed(&mut self, error: &PollError) {
+        if self.failures == 0 {
+            tracing::warn!(cluster = %self.handle.name, %error, "cannot poll the Ray head; the last list is kept");
+        }
+        self.failures = self.failures.saturating_add(1);
+        // One that hangs may have been away before; the questions in between know.
+        self.away |= PollOutcome::from(error) == PollOutcome::Unreachable;
+        let trouble = error.to_string();
+        self.shared
+            .status(self.cluster, |status| status.trouble = Some(trouble));
+    }
+
+    /// Why the list lacks some breakpoints, where the head has more workers than it looks at.
+    fn truncation(&mut self, list: &List<WorkerRow>) -> Option<String> {
+        let truncated = list.truncated();
+        let told = std::mem::replace(&mut self.truncated, truncated);
+        if !truncated {
+            return None;
+        }
+        let total = list.total.unwrap_or_default();
+        let sentence = format!(
+            "the Ray head looks at {LIMIT} of its {total} workers only, so breakpoints may be missing from this list; \
+             let some that are in it run on (`ray-relay release`), and where Ray is older than 2.38, use a newer one, which \
+             looks at paused workers alone"
+        );
+        if !told {
+            tracing::warn!(cluster = %self.handle.name, "{sentence}");
+        }
+        Some(sentence)
+    }
+}
+
+/// A random pause up to a bound that doubles with each failure ("full jitter"), so that relays
+/// that lost the same head do not return to it in step.
+fn backoff(failures: u32, interval: Duration, longest: Duration) -> Duration {
+    let bound = interval
+        .saturating_mul(1 << failures.saturating_sub(1).min(16))
+        .min(longest.max(interval));
+    bound
+        .mul_f64(rand::rng().random_range(0.0..1.0))
+        .max(SPACING)
+}

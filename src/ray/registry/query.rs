@@ -1,0 +1,163 @@
+//! The questions that the registry asks a head, one function each, with the recorded quirks of
+//! Ray 2.9 to 2.60 kept in one place.
+//!
+//! Filters that the GCS itself evaluates (from 2.38: exactly `num_paused_threads != 0` and
+//! `is_alive = True`; for tasks `state` and `job_id`) keep an answer cheap and right beyond
+//! 10,000 rows; all others are applied by the dashboard after a cut at 10,000.
+
+use std::fmt::Write;
+
+use serde::de::DeserializeOwned;
+
+use crate::ray::head::{HeadClient, HeadError};
+use crate::ray::registry::rows::{
+    ActorRow, Envelope, JobRow, LIMIT, List, NodeRow, TaskRow, Version, WorkerRow,
+};
+use crate::wire::text::one_line;
+
+type Answer<T> = Result<List<T>, HeadError>;
+
+/// Live workers with waiting threads; older Ray also returns ones with none.
+pub(super) async fn paused_workers(head: &HeadClient) -> Answer<WorkerRow> {
+    list(
+        head,
+        "workers",
+        &[
+            ("num_paused_threads", "%21%3D", "0"),
+            ("is_alive", "%3D", "True"),
+        ],
+    )
+    .await
+}
+
+/// Every worker that ever stopped, dead ones too.
+pub(super) async fn stopped_workers(head: &HeadClient) -> Answer<WorkerRow> {
+    list(head, "workers", &[("debugger_port", "%21%3D", "0")]).await
+}
+
+/// One worker, dead or alive.
+pub(super) async fn worker(head: &HeadClient, worker_id: &str) -> Answer<WorkerRow> {
+    list(head, "workers", &[("worker_id", "%3D", worker_id)]).await
+}
+
+/// All nodes, dead ones too.
+pub(super) async fn nodes(head: &HeadClient) -> Answer<NodeRow> {
+    list(head, "nodes", &[]).await
+}
+
+/// The running tasks of one worker. Both filters are needed: `worker_id` alone silently finds
+/// nothing beyond 10,000 tasks.
+pub(super) async fn tasks_of_worker(head: &HeadClient, worker_id: &str) -> Answer<TaskRow> {
+    let filters = [("worker_id", "%3D", worker_id), ("state", "%3D", "RUNNING")];
+    list(head, "tasks", &filters).await
+}
+
+/// One task, every attempt. The GCS itself filters by the id (2.9 to 2.60).
+pub(super) async fn task(head: &HeadClient, task_id: &str) -> Answer<TaskRow> {
+    list(head, "tasks", &[("task_id", "%3D", task_id)]).await
+}
+
+/// All running tasks.
+pub(super) async fn running_tasks(head: &HeadClient) -> Answer<TaskRow> {
+    list(head, "tasks", &[("state", "%3D", "RUNNING")]).await
+}
+
+/// The running tasks of one job, where all together are more than a head tells at once.
+pub(super) async fn running_tasks_of_job(head: &HeadClient, job_id: &str) -> Answer<TaskRow> {
+    let filters = [("job_id", "%3D", job_id), ("state", "%3D", "RUNNING")];
+    list(head, "tasks", &filters).await
+}
+
+/// The running tasks of one worker, where the job is known: the only way beyond 10,000 tasks
+/// before Ray 2.38.
+pub(super) async fn tasks_of_job(
+    head: &HeadClient,
+    job_id: &str,
+    worker_id: &str,
+) -> Answer<TaskRow> {
+    let filters = [
+        ("job_id", "%3D", job_id),
+        ("worker_id", "%3D", worker_id),
+        ("state", "%3D", "RUNNING"),
+    ];
+    list(head, "tasks", &filters).await
+}
+
+/// The actor that lives in a process.
+pub(super) async fn actor_of_process(
+    head: &HeadClient,
+    node_id: &str,
+    pid: u32,
+) -> Answer<ActorRow> {
+    let pid = pid.to_string();
+    let filters = [("pid", "%3D", pid.as_str()), ("node_id", "%3D", node_id)];
+    list(head, "actors", &filters).await
+}
+
+/// Asks for the row of one actor.
+pub(super) async fn actor(head: &HeadClient, actor_id: &str) -> Answer<ActorRow> {
+    list(head, "actors", &[("actor_id", "%3D", actor_id)]).await
+}
+
+/// All actors that live.
+pub(super) async fn actors(head: &HeadClient) -> Answer<ActorRow> {
+    list(head, "actors", &[("state", "%3D", "ALIVE")]).await
+}
+
+/// All jobs. `/api/jobs/` rather than `/api/v0/jobs`: that one has no `runtime_env` before 2.38.
+pub(super) async fn jobs(head: &HeadClient) -> Result<Vec<JobRow>, HeadError> {
+    head.get_json("/api/jobs/").await
+}
+
+/// Which Ray the head runs.
+pub(super) async fn version(head: &HeadClient) -> Result<String, HeadError> {
+    let version: Version = head.get_json("/api/version").await?;
+    Ok(one_line(&version.ray_version))
+}
+
+/// py-spy's dump of a worker. Needs no attaching and opens no debugger port.
+pub(super) async fn traceback(
+    head: &HeadClient,
+    ip: std::net::IpAddr,
+    pid: u32,
+) -> Result<String, HeadError> {
+    head.get_text(&format!(
+        "/worker/traceback?pid={pid}&ip={}",
+        escaped(&ip.to_string())
+    ))
+    .await
+}
+
+async fn list<T>(head: &HeadClient, table: &str, filters: &[(&str, &str, &str)]) -> Answer<T>
+where
+    T: DeserializeOwned + Send + 'static,
+{
+    let mut path = format!("/api/v0/{table}?detail=1&limit={LIMIT}");
+    for (key, predicate, value) in filters {
+        // Writing to a String cannot fail.
+        let _ = write!(
+            path,
+            "&filter_keys={key}&filter_predicates={predicate}&filter_values={}",
+            escaped(value)
+        );
+    }
+    let envelope: Envelope<T> = head.get_json(&path).await?;
+    envelope.into_list().map_err(|msg| HeadError::Status {
+        address: head.address().to_owned(),
+        status: 200,
+        words: one_line(&msg),
+    })
+}
+
+/// Percent-encodes all but RFC 3986's unreserved characters.
+fn escaped(value: &str) -> String {
+    let mut escaped = String::with_capacity(value.len());
+    for byte in value.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            escaped.push(byte.into());
+        } else {
+            let _ = write!(escaped, "%{byte:02X}");
+        }
+    }
+    escaped
+}

@@ -1,0 +1,58 @@
+//! The list of breakpoints at one moment: immutable, swapped whole, read by everybody.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId};
+
+/// How a cluster's head answered last.
+#[derive(Debug, Clone)]
+pub struct ClusterStatus {
+    /// Name in the configuration.
+    pub name: Arc<str>,
+    /// `ray_version` of `/api/version`, once known.
+    pub ray_version: Option<String>,
+    /// When the last poll that succeeded was answered; `None` before the first.
+    pub polled: Option<Instant>,
+    /// Why the last poll failed, as a sentence with the next step; `None` while polls succeed.
+    pub trouble: Option<String>,
+    /// Why the list lacks some breakpoints although polls succeed, as a sentence with the next step.
+    pub incomplete: Option<String>,
+}
+
+/// All breakpoints of all clusters at one moment.
+#[derive(Debug, Clone, Default)]
+pub struct Snapshot {
+    /// Paused and attached ones, the one that has waited longest first.
+    pub live: Vec<Arc<Breakpoint>>,
+    /// Those that ended a short while ago, newest first, bounded: for a good answer to a client
+    /// that comes too late.
+    pub ended: Vec<Arc<Breakpoint>>,
+    /// State of each cluster, in the order of the configuration; the first is the default cluster.
+    pub clusters: Vec<ClusterStatus>,
+}
+
+impl Snapshot {
+    /// The live breakpoint `id`.
+    pub fn find(&self, id: BreakpointId) -> Option<&Arc<Breakpoint>> {
+        self.live.iter().find(|b| b.id == id)
+    }
+
+    /// The breakpoint `id` if it ended a short while ago.
+    pub fn find_ended(&self, id: BreakpointId) -> Option<&Arc<Breakpoint>> {
+        self.ended.iter().find(|b| b.id == id)
+    }
+
+    /// Those that a debugger could attach to now, the one that has waited longest first.
+    pub fn paused(&self) -> impl Iterator<Item = &Arc<Breakpoint>> {
+        self.live.iter().filter(|b| b.is_paused())
+    }
+
+    /// Age of the oldest cluster's last good answer; `None` while one has never answered.
+    pub fn age(&self, now: Instant) -> Option<Duration> {
+        self.clusters
+            .iter()
+            .map(|c| c.polled.map(|at| now.saturating_duration_since(at)))
+            .try_fold(Duration::ZERO, |oldest, age| Some(oldest.max(age?)))
+    }
+}

@@ -1,0 +1,396 @@
+//! What each answer of a head changes.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use crate::ray::registry::breakpoint::{
+    Breakpoint, BreakpointId, Kind, Names, Reason, State as Life,
+};
+use crate::ray::registry::names::{Certainty, Found};
+use crate::ray::registry::pending_lookups::PendingLookups;
+use crate::ray::registry::rows::{NodeRow, WorkerRow};
+use crate::ray::registry::state::{
+    Changes, Cluster, ClusterState, Entry, MAX_NODES, Node, Now, Questions, State,
+};
+use crate::ray::registry::traceback::Stopped;
+use crate::ray::registry::{Change, exit};
+
+impl State {
+    /// Whether `rows` hold a new paused worker on a node that nobody has vouched for. The nodes
+    /// are asked for first then: a lost node's rows say "paused" for good.
+    pub(in crate::ray::registry) fn wants_nodes(
+        &self,
+        cluster: Cluster,
+        rows: &[WorkerRow],
+    ) -> bool {
+        let cluster = &self.clusters[cluster];
+        rows.iter().any(|row| {
+            is_paused(row)
+                && !cluster.entries.contains(&row.worker_id)
+                && !cluster.nodes.contains_key(&row.node_id)
+        })
+    }
+
+    /// Takes in the answer to a poll that was sent at `sent`.
+    pub(in crate::ray::registry) fn apply_workers(
+        &mut self,
+        cluster: Cluster,
+        rows: &[WorkerRow],
+        sent: Instant,
+        now: Now,
+    ) -> (Changes, Questions) {
+        let mut changes = Changes::new();
+        let mut seen = HashSet::new();
+        for row in rows.iter().filter(|row| is_paused(row)) {
+            seen.insert(row.worker_id.as_str());
+            self.see(cluster, row, sent, now, &mut changes);
+        }
+        let state = &mut self.clusters[cluster];
+        let vanished = state
+            .entries
+            .iter()
+            .filter(|(id, entry)| {
+                entry.breakpoint().kind == Kind::Debugpy
+                    && entry.claim.is_none()
+                    && entry.since <= sent
+                    && entry.asked_for.is_none_or(|until| until <= now.instant)
+                    && !seen.contains(&***id)
+            })
+            .map(|(id, _)| id.to_string())
+            .collect();
+        state.forget_gone(sent, Kind::Debugpy);
+        state.ghosts.retain(|key| seen.contains(key.as_str()));
+        (changes, Questions { vanished })
+    }
+
+    /// Those of `vanished` that had been there unclaimed when the poll of `sent` missed them, and still are.
+    pub(in crate::ray::registry) fn still_open(
+        &self,
+        cluster: Cluster,
+        mut vanished: Vec<String>,
+        sent: Instant,
+    ) -> Vec<String> {
+        vanished.retain(|worker_id| self.unclaimed_since(cluster, worker_id, sent));
+        vanished
+    }
+
+    /// Takes in the legacy breakpoints of the GCS, as asked for at `sent`. One that is no longer there was entered by
+    /// somebody, or is over.
+    pub(in crate::ray::registry) fn apply_registered(
+        &mut self,
+        cluster: Cluster,
+        found: Vec<Breakpoint>,
+        sent: Instant,
+        now: Now,
+    ) -> Changes {
+        let mut changes = Changes::new();
+        let gone: Vec<_> = {
+            let keys: HashSet<_> = found.iter().map(Breakpoint::key).collect();
+            let entries = self.clusters[cluster].entries.iter();
+            let gone = entries.filter(|(key, entry)| {
+                entry.breakpoint().kind == Kind::Pdb
+                    && entry.claim.is_none()
+                    && entry.since <= sent
+                    && !keys.contains(&***key)
+            });
+            gone.map(|(key, _)| Arc::clone(key)).collect()
+        };
+        for key in gone {
+            self.release(cluster, &key, now, &mut changes);
+        }
+        for mut breakpoint in found {
+            let state = &mut self.clusters[cluster];
+            let node = state.nodes.get(&breakpoint.node_id);
+            let stale = state
+                .gone
+                .get(breakpoint.key())
+                .is_some_and(|at| *at > sent);
+            if matches!(node, Some(Node::Dead { .. })) || stale {
+                continue;
+            }
+            let known = state.entries.get(breakpoint.key());
+            // Claimed, or the same socket as before: no news. Another one is another stop.
+            if known.is_some_and(|entry| {
+                entry.claim.is_some()
+                    || entry.since > sent
+                    || entry.breakpoint().upstream() == breakpoint.upstream()
+            }) {
+                continue;
+            }
+            breakpoint.stop = state.next_stop(breakpoint.id);
+            changes.extend(self.insert(cluster, breakpoint, now));
+        }
+        let state = &mut self.clusters[cluster];
+        state.forget_gone(sent, Kind::Pdb);
+        changes
+    }
+
+    /// Takes in what the head says about workers that had vanished from the poll: `asked` were
+    /// asked for at `sent`, `rows` are what there was. `complete`: a missing row means that Ray
+    /// has forgotten the worker.
+    pub(in crate::ray::registry) fn apply_vanished(
+        &mut self,
+        cluster: Cluster,
+        asked: &[String],
+        rows: &[WorkerRow],
+        complete: bool,
+        sent: Instant,
+        now: Now,
+    ) -> Changes {
+        let mut changes = Changes::new();
+        let by_id: HashMap<_, _> = rows.iter().map(|row| (&*row.worker_id, row)).collect();
+        for worker_id in asked {
+            if !self.unclaimed_since(cluster, worker_id, sent) {
+                continue;
+            }
+            match by_id.get(worker_id.as_str()).copied() {
+                Some(row) if !row.is_alive => {
+                    self.die(cluster, worker_id, exit::of_worker(row), now, &mut changes);
+                }
+                Some(row) => {
+                    self.release(cluster, worker_id, now, &mut changes);
+                    // Paused again between the two answers: another stop.
+                    if is_paused(row) {
+                        self.see(cluster, row, sent, now, &mut changes);
+                    }
+                }
+                None if complete => {
+                    let why = Arc::from("Ray no longer knows this worker; was the head restarted?");
+                    self.die(cluster, worker_id, why, now, &mut changes);
+                }
+                None => self.release(cluster, worker_id, now, &mut changes),
+            }
+        }
+        changes
+    }
+
+    /// Takes in the list of nodes.
+    pub(in crate::ray::registry) fn apply_nodes(
+        &mut self,
+        cluster: Cluster,
+        rows: &[NodeRow],
+        now: Now,
+    ) -> Changes {
+        let state = &mut self.clusters[cluster];
+        // Only DEAD is for good; an alive node that is no longer listed becomes unknown. The dead
+        // are kept although the GCS forgets them, because it does not forget their workers.
+        state
+            .nodes
+            .retain(|_, node| matches!(node, Node::Dead { .. }));
+        if state.nodes.len() > MAX_NODES {
+            state.nodes.clear();
+        }
+        for row in rows.iter().filter(|row| !row.node_id.is_empty()) {
+            let node = if row.state.eq_ignore_ascii_case("DEAD") {
+                Node::Dead {
+                    why: exit::of_node(row),
+                }
+            } else {
+                Node::Alive
+            };
+            state.nodes.insert(row.node_id.clone(), node);
+        }
+        let lost: Vec<_> = state
+            .entries
+            .iter()
+            .filter_map(
+                |(id, entry)| match state.nodes.get(&entry.breakpoint().node_id) {
+                    Some(Node::Dead { why }) => Some((Arc::clone(id), Arc::clone(why))),
+                    _ => None,
+                },
+            )
+            .collect();
+        let mut changes = Changes::new();
+        for (worker_id, why) in lost {
+            self.die(cluster, &worker_id, why, now, &mut changes);
+        }
+        changes
+    }
+
+    /// Takes in a worker's row that was asked for on behalf of the session with the breakpoint `key`: why it is gone, if so.
+    pub(in crate::ray::registry) fn apply_death(
+        &mut self,
+        cluster: Cluster,
+        key: &str,
+        row: &WorkerRow,
+        now: Now,
+    ) -> (Changes, Option<Arc<str>>) {
+        let mut changes = Changes::new();
+        let exit = self.clusters[cluster].exit(row);
+        if let Some(exit) = exit.clone() {
+            self.die(cluster, key, exit, now, &mut changes);
+        }
+        (changes, exit.map(|exit| exit.why))
+    }
+
+    /// Takes in what a lookup for stop `stop` of a worker found.
+    pub(in crate::ray::registry) fn apply_found(
+        &mut self,
+        cluster: Cluster,
+        worker_id: &str,
+        stop: u64,
+        found: Option<Found>,
+        now: Now,
+    ) -> Changes {
+        let entries = &mut self.clusters[cluster].entries;
+        let known = entries.get(worker_id);
+        if known.is_none_or(|entry| entry.breakpoint().stop != stop) {
+            return Changes::new();
+        }
+        entries.names_answered(worker_id, found.as_ref(), now.instant);
+        let (Some(found), Some(entry)) = (found, entries.get(worker_id)) else {
+            return Changes::new();
+        };
+        let mut next = Breakpoint::clone(entry.breakpoint());
+        // A provisional answer (the class of an actor) does not replace a better one.
+        if found.certainty != Certainty::Provisional || next.names.name.is_none() {
+            next.names = found.names;
+            next.names.provisional = match found.certainty {
+                Certainty::Settled => false,
+                // Of a worker that stopped before, this may still be the task of that stop.
+                Certainty::Likely => stop > 1 && entry.wants_names(),
+                Certainty::Provisional => true,
+            };
+        }
+        if let Some(stopped) = found.stop {
+            stopped_as(&mut next, stopped);
+        }
+        self.named(cluster, worker_id, next)
+    }
+
+    /// Takes in what a stack dump of stop `stop` says; `None` where the head did not give one.
+    pub(in crate::ray::registry) fn apply_stack(
+        &mut self,
+        cluster: Cluster,
+        worker_id: &str,
+        stop: u64,
+        stack: Option<Stopped>,
+    ) -> Changes {
+        let known = self.clusters[cluster].entries.get(worker_id);
+        let known = known.filter(|entry| entry.breakpoint().stop == stop);
+        let (Some(entry), Some(stopped)) = (known, stack) else {
+            return Changes::new();
+        };
+        let mut next = Breakpoint::clone(entry.breakpoint());
+        stopped_as(&mut next, stopped);
+        self.named(cluster, worker_id, next)
+    }
+
+    /// A row that says "paused": a new stop, or news of one that is known.
+    fn see(
+        &mut self,
+        cluster: Cluster,
+        row: &WorkerRow,
+        sent: Instant,
+        now: Now,
+        out: &mut Changes,
+    ) {
+        let Some((node_ip, port)) = row.debugger() else {
+            return;
+        };
+        let state = &mut self.clusters[cluster];
+        if matches!(state.nodes.get(&row.node_id), Some(Node::Dead { .. }))
+            || state.gone.get(&row.worker_id).is_some_and(|at| *at > sent)
+            || state.ghosts.contains(&row.worker_id)
+        {
+            return;
+        }
+        if let Some(entry) = state.entries.get(&row.worker_id) {
+            let old = entry.breakpoint();
+            let news = (node_ip, port, row.paused_threads());
+            let known = (old.node_ip, old.port, old.paused_threads);
+            // What Ray lists now needs no one who asked for it.
+            let listed = entry.claim.is_none() && entry.asked_for.is_some();
+            if sent >= entry.since && (listed || news != known) {
+                let mut next = Breakpoint::clone(old);
+                (next.node_ip, next.port, next.paused_threads) = news;
+                let another = (next.node_ip, next.port) != (known.0, known.1);
+                if let Some(entry) = state.entries.get_mut(&row.worker_id) {
+                    entry.asked_for = None;
+                    // Another debugger, which nobody has dialled.
+                    entry.unreachable = entry.unreachable.filter(|_| !another);
+                    if entry.claim.is_none() {
+                        next.state = entry.free();
+                    }
+                }
+                state.entries.set(&row.worker_id, next);
+                self.dirty = true;
+            }
+            return;
+        }
+        let Some(breakpoint) = state.stopped(row, now) else {
+            return;
+        };
+        self.dirty = true;
+        let breakpoint = Arc::new(breakpoint);
+        out.push((Change::Appeared, Arc::clone(&breakpoint)));
+        let pending = PendingLookups::new(now.instant);
+        let entry = Entry::new(breakpoint, sent, row.is_driver(), pending);
+        state.entries.insert(entry);
+    }
+
+    pub(super) fn named(&mut self, cluster: Cluster, worker_id: &str, next: Breakpoint) -> Changes {
+        let entries = &mut self.clusters[cluster].entries;
+        let known = entries.get(worker_id);
+        if known.is_none_or(|entry| **entry.breakpoint() == next) {
+            return Changes::new();
+        }
+        self.dirty = true;
+        let named = entries.set(worker_id, next);
+        named
+            .map(|breakpoint| (Change::Named, breakpoint))
+            .into_iter()
+            .collect()
+    }
+
+    fn unclaimed_since(&self, cluster: Cluster, worker_id: &str, sent: Instant) -> bool {
+        let entry = self.clusters[cluster].entries.get(worker_id);
+        entry.is_some_and(|entry| entry.claim.is_none() && entry.since <= sent)
+    }
+}
+
+impl ClusterState {
+    /// The next stop of the worker of `row`, first seen now. `None` without an address of its debugger and a process id.
+    pub(super) fn stopped(&mut self, row: &WorkerRow, now: Now) -> Option<Breakpoint> {
+        let (node_ip, port) = row.debugger()?;
+        let pid = row.pid.and_then(|pid| u32::try_from(pid).ok())?;
+        let id = BreakpointId::derive(&self.name, &row.worker_id);
+        Some(Breakpoint {
+            id,
+            kind: Kind::Debugpy,
+            cluster: Arc::clone(&self.name),
+            node_id: row.node_id.clone(),
+            node_ip,
+            worker_id: row.worker_id.clone(),
+            pid,
+            port,
+            paused_threads: row.paused_threads(),
+            names: Names::default(),
+            reason: Reason::Unknown,
+            location: None,
+            exception: None,
+            first_seen: now,
+            stop: self.next_stop(id),
+            state: Life::Paused,
+            task_ended: None,
+            registered: None,
+        })
+    }
+}
+
+/// What a lookup does not say stays as it was.
+fn stopped_as(breakpoint: &mut Breakpoint, stopped: Stopped) {
+    breakpoint.reason = stopped.reason;
+    if stopped.location.is_some() {
+        breakpoint.location = stopped.location;
+    }
+    if stopped.exception.is_some() {
+        breakpoint.exception = stopped.exception;
+    }
+}
+
+fn is_paused(row: &WorkerRow) -> bool {
+    !row.worker_id.is_empty() && row.paused_threads() > 0 && row.debugger().is_some()
+}

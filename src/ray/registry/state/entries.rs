@@ -1,0 +1,270 @@
+//! The live breakpoints of one cluster: by key, by id, in the order of the list, and by what is still to be looked up
+//! about them.
+//!
+//! All of these change together and here alone, so that none of them is ever searched or sorted as a whole: with
+//! thousands of breakpoints each of which is named by itself, that would cost seconds.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use crate::moment::Moment;
+use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId, State};
+use crate::ray::registry::names::Found;
+use crate::ray::registry::pending_lookups::PendingLookups;
+use crate::ray::registry::state::Target;
+
+/// The live breakpoints of one cluster.
+#[derive(Default)]
+pub(super) struct Entries {
+    by_key: BTreeMap<Arc<str>, Entry>,
+    keys: HashMap<BreakpointId, Arc<str>>,
+    /// The live breakpoints in the order of the list.
+    order: BTreeMap<Place, Arc<Breakpoint>>,
+    /// The keys whose names are to be asked for, by when.
+    due: BTreeSet<(Instant, Arc<str>)>,
+    /// The keys whose stack is to be looked at.
+    unlocated: BTreeSet<Arc<str>>,
+}
+
+/// Where a breakpoint stands in the list. Two whose ids happen to be the same are two.
+type Place = ((bool, Moment, BreakpointId), Arc<str>);
+
+/// One live breakpoint.
+pub(super) struct Entry {
+    breakpoint: Arc<Breakpoint>,
+    /// Since when this stop or this hold stands: answers asked for before then are stale.
+    pub(super) since: Instant,
+    /// Number of the claim that holds it.
+    pub(super) claim: Option<u64>,
+    /// Since when nothing listens on its port, by the last dial.
+    pub(super) unreachable: Option<Moment>,
+    /// Somebody asked for it, though Ray does not list it: kept until then without a word from Ray.
+    pub(super) asked_for: Option<Instant>,
+    /// Whether the debugger ended the session that holds it, and Ray does not say why.
+    pub(super) unexplained: bool,
+    driver: bool,
+    pending: PendingLookups,
+}
+
+impl Entry {
+    /// An entry that no claim holds.
+    pub(super) fn new(
+        breakpoint: Arc<Breakpoint>,
+        since: Instant,
+        driver: bool,
+        pending: PendingLookups,
+    ) -> Self {
+        Self {
+            breakpoint,
+            since,
+            claim: None,
+            unreachable: None,
+            asked_for: None,
+            unexplained: false,
+            driver,
+            pending,
+        }
+    }
+
+    pub(super) fn breakpoint(&self) -> &Arc<Breakpoint> {
+        &self.breakpoint
+    }
+
+    /// What it is while nobody has it.
+    pub(super) fn free(&self) -> State {
+        match self.unreachable {
+            Some(since) => State::Unreachable { since },
+            None if self.asked_for.is_some() => State::Unlisted,
+            None => State::Paused,
+        }
+    }
+
+    /// Another answer about its names is awaited.
+    pub(super) fn wants_names(&self) -> bool {
+        self.pending.names_due().is_some()
+    }
+
+    fn target(&self) -> Target {
+        Target {
+            worker_id: self.breakpoint.worker_id.clone(),
+            stop: self.breakpoint.stop,
+            node_id: self.breakpoint.node_id.clone(),
+            node_ip: self.breakpoint.node_ip,
+            pid: self.breakpoint.pid,
+            driver: self.driver,
+        }
+    }
+}
+
+impl Entries {
+    pub(super) fn get(&self, key: &str) -> Option<&Entry> {
+        self.by_key.get(key)
+    }
+
+    /// The entry of `key`, for changing who holds it and since when; the rest has methods of its own.
+    pub(super) fn get_mut(&mut self, key: &str) -> Option<&mut Entry> {
+        self.by_key.get_mut(key)
+    }
+
+    /// The entry of the breakpoint `id`, with its key.
+    pub(super) fn find(&self, id: BreakpointId) -> Option<(&Arc<str>, &Entry)> {
+        self.by_key.get_key_value(self.keys.get(&id)?)
+    }
+
+    pub(super) fn contains(&self, key: &str) -> bool {
+        self.by_key.contains_key(key)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_key.is_empty()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Entry)> {
+        self.by_key.iter()
+    }
+
+    /// The breakpoints in the order of the list.
+    pub(super) fn in_order(&self) -> impl Iterator<Item = &Arc<Breakpoint>> {
+        self.order.values()
+    }
+
+    /// Puts `entry` in, in place of one of the same key.
+    pub(super) fn insert(&mut self, entry: Entry) {
+        let key: Arc<str> = entry.breakpoint.key().into();
+        self.remove(&key);
+        let breakpoint = &entry.breakpoint;
+        self.keys.insert(breakpoint.id, Arc::clone(&key));
+        self.order
+            .insert(place(breakpoint, &key), Arc::clone(breakpoint));
+        if let Some(at) = entry.pending.names_due() {
+            self.due.insert((at, Arc::clone(&key)));
+        }
+        if entry.pending.wants_location() {
+            self.unlocated.insert(Arc::clone(&key));
+        }
+        self.by_key.insert(key, entry);
+    }
+
+    pub(super) fn remove(&mut self, key: &str) -> Option<Entry> {
+        let (key, entry) = self.by_key.remove_entry(key)?;
+        let id = entry.breakpoint.id;
+        if self.keys.get(&id) == Some(&key) {
+            self.keys.remove(&id);
+        }
+        self.order.remove(&place(&entry.breakpoint, &key));
+        if let Some(at) = entry.pending.names_due() {
+            self.due.remove(&(at, Arc::clone(&key)));
+        }
+        self.unlocated.remove(&key);
+        Some(entry)
+    }
+
+    /// The breakpoint `key` is `next` from now on.
+    pub(super) fn set(&mut self, key: &str, next: Breakpoint) -> Option<Arc<Breakpoint>> {
+        let (key, entry) = {
+            let key = Arc::clone(self.by_key.get_key_value(key)?.0);
+            let entry = self.by_key.get_mut(&key)?;
+            (key, entry)
+        };
+        let next = Arc::new(next);
+        let old = std::mem::replace(&mut entry.breakpoint, Arc::clone(&next));
+        self.order.remove(&place(&old, &key));
+        self.order.insert(place(&next, &key), Arc::clone(&next));
+        Some(next)
+    }
+
+    /// The worker of `key` has stopped in another task, as `next`, of which all is to be looked up.
+    pub(super) fn begin_anew(
+        &mut self,
+        key: &str,
+        next: Breakpoint,
+        now: Instant,
+    ) -> Option<Arc<Breakpoint>> {
+        let next = Arc::new(next);
+        let mut entry = self.remove(key)?;
+        entry.breakpoint = Arc::clone(&next);
+        entry.pending = PendingLookups::new(now);
+        self.insert(entry);
+        Some(next)
+    }
+
+    /// Takes note of an answer about the names of `key`; `None` where the head had none.
+    pub(super) fn names_answered(&mut self, key: &str, found: Option<&Found>, now: Instant) {
+        let Some((key, _)) = self.by_key.get_key_value(key) else {
+            return;
+        };
+        let key = Arc::clone(key);
+        let Some(entry) = self.by_key.get_mut(&key) else {
+            return;
+        };
+        let before = entry.pending.names_due();
+        entry.pending.names_answered(found, now);
+        let after = entry.pending.names_due();
+        if let Some(at) = before {
+            self.due.remove(&(at, Arc::clone(&key)));
+        }
+        if let Some(at) = after {
+            self.due.insert((at, key));
+        }
+    }
+
+    /// All whose names are to be asked for at `now`, marked as asked for.
+    pub(super) fn take_due(&mut self, now: Instant) -> Vec<Target> {
+        let mut due = Vec::new();
+        while let Some((at, key)) = self.due.pop_first() {
+            if at > now {
+                self.due.insert((at, key));
+                break;
+            }
+            if let Some(entry) = self.by_key.get_mut(&key)
+                && entry.pending.take_names(now)
+            {
+                due.push(entry.target());
+            }
+        }
+        due
+    }
+
+    /// When names are to be asked for next.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// One whose stack is to be looked at, marked as asked for.
+    pub(super) fn take_unlocated(&mut self) -> Option<Target> {
+        while let Some(key) = self.unlocated.pop_first() {
+            if let Some(entry) = self.by_key.get_mut(&key)
+                && entry.pending.take_location()
+            {
+                return Some(entry.target());
+            }
+        }
+        None
+    }
+}
+
+fn place(breakpoint: &Breakpoint, key: &Arc<str>) -> Place {
+    (breakpoint.order(), Arc::clone(key))
+}
+
+#[cfg(test)]
+impl Entries {
+    /// That all its indexes say the same, which no caller can see at once.
+    pub(super) fn check(&self) {
+        assert_eq!(self.order.len(), self.by_key.len());
+        for (key, entry) in &self.by_key {
+            let listed = self.order.get(&place(&entry.breakpoint, key));
+            assert!(listed.is_some_and(|b| Arc::ptr_eq(b, &entry.breakpoint)));
+            assert!(self.find(entry.breakpoint.id).is_some());
+            let due = entry.pending.names_due();
+            assert_eq!(
+                self.due.iter().find(|(_, k)| k == key).map(|(at, _)| *at),
+                due
+            );
+            assert_eq!(self.unlocated.contains(key), entry.pending.wants_location());
+        }
+        assert!(self.due.len() <= self.by_key.len() && self.keys.len() <= self.by_key.len());
+    }
+}

@@ -1,0 +1,107 @@
+//! What is learned of a breakpoint by the session that holds it, or for somebody who asks for it by its worker id.
+
+use std::time::Duration;
+
+use crate::ray::registry::Change;
+use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId, Names, Reason, State as Life};
+use crate::ray::registry::pending_lookups::PendingLookups;
+use crate::ray::registry::rows::WorkerRow;
+use crate::ray::registry::state::{Changes, Cluster, Entry, Node, Now, State};
+
+/// How long a worker that Ray does not list is kept for who asked for it.
+const KEPT: Duration = Duration::from_secs(10);
+
+impl State {
+    /// Takes note that the debugger of `key` was dialled under `claim`, and whether anything listened. Nobody sees it
+    /// before the claim ends.
+    pub(in crate::ray::registry) fn dialled(
+        &mut self,
+        cluster: Cluster,
+        key: &str,
+        claim: u64,
+        listens: bool,
+        now: Now,
+    ) {
+        let entry = self.clusters[cluster].entries.get_mut(key);
+        if let Some(entry) = entry.filter(|entry| entry.claim == Some(claim)) {
+            entry.unreachable = match (listens, entry.unreachable) {
+                (true, _) => None,
+                (false, since) => Some(since.unwrap_or(now)),
+            };
+        }
+    }
+
+    /// The task at which `claim` began has ended; the session has not.
+    pub(in crate::ray::registry) fn task_ended(
+        &mut self,
+        cluster: Cluster,
+        key: &str,
+        claim: u64,
+        now: Now,
+    ) -> Changes {
+        let entries = &mut self.clusters[cluster].entries;
+        let entry = entries.get(key);
+        let entry = entry.filter(|e| e.claim == Some(claim) && e.breakpoint().task_ended.is_none());
+        let Some(entry) = entry else {
+            return Changes::new();
+        };
+        let mut next = Breakpoint::clone(entry.breakpoint());
+        next.task_ended = Some(now);
+        self.named(cluster, key, next)
+    }
+
+    /// Under `claim`, the worker has stopped at `at` in another task than the one that is listed: another stop, with a
+    /// name and a time of its own.
+    pub(in crate::ray::registry) fn next_task(
+        &mut self,
+        cluster: Cluster,
+        key: &str,
+        claim: u64,
+        at: Now,
+        now: Now,
+    ) -> Changes {
+        let state = &mut self.clusters[cluster];
+        let entry = state.entries.get(key);
+        let Some(entry) = entry.filter(|entry| entry.claim == Some(claim)) else {
+            return Changes::new();
+        };
+        let mut next = Breakpoint::clone(entry.breakpoint());
+        next.stop = state.next_stop(next.id);
+        next.names = Names::default();
+        (next.reason, next.location, next.exception) = (Reason::Unknown, None, None);
+        (next.first_seen, next.task_ended) = (at, None);
+        self.dirty = true;
+        let next = state.entries.begin_anew(key, next, now.instant);
+        let change = next.map(|breakpoint| (Change::Named, breakpoint));
+        change.into_iter().collect()
+    }
+
+    /// Takes in the row of a worker that somebody asked for, where it lives and has a debugger: its breakpoint.
+    pub(in crate::ray::registry) fn apply_asked_for(
+        &mut self,
+        cluster: Cluster,
+        row: &WorkerRow,
+        now: Now,
+    ) -> (Changes, Option<BreakpointId>) {
+        let state = &mut self.clusters[cluster];
+        let id = BreakpointId::derive(&state.name, &row.worker_id);
+        let lost = matches!(state.nodes.get(&row.node_id), Some(Node::Dead { .. }));
+        if state.entries.contains(&row.worker_id) {
+            return (Changes::new(), Some(id));
+        }
+        if lost || !row.is_alive {
+            return (Changes::new(), None);
+        }
+        let Some(mut breakpoint) = state.stopped(row, now) else {
+            return (Changes::new(), None);
+        };
+        breakpoint.state = Life::Unlisted;
+        let breakpoint = std::sync::Arc::new(breakpoint);
+        let pending = PendingLookups::new(now.instant);
+        let mut entry = Entry::new(breakpoint.clone(), now.instant, row.is_driver(), pending);
+        entry.asked_for = Some(now.instant + KEPT);
+        state.entries.insert(entry);
+        self.dirty = true;
+        (vec![(Change::Appeared, breakpoint)], Some(id))
+    }
+}

@@ -1,0 +1,123 @@
+//! What waits on a node that may be lost, and what was released there while nobody knew.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId, State as Life};
+use crate::ray::registry::exit;
+use crate::ray::registry::exit::Exit;
+use crate::ray::registry::rows::WorkerRow;
+use crate::ray::registry::state::{Changes, Cluster, ClusterState, Node, Now, State};
+
+/// What has stopped less long ago may still have the name of its worker's last task.
+const SETTLED: Duration = Duration::from_secs(3);
+
+/// How long Ray is asked why a debugger ended a session: longer than Ray takes to notice a cut cable (about 64 s).
+pub(super) const UNEXPLAINED: Duration = Duration::from_secs(75);
+
+/// The largest number of workers of one cluster whose end is to be explained at a time.
+pub(super) const MAX_UNEXPLAINED: usize = 64;
+
+impl ClusterState {
+    /// What `row` says of the worker's end, or, where Ray has it as alive, what is known of its node.
+    pub(super) fn exit(&self, row: &WorkerRow) -> Option<Exit> {
+        if !row.is_alive {
+            return Some(exit::of_worker(row));
+        }
+        match self.nodes.get(&row.node_id) {
+            Some(Node::Dead { why }) => Some(Exit::from(Arc::clone(why))),
+            _ => None,
+        }
+    }
+}
+
+impl State {
+    /// The debugger of `key` ended the session that `claim` is for, and Ray does not say why.
+    pub(in crate::ray::registry) fn unexplained(
+        &mut self,
+        cluster: Cluster,
+        key: &str,
+        claim: u64,
+    ) {
+        let entry = self.clusters[cluster].entries.get_mut(key);
+        if let Some(entry) = entry.filter(|entry| entry.claim == Some(claim)) {
+            entry.unexplained = true;
+        }
+    }
+
+    /// The workers whose end is still to be explained. One that has stopped again has not ended.
+    pub(in crate::ray::registry) fn without_reason(
+        &mut self,
+        cluster: Cluster,
+        now: Instant,
+    ) -> Vec<String> {
+        let state = &mut self.clusters[cluster];
+        let entries = &state.entries;
+        state
+            .unexplained
+            .retain(|key, until| *until > now && !entries.contains(key));
+        state.unexplained.keys().cloned().collect()
+    }
+
+    /// Takes in the row of a worker whose end is to be explained.
+    pub(in crate::ray::registry) fn explain(&mut self, cluster: Cluster, row: &WorkerRow) {
+        let state = &mut self.clusters[cluster];
+        if !state.unexplained.contains_key(&row.worker_id) {
+            return;
+        }
+        let Some(Exit { why, intended }) = state.exit(row) else {
+            return;
+        };
+        state.unexplained.remove(&row.worker_id);
+        let id = BreakpointId::derive(&state.name, &row.worker_id);
+        let ended = self.ended.iter_mut().find(|(_, ended)| ended.id == id);
+        if let Some((_, ended)) = ended
+            && let Life::Released { at } = ended.state
+        {
+            let mut died = Breakpoint::clone(ended);
+            died.state = Life::Died { at, why, intended };
+            *ended = Arc::new(died);
+            self.dirty = true;
+        }
+    }
+
+    /// What nobody holds on any of the nodes, and has waited long enough to be known by its task.
+    pub(in crate::ray::registry) fn waiting_on(
+        &self,
+        cluster: Cluster,
+        nodes: &[String],
+    ) -> Vec<Arc<Breakpoint>> {
+        let now = Now::now();
+        let entries = self.clusters[cluster].entries.iter();
+        entries
+            .filter(|(_, entry)| entry.claim.is_none())
+            .map(|(_, entry)| entry.breakpoint())
+            .filter(|b| nodes.contains(&b.node_id) && b.waiting(now) >= SETTLED)
+            .map(Arc::clone)
+            .collect()
+    }
+
+    /// Stop `stop` of `key`, which nobody holds, is gone for the reason `why`, whatever Ray's list of workers says until it
+    /// leaves it out.
+    pub(in crate::ray::registry) fn lose(
+        &mut self,
+        cluster: Cluster,
+        key: &str,
+        stop: u64,
+        why: Arc<str>,
+        now: Now,
+    ) -> Changes {
+        let mut changes = Changes::new();
+        let state = &mut self.clusters[cluster];
+        let free = |entry: &crate::ray::registry::state::Entry| {
+            entry.claim.is_none() && entry.breakpoint().stop == stop
+        };
+        if state.entries.get(key).is_some_and(free) {
+            state.ghosts.insert(key.to_owned());
+            self.die(cluster, key, why, now, &mut changes);
+        }
+        changes
+    }
+}

@@ -1,0 +1,372 @@
+//! The registry's core: every known breakpoint, and what each answer of a head, each claim and
+//! each lookup changes about it. No I/O, no clock, no locks; time comes in as [`Now`].
+//!
+//! Called by [`crate::ray::registry::shared`] under its lock. Invariants, held by the model test: one entry for
+//! each worker; an entry is live until exactly one `Released` or `Died`; an answer to a question
+//! that was sent before a worker was claimed or given back changes nothing about that worker; a
+//! worker on a DEAD node is never live. What was released may turn out to have died (`lost`), which changes the list of
+//! what ended and is no event.
+
+mod answers;
+mod entries;
+mod held;
+mod lost;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+pub(super) use crate::moment::Moment as Now;
+use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId, Holder, Kind, State as Life};
+use crate::ray::registry::exit::Exit;
+use crate::ray::registry::pending_lookups::PendingLookups;
+use crate::ray::registry::{Change, ClaimError};
+use entries::{Entries, Entry};
+use lost::{MAX_UNEXPLAINED, UNEXPLAINED};
+
+/// Ended breakpoints that are remembered at most.
+const MAX_ENDED: usize = 256;
+
+/// The largest number of detached workers whose number of stops is remembered.
+const MAX_COUNTED: usize = 65_536;
+
+/// How the keys of legacy breakpoints begin; a worker id is hexadecimal.
+const REGISTERED: &str = "RAY_PDB_";
+
+/// Nodes that are remembered at most. The GCS itself keeps 1,000 dead ones (2.60).
+const MAX_NODES: usize = 20_000;
+
+/// Index of a cluster in the configuration.
+pub(super) type Cluster = usize;
+
+/// What happened, for events.
+pub(super) type Changes = Vec<(Change, Arc<Breakpoint>)>;
+
+/// All clusters' breakpoints.
+pub(super) struct State {
+    clusters: Vec<ClusterState>,
+    /// Breakpoints that are over, newest first, each with the time of its end.
+    ended: VecDeque<(Instant, Arc<Breakpoint>)>,
+    keep_ended: Duration,
+    /// Whether `live` or `ended` differ from what was last published.
+    dirty: bool,
+}
+
+struct ClusterState {
+    name: Arc<str>,
+    entries: Entries,
+    /// Stops so far of every worker that has had one.
+    stops: HashMap<BreakpointId, u64>,
+    /// Keys of breakpoints that a session gave back or that died: answers asked for before then are stale.
+    gone: HashMap<String, Instant>,
+    nodes: HashMap<String, Node>,
+    /// Keys that Ray's list has as paused and that are known not to be: until that list leaves them out.
+    ghosts: HashSet<String>,
+    /// Released when their debuggers had ended the sessions, and Ray did not say why; until when it is asked.
+    unexplained: HashMap<String, Instant>,
+}
+
+enum Node {
+    Alive,
+    Dead { why: Arc<str> },
+}
+
+/// What a poll's answer leaves to be asked.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Questions {
+    /// Paused before, absent now: released or died?
+    pub(super) vanished: Vec<String>,
+}
+
+/// Who a lookup is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Target {
+    pub(super) worker_id: String,
+    pub(super) stop: u64,
+    pub(super) node_id: String,
+    pub(super) node_ip: std::net::IpAddr,
+    pub(super) pid: u32,
+    pub(super) driver: bool,
+}
+
+impl State {
+    pub(super) fn new(names: impl IntoIterator<Item = Arc<str>>, keep_ended: Duration) -> Self {
+        let clusters = names
+            .into_iter()
+            .map(|name| ClusterState {
+                name,
+                entries: Entries::default(),
+                stops: HashMap::new(),
+                gone: HashMap::new(),
+                nodes: HashMap::new(),
+                ghosts: HashSet::new(),
+                unexplained: HashMap::new(),
+            })
+            .collect();
+        Self {
+            clusters,
+            ended: VecDeque::new(),
+            keep_ended,
+            dirty: false,
+        }
+    }
+
+    /// The workers whose names are to be looked up now: all that are due, marked as asked for.
+    pub(super) fn due_names(&mut self, cluster: Cluster, now: Instant) -> Vec<Target> {
+        self.clusters[cluster].entries.take_due(now)
+    }
+
+    /// The next worker whose stack is to be looked at.
+    pub(super) fn due_location(&mut self, cluster: Cluster) -> Option<Target> {
+        self.clusters[cluster].entries.take_unlocated()
+    }
+
+    /// When names are due next.
+    pub(super) fn next_names(&self, cluster: Cluster) -> Option<Instant> {
+        self.clusters[cluster].entries.next_due()
+    }
+
+    /// Where the live breakpoint `id` is, and its key there.
+    fn find(&self, id: BreakpointId) -> Option<(Cluster, Arc<str>)> {
+        let clusters = self.clusters.iter().enumerate();
+        clusters
+            .filter_map(|(index, cluster)| Some((index, Arc::clone(cluster.entries.find(id)?.0))))
+            .next()
+    }
+
+    /// Gives the breakpoint `id` to a claim.
+    pub(super) fn claim(
+        &mut self,
+        id: BreakpointId,
+        claim: u64,
+        holder: Holder,
+        now: Now,
+    ) -> Result<(Cluster, Arc<Breakpoint>), ClaimError> {
+        let Some((cluster, key)) = self.find(id) else {
+            let ended = self
+                .ended
+                .iter()
+                .find(|(_, breakpoint)| breakpoint.id == id);
+            return Err(match ended {
+                Some((_, breakpoint)) => ClaimError::Ended(Arc::clone(breakpoint)),
+                None => ClaimError::Unknown,
+            });
+        };
+        let entries = &mut self.clusters[cluster].entries;
+        let entry = entries.get_mut(&key).ok_or(ClaimError::Unknown)?;
+        if let Life::Attached(holder) = &entry.breakpoint().state {
+            return Err(ClaimError::InUse(holder.clone()));
+        }
+        entry.claim = Some(claim);
+        entry.since = now.instant;
+        let mut next = Breakpoint::clone(entry.breakpoint());
+        next.state = Life::Attached(holder);
+        let claimed = entries.set(&key, next).ok_or(ClaimError::Unknown)?;
+        self.dirty = true;
+        Ok((cluster, claimed))
+    }
+
+    /// Takes a claimed breakpoint back: it is released until a poll shows it paused again.
+    pub(super) fn give_back(
+        &mut self,
+        cluster: Cluster,
+        worker_id: &str,
+        claim: u64,
+        now: Now,
+    ) -> Changes {
+        let mut changes = Changes::new();
+        let state = &mut self.clusters[cluster];
+        let entry = state.entries.get(worker_id);
+        let Some(entry) = entry.filter(|entry| entry.claim == Some(claim)) else {
+            return changes;
+        };
+        if entry.unreachable.is_some() {
+            // Nobody can have detached it.
+            return self.put_back(cluster, worker_id, claim, now);
+        }
+        state.gone.insert(worker_id.to_owned(), now.instant);
+        if entry.unexplained && state.unexplained.len() < MAX_UNEXPLAINED {
+            let until = now.instant + UNEXPLAINED;
+            state.unexplained.insert(worker_id.to_owned(), until);
+        }
+        self.release(cluster, worker_id, now, &mut changes);
+        changes
+    }
+
+    /// Ends a claim under which the worker was never detached: it waits as before, as the same stop.
+    pub(super) fn put_back(
+        &mut self,
+        cluster: Cluster,
+        worker_id: &str,
+        claim: u64,
+        now: Now,
+    ) -> Changes {
+        let entries = &mut self.clusters[cluster].entries;
+        let entry = entries.get_mut(worker_id);
+        let Some(entry) = entry.filter(|entry| entry.claim == Some(claim)) else {
+            return Changes::new();
+        };
+        entry.claim = None;
+        entry.since = now.instant;
+        let mut waiting = Breakpoint::clone(entry.breakpoint());
+        waiting.state = entry.free();
+        let change = match waiting.state {
+            Life::Unreachable { .. } => Change::Unreachable,
+            _ => Change::Appeared,
+        };
+        self.dirty = true;
+        let waiting = entries.set(worker_id, waiting);
+        waiting
+            .map(|breakpoint| (change, breakpoint))
+            .into_iter()
+            .collect()
+    }
+
+    /// Puts `breakpoint` in as it is: for sources other than a head's State API.
+    pub(super) fn insert(&mut self, cluster: Cluster, breakpoint: Breakpoint, now: Now) -> Changes {
+        let breakpoint = Arc::new(breakpoint);
+        let state = &mut self.clusters[cluster];
+        state.stops.insert(breakpoint.id, breakpoint.stop);
+        let entry = Entry::new(
+            Arc::clone(&breakpoint),
+            now.instant,
+            false,
+            PendingLookups::none(),
+        );
+        state.entries.insert(entry);
+        self.dirty = true;
+        vec![(Change::Appeared, breakpoint)]
+    }
+
+    /// Ends the breakpoint `id`: died with a reason, else released.
+    pub(super) fn end(&mut self, id: BreakpointId, why: Option<Arc<str>>, now: Now) -> Changes {
+        let mut changes = Changes::new();
+        if let Some((cluster, worker_id)) = self.find(id) {
+            match why {
+                Some(why) => self.die(cluster, &worker_id, why, now, &mut changes),
+                None => self.release(cluster, &worker_id, now, &mut changes),
+            }
+        }
+        changes
+    }
+
+    /// Whether `cluster` has anything paused or attached.
+    pub(super) fn is_busy(&self, cluster: Cluster) -> bool {
+        !self.clusters[cluster].entries.is_empty()
+    }
+
+    /// The lists to publish, if they differ from those that were last taken.
+    pub(super) fn publish(&mut self, now: Instant) -> Option<Lists> {
+        let keep = self.keep_ended;
+        while self
+            .ended
+            .back()
+            .is_some_and(|(at, _)| now.saturating_duration_since(*at) > keep)
+        {
+            self.ended.pop_back();
+            self.dirty = true;
+        }
+        if !std::mem::take(&mut self.dirty) {
+            return None;
+        }
+        let clusters = self.clusters.iter();
+        let mut live: Vec<_> = clusters
+            .flat_map(|cluster| cluster.entries.in_order())
+            .cloned()
+            .collect();
+        if self.clusters.len() > 1 {
+            // Each cluster's are in order, which makes this a merge.
+            live.sort_by_key(|breakpoint| breakpoint.order());
+        }
+        let ended = self
+            .ended
+            .iter()
+            .map(|(_, breakpoint)| Arc::clone(breakpoint))
+            .collect();
+        Some(Lists { live, ended })
+    }
+
+    fn release(&mut self, cluster: Cluster, worker_id: &str, now: Now, out: &mut Changes) {
+        self.finish(
+            cluster,
+            worker_id,
+            Life::Released { at: now },
+            Change::Released,
+            now,
+            out,
+        );
+    }
+
+    fn die(
+        &mut self,
+        cluster: Cluster,
+        worker_id: &str,
+        exit: impl Into<Exit>,
+        now: Now,
+        out: &mut Changes,
+    ) {
+        let Exit { why, intended } = exit.into();
+        self.clusters[cluster]
+            .gone
+            .insert(worker_id.to_owned(), now.instant);
+        let life = Life::Died {
+            at: now,
+            why,
+            intended,
+        };
+        self.finish(cluster, worker_id, life, Change::Died, now, out);
+    }
+
+    fn finish(
+        &mut self,
+        cluster: Cluster,
+        worker_id: &str,
+        life: Life,
+        change: Change,
+        now: Now,
+        out: &mut Changes,
+    ) {
+        let Some(entry) = self.clusters[cluster].entries.remove(worker_id) else {
+            return;
+        };
+        let mut ended = Breakpoint::clone(entry.breakpoint());
+        ended.state = life;
+        let ended = Arc::new(ended);
+        // One record for each id: the latest end is the one that answers a late client.
+        self.ended.retain(|(_, old)| old.id != ended.id);
+        self.ended.push_front((now.instant, Arc::clone(&ended)));
+        self.ended.truncate(MAX_ENDED);
+        out.push((change, ended));
+        self.dirty = true;
+    }
+}
+
+impl ClusterState {
+    /// Forgets what only mattered to answers of one kind that were asked for before `sent`.
+    fn forget_gone(&mut self, sent: Instant, kind: Kind) {
+        let of_kind = |key: &str| key.starts_with(REGISTERED) == (kind == Kind::Pdb);
+        self.gone.retain(|key, at| *at > sent || !of_kind(key));
+    }
+
+    /// The number of a new stop. Kept beyond the end of a breakpoint, so that a session that has
+    /// seen one stop of a worker knows the next from it.
+    fn next_stop(&mut self, id: BreakpointId) -> u64 {
+        if self.stops.len() >= MAX_COUNTED && !self.stops.contains_key(&id) {
+            let live: HashSet<_> = self.entries.in_order().map(|b| b.id).collect();
+            self.stops.retain(|id, _| live.contains(id));
+        }
+        let stops = self.stops.entry(id).or_default();
+        *stops += 1;
+        *stops
+    }
+}
+
+/// What is published in a snapshot.
+pub(super) struct Lists {
+    pub(super) live: Vec<Arc<Breakpoint>>,
+    pub(super) ended: Vec<Arc<Breakpoint>>,
+}

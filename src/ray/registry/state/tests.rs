@@ -1,0 +1,368 @@
+//! The core against a model: random rows, claims, deaths and lost nodes, applied in any order
+//! and with answers that come late.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::HashMap;
+use std::time::SystemTime;
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use crate::ray::registry::names::{Certainty, Found};
+use crate::ray::registry::rows::{NodeRow, WorkerRow};
+use crate::ray::registry::state::*;
+
+const WORKERS: usize = 4;
+
+/// One step; numbers pick a worker (the node of worker `i` is `i % 2`).
+#[derive(Debug, Clone)]
+enum Step {
+    /// The program changes: this worker pauses (or not).
+    Pause(usize, bool),
+    Kill(usize),
+    LoseNode(usize),
+    /// The head evaluates a poll now; it arrives at some later step.
+    Ask,
+    /// The oldest poll on its way arrives, and what it leaves is asked and answered at once.
+    Arrive,
+    Nodes,
+    Claim(usize),
+    GiveBack(usize),
+    /// The debugger of a claimed worker attaches: its count falls to 0.
+    Attach(usize),
+    /// What is to be looked up is answered: not at all, in part, or well.
+    LookUp(usize),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let worker = 0..WORKERS;
+    let step = prop_oneof![
+        4 => (worker.clone(), any::<bool>()).prop_map(|(w, on)| Step::Pause(w, on)),
+        1 => worker.clone().prop_map(Step::Kill),
+        1 => (0..2usize).prop_map(Step::LoseNode),
+        4 => Just(Step::Ask),
+        5 => Just(Step::Arrive),
+        1 => Just(Step::Nodes),
+        3 => worker.clone().prop_map(Step::Claim),
+        2 => worker.clone().prop_map(Step::GiveBack),
+        1 => worker.prop_map(Step::Attach),
+        2 => (0..3usize).prop_map(Step::LookUp),
+    ];
+    proptest::collection::vec(step, 1..80)
+}
+
+#[derive(Clone, Copy, Default)]
+struct Worker {
+    paused: bool,
+    dead: bool,
+}
+
+/// The cluster as it really is.
+#[derive(Default)]
+struct Truth {
+    workers: [Worker; WORKERS],
+    lost: [bool; 2],
+}
+
+impl Truth {
+    fn row(&self, index: usize) -> WorkerRow {
+        let Worker { paused, dead } = self.workers[index];
+        serde_json::from_value(json!({
+            "worker_id": format!("w{index}"), "is_alive": !dead, "node_id": format!("n{}", index % 2),
+            "ip": "10.0.0.7", "pid": index + 1, "debugger_port": 30_000 + index, "num_paused_threads": u32::from(paused),
+            "exit_type": if dead { "SYSTEM_ERROR" } else { "" },
+        }))
+        .unwrap()
+    }
+
+    fn rows(&self) -> Vec<WorkerRow> {
+        (0..WORKERS).map(|index| self.row(index)).collect()
+    }
+
+    fn nodes(&self) -> Vec<NodeRow> {
+        let row = |index: usize| {
+            let state = if self.lost[index] { "DEAD" } else { "ALIVE" };
+            serde_json::from_value(
+                json!({"node_id": format!("n{index}"), "node_ip": "10.0.0.7", "state": state}),
+            )
+            .unwrap()
+        };
+        (0..2).map(row).collect()
+    }
+}
+
+struct Bench {
+    state: State,
+    truth: Truth,
+    on_the_way: VecDeque<(Instant, Vec<WorkerRow>)>,
+    claims: HashMap<usize, u64>,
+    next_claim: u64,
+    clock: Instant,
+    began: Instant,
+    /// What events alone say: live stops by worker.
+    heard: HashMap<String, u64>,
+    last_stop: HashMap<String, u64>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let clock = Instant::now();
+        Self {
+            state: State::new(["default".into()], Duration::from_secs(3600)),
+            truth: Truth::default(),
+            on_the_way: VecDeque::new(),
+            claims: HashMap::new(),
+            next_claim: 0,
+            clock,
+            began: clock,
+            heard: HashMap::new(),
+            last_stop: HashMap::new(),
+        }
+    }
+
+    fn tick(&mut self) -> Now {
+        self.clock += Duration::from_millis(10);
+        Now {
+            instant: self.clock,
+            time: SystemTime::UNIX_EPOCH + (self.clock - self.began),
+        }
+    }
+
+    fn id(worker: usize) -> BreakpointId {
+        BreakpointId::derive("default", &format!("w{worker}"))
+    }
+
+    fn step(&mut self, step: &Step) {
+        let now = self.tick();
+        match *step {
+            Step::Pause(w, on) => self.truth.workers[w].paused = on,
+            Step::Kill(w) => self.truth.workers[w].dead = true,
+            Step::LoseNode(n) => self.truth.lost[n] = true,
+            Step::Ask => self.on_the_way.push_back((now.instant, self.truth.rows())),
+            Step::Arrive => self.arrive(),
+            Step::Nodes => {
+                let changes = self.state.apply_nodes(0, &self.truth.nodes(), now);
+                self.hear(changes);
+            }
+            Step::Claim(w) => self.claim(w, now),
+            Step::GiveBack(w) => {
+                if let Some(claim) = self.claims.remove(&w) {
+                    let changes = self.state.give_back(0, &format!("w{w}"), claim, now);
+                    self.hear(changes);
+                }
+            }
+            Step::Attach(w) => {
+                if self.claims.contains_key(&w) {
+                    self.truth.workers[w].paused = false;
+                }
+            }
+            Step::LookUp(how) => self.look_up(how, now),
+        }
+        self.check();
+    }
+
+    fn look_up(&mut self, how: usize, now: Now) {
+        let certainties = [
+            Certainty::Provisional,
+            Certainty::Likely,
+            Certainty::Settled,
+        ];
+        for target in self.state.due_names(0, now.instant) {
+            let mut found = Found::default();
+            found.names.name = Some(format!("name {:?}", self.clock - self.began));
+            found.certainty = certainties[how];
+            let found = (how > 0 || target.pid > 2).then_some(found);
+            let changes = self
+                .state
+                .apply_found(0, &target.worker_id, target.stop, found, now);
+            self.hear(changes);
+        }
+        assert!(self.state.next_names(0).is_none_or(|at| at > now.instant));
+        while self.state.due_location(0).is_some() {}
+    }
+
+    fn arrive(&mut self) {
+        let Some((sent, rows)) = self.on_the_way.pop_front() else {
+            return;
+        };
+        let now = self.tick();
+        let (changes, questions) = self.state.apply_workers(0, &rows, sent, now);
+        self.hear(changes);
+        let asked = self.tick().instant;
+        let rows = self.truth.rows();
+        let now = self.tick();
+        let changes = self
+            .state
+            .apply_vanished(0, &questions.vanished, &rows, true, asked, now);
+        self.hear(changes);
+    }
+
+    fn claim(&mut self, w: usize, now: Now) {
+        let holder = Holder {
+            session: 1,
+            subject: None,
+            client: "c".into(),
+            peer: ([127, 0, 0, 1], 1).into(),
+            since: now,
+        };
+        let known = self.heard.contains_key(&format!("w{w}"));
+        match self.state.claim(Self::id(w), self.next_claim, holder, now) {
+            Ok((_, breakpoint)) => {
+                assert!(known && breakpoint.holder().is_some());
+                assert!(!self.claims.contains_key(&w));
+                self.claims.insert(w, self.next_claim);
+                self.next_claim += 1;
+            }
+            Err(ClaimError::InUse(_)) => assert!(known && self.claims.contains_key(&w)),
+            Err(ClaimError::Ended(_) | ClaimError::Unknown) => assert!(!known),
+        }
+    }
+
+    fn hear(&mut self, changes: Changes) {
+        for (change, breakpoint) in changes {
+            let worker = breakpoint.worker_id.clone();
+            match change {
+                Change::Appeared => {
+                    assert!(
+                        self.heard.insert(worker.clone(), breakpoint.stop).is_none(),
+                        "listed twice"
+                    );
+                    let last = self.last_stop.insert(worker, breakpoint.stop).unwrap_or(0);
+                    assert_eq!(breakpoint.stop, last + 1);
+                }
+                Change::Released | Change::Died => {
+                    assert_eq!(
+                        self.heard.remove(&worker),
+                        Some(breakpoint.stop),
+                        "ended without being live"
+                    );
+                    // A session's breakpoint ends with the session or by a death, never by a poll.
+                    let index: usize = worker[1..].parse().unwrap();
+                    if change == Change::Released {
+                        assert!(!self.claims.contains_key(&index));
+                    }
+                    self.claims.remove(&index);
+                }
+                Change::Named | Change::Attached | Change::Unreachable | Change::Releasing => {}
+            }
+        }
+    }
+
+    /// The published list is what the events say.
+    fn check(&mut self) {
+        let entries = &self.state.clusters[0].entries;
+        entries.check();
+        let listed: HashMap<_, _> = entries
+            .in_order()
+            .map(|b| (b.worker_id.clone(), b.stop))
+            .collect();
+        assert_eq!(listed, self.heard);
+        for w in self.claims.keys() {
+            assert!(
+                listed.contains_key(&format!("w{w}")),
+                "a claimed breakpoint left the list"
+            );
+        }
+        assert!(self.state.ended.len() <= MAX_ENDED);
+    }
+
+    /// Whatever has happened, answers that are up to date make the list right.
+    fn settle(&mut self) {
+        self.on_the_way.clear();
+        for step in [
+            Step::Nodes,
+            Step::Ask,
+            Step::Arrive,
+            Step::Ask,
+            Step::Arrive,
+        ] {
+            self.step(&step);
+        }
+        for w in 0..WORKERS {
+            let Worker { paused, dead } = self.truth.workers[w];
+            let lost = self.truth.lost[w % 2];
+            let listed = self.heard.contains_key(&format!("w{w}"));
+            let expected = (paused && !dead && !lost) || self.claims.contains_key(&w);
+            assert_eq!(listed, expected, "w{w}");
+            assert!(!(lost && listed), "listed on a lost node");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn events_and_list_agree_and_the_list_becomes_right(steps in steps()) {
+        let mut bench = Bench::new();
+        for step in &steps {
+            bench.step(step);
+        }
+        bench.settle();
+    }
+}
+
+#[test]
+fn the_longest_waiting_comes_first_and_the_latest_end_too() {
+    let mut bench = Bench::new();
+    for w in [2, 0, 1] {
+        for step in [Step::Pause(w, true), Step::Ask, Step::Arrive] {
+            bench.step(&step);
+        }
+    }
+    let now = bench.tick();
+    let lists = bench.state.publish(now.instant).unwrap();
+    let order: Vec<_> = lists.live.iter().map(|b| b.worker_id.as_str()).collect();
+    assert_eq!(order, ["w2", "w0", "w1"]);
+    assert!(bench.state.publish(now.instant).is_none(), "nothing new");
+    for w in [0, 2] {
+        for step in [Step::Pause(w, false), Step::Ask, Step::Arrive] {
+            bench.step(&step);
+        }
+    }
+    let lists = bench.state.publish(now.instant).unwrap();
+    let order: Vec<_> = lists.ended.iter().map(|b| b.worker_id.as_str()).collect();
+    assert_eq!(order, ["w2", "w0"]);
+    let later = now.instant + Duration::from_secs(3700);
+    assert!(
+        bench.state.publish(later).unwrap().ended.is_empty(),
+        "forgotten after keep_ended"
+    );
+}
+
+#[test]
+fn a_late_lookup_says_nothing_about_the_next_stop() {
+    let mut bench = Bench::new();
+    for on in [true, false, true] {
+        for step in [Step::Pause(0, on), Step::Ask, Step::Arrive] {
+            bench.step(&step);
+        }
+    }
+    let now = bench.tick();
+    let found = |name: &str| {
+        let mut found = Found::default();
+        found.names.name = Some(name.to_owned());
+        Some(found)
+    };
+    assert!(
+        bench
+            .state
+            .apply_found(0, "w0", 1, found("old"), now)
+            .is_empty()
+    );
+    assert_eq!(
+        bench.state.apply_found(0, "w0", 2, found("new"), now).len(),
+        1
+    );
+    assert!(
+        bench
+            .state
+            .apply_found(0, "w0", 2, found("new"), now)
+            .is_empty(),
+        "no news, no event"
+    );
+    assert!(
+        bench
+            .state
+            .apply_found(0, "gone", 1, found("x"), now)
+            .is_empty()
+    );
+}

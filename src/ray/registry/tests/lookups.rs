@@ -1,0 +1,255 @@
+//! Names and places of stops, asked from a fake head.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::ray::registry::tests::fake_head::*;
+use crate::ray::registry::{Reason, Snapshot};
+
+#[tokio::test(start_paused = true)]
+async fn many_new_workers_are_named_by_one_question() {
+    let head = FakeHead::start().await;
+    head.with(|w| {
+        for i in 0..50 {
+            w.workers.push(worker(&format!("w{i}"), 1));
+            w.tasks.push(task(&format!("w{i}"), &format!("f{i}")));
+        }
+    });
+    let (registry, _guard) = watch(&head, &settings());
+    let snapshot = until(&registry, |s| {
+        s.live.len() == 50 && s.live.iter().all(|b| b.names.name.is_some())
+    })
+    .await;
+    assert_eq!(head.asked("/api/v0/tasks").len(), 1);
+    for breakpoint in &snapshot.live {
+        assert_eq!(breakpoint.name(), breakpoint.worker_id.replace('w', "f"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_new_workers_without_tasks_cost_few_questions() {
+    let head = FakeHead::start().await;
+    head.with(|w| {
+        for i in 0..50 {
+            let mut replica = worker(&format!("w{i}"), 1);
+            replica["pid"] = (100 + i).into();
+            w.workers.push(replica);
+            w.actors.push(
+                json!({"actor_id": format!("a{i}"), "class_name": "ServeReplica:app:Echo",
+                "state": "ALIVE", "pid": 100 + i, "node_id": NODE}),
+            );
+        }
+        for i in 50..100 {
+            w.workers.push(worker(&format!("w{i}"), 1));
+        }
+    });
+    let (registry, _guard) = watch(&head, &settings());
+    let named = |s: &Arc<Snapshot>| s.live.iter().filter(|b| b.names.name.is_some()).count();
+    until(&registry, |s| named(s) == 50).await;
+    tokio::time::sleep(SECOND).await;
+    head.with(|w| w.tasks = (50..100).map(|i| task(&format!("w{i}"), "late")).collect());
+    until(&registry, |s| named(s) == 100).await;
+    let asked = head.asked("/api/v0/tasks").len() + head.asked("/api/v0/actors").len();
+    assert!(asked <= 10, "{asked}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_are_asked_for_until_they_are_known() {
+    let head = FakeHead::start().await;
+    head.with(|w| w.workers.push(worker("w1", 1)));
+    let (registry, _guard) = watch(&head, &settings());
+    assert_eq!(live(&registry, |_| true).await.name(), "worker w1");
+    tokio::time::sleep(SECOND).await;
+    let tries = head.asked("/api/v0/tasks").len();
+    assert!((2..=4).contains(&tries), "{tries}");
+    head.with(|w| w.tasks.push(task("w1", "square")));
+    let named = live(&registry, |b| b.names.name.is_some()).await;
+    assert_eq!(named.title(), "square · pid 4711 @ 10.0.0.7");
+    tokio::time::sleep(10 * SECOND).await;
+    head.with(|w| w.asked.clear());
+    tokio::time::sleep(60 * SECOND).await;
+    assert!(head.asked("/api/v0/tasks").is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_task_of_a_reused_worker_is_corrected() {
+    let head = FakeHead::start().await;
+    head.with(|w| {
+        w.workers.push(worker("w1", 1));
+        w.tasks.push(task("w1", "finished_long_ago"));
+    });
+    let (registry, _guard) = watch(&head, &settings());
+    live(&registry, |b| b.name() == "finished_long_ago").await;
+    head.with(|w| w.tasks[0] = task("w1", "square"));
+    let began = Instant::now();
+    live(&registry, |b| b.name() == "square").await;
+    assert!(began.elapsed() <= 2 * SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn drivers_replicas_and_actors_are_named() {
+    let head = FakeHead::start().await;
+    let driver_id = format!("05000000{}", "f".repeat(48));
+    head.with(|w| {
+        let mut driver = worker(&driver_id, 1);
+        driver["worker_type"] = "DRIVER".into();
+        let mut replica = worker("replica", 1);
+        replica["pid"] = 500.into();
+        w.workers = vec![driver, replica, worker("actor", 1)];
+        w.jobs = vec![json!({"job_id": "05000000", "submission_id": "raysubmit_1", "status": "RUNNING",
+            "entrypoint": "/opt/venv/bin/python train.py", "runtime_env": {"working_dir": "gcs://_ray_pkg_1.zip"}})];
+        let mut method = task("actor", "Trainer.step");
+        method["actor_id"] = "a1".into();
+        w.tasks = vec![method];
+        w.actors = vec![
+            json!({"actor_id": "a1", "class_name": "Trainer", "name": "worker-3", "ray_namespace": "ns", "state": "ALIVE", "pid": 4711, "node_id": NODE}),
+            json!({"actor_id": "a2", "class_name": "ServeReplica:app1:Echo", "name": "SERVE_REPLICA::app1#Echo#x", "state": "ALIVE", "pid": 500, "node_id": NODE}),
+        ];
+    });
+    let (registry, _guard) = watch(&head, &settings());
+    let snapshot = until(&registry, |s| {
+        s.live.len() == 3 && s.live.iter().all(|b| b.names.name.is_some())
+    })
+    .await;
+    let find = |id: &str| snapshot.live.iter().find(|b| b.worker_id == id).unwrap();
+    let driver = &find(&driver_id).names;
+    assert_eq!(driver.name.as_deref(), Some("driver: python train.py"));
+    assert_eq!(
+        (driver.submission_id.as_deref(), driver.unpacked_working_dir),
+        (Some("raysubmit_1"), true)
+    );
+    assert_eq!(find("replica").name(), "Serve app1:Echo");
+    assert_eq!(
+        find("actor").title(),
+        "Trainer.step [worker-3] rank 3 · pid 4711 @ 10.0.0.7"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn beyond_ten_thousand_tasks_of_an_old_ray_the_job_finds_the_task() {
+    let head = FakeHead::start().await;
+    head.with(|w| {
+        w.crowded = true;
+        w.workers.push(worker("w1", 1));
+        w.tasks.push(task("w1", "square"));
+        w.jobs = vec![
+            json!({"job_id": "02000000", "status": "SUCCEEDED", "entrypoint": "x"}),
+            json!({"job_id": "01000000", "status": "RUNNING", "entrypoint": "x"}),
+        ];
+    });
+    let (registry, _guard) = watch(&head, &settings());
+    assert_eq!(
+        live(&registry, |b| b.names.name.is_some()).await.name(),
+        "square"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn beyond_ten_thousand_tasks_many_are_named_by_one_question_for_each_job() {
+    let head = FakeHead::start().await;
+    head.with(|w| {
+        w.crowded = true;
+        for i in 0..60 {
+            w.workers.push(worker(&format!("w{i}"), 1));
+            let mut row = task(&format!("w{i}"), &format!("f{i}"));
+            row["job_id"] = format!("0{}000000", i % 3 + 1).into();
+            w.tasks.push(row);
+        }
+        w.jobs = (1..=3)
+            .map(|i| json!({"job_id": format!("0{i}000000"), "status": "RUNNING", "entrypoint": "x"}))
+            .collect();
+    });
+    let (registry, _guard) = watch(&head, &settings());
+    let named = |s: &Arc<Snapshot>| s.live.iter().filter(|b| b.names.name.is_some()).count();
+    until(&registry, |s| named(s) == 60).await;
+    assert!(head.asked("/api/v0/tasks").len() <= 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_looked_up_changes_the_list_a_few_times_only() {
+    let head = FakeHead::start().await;
+    head.with(|w| {
+        for i in 0..2000 {
+            w.workers.push(worker(&format!("w{i}"), 1));
+            w.tasks.push(task(&format!("w{i}"), &format!("f{i}")));
+        }
+        w.stack = Some(
+            "Thread 1 (idle)\n    set_trace (ray/util/debugpy.py:94)\n    square (scen.py:26)\n",
+        );
+    });
+    let settings = crate::config::Registry {
+        locations: true,
+        ..settings()
+    };
+    let (registry, _guard) = watch(&head, &settings);
+    let mut lists = registry.watch();
+    let counted = tokio::spawn(async move {
+        let (mut count, began) = (0, Instant::now());
+        loop {
+            lists.changed().await.unwrap();
+            count += 1;
+            let list = lists.borrow_and_update();
+            if list.live.len() == 2000 && list.live.iter().all(|b| b.location.is_some()) {
+                return (count, began.elapsed());
+            }
+        }
+    });
+    let (count, took) = tokio::time::timeout(120 * SECOND, counted)
+        .await
+        .unwrap()
+        .unwrap();
+    let paced = took.as_millis() / 50 + 20;
+    assert!(count <= paced, "{count} lists in {took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_place_of_a_stop_is_asked_for_once() {
+    let head = FakeHead::start().await;
+    head.with(|w| {
+        w.workers.push(worker("w1", 1));
+        w.stack = Some(
+            "Thread 1 (idle)\n    set_trace (ray/util/debugpy.py:94)\n    square (scen.py:26)\n",
+        );
+    });
+    let (registry, _guard) = watch(
+        &head,
+        &crate::config::Registry {
+            locations: true,
+            ..settings()
+        },
+    );
+    let found = live(&registry, |b| b.location.is_some()).await;
+    assert_eq!(
+        (found.location.as_ref().unwrap().to_string(), found.reason),
+        ("scen.py:26".to_owned(), Reason::Breakpoint)
+    );
+    tokio::time::sleep(20 * SECOND).await;
+    assert_eq!(
+        head.asked("/worker/traceback?pid=4711&ip=10.0.0.7").len(),
+        1
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_refuses_stacks_is_left_alone_for_a_while() {
+    let head = FakeHead::start().await;
+    head.with(|w| w.workers.push(worker("w1", 1)));
+    let (registry, _guard) = watch(
+        &head,
+        &crate::config::Registry {
+            locations: true,
+            ..settings()
+        },
+    );
+    live(&registry, |_| true).await;
+    for i in 2..5 {
+        tokio::time::sleep(5 * SECOND).await;
+        head.with(|w| w.workers.push(worker(&format!("w{i}"), 1)));
+    }
+    until(&registry, |s| s.live.len() == 4).await;
+    tokio::time::sleep(60 * SECOND).await;
+    assert_eq!(head.asked("/worker/traceback").len(), 1);
+}

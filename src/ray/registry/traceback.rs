@@ -1,0 +1,198 @@
+//! Where a worker stopped and why, from stack dumps: py-spy's (`/worker/traceback`) and Python's
+//! own (recorded by Ray with a task whose function raised).
+
+use crate::ray::registry::breakpoint::{Location, Reason};
+
+/// Ray's own frames around a stop, in every version from 2.9.
+const RAY_FRAMES: [&str; 2] = ["ray/util/debugpy.py", "ray/util/rpdb.py"];
+
+/// What Ray lets us know of a stop without attaching.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Stopped {
+    pub(super) reason: Reason,
+    /// The line of `breakpoint()`, or the one that raised.
+    pub(super) location: Option<Location>,
+    /// Type of what was raised.
+    pub(super) exception: Option<String>,
+}
+
+/// Longest name of an exception's type that is shown, in characters.
+const LONGEST_TYPE: usize = 80;
+
+/// What a dump of py-spy says: the first thread that waits in Ray's debugger. A post-mortem has
+/// no location here, because the frame that raised is gone from the stack.
+pub(super) fn of_dump(dump: &str) -> Option<Stopped> {
+    // One block for each thread; frames are indented, innermost first.
+    let mut frames = dump
+        .lines()
+        .map(str::trim)
+        .skip_while(|line| !is_ray_frame(line));
+    let mut post_mortem = false;
+    let outer = loop {
+        let line = frames.next()?;
+        if !is_ray_frame(line) {
+            break line;
+        }
+        post_mortem |= line.starts_with("_post_mortem ");
+    };
+    if post_mortem {
+        return Some(Stopped {
+            reason: Reason::PostMortem,
+            location: None,
+            exception: None,
+        });
+    }
+    Some(Stopped {
+        reason: Reason::Breakpoint,
+        location: frame(outer),
+        exception: None,
+    })
+}
+
+/// A post-mortem stop after the exception of a Python traceback.
+pub(super) fn of_post_mortem(traceback: &str) -> Stopped {
+    Stopped {
+        reason: Reason::PostMortem,
+        location: of_exception(traceback),
+        exception: raised(traceback),
+    }
+}
+
+/// The type that a Python traceback ends with, e.g. `KeyError`: what stands before the colon of the first line behind its
+/// last frames. A message may have lines of its own, and the legacy debugger puts empty lines between all.
+pub(super) fn raised(traceback: &str) -> Option<String> {
+    let mut behind = None;
+    let mut in_frames = false;
+    for line in traceback.lines() {
+        if line.starts_with("  File \"") {
+            (in_frames, behind) = (true, None);
+        } else if in_frames && !line.starts_with(' ') && !line.is_empty() {
+            (in_frames, behind) = (false, Some(line));
+        }
+    }
+    let name = behind?.split(':').next().unwrap_or_default().trim_end();
+    let is_name = !name.is_empty()
+        && name.chars().count() <= LONGEST_TYPE
+        && name
+            .chars()
+            .all(|c| c.is_alphanumeric() || matches!(c, '_' | '.'));
+    is_name.then(|| name.to_owned())
+}
+
+/// Where the exception of a Python traceback was raised: its last `File "…", line N, in f` that is
+/// not a Cython frame of Ray.
+fn of_exception(traceback: &str) -> Option<Location> {
+    traceback.lines().rev().find_map(|line| {
+        let rest = line.trim().strip_prefix("File \"")?;
+        let (file, rest) = rest.split_once("\", line ")?;
+        let (line, function) = rest.split_once(", in ")?;
+        let python = file.ends_with(".py") || file.starts_with('<');
+        Some(Location {
+            file: file.to_owned(),
+            line: line.parse().ok()?,
+            function: function.to_owned(),
+        })
+        .filter(|_| python)
+    })
+}
+
+/// The location that a line of py-spy names: `function (path/file.py:123)`.
+fn frame(line: &str) -> Option<Location> {
+    let (function, place) = line.strip_suffix(')')?.rsplit_once(" (")?;
+    let (file, line) = place.rsplit_once(':')?;
+    Some(Location {
+        file: file.to_owned(),
+        line: line.parse().ok()?,
+        function: function.to_owned(),
+    })
+}
+
+fn is_ray_frame(line: &str) -> bool {
+    frame(line).is_some_and(|at| RAY_FRAMES.iter().any(|ray| at.file.ends_with(ray)))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_post_mortem_is_told_from_a_breakpoint() {
+        let dump = "Thread 1 (idle): \"MainThread\"\n    Event.wait (threading.py:629)\n    set_trace (ray/util/debugpy.py:94)\n    \
+            _post_mortem (ray/util/debugpy.py:140)\n    _post_mortem (ray/util/rpdb.py:339)\n    main_loop (ray/_private/worker.py:1069)\n";
+        let stopped = of_dump(dump).unwrap();
+        assert_eq!(
+            (stopped.reason, stopped.location),
+            (Reason::PostMortem, None)
+        );
+    }
+
+    #[test]
+    fn the_first_waiting_thread_counts() {
+        let dump = "Thread 1 (idle)\n    get (queue.py:180)\nThread 2 (idle)\n    set_trace (ray/util/debugpy.py:94)\n    \
+            set_trace (ray/util/rpdb.py:299)\n    <lambda> (/app/my (odd) file.py:7)\n";
+        let stopped = of_dump(dump).unwrap();
+        assert_eq!(
+            (stopped.reason, stopped.location.unwrap().line),
+            (Reason::Breakpoint, 7)
+        );
+    }
+
+    #[test]
+    fn a_dump_that_ends_early_says_what_it_can() {
+        assert_eq!(of_dump(""), None);
+        assert_eq!(of_dump("    set_trace (ray/util/debugpy.py:94)\n"), None);
+        let stopped = of_dump("    set_trace (ray/util/debugpy.py:94)\n    garbage\n").unwrap();
+        assert_eq!(
+            (stopped.reason, stopped.location),
+            (Reason::Breakpoint, None)
+        );
+    }
+
+    #[test]
+    fn an_exception_is_located_in_python_code() {
+        let text = "Traceback (most recent call last):\n  File \"python/ray/_raylet.pyx\", line 2306, in ray._raylet.execute_task\n  \
+            File \"/app/scen.py\", line 63, in boom\n    return d[\"missing\"]\nKeyError: 'missing'\n";
+        let stopped = of_post_mortem(text);
+        assert_eq!(stopped.exception.as_deref(), Some("KeyError"));
+        let location = stopped.location.unwrap();
+        assert_eq!(
+            (location.to_string().as_str(), &*location.function),
+            ("/app/scen.py:63", "boom")
+        );
+        assert_eq!(of_exception("nothing"), None);
+    }
+
+    #[test]
+    fn of_an_exception_the_type_is_told_and_never_the_message() {
+        let frames =
+            "Traceback (most recent call last):\n  File \"a.py\", line 1, in f\n    g()\n    ^^^\n";
+        for (rest, wanted) in [
+            (
+                "ValueError: token=abc: d\nsecond line\n  File of words\n",
+                Some("ValueError"),
+            ),
+            ("my.module.Größe\n", Some("my.module.Größe")),
+            (
+                "KeyError: 'a'\n\nDuring handling of the above exception, another exception occurred:\n\n\
+              Traceback (most recent call last):\n  File \"b.py\", line 2, in g\n    h()\nOSError: [Errno 2]\n",
+                Some("OSError"),
+            ),
+            // As the legacy debugger writes it.
+            (
+                "\n  File \"c.py\", line 3, in h\n    i()\n\nStopIteration: 4711\n",
+                Some("StopIteration"),
+            ),
+            ("a secret without a colon\n", None),
+            ("", None),
+        ] {
+            assert_eq!(
+                raised(&format!("{frames}{rest}")).as_deref(),
+                wanted,
+                "{rest}"
+            );
+        }
+        assert_eq!(raised("NoneType: None\n"), None);
+        assert_eq!(raised(&format!("{frames}{}: x\n", "E".repeat(81))), None);
+    }
+}
