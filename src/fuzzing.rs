@@ -19,5 +19,5 @@ pub mod pdb {
 
 /// The negotiation of telnet, told apart from what is typed.
 pub mod telnet {
-    pub use crate::terminal::telnet::{Decoded, Telnet};
+    pub use crate::lineproto::telnet::{Decoded, Telnet};
 }

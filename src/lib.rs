@@ -11,7 +11,7 @@
 //! | [`listener`] | the one port: accepts, terminates TLS, recognises the protocol of the first bytes, replays them |
 //! | [`dap`] | the Debug Adapter Protocol: the relay's own part of a session, and what must be rewritten |
 //! | [`http`] | the relay's API under `/relay/`, and the Ray dashboard under everything else |
-//! | [`terminal`] | plain lines for a person with `nc`: the list, and a prompt |
+//! | [`lineproto`] | plain lines for a person with `nc`: the list, and a prompt |
 //! | [`release`] | lets paused tasks run on without a person attaching |
 //! | [`upstream`] | the connection to a worker, for a permit, and how it is led to its end |
 //! | [`context`] | what every protocol works with |
@@ -73,6 +73,7 @@ pub mod fuzzing;
 pub mod http;
 pub mod identity;
 mod key_mode;
+pub mod lineproto;
 pub mod listener;
 mod listing;
 pub mod masking;
@@ -85,7 +86,6 @@ pub mod release;
 pub mod session;
 pub mod shutdown;
 pub mod telemetry;
-pub mod terminal;
 pub mod tls;
 pub mod upstream;
 pub mod wire;

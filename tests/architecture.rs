@@ -15,7 +15,7 @@ const LAYERS: &[&[&str]] = &[
     &["demo"],
     &["app"],
     &["listener"],
-    &["dap", "http", "terminal"],
+    &["dap", "http", "lineproto"],
     &["release"],
     &["upstream"],
     &["context"],

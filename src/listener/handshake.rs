@@ -22,7 +22,7 @@ use crate::telemetry::metrics::{Handshake, Protocol, RefusalKind};
 use crate::tls::{Certificate, Tls};
 use crate::wire::prefixed::Prefixed;
 use crate::wire::tcp;
-use crate::{dap, http, terminal};
+use crate::{dap, http, lineproto};
 
 const UNKNOWN_ANSWER: &[u8] =
     b"ray-relay: these bytes are neither HTTP nor the debug adapter protocol.\r\n";
@@ -183,7 +183,7 @@ pub(super) async fn serve(
         Detection::Tls => unsupported(&context, replayed, TLS_ALERT).await,
         Detection::Terminal => {
             let session = context.sessions.open(peer);
-            Box::pin(terminal::serve(&context, session, replayed, connection)).await;
+            Box::pin(lineproto::serve(&context, session, replayed, connection)).await;
         }
         Detection::Unknown => unsupported(&context, replayed, unknown).await,
     }

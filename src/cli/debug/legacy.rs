@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::input::Typed;
 use super::{DebugArgs, Error, Terminal, dial};
 use crate::cli::relay_client::RelayError;
-use crate::terminal::{TOKEN_NEEDED, TOKEN_QUESTION as TOKEN};
+use crate::lineproto::{TOKEN_NEEDED, TOKEN_QUESTION as TOKEN};
 use crate::wire::text::escaped;
 
 /// What the relay and pdb end a question with.
@@ -246,7 +246,7 @@ mod tests {
         let (here, there) = tokio::io::duplex(1 << 12);
         let served = tokio::spawn(async move {
             let session = context.sessions.open(peer);
-            crate::terminal::serve(&context, session, there, ConnectionInfo::plain(peer)).await;
+            crate::lineproto::serve(&context, session, there, ConnectionInfo::plain(peer)).await;
         });
         let (mut from, mut to) = tokio::io::split(here);
         let patience = Duration::from_secs(10);

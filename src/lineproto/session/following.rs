@@ -6,10 +6,10 @@ use std::time::Duration;
 use tokio::io::AsyncRead;
 use tokio::time::{Instant, sleep};
 
-use super::{Next, TerminalSession};
+use crate::lineproto::input::Typed;
+use crate::lineproto::session::{Next, TerminalSession};
 use crate::ray::registry::Breakpoint;
 use crate::telemetry::metrics::Outcome;
-use crate::terminal::input::Typed;
 
 /// How long its next stop is waited for.
 const FOLLOW: Duration = Duration::from_secs(300);

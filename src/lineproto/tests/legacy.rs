@@ -1,6 +1,6 @@
 //! The prompt of the legacy debugger.
 
-use super::*;
+use crate::lineproto::tests::*;
 
 #[tokio::test]
 async fn a_legacy_prompt_is_relayed_and_a_client_that_drops_lets_the_task_run_on() {

@@ -13,11 +13,11 @@ use tokio::time::sleep;
 use tracing::Instrument as _;
 
 pub(super) use self::attached::Log;
-use super::authenticate::enters;
-use super::input::{Input, Typed};
-use super::output::Out;
 use crate::context::Context;
 use crate::identity::Principal;
+use crate::lineproto::authenticate::enters;
+use crate::lineproto::input::{Input, Typed};
+use crate::lineproto::output::Out;
 use crate::listing::browse::{Browse, Heard};
 use crate::listing::json;
 use crate::listing::menu::Menu;

@@ -1,6 +1,6 @@
 //! Who a client is, and what it is told before that is known.
 
-use super::*;
+use crate::lineproto::tests::*;
 
 #[tokio::test]
 async fn nothing_is_said_to_nobody_and_three_wrong_tokens_are_enough() {

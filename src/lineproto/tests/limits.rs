@@ -4,8 +4,8 @@
 
 use tokio::time::{Instant, pause, resume};
 
-use super::debugpy::{Debugpy, Worker};
-use super::*;
+use crate::lineproto::tests::debugpy::{Debugpy, Worker};
+use crate::lineproto::tests::*;
 
 /// Somebody who has picked what waits, and sees its prompt.
 async fn picked(relay: &Relay, name: &str) -> Person {

@@ -1,6 +1,6 @@
 //! What holds for a session of either kind.
 
-use super::*;
+use crate::lineproto::tests::*;
 
 #[tokio::test]
 async fn revoking_a_token_ends_the_session_and_not_the_task() {

@@ -6,9 +6,13 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 use tokio::io::AsyncRead;
 
-use super::{Next, TerminalSession};
 use crate::audit::Unavailable;
 use crate::context::Context;
+use crate::lineproto::input::Input;
+use crate::lineproto::legacy::{Ended, Entered};
+use crate::lineproto::output::{Out, Shown};
+use crate::lineproto::prompt;
+use crate::lineproto::session::{Next, TerminalSession};
 use crate::masking::MaskedStream;
 use crate::pdb::{End, PromptError};
 use crate::policy::Scope;
@@ -19,10 +23,6 @@ use crate::session::live::{Live, SessionEnd, SessionEvent};
 use crate::session::worker_end::unexplained;
 use crate::session::{Permit, TaskEnd, WorkerEnd};
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
-use crate::terminal::input::Input;
-use crate::terminal::legacy::{Ended, Entered};
-use crate::terminal::output::{Out, Shown};
-use crate::terminal::prompt;
 use crate::upstream;
 use crate::wire::prefixed::Prefixed;
 
@@ -32,18 +32,18 @@ const WHY: Duration = Duration::from_secs(2);
 const GIVEN_BACK: Duration = Duration::from_secs(3);
 
 /// What was typed, for the record.
-pub(in crate::terminal) struct Log<'a> {
+pub(in crate::lineproto) struct Log<'a> {
     audit: SessionAudit<'a>,
     capture: CaptureTee,
 }
 
 impl<'a> Log<'a> {
-    pub(in crate::terminal) fn new(audit: SessionAudit<'a>, capture: CaptureTee) -> Self {
+    pub(in crate::lineproto) fn new(audit: SessionAudit<'a>, capture: CaptureTee) -> Self {
         Self { audit, capture }
     }
 
     /// To be called before it is done.
-    pub(in crate::terminal) async fn command(&self, line: &str) -> Result<(), Unavailable> {
+    pub(in crate::lineproto) async fn command(&self, line: &str) -> Result<(), Unavailable> {
         let typed = format!("{}\n", line.trim_end_matches(['\r', '\n']));
         let taken = self.capture.take(Direction::Up, typed.as_bytes());
         taken.map_err(|why| Unavailable(why.to_string()))?;

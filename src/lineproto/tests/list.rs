@@ -1,6 +1,6 @@
 //! What may be picked from the list.
 
-use super::*;
+use crate::lineproto::tests::*;
 
 #[tokio::test]
 async fn who_may_not_enter_sees_the_list_and_no_more() {

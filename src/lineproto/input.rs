@@ -5,8 +5,8 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::output::Out;
-use super::telnet::Telnet;
+use crate::lineproto::output::Out;
+use crate::lineproto::telnet::Telnet;
 
 /// Longest line, in bytes.
 const LONGEST: usize = 4096;

@@ -1,6 +1,6 @@
 //! Legacy sessions that are told to go on in another task.
 
-use super::*;
+use crate::lineproto::tests::*;
 
 /// A person who has said `word` at a prompt, which is gone since.
 async fn sent_on(word: &str) -> (Relay, Pdb, Person) {

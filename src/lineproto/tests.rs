@@ -15,13 +15,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-use super::*;
 use crate::audit::Action;
 use crate::audit::testing::{AuditSpy, spied};
 use crate::config::Config;
 use crate::dap::testing::{listening, paused, paused_in_pdb};
 use crate::identity::testing::{authenticator, revoke, token_of};
 use crate::identity::{Authenticator, Principal};
+use crate::lineproto::*;
 use crate::ray::registry::{Breakpoint, Kind};
 
 const PATIENCE: Duration = Duration::from_secs(10);

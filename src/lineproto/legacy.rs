@@ -12,9 +12,9 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument as _, debug};
 
-use super::input::{Input, Typed};
-use super::output::{Out, Shown};
-use super::session::Log;
+use crate::lineproto::input::{Input, Typed};
+use crate::lineproto::output::{Out, Shown};
+use crate::lineproto::session::Log;
 use crate::upstream::legacy::let_go;
 
 /// Typed lines that wait for the prompt to read them, in bytes.

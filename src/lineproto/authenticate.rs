@@ -5,12 +5,12 @@ use std::time::Duration;
 use tokio::io::AsyncRead;
 use tokio::time::{Instant, timeout_at};
 
-use super::input::{Input, Typed};
-use super::output::Out;
-use super::telnet::{ECHO_OFF, ECHO_ON};
 use crate::connection::ConnectionInfo;
 use crate::context::Context;
 use crate::identity::{AuthError, Secret};
+use crate::lineproto::input::{Input, Typed};
+use crate::lineproto::output::Out;
+use crate::lineproto::telnet::{ECHO_OFF, ECHO_ON};
 use crate::session::Session;
 use crate::session::authenticate::{
     Authenticated, Authentication, NotAuthenticated, PresentedCredential, Purpose,

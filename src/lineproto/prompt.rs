@@ -10,9 +10,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::input::{Input, Typed};
-use super::output::{Out, Shown};
-use super::session::Log;
+use crate::lineproto::input::{Input, Typed};
+use crate::lineproto::output::{Out, Shown};
+use crate::lineproto::session::Log;
 use crate::pdb::{After, End, Options, Piece, Prompt, PromptError, resumes};
 use crate::session::TaskEnd;
 

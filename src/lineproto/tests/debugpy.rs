@@ -7,13 +7,13 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::*;
+use crate::lineproto::output::Shown;
+use crate::lineproto::session::Log;
+use crate::lineproto::tests::*;
 use crate::pdb::{End, PromptError};
 use crate::recording::CaptureTee;
 use crate::session::TaskEnd;
 use crate::session::audit::SessionAudit;
-use crate::terminal::output::Shown;
-use crate::terminal::session::Log;
 use crate::wire::dap::codec::frame;
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::message::event;
