@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use ray_relay::identity::revocation::Revocation;
-use ray_relay::identity::{Claims, Expectations, Jws, Refusal};
+use ray_relay::identity::{Claims, Expectations, Jws, CredentialRefusal};
 use serde_json::Value;
 
 const LONGEST: usize = 4096;
@@ -45,7 +45,7 @@ fn token(text: &str) {
     let jws = match Jws::parse(text, LONGEST) {
         Ok(jws) => jws,
         Err(refusal) => {
-            assert_eq!(refusal == Refusal::TooLong, text.len() > LONGEST);
+            assert_eq!(refusal == CredentialRefusal::TooLong, text.len() > LONGEST);
             return;
         }
     };

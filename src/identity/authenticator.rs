@@ -18,7 +18,7 @@ use super::grants::CredentialGrants;
 use super::keys::KeyRing;
 use super::kubernetes::Reviewer;
 use super::principal::{CredentialId, Principal, VerifiedIdentity};
-use super::refusal::Refusal;
+use super::refusal::CredentialRefusal;
 use super::revocation::{Kept, Revocation, RevocationList, RevokeError};
 use super::secret::Secret;
 use super::setup::Parts;
@@ -142,9 +142,9 @@ impl Authenticator {
         let now = SystemTime::now();
         let who = match checks.verifier.verify(token, now).await {
             Ok(who) => Ok(who),
-            Err(Failure::Refused(refusal) | Failure::Foreign(refusal @ Refusal::TooLong)) => {
-                Err(refusal)
-            }
+            Err(
+                Failure::Refused(refusal) | Failure::Foreign(refusal @ CredentialRefusal::TooLong),
+            ) => Err(refusal),
             Err(Failure::Foreign(refusal)) => {
                 match checks.ask_kubernetes(token, &mut attempt).await {
                     Ok(reviewed) => reviewed.presentable(),

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::grants::{CredentialGrants, GrantLimit};
 use super::jws::Jws;
-use super::refusal::Refusal;
+use super::refusal::CredentialRefusal;
 use super::subject::is_presentable;
 use crate::policy::{BreakpointSelector, Pattern, Scope, Scopes};
 
@@ -94,23 +94,23 @@ impl Claims {
     /// Reads those of `token`, which has to be a token for access and no ticket. Its signature is the caller's matter.
     ///
     /// # Errors
-    /// [`Refusal`].
-    pub fn of(token: &Jws<'_>) -> Result<Self, Refusal> {
+    /// [`CredentialRefusal`].
+    pub fn of(token: &Jws<'_>) -> Result<Self, CredentialRefusal> {
         token.is_token()?;
         Self::read(token.claims()?)
     }
 
-    fn read(raw: RawClaims) -> Result<Self, Refusal> {
-        let required = |claim: Option<Value>, name| claim.ok_or(Refusal::Missing(name));
+    fn read(raw: RawClaims) -> Result<Self, CredentialRefusal> {
+        let required = |claim: Option<Value>, name| claim.ok_or(CredentialRefusal::Missing(name));
         let expires = date(&required(raw.exp, "exp")?, "exp")?;
         let audience = texts(required(raw.aud, "aud")?, "aud")?;
         let subject = text(required(raw.sub, "sub")?, "sub")?;
         if !is_presentable(&subject) {
-            return Err(Refusal::Claim("sub"));
+            return Err(CredentialRefusal::Claim("sub"));
         }
         let id = raw.jti.map(|jti| text(jti, "jti")).transpose()?;
         if id.as_ref().is_some_and(|id| !is_presentable(id)) {
-            return Err(Refusal::Claim("jti"));
+            return Err(CredentialRefusal::Claim("jti"));
         }
         let optional = |claim: Option<Value>, name| claim.map(|c| date(&c, name)).transpose();
         Ok(Self {
@@ -135,34 +135,37 @@ impl Claims {
     /// Compares them with what is expected `now`.
     ///
     /// # Errors
-    /// [`Refusal`].
-    pub fn check(&self, expected: &Expectations, now: SystemTime) -> Result<(), Refusal> {
+    /// [`CredentialRefusal`].
+    pub fn check(&self, expected: &Expectations, now: SystemTime) -> Result<(), CredentialRefusal> {
         if !self.audience.contains(&expected.audience) {
-            return Err(Refusal::Audience);
+            return Err(CredentialRefusal::Audience);
         }
         let known = |iss: &String| expected.issuers.contains(iss);
         if !expected.issuers.is_empty() && !self.issuer.as_ref().is_some_and(known) {
-            return Err(Refusal::Issuer);
+            return Err(CredentialRefusal::Issuer);
         }
         if self.expires + expected.leeway <= now {
-            return Err(Refusal::Expired);
+            return Err(CredentialRefusal::Expired);
         }
         let soon = now + expected.leeway;
         // A time of issue in the future would outlive the revocation of all that the subject has now.
         if self.not_before.is_some_and(|at| at > soon) || self.issued.is_some_and(|at| at > soon) {
-            return Err(Refusal::NotYet);
+            return Err(CredentialRefusal::NotYet);
         }
         if let Some(longest) = expected.max_lifetime {
-            let issued = self.issued.ok_or(Refusal::Missing("iat"))?;
+            let issued = self.issued.ok_or(CredentialRefusal::Missing("iat"))?;
             if self.expires.duration_since(issued).unwrap_or_default() > longest {
-                return Err(Refusal::Lifetime);
+                return Err(CredentialRefusal::Lifetime);
             }
         }
         Ok(())
     }
 }
 
-fn limit(scope: Option<Value>, selector: Option<Value>) -> Result<Option<GrantLimit>, Refusal> {
+fn limit(
+    scope: Option<Value>,
+    selector: Option<Value>,
+) -> Result<Option<GrantLimit>, CredentialRefusal> {
     if scope.is_none() && selector.is_none() {
         return Ok(None);
     }
@@ -173,9 +176,9 @@ fn limit(scope: Option<Value>, selector: Option<Value>) -> Result<Option<GrantLi
 }
 
 /// The words that are scopes of the relay. Issuers put others beside them, which allow nothing here.
-fn scopes(claim: Value) -> Result<Scopes, Refusal> {
+fn scopes(claim: Value) -> Result<Scopes, CredentialRefusal> {
     let Value::String(words) = claim else {
-        return Err(Refusal::Claim("scope"));
+        return Err(CredentialRefusal::Claim("scope"));
     };
     let known = words
         .split([',', ' '])
@@ -193,8 +196,8 @@ struct RawNarrowing {
 }
 
 /// Everything in it counts: an unknown key, or a list that is empty and so would not narrow, refuses the token.
-fn read_selector(claim: Value) -> Result<BreakpointSelector, Refusal> {
-    const WRONG: Refusal = Refusal::Claim("ray_relay");
+fn read_selector(claim: Value) -> Result<BreakpointSelector, CredentialRefusal> {
+    const WRONG: CredentialRefusal = CredentialRefusal::Claim("ray_relay");
     if !claim.is_object() {
         return Err(WRONG);
     }
@@ -217,27 +220,27 @@ fn read_selector(claim: Value) -> Result<BreakpointSelector, Refusal> {
     })
 }
 
-fn text(claim: Value, name: &'static str) -> Result<String, Refusal> {
+fn text(claim: Value, name: &'static str) -> Result<String, CredentialRefusal> {
     match claim {
         Value::String(text) if (1..=4 * LONGEST_NAME).contains(&text.len()) => Ok(text),
-        _ => Err(Refusal::Claim(name)),
+        _ => Err(CredentialRefusal::Claim(name)),
     }
 }
 
 /// A text or a list of texts.
-fn texts(claim: Value, name: &'static str) -> Result<Vec<String>, Refusal> {
+fn texts(claim: Value, name: &'static str) -> Result<Vec<String>, CredentialRefusal> {
     match claim {
         Value::Array(items) if items.len() <= MOST_ENTRIES => {
             items.into_iter().map(|item| text(item, name)).collect()
         }
-        Value::Array(_) => Err(Refusal::Claim(name)),
+        Value::Array(_) => Err(CredentialRefusal::Claim(name)),
         one => Ok(vec![text(one, name)?]),
     }
 }
 
 /// A NumericDate (RFC 7519 section 2): seconds, perhaps with a fraction, which is cut off.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-fn date(claim: &Value, name: &'static str) -> Result<SystemTime, Refusal> {
+fn date(claim: &Value, name: &'static str) -> Result<SystemTime, CredentialRefusal> {
     let seconds = match claim {
         Value::Number(number) => number.as_u64().or_else(|| {
             let float = number.as_f64()?;
@@ -249,6 +252,6 @@ fn date(claim: &Value, name: &'static str) -> Result<SystemTime, Refusal> {
         Some(seconds) if seconds <= LATEST => {
             Ok(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
         }
-        _ => Err(Refusal::Claim(name)),
+        _ => Err(CredentialRefusal::Claim(name)),
     }
 }

@@ -11,7 +11,7 @@ use serde::de::IgnoredAny;
 use zeroize::Zeroizing;
 
 use super::keys::Algorithm;
-use super::refusal::Refusal;
+use super::refusal::CredentialRefusal;
 use crate::wire::text::hex;
 
 /// `typ` of a ticket; a token never has it.
@@ -59,25 +59,25 @@ impl<'a> Jws<'a> {
     /// Takes `token` apart, which is at most `longest` bytes long.
     ///
     /// # Errors
-    /// [`Refusal`].
-    pub fn parse(token: &'a str, longest: usize) -> Result<Self, Refusal> {
+    /// [`CredentialRefusal`].
+    pub fn parse(token: &'a str, longest: usize) -> Result<Self, CredentialRefusal> {
         if token.len() > longest {
-            return Err(Refusal::TooLong);
+            return Err(CredentialRefusal::TooLong);
         }
-        let (signed, signature) = token.rsplit_once('.').ok_or(Refusal::Malformed)?;
-        let (header, payload) = signed.split_once('.').ok_or(Refusal::Malformed)?;
+        let (signed, signature) = token.rsplit_once('.').ok_or(CredentialRefusal::Malformed)?;
+        let (header, payload) = signed.split_once('.').ok_or(CredentialRefusal::Malformed)?;
         if payload.contains('.') || header.len() > LONGEST_HEADER {
-            return Err(Refusal::Malformed);
+            return Err(CredentialRefusal::Malformed);
         }
-        let header: Header = object(header).ok_or(Refusal::Malformed)?;
+        let header: Header = object(header).ok_or(CredentialRefusal::Malformed)?;
         if header.crit {
-            return Err(Refusal::Critical);
+            return Err(CredentialRefusal::Critical);
         }
         if header.kid.as_ref().is_some_and(|k| k.len() > LONGEST_KID) {
-            return Err(Refusal::Malformed);
+            return Err(CredentialRefusal::Malformed);
         }
         Ok(Self {
-            algorithm: Algorithm::named(&header.alg).ok_or(Refusal::Algorithm)?,
+            algorithm: Algorithm::named(&header.alg).ok_or(CredentialRefusal::Algorithm)?,
             kid: header.kid,
             kind: header.typ,
             signed,
@@ -92,25 +92,25 @@ impl<'a> Jws<'a> {
     }
 
     /// Refuses what is signed for another purpose than access.
-    pub(super) fn is_token(&self) -> Result<(), Refusal> {
+    pub(super) fn is_token(&self) -> Result<(), CredentialRefusal> {
         let fits = |kind: &str| KINDS.iter().any(|known| known.eq_ignore_ascii_case(kind));
         match &self.kind {
-            Some(kind) if !fits(kind) => Err(Refusal::Kind),
+            Some(kind) if !fits(kind) => Err(CredentialRefusal::Kind),
             _ => Ok(()),
         }
     }
 
     /// Refuses what is no ticket.
-    pub(super) fn is_ticket(&self) -> Result<(), Refusal> {
+    pub(super) fn is_ticket(&self) -> Result<(), CredentialRefusal> {
         match &self.kind {
             Some(kind) if kind == TICKET => Ok(()),
-            _ => Err(Refusal::Kind),
+            _ => Err(CredentialRefusal::Kind),
         }
     }
 
     /// Reads the claims. Only after the signature was verified.
-    pub(crate) fn claims<T: for<'de> Deserialize<'de>>(&self) -> Result<T, Refusal> {
-        object(self.payload).ok_or(Refusal::Malformed)
+    pub(crate) fn claims<T: for<'de> Deserialize<'de>>(&self) -> Result<T, CredentialRefusal> {
+        object(self.payload).ok_or(CredentialRefusal::Malformed)
     }
 
     /// A name for it where it has no `jti`: of what is signed, because a signature may have several spellings.

@@ -34,7 +34,7 @@ pub use grants::{CredentialGrants, GrantLimit};
 pub use jws::Jws;
 pub use key_files::{KeyFileError, KeyFiles};
 pub use principal::{CredentialId, Ended, Principal, VerifiedIdentity};
-pub use refusal::Refusal;
+pub use refusal::CredentialRefusal;
 pub use secret::Secret;
 pub use signing::{CannotSign, Generated, SigningKey, SigningKeyError};
 pub(crate) use source::Source;

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::grants::CredentialGrants;
-use super::refusal::Refusal;
+use super::refusal::CredentialRefusal;
 use super::revocation::RevocationList;
 use super::subject::is_presentable;
 use super::validity::Validity;
@@ -92,10 +92,10 @@ pub struct VerifiedIdentity {
 
 impl VerifiedIdentity {
     /// The same, if its name can be shown.
-    pub(super) fn presentable(self) -> Result<Self, Refusal> {
+    pub(super) fn presentable(self) -> Result<Self, CredentialRefusal> {
         match is_presentable(&self.subject) {
             true => Ok(self),
-            false => Err(Refusal::Claim("sub")),
+            false => Err(CredentialRefusal::Claim("sub")),
         }
     }
 }

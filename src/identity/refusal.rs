@@ -4,7 +4,7 @@
 
 /// What is wrong with a token. `Display` is a sentence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum CredentialRefusal {
     /// Longer than `auth.max_token`.
     #[error("it is longer than the relay reads")]
     TooLong,

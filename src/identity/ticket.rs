@@ -14,7 +14,7 @@ use super::grants::WrittenGrants;
 use super::jws::{Jws, TICKET};
 use super::keys::{Algorithm, KeyError, VerificationKey};
 use super::principal::{CredentialId, Principal, VerifiedIdentity};
-use super::refusal::Refusal;
+use super::refusal::CredentialRefusal;
 use super::secret::Secret;
 use super::signing::SigningKey;
 use crate::ray::registry::{Breakpoint, BreakpointId};
@@ -104,31 +104,34 @@ impl Tickets {
         &self,
         ticket: &Secret,
         now: SystemTime,
-    ) -> Result<(VerifiedIdentity, BreakpointId), Refusal> {
+    ) -> Result<(VerifiedIdentity, BreakpointId), CredentialRefusal> {
         let jws = Jws::parse(ticket.expose(), LONGEST)?;
         let (message, signature) = jws.to_verify();
         let is_ours =
             jws.algorithm == Algorithm::Hs256 && self.verification.verifies(message, signature);
         if !is_ours {
-            return Err(Refusal::Signature);
+            return Err(CredentialRefusal::Signature);
         }
         jws.is_ticket()?;
         let claims: Claims = jws.claims()?;
         if claims.aud != AUDIENCE {
-            return Err(Refusal::Audience);
+            return Err(CredentialRefusal::Audience);
         }
         let time = |seconds| {
             UNIX_EPOCH
                 .checked_add(Duration::from_secs(seconds))
-                .ok_or(Refusal::Malformed)
+                .ok_or(CredentialRefusal::Malformed)
         };
         let expires = claims.until.map(time).transpose()?;
         let is_over = expires.is_some_and(|at| at <= now);
         if is_over || time(claims.exp)? + self.leeway <= now {
-            return Err(Refusal::Expired);
+            return Err(CredentialRefusal::Expired);
         }
         let id = claims.id;
-        let breakpoint = claims.breakpoint.parse().map_err(|_| Refusal::Malformed)?;
+        let breakpoint = claims
+            .breakpoint
+            .parse()
+            .map_err(|_| CredentialRefusal::Malformed)?;
         let who = VerifiedIdentity {
             subject: claims.sub,
             credential: match claims.credential {
@@ -138,7 +141,7 @@ impl Tickets {
             },
             expires,
             issued: claims.issued.map(time).transpose()?,
-            grants: claims.grants.read().ok_or(Refusal::Malformed)?,
+            grants: claims.grants.read().ok_or(CredentialRefusal::Malformed)?,
             roles: None,
             validity: None,
         };

@@ -10,7 +10,7 @@ use super::claims::{Claims, Expectations};
 use super::jws::Jws;
 use super::keys::{Algorithm, KeyError, KeyRing, VerificationKey};
 use super::principal::{CredentialId, VerifiedIdentity};
-use super::refusal::Refusal;
+use super::refusal::CredentialRefusal;
 use super::secret::Secret;
 
 /// x of RFC 8037 appendix A.2. Signatures by it are never accepted.
@@ -27,9 +27,9 @@ const DECOY_SIGNATURE: &str =
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Failure {
     /// It is wrong.
-    Refused(Refusal),
+    Refused(CredentialRefusal),
     /// No key here has signed it: somebody else may know it.
-    Foreign(Refusal),
+    Foreign(CredentialRefusal),
     /// The keys cannot be had.
     Unavailable(String),
 }
@@ -65,7 +65,7 @@ impl Verifier {
         let token = token.expose();
         let jws = Jws::parse(token, self.longest).map_err(|refusal| {
             // What is too long is not looked at.
-            if refusal != Refusal::TooLong {
+            if refusal != CredentialRefusal::TooLong {
                 self.waste(token);
             }
             Failure::Foreign(refusal)
@@ -95,12 +95,16 @@ impl Verifier {
         }
         Err(match (trouble, tried) {
             (Some(trouble), _) => Failure::Unavailable(trouble),
-            (None, true) => Failure::Foreign(Refusal::Signature),
-            (None, false) => Failure::Foreign(Refusal::Key),
+            (None, true) => Failure::Foreign(CredentialRefusal::Signature),
+            (None, false) => Failure::Foreign(CredentialRefusal::Key),
         })
     }
 
-    fn claims(&self, jws: &Jws<'_>, now: SystemTime) -> Result<VerifiedIdentity, Refusal> {
+    fn claims(
+        &self,
+        jws: &Jws<'_>,
+        now: SystemTime,
+    ) -> Result<VerifiedIdentity, CredentialRefusal> {
         let claims = Claims::of(jws)?;
         claims.check(&self.expected, now)?;
         let id = claims.id.unwrap_or_else(|| jws.derived_id());

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 
 use super::{Error, InspectArgs, TokenError, token_from_stdin};
-use crate::identity::{Claims, Expectations, GrantLimit, Jws, KeyFiles, Refusal};
+use crate::identity::{Claims, CredentialRefusal, Expectations, GrantLimit, Jws, KeyFiles};
 use crate::policy::Pattern;
 use crate::wire::human_time::moment;
 use crate::wire::text::replaced;
@@ -74,13 +74,13 @@ fn first(errors: Vec<crate::identity::KeyFileError>) -> TokenError {
     }
 }
 
-fn verify(keys: &KeyFiles, jws: &Jws<'_>) -> Result<(), Refusal> {
+fn verify(keys: &KeyFiles, jws: &Jws<'_>) -> Result<(), CredentialRefusal> {
     let (message, signature) = jws.to_verify();
     let fitting = keys.fitting(jws.kid.as_deref(), jws.algorithm);
     match fitting.iter().any(|key| key.verifies(message, signature)) {
         true => Ok(()),
-        false if fitting.is_empty() => Err(Refusal::Key),
-        false => Err(Refusal::Signature),
+        false if fitting.is_empty() => Err(CredentialRefusal::Key),
+        false => Err(CredentialRefusal::Signature),
     }
 }
 
@@ -92,7 +92,7 @@ fn id(jws: &Jws<'_>, claims: Option<&Claims>) -> String {
 fn shown(
     jws: &Jws<'_>,
     claims: Option<&Claims>,
-    signature: Option<Result<(), Refusal>>,
+    signature: Option<Result<(), CredentialRefusal>>,
     now: SystemTime,
 ) -> String {
     let mut text = String::new();

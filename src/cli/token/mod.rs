@@ -21,7 +21,7 @@ use super::Error;
 use crate::config::units::parse_duration;
 use crate::identity::keys::Algorithm;
 use crate::identity::revocation::RevocationFileError;
-use crate::identity::{CannotSign, KeyFileError, Refusal, Secret, SigningKeyError};
+use crate::identity::{CannotSign, CredentialRefusal, KeyFileError, Secret, SigningKeyError};
 use crate::wire::watched_file::read_bounded;
 
 /// Longest token that is read from standard input.
@@ -254,10 +254,10 @@ pub enum TokenError {
     Sign(#[from] CannotSign),
     /// A token that would be of no use.
     #[error("not made, because a relay would refuse it: {0}")]
-    Useless(Refusal),
+    Useless(CredentialRefusal),
     /// A token that a relay would refuse; the details were printed.
     #[error("a relay would refuse this token: {0}")]
-    Refused(Refusal),
+    Refused(CredentialRefusal),
     /// There is no token.
     #[error(
         "there is no token on standard input: pipe it in (`ray-relay token inspect < FILE`), or paste it and press Enter"

@@ -17,7 +17,7 @@ use crate::identity::key_files::KeyFiles;
 use crate::identity::keys::KeyRing;
 use crate::identity::kubernetes::Reviewer;
 use crate::identity::principal::{CredentialId, Principal, VerifiedIdentity};
-use crate::identity::refusal::Refusal;
+use crate::identity::refusal::CredentialRefusal;
 use crate::identity::revocation::LiveRevocations;
 use crate::identity::secret::Secret;
 use crate::identity::setup::Parts;
@@ -156,7 +156,7 @@ impl Checks {
     /// wrong ones came before it; of wrong ones no more are looked into, and put on record, than the throttle admits.
     pub(super) fn conclude(
         &self,
-        who: Result<VerifiedIdentity, Refusal>,
+        who: Result<VerifiedIdentity, CredentialRefusal>,
         mut attempt: Attempt,
     ) -> Result<Principal, AuthError> {
         let principal = who.and_then(|who| self.principal(who));
@@ -180,7 +180,7 @@ impl Checks {
     }
 
     /// With the rights that the policy gives now.
-    pub(super) fn principal(&self, who: VerifiedIdentity) -> Result<Principal, Refusal> {
+    pub(super) fn principal(&self, who: VerifiedIdentity) -> Result<Principal, CredentialRefusal> {
         let policy = self.policy.as_ref().map(|slot| slot.policy());
         let access = match (&who.roles, policy.as_deref()) {
             (None, policy) => who.grants.access(&who.subject, policy),
@@ -192,8 +192,8 @@ impl Checks {
         let principal = Principal::issued(who, access, self.revocations.watch());
         match principal.is_over() {
             None => Ok(principal),
-            Some(Ended::Expired) => Err(Refusal::Expired),
-            Some(Ended::Revoked) => Err(Refusal::Revoked),
+            Some(Ended::Expired) => Err(CredentialRefusal::Expired),
+            Some(Ended::Revoked) => Err(CredentialRefusal::Revoked),
         }
     }
 
@@ -202,12 +202,14 @@ impl Checks {
     pub(super) fn still_accepted(
         &self,
         who: VerifiedIdentity,
-    ) -> Result<VerifiedIdentity, Refusal> {
+    ) -> Result<VerifiedIdentity, CredentialRefusal> {
         let CredentialId::Kubernetes { fingerprint } = &who.credential else {
             return Ok(who);
         };
-        let kubernetes = self.kubernetes.as_ref().ok_or(Refusal::Revoked)?;
-        let present = kubernetes.present(fingerprint).ok_or(Refusal::Revoked)?;
+        let kubernetes = self.kubernetes.as_ref().ok_or(CredentialRefusal::Revoked)?;
+        let present = kubernetes
+            .present(fingerprint)
+            .ok_or(CredentialRefusal::Revoked)?;
         present.presentable()
     }
 

@@ -106,7 +106,12 @@ async fn refused(authenticator: &Authenticator, token: &Secret, why: &str) {
 }
 
 /// And for this reason, which only the log learns.
-async fn refused_as(authenticator: &Authenticator, token: &Secret, why: &str, reason: Refusal) {
+async fn refused_as(
+    authenticator: &Authenticator,
+    token: &Secret,
+    why: &str,
+    reason: CredentialRefusal,
+) {
     refused(authenticator, token, why).await;
     let checks = authenticator.checks.as_ref().unwrap();
     match checks.verifier.verify(token, SystemTime::now()).await {

@@ -196,9 +196,15 @@ fn a_ticket_is_good_for_a_short_time_and_never_longer_than_its_holder() {
     let ticket = issue(None);
     let last = now + ticket::LIFETIME + leeway;
     assert!(tickets.read(&ticket, last - Duration::from_secs(2)).is_ok());
-    assert_eq!(tickets.read(&ticket, last).err(), Some(Refusal::Expired));
+    assert_eq!(
+        tickets.read(&ticket, last).err(),
+        Some(CredentialRefusal::Expired)
+    );
     let ticket = issue(Some(now + Duration::from_secs(3)));
     assert!(tickets.read(&ticket, now).is_ok());
     let over = now + Duration::from_secs(4);
-    assert_eq!(tickets.read(&ticket, over).err(), Some(Refusal::Expired));
+    assert_eq!(
+        tickets.read(&ticket, over).err(),
+        Some(CredentialRefusal::Expired)
+    );
 }

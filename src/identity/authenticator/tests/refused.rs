@@ -20,103 +20,139 @@ async fn what_is_wrong_in_any_way_is_refused_with_the_same_words() {
         .await
         .unwrap();
     for (why, reason, wrong) in [
-        ("expired", Refusal::Expired, json!({"exp": now() - 31})),
+        (
+            "expired",
+            CredentialRefusal::Expired,
+            json!({"exp": now() - 31}),
+        ),
         (
             "exp as text",
-            Refusal::Claim("exp"),
+            CredentialRefusal::Claim("exp"),
             json!({"exp": (now() + 600).to_string()}),
         ),
         (
             "exp beyond time",
-            Refusal::Claim("exp"),
+            CredentialRefusal::Claim("exp"),
             json!({"exp": 1e300}),
         ),
-        ("exp negative", Refusal::Claim("exp"), json!({"exp": -1})),
-        ("exp null", Refusal::Claim("exp"), json!({"exp": null})),
-        ("not yet valid", Refusal::NotYet, json!({"nbf": now() + 31})),
-        ("nbf as text", Refusal::Claim("nbf"), json!({"nbf": "0"})),
-        ("nbf as list", Refusal::Claim("nbf"), json!({"nbf": [0]})),
+        (
+            "exp negative",
+            CredentialRefusal::Claim("exp"),
+            json!({"exp": -1}),
+        ),
+        (
+            "exp null",
+            CredentialRefusal::Claim("exp"),
+            json!({"exp": null}),
+        ),
+        (
+            "not yet valid",
+            CredentialRefusal::NotYet,
+            json!({"nbf": now() + 31}),
+        ),
+        (
+            "nbf as text",
+            CredentialRefusal::Claim("nbf"),
+            json!({"nbf": "0"}),
+        ),
+        (
+            "nbf as list",
+            CredentialRefusal::Claim("nbf"),
+            json!({"nbf": [0]}),
+        ),
         (
             "issued in the future",
-            Refusal::NotYet,
+            CredentialRefusal::NotYet,
             json!({"iat": now() + 100}),
         ),
-        ("wrong audience", Refusal::Audience, json!({"aud": "other"})),
+        (
+            "wrong audience",
+            CredentialRefusal::Audience,
+            json!({"aud": "other"}),
+        ),
         (
             "wrong audiences",
-            Refusal::Audience,
+            CredentialRefusal::Audience,
             json!({"aud": ["other", "ray-relay-ticket"]}),
         ),
         (
             "audience of another type",
-            Refusal::Claim("aud"),
+            CredentialRefusal::Claim("aud"),
             json!({"aud": {"ray-relay": true}}),
         ),
-        ("audience null", Refusal::Claim("aud"), json!({"aud": null})),
+        (
+            "audience null",
+            CredentialRefusal::Claim("aud"),
+            json!({"aud": null}),
+        ),
         (
             "wrong issuer",
-            Refusal::Issuer,
+            CredentialRefusal::Issuer,
             json!({"iss": "https://login.evil"}),
         ),
         (
             "issuers as list",
-            Refusal::Claim("iss"),
+            CredentialRefusal::Claim("iss"),
             json!({"iss": ["https://login"]}),
         ),
-        ("no name", Refusal::Claim("sub"), json!({"sub": ""})),
+        (
+            "no name",
+            CredentialRefusal::Claim("sub"),
+            json!({"sub": ""}),
+        ),
         (
             "a name of another type",
-            Refusal::Claim("sub"),
+            CredentialRefusal::Claim("sub"),
             json!({"sub": 7}),
         ),
         (
             "a long name",
-            Refusal::Claim("sub"),
+            CredentialRefusal::Claim("sub"),
             json!({"sub": "x".repeat(257)}),
         ),
         (
             "a name with a line end",
-            Refusal::Claim("sub"),
+            CredentialRefusal::Claim("sub"),
             json!({"sub": "ada\nroot"}),
         ),
         (
             "a name with a direction mark",
-            Refusal::Claim("sub"),
+            CredentialRefusal::Claim("sub"),
             json!({"sub": "ada\u{202e}"}),
         ),
         (
             "an id of another type",
-            Refusal::Claim("jti"),
+            CredentialRefusal::Claim("jti"),
             json!({"jti": 1}),
         ),
         (
             "scope as list",
-            Refusal::Claim("scope"),
+            CredentialRefusal::Claim("scope"),
             json!({"scope": ["list"]}),
         ),
         (
             "scope null",
-            Refusal::Claim("scope"),
+            CredentialRefusal::Claim("scope"),
             json!({"scope": null}),
         ),
         (
             "a narrowing of another type",
-            Refusal::Claim("ray_relay"),
+            CredentialRefusal::Claim("ray_relay"),
             json!({"ray_relay": "jobs"}),
         ),
         (
             "a narrowing with an unknown key",
-            Refusal::Claim("ray_relay"),
+            CredentialRefusal::Claim("ray_relay"),
             json!({"ray_relay": {"job": ["1"]}}),
         ),
         (
             "an empty narrowing",
-            Refusal::Claim("ray_relay"),
+            CredentialRefusal::Claim("ray_relay"),
             json!({"ray_relay": {"jobs": []}}),
         ),
         (
             "groups of numbers",
-            Refusal::Claim("groups"),
+            CredentialRefusal::Claim("groups"),
             json!({"groups": [1]}),
         ),
     ] {
@@ -126,14 +162,20 @@ async fn what_is_wrong_in_any_way_is_refused_with_the_same_words() {
         let mut claims = good.clone();
         claims.as_object_mut().unwrap().remove(name);
         let reason = match name {
-            "iss" => Refusal::Issuer,
-            name => Refusal::Missing(name),
+            "iss" => CredentialRefusal::Issuer,
+            name => CredentialRefusal::Missing(name),
         };
         refused_as(&authenticator, &scene.token(&claims), name, reason).await;
     }
     let other = SigningKey::from_file(&Generated::new(Algorithm::EdDsa).unwrap().private).unwrap();
     let foreign = other.sign("JWT", &good).unwrap();
-    refused_as(&authenticator, &foreign, "wrong key", Refusal::Signature).await;
+    refused_as(
+        &authenticator,
+        &foreign,
+        "wrong key",
+        CredentialRefusal::Signature,
+    )
+    .await;
     let header = |changes: &[(&str, Value)]| {
         let mut header = json!({"alg": "EdDSA", "typ": "JWT"});
         for (name, value) in changes {
@@ -148,56 +190,72 @@ async fn what_is_wrong_in_any_way_is_refused_with_the_same_words() {
     for (why, reason, changes) in [
         (
             "critical",
-            Refusal::Critical,
+            CredentialRefusal::Critical,
             vec![("crit", json!(["b64"])), ("b64", json!(false))],
         ),
         (
             "critical null",
-            Refusal::Critical,
+            CredentialRefusal::Critical,
             vec![("crit", Value::Null)],
         ),
         (
             "critical nothing",
-            Refusal::Critical,
+            CredentialRefusal::Critical,
             vec![("crit", json!([]))],
         ),
         (
             "critical false",
-            Refusal::Critical,
+            CredentialRefusal::Critical,
             vec![("crit", json!(false))],
         ),
         (
             "critical text",
-            Refusal::Critical,
+            CredentialRefusal::Critical,
             vec![("crit", json!("exp"))],
         ),
         (
             "another purpose",
-            Refusal::Kind,
+            CredentialRefusal::Kind,
             vec![("typ", json!("logout+jwt"))],
         ),
-        ("a ticket", Refusal::Kind, vec![("typ", json!(TICKET))]),
-        ("none", Refusal::Algorithm, vec![("alg", json!("none"))]),
-        ("None", Refusal::Algorithm, vec![("alg", json!("None"))]),
-        ("no algorithm", Refusal::Algorithm, vec![("alg", json!(""))]),
+        (
+            "a ticket",
+            CredentialRefusal::Kind,
+            vec![("typ", json!(TICKET))],
+        ),
+        (
+            "none",
+            CredentialRefusal::Algorithm,
+            vec![("alg", json!("none"))],
+        ),
+        (
+            "None",
+            CredentialRefusal::Algorithm,
+            vec![("alg", json!("None"))],
+        ),
+        (
+            "no algorithm",
+            CredentialRefusal::Algorithm,
+            vec![("alg", json!(""))],
+        ),
         (
             "another case",
-            Refusal::Algorithm,
+            CredentialRefusal::Algorithm,
             vec![("alg", json!("eddsa"))],
         ),
         (
             "another algorithm",
-            Refusal::Key,
+            CredentialRefusal::Key,
             vec![("alg", json!("ES256"))],
         ),
         (
             "a list of algorithms",
-            Refusal::Malformed,
+            CredentialRefusal::Malformed,
             vec![("alg", json!(["EdDSA"]))],
         ),
         (
             "a key id of another type",
-            Refusal::Malformed,
+            CredentialRefusal::Malformed,
             vec![("kid", json!(5))],
         ),
     ] {
@@ -213,21 +271,33 @@ async fn what_is_wrong_in_any_way_is_refused_with_the_same_words() {
     let unsigned = crafted(&unsigned, &good, &scene.key);
     let without_signature = |text: &str| format!("{}.", text.rsplit_once('.').unwrap().0);
     for (why, reason, text) in [
-        ("unsigned", Refusal::Signature, without_signature(text)),
+        (
+            "unsigned",
+            CredentialRefusal::Signature,
+            without_signature(text),
+        ),
         (
             "none",
-            Refusal::Algorithm,
+            CredentialRefusal::Algorithm,
             without_signature(unsigned.expose()),
         ),
-        ("four parts", Refusal::Malformed, format!("{text}.{text}")),
-        ("padded", Refusal::Signature, format!("{text}=")),
-        ("with a space", Refusal::Malformed, format!(" {text}")),
+        (
+            "four parts",
+            CredentialRefusal::Malformed,
+            format!("{text}.{text}"),
+        ),
+        ("padded", CredentialRefusal::Signature, format!("{text}=")),
+        (
+            "with a space",
+            CredentialRefusal::Malformed,
+            format!(" {text}"),
+        ),
         (
             "oversized",
-            Refusal::TooLong,
+            CredentialRefusal::TooLong,
             format!("{text}{}", "A".repeat(8192)),
         ),
-        ("nothing", Refusal::Malformed, String::new()),
+        ("nothing", CredentialRefusal::Malformed, String::new()),
     ] {
         refused_as(&authenticator, &Secret::new(text), why, reason).await;
     }
@@ -249,7 +319,13 @@ async fn a_public_key_is_no_secret() {
                     header["kid"] = json!(kid);
                 }
                 let token = crafted(&header, &claims(), &forger);
-                refused_as(&authenticator, &token, algorithm.name(), Refusal::Key).await;
+                refused_as(
+                    &authenticator,
+                    &token,
+                    algorithm.name(),
+                    CredentialRefusal::Key,
+                )
+                .await;
             }
         }
     }
@@ -264,7 +340,13 @@ async fn a_changed_claim_or_a_claim_said_twice_is_refused() {
     let (header, signature) = (parts.next().unwrap(), parts.nth(1).unwrap());
     let payload = URL_SAFE_NO_PAD.encode(but(&json!({"sub": "root"})).to_string());
     let changed = Secret::new(format!("{header}.{payload}.{signature}"));
-    refused_as(&authenticator, &changed, "changed", Refusal::Signature).await;
+    refused_as(
+        &authenticator,
+        &changed,
+        "changed",
+        CredentialRefusal::Signature,
+    )
+    .await;
     let twice = claims().to_string().replacen('{', "{\"sub\":\"bob\",", 1);
     let signed = format!("{header}.{}", URL_SAFE_NO_PAD.encode(twice));
     let token = format!("{signed}.{}", scene.key.signature_of(signed.as_bytes()));
@@ -272,7 +354,7 @@ async fn a_changed_claim_or_a_claim_said_twice_is_refused() {
         &authenticator,
         &Secret::new(token),
         "twice",
-        Refusal::Malformed,
+        CredentialRefusal::Malformed,
     )
     .await;
 }
@@ -298,11 +380,17 @@ async fn clocks_may_differ_by_the_leeway_and_lifetimes_can_be_bounded() {
         &authenticator,
         &scene.token(&long),
         "too long",
-        Refusal::Lifetime,
+        CredentialRefusal::Lifetime,
     )
     .await;
     let timeless = scene.token(&without("iat"));
-    refused_as(&authenticator, &timeless, "no iat", Refusal::Missing("iat")).await;
+    refused_as(
+        &authenticator,
+        &timeless,
+        "no iat",
+        CredentialRefusal::Missing("iat"),
+    )
+    .await;
 }
 
 fn any_json() -> impl proptest::strategy::Strategy<Value = Value> {
