@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::policy::Pattern;
 use crate::ray::registry::{Breakpoint, BreakpointId, Kind};
-use crate::session::refusal::Refusal;
+use crate::session::refusal::SessionRefusal;
 use crate::wire::text::shortened;
 
 /// The keys of `rayRelay` that are for people, for the error that names the nearest one.
@@ -47,12 +47,12 @@ pub struct AttachSelector {
 /// Reads `rayRelay` (and `subProcessId`) from attach arguments.
 ///
 /// # Errors
-/// [`Refusal::BadSelector`]: an unknown key, a value of the wrong kind, or arguments by which debugpy would attach to
+/// [`SessionRefusal::BadSelector`]: an unknown key, a value of the wrong kind, or arguments by which debugpy would attach to
 /// another process of the node (`processId`) or listen at an address of the client's choice (`listen`).
-pub fn read_selector(arguments: &Value) -> Result<AttachSelector, Refusal> {
+pub fn read_selector(arguments: &Value) -> Result<AttachSelector, SessionRefusal> {
     for key in ["processId", "listen"] {
         if arguments.get(key).is_some_and(|v| !v.is_null()) {
-            return Err(Refusal::BadSelector(format!(
+            return Err(SessionRefusal::BadSelector(format!(
                 "`{key}` in the attach arguments would have the worker's debugger reach another process; the relay attaches to what waits at a breakpoint: leave it out"
             )));
         }
@@ -89,28 +89,28 @@ pub fn read_selector(arguments: &Value) -> Result<AttachSelector, Refusal> {
                 .filter(|s| !s.is_empty())
                 .map(str::to_owned)
                 .ok_or_else(|| {
-                    Refusal::BadSelector(format!(
+                    SessionRefusal::BadSelector(format!(
                         "`rayRelay.{key}` must be a string that is not empty"
                     ))
                 })
         };
         let flag = || {
             value.as_bool().ok_or_else(|| {
-                Refusal::BadSelector(format!("`rayRelay.{key}` must be true or false"))
+                SessionRefusal::BadSelector(format!("`rayRelay.{key}` must be true or false"))
             })
         };
         match key.as_str() {
             "breakpoint" => {
                 let text = text()?;
                 selector.breakpoint = Some(text.parse().map_err(|why| {
-                    Refusal::BadSelector(format!("`rayRelay.breakpoint` is \"{}\", but {why}; `ray-relay list` shows the ids", shortened(&text, 20)))
+                    SessionRefusal::BadSelector(format!("`rayRelay.breakpoint` is \"{}\", but {why}; `ray-relay list` shows the ids", shortened(&text, 20)))
                 })?);
             }
             "task" => selector.task = Some(text()?),
             "worker" => {
                 let text = text()?.to_ascii_lowercase();
                 if text.len() < 6 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
-                    return Err(Refusal::BadSelector("`rayRelay.worker` must be a worker id, or at least its first six characters".into()));
+                    return Err(SessionRefusal::BadSelector("`rayRelay.worker` must be a worker id, or at least its first six characters".into()));
                 }
                 selector.worker = Some(text);
             }
@@ -127,7 +127,7 @@ pub fn read_selector(arguments: &Value) -> Result<AttachSelector, Refusal> {
                 let nearest = KEYS
                     .iter()
                     .max_by(|a, b| strsim::jaro(a, other).total_cmp(&strsim::jaro(b, other)));
-                return Err(Refusal::BadSelector(format!(
+                return Err(SessionRefusal::BadSelector(format!(
                     "`rayRelay.{}` is not known; did you mean `{}`? known are {}",
                     shortened(other, 30),
                     nearest.unwrap_or(&"breakpoint"),
@@ -139,19 +139,19 @@ pub fn read_selector(arguments: &Value) -> Result<AttachSelector, Refusal> {
     Ok(selector)
 }
 
-fn not_a_selector() -> Refusal {
-    Refusal::BadSelector(
+fn not_a_selector() -> SessionRefusal {
+    SessionRefusal::BadSelector(
         "`rayRelay` in the attach arguments must be the id of a breakpoint or an object, for example {\"next\": true}"
             .into(),
     )
 }
 
 /// debugpy takes text and fractions as well, and the number of one process is written in as many ways; here one is meant.
-fn subprocess(arguments: &Value) -> Result<Option<u64>, Refusal> {
+fn subprocess(arguments: &Value) -> Result<Option<u64>, SessionRefusal> {
     match arguments.get("subProcessId") {
         None | Some(Value::Null) => Ok(None),
         Some(pid) => pid.as_u64().map(Some).ok_or_else(|| {
-            Refusal::BadSelector(
+            SessionRefusal::BadSelector(
                 "`subProcessId` must be the pid of a subprocess, a whole number".into(),
             )
         }),

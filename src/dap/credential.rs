@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::identity::Secret;
 use crate::session::authenticate::PresentedCredential;
-use crate::session::refusal::Refusal;
+use crate::session::refusal::SessionRefusal;
 
 /// `rayRelay` at the top level of the arguments.
 const BLOCK: &str = "rayRelay";
@@ -21,8 +21,8 @@ const MAX_DEPTH: usize = 64;
 /// Takes the credential out of `arguments`, and every other copy of the keys that it could be in.
 ///
 /// # Errors
-/// [`Refusal::BadSelector`]: not a string, or more than one.
-pub(super) fn take(arguments: &mut Value) -> Result<PresentedCredential, Refusal> {
+/// [`SessionRefusal::BadSelector`]: not a string, or more than one.
+pub(super) fn take(arguments: &mut Value) -> Result<PresentedCredential, SessionRefusal> {
     let mut found = Vec::new();
     if let Some(keys) = arguments.as_object_mut() {
         found.push(("rayRelayToken", keys.shift_remove(TOKEN)));
@@ -50,10 +50,14 @@ pub(super) fn take(arguments: &mut Value) -> Result<PresentedCredential, Refusal
             // What an editor makes of a variable that is not set.
             Some(Value::String(text)) if text.trim().is_empty() => continue,
             Some(Value::String(text)) => Secret::new(text),
-            Some(_) => return Err(Refusal::BadSelector(format!("`{key}` must be a string"))),
+            Some(_) => {
+                return Err(SessionRefusal::BadSelector(format!(
+                    "`{key}` must be a string"
+                )));
+            }
         };
         if !matches!(presented, PresentedCredential::Nothing) {
-            return Err(Refusal::BadSelector(
+            return Err(SessionRefusal::BadSelector(
                 "give one of `rayRelay.token`, `rayRelayToken` and `rayRelay.ticket`, not several"
                     .into(),
             ));

@@ -40,7 +40,7 @@ use crate::connection::ConnectionInfo;
 use crate::context::Context;
 use crate::session::Session;
 use crate::session::authenticate::{PresentedCredential, Purpose};
-use crate::session::refusal::Refusal;
+use crate::session::refusal::SessionRefusal;
 use crate::shutdown::DRAINING;
 use crate::telemetry::metrics::{Outcome, RefusalKind};
 use crate::wire::dap::conversation::{Closed, Conversation};
@@ -150,7 +150,7 @@ where
     };
     let shutdown = &context.shutdown;
     if shutdown.drain.is_cancelled() {
-        let refusal = Refusal::Unable(DRAINING.to_owned());
+        let refusal = SessionRefusal::Unable(DRAINING.to_owned());
         return refused(context, client, &opened.attach, &refusal).await;
     }
     let presented = match presented {
@@ -177,7 +177,7 @@ async fn refused<S>(
     context: &Context,
     client: Conversation<S>,
     request: &Request,
-    refusal: &Refusal,
+    refusal: &SessionRefusal,
 ) -> Outcome
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -193,7 +193,7 @@ async fn open<S>(
     context: &Context,
     session: &Session,
     client: &mut Conversation<S>,
-) -> Result<Option<(Opened, Result<PresentedCredential, Refusal>)>, Closed>
+) -> Result<Option<(Opened, Result<PresentedCredential, SessionRefusal>)>, Closed>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {

@@ -26,7 +26,7 @@ use crate::ray::registry::{Breakpoint, BreakpointId, ClaimError, Holder, Kind, S
 use crate::recording::Protocol;
 use crate::session::authenticate::Authenticated;
 use crate::session::live::Live;
-use crate::session::refusal::Refusal;
+use crate::session::refusal::SessionRefusal;
 use crate::session::{
     Authorized, Denied, Permit, Session, audit, authorise, leaving, visible, within,
 };
@@ -126,12 +126,12 @@ impl<'a> AttachFlow<'a> {
     }
 
     /// `selector`, which cannot be for more than the ticket is for.
-    fn bound(&self, mut selector: AttachSelector) -> Result<AttachSelector, Refusal> {
+    fn bound(&self, mut selector: AttachSelector) -> Result<AttachSelector, SessionRefusal> {
         let Some(only) = self.only else {
             return Ok(selector);
         };
         if selector.next || selector.all || selector.breakpoint.is_some_and(|id| id != only) {
-            return Err(Refusal::Forbidden(
+            return Err(SessionRefusal::Forbidden(
                 "the ticket in `rayRelay.ticket` is for one other breakpoint; present a token to choose".into(),
             ));
         }
@@ -172,9 +172,9 @@ impl<'a> AttachFlow<'a> {
         selector: AttachSelector,
         hint: Hint,
         opened: &Opened,
-    ) -> Result<(AttachSelector, Choice), Refusal> {
+    ) -> Result<(AttachSelector, Choice), SessionRefusal> {
         let choice = match self.choose(&selector, hint, opened) {
-            Err(Refusal::InUse { .. }) => {
+            Err(SessionRefusal::InUse { .. }) => {
                 let (registry, sessions) = (&self.context.registry, &self.context.sessions);
                 let access = self.principal.access();
                 let wanted = |b: &Breakpoint| access.rights(b).scopes.contains(Scope::View);
@@ -191,9 +191,9 @@ impl<'a> AttachFlow<'a> {
         selector: &AttachSelector,
         hint: Hint,
         opened: &Opened,
-    ) -> Result<Choice, Refusal> {
+    ) -> Result<Choice, SessionRefusal> {
         if !self.principal.access().may_anywhere(Scope::View) {
-            return Err(Refusal::Forbidden(format!(
+            return Err(SessionRefusal::Forbidden(format!(
                 "{} may not attach a debugger here: it needs the permission `view` or `debug`; ask whoever gave you the token",
                 self.principal.subject()
             )));
@@ -216,7 +216,7 @@ impl<'a> AttachFlow<'a> {
                     match authorise(&self.principal, &breakpoint, Scope::View) {
                         Ok(_) => Ok(Choice::Worker(breakpoint)),
                         Err(missing @ Denied::Missing { .. }) => {
-                            Err(Refusal::Forbidden(missing.to_string()))
+                            Err(SessionRefusal::Forbidden(missing.to_string()))
                         }
                         Err(Denied::Hidden) => Err(refusal),
                     }
@@ -243,31 +243,33 @@ impl<'a> AttachFlow<'a> {
     }
 
     /// Recognised a moment ago, and then there may have been a wait.
-    fn still_welcome(&self) -> Result<(), Refusal> {
+    fn still_welcome(&self) -> Result<(), SessionRefusal> {
         let over = self.principal.is_over();
-        over.map_or(Ok(()), |why| Err(Refusal::Forbidden(why.to_string())))
+        over.map_or(Ok(()), |why| {
+            Err(SessionRefusal::Forbidden(why.to_string()))
+        })
     }
 
-    fn authorised(&self, id: BreakpointId) -> Result<Authorized, Refusal> {
+    fn authorised(&self, id: BreakpointId) -> Result<Authorized, SessionRefusal> {
         let list = self.within_reach();
         let known = list.find(id).or_else(|| list.find_ended(id));
         self.allowed(known.ok_or_else(|| self.unknown(id))?)
     }
 
     /// The same for one that need not be in the list any more.
-    fn allowed(&self, breakpoint: &Arc<Breakpoint>) -> Result<Authorized, Refusal> {
+    fn allowed(&self, breakpoint: &Arc<Breakpoint>) -> Result<Authorized, SessionRefusal> {
         self.still_welcome()?;
         authorise(&self.principal, breakpoint, Scope::View).map_err(|why| match why {
             Denied::Hidden => self.unknown(breakpoint.id),
-            Denied::Missing { .. } => Refusal::Forbidden(why.to_string()),
+            Denied::Missing { .. } => SessionRefusal::Forbidden(why.to_string()),
         })
     }
 
-    fn unknown(&self, id: BreakpointId) -> Refusal {
-        Refusal::unknown(&format!("has the id {id}"), &self.within_reach())
+    fn unknown(&self, id: BreakpointId) -> SessionRefusal {
+        SessionRefusal::unknown(&format!("has the id {id}"), &self.within_reach())
     }
 
-    fn acquire(&self, client: &Client, id: BreakpointId) -> Result<Permit, Refusal> {
+    fn acquire(&self, client: &Client, id: BreakpointId) -> Result<Permit, SessionRefusal> {
         let now = Moment::now();
         let authorised = self.authorised(id)?;
         let holder = Holder {
@@ -280,10 +282,10 @@ impl<'a> AttachFlow<'a> {
         let registry = &self.context.registry;
         Permit::acquire(registry, authorised, holder).map_err(|why| match why {
             ClaimError::InUse(holder) => match self.within_reach().find(id) {
-                Some(breakpoint) => Refusal::in_use(breakpoint, &holder, now),
-                None => Refusal::Nothing(format!("{id} is being debugged by {holder}")),
+                Some(breakpoint) => SessionRefusal::in_use(breakpoint, &holder, now),
+                None => SessionRefusal::Nothing(format!("{id} is being debugged by {holder}")),
             },
-            ClaimError::Ended(breakpoint) => Refusal::ended(&breakpoint, now),
+            ClaimError::Ended(breakpoint) => SessionRefusal::ended(&breakpoint, now),
             ClaimError::Unknown => self.unknown(id),
         })
     }
@@ -307,16 +309,16 @@ impl<'a> AttachFlow<'a> {
         &self,
         selector: &AttachSelector,
         breakpoint: &Arc<Breakpoint>,
-    ) -> Result<Permit, Refusal> {
+    ) -> Result<Permit, SessionRefusal> {
         // That would be a session with the task which nobody holds, so that a second one could be let in.
         if selector.subprocess == Some(u64::from(breakpoint.pid)) {
-            return Err(Refusal::BadSelector(
+            return Err(SessionRefusal::BadSelector(
                 "`subProcessId` names the process of the task itself; leave it out to attach to that".into(),
             ));
         }
         let authorised = self.allowed(breakpoint)?;
         Permit::subprocess(&self.context.sessions, authorised).ok_or_else(|| {
-            Refusal::Nothing(
+            SessionRefusal::Nothing(
                 "the session that this subprocess belongs to has ended, or is somebody else's"
                     .into(),
             )
@@ -405,7 +407,7 @@ impl<'a> AttachFlow<'a> {
         client: Conversation<S>,
         opened: &Opened,
         hint: Hint,
-        refusal: &Refusal,
+        refusal: &SessionRefusal,
     ) -> Outcome
     where
         S: AsyncRead + AsyncWrite + Unpin,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::attach_selector::{AttachSelector, fits, names};
 use crate::moment::Moment;
 use crate::ray::registry::{Breakpoint, BreakpointId, Snapshot};
-use crate::session::refusal::{Refusal, inventory};
+use crate::session::refusal::{SessionRefusal, inventory};
 use crate::wire::text::shortened;
 
 /// How a client can be asked to open further sessions.
@@ -50,19 +50,19 @@ pub enum Choice {
 /// Picks the session that `selector` asks for.
 ///
 /// # Errors
-/// [`Refusal`], a sentence for the client.
+/// [`SessionRefusal`], a sentence for the client.
 pub fn choose(
     selector: &AttachSelector,
     hint: Hint,
     children: Children,
     snapshot: &Snapshot,
     now: Moment,
-) -> Result<Choice, Refusal> {
+) -> Result<Choice, SessionRefusal> {
     if let Some(cluster) = &selector.cluster
         && !snapshot.clusters.iter().any(|c| *c.name == **cluster)
     {
         let known: Vec<_> = snapshot.clusters.iter().map(|c| &*c.name).collect();
-        return Err(Refusal::BadSelector(format!(
+        return Err(SessionRefusal::BadSelector(format!(
             "no cluster is called \"{}\"; known are {}",
             shortened(cluster, 40),
             known.join(", ")
@@ -76,7 +76,7 @@ pub fn choose(
     }
     if selector.all {
         return match children {
-            Children::None => Err(Refusal::BadSelector(
+            Children::None => Err(SessionRefusal::BadSelector(
                 "`rayRelay.all` needs a client that can open several sessions (startDebugging); use `\"next\": true` or a `breakpoint`".into(),
             )),
             _ => Ok(Choice::Cluster),
@@ -97,7 +97,7 @@ pub fn choose(
             );
         }
         Hint::Stale => {
-            return Err(Refusal::Nothing(format!(
+            return Err(SessionRefusal::Nothing(format!(
                 "the address that this session was started with belongs to a breakpoint that is gone; {}",
                 inventory(snapshot)
             )));
@@ -113,7 +113,11 @@ pub fn choose(
     }
 }
 
-fn named(selector: &AttachSelector, snapshot: &Snapshot, now: Moment) -> Result<Choice, Refusal> {
+fn named(
+    selector: &AttachSelector,
+    snapshot: &Snapshot,
+    now: Moment,
+) -> Result<Choice, SessionRefusal> {
     let fitting = || snapshot.live.iter().filter(|b| fits(selector, b));
     let free = fitting().find(|b| b.is_paused());
     // Asked for by name, what nobody else is offered is tried.
@@ -121,13 +125,13 @@ fn named(selector: &AttachSelector, snapshot: &Snapshot, now: Moment) -> Result<
         return Ok(Choice::Worker(free.clone()));
     }
     if let Some((held, holder)) = fitting().find_map(|b| b.holder().map(|holder| (b, holder))) {
-        return Err(Refusal::in_use(held, holder, now));
+        return Err(SessionRefusal::in_use(held, holder, now));
     }
     if let Some(ended) = snapshot.ended.iter().find(|b| fits(selector, b)) {
-        return Err(Refusal::ended(ended, now));
+        return Err(SessionRefusal::ended(ended, now));
     }
     if let Some(legacy) = snapshot.live.iter().find(|b| names(selector, b)) {
-        return Err(Refusal::Nothing(format!(
+        return Err(SessionRefusal::Nothing(format!(
             "{} stopped in Ray's legacy debugger, which is a pdb prompt and no debugger for an editor: enter it with `ray-relay debug {}` or `nc`",
             legacy.title(),
             legacy.id
@@ -139,14 +143,14 @@ fn named(selector: &AttachSelector, snapshot: &Snapshot, now: Moment) -> Result<
         (_, _, Some(worker)) => format!("has an id that begins with {}", shortened(worker, 60)),
         _ => "fits".to_owned(),
     };
-    Err(Refusal::unknown(&what, snapshot))
+    Err(SessionRefusal::unknown(&what, snapshot))
 }
 
 fn subprocess(
     selector: &AttachSelector,
     hint: Hint,
     snapshot: &Snapshot,
-) -> Result<Choice, Refusal> {
+) -> Result<Choice, SessionRefusal> {
     let selector = match (selector.breakpoint, hint) {
         (None, Hint::Breakpoint(id)) => AttachSelector {
             breakpoint: Some(id),
@@ -160,25 +164,25 @@ fn subprocess(
         .filter(|b| b.holder().is_some() && fits(&selector, b));
     match (held.next(), held.next()) {
         (Some(only), None) => Ok(Choice::Subprocess(only.clone())),
-        (Some(_), Some(_)) => Err(Refusal::Nothing(
+        (Some(_), Some(_)) => Err(SessionRefusal::Nothing(
             "several workers are being debugged, and this subprocess session does not say which one it belongs to (rayRelay.breakpoint)".into(),
         )),
-        (None, _) => Err(Refusal::Nothing("the session that this subprocess belongs to has ended".into())),
+        (None, _) => Err(SessionRefusal::Nothing("the session that this subprocess belongs to has ended".into())),
     }
 }
 
-fn none_waits(selector: &AttachSelector, snapshot: &Snapshot, now: Moment) -> Refusal {
+fn none_waits(selector: &AttachSelector, snapshot: &Snapshot, now: Moment) -> SessionRefusal {
     if let Some((held, holder)) = snapshot
         .live
         .iter()
         .filter(|b| fits(selector, b))
         .find_map(|b| b.holder().map(|h| (b, h)))
     {
-        return Refusal::in_use(held, holder, now);
+        return SessionRefusal::in_use(held, holder, now);
     }
     let mut unreachable = snapshot.live.iter().filter(|b| fits(selector, b));
     if let Some((gone, why)) = unreachable.find_map(|b| Some((b, b.unreachable()?))) {
-        return Refusal::Nothing(format!(
+        return SessionRefusal::Nothing(format!(
             "nothing waits at a breakpoint but {}, and {why}; `ray-relay release --force {}` ends its worker through Ray, and \"rayRelay\": {{\"breakpoint\": \"{}\"}} tries the port anew",
             gone.title(),
             gone.id,
@@ -186,7 +190,7 @@ fn none_waits(selector: &AttachSelector, snapshot: &Snapshot, now: Moment) -> Re
         ));
     }
     let trouble = snapshot.clusters.iter().find_map(|c| c.trouble.as_deref());
-    Refusal::Nothing(match trouble {
+    SessionRefusal::Nothing(match trouble {
         Some(trouble) => format!("nothing is known to wait at a breakpoint, and the list may be old: {trouble}"),
         None => "nothing waits at a breakpoint now; start the job and attach again, or set \"rayRelay\": {\"next\": true} to wait for the next one".into(),
     })

@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::identity::Principal;
 use crate::policy::Scope;
 use crate::ray::registry::{BreakpointId, Snapshot};
-use crate::session::refusal::Refusal;
+use crate::session::refusal::SessionRefusal;
 use crate::session::{Permit, within};
 use crate::telemetry::metrics::Outcome;
 use crate::wire::dap::conversation::Conversation;
@@ -34,7 +34,7 @@ pub(super) async fn for_next<S>(
     attach: &Request,
     selector: &AttachSelector,
     principal: &Principal,
-    try_acquire: impl Fn(BreakpointId) -> Result<Permit, Refusal>,
+    try_acquire: impl Fn(BreakpointId) -> Result<Permit, SessionRefusal>,
 ) -> Result<(Conversation<S>, Permit), Outcome>
 where
     S: AsyncRead + AsyncWrite + Unpin,

@@ -25,7 +25,7 @@ use crate::listing::select::Choice;
 use crate::moment::Moment;
 use crate::policy::Scope;
 use crate::ray::registry::{BadBreakpointId, Breakpoint, BreakpointId, ClaimError, Holder, Kind};
-use crate::session::refusal::Refusal;
+use crate::session::refusal::SessionRefusal;
 use crate::session::{Denied, Permit, Session, audit, authorise, leaving, visible};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::upstream::legacy::{self, NOT_EXTERNAL};
@@ -153,7 +153,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, R> {
     /// One breakpoint and nothing else.
     async fn only(&mut self, id: &str) -> Outcome {
         let Ok(id) = id.parse::<BreakpointId>() else {
-            self.refuse(&Refusal::Nothing(
+            self.refuse(&SessionRefusal::Nothing(
                 "that is no id of a breakpoint".to_owned(),
             ))
             .await;
@@ -185,7 +185,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, R> {
         }
     }
 
-    async fn refuse(&self, refusal: &Refusal) {
+    async fn refuse(&self, refusal: &SessionRefusal) {
         self.context.metrics.refused(refusal.kind());
         self.out.notice(&refusal.to_string()).await;
     }
@@ -230,24 +230,24 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, R> {
         }
     }
 
-    fn acquire(&self, id: BreakpointId) -> Result<Permit, Refusal> {
+    fn acquire(&self, id: BreakpointId) -> Result<Permit, SessionRefusal> {
         let now = Moment::now();
         let list = visible(&self.principal, &self.context.registry.snapshot());
-        let unknown = || Refusal::unknown(&format!("has the id {id}"), &list);
+        let unknown = || SessionRefusal::unknown(&format!("has the id {id}"), &list);
         let breakpoint = match (list.find(id), list.find_ended(id)) {
             (Some(breakpoint), _) => breakpoint,
-            (None, Some(ended)) => return Err(Refusal::ended(ended, now)),
+            (None, Some(ended)) => return Err(SessionRefusal::ended(ended, now)),
             (None, None) => return Err(unknown()),
         };
         let authorised = authorise(&self.principal, breakpoint, Scope::Terminal);
         let authorised = authorised.map_err(|why| match why {
             Denied::Hidden => unknown(),
-            Denied::Missing { .. } => Refusal::Forbidden(why.to_string()),
+            Denied::Missing { .. } => SessionRefusal::Forbidden(why.to_string()),
         })?;
         if breakpoint.kind == Kind::Pdb
             && !legacy::is_within_reach(&self.context.config, breakpoint)
         {
-            return Err(Refusal::Unable(NOT_EXTERNAL.to_owned()));
+            return Err(SessionRefusal::Unable(NOT_EXTERNAL.to_owned()));
         }
         let holder = Holder {
             subject: self.principal.known_subject(),
@@ -257,8 +257,8 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, R> {
             since: now,
         };
         Permit::acquire(&self.context.registry, authorised, holder).map_err(|why| match why {
-            ClaimError::InUse(holder) => Refusal::in_use(breakpoint, &holder, now),
-            ClaimError::Ended(breakpoint) => Refusal::ended(&breakpoint, now),
+            ClaimError::InUse(holder) => SessionRefusal::in_use(breakpoint, &holder, now),
+            ClaimError::Ended(breakpoint) => SessionRefusal::ended(&breakpoint, now),
             ClaimError::Unknown => unknown(),
         })
     }

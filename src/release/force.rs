@@ -19,7 +19,7 @@ use super::unavailable;
 use crate::context::Context;
 use crate::ray::head::{HeadClient, HeadError};
 use crate::ray::registry::{Breakpoint, Holder, Kind};
-use crate::session::refusal::Refusal;
+use crate::session::refusal::SessionRefusal;
 use crate::session::{Authorized, Permit};
 use crate::wire::text::shortened;
 
@@ -46,7 +46,7 @@ const MARK: &str = "RAY-RELAY ";
 pub enum NotEnded {
     /// Somebody debugs it, it is over, or nothing is known of it.
     #[error(transparent)]
-    Unavailable(#[from] Refusal),
+    Unavailable(#[from] SessionRefusal),
     /// A legacy breakpoint.
     #[error(
         "Ray's legacy debugger does not say which process waits: enter it (`ray-relay debug`), and leave it with q"

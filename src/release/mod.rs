@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use crate::context::Context;
 use crate::moment::Moment;
 use crate::ray::registry::{Breakpoint, ClaimError, Holder, Kind};
-use crate::session::refusal::Refusal;
+use crate::session::refusal::SessionRefusal;
 use crate::session::{Authorized, Permit};
 use crate::upstream;
 use crate::upstream::legacy::{self, NOT_EXTERNAL};
@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 pub enum NotReleased {
     /// Somebody debugs it, it is over, or nothing is known of it.
     #[error(transparent)]
-    Unavailable(#[from] Refusal),
+    Unavailable(#[from] SessionRefusal),
     /// A legacy breakpoint that only its own node reaches.
     #[error("{}", NOT_EXTERNAL)]
     Local,
@@ -84,12 +84,12 @@ pub async fn release(
     done.await.map_err(|_| NotReleased::Ending)?
 }
 
-fn unavailable(breakpoint: &Breakpoint, why: ClaimError) -> Refusal {
+fn unavailable(breakpoint: &Breakpoint, why: ClaimError) -> SessionRefusal {
     let now = Moment::now();
     match why {
-        ClaimError::InUse(holder) => Refusal::in_use(breakpoint, &holder, now),
-        ClaimError::Ended(breakpoint) => Refusal::ended(&breakpoint, now),
-        ClaimError::Unknown => Refusal::Nothing("there is no such breakpoint".to_owned()),
+        ClaimError::InUse(holder) => SessionRefusal::in_use(breakpoint, &holder, now),
+        ClaimError::Ended(breakpoint) => SessionRefusal::ended(&breakpoint, now),
+        ClaimError::Unknown => SessionRefusal::Nothing("there is no such breakpoint".to_owned()),
     }
 }
 

@@ -15,7 +15,7 @@ use tracing::info;
 pub(crate) use self::watch::{SessionEnd, SessionEvent};
 use super::audit::SessionAudit;
 use super::limits::Limits;
-use super::refusal::Refusal;
+use super::refusal::SessionRefusal;
 use super::{Permit, Session, TaskEnd};
 use crate::audit::Audit;
 use crate::identity::Principal;
@@ -68,7 +68,7 @@ impl<'a> Live<'a> {
     /// with `details`. Nothing of this reaches the worker.
     ///
     /// # Errors
-    /// [`Refusal`]: what is not captured or not on record does not happen, nor does what somebody asked for whose time is
+    /// [`SessionRefusal`]: what is not captured or not on record does not happen, nor does what somebody asked for whose time is
     /// over meanwhile. The permit is given back then, and the breakpoint waits as before.
     pub(crate) async fn begin(
         services: Services<'a>,
@@ -77,7 +77,7 @@ impl<'a> Live<'a> {
         protocol: Protocol,
         client: &str,
         mut details: Map<String, Value>,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, SessionRefusal> {
         let (breakpoint, principal) = (permit.breakpoint().clone(), permit.principal().clone());
         info!(
             client, scopes = %permit.rights().scopes, subprocess = !permit.holds(), "session attaches"
@@ -94,7 +94,7 @@ impl<'a> Live<'a> {
                     breakpoint: &breakpoint,
                 };
                 let writer = services.recording.begin(&meta).await;
-                CaptureTee::new(writer.map_err(|why| Refusal::Unable(why.to_string()))?)
+                CaptureTee::new(writer.map_err(|why| SessionRefusal::Unable(why.to_string()))?)
             }
             false => CaptureTee::default(),
         };
@@ -109,12 +109,12 @@ impl<'a> Live<'a> {
             details,
         )
         .await
-        .map_err(|why| Refusal::Unable(why.to_string()))?;
+        .map_err(|why| SessionRefusal::Unable(why.to_string()))?;
         // Recognised a while ago, and then there were waits.
         if let Some(why) = principal.is_over() {
             drop(permit);
             audit.end(Outcome::Revoked).await;
-            return Err(Refusal::Forbidden(why.to_string()));
+            return Err(SessionRefusal::Forbidden(why.to_string()));
         }
         session.set_breakpoint(breakpoint);
         let now = Instant::now();

@@ -7,7 +7,7 @@ use crate::wire::human_time::span;
 
 /// Why there is none: `Display` is for the client.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum Refusal {
+pub enum SessionRefusal {
     /// `rayRelay` is not understood.
     #[error("{0}")]
     BadSelector(String),
@@ -45,7 +45,7 @@ pub enum Refusal {
     Unable(String),
 }
 
-impl Refusal {
+impl SessionRefusal {
     /// The label in metrics.
     pub fn kind(&self) -> RefusalKind {
         match self {

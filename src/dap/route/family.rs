@@ -7,7 +7,7 @@ use crate::dap::attach_selector::AttachSelector;
 use crate::dap::{Opened, cluster, refused};
 use crate::ray::registry::Breakpoint;
 use crate::session::audit::SessionAudit;
-use crate::session::refusal::Refusal;
+use crate::session::refusal::SessionRefusal;
 use crate::session::shares::Shortage;
 use crate::session::{Founder, Member};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
@@ -26,7 +26,7 @@ impl AttachFlow<'_> {
         let _share = match self.context.cluster_sessions.take(&self.principal) {
             Ok(share) => share,
             Err(Shortage::Yours(most) | Shortage::All(most)) => {
-                let refusal = Refusal::Throttled(format!(
+                let refusal = SessionRefusal::Throttled(format!(
                     "you have {most} cluster sessions already, which is all that one person may have: end one of them"
                 ));
                 return refused(self.context, client, &opened.attach, &refusal).await;
@@ -45,7 +45,7 @@ impl AttachFlow<'_> {
         let audit = match begun {
             Ok(audit) => audit,
             Err(why) => {
-                let refusal = Refusal::Unable(why.to_string());
+                let refusal = SessionRefusal::Unable(why.to_string());
                 return refused(self.context, client, &opened.attach, &refusal).await;
             }
         };
@@ -77,7 +77,7 @@ impl AttachFlow<'_> {
         &self,
         selector: &AttachSelector,
         breakpoint: &Breakpoint,
-    ) -> Result<Option<Member>, Refusal> {
+    ) -> Result<Option<Member>, SessionRefusal> {
         let Some(family) = &selector.family else {
             return Ok(None);
         };
@@ -85,7 +85,7 @@ impl AttachFlow<'_> {
         let families = &self.context.families;
         let joined = families.join(family, &self.principal, self.session.id(), stop);
         joined.map(Some).ok_or_else(|| {
-            Refusal::Nothing(
+            SessionRefusal::Nothing(
                 "the cluster session that opened this one has ended, and the task waits on; start the cluster session again"
                     .into(),
             )

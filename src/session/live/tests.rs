@@ -67,7 +67,7 @@ impl Scene {
         }
     }
 
-    async fn begin(&self) -> Result<Live<'_>, Refusal> {
+    async fn begin(&self) -> Result<Live<'_>, SessionRefusal> {
         let breakpoint = self.registry.snapshot().find(self.id).unwrap().clone();
         let holder = Holder {
             subject: None,
