@@ -1,4 +1,4 @@
-//! Who asks, and whether that person may: before a byte of a request's body is read or anything goes to a head.
+//! Authentication and authorisation of a request, before a byte of its body is read or anything goes to a head.
 //!
 //! Called by [`super::connection`] with each request that passed the guard. Everything that is refused here is
 //! answered here, in the form of the side that was asked: JSON below `/relay/`, a plain sentence for Ray's tools, which
@@ -52,7 +52,7 @@ pub(crate) enum HttpRefusal {
     Denied {
         /// Name of the principal.
         subject: String,
-        /// What is missing.
+        /// The scope that is missing.
         scope: Scope,
         /// Where the scope is missing: `on cluster a`.
         place: String,
