@@ -40,7 +40,7 @@
 //! | breakpoint | a paused worker as the registry knows it: one row of the list, with an id of eight letters and digits |
 //! | head | Ray's dashboard server, port 8265, where paused workers are asked for |
 //! | worker | the Ray process that is paused, or the debugger in it (debugpy, or legacy pdb) |
-//! | principal | who a client was recognised as, with what its credential and the policy allow |
+//! | principal | who a client was authenticated as, with what its credential and the policy allow |
 //! | scope | a permission: `list`, `view`, `debug`, `terminal`, `terminate`, `admin`, `dashboard:read`, `dashboard:write` |
 //! | permit | the leave to reach one worker, and the claim that keeps others away from it; without one nothing is dialled |
 //! | session | one client with one worker, or with a whole cluster, from handshake to goodbye |

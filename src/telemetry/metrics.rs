@@ -128,7 +128,7 @@ impl Metrics {
         Ok(Arc::new(metrics))
     }
 
-    /// A connection was recognised.
+    /// Counts a connection whose protocol was detected.
     pub fn connection(&self, protocol: Protocol) {
         self.connections
             .with_label_values(&[protocol.label()])
