@@ -127,7 +127,7 @@ fn of_worker<'a>(listed: &'a [Value], row: &Value) -> &'a Value {
         .unwrap()
 }
 
-/// Of all that were listed, the worker of `row` is the one with a debugger.
+/// Of all workers in `listed`, that of `row` is the only one with a debugger.
 fn assert_held(scene: &Scene<'_>, listed: &[Value], row: &Value) {
     let own = of_worker(listed, row);
     // The session before this one may take a moment to end.
