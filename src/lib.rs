@@ -15,7 +15,7 @@
 //! | [`release`] | lets paused tasks run on without a person attaching |
 //! | [`upstream`] | the connection to a worker, for a permit, and how it is led to its end |
 //! | [`context`] | what every protocol works with |
-//! | [`session`] | what every session is: authorisation, permit, refusal, limits, record, the table of the live ones |
+//! | [`session`] | what every session is: authorisation, permit, refusal, record, whatever can end it, the table of the live ones |
 //! | [`recording`] | recordings: the messages of sessions whose policy wants them kept |
 //! | [`connection`] | accepted connections: what is known of one, and admission control |
 //! | [`audit`] | the audit log: the record of what was decided and done |
@@ -45,7 +45,7 @@
 //! | permit | the leave to reach one worker, and the claim that keeps others away from it; without one nothing is dialled |
 //! | session | one client with one worker, or with a whole cluster, from handshake to goodbye |
 //! | goodbye | the requests and answers after which a worker's debugger can be left without harm |
-//! | record | the audit log; a *recording* is the traffic of a session, kept where the policy wants it |
+//! | record | the audit log; a *recording*, in the code the *capture*, is the traffic of a session, kept where the policy wants it |
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 #![cfg_attr(

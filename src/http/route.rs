@@ -38,7 +38,7 @@ pub(crate) enum RouteAccess {
     Recognised,
     /// That scope, at the place that the words name.
     Scope(Scope, &'static str),
-    /// What [`super::need`] says of the head's path.
+    /// What [`super::required_access`] says of the head's path.
     OfDashboard,
 }
 
