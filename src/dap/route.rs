@@ -28,7 +28,9 @@ use crate::registry::{Breakpoint, BreakpointId, ClaimError, Holder, Kind, Snapsh
 use crate::session::authenticate::Authenticated;
 use crate::session::live::Live;
 use crate::session::refusal::Refusal;
-use crate::session::{Authorized, Denied, Permit, Session, audit, authorise, visible, within};
+use crate::session::{
+    Authorized, Denied, Permit, Session, audit, authorise, leaving, visible, within,
+};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::wire::dap::conversation::Conversation;
 
@@ -79,10 +81,10 @@ impl<'a> AttachFlow<'a> {
             Ok(selector) => Ok(self.look_again(selector).await),
             Err(refusal) => Err(refusal),
         };
-        let chosen = selector.and_then(|selector| {
-            let choice = self.choose(&selector, hint, &opened)?;
-            Ok((selector, choice))
-        });
+        let chosen = match selector {
+            Ok(selector) => self.choose_when_left(selector, hint, &opened).await,
+            Err(refusal) => Err(refusal),
+        };
         let (selector, choice) = match chosen {
             Ok(chosen) => chosen,
             Err(refusal) => return self.deny(client, &opened, hint, &refusal).await,
@@ -163,6 +165,26 @@ impl<'a> AttachFlow<'a> {
             },
             None => selector,
         }
+    }
+
+    /// [`Self::choose`], and once more where a breakpoint was on its way back from a session that is over.
+    async fn choose_when_left(
+        &self,
+        selector: AttachSelector,
+        hint: Hint,
+        opened: &Opened,
+    ) -> Result<(AttachSelector, Choice), Refusal> {
+        let choice = match self.choose(&selector, hint, opened) {
+            Err(Refusal::InUse { .. }) => {
+                let (registry, sessions) = (&self.context.registry, &self.context.sessions);
+                let access = self.principal.access();
+                let wanted = |b: &Breakpoint| access.rights(b).scopes.contains(Scope::View);
+                leaving::given_back(registry, sessions, wanted).await;
+                self.choose(&selector, hint, opened)
+            }
+            choice => choice,
+        }?;
+        Ok((selector, choice))
     }
 
     fn choose(

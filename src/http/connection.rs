@@ -22,9 +22,11 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use tracing::{Instrument as _, debug};
 
 use super::answer::{self, Body};
-use super::caller::{self, Asked, HttpRefusal};
+use super::audit::{self, Asked};
+use super::authenticate;
 use super::dashboard::ProxiedRequest;
 use super::moving::Moving;
+use super::refusal::HttpRefusal;
 use super::route::{EXISTS, Route};
 use super::{api, events, guard, release, revocations};
 use crate::connection::admission::Place;
@@ -316,7 +318,7 @@ async fn own(
             if reads
                 && parts.uri.query().is_none()
                 && ctx.auth.anonymous().is_none()
-                && caller::presents_nothing(connection, parts) =>
+                && authenticate::presents_nothing(connection, parts) =>
         {
             return Ok(readyz(None));
         }
@@ -325,13 +327,13 @@ async fn own(
         }
         _ => {}
     }
-    let caller = caller::authenticate(ctx, connection, parts, asked).await?;
+    let caller = authenticate::authenticate(ctx, connection, parts, asked).await?;
     let principal = &caller.principal;
     if !reads {
         return Ok(answer::read_only());
     }
     if let Some(missing) = route.access().missing(principal) {
-        return Err(caller::deny(ctx, connection, &caller, asked, missing).await);
+        return Err(audit::deny(ctx, connection, &caller, asked, missing).await);
     }
     Ok(match route {
         Route::Breakpoints => api::breakpoints(&snapshot(), parts.uri.query(), principal),
@@ -363,9 +365,9 @@ async fn revoke(
     body: Incoming,
     asked: &Asked,
 ) -> Result<Response<Body>, HttpRefusal> {
-    let caller = caller::authenticate(ctx, connection, parts, asked).await?;
+    let caller = authenticate::authenticate(ctx, connection, parts, asked).await?;
     if let Some(missing) = Route::Revocations.access().missing(&caller.principal) {
-        return Err(caller::deny(ctx, connection, &caller, asked, missing).await);
+        return Err(audit::deny(ctx, connection, &caller, asked, missing).await);
     }
     if parts.method != Method::POST {
         return Ok(revocations::post_only());
@@ -375,7 +377,7 @@ async fn revoke(
         Err(sentence) => return Ok(answer::error(StatusCode::BAD_REQUEST, sentence)),
     };
     let (kind, name) = revocations::told(&revocation);
-    caller::administers(ctx, connection, &caller, asked, (kind, name)).await?;
+    audit::administers(ctx, connection, &caller, asked, (kind, name)).await?;
     Ok(revocations::revoke(ctx, revocation).await)
 }
 

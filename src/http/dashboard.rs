@@ -27,8 +27,10 @@ use serde_json::Map;
 use self::buffered::{Job, Reader, View, rewritten};
 pub(crate) use self::upstream::Upstream;
 use super::answer::{self, Body};
-use super::caller::{self, Asked, HttpRefusal};
+use super::audit::{self, Asked};
+use super::authenticate;
 use super::connection::Connection;
+use super::refusal::HttpRefusal;
 use super::required_access::{self, Described, RequiredAccess, Rows};
 use super::route::CLUSTERS;
 use super::{credential, hop, websocket};
@@ -67,9 +69,9 @@ impl ProxiedRequest<'_> {
         let need = required_access::of(&parts.method, path, websocket);
         if ctx.auth.anonymous().is_none() {
             match need {
-                RequiredAccess::Mode => return Ok(caller::mode()),
+                RequiredAccess::Mode => return Ok(authenticate::mode()),
                 RequiredAccess::SignIn => {
-                    return Ok(caller::sign_in(ctx, connection, &parts, &asked).await);
+                    return Ok(authenticate::sign_in(ctx, connection, &parts, &asked).await);
                 }
                 // Other clusters' names are not for everybody; whoever signs in at the first page is signed in there too.
                 RequiredAccess::Page if self.named.is_none() && body.is_end_stream() => {
@@ -78,7 +80,7 @@ impl ProxiedRequest<'_> {
                 _ => {}
             }
         }
-        let caller = caller::authenticate(ctx, connection, &parts, &asked).await?;
+        let caller = authenticate::authenticate(ctx, connection, &parts, &asked).await?;
         let cluster = self.cluster(&caller)?;
         if let Some((name, "")) = self.named {
             return Ok(into_folder(name, &parts));
@@ -98,7 +100,7 @@ impl ProxiedRequest<'_> {
                 }
             }
             // Before it is made.
-            caller::record(ctx, connection, &caller, &asked, place.clone(), details).await?;
+            audit::record(ctx, connection, &caller, &asked, place.clone(), details).await?;
         }
         let prefix = self
             .named
@@ -120,10 +122,10 @@ impl ProxiedRequest<'_> {
             if described == Some(Described::Job) {
                 (id, response) = done::submission(response).await;
             }
-            caller::answered(ctx, connection, &caller, &asked, response.status(), id).await;
+            audit::answered(ctx, connection, &caller, &asked, response.status(), id).await;
         }
         if !caller.principal.is_anonymous() {
-            caller::keep_private(response.headers_mut());
+            authenticate::keep_private(response.headers_mut());
         }
         Ok(response)
     }
@@ -191,7 +193,7 @@ impl ProxiedRequest<'_> {
         };
         if !whole(scope) {
             let missing = (scope, what);
-            return Err(caller::deny(self.ctx, self.connection, caller, asked, missing).await);
+            return Err(audit::deny(self.ctx, self.connection, caller, asked, missing).await);
         }
         let changes = scope == Scope::DashboardWrite;
         let place = changes.then(|| (scope, format!("on cluster {cluster}")));

@@ -2,7 +2,7 @@
 //!
 //! Called by the listener with each connection that speaks HTTP/1.1 or HTTP/2 (prior knowledge).
 //! A request meets, in this order: [`guard`] (is it for this relay, and not from somebody else's web
-//! page?), `route`, `caller` (who is it, by which `credential`, and is it allowed, by what `required_access` says?), and
+//! page?), `route`, `authenticate` (who is it, by which `credential`?), `required_access` (is it allowed?), `audit`, and
 //! then `api`, `events`, or `dashboard`, which leaves out rows (`filter`), rewrites (`rewrite`, [`crate::advertise`])
 //! or becomes a WebSocket (`websocket`).
 //!
@@ -12,8 +12,9 @@
 
 mod answer;
 pub(crate) mod api;
+mod audit;
+mod authenticate;
 mod body;
-mod caller;
 mod connection;
 mod credential;
 mod dashboard;
@@ -23,6 +24,7 @@ pub mod guard;
 mod hop;
 mod moving;
 mod query;
+mod refusal;
 mod release;
 mod required_access;
 mod revocations;

@@ -15,9 +15,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::answer::{self, Body};
+use super::audit::{self, Asked};
+use super::authenticate;
 use super::body;
-use super::caller::{self, Asked, HttpRefusal};
 use super::connection::Connection;
+use super::refusal::HttpRefusal;
 use crate::audit::Action;
 use crate::context::Context;
 use crate::moment::Moment;
@@ -67,13 +69,13 @@ pub(crate) async fn answer(
     asked: &Asked,
 ) -> Result<Response<Body>, HttpRefusal> {
     // Before a byte of the body is read.
-    let caller = caller::authenticate(ctx, connection, parts, asked).await?;
+    let caller = authenticate::authenticate(ctx, connection, parts, asked).await?;
     let access = caller.principal.access();
     if !access.may_anywhere(Scope::Terminate)
         && !NEEDED.iter().any(|scope| access.may_anywhere(*scope))
     {
         let missing = (Scope::Debug, "on some breakpoint".to_owned());
-        return Err(caller::deny(ctx, connection, &caller, asked, missing).await);
+        return Err(audit::deny(ctx, connection, &caller, asked, missing).await);
     }
     let read = body::whole(body, LARGEST).await;
     let wanted = read.and_then(|body| serde_json::from_slice::<Wanted>(&body).ok());
@@ -116,7 +118,7 @@ async fn one(
             } else {
                 Scope::Debug
             };
-            caller::deny(ctx, connection, caller, asked, (scope, place)).await;
+            audit::deny(ctx, connection, caller, asked, (scope, place)).await;
             return Err(match (force, &why) {
                 (true, Denied::Missing { .. }) => format!("{why}; {ENDING}"),
                 _ => why.to_string(),
@@ -130,7 +132,7 @@ async fn one(
     entry.principal = Some(caller.principal.clone());
     entry.breakpoint = Some(authorized.breakpoint().clone());
     // What is not on record does not happen.
-    let recorded = caller::on_record(ctx, entry).await;
+    let recorded = audit::on_record(ctx, entry).await;
     recorded.map_err(|why| why.to_string())?;
     let holder = Holder {
         session: 0,

@@ -62,12 +62,12 @@ pub enum AuthError {
     Unavailable(String),
 }
 
-/// Where keys and recognition come from beside the files of `[auth]`.
+/// Issuers of tokens beside those whose keys are in the files of `[auth]`.
 #[derive(Default)]
 pub struct Issuers {
-    /// Further keys.
+    /// Sources of further keys, such as a key set of an identity provider.
     pub rings: Vec<Arc<dyn KeyRing>>,
-    /// Who is asked about a token that no key has signed.
+    /// Is asked about tokens that no key has signed.
     pub(super) kubernetes: Option<Reviewer>,
 }
 

@@ -21,17 +21,17 @@ pub enum KeyFileError {
     /// The system says no.
     #[error("cannot read the key file {}: {source}", path.display())]
     Io {
-        /// The file.
+        /// The key file.
         path: PathBuf,
-        /// Why.
+        /// What the system says.
         source: io::Error,
     },
     /// No key in it.
     #[error("{}: {source}", path.display())]
     Key {
-        /// The file.
+        /// The key file.
         path: PathBuf,
-        /// Why.
+        /// Why what is in it is no key.
         source: KeyError,
     },
 }

@@ -24,17 +24,17 @@ pub enum CredentialId {
     None,
     /// A token, by its `jti`.
     Token {
-        /// `jti`.
+        /// The `jti` of the token.
         id: String,
     },
     /// A client certificate, by the SHA-256 of it in hex.
     Certificate {
-        /// Fingerprint.
+        /// The fingerprint in hex.
         fingerprint: String,
     },
     /// A token that Kubernetes accepts, by the SHA-256 of it in hex, cut to 16 characters.
     Kubernetes {
-        /// Fingerprint.
+        /// The fingerprint in hex.
         fingerprint: String,
     },
 }

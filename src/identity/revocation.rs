@@ -27,7 +27,7 @@ pub const MOST: usize = 100_000;
 /// One credential, or all that somebody has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Revocation {
-    /// What.
+    /// What is revoked.
     pub what: Revoked,
     /// When it can be forgotten, because what was revoked has expired. `None`: never.
     pub until: Option<SystemTime>,
@@ -43,7 +43,7 @@ pub enum Revoked {
     Subject {
         /// `sub`, or the name of a certificate or Kubernetes user.
         subject: String,
-        /// When.
+        /// The time of issue up to which they are revoked.
         at: SystemTime,
     },
 }
@@ -165,7 +165,7 @@ struct Line {
     at: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     until: Option<u64>,
-    /// For people.
+    /// Says to people why; the relay does not read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     note: Option<String>,
 }

@@ -54,7 +54,7 @@ pub(super) struct Limits {
     pub(super) free: u32,
     /// The first back-off; each further failure doubles it.
     pub(super) first: Duration,
-    /// The longest.
+    /// The longest back-off.
     pub(super) longest: Duration,
 }
 
@@ -76,7 +76,7 @@ struct Trickle {
     refilled: Instant,
 }
 
-/// Everybody's failures.
+/// The failures of everybody, by the address that they came from.
 pub(super) struct Throttle {
     limits: Limits,
     sources: HashMap<Source, Failures>,
@@ -88,7 +88,7 @@ pub(super) struct Throttle {
 /// Whether somebody's credential is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It is.
+    /// It is looked at.
     Look,
     /// It is, as one of the trials of a source in back-off.
     Try,

@@ -38,7 +38,7 @@ impl Revoker {
         Validity(self.0.subscribe())
     }
 
-    /// For good.
+    /// Says that it is not accepted any more, for good.
     pub(super) fn withdraw(&self) {
         self.0.send_replace(true);
     }

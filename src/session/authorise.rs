@@ -25,17 +25,17 @@ impl Authorized {
         authorise(&self.principal, breakpoint, self.scope)
     }
 
-    /// Who.
+    /// Whose leave it is.
     pub fn principal(&self) -> &Principal {
         &self.principal
     }
 
-    /// What with.
+    /// The breakpoint that it is for.
     pub fn breakpoint(&self) -> &Arc<Breakpoint> {
         &self.breakpoint
     }
 
-    /// What and how.
+    /// What it allows, and under which obligations.
     pub fn rights(&self) -> &Rights {
         &self.rights
     }
@@ -52,7 +52,7 @@ pub enum Denied {
         "{subject} may not do that here: it needs the permission `{scope}` on {name}; ask whoever gave you the token"
     )]
     Missing {
-        /// Who.
+        /// The name of who lacks it.
         subject: String,
         /// What is missing.
         scope: Scope,

@@ -42,7 +42,7 @@ struct Family {
 /// Who opens a cluster session, as far as that tells a restart from somebody else's.
 #[derive(Debug, Clone)]
 pub struct Founder {
-    /// Who.
+    /// Whose session it is.
     pub principal: Principal,
     /// Address that the client came from.
     pub peer: IpAddr,

@@ -10,6 +10,7 @@ pub(crate) mod audit;
 pub(crate) mod authenticate;
 mod authorise;
 pub mod family;
+pub(crate) mod leaving;
 pub(crate) mod limits;
 pub(crate) mod live;
 pub mod permit;

@@ -18,7 +18,7 @@ pub enum Refusal {
     InUse {
         /// Title of the breakpoint.
         name: String,
-        /// Who.
+        /// Who has it, and by which client.
         holder: String,
         /// For how long, readable.
         held: String,

@@ -118,6 +118,11 @@ impl SessionTable {
         }
     }
 
+    /// Session `id` has not ended.
+    pub fn is_live(&self, id: u64) -> bool {
+        self.live.contains_key(&id)
+    }
+
     /// The worker `id`, where a live session of `principal` reaches it: the worker itself or a subprocess of it.
     pub fn reached(&self, id: BreakpointId, principal: &Principal) -> Option<Arc<Breakpoint>> {
         self.live.iter().find_map(|entry| {

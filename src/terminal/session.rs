@@ -26,7 +26,7 @@ use crate::moment::Moment;
 use crate::policy::Scope;
 use crate::registry::{BadBreakpointId, Breakpoint, BreakpointId, ClaimError, Holder, Kind};
 use crate::session::refusal::Refusal;
-use crate::session::{Denied, Permit, Session, audit, authorise, visible};
+use crate::session::{Denied, Permit, Session, audit, authorise, leaving, visible};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::upstream::legacy::{self, NOT_EXTERNAL};
 use crate::wire::text::replaced;
@@ -193,6 +193,11 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, R> {
     /// Sessions with the breakpoint `id`, wherever it goes on.
     async fn enter(&mut self, id: BreakpointId) -> Next {
         loop {
+            let (registry, sessions) = (&self.context.registry, &self.context.sessions);
+            let access = self.principal.access();
+            let wanted =
+                |b: &Breakpoint| b.id == id && access.rights(b).scopes.contains(Scope::Terminal);
+            leaving::given_back(registry, sessions, wanted).await;
             let permit = match self.acquire(id) {
                 Ok(permit) => permit,
                 Err(refusal) => {

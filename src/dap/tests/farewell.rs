@@ -83,6 +83,44 @@ async fn a_worker_is_given_back_when_its_debugger_has_had_a_moment_to_end_the_se
     assert!(closed.elapsed() >= Duration::from_millis(100));
 }
 
+/// As a script does that runs `ray-relay exec` twice.
+#[tokio::test]
+async fn who_comes_right_behind_somebody_gets_the_worker_when_it_has_been_left() {
+    let context = context(|_| {});
+    let worker = Worker::listen().await;
+    let id = worker.breakpoint.id;
+    context.registry.insert(worker.breakpoint.clone());
+    let mut first = Debugger::connect(&context).await;
+    let seq = first.attach(json!({})).await;
+    let (mut dap, attach) = worker.attached().await;
+    dap.send(&json!({"seq": 9, "type": "response", "request_seq": attach["seq"], "success": false, "command": "attach"}))
+        .await
+        .unwrap();
+    first.until(|m| m["request_seq"] == seq).await;
+    drop(first);
+    timeout(PATIENCE, async {
+        while !context.sessions.is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await
+    .unwrap();
+    assert!(
+        holder(&context).is_some(),
+        "its debugger is still being left"
+    );
+    let mut second = Debugger::connect(&context).await;
+    let asking = second.attach(json!({"rayRelay": {"breakpoint": id}}));
+    let leaving = async {
+        asked(&mut dap, "disconnect").await;
+        drop(dap);
+        worker.accept().await
+    };
+    timeout(PATIENCE, async { tokio::join!(asking, leaving) })
+        .await
+        .expect("the worker is dialled again");
+}
+
 #[tokio::test]
 async fn a_client_that_says_no_goodbye_is_not_kept_for_ever() {
     let context = context(|_| {});

@@ -34,7 +34,7 @@ impl TrackedToken {
     }
 }
 
-/// One rechecker.
+/// Shows one token again and again.
 struct Rechecker {
     reviewer: Reviewer,
     key: Key,

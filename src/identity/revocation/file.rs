@@ -29,9 +29,9 @@ pub enum RevocationFileError {
     /// The system says no.
     #[error("{}: {source}", path.display())]
     Io {
-        /// The file.
+        /// The file that cannot be used.
         path: PathBuf,
-        /// Why.
+        /// What the system says.
         source: io::Error,
     },
     /// A line is no revocation.
@@ -40,17 +40,17 @@ pub enum RevocationFileError {
         path.display()
     )]
     Line {
-        /// The file.
+        /// The file that cannot be used.
         path: PathBuf,
-        /// Counted from 1.
+        /// The number of the line, counted from 1.
         line: usize,
     },
     /// More than is kept.
     #[error("{}: {source}", path.display())]
     Full {
-        /// The file.
+        /// The file that cannot be used.
         path: PathBuf,
-        /// Why.
+        /// Which kind of entry there are too many of.
         source: Full,
     },
 }

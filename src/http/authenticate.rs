@@ -1,0 +1,127 @@
+//! Who asks: before a byte of a request's body is read or anything goes to a head.
+//!
+//! Called with each request that passed the guard. Whoever signs in at the dashboard's page gets a cookie of the relay's.
+
+use std::time::{Duration, SystemTime};
+
+use hyper::header::{CACHE_CONTROL, HeaderMap, HeaderValue, SET_COOKIE};
+use hyper::http::request::Parts;
+use hyper::{Response, StatusCode};
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::answer::{self, Body};
+use super::audit::Asked;
+use super::connection::Connection;
+use super::refusal::HttpRefusal;
+use super::{credential, hop};
+use crate::context::Context;
+use crate::identity::{AuthError, Principal, Secret};
+use crate::session::authenticate::{Authenticated, Authentication, PresentedCredential, Purpose};
+
+/// Ray's own cookie lives for 30 days; the relay's ends with the token if that is sooner.
+const COOKIE_LIFE: Duration = Duration::from_secs(30 * 86_400);
+
+fn authentication<'a>(
+    ctx: &'a Context,
+    connection: &'a Connection,
+    asked: &'a Asked,
+) -> Authentication<'a> {
+    // An issuer may take as long as the head of the request may.
+    let deadline = Instant::now() + ctx.config.http.header_timeout;
+    ctx.authentication(
+        &connection.info,
+        Purpose::Request(asked.details()),
+        deadline,
+    )
+}
+
+/// Who sent `parts`.
+pub(crate) async fn authenticate(
+    ctx: &Context,
+    connection: &Connection,
+    parts: &Parts,
+    asked: &Asked,
+) -> Result<Authenticated, HttpRefusal> {
+    let presented = match credential::presented(&parts.headers, &parts.uri, &connection.info) {
+        // What nobody looks at need not be clear.
+        Err(_) if !ctx.auth.is_on() => PresentedCredential::Nothing,
+        presented => presented?,
+    };
+    let authentication = authentication(ctx, connection, asked);
+    Ok(authentication.authenticate(presented).await?)
+}
+
+/// Whether neither `parts` nor `connection` present a credential.
+pub(crate) fn presents_nothing(connection: &Connection, parts: &Parts) -> bool {
+    let presented = credential::presented(&parts.headers, &parts.uri, &connection.info);
+    connection.info.certificate.is_none() && matches!(presented, Ok(PresentedCredential::Nothing))
+}
+
+/// `POST /api/authenticate`, with which the dashboard's page turns the token that somebody typed in into a cookie, as
+/// Ray's own answer to it does.
+pub(crate) async fn sign_in(
+    ctx: &Context,
+    connection: &Connection,
+    parts: &Parts,
+    asked: &Asked,
+) -> Response<Body> {
+    let authentication = authentication(ctx, connection, asked);
+    // The cookie that is there is what is being replaced.
+    let signed_in = match credential::bearer(&parts.headers) {
+        Some(token) => {
+            let presented = PresentedCredential::Token(token.clone());
+            let who = authentication.authenticate(presented).await;
+            who.map(|who| (token, who.principal))
+        }
+        None => Err(authentication.refuse(AuthError::Missing).await),
+    };
+    let (token, principal) = match signed_in {
+        Ok(signed_in) => signed_in,
+        Err(why) => return HttpRefusal::from(why).answer(ctx, false),
+    };
+    let name = hop::cookie_name(credential::port(&parts.headers, &parts.uri));
+    let Some(cookie) = cookie(&name, &token, &principal, connection.info.encrypted) else {
+        let sentence = "the token has characters that no cookie can hold: send it as Authorization: Bearer with each request";
+        return answer::text(StatusCode::BAD_REQUEST, sentence);
+    };
+    let told = json!({ "status": "authenticated", "message": "Token is valid" });
+    let mut response = answer::json(StatusCode::OK, &told);
+    response.headers_mut().insert(SET_COOKIE, cookie);
+    response
+}
+
+fn cookie(
+    name: &str,
+    token: &Secret,
+    principal: &Principal,
+    encrypted: bool,
+) -> Option<HeaderValue> {
+    let token = token.expose();
+    let fits = |b: u8| b.is_ascii_graphic() && !matches!(b, b'"' | b',' | b';' | b'\\');
+    if !token.bytes().all(fits) {
+        return None;
+    }
+    let left = principal
+        .expires()
+        .map(|at| at.duration_since(SystemTime::now()).unwrap_or_default());
+    let life = left
+        .map_or(COOKIE_LIFE, |left| left.min(COOKIE_LIFE))
+        .as_secs();
+    let secure = if encrypted { "; Secure" } else { "" };
+    let cookie =
+        format!("{name}={token}; Max-Age={life}; Path=/; HttpOnly; SameSite=Strict{secure}");
+    let mut cookie = HeaderValue::try_from(cookie).ok()?;
+    cookie.set_sensitive(true);
+    Some(cookie)
+}
+
+/// `GET /api/authentication_mode`: Ray's tools and its page are to ask for a token.
+pub(crate) fn mode() -> Response<Body> {
+    answer::json(StatusCode::OK, &json!({ "authentication_mode": "token" }))
+}
+
+/// What depends on who asks must not be kept for somebody else.
+pub(crate) fn keep_private(headers: &mut HeaderMap) {
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+}

@@ -1,0 +1,139 @@
+//! Why a request is not answered, and the answer that says so: JSON below `/relay/`, a plain sentence for Ray's tools,
+//! which print it.
+
+use hyper::header::{HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use hyper::{Response, StatusCode};
+
+use super::answer::{self, Body};
+use super::credential::Ambiguous;
+use crate::audit::Unavailable;
+use crate::connection::admission::Crowded;
+use crate::context::Context;
+use crate::identity::{AuthError, Ended};
+use crate::policy::Scope;
+use crate::session::authenticate::NotAuthenticated;
+use crate::telemetry::metrics::RefusalKind;
+
+/// Why a request is not answered. `Display` is a sentence for the client.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HttpRefusal {
+    /// The client is not authenticated, or there is no room for its principal. The metrics have it already.
+    #[error(transparent)]
+    Authentication(#[from] NotAuthenticated),
+    /// Which credential counts is not clear.
+    #[error(transparent)]
+    Ambiguous(#[from] Ambiguous),
+    /// The client is authenticated, and its credential has expired or was revoked since.
+    #[error(transparent)]
+    Over(Ended),
+    /// A permission is missing.
+    #[error(
+        "{subject} may not do that here: it needs the permission `{scope}` {place}; ask whoever gave you the token"
+    )]
+    Denied {
+        /// Name of the principal.
+        subject: String,
+        /// The scope that is missing.
+        scope: Scope,
+        /// Where the scope is missing: `on cluster a`.
+        place: String,
+    },
+    /// Nothing is allowed that cannot be recorded.
+    #[error(transparent)]
+    NoRecord(#[from] Unavailable),
+    /// There is none of that name, or the principal has nothing to do with it.
+    #[error("there is no cluster {name:?}; the clusters are {}", listed(known))]
+    NoCluster {
+        /// The name that was asked for.
+        name: String,
+        /// The clusters that the principal may know of.
+        known: Vec<String>,
+    },
+    /// A cluster without a head.
+    #[error("no Ray dashboard is configured here")]
+    NoDashboard,
+}
+
+fn listed(names: &[String]) -> String {
+    match names.is_empty() {
+        true => "not for you".to_owned(),
+        false => names.join(", "),
+    }
+}
+
+impl HttpRefusal {
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::Authentication(NotAuthenticated::Credential(why)) => match why {
+                AuthError::Missing | AuthError::Refused => StatusCode::UNAUTHORIZED,
+                AuthError::Throttled { .. } => StatusCode::TOO_MANY_REQUESTS,
+                AuthError::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+            },
+            Self::Authentication(NotAuthenticated::Crowded(why)) => match why {
+                Crowded::Yours { .. } => StatusCode::TOO_MANY_REQUESTS,
+                Crowded::Full | Crowded::GivenUp => StatusCode::SERVICE_UNAVAILABLE,
+            },
+            Self::Authentication(NotAuthenticated::Over(_)) | Self::Over(_) => {
+                StatusCode::UNAUTHORIZED
+            }
+            Self::NoRecord(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Ambiguous(_) => StatusCode::BAD_REQUEST,
+            Self::NoCluster { .. } => StatusCode::NOT_FOUND,
+            Self::NoDashboard => StatusCode::BAD_GATEWAY,
+            Self::Denied { .. } => StatusCode::FORBIDDEN,
+        }
+    }
+
+    /// The kind of refusal that the metrics count. `None`: they count it elsewhere.
+    fn kind(&self) -> Option<RefusalKind> {
+        Some(match self {
+            Self::Authentication(_) => return None,
+            Self::NoRecord(_) => RefusalKind::Internal,
+            Self::Ambiguous(_) => RefusalKind::Client,
+            Self::NoCluster { .. } => RefusalKind::NotFound,
+            Self::NoDashboard => RefusalKind::Unsupported,
+            Self::Over(_) | Self::Denied { .. } => RefusalKind::Forbidden,
+        })
+    }
+
+    /// The `WWW-Authenticate` of the answer (RFC 6750 section 3).
+    fn challenge(&self) -> Option<HeaderValue> {
+        const REALM: &str = "Bearer realm=\"ray-relay\"";
+        let text = match self {
+            Self::Authentication(NotAuthenticated::Credential(AuthError::Missing)) => {
+                REALM.to_owned()
+            }
+            Self::Authentication(
+                NotAuthenticated::Credential(AuthError::Refused) | NotAuthenticated::Over(_),
+            )
+            | Self::Over(_) => format!("{REALM}, error=\"invalid_token\""),
+            Self::Denied { scope, .. } => {
+                format!("{REALM}, error=\"insufficient_scope\", scope=\"{scope}\"")
+            }
+            _ => return None,
+        };
+        HeaderValue::try_from(text).ok()
+    }
+
+    /// The answer: JSON where the relay's own API was asked, else the sentence.
+    pub(crate) fn answer(&self, ctx: &Context, own_api: bool) -> Response<Body> {
+        if let Some(kind) = self.kind() {
+            ctx.metrics.refused(kind);
+        }
+        let mut response = match own_api {
+            true => answer::error(self.status(), self),
+            false => answer::text(self.status(), self),
+        };
+        let headers = response.headers_mut();
+        if let Some(challenge) = self.challenge() {
+            headers.insert(WWW_AUTHENTICATE, challenge);
+        }
+        if let Self::Authentication(NotAuthenticated::Credential(AuthError::Throttled {
+            retry_after,
+        })) = self
+        {
+            headers.insert(RETRY_AFTER, retry_after.as_secs().max(1).into());
+        }
+        response
+    }
+}
