@@ -9,22 +9,22 @@
 //! | [`demo`] | a small real Ray cluster with tasks that stop at breakpoints |
 //! | [`app`] | composition: validates, binds, starts, drains |
 //! | [`listener`] | the one port: accepts, terminates TLS, recognises the protocol of the first bytes, replays them |
-//! | [`dap`] | the Debug Adapter Protocol: the relay's own part of a session, and what must be rewritten |
+//! | [`dap`] | the Debug Adapter Protocol: the relay's own part of a session, and what is rewritten and filtered |
 //! | [`http`] | the relay's API under `/relay/`, and the Ray dashboard under everything else |
 //! | [`lineproto`] | plain lines for a person with `nc`: the list, and a prompt |
 //! | [`release`] | lets paused tasks run on without a person attaching |
 //! | [`upstream`] | the connection to a worker, for a permit, and how it is led to its end |
 //! | [`context`] | what every protocol works with |
 //! | [`session`] | what every session is: authorisation, permit, refusal, record, whatever can end it, the table of the live ones |
-//! | [`recording`] | what was said in sessions whose policy wants that kept |
-//! | [`connection`] | what is known of an accepted connection, and whether there is room for it |
-//! | [`audit`] | the record of what was decided and done |
+//! | [`recording`] | recordings: the messages of sessions whose policy wants them kept |
+//! | [`connection`] | accepted connections: what is known of one, and admission control |
+//! | [`audit`] | the audit log: the record of what was decided and done |
 //! | [`identity`] | who a client is: tokens, certificates, tickets |
 //! | [`advertise`] | which address names which breakpoint |
 //! | `listing` | the list of what waits: rows as JSON, and as people see them |
 //! | [`masking`] | hides secrets in what a debugger or a terminal shows |
 //! | [`policy`] | rules: which scopes on which breakpoints |
-//! | [`tls`] | encryption on the one port, and client certificates |
+//! | [`tls`] | TLS on the one port, and client certificates |
 //! | [`telemetry`] | logs and metrics |
 //! | [`ray`] | Ray as the relay sees it, in two rooms |
 //! | [`ray::registry`] | polls the heads and keeps one immutable [`ray::registry::Snapshot`] of all paused workers |
@@ -41,7 +41,7 @@
 //! | breakpoint | a paused worker as the registry knows it: one row of the list, with an id of eight letters and digits |
 //! | head | Ray's dashboard server, port 8265, where paused workers are asked for |
 //! | worker | the Ray process that is paused, or the debugger in it (debugpy, or legacy pdb) |
-//! | principal | who a client was recognised as, with what its credential and the policy allow |
+//! | principal | who a client was authenticated as, with what its credential and the policy allow |
 //! | scope | a permission: `list`, `view`, `debug`, `terminal`, `terminate`, `admin`, `dashboard:read`, `dashboard:write` |
 //! | permit | the leave to reach one worker, and the claim that keeps others away from it; without one nothing is dialled |
 //! | session | one client with one worker, or with a whole cluster, from handshake to goodbye |

@@ -21,7 +21,7 @@ pub struct Shutdown {
     pub drain: CancellationToken,
     /// Nothing is in progress any more: listeners close, and so do connections that wait for nothing.
     pub closed: CancellationToken,
-    /// Everything ends now.
+    /// The deadline has passed: everything ends now.
     pub abort: CancellationToken,
     /// Every task of the daemon.
     pub tasks: TaskTracker,

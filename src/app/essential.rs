@@ -1,4 +1,4 @@
-//! The tasks without which the relay is none: the first that ends by itself ends the relay.
+//! Essential tasks, without which the relay is none: the first that ends by itself ends the relay.
 
 use std::collections::HashMap;
 

@@ -55,7 +55,7 @@ const COMPLAIN_EVERY: Duration = Duration::from_secs(1);
 /// Longest key file, in bytes.
 const LONGEST_KEY: u64 = 64 << 10;
 
-/// Kinds of entry.
+/// The kind of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// A credential was refused.

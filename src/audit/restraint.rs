@@ -1,4 +1,4 @@
-//! How many lines the refusals of one person may cost.
+//! Rate limiting: how many lines the refusals of one person may cost.
 //!
 //! Pure. Whoever may do next to nothing can still be refused as often as they like, and every line takes the place of
 //! one that tells of something done. So refusals beyond [`FREE`] and then one in [`EVERY`] are counted instead, for each

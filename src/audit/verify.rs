@@ -120,7 +120,7 @@ pub struct Report {
     pub restarts: u64,
 }
 
-/// Walks a log.
+/// Verifies a log, line by line.
 pub struct Verifier<'a> {
     hashing: &'a Hashing,
     collected: bool,
@@ -187,7 +187,7 @@ impl<'a> Verifier<'a> {
         self.file_begins = !self.collected;
     }
 
-    /// One more line.
+    /// Verifies the next line.
     pub fn line(&mut self, line: RawLine<'_>) {
         let place = Place {
             file: self.file.clone(),

@@ -1,4 +1,4 @@
-//! The one thread that writes: takes what waits, seals it, writes it, and tells the waiters.
+//! The writer thread: takes the entries that wait, seals them, writes them, and tells the waiters.
 //!
 //! Started by [`super::Audit::open`], ended by [`super::Audit::close`]. Invariant: [`Writer::head`] moves only when the
 //! sink has taken the lines, so that the chain has no hole which the relay made itself. What could not be written is

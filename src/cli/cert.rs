@@ -70,15 +70,15 @@ pub enum Error {
     /// A file of that name is there.
     #[error("{0} is there already; choose another folder with --out, or overwrite it with --force")]
     Exists(PathBuf),
-    /// The system refuses.
+    /// A file or folder cannot be written.
     #[error("cannot write {path}: {cause}")]
     Write {
-        /// Which file or folder.
+        /// The path of that file or folder.
         path: PathBuf,
         /// The operating system's error message.
         cause: io::Error,
     },
-    /// The library does.
+    /// The certificate could not be generated.
     #[error("cannot make a certificate: {0}")]
     Make(#[from] rcgen::Error),
 }

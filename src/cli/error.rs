@@ -36,16 +36,16 @@ pub enum Error {
     /// The demo could not be shown.
     #[error(transparent)]
     Demo(#[from] demo::Error),
-    /// A key or token.
+    /// A key or token is of no use, or could not be made.
     #[error(transparent)]
     Token(#[from] super::token::TokenError),
     /// An audit log or recording is of no use.
     #[error(transparent)]
     Audit(#[from] AuditError),
-    /// Nothing could be logged.
+    /// Logging could not be set up.
     #[error(transparent)]
     Logging(#[from] LoggingError),
-    /// Standard output is gone.
+    /// Standard output cannot be written to.
     #[error("cannot write to standard output: {0}")]
     Output(#[from] io::Error),
 }

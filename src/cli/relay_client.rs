@@ -58,7 +58,7 @@ pub enum RelayError {
         /// What is wrong with it.
         cause: String,
     },
-    /// It wants a client certificate, or another one.
+    /// The relay wants a client certificate, or another one.
     #[error("the relay at {relay} refuses the connection: {cause}")]
     Unrecognised {
         /// The URL of the relay that was asked.
@@ -72,22 +72,22 @@ pub enum RelayError {
         /// The URL that was asked.
         relay: String,
     },
-    /// Something else that speaks HTTP.
+    /// What answers speaks HTTP, and is no relay.
     #[error("{relay} does not answer like a relay: {found}")]
     NotARelay {
         /// The URL that was asked.
         relay: String,
-        /// What came instead.
+        /// What came instead of a relay's answer.
         found: String,
     },
-    /// It wants a token, or another one, or one that permits more.
+    /// The relay wants a token, or another one, or one that permits more.
     #[error("the relay at {relay} answers {status}: {message}")]
     NotPermitted {
         /// The URL of the relay that was asked.
         relay: String,
         /// HTTP status, 401 or 403.
         status: StatusCode,
-        /// Its words, cleaned.
+        /// The relay's message, cleaned for display.
         message: String,
     },
     /// There is no token to send.
@@ -100,23 +100,23 @@ pub enum RelayError {
         relay: String,
         /// HTTP status of the refusal.
         status: StatusCode,
-        /// Its words, cleaned.
+        /// The relay's message, cleaned for display.
         message: String,
     },
 }
 
 impl RelayError {
-    /// Nobody was there.
+    /// Whether no relay was reached.
     pub(super) fn is_unreachable(&self) -> bool {
         matches!(self, Self::Unreachable { .. })
     }
 
-    /// Somebody was there and wants to know, or does not like, who asks.
+    /// Whether the relay wants a credential, or refuses the one that it got.
     pub(super) fn is_not_permitted(&self) -> bool {
         matches!(self, Self::NotPermitted { .. } | Self::Unrecognised { .. })
     }
 
-    /// The next step.
+    /// The next step, as a sentence.
     pub(super) fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Unreachable { .. } => {

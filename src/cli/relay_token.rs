@@ -39,7 +39,7 @@ pub enum RelayTokenError {
     /// The file cannot be read.
     #[error("cannot read the token in {file}: {cause}")]
     Unreadable {
-        /// Its name, cleaned.
+        /// Name of the file, cleaned for display.
         file: String,
         /// The operating system's error message.
         cause: std::io::Error,
@@ -47,7 +47,7 @@ pub enum RelayTokenError {
     /// No token looks like that.
     #[error("there is no token in {0}: one line of letters, digits and signs is wanted")]
     Malformed(String),
-    /// Others could read it.
+    /// The token would go to that host in clear text, where others could read it.
     #[error(
         "the token is not sent to {0} in clear text: use https, or forward the relay's port to this machine, or, on a network where nobody else listens, give --insecure-send-token"
     )]

@@ -29,7 +29,7 @@ For a policy that does it by itself see [release] of the configuration.
 Exit codes: 0 done, or nothing waits that fits; 1 not for all of them, or there is no such breakpoint; 69 the relay
 cannot be reached.";
 
-/// Ids in one request.
+/// The largest number of ids in one request.
 const AT_ONCE: usize = 500;
 /// The same where workers are ended, which takes its time.
 const ENDED_AT_ONCE: usize = 8;

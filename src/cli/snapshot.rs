@@ -95,7 +95,7 @@ pub(super) async fn run(args: SnapshotArgs) -> Result<(), Error> {
     }
 }
 
-/// One task for people.
+/// The snapshot of one task as text for people.
 fn text(shot: &Value) -> String {
     let row = Row::read(&shot["breakpoint"]);
     let mut text = format!(

@@ -30,31 +30,31 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 /// Why a session came to nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The relay's sentence.
+    /// The relay refuses the session, with this sentence.
     #[error("{0}")]
     Refused(String),
     /// The connection to the relay is gone.
     #[error("the session broke off: {0}")]
     Lost(Lost),
-    /// It was gone before the task had stopped.
+    /// The connection to the relay was gone before the task had stopped.
     #[error("no session came about: {0}")]
     NotOpened(Lost),
     /// The worker process ended, or the relay ended the session.
     #[error("the session is over: the worker process ended, or the relay closed it")]
     Terminated,
-    /// There were more commands.
+    /// The task has ended before all commands were run.
     #[error("the task has ended, and there are commands left")]
     TaskEnded,
     /// The task did not stop.
     #[error("{0}")]
     NoStop(String),
-    /// Its output says why.
+    /// A command failed, and its output says why.
     #[error("a command failed")]
     CommandFailed,
     /// There is no such row in the list.
     #[error("nothing in the list is called {0}")]
     Unknown(String),
-    /// Several rows fit.
+    /// Several rows of the list fit the name.
     #[error("{0}")]
     Ambiguous(String),
     /// The worker answered something that is not understood.
@@ -77,7 +77,7 @@ impl Error {
         }
     }
 
-    /// The next step.
+    /// The next step, as a sentence.
     pub(super) fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Lost(_) => {

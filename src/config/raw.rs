@@ -1,4 +1,4 @@
-//! Values as they were written, before anybody knows what they mean.
+//! Raw values: settings as they were written, before anybody knows what they mean.
 //!
 //! The TOML file, the environment and the flags all become [`Entry`] values, so that each key is
 //! checked once and in the same way wherever it was given. Deserialising into a struct would
@@ -72,7 +72,7 @@ pub(crate) fn raw_value(value: DeValue<'_>) -> RawValue {
 pub(crate) struct Lines<'a> {
     /// Name of the file.
     pub(crate) file: &'a str,
-    /// What it holds.
+    /// Text of the file.
     pub(crate) text: &'a str,
 }
 

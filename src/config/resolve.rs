@@ -35,7 +35,7 @@ pub struct Resolved {
 pub struct Setting {
     /// Section of the file; `cluster` for those of a cluster.
     pub section: &'static str,
-    /// Key in it.
+    /// Key in that section.
     pub key: &'static str,
     /// The value in TOML's notation.
     pub value: String,

@@ -197,7 +197,7 @@ sections! {
 }
 
 impl Config {
-    /// Whether anybody has to be recognised at all.
+    /// Whether clients have to authenticate at all.
     pub fn authenticates(&self) -> bool {
         self.auth.is_on() || self.jwks.is_given() || self.kubernetes.enabled
     }

@@ -1,4 +1,4 @@
-//! Who of those that knock may stay when there is not room for all.
+//! Admission control: which connections stay when there is not room for all.
 //!
 //! A connection whose client has shown no credential is a stranger. Strangers share a small number of places and one
 //! budget of bytes, whatever they speak and however many they are; what each of them may make the relay hold is counted

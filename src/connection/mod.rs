@@ -1,4 +1,4 @@
-//! What is known of a connection before its protocol has said a word.
+//! An accepted connection: what is known of it before its protocol has said a word.
 
 pub mod admission;
 

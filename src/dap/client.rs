@@ -1,4 +1,4 @@
-//! Who the client is, by its `initialize`.
+//! The debugger client, as its `initialize` describes it.
 
 use serde_json::Value;
 

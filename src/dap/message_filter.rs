@@ -1,4 +1,4 @@
-//! What the rights of a session mean for its messages: which are looked at, and what becomes of them.
+//! The message filter of a session: which messages its rights concern, and what becomes of them.
 //!
 //! [`super::worker`] asks once for the functions that decide which messages are captured, and hands over what they
 //! captured. Somebody who may do everything and sees everything costs nothing here: no message of the worker's is

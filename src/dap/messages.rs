@@ -1,4 +1,4 @@
-//! What is done with each message of a session with a worker: the one table of it.
+//! The table of messages: what is done with each in a session with a worker.
 //!
 //! Pure. There is a row for each name that the relay knows. A name without a row does not compile, and neither does a row
 //! whose handling has no arm where it is carried out: [`super::worker`] for what the relay does itself,

@@ -1,4 +1,4 @@
-//! How a client that gets no session is told.
+//! Refusals: how a client that gets no session is told.
 
 use std::time::Duration;
 

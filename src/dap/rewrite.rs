@@ -1,4 +1,4 @@
-//! What is changed in messages that pass between a worker's debugger and its client.
+//! Rewriting: what is changed in messages that pass between a worker's debugger and its client.
 //!
 //! Pure. The events named here carry addresses inside the cluster, which the client cannot and must not dial; child
 //! sessions that debugpy asks for are sent back to the relay, with the breakpoint they belong to. Source:

@@ -1,4 +1,5 @@
-//! From a client that was authenticated to its session: what it may see, what it gets of that, and the permit for it.
+//! The attach flow, from an authenticated client to its session: what it may see, which worker it gets, and the permit
+//! for it.
 //!
 //! Every list, sentence and number here is made from what the principal may see, so that what is hidden from it cannot
 //! be told from what does not exist.

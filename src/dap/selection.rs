@@ -1,4 +1,4 @@
-//! Which worker a client gets.
+//! Selection: which worker a client gets.
 //!
 //! Pure: the client's attach arguments and one snapshot in, a [`Choice`] or a sentence out. The order is
 //! that of the README: what the client says in `rayRelay`, then an advertised address that it echoes, then

@@ -1,4 +1,4 @@
-//! The relay proper: bytes between one client and one worker, after attach.
+//! The splice: bytes between one client and one worker, after attach.
 //!
 //! Owned by [`super::worker`], which is told of captured messages and of ends, and may put messages of its own
 //! between frames. A direction that is idle holds no buffer; one that is not reads, decides and writes in the
@@ -36,7 +36,7 @@ pub enum SpliceEvent {
     Captured(Side, Vec<u8>),
     /// This side will send no more; everything it sent is on its way.
     Eof(Side),
-    /// This side failed.
+    /// The connection of this side failed.
     Failed(Side, io::Error),
     /// This side's bytes are not DAP, or a message is over a limit.
     Malformed(Side, FrameError),

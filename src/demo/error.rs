@@ -43,10 +43,10 @@ pub enum Error {
         /// End of the job's output.
         output: String,
     },
-    /// Files or signals.
+    /// The system refuses a file or a signal.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was tried.
+        /// What was tried, as a verb with its object.
         what: &'static str,
         /// The operating system's error message.
         source: std::io::Error,

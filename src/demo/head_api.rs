@@ -25,19 +25,19 @@ pub enum HeadApiError {
     /// No answer, or half of one.
     #[error("no answer from {url}: {cause}; does `curl` reach that address?")]
     Unanswered {
-        /// What was asked.
+        /// The URL that was asked.
         url: String,
-        /// The error of the system.
+        /// The operating system's error message, or that of HTTP.
         cause: String,
     },
-    /// An answer that says no.
+    /// The answer is an error.
     #[error("{url} answered {status}: {said}")]
     Refused {
-        /// What was asked.
+        /// The URL that was asked.
         url: String,
         /// HTTP status of the answer.
         status: u16,
-        /// The first 300 characters.
+        /// The first 300 characters of the answer.
         said: String,
     },
 }

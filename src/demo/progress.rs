@@ -43,7 +43,7 @@ impl Progress {
     }
 }
 
-/// Something under way.
+/// One step of the preparation.
 #[derive(Debug)]
 pub struct Step<'a> {
     progress: &'a Progress,

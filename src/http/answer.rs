@@ -18,7 +18,7 @@ use crate::ray::head::BodyError;
 /// Body of every answer.
 pub(crate) type Body = UnsyncBoxBody<Bytes, BodyError>;
 
-/// A whole body.
+/// A body of these bytes.
 pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into())
         .map_err(|never| match never {})

@@ -52,7 +52,7 @@ pub(crate) async fn authenticate(
     Ok(authentication.authenticate(presented).await?)
 }
 
-/// Whether neither `parts` nor `connection` present anything that could be recognised.
+/// Whether neither `parts` nor `connection` present a credential.
 pub(crate) fn presents_nothing(connection: &Connection, parts: &Parts) -> bool {
     let presented = credential::presented(&parts.headers, &parts.uri, &connection.info);
     connection.info.certificate.is_none() && matches!(presented, Ok(PresentedCredential::Nothing))

@@ -1,4 +1,4 @@
-//! What a request presents to be recognised by, wherever a client can put it. Pure.
+//! The credential of a request, wherever a client can put it. Pure.
 //!
 //! In this order: the client certificate of its connection, `Authorization: Bearer`, `X-Ray-Authorization: Bearer`, the
 //! relay's cookie `ray-authentication-token-PORT` or Ray's `ray-authentication-token`: where Ray's own clients and its

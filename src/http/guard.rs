@@ -1,4 +1,5 @@
-//! What a browser may be made to ask by somebody else's page, whoever is authenticated.
+//! The guard against requests that somebody else's page has a browser send (CSRF and DNS rebinding), whoever is
+//! authenticated.
 //!
 //! A web page can send requests to `127.0.0.1`, and with DNS rebinding under a name of its own it
 //! can read the answers. All of that leaves marks: a `Host` that is not this relay's, an `Origin`

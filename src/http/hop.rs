@@ -1,4 +1,4 @@
-//! Headers that end at the relay: those of one connection, and credentials.
+//! Headers that end at the relay: the hop-by-hop ones, and credentials.
 
 use hyper::header::{
     ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, ETAG, EXPECT, HOST,

@@ -15,7 +15,7 @@ use crate::wire::write_through;
 /// `curl | less` alone for longer.
 const UNREAD: Duration = Duration::from_secs(30);
 
-/// See the module.
+/// A client's stream that tells its place when something moved on it.
 pub(super) struct Moving<S> {
     inner: S,
     place: Place,

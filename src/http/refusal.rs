@@ -33,7 +33,7 @@ pub(crate) enum HttpRefusal {
     Denied {
         /// Name of the principal.
         subject: String,
-        /// What is missing.
+        /// The scope that is missing.
         scope: Scope,
         /// Where the scope is missing: `on cluster a`.
         place: String,

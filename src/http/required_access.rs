@@ -1,4 +1,4 @@
-//! What a request to the Ray dashboard needs, by its method and path. Pure.
+//! The access that a request to the Ray dashboard requires, by its method and path. Pure.
 //!
 //! The table was made from the routes of Ray 2.9.3 and 2.60.0. Ray changes things on GET too: it kills actors, and
 //! stops or instruments processes to look into them. A path that is in no table needs what its method says. Paths are
@@ -8,7 +8,7 @@ use hyper::Method;
 
 use super::route::segments;
 
-/// What it needs.
+/// The access that a request requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequiredAccess {
     /// Nothing: the dashboard's page itself, which shows nothing and asks for a token.

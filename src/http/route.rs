@@ -1,4 +1,4 @@
-//! What a path stands for. Pure.
+//! Routes: what a path stands for. Pure.
 
 use crate::identity::Principal;
 use crate::policy::Scope;

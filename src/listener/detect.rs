@@ -1,4 +1,4 @@
-//! Which protocol the first bytes of a connection speak.
+//! Protocol detection: which protocol the first bytes of a connection speak.
 //!
 //! Pure: called by [`super::handshake`] with what has arrived so far. The answer is a hint and never
 //! an authority: whatever is chosen, that protocol's own parser has the last word, and what

@@ -1,4 +1,4 @@
-//! What is said to pydevd's own protocol, which PyCharm speaks up to 2025.2 and the relay does not.
+//! The answer to pydevd's own protocol, which PyCharm speaks up to 2025.2 and the relay does not.
 //!
 //! Lines of an id, a number and text, with tabs between. A program whose `pydevd_pycharm.settrace` dialled the relay says
 //! nothing: it waits for its IDE to speak, and goes on waiting when the connection ends. It prints lines that it does not

@@ -1,4 +1,4 @@
-//! Connections that are not served, and how each is told so in the words of its own protocol.
+//! Handshake refusals: connections that are not served, each told so in the words of its own protocol.
 //!
 //! Called by [`super::handshake`] before anything else has looked at the connection. Nothing here reaches a worker.
 

@@ -88,7 +88,7 @@ impl<'a> JsonRow<'a> {
     }
 }
 
-/// Seconds with milliseconds.
+/// `duration` in seconds, to the millisecond.
 pub(crate) fn seconds(duration: Duration) -> f64 {
     duration.as_millis() as f64 / 1000.0
 }

@@ -45,14 +45,14 @@ const KEYS: [(&str, Key); 13] = [
 /// The text is no order or no filter.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadChoice {
-    /// No such column.
+    /// The list has no such column.
     #[error(
         "there is no column {found}; sort by one of {known}, with `,desc` behind it for the other way round"
     )]
     Key {
         /// What was written, cleaned for display.
         found: String,
-        /// What there is.
+        /// The columns that there are.
         known: String,
     },
     #[error("a filter is a part of a name or id, a pattern such as train*, or KEY=PATTERN")]

@@ -1,4 +1,4 @@
-//! Where a value ends that stands in a text.
+//! Literals in a text: where a value ends.
 //!
 //! Pure. In doubt it ends late: what is hidden too much can be asked for, what is shown cannot be taken back.
 
@@ -12,7 +12,7 @@ pub(super) fn is_quote(c: char) -> bool {
 pub(super) enum Until {
     /// As far as a comma: `Authorization: Basic QTpC=`.
     Comma,
-    /// Also no further than to the next name: `token=abc user=ada`.
+    /// As far as a comma or the next name: `token=abc user=ada`.
     NextName,
 }
 

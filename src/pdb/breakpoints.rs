@@ -126,7 +126,7 @@ impl Table {
         here.map(|one| one.line).collect()
     }
 
-    /// Files with any.
+    /// The files that have breakpoints.
     pub fn files(&self) -> BTreeSet<String> {
         self.all.iter().map(|one| one.file.clone()).collect()
     }

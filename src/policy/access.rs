@@ -1,4 +1,4 @@
-//! The rules that hold for one principal, and what comes of them for one breakpoint.
+//! The access of one principal: the rules that hold for it, and the rights on one breakpoint that come of them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub struct Rule {
     pub scopes: Scopes,
     /// The breakpoints on which they are granted.
     pub selector: BreakpointSelector,
-    /// How sessions by it are to be treated.
+    /// What sessions under it are obliged to.
     pub obligations: SessionObligations,
 }
 
@@ -43,9 +43,9 @@ pub struct Access {
 /// What a principal may do with one breakpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rights {
-    /// What is allowed.
+    /// The scopes that are granted.
     pub scopes: Scopes,
-    /// How sessions by it are to be treated.
+    /// What sessions under it are obliged to.
     pub obligations: SessionObligations,
 }
 

@@ -1,4 +1,4 @@
-//! Which breakpoints a grant is for.
+//! The breakpoint selector: which breakpoints a rule is for.
 
 use crate::ray::registry::Breakpoint;
 

@@ -1,6 +1,6 @@
 //! The policy file: who may do what, as the operator wrote it.
 //!
-//! Read once at start and again when it changes ([`PolicyFile::reload`]), by whoever recognises principals; checked
+//! Read once at start and again when it changes ([`PolicyFile::reload`]), by the authenticator; checked
 //! by `check-config`. A file with a mistake in it is not used in part: all of its problems are reported, and nothing
 //! of it holds. Invariants: a file without rules allows nothing; one more rule never takes a right away.
 
@@ -45,7 +45,7 @@ impl Policy {
         read::file(path)
     }
 
-    /// What somebody may do who was recognised as `subject` and member of `groups`. Nothing, where no rule is for
+    /// What somebody may do who was authenticated as `subject` and member of `groups`. Nothing, where no rule is for
     /// that person.
     pub fn access(&self, subject: &str, groups: &[String]) -> Access {
         let rules = self.grants.iter().filter(|g| g.is_for(subject, groups));

@@ -1,4 +1,4 @@
-//! What a principal may do, and with which breakpoints.
+//! Authorisation: what a principal may do, and with which breakpoints.
 //!
 //! Pure: rules only, which know no principal. A [`Rule`] grants [`Scopes`] on what its [`BreakpointSelector`] fits; [`Access`] is all
 //! the rules that hold for one principal. Deny is the default: no rule, no access.

@@ -1,4 +1,4 @@
-//! The words for what can be allowed.
+//! Scopes: the permissions that a rule or a token grants.
 
 use std::fmt;
 use std::str::FromStr;
@@ -64,7 +64,7 @@ impl fmt::Display for Scope {
 pub struct Scopes(u8);
 
 impl Scopes {
-    /// None at all.
+    /// The empty set.
     pub const NONE: Self = Self(0);
 
     /// Everything but ending worker processes.
@@ -80,7 +80,7 @@ impl Scopes {
         Self(self.0 | scope as u8 | included)
     }
 
-    /// `scope` is among them.
+    /// Whether `scope` is in the set.
     pub fn contains(self, scope: Scope) -> bool {
         self.0 & scope as u8 != 0
     }
@@ -91,22 +91,22 @@ impl Scopes {
         self.contains(Scope::Terminate) || by_debug && self.contains(Scope::Debug)
     }
 
-    /// Those of either.
+    /// The scopes that are in either set.
     pub fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Those of both.
+    /// The scopes that are in both sets.
     pub fn intersection(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// There is none.
+    /// Whether the set is empty.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Each of them.
+    /// The scopes of the set, in the order of [`Scope::ALL`].
     pub fn iter(self) -> impl Iterator<Item = Scope> {
         Scope::ALL.into_iter().filter(move |s| self.contains(*s))
     }

@@ -107,7 +107,7 @@ pub enum Line {
     End {
         /// Time since the header's.
         elapsed: Duration,
-        /// How it ended.
+        /// How the session ended.
         how: String,
     },
 }

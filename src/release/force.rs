@@ -47,7 +47,7 @@ pub enum NotEnded {
     /// Somebody debugs it, it is over, or nothing is known of it.
     #[error(transparent)]
     Unavailable(#[from] SessionRefusal),
-    /// A legacy breakpoint.
+    /// The breakpoint is one of Ray's legacy debugger.
     #[error(
         "Ray's legacy debugger does not say which process waits: enter it (`ray-relay debug`), and leave it with q"
     )]

@@ -61,7 +61,7 @@ labels! {
 }
 
 labels! {
-    /// Kinds of session.
+    /// Protocol of a session.
     SessionProtocol {
         /// A debugger on one worker.
         Dap = "dap",

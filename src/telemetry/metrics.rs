@@ -128,7 +128,7 @@ impl Metrics {
         Ok(Arc::new(metrics))
     }
 
-    /// A connection was recognised.
+    /// Counts a connection whose protocol was detected.
     pub fn connection(&self, protocol: Protocol) {
         self.connections
             .with_label_values(&[protocol.label()])
@@ -145,7 +145,7 @@ impl Metrics {
         self.accept_errors.inc();
     }
 
-    /// Something was refused.
+    /// Counts a refusal.
     pub fn refused(&self, kind: RefusalKind) {
         self.refusals.with_label_values(&[kind.label()]).inc();
     }
@@ -155,7 +155,7 @@ impl Metrics {
         OpenGuard::new(self.sessions_open.with_label_values(&[protocol.label()]))
     }
 
-    /// A session ended.
+    /// Counts a session that ended.
     pub fn session_ended(&self, protocol: SessionProtocol, outcome: Outcome) {
         self.sessions
             .with_label_values(&[protocol.label(), outcome.label()])

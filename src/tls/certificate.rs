@@ -1,4 +1,4 @@
-//! Who a client is by its certificate, which rustls has verified already.
+//! The principal of a client certificate, which rustls has verified already.
 
 use std::time::SystemTime;
 

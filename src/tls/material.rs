@@ -44,7 +44,7 @@ pub struct Unusable {
 /// What is wrong with a file. `Display` follows its path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// The file cannot be read, for the system's reason.
+    /// The file cannot be read, with the operating system's error message.
     #[error("cannot be read: {0}")]
     Unreadable(String),
     /// The file is no text with `-----BEGIN`.

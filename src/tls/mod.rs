@@ -1,4 +1,4 @@
-//! Encryption on the one port, and client certificates.
+//! TLS on the one port, and client certificates.
 //!
 //! The listener hands every connection that begins with a ClientHello to the acceptor of [`Tls`], and looks for the
 //! protocol again inside. [`Material`] is what the files hold, `server` what rustls makes of it, `reload` follows

@@ -1,4 +1,4 @@
-//! Whether the files of `[tls]` have changed, as [`super::Tls::run`] asks every few seconds.
+//! Reloading: whether the files of `[tls]` have changed, as [`super::Tls::run`] asks every few seconds.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! What rustls serves with: which versions, suites and protocols, and how client certificates are verified.
+//! The server configuration of rustls: versions, cipher suites and protocols, and how client certificates are verified.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! How far a conversation with a worker's debugger has come, read off its bytes.
+//! The ledger of a conversation with a worker's debugger: how far it has come, read off its bytes.
 //!
 //! Pure. [`super::worker`] shows it everything that passes in either direction, in pieces of any size; what it notes
 //! decides in which order the connection can be ended without harm ([`super::goodbye`]). Bodies are not parsed but for

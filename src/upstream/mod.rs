@@ -39,7 +39,7 @@ const PROBE_AFTER: Duration = Duration::from_secs(10);
 /// Why the worker's debugger was not reached. `Display` names no address: it is for the client.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// Refused, unreachable, reset.
+    /// The connection was refused or reset, or the node cannot be reached.
     #[error(
         "its debugger does not accept connections ({0}); the worker may just have ended, see `ray-relay list`"
     )]
@@ -52,10 +52,10 @@ pub enum ConnectError {
     /// Nothing came in time.
     #[error("its debugger did not answer within {} s; the node may be gone or overloaded, try again", .0.as_secs_f32())]
     TimedOut(Duration),
-    /// It spoke something else, or closed.
+    /// The worker spoke something else, or closed.
     #[error("what listens there does not speak the debug adapter protocol ({0})")]
     NotDap(#[from] Closed),
-    /// It does not take the client's `initialize`: its own words.
+    /// The debugger does not accept the client's `initialize`, in its own words.
     #[error("its debugger refuses the client's `initialize`: {0}")]
     Declined(String),
 }

@@ -127,7 +127,7 @@ fn of_worker<'a>(listed: &'a [Value], row: &Value) -> &'a Value {
         .unwrap()
 }
 
-/// Of all that were listed, the worker of `row` is the one with a debugger.
+/// Asserts that a session holds the breakpoint of `row`, and no other of `listed`.
 fn assert_held(scene: &Scene<'_>, listed: &[Value], row: &Value) {
     let own = of_worker(listed, row);
     // The session before this one may take a moment to end.

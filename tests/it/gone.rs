@@ -67,7 +67,7 @@ async fn the_worker_of_a_task_without_a_debugger_is_ended_through_ray() {
         said.contains("not released: its debugger is gone"),
         "{said}"
     );
-    // The others are let go; this one is not among them.
+    // The others are detached; this one is not among them.
     let (output, said) = release(&scene, &["--all", "--yes"]);
     assert!(output.status.success() && !said.contains(id), "{said}");
 

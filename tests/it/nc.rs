@@ -215,7 +215,7 @@ fn commands(scene: &Scene<'_>) {
     let row = scene.listed("Pool.work", &driver);
     let said = run(&["release", row["id"].as_str().unwrap()], "");
     assert_eq!(said.matches("  released").count(), 1, "{said}");
-    // Those that waited are let go together. A thread that stops only then is listed again and takes another release.
+    // Those that waited are detached together. A thread that stops only then is listed again and takes another release.
     eventually("every thread is let go", Duration::from_secs(120), || {
         attempt(&["release", "--older-than", "1ms"], "");
         (!driver.is_waiting()).then_some(())

@@ -47,7 +47,7 @@ fn certificate(dir: &Path) -> CertificateDer<'static> {
     CertificateDer::from_pem_file(dir.join("cert.pem")).unwrap()
 }
 
-/// To a relay whose certificate is now `trusted`.
+/// Connects to a relay whose certificate is now `trusted`.
 async fn connect(
     to: SocketAddr,
     trusted: CertificateDer<'static>,

@@ -31,7 +31,7 @@ pub(in crate::audit) struct LogFile {
 
 struct Open {
     file: File,
-    /// Device and inode.
+    /// Device and inode of the file.
     identity: (u64, u64),
     /// Bytes that are acknowledged.
     length: u64,
@@ -44,7 +44,7 @@ pub(in crate::audit) struct Tail {
     pub(in crate::audit) last: Option<(Head, bool)>,
     /// Bytes behind the last line feed that are no line: length and SHA-256. They have been given a line feed.
     pub(in crate::audit) torn: Option<(u64, Hash)>,
-    /// There is nothing in it.
+    /// Whether the file was empty.
     pub(in crate::audit) empty: bool,
 }
 

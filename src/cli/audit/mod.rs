@@ -177,7 +177,7 @@ pub enum AuditError {
     NoRecording {
         /// The path of that file.
         path: PathBuf,
-        /// What is wrong.
+        /// What is wrong with it.
         why: String,
     },
 }

@@ -56,7 +56,7 @@ fn rewrite(path: &PathBuf, lines: &[String]) -> io::Result<()> {
     fs::rename(beside, path)
 }
 
-/// Adds one line.
+/// Appends a line to the history file.
 pub(super) fn append(line: &str) {
     let Some(path) = path() else { return };
     let written = || {

@@ -165,9 +165,9 @@ struct State {
     list: Value,
     /// When `list` was right: ages in it have grown by what has passed since.
     at: Instant,
-    /// Ended ones stay.
+    /// Whether breakpoints that ended stay in the list.
     ended: bool,
-    /// What is shown of it.
+    /// Which rows are shown, and in which order.
     choice: Choice,
 }
 

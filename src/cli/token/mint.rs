@@ -23,7 +23,7 @@ Examples:
   ray-relay token mint --key relay.key --sub ci --scope list,view --job '0100*' --task 'train_*'
   ray-relay token mint --key relay.key --sub ada --by-policy --group ml --json | jq -r .jti
 
-The token alone is printed; what it says goes to standard error. BreakpointSelector counts together: with
+The token alone is printed; what it says goes to standard error. Narrowing counts together: with
 --job and --task only such tasks of such jobs. Keep the id (jti) to revoke it; with --sub all that
 somebody has can be revoked without it. A relay wants `exp`, `aud` and `sub`, which are always there;
 other programs may mint tokens too, with any JWT library and the claims in the documentation.";

@@ -1,4 +1,4 @@
-//! What has to fit together.
+//! Cross-checks: settings that have to fit together.
 
 use std::time::Duration;
 

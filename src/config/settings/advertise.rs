@@ -1,4 +1,4 @@
-//! `[advertise]`
+//! `[advertise]`: how breakpoints are told apart in rewritten dashboard answers.
 
 use std::ops::RangeInclusive;
 

@@ -1,4 +1,4 @@
-//! `[audit]`
+//! `[audit]`: where the audit log goes.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::config::units::{GIB, KIB, MIB, MINUTE, SECOND};
 settings! {
     /// `[audit]`: the record of what was decided and done.
     pub struct Audit = "audit", then needs_file {
-        /// Where lines go.
+        /// The sink of audit lines.
         sink: AuditSink = AuditSink::Off, choice();
         /// The live file, for `sink = "file"`.
         file: Option<PathBuf> = None, path("the path of a file");
@@ -38,7 +38,7 @@ settings! {
 }
 
 words! {
-    /// Where audit lines go.
+    /// The sink of audit lines.
     pub enum AuditSink {
         /// No audit log is kept.
         Off = "off",

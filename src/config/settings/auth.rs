@@ -37,7 +37,7 @@ settings! {
 }
 
 impl Auth {
-    /// Whether anybody has to be recognised at all.
+    /// Whether clients have to authenticate at all.
     pub fn is_on(&self) -> bool {
         !self.keys.is_empty() || self.policy_file.is_some()
     }

@@ -1,4 +1,4 @@
-//! `[[cluster]]`
+//! `[[cluster]]`: a Ray cluster, and how its head and its GCS are reached.
 
 use std::fmt;
 use std::path::PathBuf;

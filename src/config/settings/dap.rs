@@ -1,4 +1,4 @@
-//! `[dap]`
+//! `[dap]`: limits and timeouts of debug sessions.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `[http]`
+//! `[http]`: limits and timeouts of the relay's API and the dashboard.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `[listen]`
+//! `[listen]`: the address and the limits of the one port.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! `[log]`
+//! `[log]`: what is logged, and how.
 
 use tracing::metadata::LevelFilter;
 use tracing_subscriber::EnvFilter;

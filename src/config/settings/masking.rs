@@ -1,4 +1,4 @@
-//! `[masking]`
+//! `[masking]`: what of values is hidden in debug sessions and terminals.
 
 use crate::config::kind::{Kind, flag, listed, size};
 use crate::config::problem::Wrong;
@@ -20,7 +20,7 @@ settings! {
         types: Vec<String> = Vec::new(), Kind::new(name_patterns, listed);
         /// Further regular expressions, of which group 1 is hidden where there is one.
         values: Vec<String> = Vec::new(), Kind::checked(value_patterns, listed);
-        /// E-mail addresses too.
+        /// Whether e-mail addresses are masked too.
         email: bool = false, flag();
         /// Longest value of a variable that is shown, in bytes.
         max_value: usize = 64 * KIB, size(64..=GIB);

@@ -1,4 +1,4 @@
-//! `[recording]`
+//! `[recording]`: where recordings of sessions are kept.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `[registry]`
+//! `[registry]`: how paused workers are found.
 
 use std::time::Duration;
 

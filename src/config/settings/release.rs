@@ -1,4 +1,4 @@
-//! `[release]`
+//! `[release]`: when tasks are released without a person asking.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `[tls]`: encryption on the one port, and client certificates.
+//! `[tls]`: TLS on the one port, and client certificates.
 
 use std::path::PathBuf;
 
@@ -31,7 +31,7 @@ settings! {
 words! {
     /// Whether the port speaks TLS.
     pub enum TlsMode {
-        /// Plain text alone.
+        /// The port speaks plain text alone.
         Off = "off",
         /// Both, told apart by the first bytes.
         Optional = "optional",

@@ -1,4 +1,5 @@
-//! The places, and who has to leave. Pure: the caller brings the time and holds the lock.
+//! The table of admitted connections, and which of them has to leave. Pure: the caller brings the time and holds the
+//! lock.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -26,9 +27,9 @@ pub(super) struct Table {
     entries: HashMap<u64, Entry>,
     /// Strangers that have not been given up.
     strangers: usize,
-    /// What they weigh.
+    /// Weight of all strangers, in bytes.
     weight: usize,
-    /// Those that are not served, the oldest first.
+    /// The strangers that are not served, the oldest first.
     waiting: BTreeSet<u64>,
     /// The same by address.
     by_address: HashMap<Source, Of>,
@@ -36,7 +37,7 @@ pub(super) struct Table {
     ranks: BTreeSet<Rank>,
     known: usize,
     by_subject: HashMap<Arc<str>, usize>,
-    /// When a right credential last came from there.
+    /// When a right credential last came from each address.
     recognised: HashMap<Source, Instant>,
 }
 

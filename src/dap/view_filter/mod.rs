@@ -1,4 +1,4 @@
-//! What a client that may only look ([`Scope::View`]) can do with a worker's debugger.
+//! The view filter: what a client that may only look ([`Scope::View`]) can do with a worker's debugger.
 //!
 //! Pure: [`super::message_filter`] gives it every message of the client and some of the worker's, and carries out the
 //! [`Action`]s. An allowlist: a request is rebuilt from the arguments that are known to be harmless ([`requests`]),

@@ -64,7 +64,7 @@ pub enum ForView {
     Disconnects,
     /// The task ends: its own permission.
     Terminates,
-    /// Answered at once.
+    /// The relay answers the request itself, at once.
     Answered,
     /// Refused: it changes a variable.
     ChangesVariable,

@@ -8,7 +8,7 @@ use super::allocation::PORTS;
 /// Why there is no cluster. `Display` is a sentence with the next step.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
-    /// A file or directory.
+    /// A file or directory cannot be made or used.
     #[error("cannot {what}: {source}; is there room in {dir}, and may this user write there?")]
     Io {
         /// What was tried.
@@ -18,7 +18,7 @@ pub enum ClusterError {
         /// The operating system's error message.
         source: io::Error,
     },
-    /// No free port.
+    /// No port of the range is free.
     #[error("no free port between {} and {} on 127.0.0.1; end what uses them", PORTS.start, PORTS.end)]
     NoPort,
     /// `ray start` ended.

@@ -38,7 +38,7 @@ const OWN_TEMP_DIR: (u32, u32) = (2, 60);
 /// Marks the environment of every process of one cluster.
 const MARK: &str = "RAY_RELAY_DEMO_CLUSTER";
 
-/// What to start.
+/// The cluster that is to be started.
 #[derive(Debug, Clone)]
 pub struct Plan<'a> {
     /// Where Ray is installed.

@@ -61,7 +61,7 @@ pub enum VenvError {
         "`{command}` failed; mend what it complains about, or delete the directory and try again. It said: {said}"
     )]
     Command {
-        /// What was run.
+        /// The command that was run.
         command: String,
         /// The last lines that it printed.
         said: String,

@@ -21,7 +21,7 @@ use super::progress::{Progress, Step};
 
 /// Written last, with one requirement a line.
 const MARKER: &str = ".installed";
-/// A finished environment.
+/// A virtual environment that is complete.
 #[derive(Debug, Clone)]
 pub struct Venv {
     dir: PathBuf,

@@ -1,4 +1,4 @@
-//! A part of the list: some rows of it, from a place on. Pure.
+//! Pagination: a part of the list, from a place on. Pure.
 //!
 //! Pages are in the order in which the breakpoints were first seen, which does not change; the whole list begins with
 //! those that nobody holds.

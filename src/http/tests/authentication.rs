@@ -1,4 +1,4 @@
-//! Who is recognised, by what, and what becomes of the others.
+//! Which credentials authenticate a client, and what becomes of the others.
 
 use super::*;
 use crate::identity::testing::{authenticator_with, foreign_token, issuer_that_is_down};

@@ -1,4 +1,4 @@
-//! What those who are recognised may do and see.
+//! What authenticated clients may do and see.
 
 use super::proxy::workers;
 use super::*;

@@ -1,4 +1,4 @@
-//! What Tab asks for.
+//! Completion: what Tab asks for.
 
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite};

@@ -9,7 +9,7 @@ use crate::pdb::wire::Lost;
 
 /// Commands that one line or stop may lead to, with `;;`, aliases and breakpoints' own commands.
 const LONGEST_QUEUE: usize = 1000;
-/// Aliases within aliases.
+/// The largest number of aliases within aliases.
 const DEEPEST_ALIAS: usize = 20;
 
 /// What the next line is for.

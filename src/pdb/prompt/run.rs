@@ -36,7 +36,7 @@ fn function(name: &str) -> String {
 
 /// How a run ended.
 enum Ran {
-    /// Stopped for this.
+    /// The program stopped: the body of `stopped`.
     Stopped(Value),
     Ended(End),
     /// The debugger did not let it run.

@@ -120,7 +120,7 @@ pub enum HeadConfigError {
     Address {
         /// Name of the cluster in the configuration.
         cluster: String,
-        /// What is configured.
+        /// The address that is configured.
         found: String,
     },
     /// An `https` head cannot be verified without certificate authorities.

@@ -127,7 +127,7 @@ pub struct Holder {
     pub client: String,
     /// Address that the client came from.
     pub peer: SocketAddr,
-    /// When it attached.
+    /// When the client attached.
     pub since: Moment,
 }
 
@@ -248,7 +248,7 @@ pub struct Registered {
 /// One worker with a debugger port, and what is known of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Breakpoint {
-    /// Short stable id.
+    /// Id of eight letters and digits, which stays the same for a worker.
     pub id: BreakpointId,
     /// Which debugger waits in the worker.
     pub kind: Kind,
@@ -266,11 +266,11 @@ pub struct Breakpoint {
     pub port: u16,
     /// Threads that wait for a client, by Ray's last word.
     pub paused_threads: u32,
-    /// What runs there.
+    /// Names of what runs in the worker.
     pub names: Names,
-    /// Why it stopped.
+    /// Why the task stopped.
     pub reason: Reason,
-    /// Where it stopped, where the head tells.
+    /// Where the task stopped, if the head tells.
     pub location: Option<Location>,
     /// Type of the exception of a post-mortem stop, where Ray says it. Its message is left out: it often quotes values,
     /// which only a session may show.

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use crate::ray::registry::rows::{NodeRow, WorkerRow};
 use crate::wire::text::one_line;
 
-/// A worker's end.
+/// How a worker ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Exit {
     /// The reason, as a sentence for the person whose session it ended.
     pub(super) why: Arc<str>,
-    /// Nothing went wrong, by Ray's own word.
+    /// Whether nothing went wrong, by Ray's own word.
     pub(super) intended: bool,
 }
 

@@ -39,7 +39,7 @@ pub(super) struct Left {
     pub(super) recovered: bool,
 }
 
-/// See the module.
+/// The questions that the polls of one cluster leave.
 pub(super) struct Follow<'a> {
     shared: &'a Shared,
     cluster: Cluster,

@@ -11,7 +11,7 @@ use crate::wire::text::one_line;
 /// How long the head may take to know: the supervisor of a submitted job looks after its driver once a second.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Pause between questions.
+/// The pause between two questions for the job.
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl Registry {

@@ -1,4 +1,4 @@
-//! Which nodes of a cluster are lost: the rows of a lost node's workers say "paused" for good.
+//! Lost nodes of a cluster: the rows of a lost node's workers say "paused" for good.
 //!
 //! Ray itself says so at once where a raylet took its leave, after about 13 s where it was killed, and after about a minute
 //! where the cable was cut. Whoever notices first that a worker has vanished without a word of Ray's has its node

@@ -1,4 +1,4 @@
-//! A hook for metrics: how polls go.
+//! The observer of polls: a hook for metrics.
 
 use std::time::Duration;
 

@@ -9,7 +9,7 @@ use crate::ray::registry::names::{Certainty, Found};
 /// First pause before asking again for names that were not there; doubles each time.
 const RETRY: Duration = Duration::from_millis(300);
 
-/// Longest such pause.
+/// The longest such pause.
 const RETRY_MAX: Duration = Duration::from_secs(30);
 
 /// Questions for the names of one stop that remain without a good answer.

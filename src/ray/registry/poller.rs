@@ -47,7 +47,7 @@ impl From<&PollError> for PollOutcome {
     }
 }
 
-/// See the module.
+/// The poller of one cluster's head.
 struct Poller<'a> {
     shared: &'a Shared,
     cluster: Cluster,

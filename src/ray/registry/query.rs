@@ -57,7 +57,7 @@ pub(super) async fn task(head: &HeadClient, task_id: &str) -> Answer<TaskRow> {
     list(head, "tasks", &[("task_id", "%3D", task_id)]).await
 }
 
-/// All running tasks.
+/// Asks for the rows of all running tasks.
 pub(super) async fn running_tasks(head: &HeadClient) -> Answer<TaskRow> {
     list(head, "tasks", &[("state", "%3D", "RUNNING")]).await
 }

@@ -27,7 +27,7 @@ pub enum FrameError {
     TooLarge {
         /// Announced body length in bytes.
         length: u64,
-        /// Limit in bytes.
+        /// Largest body that is accepted, in bytes.
         limit: usize,
     },
     /// The body is not a JSON object.

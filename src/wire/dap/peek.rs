@@ -1,4 +1,4 @@
-//! What kind of message a body is, read without parsing it.
+//! Peeking: what kind of message a body is, read without parsing it.
 //!
 //! Pure. Who relays a session asks for each frame that passes and forwards nearly all of them as they came; only
 //! what must be rewritten is parsed. Towards the client the first keys are enough: the worker is not an

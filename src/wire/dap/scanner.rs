@@ -1,4 +1,4 @@
-//! Where frames begin and end in a passing stream, and which of them have to be held.
+//! The frame scanner: where frames begin and end in a passing stream, and which of them have to be held.
 //!
 //! Pure. Whoever relays a session holds what was read and asks what to do with the front of it. A frame that nobody has
 //! to see is forwarded as soon as its beginning decides that; what is asked about again is not looked at again.

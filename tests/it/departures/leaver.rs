@@ -378,7 +378,7 @@ impl Script {
         self.before.len() + self.after.len()
     }
 
-    /// As much of all of it as the departure has it, at once.
+    /// The part of all bytes that `departure` sends, in one piece.
     fn cut(&self, departure: &Departure) -> Vec<u8> {
         let mut all = [&self.before[..], &self.after].concat();
         all.truncate((self.length() as f64 * departure.part) as usize);

@@ -326,7 +326,7 @@ impl DapClient {
         assert_eq!(response["success"], true, "attach: {response}");
     }
 
-    /// As [`DapClient::start`], but returns the response to `attach`, whatever it says.
+    /// Like [`DapClient::start`], but returns the response to `attach`, whatever it says.
     pub(crate) async fn try_start(
         &mut self,
         attach: Map<String, Value>,
@@ -446,9 +446,9 @@ impl DapClient {
 /// One frame of a stack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Frame {
-    /// For `locals` and `evaluate`.
+    /// The debugger's id of the frame, for `locals` and `evaluate`.
     pub(crate) id: u64,
-    /// Function.
+    /// Name of the function.
     pub(crate) name: String,
     /// File, as the client sees it.
     pub(crate) path: String,

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-/// For one line at the prompt.
+/// The deadline of one line at the prompt.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A program that waits for a debugger; killed when dropped.

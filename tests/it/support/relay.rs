@@ -23,7 +23,7 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// In front of `cluster`, in the relay's namespace, on the address that the client sees.
+    /// A relay in front of `cluster`, in the relay's namespace, on the address that the client sees.
     /// `args` follow `serve`.
     pub(crate) fn beside(cluster: &Cluster, args: &[&str]) -> Self {
         let open: Vec<_> = ["--insecure-no-auth"].iter().chain(args).copied().collect();
@@ -42,7 +42,7 @@ impl Relay {
         Self::start(command)
     }
 
-    /// On loopback, with a head that is nowhere: for what needs no cluster. `args` follow `serve`.
+    /// A relay on loopback, with a head that is nowhere: for what needs no cluster. `args` follow `serve`.
     pub(crate) fn alone(args: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ray-relay"));
         command

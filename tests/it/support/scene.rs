@@ -133,7 +133,7 @@ impl<'a> Scene<'a> {
         });
     }
 
-    /// From the client's namespace.
+    /// Connects as `editor`, from the client's namespace.
     pub(crate) async fn connect(&self, editor: Editor) -> DapClient {
         DapClient::connect_from(editor, self.cluster, "client", self.relay.address()).await
     }

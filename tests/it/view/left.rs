@@ -26,7 +26,7 @@ async fn seen_by(watched: &Watched, scope: Scope, arguments: Value) -> String {
     path
 }
 
-/// As the relay sends them.
+/// `arguments` as the relay sends them.
 fn settled(arguments: Value) -> Value {
     let Value::Object(mut arguments) = arguments else {
         panic!("{arguments}");

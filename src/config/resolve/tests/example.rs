@@ -1,4 +1,4 @@
-//! The example file.
+//! The example file of the configuration, `config/example.toml`.
 
 use super::*;
 use crate::config::Advertise;

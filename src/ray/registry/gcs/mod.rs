@@ -50,7 +50,7 @@ const CONTINUES: &[u8] = b"RAY_PDB_CONTINUE_";
 #[derive(Clone)]
 pub(super) struct GcsClient {
     channel: Channel,
-    /// Has Ray's token.
+    /// The client of the cluster's dashboard, which has Ray's token.
     head: HeadClient,
     address: String,
     patience: Duration,
@@ -117,12 +117,12 @@ impl GcsClient {
         })
     }
 
-    /// Where it is, for messages.
+    /// The address of the GCS, for messages.
     pub(super) fn address(&self) -> &str {
         &self.address
     }
 
-    /// Somebody configured it.
+    /// Whether the address is configured, and not guessed from the dashboard's.
     pub(super) fn is_named(&self) -> bool {
         self.named
     }

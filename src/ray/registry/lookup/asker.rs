@@ -15,7 +15,7 @@ const MAX_JOBS: usize = 20;
 /// Workers that are gone through without giving way to other tasks.
 const STRETCH: usize = 512;
 
-/// See the module.
+/// Asks one cluster's head the questions of the lookups.
 #[derive(Clone, Copy)]
 pub(super) struct Asker<'a> {
     head: &'a HeadClient,
