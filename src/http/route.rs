@@ -35,7 +35,7 @@ pub(crate) enum Route<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RouteAccess {
     /// To be authenticated; what is told depends on the principal.
-    Recognised,
+    Authenticated,
     /// That scope, at the place that the words name.
     Scope(Scope, &'static str),
     /// What [`super::required_access`] says of the head's path.
@@ -46,7 +46,7 @@ impl RouteAccess {
     /// What `principal` lacks.
     pub(crate) fn missing(self, principal: &Principal) -> Option<(Scope, String)> {
         match self {
-            Self::Recognised | Self::OfDashboard => None,
+            Self::Authenticated | Self::OfDashboard => None,
             Self::Scope(scope, place) => {
                 let lacks = !principal.access().may_anywhere(scope);
                 lacks.then(|| (scope, place.to_owned()))
@@ -89,11 +89,11 @@ impl<'a> Route<'a> {
     /// What asking for it takes. Every route is named, so that a new one is open to nobody by accident.
     pub(crate) fn access(self) -> RouteAccess {
         match self {
-            Self::Healthz | Self::Readyz | Self::Unknown => RouteAccess::Recognised,
+            Self::Healthz | Self::Readyz | Self::Unknown => RouteAccess::Authenticated,
             // One's own alone, and everybody's with `admin`.
-            Self::Sessions => RouteAccess::Recognised,
+            Self::Sessions => RouteAccess::Authenticated,
             // Each id is judged by itself.
-            Self::Release => RouteAccess::Recognised,
+            Self::Release => RouteAccess::Authenticated,
             Self::Breakpoints | Self::Events => {
                 RouteAccess::Scope(Scope::List, "on some breakpoint")
             }
