@@ -70,11 +70,11 @@ pub enum FromWorker {
 pub enum OnRecord {
     /// The request shows something, or lets the program run in its own order.
     Never,
-    /// It does, unless it names exception filters of debugpy's, and no code with them.
+    /// It goes on record, unless it names exception filters of debugpy's, and no code with them.
     UnlessFilters,
-    /// It does, unless it completes a name.
+    /// It goes on record, unless it completes a name.
     UnlessName,
-    /// It does: it could run code or change something.
+    /// It goes on record: it could run code or change something.
     Always,
 }
 

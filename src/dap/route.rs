@@ -77,12 +77,11 @@ impl<'a> AttachFlow<'a> {
         }
         let selector =
             read_selector(&opened.attach.arguments).and_then(|selector| self.bound(selector));
-        let selector = match selector {
-            Ok(selector) => Ok(self.look_again(selector).await),
-            Err(refusal) => Err(refusal),
-        };
         let chosen = match selector {
-            Ok(selector) => self.choose_when_left(selector, hint, &opened).await,
+            Ok(selector) => {
+                let selector = self.look_again(selector).await;
+                self.choose_when_left(selector, hint, &opened).await
+            }
             Err(refusal) => Err(refusal),
         };
         let (selector, choice) = match chosen {

@@ -104,11 +104,8 @@ impl Authentication<'_> {
         &self,
         presented: PresentedCredential,
     ) -> Result<Authenticated, NotAuthenticated> {
-        let who = match self.verify(presented).await {
-            Ok(who) => self.take_place(who),
-            Err(why) => Err(why),
-        };
-        match who {
+        let verified = self.verify(presented).await;
+        match verified.and_then(|who| self.take_place(who)) {
             Ok(who) => {
                 Span::current().record("principal", field::debug(&who.principal));
                 Ok(who)

@@ -5,32 +5,23 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::SessionTable;
-use crate::ray::registry::{Breakpoint, Registry, Snapshot};
+use crate::ray::registry::{Breakpoint, Registry};
 
 /// How long a breakpoint that is being left is waited for: longer than a debugger takes that has nothing to finish.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Whether one of the breakpoints that are `wanted` is held by a session that is over.
-pub(crate) fn is_being_left(
-    list: &Snapshot,
-    sessions: &SessionTable,
-    wanted: impl Fn(&Breakpoint) -> bool,
-) -> bool {
-    let left = |breakpoint: &Breakpoint| {
-        let holder = breakpoint.holder();
-        holder.is_some_and(|holder| !sessions.is_live(holder.session)) && wanted(breakpoint)
-    };
-    list.live.iter().any(|breakpoint| left(breakpoint))
-}
-
-/// Waits until that is not so, for a second at most: whoever comes right behind somebody who has gone is not told that it is
-/// being debugged. Cancel safe.
+/// Waits until none of the breakpoints that are `wanted` is held by a session that is over, for a second at most: whoever
+/// comes right behind somebody who has gone is not told that it is being debugged. Cancel safe.
 pub(crate) async fn given_back(
     registry: &Registry,
     sessions: &SessionTable,
     wanted: impl Fn(&Breakpoint) -> bool,
 ) {
+    let is_being_left = |breakpoint: &Breakpoint| {
+        let holder = breakpoint.holder();
+        holder.is_some_and(|holder| !sessions.is_live(holder.session)) && wanted(breakpoint)
+    };
     let mut lists = registry.watch();
-    let left = lists.wait_for(|list| !is_being_left(list, sessions, &wanted));
+    let left = lists.wait_for(|list| !list.live.iter().any(|b| is_being_left(b)));
     let _ = timeout(PATIENCE, left).await;
 }
