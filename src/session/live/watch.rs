@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::Live;
 use crate::identity::Ended;
-use crate::recording::{Protocol, Unrecorded};
+use crate::recording::{Protocol, CaptureError};
 use crate::session::Attached;
 use crate::session::limits::Due;
 use crate::shutdown::QUIET;
@@ -50,7 +50,7 @@ pub(crate) enum SessionEnd {
     Revoked(Ended),
     /// What is said in it cannot be captured any more, and has to be.
     #[error("{0}")]
-    CaptureFailed(Unrecorded),
+    CaptureFailed(CaptureError),
     /// It has lasted too long, or nothing was done in it for too long.
     #[error("{0}")]
     Limit(String),
