@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{CaptureWriter, Direction, CaptureError};
+use super::{CaptureError, CaptureWriter, Direction};
 
 /// What is said in a session goes through this to its recording, if it has one. Cheap to clone.
 #[derive(Debug, Clone, Default)]

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Relaying;
-use crate::recording::{Direction, CaptureError};
+use crate::recording::{CaptureError, Direction};
 use crate::wire::dap::peek::MessageType;
 
 /// Captures every message of both directions, for a session that is recorded.

@@ -155,11 +155,11 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, R> {
                     SessionEnd::Died(why) => (self.ended(&breakpoint, why), Next::List),
                     SessionEnd::Limit(_) => (because(&end), Next::List),
                     SessionEnd::Revoked(_) | SessionEnd::CaptureFailed(_) => {
-                        (because(&end), Next::Over(outcome))
+                        (because(&end), Next::Ended(outcome))
                     }
                     SessionEnd::Quiet | SessionEnd::Aborted => (
                         format!("{}; the task runs on", SessionEnd::Aborted),
-                        Next::Over(outcome),
+                        Next::Ended(outcome),
                     ),
                 };
                 out.farewell(&sentence);
@@ -194,9 +194,9 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, R> {
                 out.notice(&why.to_string()).await;
                 (Outcome::Refused, Next::List)
             }
-            Done::Gone => (Outcome::Client, Next::Over(Outcome::Client)),
+            Done::Gone => (Outcome::Client, Next::Ended(Outcome::Client)),
             Done::Legacy(Ended::Closed) => (Outcome::Upstream, Next::List),
-            Done::Legacy(Ended::Left) => (Outcome::Client, Next::Over(Outcome::Client)),
+            Done::Legacy(Ended::Left) => (Outcome::Client, Next::Ended(Outcome::Client)),
             Done::Legacy(Ended::Continues) => (Outcome::Upstream, Next::Follow(breakpoint)),
         }
     }

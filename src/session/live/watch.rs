@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::Live;
 use crate::identity::Ended;
-use crate::recording::{Protocol, CaptureError};
+use crate::recording::{CaptureError, Protocol};
 use crate::session::Attached;
 use crate::session::limits::Due;
 use crate::shutdown::QUIET;
