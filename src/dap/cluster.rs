@@ -10,7 +10,6 @@ mod jobs;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 use tracing::debug;
 
@@ -28,6 +27,7 @@ use crate::telemetry::metrics::Outcome;
 use crate::wire::dap::conversation::{Closed, Conversation};
 use crate::wire::dap::message::{Request, event, notice};
 use crate::wire::dap::names::{Command, Event};
+use crate::wire::peer_stream::PeerStream;
 use crate::wire::text::shortened;
 
 /// How long the client may take to configure before children are announced all the same.
@@ -46,7 +46,7 @@ pub(super) async fn run<S>(
     principal: &Principal,
 ) -> Outcome
 where
-    S: AsyncRead + AsyncWrite + Unpin,
+    S: PeerStream,
 {
     let related = tokio::select! {
         related = relate(context, &mut client, &mut announcer, &mut parent, principal) => related,
@@ -88,7 +88,7 @@ async fn relate<S>(
     principal: &Principal,
 ) -> Result<Outcome, Closed>
 where
-    S: AsyncRead + AsyncWrite + Unpin,
+    S: PeerStream,
 {
     let shutdown = &context.shutdown;
     let mut snapshots = context.registry.watch();
@@ -165,7 +165,7 @@ where
 
 async fn drained<S>(client: &mut Conversation<S>) -> Result<Outcome, Closed>
 where
-    S: AsyncRead + AsyncWrite + Unpin,
+    S: PeerStream,
 {
     client.send(&event(Event::Terminated, Value::Null)).await?;
     Ok(Outcome::Drained)

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::refusal::hang_up;
@@ -20,6 +19,7 @@ use crate::session::{Attached, WorkerEnd};
 use crate::wire::dap::conversation::{Closed, Conversation};
 use crate::wire::dap::message::{Request, notice};
 use crate::wire::dap::names::Command;
+use crate::wire::peer_stream::PeerStream;
 
 /// How long a client that was told of the end may take to say goodbye.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -44,7 +44,7 @@ pub(super) struct Unexplained {
     pub(super) closed: bool,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Farewell<S> {
+impl<S: PeerStream> Farewell<S> {
     /// Answers the client until it has said goodbye, its time is over, or the relay ends.
     pub(super) async fn wait(mut self, context: &Context, principal: &Principal) {
         let until = Instant::now() + PATIENCE;

@@ -28,7 +28,6 @@ mod waiting;
 mod worker;
 
 use serde_json::Value;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, timeout_at};
 use tracing::{debug, info};
 
@@ -46,6 +45,7 @@ use crate::telemetry::metrics::{Outcome, RefusalKind};
 use crate::wire::dap::conversation::{Closed, Conversation};
 use crate::wire::dap::message::{Request, notice};
 use crate::wire::dap::names::Command;
+use crate::wire::peer_stream::PeerStream;
 use crate::wire::text::shortened;
 
 /// Largest message of somebody who has yet to say who that is, in bytes. VS Code's `attach` has some 1,000, with a token
@@ -82,7 +82,7 @@ struct Opened {
 /// Serves one connection that speaks DAP.
 pub async fn serve<S>(context: &Context, session: Session, stream: S, connection: ConnectionInfo)
 where
-    S: AsyncRead + AsyncWrite + Unpin,
+    S: PeerStream,
 {
     let started = connection.accepted;
     let ending = converse(context, &session, stream, &connection, started).await;
@@ -107,7 +107,7 @@ async fn converse<S>(
     started: Instant,
 ) -> Outcome
 where
-    S: AsyncRead + AsyncWrite + Unpin,
+    S: PeerStream,
 {
     let known_limit = context.config.dap.max_handshake_frame;
     let limit = match connection.certificate {
@@ -180,7 +180,7 @@ async fn refused<S>(
     refusal: &SessionRefusal,
 ) -> Outcome
 where
-    S: AsyncRead + AsyncWrite + Unpin,
+    S: PeerStream,
 {
     debug!(%refusal, "refused");
     context.metrics.refused(refusal.kind());
@@ -195,7 +195,7 @@ async fn open<S>(
     client: &mut Conversation<S>,
 ) -> Result<Option<(Opened, Result<PresentedCredential, SessionRefusal>)>, Closed>
 where
-    S: AsyncRead + AsyncWrite + Unpin,
+    S: PeerStream,
 {
     // As text: as a value it can be twenty times as large, and `attach` may be a long time coming.
     let mut known: Option<(Client, String)> = None;

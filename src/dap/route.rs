@@ -10,7 +10,6 @@ mod family;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tracing::Instrument as _;
 
 use self::advertised::Arrived;
@@ -33,6 +32,7 @@ use crate::session::{
 };
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::wire::dap::conversation::Conversation;
+use crate::wire::peer_stream::PeerStream;
 
 /// An authenticated client, on its way to a session.
 pub(super) struct AttachFlow<'a> {
@@ -61,7 +61,7 @@ impl<'a> AttachFlow<'a> {
         advertised: Option<u16>,
     ) -> Outcome
     where
-        S: AsyncRead + AsyncWrite + Unpin,
+        S: PeerStream,
     {
         let mut hint = self.hint(&opened.dialled, advertised);
         if let Hint::Breakpoint(id) = hint {
@@ -333,7 +333,7 @@ impl<'a> AttachFlow<'a> {
         permit: Permit,
     ) -> Outcome
     where
-        S: AsyncRead + AsyncWrite + Unpin,
+        S: PeerStream,
     {
         let member = match self.member(&selector, permit.breakpoint()) {
             Ok(member) => member,
@@ -410,7 +410,7 @@ impl<'a> AttachFlow<'a> {
         refusal: &SessionRefusal,
     ) -> Outcome
     where
-        S: AsyncRead + AsyncWrite + Unpin,
+        S: PeerStream,
     {
         let selector = read_selector(&opened.attach.arguments).unwrap_or_default();
         let named = selector.breakpoint.or(match hint {

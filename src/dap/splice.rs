@@ -2,10 +2,11 @@
 //!
 //! Owned by [`super::worker`], which is told of captured messages and of ends, and may put messages of its own
 //! between frames. A direction that is idle holds no buffer; one that is not reads, decides and writes in the
-//! same memory, without copies. Each poll moves a bounded amount, so that a bulk transfer does not starve the
-//! session beside it.
+//! same memory, without copies. The rest of a long frame that passes, from socket to socket, is moved by the kernel and not
+//! seen at all. Each poll moves a bounded amount, so that a bulk transfer does not starve the session beside it.
 
 mod buffer;
+mod pipe;
 
 use std::io;
 use std::pin::{Pin, pin};
@@ -14,11 +15,23 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use self::buffer::Buffer;
+use self::pipe::Pipe;
 use crate::wire::dap::codec::FrameError;
 use crate::wire::dap::scanner::{Rules, Scanner, Step};
+use crate::wire::peer_stream::PeerStream;
 
-/// Bytes read of one direction before other sessions get their turn.
-const TURN: usize = 128 * 1024;
+/// Bytes that are read of one direction before other sessions get their turn. Those that the kernel moves count half: they
+/// cost less.
+const TURN: usize = 16 * 1024;
+
+/// From so many bytes that pass unseen the kernel moves them.
+const LONG: usize = 16 * 1024;
+
+/// Bytes read at once behind a long frame: the header of the next, and the keys that decide on it.
+const BEGINNING: usize = 2 * 1024;
+
+/// Bytes read at once of a frame that has to be held whole.
+const HELD: usize = 128 * 1024;
 
 /// One end of the splice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +69,10 @@ pub struct Splice<C, W> {
 #[derive(Debug)]
 struct Lane {
     scanner: Scanner,
+    /// The part of a long frame that the kernel moves, which goes before what is in the buffer.
+    pipe: Option<Pipe>,
+    /// The last frame was long, so the next may be.
+    long: bool,
     /// First what passes and is to be written, then what is not decided on.
     buffer: Buffer,
     /// How much of it passes.
@@ -104,8 +121,8 @@ enum Turn {
 
 impl<C, W> Splice<C, W>
 where
-    C: AsyncRead + AsyncWrite + Unpin,
-    W: AsyncRead + AsyncWrite + Unpin,
+    C: PeerStream,
+    W: PeerStream,
 {
     /// A splice between `client` and `worker`; the bytes were read from each before and come first.
     pub fn new(
@@ -175,7 +192,7 @@ where
             Side::Client => &self.down,
             Side::Worker => &self.up,
         };
-        lane.passing == 0 && (lane.inserts.is_empty() || !lane.scanner.between_frames())
+        lane.is_written() && (lane.inserts.is_empty() || !lane.scanner.between_frames())
     }
 
     /// The next event. Cancel safe: all state is in `self`.
@@ -249,6 +266,8 @@ impl Lane {
         Self {
             scanner: Scanner::new(rules),
             bytes: read_before.len() as u64,
+            pipe: None,
+            long: false,
             buffer: Buffer::new(read_before),
             passing: 0,
             found: None,
@@ -262,20 +281,26 @@ impl Lane {
 
     fn poll<R, T>(&mut self, cx: &mut Context<'_>, from: &mut R, to: &mut T) -> Poll<Turn>
     where
-        R: AsyncRead + Unpin,
-        T: AsyncWrite + Unpin,
+        R: PeerStream,
+        T: PeerStream,
     {
         let turn = self.advance(cx, from, to);
         if turn.is_pending() {
             self.buffer.park();
+            self.pipe.take_if(|pipe| pipe.is_empty());
         }
         turn
     }
 
+    /// Everything that passes and was read is written.
+    fn is_written(&self) -> bool {
+        self.passing == 0 && self.pipe.as_ref().is_none_or(Pipe::is_empty)
+    }
+
     fn advance<R, T>(&mut self, cx: &mut Context<'_>, from: &mut R, to: &mut T) -> Poll<Turn>
     where
-        R: AsyncRead + Unpin,
-        T: AsyncWrite + Unpin,
+        R: PeerStream,
+        T: PeerStream,
     {
         let mut moved = 0;
         loop {
@@ -321,14 +346,17 @@ impl Lane {
             if moved >= TURN {
                 return yield_turn(cx);
             }
-            match ready!(self.poll_read(cx, from)) {
+            let read = match self.poll_splice(cx, from, to) {
+                Some(spliced) => ready!(spliced).inspect(|spliced| moved += spliced / 2),
+                None => ready!(self.poll_read(cx, from)).inspect(|read| moved += read),
+            };
+            match read {
                 Err(error) => {
                     self.eof = Eof::Told;
                     return Poll::Ready(Turn::ReadFailed(error));
                 }
                 Ok(0) => self.eof = Eof::Seen,
                 Ok(read) => {
-                    moved += read;
                     self.bytes += read as u64;
                     if self.close == Close::Done {
                         self.buffer.clear(); // nobody is there to take it
@@ -362,11 +390,14 @@ impl Lane {
     }
 
     /// Writes all that may go.
-    fn poll_write<T: AsyncWrite + Unpin>(
+    fn poll_write<T: PeerStream>(
         &mut self,
         cx: &mut Context<'_>,
         to: &mut T,
     ) -> Poll<io::Result<()>> {
+        if let (Some(pipe), Some(sink)) = (&mut self.pipe, to.sink()) {
+            ready!(pipe.poll_drain(cx, sink))?;
+        }
         loop {
             while self.passing > 0 {
                 let passing = &self.buffer.filled()[..self.passing];
@@ -393,20 +424,63 @@ impl Lane {
         Poll::Ready(Ok(()))
     }
 
+    /// Has the kernel take what comes of a long frame that passes; `None` where it cannot, or is not worth it. To be called
+    /// when everything that was read is written.
+    fn poll_splice<R, T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut R,
+        to: &T,
+    ) -> Option<Poll<io::Result<usize>>>
+    where
+        R: PeerStream,
+        T: PeerStream,
+    {
+        let rest = self.scanner.passing();
+        if rest < LONG || self.close == Close::Done || !self.buffer.filled().is_empty() {
+            return None;
+        }
+        to.sink()?;
+        let source = from.source()?;
+        if self.pipe.is_none() {
+            self.pipe = Pipe::take();
+        }
+        let filled = self
+            .pipe
+            .as_mut()?
+            .poll_fill(cx, source, rest.min(2 * TURN));
+        if let Poll::Ready(Ok(bytes)) = filled {
+            self.long = true;
+            self.scanner.skip(bytes);
+            from.skipped(bytes);
+        }
+        Some(filled)
+    }
+
     fn poll_read<R: AsyncRead + Unpin>(
         &mut self,
         cx: &mut Context<'_>,
         from: &mut R,
     ) -> Poll<io::Result<usize>> {
-        let mut space = ReadBuf::new(self.buffer.space(self.scanner.expected()));
+        let expected = self.scanner.expected();
+        let most = match expected {
+            0 if self.long && self.scanner.between_frames() => BEGINNING,
+            0 => TURN,
+            expected => expected
+                .saturating_sub(self.buffer.filled().len())
+                .clamp(TURN, HELD),
+        };
+        let mut space = ReadBuf::new(self.buffer.space(expected, most));
         ready!(Pin::new(from).poll_read(cx, &mut space))?;
         let read = space.filled().len();
         self.buffer.add(read);
+        self.long = false;
         Poll::Ready(Ok(read))
     }
 
     /// Nothing can be written any more. What was not looked at yet stays, for [`Splice::into_client`].
     fn drop_rest(&mut self) {
+        self.pipe = None;
         self.buffer.consume(self.passing);
         self.passing = 0;
         self.inserts = Vec::new();

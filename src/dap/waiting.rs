@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
 use super::attach_selector::{AttachSelector, fits};
@@ -19,6 +18,7 @@ use crate::telemetry::metrics::Outcome;
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::message::{Request, notice};
 use crate::wire::dap::names::Command;
+use crate::wire::peer_stream::PeerStream;
 
 /// How long a client may wait; a forgotten window does not hold a connection for good.
 const PATIENCE: Duration = Duration::from_secs(12 * 3600);
@@ -37,7 +37,7 @@ pub(super) async fn for_next<S>(
     try_acquire: impl Fn(BreakpointId) -> Result<Permit, SessionRefusal>,
 ) -> Result<(Conversation<S>, Permit), Outcome>
 where
-    S: AsyncRead + AsyncWrite + Unpin,
+    S: PeerStream,
 {
     let mut snapshots = context.registry.watch();
     // Of all, seen or not: what becomes known of an old stop does not make it the next one.

@@ -8,16 +8,17 @@ mod captured;
 mod ending;
 mod from_client;
 mod from_worker;
+mod on_wake;
 mod opening;
 
 use std::ops::ControlFlow;
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, MissedTickBehavior, timeout};
 use tracing::debug;
 
+use self::on_wake::OnWake;
 pub(super) use self::opening::Opening;
 use super::farewell::Farewell;
 use super::message_filter::MessageFilter;
@@ -25,7 +26,7 @@ use super::messages;
 use super::refusal::refuse;
 use super::splice::{Side, Splice, SpliceEvent};
 use crate::context::Context;
-use crate::session::live::{Begun, Live, SessionEnd, SessionEvent};
+use crate::session::live::{Begun, Live, SessionEnd, SessionEvent, Signal};
 use crate::session::worker_end::was_intended;
 use crate::session::{Session, WorkerEnd};
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
@@ -36,6 +37,7 @@ use crate::wire::dap::message::{Request, event, notice};
 use crate::wire::dap::names::Event;
 use crate::wire::dap::peek::Depth;
 use crate::wire::dap::scanner::Rules;
+use crate::wire::peer_stream::PeerStream;
 
 /// How long the head is asked why a worker died before the client is told that it did: Ray writes it down within 0.1 s,
 /// where it knows. What it says later is told later.
@@ -77,7 +79,7 @@ pub(super) async fn run<S>(
     mut begun: Begun<'_>,
 ) -> Ended<S>
 where
-    S: AsyncRead + AsyncWrite + Unpin,
+    S: PeerStream,
 {
     session.set_state(SessionProtocol::Dap, "connecting");
     let filter = MessageFilter::new(begun.permit.rights(), Some(&context.masking));
@@ -176,7 +178,15 @@ struct Relaying<'a, S> {
     stop: Option<Value>,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
+/// What befalls a session beside its messages.
+enum Rare {
+    Signal(Signal),
+    ParentEnded,
+    /// The counters are to be brought up to date.
+    Tick,
+}
+
+impl<S: PeerStream> Relaying<'_, S> {
     /// `capabilities`: of the worker's debugger.
     ///
     /// Both branches that can be cut short by each other are cancel safe: the splice keeps what is under way, and
@@ -187,8 +197,35 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         let every = self.live.sampling().unwrap_or(COUNT_EVERY);
         let mut count = tokio::time::interval(every.min(COUNT_EVERY));
         count.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let beside = OnWake::new();
         loop {
+            let rare = async {
+                tokio::select! {
+                    signal = self.live.next() => Rare::Signal(signal),
+                    () = ending::parent_ended(&mut self.opening.member), if !self.live.is_cut_off() => Rare::ParentEnded,
+                    _ = count.tick() => Rare::Tick,
+                }
+            };
             tokio::select! {
+                // The rare one first: it costs nothing where nothing has happened, and a flood of messages must not hide it.
+                biased;
+                rare = beside.run(rare) => {
+                    self.count();
+                    match rare {
+                        Rare::Signal(signal) => {
+                            if let Some(event) = self.live.judge(signal)
+                                && self.on_session(event).is_break()
+                            {
+                                break;
+                            }
+                        }
+                        Rare::ParentEnded => {
+                            self.let_go(ending::PARENT_ENDED, false);
+                            self.live.end_within(LET_GO, Outcome::Client);
+                        }
+                        Rare::Tick => {}
+                    }
+                }
                 event = self.splice.next() => {
                     self.count();
                     match self.on_event(event).await {
@@ -206,19 +243,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                         break;
                     }
                 }
-                signal = self.live.next() => {
-                    self.count();
-                    if let Some(event) = self.live.judge(signal)
-                        && self.on_session(event).is_break()
-                    {
-                        break;
-                    }
-                }
-                () = ending::parent_ended(&mut self.opening.member), if !self.live.is_cut_off() => {
-                    self.let_go(ending::PARENT_ENDED, false);
-                    self.live.end_within(LET_GO, Outcome::Client);
-                }
-                _ = count.tick() => self.count(),
             }
         }
         let patience = if self.live.is_cut_off() {

@@ -8,6 +8,7 @@ use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
+use crate::wire::peer_stream::PeerStream;
 use crate::wire::prefixed::Prefixed;
 use crate::wire::write_through;
 
@@ -69,6 +70,19 @@ impl AsyncRead for Wire {
                 read => Poll::Ready(read),
             },
         }
+    }
+}
+
+impl PeerStream for Wire {
+    fn source(&self) -> Option<&TcpStream> {
+        match self {
+            Self::Plain(stream) => Some(stream),
+            Self::Encrypted(_) => None,
+        }
+    }
+
+    fn sink(&self) -> Option<&TcpStream> {
+        self.source()
     }
 }
 

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use tokio::time::Instant;
 use tracing::info;
 
-pub(crate) use self::watch::{SessionEnd, SessionEvent};
+pub(crate) use self::watch::{SessionEnd, SessionEvent, Signal};
 use super::audit::SessionAudit;
 use super::limits::Limits;
 use super::refusal::SessionRefusal;

@@ -128,14 +128,23 @@ impl Ledger {
     /// Notes what came from the debugger.
     pub(super) fn received(&mut self, bytes: &[u8]) {
         let mut cutter = std::mem::take(&mut self.received);
-        let cut = cutter.cut(bytes, |body, length| {
-            self.greeted = true;
-            if let Peek::Known(kind, name) = Walk::new(Depth::Deciding).peek(body, length) {
-                self.message(kind, name, body);
-            }
-        });
+        let cut = cutter.cut(bytes, |body, length| self.body(body, length));
         self.received = cutter;
         self.lost |= cut.is_err();
+    }
+
+    /// Notes that so many bytes came that nobody looked at, of a body whose beginning is here.
+    pub(super) fn skipped(&mut self, bytes: usize) {
+        let mut cutter = std::mem::take(&mut self.received);
+        cutter.skip(bytes, |body, length| self.body(body, length));
+        self.received = cutter;
+    }
+
+    fn body(&mut self, body: &[u8], length: usize) {
+        self.greeted = true;
+        if let Peek::Known(kind, name) = Walk::new(Depth::Deciding).peek(body, length) {
+            self.message(kind, name, body);
+        }
     }
 
     fn message(&mut self, kind: MessageType, name: &[u8], body: &[u8]) {
@@ -228,6 +237,21 @@ impl Cutter {
             bytes = rest;
         }
         Ok(())
+    }
+
+    /// Goes on in a body that is under way, by so many bytes of it.
+    fn skip(&mut self, bytes: usize, see: impl FnOnce(&[u8], usize)) {
+        let Some((length, left)) = self.body else {
+            return;
+        };
+        self.body = match left.saturating_sub(bytes) {
+            0 => {
+                see(&self.part, length);
+                self.part.clear();
+                None
+            }
+            left => Some((length, left)),
+        };
     }
 
     fn keep(&mut self, bytes: &[u8]) {

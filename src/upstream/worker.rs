@@ -19,6 +19,7 @@ use tracing::Instrument as _;
 use super::goodbye;
 use super::ledger::{Attach, Ledger};
 use crate::ray::registry::Lease;
+use crate::wire::peer_stream::PeerStream;
 
 /// The stream to a worker's debugger. Whole messages only are to be written to it, each in one piece.
 #[derive(Debug)]
@@ -111,6 +112,22 @@ impl AsyncRead for Worker {
             let _ = line.poll_unsent(cx);
         }
         Poll::Ready(read)
+    }
+}
+
+/// It can be read past; what is written is always followed.
+impl PeerStream for Worker {
+    fn source(&self) -> Option<&TcpStream> {
+        let waits = |line: &&Line| !line.unsent.is_empty() || !line.held.is_empty();
+        let line = self.line.as_ref().filter(|line| !waits(line))?;
+        Some(&line.stream)
+    }
+
+    fn skipped(&mut self, bytes: usize) {
+        if let Some(line) = &mut self.line {
+            line.ledger.skipped(bytes);
+            line.ledger.closed |= bytes == 0;
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 pub mod dap;
 pub(crate) mod http_client;
 pub(crate) mod human_time;
+pub mod peer_stream;
 pub mod prefixed;
 pub mod tcp;
 pub(crate) mod text;

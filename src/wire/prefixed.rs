@@ -6,7 +6,9 @@ use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
 
+use crate::wire::peer_stream::PeerStream;
 use crate::wire::write_through;
 
 /// `inner`, with `prefix` before what it still has to give. Writes pass straight through.
@@ -40,6 +42,23 @@ impl<S: AsyncRead + Unpin> AsyncRead for Prefixed<S> {
             return Poll::Ready(Ok(()));
         }
         Pin::new(&mut self.inner).poll_read(cx, buf)
+    }
+}
+
+impl<S: PeerStream> PeerStream for Prefixed<S> {
+    fn source(&self) -> Option<&TcpStream> {
+        match self.prefix.has_remaining() {
+            true => None,
+            false => self.inner.source(),
+        }
+    }
+
+    fn sink(&self) -> Option<&TcpStream> {
+        self.inner.sink()
+    }
+
+    fn skipped(&mut self, bytes: usize) {
+        self.inner.skipped(bytes);
     }
 }
 

@@ -4,7 +4,6 @@ use std::pin::pin;
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{sleep, timeout};
 
 use super::AttachFlow;
@@ -15,6 +14,7 @@ use crate::ray::registry::BreakpointId;
 use crate::session::visible;
 use crate::wire::dap::conversation::{Closed, Conversation};
 use crate::wire::dap::message::Request;
+use crate::wire::peer_stream::PeerStream;
 
 /// Longest wait for a breakpoint that the client's address names and the list does not have yet.
 const KNOWN_WITHIN: Duration = Duration::from_secs(10);
@@ -52,7 +52,7 @@ impl AttachFlow<'_> {
         id: BreakpointId,
     ) -> Result<Arrived, Closed>
     where
-        S: AsyncRead + AsyncWrite + Unpin,
+        S: PeerStream,
     {
         let registry = &self.context.registry;
         let mut snapshots = registry.watch();

@@ -1,7 +1,5 @@
 //! A client's cluster session, and the sessions that it opens.
 
-use tokio::io::{AsyncRead, AsyncWrite};
-
 use super::AttachFlow;
 use crate::dap::attach_selector::AttachSelector;
 use crate::dap::{Opened, cluster, refused};
@@ -12,6 +10,7 @@ use crate::session::shares::Shortage;
 use crate::session::{Founder, Member};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::wire::dap::conversation::Conversation;
+use crate::wire::peer_stream::PeerStream;
 
 impl AttachFlow<'_> {
     pub(super) async fn cluster<S>(
@@ -21,7 +20,7 @@ impl AttachFlow<'_> {
         selector: AttachSelector,
     ) -> Outcome
     where
-        S: AsyncRead + AsyncWrite + Unpin,
+        S: PeerStream,
     {
         let _share = match self.context.cluster_sessions.take(&self.principal) {
             Ok(share) => share,

@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
+mod sockets;
+
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -9,6 +11,9 @@ use tokio::time::timeout;
 use super::*;
 use crate::wire::dap::codec::{Frames, frame, parse};
 use crate::wire::dap::peek::Depth;
+
+/// In memory, without a socket.
+impl PeerStream for DuplexStream {}
 
 fn rules(depth: Depth) -> Rules {
     Rules {

@@ -6,18 +6,18 @@
 use std::borrow::Cow;
 
 use serde_json::Value;
-use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Relaying;
 use crate::recording::{CaptureError, Direction};
 use crate::wire::dap::peek::MessageType;
+use crate::wire::peer_stream::PeerStream;
 
 /// Captures every message of both directions, for a session that is recorded.
 pub(super) fn captures_everything(_: MessageType, _: &[u8]) -> bool {
     true
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
+impl<S: PeerStream> Relaying<'_, S> {
     /// The client sent this. Where it cannot be recorded, it must not be relayed.
     pub(super) fn capture_sent(&self, body: &[u8]) -> Result<(), CaptureError> {
         self.live.capture.take(Direction::Up, body)

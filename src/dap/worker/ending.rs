@@ -1,7 +1,6 @@
 //! The relay ends a session: a principal's time is over, a limit is reached, or the cluster session that opened it ends.
 
 use serde_json::{Value, json};
-use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Relaying;
 use super::from_client::OWN_SEQ;
@@ -14,6 +13,7 @@ use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::mappings;
 use crate::wire::dap::message::{Request, event, notice, request};
 use crate::wire::dap::names::{Command, Event};
+use crate::wire::peer_stream::PeerStream;
 
 /// Why a session ends whose client asked for it by ending another.
 pub(super) const PARENT_ENDED: &str = "the cluster session that opened it has ended";
@@ -26,7 +26,7 @@ pub(super) async fn parent_ended(member: &mut Option<Member>) {
     }
 }
 
-impl<'a, S: AsyncRead + AsyncWrite + Unpin> Relaying<'a, S> {
+impl<'a, S: PeerStream> Relaying<'a, S> {
     /// Leaves the worker, and keeps a client that has yet to say goodbye.
     pub(super) fn part(self) -> (Option<Farewell<S>>, Closing<'a>) {
         let last = |said: &Request| self.parted && said.known() == Some(Command::Disconnect);

@@ -3,7 +3,6 @@
 use std::ops::ControlFlow;
 
 use serde_json::{Map, Value, json};
-use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Relaying;
 use crate::dap::attach::source_note;
@@ -18,13 +17,14 @@ use crate::telemetry::metrics::Outcome;
 use crate::wire::dap::codec::{frame, parse};
 use crate::wire::dap::message::{Request, event, notice, request};
 use crate::wire::dap::names::{Command, Event};
+use crate::wire::peer_stream::PeerStream;
 
 /// `seq` of the requests that the relay itself may put to a worker. A client counts upwards from 1 (Helix from 0), as far
 /// as it likes.
 pub(super) const OWN_SEQ: i64 = -5678;
 const NO_TERMINATE: &str = "ending a worker process takes the permission `terminate`, or `debug` on a relay with dap.allow_terminate on; disconnect instead, and the task runs on";
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
+impl<S: PeerStream> Relaying<'_, S> {
     pub(super) async fn on_client(&mut self, body: &[u8]) -> ControlFlow<Outcome, Option<Outcome>> {
         let message = match parse(body) {
             Ok(message) => message,

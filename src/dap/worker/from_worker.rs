@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::from_client::OWN_SEQ;
 use super::{Relaying, WHY_AT_ONCE, WHY_PATIENCE};
@@ -19,8 +18,9 @@ use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::wire::dap::codec::{frame, parse, put_frame, without_lone_surrogates};
 use crate::wire::dap::message::{event, notice, task_end};
 use crate::wire::dap::names::Event;
+use crate::wire::peer_stream::PeerStream;
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
+impl<S: PeerStream> Relaying<'_, S> {
     pub(super) async fn on_worker(&mut self, body: Vec<u8>) {
         let message = match parse(&body) {
             Ok(message) => message,

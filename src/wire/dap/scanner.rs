@@ -82,6 +82,24 @@ impl Scanner {
         !matches!(self.at, At::Passing(_))
     }
 
+    /// How many bytes are still to come of a frame that passes, unseen; 0 between two frames.
+    pub fn passing(&self) -> usize {
+        match self.at {
+            At::Passing(left) => left,
+            _ => 0,
+        }
+    }
+
+    /// So many of the bytes of [`Self::passing`] have passed by another way.
+    pub fn skip(&mut self, bytes: usize) {
+        if let At::Passing(left) = self.at {
+            self.at = match left.saturating_sub(bytes) {
+                0 => At::Start,
+                left => At::Passing(left),
+            };
+        }
+    }
+
     /// How many bytes may have to be held before the next [`Step`] that takes any, as far as that is known; else 0.
     pub fn expected(&self) -> usize {
         match self.at {
@@ -116,10 +134,7 @@ impl Scanner {
         match self.at {
             At::Passing(left) => {
                 let now = left.min(bytes.len());
-                self.at = match left - now {
-                    0 => At::Start,
-                    left => At::Passing(left),
-                };
+                self.skip(now);
                 Ok(Step::Forward(now))
             }
             At::Captured { head, frame } if bytes.len() >= frame => {

@@ -1,0 +1,33 @@
+//! The connection to a peer, as bytes, and as a socket where nothing lies between the two.
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+
+/// A connection to a debugger's client or to a worker's debugger. Where it is a plain socket, the kernel can move bytes from
+/// it or to it that this process need not see.
+pub trait PeerStream: AsyncRead + AsyncWrite + Unpin {
+    /// The socket whose next bytes are those that a read would give; `None` where they are changed or held on the way.
+    fn source(&self) -> Option<&TcpStream> {
+        None
+    }
+
+    /// The socket to which a write would go as it is and at once; `None` where it is changed, held or followed on the way.
+    fn sink(&self) -> Option<&TcpStream> {
+        None
+    }
+
+    /// So many bytes were taken off [`Self::source`], of a message whose beginning was read.
+    fn skipped(&mut self, bytes: usize) {
+        let _ = bytes;
+    }
+}
+
+impl PeerStream for TcpStream {
+    fn source(&self) -> Option<&TcpStream> {
+        Some(self)
+    }
+
+    fn sink(&self) -> Option<&TcpStream> {
+        Some(self)
+    }
+}
