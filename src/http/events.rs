@@ -111,7 +111,7 @@ struct Feed {
 enum Stage {
     Begins,
     Runs,
-    Over,
+    Ended,
 }
 
 /// What a principal is told of an event.
@@ -143,30 +143,30 @@ impl Feed {
                 return Some(self.snapshot());
             }
             Stage::Runs => {}
-            Stage::Over => return None,
+            Stage::Ended => return None,
         }
         // Events that are for others do not put it off.
         let alive = Instant::now() + KEEP_ALIVE;
         loop {
             tokio::select! {
-                biased;
-                () = self.closing.cancelled() => return None,
-                ended = self.principal.ended() => {
-                    self.stage = Stage::Over;
-                    return Some(farewell(ended).into());
-                }
-                event = self.events.recv() => {
-                    let text = match event {
-                        Ok(event) => self.tell(event),
-                        Err(RecvError::Lagged(_)) => Some(self.begin_again()),
-                        Err(RecvError::Closed) => return None,
-                    };
-                    if text.is_some() {
-                        return text;
-                    }
-                }
-                () = sleep_until(alive) => return Some(Bytes::from_static(b": alive\n\n")),
-            }
+                            biased;
+                            () = self.closing.cancelled() => return None,
+                            ended = self.principal.ended() => {
+            self.stage = Stage::Ended;
+                                return Some(farewell(ended).into());
+                            }
+                            event = self.events.recv() => {
+                                let text = match event {
+                                    Ok(event) => self.tell(event),
+                                    Err(RecvError::Lagged(_)) => Some(self.begin_again()),
+                                    Err(RecvError::Closed) => return None,
+                                };
+                                if text.is_some() {
+                                    return text;
+                                }
+                            }
+                            () = sleep_until(alive) => return Some(Bytes::from_static(b": alive\n\n")),
+                        }
         }
     }
 
