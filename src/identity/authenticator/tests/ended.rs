@@ -13,7 +13,7 @@ async fn ended(principal: &Principal) -> Ended {
     ended.await.unwrap()
 }
 
-async fn revoke(authenticator: &Authenticator, what: Revoked) -> Result<Kept, RevokeError> {
+async fn revoke(authenticator: &Authenticator, what: Revoked) -> Result<StoredIn, RevokeError> {
     authenticator.revoke(Revocation { what, until: None }).await
 }
 
@@ -31,7 +31,7 @@ async fn revoking_ends_who_is_there_and_refuses_who_comes() {
     let ada = authenticator.token(&token, PEER).await.unwrap();
     let also_ada = authenticator.token(&nameless, PEER).await.unwrap();
     let kept = revoke(&authenticator, id("one")).await;
-    assert_eq!(kept.unwrap(), Kept::File);
+    assert_eq!(kept.unwrap(), StoredIn::File);
     assert_eq!(ended(&ada).await, Ended::Revoked);
     assert_eq!(also_ada.is_over(), None);
     refused(&authenticator, &token, "revoked").await;
@@ -87,7 +87,7 @@ async fn without_a_file_a_revocation_holds_here() {
     let scene = Scene::new(Algorithm::EdDsa);
     let authenticator = scene.authenticator();
     let kept = revoke(&authenticator, id("one")).await;
-    assert_eq!(kept.unwrap(), Kept::Memory);
+    assert_eq!(kept.unwrap(), StoredIn::Memory);
     refused(&authenticator, &scene.token(&claims()), "revoked").await;
     // Where it cannot be written it holds here too, and that is said.
     let mut scene = Scene::new(Algorithm::EdDsa);
