@@ -23,7 +23,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::testing::{listening, paused};
+use super::testing::{assert_not_dialled, listening, paused};
 use super::*;
 use crate::audit::Audit;
 use crate::config::Config;

@@ -62,11 +62,6 @@ pub(super) fn with_token(token: impl Into<String>) -> Value {
 impl Worker {
     /// Nobody has so much as connected.
     pub(super) fn heard_nothing(self) {
-        let listener = self.listener.into_std().unwrap();
-        let heard = listener.accept();
-        assert!(
-            heard.is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock),
-            "the worker was dialled"
-        );
+        assert_not_dialled(self.listener);
     }
 }
