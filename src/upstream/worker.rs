@@ -49,7 +49,7 @@ impl Worker {
         Self {
             line: Some(Line {
                 stream,
-                ledger: Ledger::new(),
+                ledger: Ledger::default(),
                 unsent: Vec::new(),
                 held: Vec::new(),
                 lease,
