@@ -128,6 +128,15 @@ impl Permit {
         }
     }
 
+    /// Waits until the worker's debugger is over the session before. Cancel safe.
+    pub(crate) async fn settled(&self) {
+        match &self.grant {
+            Grant::Holder(claim) => claim.settled().await,
+            // Beside the session that reaches it.
+            Grant::Subprocess(_) => {}
+        }
+    }
+
     /// Takes note of what became of dialling it: whether anything listened.
     pub(crate) fn dialled(&self, listens: bool) {
         match &self.grant {

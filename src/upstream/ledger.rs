@@ -44,6 +44,8 @@ pub(super) struct Ledger {
     /// `evaluate` requests that were not answered yet. The adapter answers them out of turn, and where its client is gone
     /// by then it closes the connection to the worker's process and ends (debugpy 1.8.0 to 1.8.22).
     pub(super) evaluating: u64,
+    /// Requests that were not answered yet. What cannot be told from one counts.
+    owed: u64,
     /// Whether `disconnect` was sent.
     pub(super) disconnect: bool,
     /// Whether `disconnect` was answered.
@@ -67,6 +69,7 @@ impl Ledger {
             mapped: false,
             configured: false,
             evaluating: 0,
+            owed: 0,
             disconnect: false,
             answered: false,
             functions_answered: 0,
@@ -79,10 +82,13 @@ impl Ledger {
     pub(super) fn sent(&mut self, bytes: &[u8]) {
         let mut cutter = std::mem::take(&mut self.sent);
         let cut = cutter.cut(bytes, |body, length| {
-            if let Peek::Known(MessageType::Request, command) =
-                Walk::new(Depth::Deciding).peek(body, length)
-            {
-                self.request(command, body);
+            match Walk::new(Depth::Deciding).peek(body, length) {
+                Peek::Known(MessageType::Request, command) => {
+                    self.owed += 1;
+                    self.request(command, body);
+                }
+                Peek::Known(MessageType::Response | MessageType::Event, _) => {}
+                Peek::Unclear | Peek::More => self.owed += 1,
             }
         });
         self.sent = cutter;
@@ -147,21 +153,33 @@ impl Ledger {
                 }
                 _ => {}
             },
-            MessageType::Response => match Command::parse(name) {
-                Some(Command::Attach) if self.attach == Attach::Sent => {
-                    // A refusal is short; what is not is the answer to a session that begins.
-                    self.attach = match refused(body) {
-                        true => Attach::Refused,
-                        false => Attach::Initialized,
-                    };
-                }
-                Some(Command::SetFunctionBreakpoints) => self.functions_answered += 1,
-                Some(Command::Disconnect) => self.answered = true,
-                Some(Command::Evaluate) => self.evaluating = self.evaluating.saturating_sub(1),
-                _ => {}
-            },
+            MessageType::Response => {
+                self.owed = self.owed.saturating_sub(1);
+                self.answer(name, body);
+            }
             MessageType::Request => {}
         }
+    }
+
+    fn answer(&mut self, command: &[u8], body: &[u8]) {
+        match Command::parse(command) {
+            Some(Command::Attach) if self.attach == Attach::Sent => {
+                // A refusal is short; what is not is the answer to a session that begins.
+                self.attach = match refused(body) {
+                    true => Attach::Refused,
+                    false => Attach::Initialized,
+                };
+            }
+            Some(Command::SetFunctionBreakpoints) => self.functions_answered += 1,
+            Some(Command::Disconnect) => self.answered = true,
+            Some(Command::Evaluate) => self.evaluating = self.evaluating.saturating_sub(1),
+            _ => {}
+        }
+    }
+
+    /// The debugger has answered the goodbye and everything else that it was asked: what it may still say is no answer.
+    pub(super) fn owes_nothing(&self) -> bool {
+        self.answered && self.owed == 0 && !self.lost
     }
 
     /// Everything that was sent is whole messages, so that another one can follow.
@@ -303,6 +321,9 @@ mod tests {
         assert!(ledger.disconnect && !ledger.answered);
         ledger.received(&frame(&response("disconnect", true)));
         assert!(ledger.answered && !ledger.lost);
+        assert!(!ledger.owes_nothing(), "configurationDone was not answered");
+        ledger.received(&frame(&response("configurationDone", true)));
+        assert!(ledger.owes_nothing());
     }
 
     #[test]

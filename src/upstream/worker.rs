@@ -65,6 +65,13 @@ impl Worker {
             .is_some_and(|line| line.ledger.attach == Attach::Initialized)
     }
 
+    /// The debugger has answered the goodbye and everything else that it was asked.
+    pub fn owes_nothing(&self) -> bool {
+        self.line
+            .as_ref()
+            .is_some_and(|line| line.ledger.owes_nothing())
+    }
+
     /// The debugger was told of path mappings, which it keeps when it is left.
     pub fn has_mappings(&self) -> bool {
         self.line.as_ref().is_some_and(|line| line.ledger.mapped)

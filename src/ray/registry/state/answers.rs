@@ -42,12 +42,14 @@ impl State {
         now: Now,
     ) -> (Changes, Questions) {
         let mut changes = Changes::new();
-        let mut seen = HashSet::new();
+        let mut seen = HashSet::with_capacity(rows.len());
+        self.clusters[cluster].entries.watch();
         for row in rows.iter().filter(|row| is_paused(row)) {
             seen.insert(row.worker_id.as_str());
             self.see(cluster, row, sent, now, &mut changes);
         }
         let state = &mut self.clusters[cluster];
+        state.settled = state.is_said_by(&seen, sent);
         let vanished = state
             .entries
             .iter()
@@ -63,6 +65,12 @@ impl State {
         state.forget_gone(sent, Kind::Debugpy);
         state.ghosts.retain(|key| seen.contains(key.as_str()));
         (changes, Questions { vanished })
+    }
+
+    /// Whether the answer to a later poll changes nothing where it says the same as the one that was taken in last.
+    pub(in crate::ray::registry) fn is_settled(&self, cluster: Cluster) -> bool {
+        let state = &self.clusters[cluster];
+        state.settled && !state.entries.is_touched()
     }
 
     /// Those of `vanished` that had been there unclaimed when the poll of `sent` missed them, and still are.
@@ -352,6 +360,22 @@ impl State {
 }
 
 impl ClusterState {
+    /// Whether what is live is what a poll of `sent` has `seen`, neither more nor less, and nothing is younger than that.
+    fn is_said_by(&self, seen: &HashSet<&str>, sent: Instant) -> bool {
+        let mut count = 0;
+        for (key, entry) in self.entries.iter() {
+            if entry.breakpoint().kind != Kind::Debugpy {
+                continue;
+            }
+            let kept = entry.claim.is_none() && entry.asked_for.is_some();
+            if kept || entry.since > sent || !seen.contains(&**key) {
+                return false;
+            }
+            count += 1;
+        }
+        !self.entries.is_touched() && count == seen.len()
+    }
+
     /// The next stop of the worker of `row`, first seen now. `None` without an address of its debugger and a process id.
     pub(super) fn stopped(&mut self, row: &WorkerRow, now: Now) -> Option<Breakpoint> {
         let (node_ip, port) = row.debugger()?;
