@@ -49,19 +49,25 @@ impl State {
             self.see(cluster, row, sent, now, &mut changes);
         }
         let state = &mut self.clusters[cluster];
-        state.settled = state.is_said_by(&seen, sent);
-        let vanished = state
-            .entries
-            .iter()
-            .filter(|(id, entry)| {
-                entry.breakpoint().kind == Kind::Debugpy
-                    && entry.claim.is_none()
-                    && entry.since <= sent
-                    && entry.asked_for.is_none_or(|until| until <= now.instant)
-                    && !seen.contains(&***id)
-            })
-            .map(|(id, _)| id.to_string())
-            .collect();
+        let (mut vanished, mut settled, mut listed) = (Vec::new(), true, 0);
+        for (key, entry) in state.entries.iter() {
+            if entry.breakpoint().kind != Kind::Debugpy {
+                continue;
+            }
+            let is_seen = seen.contains(&**key);
+            let asked_for = entry.asked_for.filter(|_| entry.claim.is_none());
+            let is_open = entry.claim.is_none() && entry.since <= sent;
+            if is_open && !is_seen && asked_for.is_none_or(|until| until <= now.instant) {
+                vanished.push(key.to_string());
+            }
+            // What is held is no news of a poll's, until it is given back.
+            settled &= match is_seen {
+                true => entry.since <= sent && asked_for.is_none(),
+                false => entry.claim.is_some(),
+            };
+            listed += usize::from(is_seen);
+        }
+        state.settled = settled && listed == seen.len() && !state.entries.is_touched();
         state.forget_gone(sent, Kind::Debugpy);
         state.ghosts.retain(|key| seen.contains(key.as_str()));
         (changes, Questions { vanished })
@@ -360,22 +366,6 @@ impl State {
 }
 
 impl ClusterState {
-    /// Whether what is live is what a poll of `sent` has `seen`, neither more nor less, and nothing is younger than that.
-    fn is_said_by(&self, seen: &HashSet<&str>, sent: Instant) -> bool {
-        let mut count = 0;
-        for (key, entry) in self.entries.iter() {
-            if entry.breakpoint().kind != Kind::Debugpy {
-                continue;
-            }
-            let kept = entry.claim.is_none() && entry.asked_for.is_some();
-            if kept || entry.since > sent || !seen.contains(&**key) {
-                return false;
-            }
-            count += 1;
-        }
-        !self.entries.is_touched() && count == seen.len()
-    }
-
     /// The next stop of the worker of `row`, first seen now. `None` without an address of its debugger and a process id.
     pub(super) fn stopped(&mut self, row: &WorkerRow, now: Now) -> Option<Breakpoint> {
         let (node_ip, port) = row.debugger()?;
