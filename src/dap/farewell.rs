@@ -16,7 +16,7 @@ use super::refusal::hang_up;
 use crate::context::Context;
 use crate::identity::Principal;
 use crate::ray::registry::Breakpoint;
-use crate::session::{Permit, WorkerEnd};
+use crate::session::{Attached, WorkerEnd};
 use crate::wire::dap::conversation::{Closed, Conversation};
 use crate::wire::dap::message::{Request, notice};
 use crate::wire::dap::names::Command;
@@ -38,8 +38,8 @@ pub(super) struct Farewell<S> {
 
 /// An end whose reason is still asked for.
 pub(super) struct Unexplained {
-    /// The permit with which it can be asked for; given back then.
-    pub(super) permit: Permit,
+    /// The hold with which it can be asked for; given back then.
+    pub(super) worker: Attached,
     /// The connection to the worker's debugger ended, which is worth a word even where nobody knows why.
     pub(super) closed: bool,
 }
@@ -120,8 +120,8 @@ enum Step {
 
 impl Unexplained {
     async fn ask(mut self, context: &Context) -> Option<Value> {
-        let breakpoint = Arc::clone(self.permit.breakpoint());
-        match self.permit.ask_why_died(WHY_PATIENCE).await {
+        let breakpoint = Arc::clone(self.worker.breakpoint());
+        match self.worker.ask_why_died(WHY_PATIENCE).await {
             Some(why) => Some(gone(context, &breakpoint, &why)),
             None => self.closed.then(|| lost(&breakpoint.title())),
         }

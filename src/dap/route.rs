@@ -26,7 +26,7 @@ use crate::policy::Scope;
 use crate::ray::registry::{Breakpoint, BreakpointId, ClaimError, Holder, Kind, Snapshot};
 use crate::recording::Protocol;
 use crate::session::authenticate::Authenticated;
-use crate::session::live::Live;
+use crate::session::live::Begun;
 use crate::session::refusal::SessionRefusal;
 use crate::session::{
     Authorized, Denied, Permit, Session, audit, authorise, leaving, visible, within,
@@ -376,7 +376,7 @@ impl<'a> AttachFlow<'a> {
         {
             details.insert("attach".into(), arguments);
         }
-        let begun = Live::begin(
+        let begun = Begun::begin(
             self.context.services(),
             self.session,
             permit,
@@ -384,8 +384,8 @@ impl<'a> AttachFlow<'a> {
             &opened.client.name,
             details,
         );
-        let live = match begun.await {
-            Ok(live) => live,
+        let begun = match begun.await {
+            Ok(begun) => begun,
             Err(refusal) => return refused(self.context, client, &opened.attach, &refusal).await,
         };
         let opening = worker::Opening {
@@ -401,7 +401,7 @@ impl<'a> AttachFlow<'a> {
             self.session,
             client,
             opening,
-            live,
+            begun,
         ))
         .await;
         if let Some(farewell) = ended.farewell {

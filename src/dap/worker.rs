@@ -25,7 +25,7 @@ use super::messages;
 use super::refusal::refuse;
 use super::splice::{Side, Splice, SpliceEvent};
 use crate::context::Context;
-use crate::session::live::{Live, SessionEnd, SessionEvent};
+use crate::session::live::{Begun, Live, SessionEnd, SessionEvent};
 use crate::session::worker_end::was_intended;
 use crate::session::{Session, WorkerEnd};
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
@@ -74,27 +74,28 @@ pub(super) async fn run<S>(
     session: &Session,
     client: Conversation<S>,
     opening: Opening,
-    mut live: Live<'_>,
+    mut begun: Begun<'_>,
 ) -> Ended<S>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     session.set_state(SessionProtocol::Dap, "connecting");
-    let filter = MessageFilter::new(live.permit.rights(), Some(&context.masking));
-    let (worker, capabilities) = match opening::open(context, &live, &opening, &filter).await {
+    let filter = MessageFilter::new(begun.permit.rights(), Some(&context.masking));
+    let opened = opening::open(context, &begun.permit, &opening, &filter).await;
+    let (worker, capabilities) = match opened {
         Ok(opened) => opened,
         Err(why) => {
-            let breakpoint = live.permit.breakpoint().clone();
+            let breakpoint = begun.permit.breakpoint().clone();
             debug!(%why, "worker not reached");
             context.metrics.refused(RefusalKind::Upstream);
-            let sentence = match live.permit.ask_why_died(WHY_PATIENCE).await {
+            let sentence = match begun.permit.ask_why_died(WHY_PATIENCE).await {
                 Some(death) => {
                     let list = context.registry.snapshot();
                     WorkerEnd::explained(&list, &breakpoint, &death).sentence
                 }
                 None => format!("cannot attach to {}: {why}", breakpoint.title()),
             };
-            let (permit, closing) = live.part();
+            let (permit, closing) = begun.part();
             drop(permit);
             refuse(client, &opening.attach, &sentence).await;
             closing.end(Outcome::Refused).await;
@@ -104,7 +105,7 @@ where
             };
         }
     };
-    live.attached();
+    let live = begun.attached();
     let dap = &context.config.dap;
     let (client, from_client) = client.into_parts();
     let (worker, from_worker) = worker.into_parts();
@@ -227,7 +228,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         };
         let _ = timeout(patience, self.splice.flush(Side::Client)).await;
         let mut outcome = self.live.outcome();
-        let id = self.live.permit.breakpoint().id;
+        let id = self.live.worker.breakpoint().id;
         if outcome == Outcome::Died && was_intended(&self.context.registry.snapshot(), id) {
             outcome = Outcome::Finished;
         }

@@ -114,7 +114,7 @@ impl ProxiedRequest<'_> {
         let passed = self.pass(&upstream, &caller, view, request, read);
         let mut response = tokio::select! {
             biased;
-            ended = caller.principal.ended() => return Err(HttpRefusal::Over(ended)),
+            ended = caller.principal.ended() => return Err(HttpRefusal::Ended(ended)),
             response = passed => response,
         };
         if change.is_some() {

@@ -102,7 +102,7 @@ struct Feed {
 enum Stage {
     Begins,
     Runs,
-    Over,
+    Ended,
 }
 
 impl Feed {
@@ -123,7 +123,7 @@ impl Feed {
                 return Some(self.snapshot());
             }
             Stage::Runs => {}
-            Stage::Over => return None,
+            Stage::Ended => return None,
         }
         // Events that are for others do not put it off.
         let alive = Instant::now() + KEEP_ALIVE;
@@ -132,7 +132,7 @@ impl Feed {
                 biased;
                 () = self.closing.cancelled() => return None,
                 ended = self.principal.ended() => {
-                    self.stage = Stage::Over;
+                    self.stage = Stage::Ended;
                     return Some(farewell(ended));
                 }
                 event = self.events.recv() => match event {

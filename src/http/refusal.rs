@@ -25,7 +25,7 @@ pub(crate) enum HttpRefusal {
     Ambiguous(#[from] Ambiguous),
     /// The client is authenticated, and its credential has expired or was revoked since.
     #[error(transparent)]
-    Over(Ended),
+    Ended(Ended),
     /// A permission is missing.
     #[error(
         "{subject} may not do that here: it needs the permission `{scope}` {place}; ask whoever gave you the token"
@@ -73,7 +73,7 @@ impl HttpRefusal {
                 Crowded::Yours { .. } => StatusCode::TOO_MANY_REQUESTS,
                 Crowded::Full | Crowded::GivenUp => StatusCode::SERVICE_UNAVAILABLE,
             },
-            Self::Authentication(NotAuthenticated::Over(_)) | Self::Over(_) => {
+            Self::Authentication(NotAuthenticated::Ended(_)) | Self::Ended(_) => {
                 StatusCode::UNAUTHORIZED
             }
             Self::NoRecord(_) => StatusCode::SERVICE_UNAVAILABLE,
@@ -92,7 +92,7 @@ impl HttpRefusal {
             Self::Ambiguous(_) => RefusalKind::Client,
             Self::NoCluster { .. } => RefusalKind::NotFound,
             Self::NoDashboard => RefusalKind::Unsupported,
-            Self::Over(_) | Self::Denied { .. } => RefusalKind::Forbidden,
+            Self::Ended(_) | Self::Denied { .. } => RefusalKind::Forbidden,
         })
     }
 
@@ -104,9 +104,9 @@ impl HttpRefusal {
                 REALM.to_owned()
             }
             Self::Authentication(
-                NotAuthenticated::Credential(AuthError::Refused) | NotAuthenticated::Over(_),
+                NotAuthenticated::Credential(AuthError::Refused) | NotAuthenticated::Ended(_),
             )
-            | Self::Over(_) => format!("{REALM}, error=\"invalid_token\""),
+            | Self::Ended(_) => format!("{REALM}, error=\"invalid_token\""),
             Self::Denied { scope, .. } => {
                 format!("{REALM}, error=\"insufficient_scope\", scope=\"{scope}\"")
             }

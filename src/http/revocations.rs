@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use super::answer::{self, Body};
 use super::body;
 use crate::context::Context;
-use crate::identity::revocation::{Kept, Revocation, RevokeError, Revoked};
+use crate::identity::revocation::{Revocation, RevokeError, Revoked, StoredIn};
 
 /// Largest body that is read.
 const LARGEST: usize = 4096;
@@ -54,8 +54,8 @@ pub(super) async fn revoke(ctx: &Context, revocation: Revocation) -> Response<Bo
     match ctx.auth.revoke(revocation).await {
         Ok(kept) => {
             let kept = match kept {
-                Kept::File => "file",
-                Kept::Memory => "memory",
+                StoredIn::File => "file",
+                StoredIn::Memory => "memory",
             };
             answer::json(StatusCode::OK, &json!({ "revoked": told, "kept": kept }))
         }

@@ -19,7 +19,7 @@ use super::keys::KeyRing;
 use super::kubernetes::Reviewer;
 use super::principal::{CredentialId, Principal, VerifiedIdentity};
 use super::refusal::CredentialRefusal;
-use super::revocation::{Kept, Revocation, RevocationList, RevokeError};
+use super::revocation::{Revocation, RevocationList, RevokeError, StoredIn};
 use super::secret::Secret;
 use super::setup::Parts;
 use super::verifier::Failure;
@@ -231,7 +231,7 @@ impl Authenticator {
     ///
     /// # Errors
     /// [`RevokeError`]; also where nobody is authenticated, so that there is nothing to revoke.
-    pub async fn revoke(&self, revocation: Revocation) -> Result<Kept, RevokeError> {
+    pub async fn revoke(&self, revocation: Revocation) -> Result<StoredIn, RevokeError> {
         match &self.checks {
             Some(checks) => checks.revocations.revoke(revocation).await,
             None => Err(RevokeError::Open),

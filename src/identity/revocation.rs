@@ -19,7 +19,7 @@ mod tests;
 
 pub use file::{RevocationFile, RevocationFileError, append};
 pub(super) use live::LiveRevocations;
-pub use live::{Kept, RevokeError};
+pub use live::{RevokeError, StoredIn};
 
 /// Most entries of each kind.
 pub const MOST: usize = 100_000;

@@ -112,7 +112,7 @@ async fn ask<R: AsyncRead + Unpin>(
         match why {
             NotAuthenticated::Credential(AuthError::Throttled { .. })
             | NotAuthenticated::Crowded(_) => break,
-            NotAuthenticated::Credential(_) | NotAuthenticated::Over(_) => {}
+            NotAuthenticated::Credential(_) | NotAuthenticated::Ended(_) => {}
         }
     }
     Err(Outcome::Refused)

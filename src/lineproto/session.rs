@@ -44,7 +44,7 @@ enum Next {
     List,
     /// The same breakpoint, as soon as it has stopped after this stop.
     Follow(Arc<Breakpoint>),
-    Over(Outcome),
+    Ended(Outcome),
 }
 
 /// A recognised client, from its first list to its last session.
@@ -132,7 +132,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, R> {
                     let picked = menu.pick(line);
                     match picked.as_deref().map(str::parse) {
                         Ok(Ok(id)) => {
-                            if let Next::Over(outcome) = self.enter(id).await {
+                            if let Next::Ended(outcome) = self.enter(id).await {
                                 return outcome;
                             }
                             self.out.text("\n").await;
@@ -160,7 +160,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, R> {
             return Outcome::Refused;
         };
         match self.enter(id).await {
-            Next::Over(outcome) => outcome,
+            Next::Ended(outcome) => outcome,
             Next::List | Next::Follow(_) => Outcome::Client,
         }
     }

@@ -48,7 +48,7 @@ impl Direction {
 /// A session that has to be recorded cannot be, or no further. `Display` is a sentence for the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the session has to be recorded, and the relay cannot record it: {0}")]
-pub struct Unrecorded(pub String);
+pub struct CaptureError(pub String);
 
 /// What is known of a session when its recording begins.
 #[derive(Debug)]
@@ -98,10 +98,10 @@ impl CaptureStore {
     /// `recording.keep`. Waits for the disk, for two seconds at most. `None`: it may go on unrecorded, and does.
     ///
     /// # Errors
-    /// [`Unrecorded`]: the session must not go on.
-    pub async fn begin(&self, meta: &Meta<'_>) -> Result<Option<CaptureWriter>, Unrecorded> {
+    /// [`CaptureError`]: the session must not go on.
+    pub async fn begin(&self, meta: &Meta<'_>) -> Result<Option<CaptureWriter>, CaptureError> {
         let Some(dir) = &self.config.dir else {
-            return Err(Unrecorded("recording.dir is not set".to_owned()));
+            return Err(CaptureError("recording.dir is not set".to_owned()));
         };
         match self.start(dir, meta).await {
             Ok(writer) => Ok(Some(writer)),
@@ -109,7 +109,7 @@ impl CaptureStore {
                 self.metrics.recording_failure();
                 error!(%why, "NOT RECORDED: a session that has to be");
                 match self.config.on_failure {
-                    OnFailure::Deny => Err(Unrecorded(why)),
+                    OnFailure::Deny => Err(CaptureError(why)),
                     OnFailure::Allow => Ok(None),
                 }
             }
@@ -191,9 +191,9 @@ impl CaptureWriter {
     /// Takes one whole message, or some bytes of a terminal. Never waits.
     ///
     /// # Errors
-    /// [`Unrecorded`], for this and every later message: the session has to end, and [`CaptureWriter::failed`] says so too.
+    /// [`CaptureError`], for this and every later message: the session has to end, and [`CaptureWriter::failed`] says so too.
     /// Never with `on_failure = "allow"`.
-    pub fn frame(&self, direction: Direction, bytes: &[u8]) -> Result<(), Unrecorded> {
+    pub fn frame(&self, direction: Direction, bytes: &[u8]) -> Result<(), CaptureError> {
         if self.failed.borrow().is_none() {
             let line = format::frame(self.began.elapsed(), direction, bytes);
             if let Err(why) = self.enqueue(line) {
@@ -201,7 +201,7 @@ impl CaptureWriter {
             }
         }
         match (&*self.failed.borrow(), self.on_failure) {
-            (Some(why), OnFailure::Deny) => Err(Unrecorded(why.clone())),
+            (Some(why), OnFailure::Deny) => Err(CaptureError(why.clone())),
             _ => Ok(()),
         }
     }
@@ -243,7 +243,7 @@ impl CaptureWriter {
 
     /// Resolves when nothing can be recorded any more, and the session has to end. Cancel safe; never resolves with
     /// `on_failure = "allow"`.
-    pub async fn failed(&self) -> Unrecorded {
+    pub async fn failed(&self) -> CaptureError {
         let (mut failed, mut state) = (self.failed.subscribe(), self.state.clone());
         let on_disk = async {
             let broke = |progress: &Progress| matches!(progress, Progress::Failed(_));
@@ -258,7 +258,7 @@ impl CaptureWriter {
             never = on_disk => never,
         };
         match (why, self.on_failure) {
-            (Some(why), OnFailure::Deny) => Unrecorded(why),
+            (Some(why), OnFailure::Deny) => CaptureError(why),
             _ => std::future::pending().await,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{CaptureWriter, Direction, Unrecorded};
+use super::{CaptureError, CaptureWriter, Direction};
 
 /// What is said in a session goes through this to its recording, if it has one. Cheap to clone.
 #[derive(Debug, Clone, Default)]
@@ -27,8 +27,8 @@ impl CaptureTee {
     /// Takes what the client sent, before it is done, or what it is about to see, after masking. Never waits.
     ///
     /// # Errors
-    /// [`Unrecorded`]: what the client sent must not be done, and the session ends by [`Self::failed`].
-    pub fn take(&self, direction: Direction, bytes: &[u8]) -> Result<(), Unrecorded> {
+    /// [`CaptureError`]: what the client sent must not be done, and the session ends by [`Self::failed`].
+    pub fn take(&self, direction: Direction, bytes: &[u8]) -> Result<(), CaptureError> {
         match &self.0 {
             Some(writer) if !bytes.is_empty() => writer.frame(direction, bytes),
             _ => Ok(()),
@@ -36,7 +36,7 @@ impl CaptureTee {
     }
 
     /// Resolves when the session has to end because it cannot be recorded. Cancel safe.
-    pub async fn failed(&self) -> Unrecorded {
+    pub async fn failed(&self) -> CaptureError {
         match &self.0 {
             Some(writer) => writer.failed().await,
             None => std::future::pending().await,

@@ -28,7 +28,7 @@ impl Given {
         }
     }
 
-    async fn begin(&self, session: u64) -> Result<Option<CaptureWriter>, Unrecorded> {
+    async fn begin(&self, session: u64) -> Result<Option<CaptureWriter>, CaptureError> {
         let recording = CaptureStore::new(self.config.clone(), self.metrics.clone());
         recording
             .begin(&Meta {

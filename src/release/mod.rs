@@ -68,7 +68,7 @@ pub async fn release(
                 let patience = dap.connect_timeout;
                 let debugger = upstream::connect(&permit, patience, dap.max_frame, &tasks);
                 let ran = let_run(debugger.await.map_err(LetRunError::Upstream)?).await;
-                permit.end(GIVEN_BACK).await;
+                permit.attached().end(GIVEN_BACK).await;
                 Ok(ran?)
             }
             Kind::Pdb => {

@@ -48,7 +48,7 @@ pub(crate) enum NotAuthenticated {
     Credential(#[from] AuthError),
     /// It was somebody, by a certificate whose time has ended since the connection began.
     #[error(transparent)]
-    Over(#[from] Ended),
+    Ended(#[from] Ended),
     /// It is somebody, and there is no room for one more connection.
     #[error(transparent)]
     Crowded(#[from] Crowded),
@@ -61,7 +61,7 @@ impl NotAuthenticated {
                 RefusalKind::Limited
             }
             Self::Credential(AuthError::Unavailable(_)) => RefusalKind::Internal,
-            Self::Credential(AuthError::Missing | AuthError::Refused) | Self::Over(_) => {
+            Self::Credential(AuthError::Missing | AuthError::Refused) | Self::Ended(_) => {
                 RefusalKind::Forbidden
             }
         }
@@ -175,7 +175,7 @@ impl Authentication<'_> {
     /// often, leaves no line: nobody is to push older lines out of the record from outside.
     fn entry(&self, why: &NotAuthenticated) -> Option<Entry> {
         let outcome = match (why, self.purpose) {
-            (NotAuthenticated::Credential(AuthError::Refused) | NotAuthenticated::Over(_), _) => {
+            (NotAuthenticated::Credential(AuthError::Refused) | NotAuthenticated::Ended(_), _) => {
                 "refused"
             }
             (NotAuthenticated::Credential(AuthError::Unavailable(_)), Purpose::Session(_)) => {

@@ -1,8 +1,8 @@
 //! One session with one worker while it lasts: what it holds, whatever its protocol.
 //!
-//! [`Live::begin`] has it captured where its policy says so, and puts it on record, before its permit is used. `watch` tells
-//! whatever befalls it that neither its client nor the worker's debugger says. [`Live::part`] ends it. A protocol adds how
-//! its client is told.
+//! [`Begun::begin`] has it captured where its policy says so, and puts it on record, before its permit is used;
+//! [`Begun::attached`] makes it [`Live`]. `watch` tells whatever befalls it that neither its client nor the worker's debugger
+//! says. [`Live::part`] ends it. A protocol adds how its client is told.
 
 mod watch;
 
@@ -16,7 +16,7 @@ pub(crate) use self::watch::{SessionEnd, SessionEvent};
 use super::audit::SessionAudit;
 use super::limits::Limits;
 use super::refusal::SessionRefusal;
-use super::{Permit, Session, TaskEnd};
+use super::{Attached, Permit, Session, TaskEnd};
 use crate::audit::Audit;
 use crate::identity::Principal;
 use crate::recording::{CaptureStore, CaptureTee, Meta, Protocol};
@@ -33,8 +33,19 @@ pub(crate) struct Services<'a> {
     pub(crate) drain_timeout: Duration,
 }
 
-/// A session with one worker, from its begin on record to its end there. Dropped before [`Self::part`], it gives everything
-/// back, and its end is not on record.
+/// A session that is on record, and whose worker has not been reached. Dropped before [`Self::part`], it gives everything back,
+/// and its end is not on record.
+pub(crate) struct Begun<'a> {
+    services: Services<'a>,
+    protocol: Protocol,
+    audit: SessionAudit<'a>,
+    capture: CaptureTee,
+    /// The leave to reach the worker.
+    pub(crate) permit: Permit,
+}
+
+/// A session with one worker, from when that was reached to its end on record. Dropped before [`Self::part`], it gives
+/// everything back, and its end is not on record.
 pub(crate) struct Live<'a> {
     services: Services<'a>,
     protocol: Protocol,
@@ -42,8 +53,8 @@ pub(crate) struct Live<'a> {
     pub(crate) audit: SessionAudit<'a>,
     /// Where everything goes that is said in it.
     pub(crate) capture: CaptureTee,
-    /// The leave to reach the worker.
-    pub(crate) permit: Permit,
+    /// The hold of the worker.
+    pub(crate) worker: Attached,
     principal: Principal,
     limits: Limits,
     /// To be told when the program runs and stops, for [`SessionEvent::TaskEnded`] to come.
@@ -63,7 +74,7 @@ pub(crate) struct Live<'a> {
     asks_why: Option<Duration>,
 }
 
-impl<'a> Live<'a> {
+impl<'a> Begun<'a> {
     /// Begins the session of `client`, as it calls itself: has it captured where its policy says so, and puts it on record,
     /// with `details`. Nothing of this reaches the worker.
     ///
@@ -117,16 +128,28 @@ impl<'a> Live<'a> {
             return Err(SessionRefusal::Forbidden(why.to_string()));
         }
         session.set_breakpoint(breakpoint);
-        let now = Instant::now();
         Ok(Self {
             services,
             protocol,
             audit,
             capture,
-            limits: Limits::new(&permit.rights().obligations, now),
-            task: permit.task_end(),
             permit,
-            principal,
+        })
+    }
+
+    /// The worker was reached: the limits of the session count from now on.
+    pub(crate) fn attached(self) -> Live<'a> {
+        let now = Instant::now();
+        let worker = self.permit.attached();
+        Live {
+            services: self.services,
+            protocol: self.protocol,
+            audit: self.audit,
+            capture: self.capture,
+            principal: worker.principal().clone(),
+            limits: Limits::new(&worker.rights().obligations, now),
+            task: worker.task_end(),
+            worker,
             said: now,
             draining: false,
             leaving: false,
@@ -134,15 +157,22 @@ impl<'a> Live<'a> {
             ends_at: None,
             outcome: Outcome::Client,
             asks_why: None,
-        })
+        }
     }
 
-    /// The worker was reached: the limits of the session count from now on.
-    pub(crate) fn attached(&mut self) {
-        self.said = Instant::now();
-        self.limits = Limits::new(&self.permit.rights().obligations, self.said);
+    /// Ends it where the worker was not reached, in two steps as [`Live::part`].
+    pub(crate) fn part(self) -> (Permit, Closing<'a>) {
+        let Self {
+            audit,
+            capture,
+            permit,
+            ..
+        } = self;
+        (permit, Closing { audit, capture })
     }
+}
 
+impl<'a> Live<'a> {
     /// The client has asked to leave: from here on the end of its task or worker is no news. Says whether that is known
     /// already.
     pub(crate) fn leave(&mut self) -> bool {
@@ -183,12 +213,14 @@ impl<'a> Live<'a> {
     }
 
     /// Ends it in two steps, because the breakpoint can be given back before or after the last line is written.
-    pub(crate) fn part(self) -> (Permit, Closing<'a>) {
-        let closing = Closing {
-            audit: self.audit,
-            capture: self.capture,
-        };
-        (self.permit, closing)
+    pub(crate) fn part(self) -> (Attached, Closing<'a>) {
+        let Self {
+            audit,
+            capture,
+            worker,
+            ..
+        } = self;
+        (worker, Closing { audit, capture })
     }
 }
 

@@ -23,7 +23,7 @@ pub mod worker_end;
 
 pub use authorise::{Authorized, Denied, authorise, authorise_end};
 pub use family::{Families, Founder, Member, Parent};
-pub use permit::Permit;
+pub use permit::{Attached, Permit};
 pub use table::{Session, SessionRow, SessionTable};
 pub use task_end::TaskEnd;
 pub use visible::{may, may_list, sees, visible, within};

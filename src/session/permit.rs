@@ -1,7 +1,7 @@
-//! Leave to reach the debugger of exactly one worker.
+//! Leave to reach the debugger of exactly one worker: a [`Permit`] until it is reached, then [`Attached`].
 //!
-//! [`crate::upstream::connect`] takes nothing else, and the address in it comes from the registry: nothing that a
-//! client sends is ever dialled.
+//! [`crate::upstream::connect`] takes nothing but a permit, and the address in it comes from the registry: nothing that a
+//! client sends is ever dialled. What can befall a worker in a session is asked of [`Attached`] alone.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,8 +16,7 @@ use crate::policy::Rights;
 use crate::ray::registry::{Breakpoint, Claim, ClaimError, Holder, Lease, Registry, State};
 use crate::session::Authorized;
 
-/// Leave to open connections to one worker's debugger. Dropped before the worker was let run, the breakpoint waits on as
-/// before; afterwards it is released.
+/// Leave to open a connection to one worker's debugger. Dropped, it puts the breakpoint back: it waits on as before.
 #[derive(Debug)]
 pub struct Permit {
     grant: Grant,
@@ -98,26 +97,17 @@ impl Permit {
         matches!(self.grant, Grant::Holder(_))
     }
 
-    /// Whether the worker waits for a debugger, so that its thread stops, and says so, as soon as one is configured. Another
-    /// may stand already, or never stop.
-    pub fn waits(&self) -> bool {
-        self.listed
-    }
-
-    /// Tells when the task has ended; for a subprocess never.
-    pub fn task_end(&self) -> TaskEnd {
-        TaskEnd::new(match &self.grant {
-            Grant::Holder(claim) => Some(claim.current_task()),
-            Grant::Subprocess(_) => None,
-        })
-    }
-
     /// For the connection to the worker, which is led to its end when the session is over; `None` for a subprocess.
     pub(crate) fn lease(&self) -> Option<Lease> {
         match &self.grant {
             Grant::Holder(claim) => Some(claim.lease()),
             Grant::Subprocess(_) => None,
         }
+    }
+
+    /// The worker was reached.
+    pub(crate) fn attached(self) -> Attached {
+        Attached { permit: self }
     }
 
     /// Ends it, and waits until the connection to the worker has come to its end too, but no longer than `patience`. From
@@ -151,30 +141,83 @@ impl Permit {
         self.breakpoint().upstream()
     }
 
-    /// Resolves with the reason when the registry learns that the worker is gone; for a subprocess never
-    /// (its connection ends with the worker's). Cancel safe.
-    pub async fn died(&mut self) -> Arc<str> {
-        match &mut self.grant {
-            Grant::Holder(claim) => claim.died().await,
-            Grant::Subprocess(_) => std::future::pending().await,
-        }
-    }
-
-    /// Takes note that the worker's debugger ended the session and that Ray does not say why: what it says later is in the
-    /// list of what ended.
-    pub(crate) fn unexplained(&self) {
-        match &self.grant {
-            Grant::Holder(claim) => claim.unexplained(),
-            // Its end says nothing of the worker.
-            Grant::Subprocess(_) => {}
-        }
-    }
-
     /// Asks the head for the reason of a death, for at most `patience`.
     pub async fn ask_why_died(&mut self, patience: Duration) -> Option<Arc<str>> {
         match &mut self.grant {
             Grant::Holder(claim) => claim.ask_why_died(patience).await,
             Grant::Subprocess(_) => None,
         }
+    }
+}
+
+/// The hold of a worker whose debugger was reached. Dropped, it gives the breakpoint back when the connection has come to its
+/// end too: released where that has let the worker run, and put back where it has not.
+#[derive(Debug)]
+pub struct Attached {
+    permit: Permit,
+}
+
+impl Attached {
+    /// What may be done in the session, and how it is to be treated.
+    pub fn rights(&self) -> &Rights {
+        self.permit.rights()
+    }
+
+    /// Who has it.
+    pub fn principal(&self) -> &Principal {
+        self.permit.principal()
+    }
+
+    /// The worker.
+    pub fn breakpoint(&self) -> &Arc<Breakpoint> {
+        self.permit.breakpoint()
+    }
+
+    /// Whether this is the session that holds the breakpoint.
+    pub fn holds(&self) -> bool {
+        self.permit.holds()
+    }
+
+    /// Whether the worker waits for a debugger, so that its thread stops, and says so, as soon as one is configured. Another
+    /// may stand already, or never stop.
+    pub fn waits(&self) -> bool {
+        self.permit.listed
+    }
+
+    /// Tells when the task has ended; for a subprocess never.
+    pub fn task_end(&self) -> TaskEnd {
+        TaskEnd::new(match &self.permit.grant {
+            Grant::Holder(claim) => Some(claim.current_task()),
+            Grant::Subprocess(_) => None,
+        })
+    }
+
+    /// Resolves with the reason when the registry learns that the worker is gone; for a subprocess never
+    /// (its connection ends with the worker's). Cancel safe.
+    pub async fn died(&mut self) -> Arc<str> {
+        match &mut self.permit.grant {
+            Grant::Holder(claim) => claim.died().await,
+            Grant::Subprocess(_) => std::future::pending().await,
+        }
+    }
+
+    /// Asks the head for the reason of a death, for at most `patience`.
+    pub async fn ask_why_died(&mut self, patience: Duration) -> Option<Arc<str>> {
+        self.permit.ask_why_died(patience).await
+    }
+
+    /// Takes note that the worker's debugger ended the session and that Ray does not say why: what it says later is in the
+    /// list of what ended.
+    pub(crate) fn unexplained(&self) {
+        match &self.permit.grant {
+            Grant::Holder(claim) => claim.unexplained(),
+            // Its end says nothing of the worker.
+            Grant::Subprocess(_) => {}
+        }
+    }
+
+    /// As [`Permit::end`].
+    pub async fn end(self, patience: Duration) {
+        self.permit.end(patience).await;
     }
 }

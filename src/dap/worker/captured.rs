@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Relaying;
-use crate::recording::{Direction, Unrecorded};
+use crate::recording::{CaptureError, Direction};
 use crate::wire::dap::peek::MessageType;
 
 /// Captures every message of both directions, for a session that is recorded.
@@ -19,7 +19,7 @@ pub(super) fn captures_everything(_: MessageType, _: &[u8]) -> bool {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     /// The client sent this. Where it cannot be recorded, it must not be relayed.
-    pub(super) fn capture_sent(&self, body: &[u8]) -> Result<(), Unrecorded> {
+    pub(super) fn capture_sent(&self, body: &[u8]) -> Result<(), CaptureError> {
         self.live.capture.take(Direction::Up, body)
     }
 

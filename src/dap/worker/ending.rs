@@ -34,10 +34,10 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Relaying<'a, S> {
             self.live.is_cut_off() || self.client_closed || self.parting.as_ref().is_some_and(last);
         // The goodbye to the worker goes on in a task of its own, and keeps the breakpoint until it is said.
         let client = self.splice.into_client();
-        let (permit, closing) = self.live.part();
+        let (worker, closing) = self.live.part();
         let unexplained = self
             .unexplained
-            .map(|closed| Unexplained { permit, closed });
+            .map(|closed| Unexplained { worker, closed });
         let limit = self.context.config.dap.max_handshake_frame;
         let farewell = client
             .filter(|_| self.bereft && !left)
@@ -86,7 +86,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Relaying<'a, S> {
         // What the worker's debugger does from now on is no death.
         self.live.cut_off();
         self.splice.worker_mut().leave();
-        let title = self.live.permit.breakpoint().title();
+        let title = self.live.worker.breakpoint().title();
         let text = format!("this session with {title} ends, because {why}; the task runs on");
         self.tell(&notice(&text, important));
         if !self.terminated {

@@ -121,7 +121,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
             }
             // debugpy answers it when something has run on, and looks at no further request before, not even a goodbye:
             // the task would stand at its stop for good (1.8.0 to 1.8.22).
-            FromClient::Continue if self.stop.is_none() && self.live.permit.waits() => {
+            FromClient::Continue if self.stop.is_none() && self.live.worker.waits() => {
                 if let Some(request) = Request::read(&mut message) {
                     self.tell(&request.success(json!({"allThreadsContinued": true})));
                 }
@@ -225,7 +225,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     }
 
     fn may_end_worker(&self) -> bool {
-        let rights = self.live.permit.rights();
+        let rights = self.live.worker.rights();
         self.context.may_end_worker(rights.scopes)
     }
 
@@ -254,9 +254,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         for message in self.filter.opening() {
             self.tell(&message);
         }
-        let sent = self.opening.arguments(&self.live.permit, &self.filter);
-        if let Some(note) = source_note(&sent, self.live.permit.breakpoint())
-            && self.live.permit.holds()
+        let sent = self
+            .opening
+            .arguments(self.live.worker.breakpoint(), &self.filter);
+        if let Some(note) = source_note(&sent, self.live.worker.breakpoint())
+            && self.live.worker.holds()
         {
             self.tell(&notice(&note, false));
         }
@@ -266,7 +268,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     fn post_mortem(&self) -> bool {
         let snapshot = self.context.registry.snapshot();
         snapshot
-            .find(self.live.permit.breakpoint().id)
+            .find(self.live.worker.breakpoint().id)
             .is_some_and(|b| b.reason == Reason::PostMortem)
     }
 }

@@ -60,8 +60,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 if std::mem::replace(&mut self.terminated, true) {
                     return;
                 }
-                if !self.live.is_leaving() && self.live.permit.holds() {
-                    match self.live.permit.ask_why_died(WHY_AT_ONCE).await {
+                if !self.live.is_leaving() && self.live.worker.holds() {
+                    match self.live.worker.ask_why_died(WHY_AT_ONCE).await {
                         Some(why) => self.tell_reason(Some(&why)),
                         None => self.tell_unexplained(false),
                     }
@@ -70,8 +70,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
             FromWorker::Sockets => rewrite::hide_sockets(&mut message),
             FromWorker::Withhold => return,
             FromWorker::Child => {
-                let breakpoint = self.live.permit.breakpoint();
-                let principal = self.live.permit.principal();
+                let breakpoint = self.live.worker.breakpoint();
+                let principal = self.live.worker.principal();
                 let ticket = self.context.auth.issue_ticket(principal, breakpoint);
                 let pass = Pass {
                     ticket: ticket.as_ref(),
@@ -88,7 +88,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
                 {
                     message = self.opening.attach.failure(&format!(
                         "{} is being debugged by somebody who reached it without this relay; it is free again when that session ends",
-                        self.live.permit.breakpoint().title()
+                        self.live.worker.breakpoint().title()
                     ));
                 }
                 false => {}
@@ -137,7 +137,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
         let by_wish = self.live.is_leaving();
         self.bereft = true;
         if !by_wish && !self.terminated {
-            match self.live.permit.ask_why_died(WHY_AT_ONCE).await {
+            match self.live.worker.ask_why_died(WHY_AT_ONCE).await {
                 Some(why) => self.tell_death(&why),
                 None => {
                     self.tell_unexplained(true);
@@ -154,13 +154,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
 
     /// The session stays: its client may have set breakpoints for what the worker runs next.
     pub(super) fn tell_task_ended(&mut self) {
-        let title = self.live.permit.breakpoint().title();
+        let title = self.live.worker.breakpoint().title();
         self.tell(&task_end(&title));
     }
 
     pub(super) fn tell_reason(&mut self, why: Option<&Arc<str>>) {
         if let Some(why) = why {
-            let breakpoint = self.live.permit.breakpoint();
+            let breakpoint = self.live.worker.breakpoint();
             let told = gone(self.context, breakpoint, why);
             self.tell(&told);
         }
@@ -171,9 +171,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Relaying<'_, S> {
     fn tell_unexplained(&mut self, closed: bool) {
         self.unexplained = Some(closed);
         self.live.ask_why(WHY_PATIENCE);
-        if self.live.permit.holds() {
-            self.live.permit.unexplained();
-            let told = notice(&unexplained(self.live.permit.breakpoint()), false);
+        if self.live.worker.holds() {
+            self.live.worker.unexplained();
+            let told = notice(&unexplained(self.live.worker.breakpoint()), false);
             self.tell(&told);
         }
     }

@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::dap::attach::{RelayEndpoint, for_worker};
 use crate::dap::client::Goodbye;
 use crate::dap::message_filter::MessageFilter;
-use crate::session::live::Live;
+use crate::ray::registry::Breakpoint;
 use crate::session::{Member, Permit};
 use crate::upstream::{self, ConnectError, Worker};
 use crate::wire::dap::conversation::Conversation;
@@ -32,9 +32,9 @@ pub(in crate::dap) struct Opening {
 
 impl Opening {
     /// The arguments of the `attach` that goes to the worker.
-    pub(super) fn arguments(&self, permit: &Permit, filter: &MessageFilter) -> Value {
+    pub(super) fn arguments(&self, breakpoint: &Breakpoint, filter: &MessageFilter) -> Value {
         let (own, root) = (&self.attach.arguments, self.local_root.as_deref());
-        filter.attach_arguments(for_worker(own, permit.breakpoint(), root))
+        filter.attach_arguments(for_worker(own, breakpoint, root))
     }
 }
 
@@ -42,11 +42,11 @@ impl Opening {
 /// `initialize`: its capabilities.
 pub(super) async fn open(
     context: &Context,
-    live: &Live<'_>,
+    permit: &Permit,
     opening: &Opening,
     filter: &MessageFilter,
 ) -> Result<(Conversation<Worker>, Value), ConnectError> {
-    let (dap, permit) = (&context.config.dap, &live.permit);
+    let dap = &context.config.dap;
     let mut worker = upstream::connect(
         permit,
         dap.connect_timeout,
@@ -68,7 +68,7 @@ pub(super) async fn open(
             }
             break message["body"].take();
         };
-        let arguments = opening.arguments(permit, filter);
+        let arguments = opening.arguments(permit.breakpoint(), filter);
         let attach = request(opening.attach.seq.clone(), Command::Attach, arguments);
         worker.send(&attach).await?;
         Ok::<_, ConnectError>(capabilities)

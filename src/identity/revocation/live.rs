@@ -13,7 +13,7 @@ use super::{Full, Revocation, RevocationList};
 
 /// Where a revocation is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kept {
+pub enum StoredIn {
     /// In `auth.revocations_file`: it holds for every relay that reads it.
     File,
     /// Here: it holds for this relay until it ends, because there is no `auth.revocations_file`.
@@ -115,13 +115,13 @@ impl LiveRevocations {
     pub(in crate::identity) async fn revoke(
         self: &Arc<Self>,
         revocation: Revocation,
-    ) -> Result<Kept, RevokeError> {
+    ) -> Result<StoredIn, RevokeError> {
         let this = self.clone();
         let revoked = tokio::task::spawn_blocking(move || this.revoke_blocking(&revocation));
         revoked.await.map_err(|_| RevokeError::Ending)?
     }
 
-    fn revoke_blocking(&self, revocation: &Revocation) -> Result<Kept, RevokeError> {
+    fn revoke_blocking(&self, revocation: &Revocation) -> Result<StoredIn, RevokeError> {
         // A line that cannot be read back would keep relays from starting.
         if Revocation::from_line(&revocation.to_line()).is_none() {
             return Err(RevokeError::Name);
@@ -133,9 +133,9 @@ impl LiveRevocations {
             self.publish(&state);
         }
         match &self.path {
-            None => Ok(Kept::Memory),
+            None => Ok(StoredIn::Memory),
             Some(path) => match append(path, revocation) {
-                Ok(()) => Ok(Kept::File),
+                Ok(()) => Ok(StoredIn::File),
                 Err(error) => Err(RevokeError::NotWritten(error)),
             },
         }

@@ -16,10 +16,10 @@ use crate::lineproto::session::{Next, TerminalSession};
 use crate::masking::MaskedStream;
 use crate::pdb::{End, PromptError};
 use crate::policy::Scope;
-use crate::ray::registry::Kind;
+use crate::ray::registry::{Breakpoint, Kind};
 use crate::recording::{CaptureTee, Direction, Protocol};
 use crate::session::audit::SessionAudit;
-use crate::session::live::{Live, SessionEnd, SessionEvent};
+use crate::session::live::{Begun, Live, SessionEnd, SessionEvent};
 use crate::session::worker_end::unexplained;
 use crate::session::{Permit, TaskEnd, WorkerEnd};
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
@@ -66,54 +66,64 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, R> {
         details.insert("client".into(), "terminal".into());
         details.insert("scope".into(), Scope::Terminal.word().into());
         let (services, protocol) = (self.context.services(), Protocol::Terminal);
-        let begun = Live::begin(services, session, permit, protocol, "terminal", details);
-        let mut live = match begun.await {
-            Ok(live) => live,
+        let begun = Begun::begin(services, session, permit, protocol, "terminal", details);
+        let mut begun = match begun.await {
+            Ok(begun) => begun,
             Err(refusal) => {
                 self.refuse(&refusal).await;
                 return Next::List;
             }
         };
         session.set_state(SessionProtocol::Terminal, "attached");
-        let (outcome, next) = self.run(&mut live).await;
-        let (permit, closing) = live.part();
-        // The list that comes next is right then.
-        permit.end(GIVEN_BACK).await;
+        // The breakpoint is given back before the list comes next, which is right then.
+        let (closing, outcome, next) = match Worker::connect(self.context, &begun.permit).await {
+            Ok(worker) => {
+                let mut live = begun.attached();
+                let (outcome, next) = self.run(&mut live, worker).await;
+                let (attached, closing) = live.part();
+                attached.end(GIVEN_BACK).await;
+                (closing, outcome, next)
+            }
+            Err(why) => {
+                self.not_reached(&mut begun.permit, &why).await;
+                let (permit, closing) = begun.part();
+                permit.end(GIVEN_BACK).await;
+                (closing, Outcome::Refused, Next::List)
+            }
+        };
         session.set_bytes((self.input.bytes(), self.out.counts().written()));
         closing.end(outcome).await;
         next
     }
 
-    async fn run(&mut self, live: &mut Live<'_>) -> (Outcome, Next) {
-        let context = self.context;
-        let breakpoint = live.permit.breakpoint().clone();
-        let ended = |why: &str| {
-            let list = context.registry.snapshot();
-            WorkerEnd::explained(&list, &breakpoint, why).sentence
+    async fn not_reached(&mut self, permit: &mut Permit, why: &upstream::ConnectError) {
+        self.context.metrics.refused(RefusalKind::Upstream);
+        let sentence = match permit.ask_why_died(WHY).await {
+            Some(death) => self.ended(permit.breakpoint(), &death),
+            None => format!("cannot reach {}: {why}", permit.breakpoint().title()),
         };
-        let rights = live.permit.rights();
+        self.out.notice(&sentence).await;
+    }
+
+    /// Why the worker is gone, in a sentence.
+    fn ended(&self, breakpoint: &Breakpoint, why: &str) -> String {
+        let list = self.context.registry.snapshot();
+        WorkerEnd::explained(&list, breakpoint, why).sentence
+    }
+
+    async fn run(&mut self, live: &mut Live<'_>, worker: Worker) -> (Outcome, Next) {
+        let context = self.context;
+        let breakpoint = live.worker.breakpoint().clone();
+        let rights = live.worker.rights();
         let may_kill = context.may_end_worker(rights.scopes);
         let masking = context.masking.holds_at_prompt(rights);
         let masked = masking.then(|| MaskedStream::new(context.masking.clone()));
         let mut shown = Shown::new(self.out.clone(), masked, live.capture.clone());
         let log = Log::new(live.audit.clone(), live.capture.clone());
         let out = self.out.clone();
-        let worker = match Worker::connect(context, &live.permit, breakpoint.kind).await {
-            Ok(worker) => worker,
-            Err(why) => {
-                context.metrics.refused(RefusalKind::Upstream);
-                let sentence = match live.permit.ask_why_died(WHY).await {
-                    Some(death) => ended(&death),
-                    None => format!("cannot reach {}: {why}", breakpoint.title()),
-                };
-                out.notice(&sentence).await;
-                return (Outcome::Refused, Next::List);
-            }
-        };
-        live.attached();
         let active = self.input.active();
         let cut = {
-            let task = live.permit.task_end();
+            let task = live.worker.task_end();
             let mut work = pin!(worker.work(self.input, &out, &mut shown, &log, task, may_kill));
             // Cancel safe: `work` is kept, and `Live::next` looks at everything anew.
             loop {
@@ -142,14 +152,14 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, R> {
             Err(end) => {
                 let outcome = end.outcome();
                 let (sentence, next) = match &end {
-                    SessionEnd::Died(why) => (ended(why), Next::List),
+                    SessionEnd::Died(why) => (self.ended(&breakpoint, why), Next::List),
                     SessionEnd::Limit(_) => (because(&end), Next::List),
                     SessionEnd::Revoked(_) | SessionEnd::CaptureFailed(_) => {
-                        (because(&end), Next::Over(outcome))
+                        (because(&end), Next::Ended(outcome))
                     }
                     SessionEnd::Quiet | SessionEnd::Aborted => (
                         format!("{}; the task runs on", SessionEnd::Aborted),
-                        Next::Over(outcome),
+                        Next::Ended(outcome),
                     ),
                 };
                 out.farewell(&sentence);
@@ -170,10 +180,10 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, R> {
                 (Outcome::Client, Next::List)
             }
             Done::Prompt(Ok(End::Terminated | End::Lost(_))) => {
-                let sentence = match live.permit.ask_why_died(WHY).await {
-                    Some(why) => ended(&why),
+                let sentence = match live.worker.ask_why_died(WHY).await {
+                    Some(why) => self.ended(&breakpoint, &why),
                     None => {
-                        live.permit.unexplained();
+                        live.worker.unexplained();
                         unexplained(&breakpoint)
                     }
                 };
@@ -184,9 +194,9 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, R> {
                 out.notice(&why.to_string()).await;
                 (Outcome::Refused, Next::List)
             }
-            Done::Gone => (Outcome::Client, Next::Over(Outcome::Client)),
+            Done::Gone => (Outcome::Client, Next::Ended(Outcome::Client)),
             Done::Legacy(Ended::Closed) => (Outcome::Upstream, Next::List),
-            Done::Legacy(Ended::Left) => (Outcome::Client, Next::Over(Outcome::Client)),
+            Done::Legacy(Ended::Left) => (Outcome::Client, Next::Ended(Outcome::Client)),
             Done::Legacy(Ended::Continues) => (Outcome::Upstream, Next::Follow(breakpoint)),
         }
     }
@@ -212,13 +222,9 @@ enum Done {
 }
 
 impl Worker {
-    async fn connect(
-        context: &Context,
-        permit: &Permit,
-        kind: Kind,
-    ) -> Result<Self, upstream::ConnectError> {
+    async fn connect(context: &Context, permit: &Permit) -> Result<Self, upstream::ConnectError> {
         let (dap, tasks) = (&context.config.dap, &context.shutdown.tasks);
-        match kind {
+        match permit.breakpoint().kind {
             Kind::Debugpy => {
                 let greeted =
                     upstream::connect(permit, dap.connect_timeout, dap.max_handshake_frame, tasks);

@@ -35,11 +35,11 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, R> {
             let left = until.saturating_duration_since(Instant::now());
             tokio::select! {
                 changed = snapshots.changed() => if changed.is_err() {
-                    return Err(Next::Over(Outcome::Drained));
+                    return Err(Next::Ended(Outcome::Drained));
                 },
                 typed = self.input.next() => {
                     return Err(match typed {
-                        Typed::End => Next::Over(Outcome::Client),
+                        Typed::End => Next::Ended(Outcome::Client),
                         _ => Next::List,
                     });
                 }
@@ -53,11 +53,11 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, R> {
                 }
                 why = self.principal.ended() => {
                     self.out.farewell(&format!("this session ends, because {why}"));
-                    return Err(Next::Over(Outcome::Revoked));
+                    return Err(Next::Ended(Outcome::Revoked));
                 }
                 () = self.context.shutdown.drain.cancelled() => {
                     self.out.farewell("the relay is being shut down");
-                    return Err(Next::Over(Outcome::Drained));
+                    return Err(Next::Ended(Outcome::Drained));
                 }
             }
         }

@@ -67,7 +67,12 @@ impl Scene {
         }
     }
 
+    /// A session whose worker counts as reached.
     async fn begin(&self) -> Result<Live<'_>, SessionRefusal> {
+        Ok(self.unattached().await?.attached())
+    }
+
+    async fn unattached(&self) -> Result<Begun<'_>, SessionRefusal> {
         let breakpoint = self.registry.snapshot().find(self.id).unwrap().clone();
         let holder = Holder {
             subject: None,
@@ -85,7 +90,7 @@ impl Scene {
             drain_timeout: 20 * SECOND,
         };
         let (session, protocol) = (&self.session, self.protocol);
-        Live::begin(services, session, permit, protocol, "test", Map::new()).await
+        Begun::begin(services, session, permit, protocol, "test", Map::new()).await
     }
 
     fn revoke(&self) {
@@ -139,8 +144,8 @@ async fn a_session_is_on_record_from_its_begin_to_its_end() {
     let scene = Scene::new(SessionObligations::default());
     let live = scene.begin().await.unwrap();
     assert!(!scene.is_paused(), "it is held");
-    let (permit, closing) = live.part();
-    permit.end(SECOND).await;
+    let (worker, closing) = live.part();
+    worker.end(SECOND).await;
     assert!(scene.is_paused(), "nothing was let run");
     closing.end(Outcome::Client).await;
     assert_eq!(
@@ -254,9 +259,9 @@ async fn limits_count_from_the_attach_and_what_is_done_puts_off_idleness() {
         idle_limit: Some(100 * SECOND),
         ..SessionObligations::default()
     });
-    let mut live = scene.begin().await.unwrap();
+    let begun = scene.unattached().await.unwrap();
     advance(50 * SECOND).await;
-    live.attached();
+    let mut live = begun.attached();
     let began = Instant::now();
     let warned = |event| match event {
         SessionEvent::Warning(text) => assert!(text.contains("unless something is done"), "{text}"),

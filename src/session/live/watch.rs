@@ -10,8 +10,8 @@ use tokio::time::{Instant, sleep_until};
 
 use super::Live;
 use crate::identity::Ended;
-use crate::recording::{Protocol, Unrecorded};
-use crate::session::Permit;
+use crate::recording::{CaptureError, Protocol};
+use crate::session::Attached;
 use crate::session::limits::Due;
 use crate::shutdown::QUIET;
 use crate::telemetry::metrics::Outcome;
@@ -50,7 +50,7 @@ pub(crate) enum SessionEnd {
     Revoked(Ended),
     /// What is said in it cannot be captured any more, and has to be.
     #[error("{0}")]
-    CaptureFailed(Unrecorded),
+    CaptureFailed(CaptureError),
     /// It has lasted too long, or nothing was done in it for too long.
     #[error("{0}")]
     Limit(String),
@@ -111,7 +111,7 @@ impl Live<'_> {
         let event = tokio::select! {
             why = self.principal.ended(), if !self.cut_off => SessionEvent::End(SessionEnd::Revoked(why)),
             why = self.capture.failed(), if !self.cut_off => SessionEvent::End(SessionEnd::CaptureFailed(why)),
-            event = worker_gone(&mut self.permit, self.asks_why), if self.asks_why.is_some() || wants_news => event,
+            event = worker_gone(&mut self.worker, self.asks_why), if self.asks_why.is_some() || wants_news => event,
             () = self.task.ended(), if wants_news => SessionEvent::TaskEnded,
             () = shutdown.abort.cancelled(), if !ending => SessionEvent::End(SessionEnd::Aborted),
             () = shutdown.drain.cancelled(), if !self.draining => return Signal::Draining,
@@ -174,9 +174,9 @@ impl Live<'_> {
 }
 
 /// The registry learns that the worker is gone, or, where that is known, the head says why within `asks`. Cancel safe.
-async fn worker_gone(permit: &mut Permit, asks: Option<Duration>) -> SessionEvent {
+async fn worker_gone(worker: &mut Attached, asks: Option<Duration>) -> SessionEvent {
     match asks {
-        Some(patience) => SessionEvent::Explained(permit.ask_why_died(patience).await),
-        None => SessionEvent::End(SessionEnd::Died(permit.died().await)),
+        Some(patience) => SessionEvent::Explained(worker.ask_why_died(patience).await),
+        None => SessionEvent::End(SessionEnd::Died(worker.died().await)),
     }
 }

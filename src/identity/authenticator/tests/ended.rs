@@ -26,7 +26,7 @@ async fn revoking_ends_who_is_there_and_refuses_who_comes() {
         revoke(Revoked::CredentialId("one".to_owned()))
             .await
             .unwrap(),
-        Kept::File
+        StoredIn::File
     );
     assert_eq!(ended(&ada).await, crate::identity::Ended::Revoked);
     assert_eq!(also_ada.is_over(), None);
@@ -93,7 +93,7 @@ async fn without_a_file_a_revocation_holds_here() {
     let authenticator = scene.authenticator();
     let what = Revoked::CredentialId("one".to_owned());
     let kept = authenticator.revoke(Revocation { what, until: None }).await;
-    assert_eq!(kept.unwrap(), Kept::Memory);
+    assert_eq!(kept.unwrap(), StoredIn::Memory);
     refused(&authenticator, &scene.token(&claims()), "revoked").await;
     // Where it cannot be written it holds here too, and that is said.
     let mut scene = Scene::new(Algorithm::EdDsa);

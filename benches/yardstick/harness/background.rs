@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::Result;
-use crate::client::{Session, Target};
+use crate::harness::client::{Session, Target};
 
-/// Bytes that are asked for at once.
+/// Bytes that are asked for at once, and of a frame.
 const PORTION: usize = 2 << 20;
+const FRAME: usize = 64 << 10;
 
 /// Sessions that can be told to transfer.
 pub(crate) struct Bulk {
@@ -82,7 +83,7 @@ async fn serve(
 ) {
     let mut sessions = Vec::new();
     for target in targets {
-        match Session::open(target).await {
+        match Session::open(&target).await {
             Ok(session) => sessions.push(session),
             Err(error) => return drop(opened.send(Err(error))),
         }
@@ -92,7 +93,7 @@ async fn serve(
         let (stop, bytes) = (&*run.stop, &*run.bytes);
         let transfers = sessions.iter_mut().map(|session| async move {
             while !stop.load(Ordering::Relaxed) {
-                session.download(PORTION).await?;
+                session.download(PORTION, FRAME).await?;
                 bytes.fetch_add(PORTION, Ordering::Relaxed);
             }
             Result::Ok(())

@@ -4,8 +4,15 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::Result;
 
-/// Larger than any frame here, so that a frame always fits whole.
-const BUFFER: usize = 512 * 1024;
+/// A reader begins with so much: thousands of them are idle at a time.
+const AT_FIRST: usize = 16 * 1024;
+/// What it grows to where its buffer is full after a read.
+const ROOMY: usize = 512 * 1024;
+/// What it grows to for a frame that does not fit.
+const MOST: usize = 4 << 20;
+
+/// What a training loop prints.
+const TENSOR: &str = "tensor([[0.1314, 0.2718], [0.5772, 1.6180]], device='cuda:0'), ";
 
 /// `body` as a frame.
 pub(crate) fn frame(body: &str) -> Vec<u8> {
@@ -19,6 +26,16 @@ pub(crate) fn padded(head: &str, size: usize) -> String {
         r#"{{{head},"pad":"{}"}}"#,
         "x".repeat(size.saturating_sub(fixed))
     )
+}
+
+/// An `output` event of exactly `size` bytes.
+pub(super) fn output(size: usize) -> String {
+    let front =
+        r#"{"seq":1000000,"type":"event","event":"output","body":{"category":"stdout","output":""#;
+    let back = r#""}}"#;
+    let text = TENSOR.chars().cycle();
+    let text = text.take(size.saturating_sub(front.len() + back.len()));
+    front.chars().chain(text).chain(back.chars()).collect()
 }
 
 /// The text of `"key":"TEXT"` or the digits of `"key":123` near the front of `body`.
@@ -46,7 +63,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     pub(crate) fn new(from: R) -> Self {
         Self {
             from,
-            buffer: vec![0; BUFFER],
+            buffer: vec![0; AT_FIRST],
             start: 0,
             end: 0,
         }
@@ -62,19 +79,26 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
                     self.start += whole;
                     return Ok(Some(&self.buffer[body]));
                 }
-                if whole > BUFFER {
+                if whole > MOST {
                     return Err(format!("a frame of {length} bytes").into());
                 }
+                if whole > self.buffer.len() {
+                    self.buffer.resize(whole, 0);
+                }
             }
+            let size = self.buffer.len();
             if self.start == self.end {
                 (self.start, self.end) = (0, 0);
-            } else if self.end == BUFFER || self.start > BUFFER / 2 {
+            } else if self.end == size || self.start > size / 2 {
                 self.buffer.copy_within(self.start..self.end, 0);
                 (self.start, self.end) = (0, self.end - self.start);
             }
             match self.from.read(&mut self.buffer[self.end..]).await? {
                 0 => return Ok(None),
                 read => self.end += read,
+            }
+            if self.end == size && size < ROOMY {
+                self.buffer.resize(2 * size, 0);
             }
         }
     }

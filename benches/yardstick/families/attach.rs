@@ -1,0 +1,119 @@
+//! From dialling to an attach that is answered: one at a time, and as many as sixteen clients make.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use tokio::task::JoinSet;
+
+use crate::Result;
+use crate::harness::client::{Session, Target};
+use crate::harness::contest::{Contestant, Family};
+use crate::harness::scene::{Access, Plan, Scene};
+use crate::harness::table::{Row, Unit, percentile};
+use crate::harness::yard::Yard;
+use crate::stand_in::Size;
+
+/// Clients at a time.
+const CLIENTS: usize = 16;
+
+pub(super) struct Attach {
+    pub(super) access: Access,
+}
+
+/// Each of the workers is attached to once a round: its debugger needs a moment between two clients.
+pub(super) struct Open {
+    scene: Scene,
+    singly: Vec<Target>,
+    together: Arc<Vec<Target>>,
+}
+
+impl Family for Attach {
+    type Open = Open;
+
+    fn rows(&self, _yard: &Yard) -> Vec<Row> {
+        let how = match self.access {
+            Access::Everybody => "",
+            _ => ", token and audit",
+        };
+        vec![
+            Row::new(
+                format!("connect to attach answered{how}"),
+                Unit::MILLISECONDS,
+            ),
+            Row::new(
+                format!("attaches by {CLIENTS} at once{how}"),
+                Unit::A_SECOND,
+            ),
+            Row::new("  CPU of each", Unit::MICROSECONDS),
+        ]
+    }
+
+    async fn open(&self, yard: &Yard, contestant: Contestant) -> Result<Open> {
+        let (singly, together) = yard.size((64, 448), (4, 32));
+        let workers = singly + together;
+        let mut plan = Plan::new(Size {
+            workers,
+            ..Size::default()
+        });
+        plan.access = self.access;
+        let scene = Scene::open(yard, contestant, &plan).await?;
+        let targets: Result<Vec<Target>> = (0..workers).map(|index| scene.target(index)).collect();
+        let mut singly = targets?;
+        let together = Arc::new(singly.split_off(singly.len() - together));
+        Ok(Open {
+            scene,
+            singly,
+            together,
+        })
+    }
+
+    async fn round(&self, _yard: &Yard, open: &mut Open) -> Result<Vec<f64>> {
+        let (mut sessions, mut times) = one_after_another(&open.singly).await?;
+        let (start, before) = (Instant::now(), open.scene.cpu()?);
+        sessions.extend(at_once(&open.together).await?);
+        let took = start.elapsed().as_secs_f64();
+        let cpu = open.scene.cpu()? - before;
+        for session in sessions {
+            session.leave().await?;
+        }
+        open.scene.until_all_wait().await?;
+        let attaches = open.together.len() as f64;
+        Ok(vec![
+            percentile(&mut times, 50),
+            attaches / took,
+            cpu / attaches,
+        ])
+    }
+}
+
+/// The sessions, and the seconds that each took.
+pub(super) async fn one_after_another(targets: &[Target]) -> Result<(Vec<Session>, Vec<f64>)> {
+    let (mut sessions, mut times) = (Vec::new(), Vec::new());
+    for target in targets {
+        let start = Instant::now();
+        sessions.push(Session::open(target).await?);
+        times.push(start.elapsed().as_secs_f64());
+    }
+    Ok((sessions, times))
+}
+
+async fn at_once(targets: &Arc<Vec<Target>>) -> Result<Vec<Session>> {
+    let next = Arc::new(AtomicUsize::new(0));
+    let mut clients = JoinSet::new();
+    for _ in 0..CLIENTS {
+        let (targets, next) = (Arc::clone(targets), Arc::clone(&next));
+        clients.spawn(async move {
+            let mut sessions = Vec::new();
+            while let Some(target) = targets.get(next.fetch_add(1, Ordering::Relaxed)) {
+                sessions.push(Session::open(target).await?);
+            }
+            Result::Ok(sessions)
+        });
+    }
+    let mut sessions = Vec::new();
+    while let Some(done) = clients.join_next().await {
+        sessions.extend(done??);
+    }
+    Ok(sessions)
+}

@@ -1,0 +1,80 @@
+//! An editor's round trips while other sessions transfer as much as they can.
+
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep;
+
+use crate::Result;
+use crate::harness::background::Bulk;
+use crate::harness::client::Session;
+use crate::harness::contest::{Contestant, Family};
+use crate::harness::scene::{Plan, Scene};
+use crate::harness::table::{Goal, Row, Unit, percentile};
+use crate::harness::yard::Yard;
+use crate::stand_in::Size;
+
+/// Sessions that transfer.
+const BULK: usize = 4;
+/// How long round trips are made in a round, and how long the transfers have to get going.
+const TIME: Duration = Duration::from_millis(600);
+const GET_GOING: Duration = Duration::from_millis(50);
+
+pub(super) struct Beside {
+    pub(super) pinned: bool,
+}
+
+pub(super) struct Open {
+    _scene: Scene,
+    editor: Session,
+    bulk: Bulk,
+}
+
+impl Family for Beside {
+    type Open = Open;
+
+    fn rows(&self, _yard: &Yard) -> Vec<Row> {
+        let how = if self.pinned { ", one core" } else { "" };
+        let trip = Row::new(
+            format!("round trip beside {BULK} bulk{how}"),
+            Unit::MICROSECONDS,
+        );
+        vec![
+            trip.goal(Goal::AtMost(12.0, Contestant::Direct)),
+            Row::new("  its 99th percentile", Unit::MICROSECONDS),
+            Row::new("  and these meanwhile", Unit::MIB_A_SECOND),
+        ]
+    }
+
+    async fn open(&self, yard: &Yard, contestant: Contestant) -> Result<Open> {
+        let size = Size {
+            workers: 1,
+            bulk: BULK,
+            ..Size::default()
+        };
+        let mut plan = Plan::new(size);
+        plan.pinned = self.pinned;
+        let scene = Scene::open(yard, contestant, &plan).await?;
+        let editor = Session::open(&scene.target(0)?).await?;
+        let targets: Result<_> = (1..=BULK).map(|index| scene.target(index)).collect();
+        let bulk = Bulk::open(targets?).await?;
+        Ok(Open {
+            _scene: scene,
+            editor,
+            bulk,
+        })
+    }
+
+    async fn round(&self, yard: &Yard, open: &mut Open) -> Result<Vec<f64>> {
+        let bulk = open.bulk.run().await?;
+        sleep(GET_GOING).await;
+        let (start, before) = (Instant::now(), bulk.bytes());
+        let mut trips = open.editor.trips(yard.size(TIME, TIME / 20)).await?;
+        let rate = (bulk.bytes() - before) as f64 / start.elapsed().as_secs_f64();
+        bulk.stop().await?;
+        Ok(vec![
+            percentile(&mut trips, 50),
+            percentile(&mut trips, 99),
+            rate,
+        ])
+    }
+}

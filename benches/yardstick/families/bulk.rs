@@ -1,0 +1,108 @@
+//! Large transfers through one session, in either direction.
+
+use std::time::Instant;
+
+use crate::Result;
+use crate::harness::client::Session;
+use crate::harness::contest::{Contestant, Family};
+use crate::harness::scene::{Access, Plan, Scene};
+use crate::harness::table::{Goal, Row, Unit};
+use crate::harness::yard::Yard;
+use crate::stand_in::Size;
+
+/// Bytes of a transfer.
+const BULK: usize = 256 << 20;
+/// Bytes of the body of a frame.
+const FRAME: usize = 64 << 10;
+const LARGE_FRAME: usize = 1 << 20;
+
+pub(super) struct Bulk {
+    access: Access,
+}
+
+pub(super) struct Open {
+    scene: Scene,
+    session: Session,
+}
+
+#[derive(Clone, Copy)]
+enum Way {
+    ToClient(usize),
+    ToWorker(usize),
+}
+
+impl Bulk {
+    pub(super) fn new(access: Access) -> Self {
+        Self { access }
+    }
+
+    fn ways(&self) -> &'static [Way] {
+        match self.access {
+            // Who may only look sends nothing large.
+            Access::ViewMasked => &[Way::ToClient(FRAME)],
+            _ => &[
+                Way::ToClient(FRAME),
+                Way::ToClient(LARGE_FRAME),
+                Way::ToWorker(FRAME),
+            ],
+        }
+    }
+}
+
+impl Family for Bulk {
+    type Open = Open;
+
+    fn rows(&self, _yard: &Yard) -> Vec<Row> {
+        let view = self.access == Access::ViewMasked;
+        let of_a_way = |way: &Way| {
+            let (name, size) = match way {
+                Way::ToClient(size) => ("to client", size),
+                Way::ToWorker(size) => ("to worker", size),
+            };
+            let how = if view { ", view, masked" } else { "" };
+            let name = format!("bulk {name}, {} KiB frames{how}", size >> 10);
+            let rate = Row::new(name, Unit::MIB_A_SECOND);
+            let cpu = Row::new("  CPU", Unit::SECONDS_A_GIB);
+            match view {
+                true => [rate, cpu],
+                false => [
+                    rate.goal(Goal::AtLeast(1.4, Contestant::HaProxy)),
+                    cpu.goal(Goal::AtMost(0.5, Contestant::HaProxy)),
+                ],
+            }
+        };
+        self.ways().iter().flat_map(of_a_way).collect()
+    }
+
+    async fn open(&self, yard: &Yard, contestant: Contestant) -> Result<Open> {
+        let mut plan = Plan::new(Size {
+            workers: 1,
+            ..Size::default()
+        });
+        plan.access = self.access;
+        let scene = Scene::open(yard, contestant, &plan).await?;
+        let session = Session::open(&scene.target(0)?).await?;
+        Ok(Open { scene, session })
+    }
+
+    async fn round(&self, yard: &Yard, open: &mut Open) -> Result<Vec<f64>> {
+        // What is masked takes so long that less of it does.
+        let whole = if self.access == Access::ViewMasked {
+            BULK / 8
+        } else {
+            BULK
+        };
+        let bytes = yard.size(whole, 4 << 20);
+        let mut figures = Vec::new();
+        for way in self.ways() {
+            let (start, before) = (Instant::now(), open.scene.cpu()?);
+            match *way {
+                Way::ToClient(size) => open.session.download(bytes, size).await?,
+                Way::ToWorker(size) => open.session.upload(bytes, size).await?,
+            }
+            figures.push(bytes as f64 / start.elapsed().as_secs_f64());
+            figures.push((open.scene.cpu()? - before) / bytes as f64);
+        }
+        Ok(figures)
+    }
+}

@@ -1,0 +1,56 @@
+//! The rows of the table, a file for each family of them.
+
+mod attach;
+mod beside;
+mod bulk;
+mod dashboard;
+mod events;
+mod idle;
+mod leave;
+mod many;
+mod trips;
+
+use crate::harness::contest::Contest;
+use crate::harness::scene::Access;
+
+/// What can be asked for by itself.
+pub(crate) const NAMES: [&str; 10] = [
+    "trips",
+    "bulk",
+    "beside",
+    "attach",
+    "view",
+    "idle",
+    "dashboard",
+    "many",
+    "events",
+    "leave",
+];
+
+/// Everything that is asked for, in the order of the table.
+pub(crate) async fn run(contest: &mut Contest<'_>) {
+    use Access::{Audited, Everybody, ViewMasked};
+    for pinned in [false, true] {
+        let trips = trips::Trips::new(pinned, Everybody);
+        contest.hold("trips", trips).await;
+    }
+    contest.hold("bulk", bulk::Bulk::new(Everybody)).await;
+    for pinned in [false, true] {
+        contest.hold("beside", beside::Beside { pinned }).await;
+    }
+    for access in [Everybody, Audited] {
+        contest.hold("attach", attach::Attach { access }).await;
+    }
+    let trips = trips::Trips::new(false, ViewMasked);
+    contest.hold("view", trips).await;
+    contest.hold("view", bulk::Bulk::new(ViewMasked)).await;
+    for sessions in idle::sizes(contest.yard) {
+        for tls in [false, true] {
+            contest.hold("idle", idle::Idle { sessions, tls }).await;
+        }
+    }
+    contest.hold("dashboard", dashboard::Dashboard).await;
+    contest.hold("many", many::Many).await;
+    contest.hold("events", events::Events).await;
+    contest.hold("leave", leave::Leave).await;
+}

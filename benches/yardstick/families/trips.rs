@@ -1,0 +1,121 @@
+//! Requests and answers: one connection alone, and many at a time.
+
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+
+use crate::Result;
+use crate::harness::client::{REQUEST, Session};
+use crate::harness::contest::{Contestant, Family};
+use crate::harness::scene::{Access, Plan, Scene};
+use crate::harness::table::{Goal, Row, Unit, percentile};
+use crate::harness::yard::Yard;
+use crate::stand_in::{ANSWER, Size};
+
+/// How long round trips are made in a round, of one connection and of all.
+const TIME: Duration = Duration::from_millis(500);
+
+pub(super) struct Trips {
+    pinned: bool,
+    access: Access,
+}
+
+pub(super) struct Open {
+    scene: Scene,
+    sessions: Vec<Session>,
+}
+
+impl Trips {
+    pub(super) fn new(pinned: bool, access: Access) -> Self {
+        Self { pinned, access }
+    }
+
+    fn sessions(yard: &Yard) -> usize {
+        yard.size(64, 8)
+    }
+}
+
+impl Family for Trips {
+    type Open = Open;
+
+    fn rows(&self, yard: &Yard) -> Vec<Row> {
+        let sessions = Self::sessions(yard);
+        let how = match (self.access, self.pinned) {
+            (Access::ViewMasked, _) => ", view",
+            (_, true) => ", one core",
+            (_, false) => "",
+        };
+        let trip = Row::new(
+            format!("round trip {REQUEST} B -> {ANSWER} B{how}"),
+            Unit::MICROSECONDS,
+        );
+        let messages = Row::new(
+            format!("messages over {sessions}{how}"),
+            Unit::THOUSANDS_A_SECOND,
+        );
+        let (trip, messages) = match self.access {
+            Access::ViewMasked => (trip, messages),
+            _ => (
+                trip.goal(Goal::AtMost(0.92, Contestant::HaProxy)),
+                messages.goal(Goal::AtLeast(1.05, Contestant::HaProxy)),
+            ),
+        };
+        vec![
+            trip,
+            Row::new("  CPU of each", Unit::MICROSECONDS),
+            messages,
+            Row::new("  CPU of each", Unit::MICROSECONDS),
+        ]
+    }
+
+    async fn open(&self, yard: &Yard, contestant: Contestant) -> Result<Open> {
+        let workers = Self::sessions(yard);
+        let mut plan = Plan::new(Size {
+            workers,
+            ..Size::default()
+        });
+        (plan.pinned, plan.access) = (self.pinned, self.access);
+        let scene = Scene::open(yard, contestant, &plan).await?;
+        let mut sessions = Vec::new();
+        for index in 0..workers {
+            sessions.push(Session::open(&scene.target(index)?).await?);
+        }
+        Ok(Open { scene, sessions })
+    }
+
+    async fn round(&self, yard: &Yard, open: &mut Open) -> Result<Vec<f64>> {
+        let time = yard.size(TIME, TIME / 20);
+        let before = open.scene.cpu()?;
+        let mut trips = open.sessions[0].trips(time).await?;
+        let between = open.scene.cpu()?;
+        let (messages, rate) = open.all(time).await?;
+        let after = open.scene.cpu()?;
+        Ok(vec![
+            percentile(&mut trips, 50),
+            (between - before) / trips.len() as f64,
+            rate,
+            (after - between) / messages as f64,
+        ])
+    }
+}
+
+impl Open {
+    /// Round trips of all sessions at once: how many, and how many a second.
+    async fn all(&mut self, time: Duration) -> Result<(usize, f64)> {
+        let start = Instant::now();
+        let mut tasks = JoinSet::new();
+        for mut session in self.sessions.drain(1..) {
+            tasks.spawn(async move {
+                let answered = session.trips(time).await?.len();
+                Result::Ok((session, answered))
+            });
+        }
+        let mut messages = self.sessions[0].trips(time).await?.len();
+        while let Some(done) = tasks.join_next().await {
+            let (session, answered) = done??;
+            messages += answered;
+            self.sessions.push(session);
+        }
+        Ok((messages, messages as f64 / start.elapsed().as_secs_f64()))
+    }
+}

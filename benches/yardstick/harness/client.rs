@@ -1,0 +1,176 @@
+//! A debugger client: opens a session as an editor does, then makes the requests that are measured.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::time::timeout;
+
+use crate::Result;
+use crate::stand_in::frame::{FrameReader, field, frame, padded};
+
+/// Bytes of a measured request.
+pub(crate) const REQUEST: usize = 300;
+/// Longest wait for anything that is measured.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where a session goes.
+#[derive(Debug, Clone)]
+pub(crate) struct Target {
+    pub(crate) address: SocketAddr,
+    /// For the relay: Ray's worker id.
+    pub(crate) worker: Option<String>,
+    /// For the relay, where it wants one.
+    pub(crate) token: Option<String>,
+}
+
+/// An attached debug session.
+pub(crate) struct Session<R = OwnedReadHalf, W = OwnedWriteHalf> {
+    answers: FrameReader<R>,
+    requests: W,
+    seq: u64,
+}
+
+impl Session {
+    /// Connects, attaches and finishes the configuration.
+    pub(crate) async fn open(target: &Target) -> Result<Self> {
+        let stream = TcpStream::connect(target.address).await?;
+        stream.set_nodelay(true)?;
+        let (answers, requests) = stream.into_split();
+        Self::attach(answers, requests, target).await
+    }
+}
+
+impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Session<R, W> {
+    /// Attaches over a connection that is there already.
+    pub(crate) async fn attach(answers: R, requests: W, target: &Target) -> Result<Self> {
+        // Seven digits from the start, so that every request and answer has the same size.
+        let mut session = Self {
+            answers: FrameReader::new(answers),
+            requests,
+            seq: 1_000_000,
+        };
+        timeout(PATIENCE, session.come_up(target))
+            .await
+            .map_err(|_| "no session within the deadline")??;
+        Ok(session)
+    }
+
+    async fn come_up(&mut self, target: &Target) -> Result<()> {
+        self.send(r#""command":"initialize","arguments":{"clientID":"bench","adapterID":"debugpy","pathFormat":"path","linesStartAt1":true,"columnsStartAt1":true}"#)
+            .await?;
+        self.answered("initialize").await?;
+        let token = target.token.as_ref();
+        let token = token.map_or_else(String::new, |token| format!(r#","token":"{token}""#));
+        let choice = target.worker.as_ref().map_or_else(String::new, |id| {
+            format!(r#","rayRelay":{{"worker":"{id}"{token}}}"#)
+        });
+        self.send(&format!(
+            r#""command":"attach","arguments":{{"type":"debugpy","request":"attach","name":"bench","justMyCode":false{choice}}}"#
+        ))
+        .await?;
+        self.event("initialized").await?;
+        self.send(r#""command":"configurationDone""#).await?;
+        self.answered("attach").await
+    }
+
+    /// One request of [`REQUEST`] bytes and its whole answer.
+    pub(crate) async fn round_trip(&mut self) -> Result<()> {
+        self.seq += 1;
+        let front = format!(
+            r#""seq":{},"type":"request","command":"stackTrace","arguments":{{"threadId":1,"startFrame":0,"levels":20}}"#,
+            self.seq
+        );
+        self.requests
+            .write_all(&frame(&padded(&front, REQUEST)))
+            .await?;
+        timeout(PATIENCE, self.answered("stackTrace"))
+            .await
+            .map_err(|_| "no answer within the deadline")?
+    }
+
+    /// The seconds that each round trip takes of those that are begun in `time`, which is at least one.
+    pub(crate) async fn trips(&mut self, time: Duration) -> Result<Vec<f64>> {
+        let begin = Instant::now();
+        let mut trips = Vec::new();
+        while trips.is_empty() || begin.elapsed() < time {
+            let start = Instant::now();
+            self.round_trip().await?;
+            trips.push(start.elapsed().as_secs_f64());
+        }
+        Ok(trips)
+    }
+
+    /// Has the worker send `bytes` in frames whose body has `size` bytes; returns once all are here.
+    pub(crate) async fn download(&mut self, bytes: usize, size: usize) -> Result<()> {
+        let count = bytes / size;
+        self.send(&format!(
+            r#""command":"variables","arguments":{{"variablesReference":1,"start":{size},"count":{count}}}"#
+        ))
+        .await?;
+        timeout(PATIENCE, self.answered("variables"))
+            .await
+            .map_err(|_| "no end of the download within the deadline")?
+    }
+
+    /// Sends `bytes` in such frames; returns once the worker has taken all.
+    pub(crate) async fn upload(&mut self, bytes: usize, size: usize) -> Result<()> {
+        let load = frame(&padded(
+            r#""seq":1000000,"type":"request","command":"setVariable","arguments":{}"#,
+            size,
+        ));
+        let send = async {
+            for _ in 0..bytes / size {
+                self.requests.write_all(&load).await?;
+            }
+            self.send(r#""command":"threads""#).await?;
+            self.answered("threads").await
+        };
+        timeout(PATIENCE, send)
+            .await
+            .map_err(|_| "no end of the upload within the deadline")?
+    }
+
+    /// Lets the task run on, and goes.
+    pub(crate) async fn leave(mut self) -> Result<()> {
+        self.send(r#""command":"disconnect","arguments":{}"#)
+            .await?;
+        timeout(PATIENCE, self.answered("disconnect"))
+            .await
+            .map_err(|_| "no goodbye within the deadline")?
+    }
+
+    async fn send(&mut self, rest: &str) -> Result<()> {
+        self.seq += 1;
+        let body = format!(r#"{{"seq":{},"type":"request",{rest}}}"#, self.seq);
+        Ok(self.requests.write_all(&frame(&body)).await?)
+    }
+
+    /// Reads up to the answer to `command`, which must be a success.
+    async fn answered(&mut self, command: &str) -> Result<()> {
+        self.until(|body| {
+            field(body, "command") == Some(command) && field(body, "type") == Some("response")
+        })
+        .await
+    }
+
+    async fn event(&mut self, event: &str) -> Result<()> {
+        self.until(|body| field(body, "event") == Some(event)).await
+    }
+
+    /// Whatever else comes, a failure says why.
+    async fn until(&mut self, wanted: impl Fn(&[u8]) -> bool) -> Result<()> {
+        loop {
+            let body = self.answers.next().await?;
+            let body = body.ok_or("closed before the answer")?;
+            if field(body, "success") == Some("false") {
+                return Err(format!("refused: {}", String::from_utf8_lossy(body)).into());
+            }
+            if wanted(body) {
+                return Ok(());
+            }
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Contestants, and the rounds in which they take turns.
+
+use std::time::Instant;
+
+use crate::Result;
+use crate::harness::table::{Row, Table};
+use crate::harness::yard::Yard;
+
+/// Who is measured; each has its own cluster behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Contestant {
+    /// The relay of this build.
+    Relay,
+    /// Another build of it.
+    Base,
+    HaProxy,
+    /// Nobody in between.
+    Direct,
+}
+
+impl Contestant {
+    pub(crate) const ALL: [Self; 4] = [Self::Relay, Self::Base, Self::HaProxy, Self::Direct];
+    /// Of what nobody else does.
+    pub(crate) const RELAYS: [Self; 2] = [Self::Relay, Self::Base];
+    /// Of what takes a process.
+    pub(crate) const PROXIES: [Self; 3] = [Self::Relay, Self::Base, Self::HaProxy];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Relay => "relay",
+            Self::Base => "base",
+            Self::HaProxy => "haproxy",
+            Self::Direct => "direct",
+        }
+    }
+
+    pub(crate) fn is_relay(self) -> bool {
+        matches!(self, Self::Relay | Self::Base)
+    }
+
+    fn because(self, error: &dyn std::error::Error) -> String {
+        format!("{}: {error}", self.name())
+    }
+}
+
+/// Rows of the table that are measured together.
+pub(crate) trait Family {
+    /// What a contestant has open from round to round.
+    type Open;
+
+    /// Whether one round says all that there is to say, as of memory.
+    const ONCE: bool = false;
+
+    /// Who takes part.
+    const CONTESTANTS: &[Contestant] = &Contestant::ALL;
+
+    /// Its rows, in the order in which a round gives their figures.
+    fn rows(&self, yard: &Yard) -> Vec<Row>;
+
+    /// Starts what is needed for `contestant`.
+    async fn open(&self, yard: &Yard, contestant: Contestant) -> Result<Self::Open>;
+
+    /// One figure for each row, in its base unit; NaN where there is none.
+    async fn round(&self, yard: &Yard, open: &mut Self::Open) -> Result<Vec<f64>>;
+}
+
+/// What is measured, and what came of it so far.
+pub(crate) struct Contest<'a> {
+    pub(crate) yard: &'a Yard,
+    /// The families that are asked for; none: all of them.
+    pub(crate) only: &'a [String],
+    pub(crate) table: Table,
+    /// How many families could not be measured.
+    pub(crate) failed: usize,
+}
+
+impl Contest<'_> {
+    /// Measures `family`, where its `name` is asked for. What fails is said at once, and does not keep the rest from being
+    /// measured.
+    pub(crate) async fn hold<F: Family>(&mut self, name: &'static str, family: F) {
+        if !self.only.is_empty() && self.only.iter().all(|word| word != name) {
+            return;
+        }
+        let started = Instant::now();
+        // Some are large.
+        let result = Box::pin(self.rounds(&family)).await;
+        let took = started.elapsed().as_secs_f64();
+        self.table.took(name, took);
+        match result {
+            Ok(()) => eprintln!("{name}: {took:.1} s"),
+            Err(error) => {
+                self.failed += 1;
+                eprintln!("{name}: {error}");
+            }
+        }
+    }
+
+    /// Has the contestants take turns, round by round, so that a slow moment of the machine meets all of them.
+    async fn rounds<F: Family>(&mut self, family: &F) -> Result<()> {
+        let yard = self.yard;
+        let first = self.table.add(family.rows(yard));
+        let mut open = Vec::new();
+        for contestant in F::CONTESTANTS.iter().copied().filter(|c| yard.has(*c)) {
+            let opened = family.open(yard, contestant).await;
+            open.push((
+                contestant,
+                opened.map_err(|error| contestant.because(&*error))?,
+            ));
+        }
+        let (rounds, settling) = match F::ONCE || yard.short {
+            true => (1, 0),
+            // The first one is not counted: until then buffers, windows and clocks have settled.
+            false => (yard.rounds, 1),
+        };
+        for round in 0..settling + rounds {
+            for turn in 0..open.len() {
+                let turn = (turn + round) % open.len();
+                let (contestant, open) = &mut open[turn];
+                let figures = family.round(yard, open).await;
+                let figures = figures.map_err(|error| contestant.because(&*error))?;
+                if round >= settling {
+                    self.table.record(first, *contestant, &figures);
+                }
+            }
+        }
+        Ok(())
+    }
+}

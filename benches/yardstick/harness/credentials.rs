@@ -1,0 +1,59 @@
+//! Keys, tokens and a certificate, as the relay's own commands make them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::Result;
+
+pub(crate) struct Credentials {
+    /// What tokens are verified with.
+    pub(crate) public_key: PathBuf,
+    /// A token that may attach.
+    pub(crate) debug: String,
+    /// A token that may only look.
+    pub(crate) view: String,
+    /// The relay's certificate and its key.
+    pub(crate) certificate: PathBuf,
+    pub(crate) certificate_key: PathBuf,
+    /// Both in one file, for HAProxy.
+    pub(crate) pem: PathBuf,
+}
+
+impl Credentials {
+    pub(crate) fn new(program: &Path, directory: &Path) -> Result<Self> {
+        let run = |arguments: &[&str]| -> Result<String> {
+            let mut command = Command::new(program);
+            let output = command
+                .args(arguments)
+                .env_clear()
+                .current_dir(directory)
+                .output()?;
+            match output.status.success() {
+                true => Ok(String::from_utf8(output.stdout)?),
+                false => Err(String::from_utf8_lossy(&output.stderr).into()),
+            }
+        };
+        run(&["token", "keygen", "keys"])?;
+        run(&["cert", "self-signed", "--out", "tls"])?;
+        let token = |scope| -> Result<String> {
+            let key = ["token", "mint", "--key", "keys/relay.key"];
+            let rest = ["--sub", "yardstick", "--ttl", "8h", "--scope", scope];
+            Ok(run(&[key.as_slice(), &rest].concat())?.trim().to_owned())
+        };
+        let (debug, view) = (token("list,view,debug")?, token("list,view")?);
+        let certificate = directory.join("tls/cert.pem");
+        let certificate_key = directory.join("tls/key.pem");
+        let pem = directory.join("tls/both.pem");
+        let both = [&certificate, &certificate_key].map(std::fs::read_to_string);
+        let [first, second] = both;
+        std::fs::write(&pem, first? + &second?)?;
+        Ok(Self {
+            public_key: directory.join("keys/relay.pub"),
+            debug,
+            view,
+            certificate,
+            certificate_key,
+            pem,
+        })
+    }
+}

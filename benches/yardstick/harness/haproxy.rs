@@ -1,0 +1,81 @@
+//! HAProxy in front of a stand-in: in TCP mode for its first worker and for the first of those for transfers, in HTTP mode
+//! for its dashboard; all else is as its package has it.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+
+use tokio::net::{TcpSocket, TcpStream};
+
+use crate::Result;
+use crate::harness::process::{Process, command};
+use crate::harness::scene::Plan;
+use crate::harness::yard::Yard;
+use crate::stand_in::StandIn;
+
+pub(super) struct Addresses {
+    pub(super) worker: SocketAddr,
+    pub(super) bulk: SocketAddr,
+    pub(super) dashboard: SocketAddr,
+}
+
+pub(super) async fn start(
+    yard: &Yard,
+    plan: &Plan,
+    stand_in: &StandIn,
+    folder: &Path,
+) -> Result<(Process, Addresses)> {
+    let haproxy = yard.haproxy.as_ref().ok_or("HAProxy is not installed")?;
+    let reserved = [reserve()?, reserve()?, reserve()?];
+    let [worker, bulk, dashboard] = &reserved;
+    let addresses = Addresses {
+        worker: worker.local_addr()?,
+        bulk: bulk.local_addr()?,
+        dashboard: dashboard.local_addr()?,
+    };
+    let size = stand_in.size();
+    let tls = match plan.tls {
+        true => format!(" ssl crt {}", yard.credentials.pem.display()),
+        false => String::new(),
+    };
+    let mut text = format!(
+        "global\n  maxconn {}\n{}defaults\n  timeout connect 5s\n  timeout client 10m\n  timeout server 10m\n",
+        plan.connections.max(256) + 64,
+        if plan.pinned { "  nbthread 1\n" } else { "" },
+    );
+    let mut listen = |name, mode, address: SocketAddr, tls: &str, server: SocketAddr| {
+        text += &format!(
+            "listen {name}\n  mode {mode}\n  bind {address}{tls}\n  server {name} {server}\n"
+        );
+    };
+    listen(
+        "dashboard",
+        "http",
+        addresses.dashboard,
+        "",
+        stand_in.head(),
+    );
+    if size.workers > 0 {
+        listen("worker", "tcp", addresses.worker, &tls, stand_in.worker(0)?);
+    }
+    if size.bulk > 0 {
+        let server = stand_in.worker(size.workers)?;
+        listen("bulk", "tcp", addresses.bulk, &tls, server);
+    }
+    let file = folder.join("haproxy.cfg");
+    std::fs::write(&file, text)?;
+    let mut command = command(haproxy.program, plan.pinned);
+    command.arg("-db").arg("-f").arg(&file);
+    let mut process = Process::start(command, &folder.join("haproxy.log"))?;
+    process
+        .until(async |_| Ok(TcpStream::connect(addresses.dashboard).await.ok()))
+        .await?;
+    Ok((process, addresses))
+}
+
+/// A free port that HAProxy, which shares ports with itself, can listen on while this keeps everybody else away.
+fn reserve() -> Result<TcpSocket> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseport(true)?;
+    socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;
+    Ok(socket)
+}

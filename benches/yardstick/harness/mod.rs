@@ -1,0 +1,14 @@
+//! What all rows share: the contestants and their processes, the clients, the rounds, the table.
+
+pub(crate) mod background;
+pub(crate) mod client;
+pub(crate) mod contest;
+pub(crate) mod credentials;
+pub(crate) mod haproxy;
+pub(crate) mod http;
+pub(crate) mod process;
+pub(crate) mod relay;
+pub(crate) mod report;
+pub(crate) mod scene;
+pub(crate) mod table;
+pub(crate) mod yard;

@@ -1,0 +1,140 @@
+//! The table as people read it, and every figure as JSON.
+
+use serde_json::{Value, json};
+
+use crate::harness::contest::Contestant;
+use crate::harness::table::{Compared, Goal, Row, Table, Unit};
+use crate::harness::yard::Yard;
+
+/// On standard output.
+pub(crate) fn print(yard: &Yard, table: &Table) {
+    println!("{}", circumstances(yard));
+    if yard.haproxy.is_none() {
+        println!("HAProxy is not installed (Debian package: haproxy), so its column is empty");
+    }
+    let columns: Vec<Contestant> = Contestant::ALL
+        .into_iter()
+        .filter(|c| yard.has(*c) || *c == Contestant::HaProxy)
+        .collect();
+    let others = &columns[1..];
+    let mut head = format!("{:<52}{:>6}", "median", "unit");
+    for contestant in &columns {
+        head += &format!("{:>10}", contestant.name());
+    }
+    for other in others {
+        head += &format!("{:>10}", format!("/{}", other.name()));
+    }
+    println!("{head}  goal");
+    for row in &table.rows {
+        let mut line = format!("{:<52}{:>6}", row.name, row.unit.name);
+        for contestant in &columns {
+            let figure = row.median(*contestant).map(|value| shown(value, row.unit));
+            line += &format!("{:>10}", figure.unwrap_or_else(|| "-".to_owned()));
+        }
+        for other in others {
+            let compared = row.to(*other).map(|value| match row.compared {
+                Compared::Ratio => format!("{value:.2}"),
+                Compared::Difference => format!("{:+.1}", value * row.unit.scale),
+            });
+            line += &format!("{:>10}", compared.unwrap_or_else(|| "-".to_owned()));
+        }
+        let goal = row
+            .goal
+            .map_or_else(String::new, |goal| text(goal, row.unit));
+        let verdict = match row.meets() {
+            // What is small, or not optimised, says nothing.
+            Some(_) if yard.short || cfg!(debug_assertions) => "",
+            Some(true) => "  met",
+            Some(false) => "  missed",
+            None => "",
+        };
+        println!("{}", format!("{line}  {goal}{verdict}").trim_end());
+    }
+    let all: f64 = table.times.iter().map(|(_, took)| took).sum();
+    let each = table
+        .times
+        .iter()
+        .map(|(name, took)| format!("{name} {took:.0}"));
+    let each: Vec<String> = each.collect();
+    println!("{all:.0} s in all: {}", each.join(", "));
+}
+
+/// Everything, for whoever compares runs.
+pub(crate) fn json(yard: &Yard, table: &Table) -> Value {
+    let of_each = |figure: &dyn Fn(Contestant) -> Value| -> Value {
+        let each = Contestant::ALL.into_iter().filter(|c| yard.has(*c));
+        each.map(|c| (c.name().to_owned(), figure(c))).collect()
+    };
+    let row = |row: &Row| {
+        json!({
+            "name": row.name,
+            "unit": row.unit.name,
+            "scale": row.unit.scale,
+            "rounds": of_each(&|c| json!(row.figures(c))),
+            "median": of_each(&|c| json!(row.median(c))),
+            "compared": of_each(&|c| json!(row.to(c))),
+            "difference": row.compared == Compared::Difference,
+            "goal": row.goal.map(|goal| text(goal, row.unit)),
+            "met": row.meets(),
+        })
+    };
+    let seconds: Value = table
+        .times
+        .iter()
+        .map(|(name, took)| (name.to_string(), json!(took)))
+        .collect();
+    json!({
+        "circumstances": circumstances(yard),
+        "rows": table.rows.iter().map(row).collect::<Vec<_>>(),
+        "seconds": seconds,
+    })
+}
+
+/// Three significant digits.
+fn shown(value: f64, unit: Unit) -> String {
+    let value = value * unit.scale;
+    match value.abs() {
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        size if size >= 1.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+fn text(goal: Goal, unit: Unit) -> String {
+    match goal {
+        Goal::AtMost(times, other) => format!("<= {times} {}", other.name()),
+        Goal::AtLeast(times, other) => format!(">= {times} {}", other.name()),
+        Goal::Within(most) => format!("<= {} {}", most * unit.scale, unit.name),
+    }
+}
+
+/// When, on what, and what was compared.
+fn circumstances(yard: &Yard) -> String {
+    let read = |file: &str| std::fs::read_to_string(file).unwrap_or_default();
+    let info = read("/proc/cpuinfo");
+    let model = info.lines().find(|line| line.starts_with("model name"));
+    let model = model.and_then(|line| line.split(": ").nth(1));
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let autogroup = match read("/proc/sys/kernel/sched_autogroup_enabled").trim() {
+        "1" => "on",
+        "0" => "off",
+        _ => "unknown",
+    };
+    let build = if cfg!(debug_assertions) {
+        "not optimised"
+    } else {
+        "optimised"
+    };
+    format!(
+        "{}, {cores} cores ({}), Linux {}, autogroup {autogroup}; {build}, {} rounds; HAProxy {}; base {}",
+        chrono::Utc::now().format("%Y-%m-%d %H:%M UTC"),
+        model.unwrap_or("?"),
+        read("/proc/sys/kernel/osrelease").trim(),
+        yard.rounds,
+        yard.haproxy.as_ref().map_or("none", |found| &found.version),
+        yard.base
+            .as_ref()
+            .map_or_else(|| "none".to_owned(), |path| path.display().to_string()),
+    )
+}

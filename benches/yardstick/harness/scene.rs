@@ -1,0 +1,168 @@
+//! One contestant with a cluster of its own behind it.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tokio::time::sleep;
+
+use crate::Result;
+use crate::harness::client::Target;
+use crate::harness::contest::Contestant;
+use crate::harness::http::Http;
+use crate::harness::process::{PATIENCE, Process};
+use crate::harness::yard::Yard;
+use crate::harness::{haproxy, relay};
+use crate::stand_in::{Size, StandIn, worker_id};
+
+/// What a relay asks of its clients, and does besides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Access {
+    /// Nobody is authenticated, nothing is on record.
+    #[default]
+    Everybody,
+    /// A key, a token that may attach, and the record in a file.
+    Audited,
+    /// A key and a token that may only look; secrets are masked.
+    ViewMasked,
+}
+
+/// What a contestant is started with.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) size: Size,
+    /// One thread of the contestant, on one core.
+    pub(crate) pinned: bool,
+    pub(crate) access: Access,
+    /// On the way from the client.
+    pub(crate) tls: bool,
+    /// Connections at a time, at most.
+    pub(crate) connections: usize,
+    /// How often a relay asks the head.
+    pub(crate) poll: Duration,
+}
+
+impl Plan {
+    pub(crate) fn new(size: Size) -> Self {
+        Self {
+            size,
+            pinned: false,
+            access: Access::default(),
+            tls: false,
+            connections: size.workers + size.bulk,
+            poll: Duration::from_secs(1),
+        }
+    }
+}
+
+pub(crate) struct Scene {
+    pub(crate) contestant: Contestant,
+    pub(crate) stand_in: StandIn,
+    proxy: Option<Process>,
+    worker: Option<SocketAddr>,
+    bulk: Option<SocketAddr>,
+    dashboard: SocketAddr,
+    token: Option<String>,
+}
+
+impl Scene {
+    /// Returns once everything that waits is known to the contestant, by its name.
+    pub(crate) async fn open(yard: &Yard, contestant: Contestant, plan: &Plan) -> Result<Self> {
+        let folder = yard.folder()?;
+        let stand_in = StandIn::start(plan.size, &folder.join("stand-in.log"))?;
+        let head = stand_in.head();
+        let mut scene = Self {
+            contestant,
+            stand_in,
+            proxy: None,
+            worker: None,
+            bulk: None,
+            dashboard: head,
+            token: None,
+        };
+        match contestant {
+            Contestant::Relay | Contestant::Base => {
+                scene.token = match plan.access {
+                    Access::Everybody => None,
+                    Access::Audited => Some(yard.credentials.debug.clone()),
+                    Access::ViewMasked => Some(yard.credentials.view.clone()),
+                };
+                let (process, address) =
+                    relay::start(yard, contestant, plan, head, &folder).await?;
+                scene.proxy = Some(process);
+                (scene.worker, scene.bulk) = (Some(address), Some(address));
+                scene.dashboard = address;
+            }
+            Contestant::HaProxy => {
+                let (process, addresses) =
+                    haproxy::start(yard, plan, &scene.stand_in, &folder).await?;
+                scene.proxy = Some(process);
+                scene.worker = Some(addresses.worker);
+                scene.bulk = Some(addresses.bulk);
+                scene.dashboard = addresses.dashboard;
+            }
+            Contestant::Direct => {}
+        }
+        scene.until_all_wait().await?;
+        Ok(scene)
+    }
+
+    /// Where a session with worker `index` goes, counted over those for transfers too.
+    pub(crate) fn target(&self, index: usize) -> Result<Target> {
+        let is_bulk = index >= self.stand_in.size().workers;
+        let address = if is_bulk { self.bulk } else { self.worker };
+        Ok(Target {
+            address: match address {
+                Some(address) => address,
+                None => self.stand_in.worker(index)?,
+            },
+            worker: self.contestant.is_relay().then(|| worker_id(index)),
+            token: self.token.clone(),
+        })
+    }
+
+    /// A connection to the dashboard, or to whoever is in front of it.
+    pub(crate) async fn http(&self) -> Result<Http> {
+        Http::open(self.dashboard, self.token.as_deref()).await
+    }
+
+    /// Processor seconds of the contestant so far; 0 where nobody is in between.
+    pub(crate) fn cpu(&self) -> Result<f64> {
+        self.proxy.as_ref().map_or(Ok(0.0), Process::cpu)
+    }
+
+    /// Its memory in bytes.
+    pub(crate) fn memory(&self) -> Result<f64> {
+        self.proxy.as_ref().map_or(Ok(f64::NAN), Process::memory)
+    }
+
+    /// Returns once a relay lists all workers, by name and with nobody attached.
+    pub(crate) async fn until_all_wait(&self) -> Result<()> {
+        if !self.contestant.is_relay() {
+            return Ok(());
+        }
+        let size = self.stand_in.size();
+        let expected = size.workers + size.bulk + size.shown;
+        // A long list takes its time to write.
+        let pause = Duration::from_millis(if expected > 1000 { 300 } else { 10 });
+        let begin = Instant::now();
+        let mut http = self.http().await?;
+        loop {
+            let answer = http.get("/relay/v1/breakpoints", None).await?;
+            let list: Value = serde_json::from_slice(answer.body())?;
+            let rows = list["breakpoints"].as_array().ok_or("no list")?;
+            let waits = |row: &&Value| row["state"] == "paused" && row["task_id"].is_string();
+            let waiting = rows.iter().filter(waits).count();
+            if waiting == expected {
+                return Ok(());
+            }
+            if begin.elapsed() > PATIENCE {
+                let listed = rows.len();
+                return Err(
+                    format!("{waiting} of {expected} wait, {listed} are in the list").into(),
+                );
+            }
+            sleep(pause).await;
+        }
+    }
+}
