@@ -16,10 +16,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::{Result, attach};
-
-/// As many of the workers, the first ones, can be attached to ([`attach::worker`]).
-pub(crate) const REACHED: usize = 32;
+use crate::Result;
 
 /// The argument that makes this program the head.
 pub(crate) const ROLE: &str = "--head";
@@ -66,18 +63,12 @@ struct Answers {
     tasks: Bytes,
     nodes: Bytes,
     none: Bytes,
-    workers: Vec<Value>,
     half: AtomicBool,
 }
 
 /// Serves until standard input ends.
 pub(crate) fn serve(rows: usize) -> Result<()> {
-    let mut workers: Vec<Value> = (0..rows).map(worker).collect();
-    let port = attach::worker()?;
-    for row in workers.iter_mut().take(REACHED) {
-        row["ip"] = "127.0.0.1".into();
-        row["debugger_port"] = port.into();
-    }
+    let workers: Vec<Value> = (0..rows).map(worker).collect();
     let even: Vec<Value> = workers.iter().step_by(2).cloned().collect();
     let mut left = workers.clone();
     for row in left.iter_mut().skip(1).step_by(2) {
@@ -90,7 +81,6 @@ pub(crate) fn serve(rows: usize) -> Result<()> {
         tasks: list(&(0..rows).map(task).collect::<Vec<_>>()),
         nodes: list(&[node]),
         none: list(&[]),
-        workers,
         half: AtomicBool::new(false),
     });
     let heard = Arc::clone(&answers);
@@ -128,7 +118,6 @@ impl Answers {
         let half = usize::from(self.half.load(Ordering::Relaxed));
         let text = match request.uri().path() {
             "/api/v0/workers" if query.contains("num_paused_threads") => self.paused[half].clone(),
-            "/api/v0/workers" if query.contains("filter_keys=worker_id") => self.one(query),
             "/api/v0/workers" => self.stopped[half].clone(),
             "/api/v0/tasks" => self.tasks.clone(),
             "/api/v0/nodes" => self.nodes.clone(),
@@ -145,13 +134,6 @@ impl Answers {
         };
         Response::new(Full::new(text))
     }
-
-    /// Asked for by its id: as it is in the whole list.
-    fn one(&self, query: &str) -> Bytes {
-        let wanted = query.rsplit('=').next().unwrap_or_default();
-        let row = self.workers.iter().find(|row| row["worker_id"] == wanted);
-        list(row.map_or(&[], std::slice::from_ref))
-    }
 }
 
 fn list(rows: &[Value]) -> Bytes {
@@ -162,7 +144,7 @@ fn list(rows: &[Value]) -> Bytes {
         .into()
 }
 
-pub(crate) fn worker_id(index: usize) -> String {
+fn worker_id(index: usize) -> String {
     // As scattered as Ray's own.
     format!(
         "{:016x}{index:040x}",

@@ -4,11 +4,7 @@
 //! in rows as wide as Ray's. Printed are the processor seconds of the registry until all of them have their names, how long
 //! that took, the greatest age that the list had meanwhile, what a second costs once all is known, and how long it took
 //! until half of the workers, let go in the middle of the naming, had left the list.
-//!
-//! Then what an attach costs beside 1 and beside 10,000 of them, and how soon a breakpoint is free whose client closed
-//! without a goodbye.
 
-mod attach;
 mod head;
 
 use std::time::{Duration, Instant};
@@ -21,7 +17,6 @@ use tokio_util::sync::CancellationToken;
 use head::Head;
 
 const SIZES: [usize; 2] = [1_000, 10_000];
-const ATTACHED: [usize; 2] = [1, 10_000];
 const INTERVAL: Duration = Duration::from_secs(1);
 /// A round that takes longer is given up.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -53,28 +48,7 @@ fn main() -> Result<()> {
             quiet.cpu, quiet.named, quiet.age, quiet.after, busy.left
         );
     }
-    println!(
-        "\n{:>7} {:>13} {:>13} {:>13} {:>12} {:>14}",
-        "workers", "attach ms", "95th ms", "sessions/s", "idle CPU %", "freed after ms"
-    );
-    for size in ATTACHED {
-        let figures = attach::round(size)?;
-        println!(
-            "{size:>7} {:>13.2} {:>13.2} {:>13.1} {:>12.2} {:>14}",
-            millis(figures.median),
-            millis(figures.slow),
-            figures.rate,
-            figures.idle * 100.0,
-            figures
-                .freed
-                .map_or("-".to_owned(), |freed| format!("{:.1}", millis(freed))),
-        );
-    }
     Ok(())
-}
-
-fn millis(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e3
 }
 
 /// What one round gave, in seconds.

@@ -110,8 +110,8 @@ impl Permit {
         Attached { permit: self }
     }
 
-    /// Ends it, and waits until the connection to the worker has come to its end too, but no longer than `patience`. From
-    /// then on lists tell the truth. Cancel safe: dropped, it ends all the same.
+    /// Ends it, and waits until the worker has answered the goodbye, but no longer than `patience`. From then on lists tell
+    /// the truth. Cancel safe: dropped, it ends all the same.
     pub async fn end(self, patience: Duration) {
         if let Grant::Holder(claim) = self.grant {
             let _ = timeout(patience, claim.end()).await;
