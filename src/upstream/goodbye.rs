@@ -48,6 +48,9 @@ const CLOSE: Duration = Duration::from_millis(500);
 /// at once; the session was over within 5 ms of the close, beside three busy loops too), and the worker can be reached
 /// by nobody any more.
 const SETTLED: Duration = Duration::from_millis(100);
+/// How long Ray takes, from `configurationDone` on, to write down that a thread no longer waits, where that thread has not
+/// stopped: a list from before would have the task as waiting once more. The same as [`SETTLED`], which was enough.
+const WRITTEN_DOWN: Duration = SETTLED;
 /// `seq` of these requests: whoever had other requests under way is gone.
 const SEQ: u64 = 0x7fff_5678;
 
@@ -73,6 +76,9 @@ const LOOKS_AT_THE_END: usize = 1;
 pub(super) async fn say(mut line: Line) {
     let peer = line.stream.peer_addr();
     line.finish().await;
+    if let Some(since) = line.configured.filter(|_| !line.ledger.stopped) {
+        sleep_until(since + WRITTEN_DOWN).await;
+    }
     let settling = line.lease.as_ref().map(Lease::settling);
     let left = line.lease.take().map(Lease::give_back);
     if line.ledger.attach != Attach::No {

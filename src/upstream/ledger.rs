@@ -41,6 +41,8 @@ pub(super) struct Ledger {
     pub(super) mapped: bool,
     /// Whether `configurationDone` was sent: from then on the task may run.
     pub(super) configured: bool,
+    /// Whether a thread has stopped since: Ray had written down by then that it no longer waits (2.9 to 2.60).
+    pub(super) stopped: bool,
     /// `evaluate` requests that were not answered yet. The adapter answers them out of turn, and where its client is gone
     /// by then it closes the connection to the worker's process and ends (debugpy 1.8.0 to 1.8.22).
     pub(super) evaluating: u64,
@@ -68,6 +70,7 @@ impl Ledger {
             attach: Attach::No,
             mapped: false,
             configured: false,
+            stopped: false,
             evaluating: 0,
             owed: 0,
             disconnect: false,
@@ -148,6 +151,7 @@ impl Ledger {
         match kind {
             MessageType::Event => match Event::parse(name) {
                 Some(Event::DebugpySockets) => self.welcomed = true,
+                Some(Event::Stopped) => self.stopped |= self.configured,
                 Some(Event::Initialized | Event::Terminated) if self.attach == Attach::Sent => {
                     self.attach = Attach::Initialized;
                 }
@@ -314,9 +318,13 @@ mod tests {
         assert_eq!(ledger.attach, Attach::Sent);
         ledger.received(&frame(&event("initialized")));
         assert_eq!(ledger.attach, Attach::Initialized);
+        ledger.received(&frame(&event("stopped")));
+        assert!(!ledger.stopped, "in another session");
         ledger.sent(&frame(&request("configurationDone")));
         ledger.received(&frame(&response("attach", true)));
-        assert!(ledger.configured && ledger.attach == Attach::Initialized);
+        assert!(ledger.configured && ledger.attach == Attach::Initialized && !ledger.stopped);
+        ledger.received(&frame(&event("stopped")));
+        assert!(ledger.stopped);
         ledger.sent(&frame(&request("disconnect")));
         assert!(ledger.disconnect && !ledger.answered);
         ledger.received(&frame(&response("disconnect", true)));

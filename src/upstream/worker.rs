@@ -13,6 +13,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
@@ -34,6 +35,8 @@ pub(super) struct Line {
     pub(super) ledger: Ledger,
     /// The rest of messages that were taken whole and could not be written yet.
     pub(super) unsent: Vec<u8>,
+    /// When `configurationDone` was sent.
+    pub(super) configured: Option<Instant>,
     /// A goodbye, until every evaluation is answered.
     pub(super) held: Vec<u8>,
     /// Keeps the breakpoint taken; `None` for a subprocess of a worker that a session holds.
@@ -50,6 +53,7 @@ impl Worker {
                 stream,
                 ledger: Ledger::new(),
                 unsent: Vec::new(),
+                configured: None,
                 held: Vec::new(),
                 lease,
                 tasks,
@@ -145,10 +149,11 @@ impl AsyncWrite for Worker {
             line.ledger.sent(now);
         }
         line.held.extend_from_slice(held);
-        if line.ledger.configured
-            && let Some(lease) = &line.lease
-        {
-            lease.let_run();
+        if line.ledger.configured {
+            line.configured.get_or_insert_with(Instant::now);
+            if let Some(lease) = &line.lease {
+                lease.let_run();
+            }
         }
         Poll::Ready(Ok(buf.len()))
     }

@@ -101,3 +101,18 @@ async fn a_client_that_closed_its_half_has_the_answer_that_comes_behind_that_to_
     let told = timeout(PATIENCE, client.read()).await.unwrap().unwrap();
     assert_eq!(told["request_seq"], asked_for);
 }
+
+/// Ray takes a moment to write down that a thread no longer waits, and a list from before would have it wait once more.
+#[tokio::test]
+async fn a_task_that_was_let_run_and_has_not_stopped_is_given_back_when_ray_can_know() {
+    let context = context(|_| {});
+    let worker = Worker::listen().await;
+    let began = Instant::now();
+    let (debugger, mut dap) = running(&context, &worker).await;
+    let mut lists = context.registry.watch();
+    drop(debugger);
+    left(&mut dap).await;
+    let released = lists.wait_for(|list| list.live.is_empty());
+    timeout(PATIENCE, released).await.unwrap().unwrap();
+    assert!(began.elapsed() >= SETTLED, "{:?}", began.elapsed());
+}
