@@ -42,10 +42,12 @@ impl State {
         now: Now,
     ) -> (Changes, Questions) {
         let mut changes = Changes::new();
-        let mut seen = HashSet::with_capacity(rows.len());
+        // What a lost node's rows say is the same for good.
+        let (mut seen, mut lost) = (HashSet::with_capacity(rows.len()), 0);
         self.clusters[cluster].entries.watch();
         for row in rows.iter().filter(|row| is_paused(row)) {
-            seen.insert(row.worker_id.as_str());
+            let is_new = seen.insert(row.worker_id.as_str());
+            lost += usize::from(is_new && self.clusters[cluster].is_lost(row));
             self.see(cluster, row, sent, now, &mut changes);
         }
         let state = &mut self.clusters[cluster];
@@ -67,7 +69,7 @@ impl State {
             };
             listed += usize::from(is_seen);
         }
-        state.settled = settled && listed == seen.len() && !state.entries.is_touched();
+        state.settled = settled && listed + lost == seen.len() && !state.entries.is_touched();
         state.forget_gone(sent, Kind::Debugpy);
         state.ghosts.retain(|key| seen.contains(key.as_str()));
         (changes, Questions { vanished })
@@ -195,6 +197,7 @@ impl State {
             .retain(|_, node| matches!(node, Node::Dead { .. }));
         if state.nodes.len() > MAX_NODES {
             state.nodes.clear();
+            state.settled = false;
         }
         for row in rows.iter().filter(|row| !row.node_id.is_empty()) {
             let node = if row.state.eq_ignore_ascii_case("DEAD") {
@@ -305,10 +308,7 @@ impl State {
             return;
         };
         let state = &mut self.clusters[cluster];
-        if matches!(state.nodes.get(&row.node_id), Some(Node::Dead { .. }))
-            || state.gone.get(&row.worker_id).is_some_and(|at| *at > sent)
-            || state.ghosts.contains(&row.worker_id)
-        {
+        if state.is_lost(row) || state.gone.get(&row.worker_id).is_some_and(|at| *at > sent) {
             return;
         }
         if let Some(entry) = state.entries.get(&row.worker_id) {
@@ -366,6 +366,12 @@ impl State {
 }
 
 impl ClusterState {
+    /// Whether the worker of `row` is known not to be paused, whatever Ray's list says until it leaves it out.
+    fn is_lost(&self, row: &WorkerRow) -> bool {
+        matches!(self.nodes.get(&row.node_id), Some(Node::Dead { .. }))
+            || self.ghosts.contains(&row.worker_id)
+    }
+
     /// The next stop of the worker of `row`, first seen now. `None` without an address of its debugger and a process id.
     pub(super) fn stopped(&mut self, row: &WorkerRow, now: Now) -> Option<Breakpoint> {
         let (node_ip, port) = row.debugger()?;
