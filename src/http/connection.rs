@@ -336,7 +336,10 @@ async fn own(
         return Err(audit::deny(ctx, connection, &caller, asked, missing).await);
     }
     Ok(match route {
-        Route::Breakpoints => api::breakpoints(&snapshot(), parts.uri.query(), principal),
+        Route::Breakpoints => {
+            let (query, headers) = (parts.uri.query(), &parts.headers);
+            api::breakpoints(&ctx.shared_rows, &snapshot(), query, headers, principal).await
+        }
         Route::Sessions => api::sessions(&ctx.sessions.rows(), principal),
         Route::Events => {
             let head_only = parts.method == Method::HEAD;

@@ -44,6 +44,7 @@ pub fn rewrite(
         text,
         at: 0,
         edits: Vec::new(),
+        new: Vec::new(),
         address,
     };
     walker.value(0)?;
@@ -54,15 +55,15 @@ pub fn rewrite(
     if walker.edits.is_empty() {
         return Ok(None);
     }
-    let mut edits = walker.edits;
+    let (mut edits, new) = (walker.edits, walker.new);
     // Rows nest (in theory), so their edits come in the order in which the rows end.
-    edits.sort_by_key(|(span, _)| span.start);
-    let mut out = Vec::with_capacity(text.len() + 16 * edits.len());
+    edits.sort_by_key(|edit| edit.old.start);
+    let mut out = Vec::with_capacity(text.len() + new.len());
     let mut copied = 0;
-    for (span, new) in edits {
-        out.extend_from_slice(&text[copied..span.start]);
-        out.extend_from_slice(new.as_bytes());
-        copied = span.end;
+    for edit in edits {
+        out.extend_from_slice(&text[copied..edit.old.start]);
+        out.extend_from_slice(&new[edit.new]);
+        copied = edit.old.end;
     }
     out.extend_from_slice(&text[copied..]);
     Ok(Some(out))
@@ -71,8 +72,16 @@ pub fn rewrite(
 struct Walker<'a> {
     text: &'a [u8],
     at: usize,
-    edits: Vec<(Range<usize>, String)>,
+    edits: Vec<Edit>,
+    /// What comes in, one behind the other.
+    new: Vec<u8>,
     address: &'a mut dyn FnMut(Worker<'_>) -> (String, u16),
+}
+
+/// A span of the text, and the span of [`Walker::new`] that takes its place.
+struct Edit {
+    old: Range<usize>,
+    new: Range<usize>,
 }
 
 /// What one object says. A key that comes twice counts each time: whichever a client takes, it
@@ -116,7 +125,7 @@ impl Walker<'_> {
         match self.peek() {
             Some(b'{') if depth < MAX_DEPTH => self.object(depth)?,
             Some(b'[') if depth < MAX_DEPTH => self.array(depth)?,
-            Some(b'"') => self.string()?,
+            Some(b'"') => _ = self.string()?,
             _ => self.scalar()?,
         }
         Ok(start..self.at)
@@ -151,17 +160,25 @@ impl Walker<'_> {
         loop {
             self.blank();
             let key = self.at;
-            self.string()?;
+            let escaped = self.string()?;
             let key = key..self.at;
             self.blank();
             self.take(b':')?;
             let value = self.value(depth + 1)?;
-            match plain(self.text, &key).as_deref() {
-                Some("ip") => row.ips.push(value),
-                Some("debugger_port") => row.ports.push(value),
-                Some("worker_id") => row.worker_id = Some(value),
-                Some("is_alive") => row.is_alive = Some(value),
-                Some("num_paused_threads") => row.num_paused_threads = Some(value),
+            let name = match escaped {
+                true => plain(self.text, &key).map(Cow::into_owned),
+                false => None,
+            };
+            let name = match &name {
+                Some(name) => name.as_bytes(),
+                None => &self.text[key.start + 1..key.end - 1],
+            };
+            match name {
+                b"ip" => row.ips.push(value),
+                b"debugger_port" => row.ports.push(value),
+                b"worker_id" => row.worker_id = Some(value),
+                b"is_alive" => row.is_alive = Some(value),
+                b"num_paused_threads" => row.num_paused_threads = Some(value),
                 _ => {}
             }
             self.blank();
@@ -197,19 +214,29 @@ impl Walker<'_> {
             id: id.as_deref(),
             paused: waits && !dead,
         });
-        for span in row.ips {
-            self.edits.push((span, format!("\"{ip}\"")));
+        for old in row.ips {
+            let quoted = ["\"", &ip, "\""];
+            self.edit(old, &quoted.map(str::as_bytes));
         }
-        for span in row.ports {
-            let quoted = self.text[span.start] == b'"';
-            let port = if quoted {
-                format!("\"{port}\"")
+        let port = port.to_string();
+        for old in row.ports {
+            let quote: &[u8] = if self.text[old.start] == b'"' {
+                b"\""
             } else {
-                port.to_string()
+                b""
             };
-            self.edits.push((span, port));
+            self.edit(old, &[quote, port.as_bytes(), quote]);
         }
         Ok(())
+    }
+
+    fn edit(&mut self, old: Range<usize>, new: &[&[u8]]) {
+        let start = self.new.len();
+        for part in new {
+            self.new.extend_from_slice(part);
+        }
+        let new = start..self.new.len();
+        self.edits.push(Edit { old, new });
     }
 
     fn is_no_port(&self, span: &Range<usize>) -> bool {
@@ -219,20 +246,25 @@ impl Walker<'_> {
         )
     }
 
-    fn string(&mut self) -> Result<(), NotJson> {
+    /// Whether anything in it is escaped.
+    fn string(&mut self) -> Result<bool, NotJson> {
         self.take(b'"')?;
-        loop {
-            match self.peek() {
-                Some(b'"') => {
-                    self.at += 1;
-                    return Ok(());
-                }
-                // A backslash and whatever it escapes; of \u the digits are plain characters.
-                Some(b'\\') if self.at + 1 < self.text.len() => self.at += 2,
-                Some(b'\\') | None => return Err(self.bad()),
-                Some(_) => self.at += 1,
+        let mut escaped = false;
+        while let Some(found) = memchr::memchr2(b'"', b'\\', &self.text[self.at..]) {
+            self.at += found + 1;
+            if self.text[self.at - 1] == b'"' {
+                return Ok(escaped);
             }
+            // A backslash and whatever it escapes; of \u the digits are plain characters.
+            escaped = true;
+            if self.at == self.text.len() {
+                self.at -= 1;
+                return Err(self.bad());
+            }
+            self.at += 1;
         }
+        self.at = self.text.len();
+        Err(self.bad())
     }
 
     /// A number or a word. Which ones are valid is between Ray and its client.

@@ -1,6 +1,6 @@
 //! Answers that are held as a whole, because addresses in them are replaced or rows left out.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -161,24 +161,23 @@ impl Job {
     fn rewritten(&self, snapshot: &Snapshot, text: &Bytes) -> Result<Bytes, String> {
         let advertised = &self.ctx.advertised;
         advertised.observe(&self.reached.host, snapshot);
-        let live: HashSet<BreakpointId> = snapshot.live.iter().map(|b| b.id).collect();
         // First those that are there for sure, so that they get what there is to have.
-        for breakpoint in &snapshot.live {
-            advertised.address(&self.reached, Some(breakpoint.id));
-        }
+        let ids = snapshot.live.iter().map(|breakpoint| breakpoint.id);
+        let live: HashMap<BreakpointId, (String, u16)> = ids
+            .map(|id| (id, advertised.address(&self.reached, Some(id))))
+            .collect();
         let new = rewrite(text, &mut |worker| {
             let id = worker
                 .id
                 .map(|worker_id| BreakpointId::derive(&self.cluster, worker_id));
-            match id {
+            match (id, id.and_then(|id| live.get(&id))) {
+                (_, Some(address)) => address.clone(),
                 // Paused since the last poll: an attach that comes before the next one is to find
                 // this worker and no other.
-                Some(id) if worker.paused && !live.contains(&id) => {
-                    advertised.address_expected(&self.reached, id)
-                }
+                (Some(id), None) if worker.paused => advertised.address_expected(&self.reached, id),
                 // A worker that has ended, or is not paused, gets the plain address: nobody can
                 // dial what the head says of it, and the relay explains.
-                id => advertised.address(&self.reached, id.filter(|id| live.contains(id))),
+                (_, None) => advertised.address(&self.reached, None),
             }
         });
         let new = new.map_err(|not_json| not_json.to_string())?;
