@@ -2,15 +2,17 @@
 //!
 //! A stand-in for a head, in a process of its own, has 1,000 and then 10,000 paused workers, each with a task of its own,
 //! in rows as wide as Ray's. Printed are the processor seconds of the registry until all of them have their names, how long
-//! that took, the greatest age that the list had meanwhile, what a second costs once all is known, and how long it took
-//! until half of the workers, let go in the middle of the naming, had left the list.
+//! that took, the greatest age that the list had meanwhile, what a second costs once all is known, how many breakpoints can
+//! then be claimed and given back in a second and what each costs (with the polls that this has made), and how long it
+//! took until half of the workers, let go in the middle of the naming, had left the list.
 
 mod head;
 
 use std::time::{Duration, Instant};
 
 use ray_relay::config;
-use ray_relay::ray::registry::Registry;
+use ray_relay::moment::Moment;
+use ray_relay::ray::registry::{Holder, Registry};
 use rustix::time::{ClockId, clock_gettime};
 use tokio_util::sync::CancellationToken;
 
@@ -20,6 +22,8 @@ const SIZES: [usize; 2] = [1_000, 10_000];
 const INTERVAL: Duration = Duration::from_secs(1);
 /// A round that takes longer is given up.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// How long breakpoints are claimed.
+const CLAIMING: Duration = Duration::from_secs(3);
 /// How often the list is looked at.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -37,15 +41,28 @@ fn main() -> Result<()> {
         return Ok(());
     }
     println!(
-        "{:>7} {:>10} {:>9} {:>12} {:>14} {:>12}",
-        "workers", "CPU s", "named s", "max. age s", "CPU s/s after", "left after s"
+        "{:>7} {:>10} {:>9} {:>12} {:>14} {:>10} {:>11} {:>12}",
+        "workers",
+        "CPU s",
+        "named s",
+        "max. age s",
+        "CPU s/s after",
+        "claims/s",
+        "CPU us each",
+        "left after s"
     );
     for size in SIZES {
         let quiet = round(size, false)?;
         let busy = round(size, true)?;
         println!(
-            "{size:>7} {:>10.2} {:>9.2} {:>12.2} {:>14.3} {:>12.2}",
-            quiet.cpu, quiet.named, quiet.age, quiet.after, busy.left
+            "{size:>7} {:>10.2} {:>9.2} {:>12.2} {:>14.4} {:>10.0} {:>11.0} {:>12.2}",
+            quiet.cpu,
+            quiet.named,
+            quiet.age,
+            quiet.after,
+            quiet.claims,
+            quiet.claim * 1e6,
+            busy.left
         );
     }
     Ok(())
@@ -58,6 +75,10 @@ struct Figures {
     named: f64,
     age: f64,
     after: f64,
+    /// In a second.
+    claims: f64,
+    /// CPU of each.
+    claim: f64,
     left: f64,
 }
 
@@ -109,10 +130,37 @@ fn round(size: usize, half_leave: bool) -> Result<Figures> {
         let (cpu, began) = (self::cpu(), Instant::now());
         std::thread::sleep(3 * INTERVAL);
         figures.after = (self::cpu() - cpu) / began.elapsed().as_secs_f64();
+        let (cpu, began) = (self::cpu(), Instant::now());
+        let claims = claim_all(&registry)?;
+        figures.claims = claims / began.elapsed().as_secs_f64();
+        figures.claim = (self::cpu() - cpu) / claims;
     }
     shutdown.cancel();
     runtime.block_on(running)?;
     Ok(figures)
+}
+
+/// Takes one breakpoint after the other and gives it back, as far as it gets in [`CLAIMING`]; says how many times.
+fn claim_all(registry: &Registry) -> Result<f64> {
+    let began = Instant::now();
+    let mut claims = 0_u32;
+    let list = registry.snapshot();
+    for breakpoint in list.live.iter().cycle() {
+        let holder = Holder {
+            session: 1,
+            subject: None,
+            client: "bench".to_owned(),
+            peer: ([127, 0, 0, 1], 1).into(),
+            since: Moment::now(),
+        };
+        let claim = registry.claim(breakpoint.id, holder);
+        drop(claim.map_err(|why| format!("{why:?}"))?);
+        claims += 1;
+        if began.elapsed() > CLAIMING {
+            break;
+        }
+    }
+    Ok(f64::from(claims))
 }
 
 /// Processor seconds of this process so far.

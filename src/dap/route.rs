@@ -145,7 +145,11 @@ impl<'a> AttachFlow<'a> {
         let Some(worker) = selector.worker.clone().or_else(id) else {
             return selector;
         };
-        let list = self.within_reach();
+        let all = self.context.registry.snapshot();
+        let list = match selector.breakpoint {
+            Some(id) => self.reach_to(&all, id),
+            None => self.reach(&all),
+        };
         let known = |b: &Arc<Breakpoint>| names(&selector, b);
         if !self.principal.access().may_anywhere(Scope::View)
             || list.live.iter().chain(&list.ended).any(known)
@@ -208,8 +212,13 @@ impl<'a> AttachFlow<'a> {
         let all = self.context.registry.snapshot();
         let pick =
             |from: &Snapshot| choose(selector, hint, opened.client.children, from, Moment::now());
-        let within_reach = self.only(within(&self.principal, Scope::View, &all));
-        pick(&within_reach).or_else(|refusal| {
+        // Who names one is not kept waiting by what else there is; a sentence of refusal is made from all.
+        if let Some(id) = names_one(selector, hint)
+            && let Ok(choice) = pick(&self.reach_to(&all, id))
+        {
+            return Ok(choice);
+        }
+        pick(&self.reach(&all)).or_else(|refusal| {
             // What can be seen but not reached is worth a better sentence.
             match pick(&self.only(visible(&self.principal, &all))) {
                 Ok(Choice::Worker(breakpoint)) => {
@@ -227,19 +236,30 @@ impl<'a> AttachFlow<'a> {
     }
 
     /// What a ticket is for.
-    fn only(&self, mut list: Arc<Snapshot>) -> Arc<Snapshot> {
-        if let Some(only) = self.only {
-            let list = Arc::make_mut(&mut list);
-            list.live.retain(|b| b.id == only);
-            list.ended.retain(|b| b.id == only);
-        }
-        list
+    fn only(&self, list: Arc<Snapshot>) -> Arc<Snapshot> {
+        let Some(only) = self.only else {
+            return list;
+        };
+        Arc::new(Snapshot {
+            live: list.find(only).cloned().into_iter().collect(),
+            ended: list.find_ended(only).cloned().into_iter().collect(),
+            clusters: list.clusters.clone(),
+        })
+    }
+
+    /// What of `all` the principal may attach to.
+    fn reach(&self, all: &Arc<Snapshot>) -> Arc<Snapshot> {
+        self.only(within(&self.principal, Scope::View, all))
+    }
+
+    /// The same as far as the breakpoint `id` goes: another one in it is of no consequence ([`Snapshot::of_one`]).
+    fn reach_to(&self, all: &Snapshot, id: BreakpointId) -> Arc<Snapshot> {
+        self.only(within(&self.principal, Scope::View, &all.of_one(id)))
     }
 
     /// What the principal may attach to now.
     fn within_reach(&self) -> Arc<Snapshot> {
-        let all = self.context.registry.snapshot();
-        self.only(within(&self.principal, Scope::View, &all))
+        self.reach(&self.context.registry.snapshot())
     }
 
     /// Recognised a moment ago, and then there may have been a wait.
@@ -251,7 +271,7 @@ impl<'a> AttachFlow<'a> {
     }
 
     fn authorised(&self, id: BreakpointId) -> Result<Authorized, SessionRefusal> {
-        let list = self.within_reach();
+        let list = self.reach_to(&self.context.registry.snapshot(), id);
         let known = list.find(id).or_else(|| list.find_ended(id));
         self.allowed(known.ok_or_else(|| self.unknown(id))?)
     }
@@ -281,7 +301,7 @@ impl<'a> AttachFlow<'a> {
         };
         let registry = &self.context.registry;
         Permit::acquire(registry, authorised, holder).map_err(|why| match why {
-            ClaimError::InUse(holder) => match self.within_reach().find(id) {
+            ClaimError::InUse(holder) => match self.reach_to(&registry.snapshot(), id).find(id) {
                 Some(breakpoint) => SessionRefusal::in_use(breakpoint, &holder, now),
                 None => SessionRefusal::Nothing(format!("{id} is being debugged by {holder}")),
             },
@@ -434,4 +454,12 @@ impl<'a> AttachFlow<'a> {
         .await;
         refused(self.context, client, &opened.attach, refusal).await
     }
+}
+
+/// The one breakpoint that `selector` or the address that was dialled names, where anything else is out of the question.
+fn names_one(selector: &AttachSelector, hint: Hint) -> Option<BreakpointId> {
+    selector.breakpoint.or(match hint {
+        Hint::Breakpoint(id) if selector.task.is_none() && selector.worker.is_none() => Some(id),
+        Hint::Breakpoint(_) | Hint::Stale | Hint::None => None,
+    })
 }

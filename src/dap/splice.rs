@@ -195,6 +195,15 @@ where
         lane.is_written() && (lane.inserts.is_empty() || !lane.scanner.between_frames())
     }
 
+    /// The same, and nothing more of what the other side has sent is here.
+    pub fn idle(&self, to: Side) -> bool {
+        let lane = match to {
+            Side::Client => &self.down,
+            Side::Worker => &self.up,
+        };
+        self.drained(to) && lane.buffer.filled().is_empty()
+    }
+
     /// The next event. Cancel safe: all state is in `self`.
     pub async fn next(&mut self) -> SpliceEvent {
         std::future::poll_fn(|cx| self.poll_next(cx)).await

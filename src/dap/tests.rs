@@ -7,6 +7,7 @@ mod ending;
 mod family;
 mod farewell;
 mod identity;
+mod leaving;
 mod limits;
 mod message_filter;
 mod recorded;

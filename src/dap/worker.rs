@@ -239,7 +239,7 @@ impl<S: PeerStream> Relaying<'_, S> {
                             break;
                         }
                     }
-                    if self.splice.finished() {
+                    if self.splice.finished() || self.is_done() {
                         break;
                     }
                 }
@@ -260,6 +260,11 @@ impl<S: PeerStream> Relaying<'_, S> {
         let (farewell, closing) = self.part();
         closing.end(outcome).await;
         Ended { outcome, farewell }
+    }
+
+    /// The client has closed its half, and has had the answer to everything that it asked.
+    fn is_done(&self) -> bool {
+        self.client_closed && self.splice.worker().owes_nothing() && self.splice.idle(Side::Client)
     }
 
     /// What befalls the session from neither side of it.

@@ -213,14 +213,14 @@ mod tests {
             breakpoint(5, 1, None, None),
         ];
         submitted.look(&Snapshot {
-            live,
+            live: live.into_iter().collect(),
             ..Snapshot::default()
         });
         assert_eq!(submitted.count().0, 3);
         // One is continued, and the last turns out to be another job's.
         let live = vec![breakpoint(5, 1, Some("03000000"), None)];
         submitted.look(&Snapshot {
-            live,
+            live: live.into_iter().collect(),
             ..Snapshot::default()
         });
         assert_eq!(submitted.count().0, 2);

@@ -83,6 +83,13 @@ impl Access {
             .contains(scope)
     }
 
+    /// Whether `scope` is allowed on each and every breakpoint, whatever is known of it.
+    pub fn may_everywhere(&self, scope: Scope) -> bool {
+        self.rights_where(BreakpointSelector::is_for_all)
+            .scopes
+            .contains(scope)
+    }
+
     /// Whether `scope` is allowed on anything at all.
     pub fn may_anywhere(&self, scope: Scope) -> bool {
         self.rights_where(|_| true).scopes.contains(scope)
@@ -141,8 +148,13 @@ mod tests {
             scopes: Scopes::ALL_BUT_TERMINATE,
             ..Rule::default()
         };
-        let access = Access::new(vec![Arc::new(everything)])
-            .limited_to_any(vec![on("list,debug", &["east"]), on("list", &["west"])]);
+        let access = Access::new(vec![Arc::new(everything)]);
+        assert!(access.may_everywhere(Scope::Debug) && !access.may_everywhere(Scope::Terminate));
+        let (scopes, selector) = on("list", &[]);
+        let lists = access.clone().limited(scopes, selector);
+        assert!(lists.may_everywhere(Scope::List) && !lists.may_everywhere(Scope::Debug));
+        let access =
+            access.limited_to_any(vec![on("list,debug", &["east"]), on("list", &["west"])]);
         assert!(access.may_on_cluster(Scope::Debug, "east"));
         assert!(access.may_on_cluster(Scope::List, "west"));
         assert!(!access.may_on_cluster(Scope::Debug, "west"));
@@ -151,6 +163,7 @@ mod tests {
         let less = access.clone().limited(scopes, selector);
         assert!(!less.may_on_cluster(Scope::Debug, "east"));
         assert!(less.may_on_cluster(Scope::List, "east"));
+        assert!(!less.may_everywhere(Scope::List), "not in the north");
         let nothing = access.limited_to_any(Vec::new());
         assert!(!nothing.may_on_cluster(Scope::List, "east"));
     }

@@ -92,6 +92,11 @@ impl BreakpointSelector {
         self.clusters.is_empty() || self.clusters.iter().any(|p| p.matches(cluster))
     }
 
+    /// Nothing is asked for: every breakpoint is meant.
+    pub fn is_for_all(&self) -> bool {
+        self.clusters.is_empty() && self.is_by_cluster_alone()
+    }
+
     /// Nothing but clusters is asked for.
     pub fn is_by_cluster_alone(&self) -> bool {
         self.jobs.is_empty() && self.namespaces.is_empty() && self.tasks.is_empty()

@@ -22,6 +22,6 @@ pub(crate) async fn given_back(
         holder.is_some_and(|holder| !sessions.is_live(holder.session)) && wanted(breakpoint)
     };
     let mut lists = registry.watch();
-    let left = lists.wait_for(|list| !list.live.iter().any(|b| is_being_left(b)));
+    let left = lists.wait_for(|list| !list.held().any(|b| is_being_left(b)));
     let _ = timeout(PATIENCE, left).await;
 }

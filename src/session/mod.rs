@@ -26,5 +26,5 @@ pub use family::{Families, Founder, Member, Parent};
 pub use permit::{Attached, Permit};
 pub use table::{Session, SessionRow, SessionTable};
 pub use task_end::TaskEnd;
-pub use visible::{may_list, sees, visible, within};
+pub use visible::{may, may_list, sees, visible, within};
 pub use worker_end::WorkerEnd;

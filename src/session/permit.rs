@@ -110,11 +110,20 @@ impl Permit {
         Attached { permit: self }
     }
 
-    /// Ends it, and waits until the connection to the worker has come to its end too, but no longer than `patience`. From
-    /// then on lists tell the truth. Cancel safe: dropped, it ends all the same.
+    /// Ends it, and waits until the worker has answered the goodbye, but no longer than `patience`. From then on lists tell
+    /// the truth. Cancel safe: dropped, it ends all the same.
     pub async fn end(self, patience: Duration) {
         if let Grant::Holder(claim) = self.grant {
             let _ = timeout(patience, claim.end()).await;
+        }
+    }
+
+    /// Waits until the worker's debugger is over the session before. Cancel safe.
+    pub(crate) async fn settled(&self) {
+        match &self.grant {
+            Grant::Holder(claim) => claim.settled().await,
+            // Beside the session that reaches it.
+            Grant::Subprocess(_) => {}
         }
     }
 

@@ -6,8 +6,8 @@
 //! end of the stream, and a moment for the adapter. Every step has its deadline, after which the next is taken: a debugger that does not answer is no
 //! worse off.
 //!
-//! It runs in a task of its own that nothing cancels but the end of the process, and keeps the breakpoint taken
-//! meanwhile, so that nobody attaches to a debugger that is being left.
+//! It runs in a task of its own that nothing cancels but the end of the process. It keeps the breakpoint taken until the
+//! answer, and whoever takes it then from dialling until the end, so that nobody attaches to a debugger that is being left.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -48,6 +48,9 @@ const CLOSE: Duration = Duration::from_millis(500);
 /// at once; the session was over within 5 ms of the close, beside three busy loops too), and the worker can be reached
 /// by nobody any more.
 const SETTLED: Duration = Duration::from_millis(100);
+/// How long Ray takes, from `configurationDone` on, to write down that a thread no longer waits, where that thread has not
+/// stopped: a list from before would have the task as waiting once more. The same as [`SETTLED`], which was enough.
+const WRITTEN_DOWN: Duration = SETTLED;
 /// `seq` of these requests: whoever had other requests under way is gone.
 const SEQ: u64 = 0x7fff_5678;
 
@@ -66,22 +69,32 @@ const LOOKS: [Duration; 3] = [
 /// go quiet.
 const LOOKS_AT_THE_END: usize = 1;
 
-/// Says goodbye over `line`, gives the breakpoint back, and looks after the task.
+/// Says goodbye over `line`, gives the breakpoint back, ends the connection, and looks after the task.
+///
+/// The breakpoint is in the lists again when the debugger has answered. Whoever takes it before the debugger is over this
+/// session waits for that with dialling, which nobody else is made to do.
 pub(super) async fn say(mut line: Line) {
     let peer = line.stream.peer_addr();
     line.finish().await;
+    if let Some(since) = line.configured.filter(|_| !line.ledger.stopped) {
+        sleep_until(since + WRITTEN_DOWN).await;
+    }
+    let settling = line.lease.as_ref().map(Lease::settling);
+    let left = line.lease.take().map(Lease::give_back);
+    if line.ledger.attach != Attach::No {
+        line.exchange(CLOSE, |_| false).await;
+    }
     let Line {
         stream,
         ledger,
-        lease,
         tasks,
         ..
     } = line;
     drop(stream);
-    if ledger.greeted && lease.is_some() {
+    if ledger.greeted && settling.is_some() {
         sleep(SETTLED).await;
     }
-    let left = lease.map(Lease::give_back);
+    drop(settling);
     if ledger.configured
         && let (Some(left), Ok(address)) = (left, peer)
     {
@@ -145,7 +158,6 @@ impl Line {
             self.request(Command::Disconnect, json!({"terminateDebuggee": false}));
         }
         self.exchange(ANSWER, |ledger| ledger.answered).await;
-        self.exchange(CLOSE, |_| false).await;
     }
 
     /// Puts a request behind what is still to be sent. One cannot follow on half a message.

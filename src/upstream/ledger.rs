@@ -42,9 +42,13 @@ pub(super) struct Ledger {
     pub(super) mapped: bool,
     /// Whether `configurationDone` was sent: from then on the task may run.
     pub(super) configured: bool,
+    /// Whether a thread has stopped since: Ray had written down by then that it no longer waits (2.9 to 2.60).
+    pub(super) stopped: bool,
     /// `evaluate` requests that were not answered yet. The adapter answers them out of turn, and where its client is gone
     /// by then it closes the connection to the worker's process and ends (debugpy 1.8.0 to 1.8.22).
     pub(super) evaluating: u64,
+    /// Requests that were not answered yet. What cannot be told from one counts.
+    owed: u64,
     /// Whether `disconnect` was sent.
     pub(super) disconnect: bool,
     /// Whether `disconnect` was answered.
@@ -62,10 +66,13 @@ impl Ledger {
     pub(super) fn sent(&mut self, bytes: &[u8]) {
         let mut cutter = std::mem::take(&mut self.sent);
         let cut = cutter.cut(bytes, |body, length| {
-            if let Peek::Known(MessageType::Request, command) =
-                Walk::new(Depth::Deciding).peek(body, length)
-            {
-                self.request(command, body);
+            match Walk::new(Depth::Deciding).peek(body, length) {
+                Peek::Known(MessageType::Request, command) => {
+                    self.owed += 1;
+                    self.request(command, body);
+                }
+                Peek::Known(MessageType::Response | MessageType::Event, _) => {}
+                Peek::Unclear | Peek::More => self.owed += 1,
             }
         });
         self.sent = cutter;
@@ -134,26 +141,39 @@ impl Ledger {
         match kind {
             MessageType::Event => match Event::parse(name) {
                 Some(Event::DebugpySockets) => self.welcomed = true,
+                Some(Event::Stopped) => self.stopped |= self.configured,
                 Some(Event::Initialized | Event::Terminated) if self.attach == Attach::Sent => {
                     self.attach = Attach::Initialized;
                 }
                 _ => {}
             },
-            MessageType::Response => match Command::parse(name) {
-                Some(Command::Attach) if self.attach == Attach::Sent => {
-                    // A refusal is short; what is not is the answer to a session that begins.
-                    self.attach = match refused(body) {
-                        true => Attach::Refused,
-                        false => Attach::Initialized,
-                    };
-                }
-                Some(Command::SetFunctionBreakpoints) => self.functions_answered += 1,
-                Some(Command::Disconnect) => self.answered = true,
-                Some(Command::Evaluate) => self.evaluating = self.evaluating.saturating_sub(1),
-                _ => {}
-            },
+            MessageType::Response => {
+                self.owed = self.owed.saturating_sub(1);
+                self.answer(name, body);
+            }
             MessageType::Request => {}
         }
+    }
+
+    fn answer(&mut self, command: &[u8], body: &[u8]) {
+        match Command::parse(command) {
+            Some(Command::Attach) if self.attach == Attach::Sent => {
+                // A refusal is short; what is not is the answer to a session that begins.
+                self.attach = match refused(body) {
+                    true => Attach::Refused,
+                    false => Attach::Initialized,
+                };
+            }
+            Some(Command::SetFunctionBreakpoints) => self.functions_answered += 1,
+            Some(Command::Disconnect) => self.answered = true,
+            Some(Command::Evaluate) => self.evaluating = self.evaluating.saturating_sub(1),
+            _ => {}
+        }
+    }
+
+    /// The debugger has answered the goodbye and everything else that it was asked: what it may still say is no answer.
+    pub(super) fn owes_nothing(&self) -> bool {
+        self.answered && self.owed == 0 && !self.lost
     }
 
     /// Everything that was sent is whole messages, so that another one can follow.
@@ -303,13 +323,20 @@ mod tests {
         assert_eq!(ledger.attach, Attach::Sent);
         ledger.received(&frame(&event("initialized")));
         assert_eq!(ledger.attach, Attach::Initialized);
+        ledger.received(&frame(&event("stopped")));
+        assert!(!ledger.stopped, "in another session");
         ledger.sent(&frame(&request("configurationDone")));
         ledger.received(&frame(&response("attach", true)));
-        assert!(ledger.configured && ledger.attach == Attach::Initialized);
+        assert!(ledger.configured && ledger.attach == Attach::Initialized && !ledger.stopped);
+        ledger.received(&frame(&event("stopped")));
+        assert!(ledger.stopped);
         ledger.sent(&frame(&request("disconnect")));
         assert!(ledger.disconnect && !ledger.answered);
         ledger.received(&frame(&response("disconnect", true)));
         assert!(ledger.answered && !ledger.lost);
+        assert!(!ledger.owes_nothing(), "configurationDone was not answered");
+        ledger.received(&frame(&response("configurationDone", true)));
+        assert!(ledger.owes_nothing());
     }
 
     #[test]

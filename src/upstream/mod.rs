@@ -33,6 +33,9 @@ use crate::wire::text::shortened;
 /// How long a dial whose session has given up is still waited for.
 const DIAL: Duration = Duration::from_secs(30);
 
+/// The deadline for a debugger to be over the session before: longer than its [`goodbye`] takes from the answer on.
+const SETTLED: Duration = Duration::from_secs(2);
+
 /// Idle time before a worker's node is asked whether it is still there.
 const PROBE_AFTER: Duration = Duration::from_secs(10);
 
@@ -78,20 +81,24 @@ impl ConnectError {
     }
 }
 
-/// Connects to the worker that `permit` names and reads the first message of its debugger's greeting.
+/// Connects to the worker that `permit` names, as soon as its debugger is over the session before, and reads the first
+/// message of its greeting.
 ///
 /// A connection that ends before the greeting has been read can stop the adapter from ever accepting
 /// again (debugpy 1.8, seen). So the work is done in a task of `tasks` that this future only waits for: a client that
 /// leaves at this moment does not cut it short, and what comes of it then is left as [`Worker`] says.
 ///
 /// # Errors
-/// [`ConnectError`]; the whole takes at most `patience`.
+/// [`ConnectError`]; the whole takes at most `patience`, and 2 s more where another session has just ended.
 pub async fn connect(
     permit: &Permit,
     patience: Duration,
     max_frame: usize,
     tasks: &TaskTracker,
 ) -> Result<Conversation<Worker>, ConnectError> {
+    timeout(SETTLED, permit.settled())
+        .await
+        .map_err(|_| ConnectError::TimedOut(SETTLED))?;
     let (address, lease) = (permit.upstream(), permit.lease());
     let greeted = greet(address, lease, patience, max_frame, tasks).await;
     let greeted = greeted.map_err(|why| why.of(permit.breakpoint().id));

@@ -13,6 +13,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
@@ -35,6 +36,8 @@ pub(super) struct Line {
     pub(super) ledger: Ledger,
     /// The rest of messages that were taken whole and could not be written yet.
     pub(super) unsent: Vec<u8>,
+    /// When `configurationDone` was sent.
+    pub(super) configured: Option<Instant>,
     /// A goodbye, until every evaluation is answered.
     pub(super) held: Vec<u8>,
     /// Keeps the breakpoint taken; `None` for a subprocess of a worker that a session holds.
@@ -51,6 +54,7 @@ impl Worker {
                 stream,
                 ledger: Ledger::default(),
                 unsent: Vec::new(),
+                configured: None,
                 held: Vec::new(),
                 lease,
                 tasks,
@@ -64,6 +68,13 @@ impl Worker {
         self.line
             .as_ref()
             .is_some_and(|line| line.ledger.attach == Attach::Initialized)
+    }
+
+    /// The debugger has answered the goodbye and everything else that it was asked.
+    pub fn owes_nothing(&self) -> bool {
+        self.line
+            .as_ref()
+            .is_some_and(|line| line.ledger.owes_nothing())
     }
 
     /// The debugger was told of path mappings, which it keeps when it is left.
@@ -155,10 +166,11 @@ impl AsyncWrite for Worker {
             line.ledger.sent(now);
         }
         line.held.extend_from_slice(held);
-        if line.ledger.configured
-            && let Some(lease) = &line.lease
-        {
-            lease.let_run();
+        if line.ledger.configured {
+            line.configured.get_or_insert_with(Instant::now);
+            if let Some(lease) = &line.lease {
+                lease.let_run();
+            }
         }
         Poll::Ready(Ok(buf.len()))
     }

@@ -104,6 +104,8 @@ async fn session(mut stream: TcpStream, cluster: &Cluster, worker: &Worker) -> R
                 to.write_all(&response(seq, "configurationDone", "{}"))
                     .await?;
                 to.write_all(&response(attach, "attach", "{}")).await?;
+                let stopped = r#"{"seq":4,"type":"event","event":"stopped","body":{"reason":"breakpoint","threadId":1}}"#;
+                to.write_all(&frame(stopped)).await?;
             }
             "stackTrace" => {
                 let front = format!(

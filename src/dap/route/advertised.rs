@@ -63,7 +63,8 @@ impl AttachFlow<'_> {
             tokio::join!(timeout(KNOWN_WITHIN, registry.refreshed()), names)
         });
         loop {
-            let list = visible(&self.principal, &snapshots.borrow_and_update());
+            let list = snapshots.borrow_and_update().of_one(id);
+            let list = visible(&self.principal, &list);
             // One that ended does not count: the same worker may have stopped again.
             if list.find(id).is_some() {
                 return Ok(Arrived::Now);
@@ -83,7 +84,8 @@ impl AttachFlow<'_> {
                     client.send(&request.failure("the session is not attached yet")).await?;
                 }
                 _ = &mut over => {
-                    let known = visible(&self.principal, &snapshots.borrow());
+                    let list = snapshots.borrow().of_one(id);
+                    let known = visible(&self.principal, &list);
                     return Ok(match known.find(id).or_else(|| known.find_ended(id)) {
                         Some(_) => Arrived::Now,
                         None => Arrived::Never,

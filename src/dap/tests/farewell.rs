@@ -68,14 +68,19 @@ async fn a_late_goodbye_is_answered_when_the_worker_is_long_given_back() {
 
 /// A client that debugpy's adapter accepts before its last session is over is the last that it accepts.
 #[tokio::test]
-async fn a_worker_is_given_back_when_its_debugger_has_had_a_moment_to_end_the_session() {
+async fn a_worker_is_dialled_anew_when_its_debugger_has_had_a_moment_to_end_the_session() {
     let context = context(|_| {});
-    let (debugger, mut dap) = attached(&context, json!({})).await;
+    let worker = Worker::listen().await;
+    let (debugger, mut dap) = attached_with(&context, &worker, json!({})).await;
     drop(debugger);
     let_go(&mut dap).await;
     let closed = Instant::now();
     drop(dap);
     timeout(PATIENCE, given_back(&context)).await.unwrap();
+    let mut next = Debugger::connect(&context).await;
+    let id = worker.breakpoint.id;
+    next.attach(json!({"rayRelay": {"breakpoint": id}})).await;
+    let _dialled = worker.accept().await;
     assert!(closed.elapsed() >= Duration::from_millis(100));
 }
 

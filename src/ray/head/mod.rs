@@ -162,7 +162,17 @@ impl HeadClient {
     where
         T: DeserializeOwned + Send + 'static,
     {
-        let body = self.get(path_and_query).await?;
+        self.parse(self.get(path_and_query).await?).await
+    }
+
+    /// Parses the JSON of `body`, which [`Self::get`] returned.
+    ///
+    /// # Errors
+    /// [`HeadError::NotJson`].
+    pub async fn parse<T>(&self, body: Bytes) -> Result<T, HeadError>
+    where
+        T: DeserializeOwned + Send + 'static,
+    {
         let parsed = if body.len() < PARSE_ELSEWHERE {
             serde_json::from_slice(&body).map_err(|error| error.to_string())
         } else {
@@ -208,7 +218,11 @@ impl HeadClient {
         Ok(String::from_utf8_lossy(&body).into_owned())
     }
 
-    async fn get(&self, path_and_query: &str) -> Result<Bytes, HeadError> {
+    /// GETs `path_and_query` and returns the body of a 200.
+    ///
+    /// # Errors
+    /// As [`Self::get_json`].
+    pub async fn get(&self, path_and_query: &str) -> Result<Bytes, HeadError> {
         self.within(self.inner.timeout, path_and_query, None).await
     }
 

@@ -24,6 +24,8 @@ pub struct Claim {
     cluster: Cluster,
     died: watch::Receiver<Option<Arc<str>>>,
     ended: watch::Receiver<()>,
+    /// Closed when the debugger is over the session before.
+    settling: Option<watch::Receiver<()>>,
 }
 
 /// A share in a [`Claim`], for what may outlive the session: its connection to the worker, which has to be led to its end.
@@ -49,6 +51,7 @@ impl Claim {
             cluster,
             breakpoint,
             died,
+            settling,
         } = open;
         let (ending, ended) = watch::channel(());
         let held = InUse {
@@ -67,7 +70,17 @@ impl Claim {
             cluster,
             died,
             ended,
+            settling,
         }
+    }
+
+    /// Waits until the debugger is over the session before: it is not to be dialled earlier ([`Lease::settling`]). Cancel
+    /// safe.
+    pub async fn settled(&self) {
+        let mut settling = self.settling.clone();
+        while let Some(settling) = &mut settling
+            && settling.changed().await.is_ok()
+        {}
     }
 
     /// Drops this share, and waits until the last one is gone and the breakpoint given back.
@@ -162,6 +175,17 @@ impl Lease {
         self.held.let_run.store(true, Ordering::Relaxed);
     }
 
+    /// The debugger is not over this session yet, so that the next one is not to dial it before what this returns is dropped,
+    /// although the breakpoint may be given back until then.
+    pub fn settling(&self) -> Settling {
+        let shared = Arc::clone(&self.held.shared);
+        Settling {
+            settling: shared.settling(self.id()),
+            id: self.id(),
+            shared,
+        }
+    }
+
     /// Gives this share back, and keeps what it takes to look after the worker.
     pub fn give_back(self) -> Left {
         let InUse {
@@ -175,6 +199,19 @@ impl Lease {
             shared: Arc::clone(shared),
             cluster: *cluster,
         }
+    }
+}
+
+/// Keeps a breakpoint from being dialled, by whoever holds it.
+pub struct Settling {
+    settling: watch::Sender<()>,
+    id: BreakpointId,
+    shared: Arc<Shared>,
+}
+
+impl Drop for Settling {
+    fn drop(&mut self) {
+        self.shared.settled(self.id, &self.settling);
     }
 }
 
@@ -196,8 +233,8 @@ impl Left {
     pub async fn now(&self) -> Whereabouts {
         let worker = &self.breakpoint.worker_id;
         let list = self.shared.snapshot();
-        let mut rows = list.live.iter();
-        if rows.any(|row| row.worker_id == *worker && row.holder().is_some()) {
+        let taken = |row: &Arc<Breakpoint>| row.worker_id == *worker && row.holder().is_some();
+        if list.find(self.breakpoint.id).is_some_and(taken) {
             return Whereabouts::Taken;
         }
         let Some(head) = &self.shared.clusters[self.cluster].head else {

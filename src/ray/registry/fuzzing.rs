@@ -20,7 +20,7 @@ pub fn polled(workers: &[u8], nodes: &[u8]) -> Vec<Arc<Breakpoint>> {
     state.apply_nodes(0, &nodes, now);
     state
         .publish(now.instant)
-        .map_or_else(Vec::new, |lists| lists.live)
+        .map_or_else(Vec::new, |lists| lists.live.iter().cloned().collect())
 }
 
 /// Reads `text` as each of the answers that names are looked up in.

@@ -10,6 +10,7 @@ mod follow;
 pub(crate) mod fuzzing;
 mod gcs;
 mod job;
+mod list;
 mod lookup;
 mod names;
 mod nodes;
@@ -42,6 +43,7 @@ pub use breakpoint::{
 };
 pub use claim::{Claim, Lease, Left, Whereabouts};
 pub use current::CurrentTask;
+pub use list::List;
 pub use observe::{PollObserver, PollOutcome};
 pub use snapshot::{ClusterStatus, Snapshot};
 

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use rand::Rng;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -23,8 +24,12 @@ use crate::ray::registry::{PollOutcome, query};
 /// How long a new breakpoint may wait for its node's state before it is listed without.
 const NODE_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Least time between two polls, however many sessions end.
-const SPACING: Duration = Duration::from_millis(50);
+/// Least time from the beginning of a poll to the next, however many sessions end.
+const SPACING: Duration = Duration::from_millis(25);
+
+/// The same as a multiple of what the last one took: however many sessions end, a large cluster is polled for a quarter of
+/// the time at most.
+const SPACING_BY_LENGTH: u32 = 4;
 
 /// How often a head that does not answer is asked whether it is back, where polls are not rarer anyway.
 const PROBE: Duration = Duration::from_secs(1);
@@ -55,6 +60,8 @@ struct Poller<'a> {
     handle: &'a ClusterHandle,
     nodes: &'a Nodes<'a>,
     left: watch::Sender<Left>,
+    /// The last answer, as long as it is the one that was taken in last.
+    answer: Bytes,
     failures: u32,
     /// The head could not be reached at all, or did not answer the last of the cheap questions: when it does, that is news.
     away: bool,
@@ -72,6 +79,7 @@ pub(super) async fn run(shared: &Shared, cluster: Cluster, head: &HeadClient) {
         handle: &shared.clusters[cluster],
         nodes: &nodes,
         left,
+        answer: Bytes::new(),
         failures: 0,
         away: false,
         truncated: false,
@@ -91,6 +99,7 @@ impl Poller<'_> {
             let ok = self.poll().await;
             self.handle.polled(started);
             let now = Instant::now();
+            let spacing = SPACING.max((now - started) * SPACING_BY_LENGTH);
             let interval = self.shared.settings.poll_interval;
             due = if ok {
                 // A poll out of turn leaves the schedule alone. A head that is slower than the
@@ -111,7 +120,7 @@ impl Poller<'_> {
                 // Dropped with whatever it has asked, which the head has answered to nobody then.
                 () = self.is_back(), if !ok => {}
                 () = handle.poll_now.notified() => {
-                    tokio::time::sleep_until((started + SPACING).min(due)).await;
+                    tokio::time::sleep_until((started + spacing).min(due)).await;
                 }
             }
         }
@@ -145,8 +154,12 @@ impl Poller<'_> {
             observer.polled(&self.handle.name, outcome, latency);
         }
         match answer {
-            Ok(list) => {
-                self.take_in(list, sent).await;
+            Ok(news) => {
+                let recovered = self.answered();
+                match news {
+                    Some(list) => self.take_in(list, sent, recovered).await,
+                    None => self.same(sent, recovered),
+                }
                 true
             }
             Err(error) => {
@@ -156,20 +169,50 @@ impl Poller<'_> {
         }
     }
 
-    async fn paused_workers(&self) -> Result<List<WorkerRow>, PollError> {
-        match (self.shared.settings.discovery, &self.handle.gcs) {
-            (Discovery::Gcs, Some(gcs)) => Ok(gcs.paused_workers().await?),
-            _ => Ok(query::paused_workers(self.head).await?),
+    /// The list; `None` where it is the one that was taken in last, byte for byte, and would change nothing.
+    async fn paused_workers(&mut self) -> Result<Option<List<WorkerRow>>, PollError> {
+        if let (Discovery::Gcs, Some(gcs)) = (self.shared.settings.discovery, &self.handle.gcs) {
+            return Ok(Some(gcs.paused_workers().await?));
         }
+        let body = query::paused_workers(self.head).await?;
+        // A head sends all rows in order, each second, and to read thousands of them takes longer than all else here.
+        if body == self.answer && self.shared.with(|state| state.is_settled(self.cluster)) {
+            return Ok(None);
+        }
+        self.answer = Bytes::new();
+        let list = query::read(self.head, body.clone()).await?;
+        self.answer = body;
+        Ok(Some(list))
     }
 
-    async fn take_in(&mut self, list: List<WorkerRow>, sent: Instant) {
-        let recovered = self.failures > 0;
+    /// Takes note that the head has answered; says whether the polls before had failed.
+    fn answered(&mut self) -> bool {
+        let recovered = std::mem::take(&mut self.failures) > 0;
         if recovered {
             tracing::info!(cluster = %self.handle.name, head = self.head.address(), "the Ray head answers again");
         }
-        self.failures = 0;
         self.away = false;
+        recovered
+    }
+
+    /// The answer was the same as before.
+    fn same(&self, sent: Instant, recovered: bool) {
+        self.shared
+            .status(self.cluster, |status| status.answered(Instant::now()));
+        self.followed(Vec::new(), sent, recovered);
+    }
+
+    /// Has others look after what the poll leaves.
+    fn followed(&self, vanished: Vec<String>, sent: Instant, recovered: bool) {
+        self.handle.lookup_now.notify_one();
+        self.left.send_replace(Left {
+            vanished,
+            sent: Some(sent),
+            recovered,
+        });
+    }
+
+    async fn take_in(&mut self, list: List<WorkerRow>, sent: Instant, recovered: bool) {
         let incomplete = self.truncation(&list);
         let rows = list.into_rows();
         let unusable =
@@ -189,12 +232,7 @@ impl Poller<'_> {
             status.answered(Instant::now());
             status.incomplete = incomplete;
         });
-        self.handle.lookup_now.notify_one();
-        self.left.send_replace(Left {
-            vanished: questions.vanished,
-            sent: Some(sent),
-            recovered,
-        });
+        self.followed(questions.vanished, sent, recovered);
     }
 
     fn failed(&mut self, error: &PollError) {

@@ -7,6 +7,7 @@
 
 use std::fmt::Write;
 
+use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
 use crate::ray::head::{HeadClient, HeadError};
@@ -17,17 +18,13 @@ use crate::wire::text::one_line;
 
 type Answer<T> = Result<List<T>, HeadError>;
 
-/// Live workers with waiting threads; older Ray also returns ones with none.
-pub(super) async fn paused_workers(head: &HeadClient) -> Answer<WorkerRow> {
-    list(
-        head,
-        "workers",
-        &[
-            ("num_paused_threads", "%21%3D", "0"),
-            ("is_alive", "%3D", "True"),
-        ],
-    )
-    .await
+/// Live workers with waiting threads; older Ray also returns ones with none. To be read with [`read`].
+pub(super) async fn paused_workers(head: &HeadClient) -> Result<Bytes, HeadError> {
+    let filters = [
+        ("num_paused_threads", "%21%3D", "0"),
+        ("is_alive", "%3D", "True"),
+    ];
+    head.get(&path("workers", &filters)).await
 }
 
 /// Every worker that ever stopped, dead ones too.
@@ -132,6 +129,11 @@ async fn list<T>(head: &HeadClient, table: &str, filters: &[(&str, &str, &str)])
 where
     T: DeserializeOwned + Send + 'static,
 {
+    let body = head.get(&path(table, filters)).await?;
+    read(head, body).await
+}
+
+fn path(table: &str, filters: &[(&str, &str, &str)]) -> String {
     let mut path = format!("/api/v0/{table}?detail=1&limit={LIMIT}");
     for (key, predicate, value) in filters {
         // Writing to a String cannot fail.
@@ -141,7 +143,15 @@ where
             escaped(value)
         );
     }
-    let envelope: Envelope<T> = head.get_json(&path).await?;
+    path
+}
+
+/// Reads the list that `body` is, an answer of the State API.
+pub(super) async fn read<T>(head: &HeadClient, body: Bytes) -> Answer<T>
+where
+    T: DeserializeOwned + Send + 'static,
+{
+    let envelope: Envelope<T> = head.parse(body).await?;
     envelope.into_list().map_err(|msg| HeadError::Status {
         address: head.address().to_owned(),
         status: 200,

@@ -4,9 +4,10 @@
 //! row that says less must not cost the rest of the list. Times are milliseconds since 1970;
 //! `worker_launch_time_ms` of a driver is `u64::MAX`, so times are not read at all.
 
+use std::fmt;
 use std::net::IpAddr;
 
-use serde::de::IgnoredAny;
+use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 /// `{"result": bool, "msg": str, "data": {"result": {…, "result": [row]}}}`
@@ -100,7 +101,7 @@ impl<T> Envelope<T> {
 pub(super) const LIMIT: u64 = 10_000;
 
 /// A row of `/api/v0/workers?detail=1`.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(super) struct WorkerRow {
     #[serde(default, deserialize_with = "text")]
     pub(super) worker_id: String,
@@ -274,39 +275,92 @@ fn yes() -> bool {
 
 /// A number, a numeric string, or nothing. Negative and fractional ones are nothing.
 fn number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Value {
-        Number(u64),
-        Text(String),
-        Other(IgnoredAny),
-    }
-    Ok(match Value::deserialize(from)? {
-        Value::Number(number) => Some(number),
-        Value::Text(text) => text.trim().parse().ok(),
-        Value::Other(_) => None,
+    Ok(match Scalar::deserialize(from)? {
+        Scalar::Number(number) => Some(number),
+        Scalar::Text(text) => text.trim().parse().ok(),
+        Scalar::Truth(_) | Scalar::Other => None,
     })
 }
 
 /// A string; null and everything else is empty.
 fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    Ok(lenient(from)?.unwrap_or_default())
+    Ok(match Scalar::deserialize(from)? {
+        Scalar::Text(text) => text,
+        Scalar::Number(_) | Scalar::Truth(_) | Scalar::Other => String::new(),
+    })
 }
 
 /// A boolean or a word; null is true, as absence is.
 fn truth<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Value {
-        Truth(bool),
-        Text(String),
-        Other(IgnoredAny),
-    }
-    Ok(match Value::deserialize(from)? {
-        Value::Truth(truth) => truth,
-        Value::Text(text) => !text.eq_ignore_ascii_case("false"),
-        Value::Other(_) => true,
+    Ok(match Scalar::deserialize(from)? {
+        Scalar::Truth(truth) => truth,
+        Scalar::Text(text) => !text.eq_ignore_ascii_case("false"),
+        Scalar::Number(_) | Scalar::Other => true,
     })
+}
+
+/// A value that is not nested. Read as it comes: what serde keeps of an untagged value until it fits would cost more than
+/// all else in a list of thousands.
+enum Scalar {
+    Truth(bool),
+    Number(u64),
+    Text(String),
+    /// Null, and whatever a column has no use for.
+    Other,
+}
+
+impl<'de> Deserialize<'de> for Scalar {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(ScalarVisitor)
+    }
+}
+
+struct ScalarVisitor;
+
+impl<'de> Visitor<'de> for ScalarVisitor {
+    type Value = Scalar;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+
+    fn visit_bool<E>(self, truth: bool) -> Result<Scalar, E> {
+        Ok(Scalar::Truth(truth))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Scalar, E> {
+        Ok(Scalar::Number(number))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Scalar, E> {
+        Ok(u64::try_from(number).map_or(Scalar::Other, Scalar::Number))
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Scalar, E> {
+        Ok(Scalar::Other)
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Scalar, E> {
+        Ok(Scalar::Text(text.to_owned()))
+    }
+
+    fn visit_string<E>(self, text: String) -> Result<Scalar, E> {
+        Ok(Scalar::Text(text))
+    }
+
+    fn visit_unit<E>(self) -> Result<Scalar, E> {
+        Ok(Scalar::Other)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<Scalar, A::Error> {
+        while values.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Scalar::Other)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut values: A) -> Result<Scalar, A::Error> {
+        while values.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Scalar::Other)
+    }
 }
 
 /// What can be read as `T`, else nothing.

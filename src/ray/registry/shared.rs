@@ -59,6 +59,8 @@ pub(super) struct Core {
     statuses: Vec<ClusterStatus>,
     events: u64,
     claims: HashMap<BreakpointId, InUse>,
+    /// The breakpoints whose debuggers are not yet over the last session; closed when they are.
+    settling: HashMap<BreakpointId, watch::Receiver<()>>,
     next_claim: u64,
 }
 
@@ -91,6 +93,7 @@ impl Shared {
                 statuses,
                 events: 0,
                 claims: HashMap::new(),
+                settling: HashMap::new(),
                 next_claim: 0,
             }),
             asking: tokio::sync::Mutex::default(),
@@ -170,9 +173,26 @@ impl Shared {
         Ok(OpenClaim {
             number,
             cluster,
+            settling: core.settling.get(&breakpoint.id).cloned(),
             breakpoint,
             died: hears,
         })
+    }
+
+    /// Has whoever claims the breakpoint `id` from now on wait for the other end of what this returns to be dropped.
+    pub(super) fn settling(&self, id: BreakpointId) -> watch::Sender<()> {
+        let (settling, settled) = watch::channel(());
+        self.lock().settling.insert(id, settled);
+        settling
+    }
+
+    /// Forgets that the breakpoint `id` is waited for, unless it is once more.
+    pub(super) fn settled(&self, id: BreakpointId, settling: &watch::Sender<()>) {
+        let mut core = self.lock();
+        let latest = core.settling.get(&id);
+        if latest.is_some_and(|latest| latest.same_channel(&settling.subscribe())) {
+            core.settling.remove(&id);
+        }
     }
 
     /// Takes note of what became of dialling the debugger that `claim` holds.
@@ -257,6 +277,7 @@ pub(super) struct OpenClaim {
     pub(super) cluster: Cluster,
     pub(super) breakpoint: Arc<Breakpoint>,
     pub(super) died: watch::Receiver<Option<Arc<str>>>,
+    pub(super) settling: Option<watch::Receiver<()>>,
 }
 
 impl ClusterHandle {

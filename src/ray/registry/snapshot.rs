@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId};
+use crate::ray::registry::list::List;
 
 /// How a cluster's head answered last.
 #[derive(Debug, Clone)]
@@ -24,7 +25,7 @@ pub struct ClusterStatus {
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
     /// Paused and attached ones, the one that has waited longest first.
-    pub live: Vec<Arc<Breakpoint>>,
+    pub live: List,
     /// Those that ended a short while ago, newest first, bounded: for a good answer to a client
     /// that comes too late.
     pub ended: Vec<Arc<Breakpoint>>,
@@ -35,7 +36,26 @@ pub struct Snapshot {
 impl Snapshot {
     /// The live breakpoint `id`.
     pub fn find(&self, id: BreakpointId) -> Option<&Arc<Breakpoint>> {
-        self.live.iter().find(|b| b.id == id)
+        self.live.find(id)
+    }
+
+    /// The same list with the breakpoint `id` alone, live and ended. Where it is not there the first one stands in for it, so
+    /// that as many are judged for a principal that names one whether or not there is such a one.
+    pub fn of_one(&self, id: BreakpointId) -> Arc<Self> {
+        let live = self.find(id).or_else(|| self.live.first());
+        let ended = self.find_ended(id).or_else(|| self.ended.first());
+        Arc::new(Self {
+            live: live.cloned().into_iter().collect(),
+            ended: ended.cloned().into_iter().collect(),
+            clusters: self.clusters.clone(),
+        })
+    }
+
+    /// Those that sessions hold.
+    pub fn held(&self) -> impl Iterator<Item = &Arc<Breakpoint>> {
+        // They are the last ones ([`Breakpoint::order`]).
+        let held = self.live.iter().rev();
+        held.take_while(|b| b.holder().is_some())
     }
 
     /// The breakpoint `id` if it ended a short while ago.

@@ -42,27 +42,43 @@ impl State {
         now: Now,
     ) -> (Changes, Questions) {
         let mut changes = Changes::new();
-        let mut seen = HashSet::new();
+        // What a lost node's rows say is the same for good.
+        let (mut seen, mut lost) = (HashSet::with_capacity(rows.len()), 0);
+        self.clusters[cluster].entries.watch();
         for row in rows.iter().filter(|row| is_paused(row)) {
-            seen.insert(row.worker_id.as_str());
+            let is_new = seen.insert(row.worker_id.as_str());
+            lost += usize::from(is_new && self.clusters[cluster].is_lost(row));
             self.see(cluster, row, sent, now, &mut changes);
         }
         let state = &mut self.clusters[cluster];
-        let vanished = state
-            .entries
-            .iter()
-            .filter(|(id, entry)| {
-                entry.breakpoint().kind == Kind::Debugpy
-                    && entry.claim.is_none()
-                    && entry.since <= sent
-                    && entry.asked_for.is_none_or(|until| until <= now.instant)
-                    && !seen.contains(&***id)
-            })
-            .map(|(id, _)| id.to_string())
-            .collect();
+        let (mut vanished, mut settled, mut listed) = (Vec::new(), true, 0);
+        for (key, entry) in state.entries.iter() {
+            if entry.breakpoint().kind != Kind::Debugpy {
+                continue;
+            }
+            let is_seen = seen.contains(&**key);
+            let asked_for = entry.asked_for.filter(|_| entry.claim.is_none());
+            let is_open = entry.claim.is_none() && entry.since <= sent;
+            if is_open && !is_seen && asked_for.is_none_or(|until| until <= now.instant) {
+                vanished.push(key.to_string());
+            }
+            // What is held is no news of a poll's, until it is given back.
+            settled &= match is_seen {
+                true => entry.since <= sent && asked_for.is_none(),
+                false => entry.claim.is_some(),
+            };
+            listed += usize::from(is_seen);
+        }
+        state.settled = settled && listed + lost == seen.len() && !state.entries.is_touched();
         state.forget_gone(sent, Kind::Debugpy);
         state.ghosts.retain(|key| seen.contains(key.as_str()));
         (changes, Questions { vanished })
+    }
+
+    /// Whether the answer to a later poll changes nothing where it says the same as the one that was taken in last.
+    pub(in crate::ray::registry) fn is_settled(&self, cluster: Cluster) -> bool {
+        let state = &self.clusters[cluster];
+        state.settled && !state.entries.is_touched()
     }
 
     /// Those of `vanished` that had been there unclaimed when the poll of `sent` missed them, and still are.
@@ -181,6 +197,7 @@ impl State {
             .retain(|_, node| matches!(node, Node::Dead { .. }));
         if state.nodes.len() > MAX_NODES {
             state.nodes.clear();
+            state.settled = false;
         }
         for row in rows.iter().filter(|row| !row.node_id.is_empty()) {
             let node = if row.state.eq_ignore_ascii_case("DEAD") {
@@ -291,10 +308,7 @@ impl State {
             return;
         };
         let state = &mut self.clusters[cluster];
-        if matches!(state.nodes.get(&row.node_id), Some(Node::Dead { .. }))
-            || state.gone.get(&row.worker_id).is_some_and(|at| *at > sent)
-            || state.ghosts.contains(&row.worker_id)
-        {
+        if state.is_lost(row) || state.gone.get(&row.worker_id).is_some_and(|at| *at > sent) {
             return;
         }
         if let Some(entry) = state.entries.get(&row.worker_id) {
@@ -352,6 +366,12 @@ impl State {
 }
 
 impl ClusterState {
+    /// Whether the worker of `row` is known not to be paused, whatever Ray's list says until it leaves it out.
+    fn is_lost(&self, row: &WorkerRow) -> bool {
+        matches!(self.nodes.get(&row.node_id), Some(Node::Dead { .. }))
+            || self.ghosts.contains(&row.worker_id)
+    }
+
     /// The next stop of the worker of `row`, first seen now. `None` without an address of its debugger and a process id.
     pub(super) fn stopped(&mut self, row: &WorkerRow, now: Now) -> Option<Breakpoint> {
         let (node_ip, port) = row.debugger()?;

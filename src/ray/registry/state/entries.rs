@@ -1,5 +1,5 @@
-//! The live breakpoints of one cluster: by key, by id, in the order of the list, and by what is still to be looked up
-//! about them.
+//! The live breakpoints of one cluster: by key, by id, and by what is still to be looked up about them; and what of them
+//! has changed since the list was made.
 //!
 //! All of these change together and here alone, so that none of them is ever searched or sorted as a whole: with
 //! thousands of breakpoints each of which is named by itself, that would cost seconds.
@@ -20,16 +20,23 @@ use crate::ray::registry::state::Target;
 pub(super) struct Entries {
     by_key: BTreeMap<Arc<str>, Entry>,
     keys: HashMap<BreakpointId, Arc<str>>,
-    /// The live breakpoints in the order of the list.
-    order: BTreeMap<Place, Arc<Breakpoint>>,
+    /// What changes in the list, in this order.
+    changed: Vec<Row>,
+    /// Something was changed since this was last unset, or may have been.
+    touched: bool,
     /// The keys whose names are to be asked for, by when.
     due: BTreeSet<(Instant, Arc<str>)>,
     /// The keys whose stack is to be looked at.
     unlocated: BTreeSet<Arc<str>>,
 }
 
-/// Where a breakpoint stands in the list. Two whose ids happen to be the same are two.
-type Place = ((bool, Moment, BreakpointId), Arc<str>);
+/// What changes in the list.
+pub(super) enum Row {
+    /// This one is there from now on.
+    New(Arc<Breakpoint>),
+    /// This one is not.
+    Gone(Arc<Breakpoint>),
+}
 
 /// One live breakpoint.
 pub(super) struct Entry {
@@ -105,7 +112,18 @@ impl Entries {
 
     /// The entry of `key`, for changing who holds it and since when; the rest has methods of its own.
     pub(super) fn get_mut(&mut self, key: &str) -> Option<&mut Entry> {
+        self.touched = true;
         self.by_key.get_mut(key)
+    }
+
+    /// Whether anything but names that are asked for has changed since [`Self::watch`].
+    pub(super) fn is_touched(&self) -> bool {
+        self.touched
+    }
+
+    /// Begins to take note of changes.
+    pub(super) fn watch(&mut self) {
+        self.touched = false;
     }
 
     /// The entry of the breakpoint `id`, with its key.
@@ -125,19 +143,24 @@ impl Entries {
         self.by_key.iter()
     }
 
-    /// The breakpoints in the order of the list.
-    pub(super) fn in_order(&self) -> impl Iterator<Item = &Arc<Breakpoint>> {
-        self.order.values()
+    /// The ids of all.
+    pub(super) fn ids(&self) -> impl Iterator<Item = BreakpointId> {
+        self.keys.keys().copied()
+    }
+
+    /// What has changed in the list since this was last called.
+    pub(super) fn take_changed(&mut self) -> Vec<Row> {
+        std::mem::take(&mut self.changed)
     }
 
     /// Puts `entry` in, in place of one of the same key.
     pub(super) fn insert(&mut self, entry: Entry) {
+        self.touched = true;
         let key: Arc<str> = entry.breakpoint.key().into();
         self.remove(&key);
         let breakpoint = &entry.breakpoint;
         self.keys.insert(breakpoint.id, Arc::clone(&key));
-        self.order
-            .insert(place(breakpoint, &key), Arc::clone(breakpoint));
+        self.changed.push(Row::New(Arc::clone(breakpoint)));
         if let Some(at) = entry.pending.names_due() {
             self.due.insert((at, Arc::clone(&key)));
         }
@@ -149,11 +172,12 @@ impl Entries {
 
     pub(super) fn remove(&mut self, key: &str) -> Option<Entry> {
         let (key, entry) = self.by_key.remove_entry(key)?;
+        self.touched = true;
         let id = entry.breakpoint.id;
         if self.keys.get(&id) == Some(&key) {
             self.keys.remove(&id);
         }
-        self.order.remove(&place(&entry.breakpoint, &key));
+        self.changed.push(Row::Gone(Arc::clone(&entry.breakpoint)));
         if let Some(at) = entry.pending.names_due() {
             self.due.remove(&(at, Arc::clone(&key)));
         }
@@ -163,15 +187,12 @@ impl Entries {
 
     /// The breakpoint `key` is `next` from now on.
     pub(super) fn set(&mut self, key: &str, next: Breakpoint) -> Option<Arc<Breakpoint>> {
-        let (key, entry) = {
-            let key = Arc::clone(self.by_key.get_key_value(key)?.0);
-            let entry = self.by_key.get_mut(&key)?;
-            (key, entry)
-        };
+        let entry = self.by_key.get_mut(key)?;
+        self.touched = true;
         let next = Arc::new(next);
         let old = std::mem::replace(&mut entry.breakpoint, Arc::clone(&next));
-        self.order.remove(&place(&old, &key));
-        self.order.insert(place(&next, &key), Arc::clone(&next));
+        self.changed.push(Row::Gone(old));
+        self.changed.push(Row::New(Arc::clone(&next)));
         Some(next)
     }
 
@@ -245,18 +266,11 @@ impl Entries {
     }
 }
 
-fn place(breakpoint: &Breakpoint, key: &Arc<str>) -> Place {
-    (breakpoint.order(), Arc::clone(key))
-}
-
 #[cfg(test)]
 impl Entries {
     /// That all its indexes say the same, which no caller can see at once.
     pub(super) fn check(&self) {
-        assert_eq!(self.order.len(), self.by_key.len());
         for (key, entry) in &self.by_key {
-            let listed = self.order.get(&place(&entry.breakpoint, key));
-            assert!(listed.is_some_and(|b| Arc::ptr_eq(b, &entry.breakpoint)));
             assert!(self.find(entry.breakpoint.id).is_some());
             let due = entry.pending.names_due();
             assert_eq!(

@@ -23,9 +23,10 @@ use tokio::time::Instant;
 pub(super) use crate::moment::Moment as Now;
 use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId, Holder, Kind, State as Life};
 use crate::ray::registry::exit::Exit;
+use crate::ray::registry::list::List;
 use crate::ray::registry::pending_lookups::PendingLookups;
 use crate::ray::registry::{Change, ClaimError};
-use entries::{Entries, Entry};
+use entries::{Entries, Entry, Row};
 use lost::{MAX_UNEXPLAINED, UNEXPLAINED};
 
 /// Ended breakpoints that are remembered at most.
@@ -49,16 +50,20 @@ pub(super) type Changes = Vec<(Change, Arc<Breakpoint>)>;
 /// All clusters' breakpoints.
 pub(super) struct State {
     clusters: Vec<ClusterState>,
+    /// The live breakpoints of all as they were last published.
+    live: List,
     /// Breakpoints that are over, newest first, each with the time of its end.
     ended: VecDeque<(Instant, Arc<Breakpoint>)>,
     keep_ended: Duration,
-    /// Whether `live` or `ended` differ from what was last published.
+    /// Whether what is live or has ended differs from what was last published.
     dirty: bool,
 }
 
 struct ClusterState {
     name: Arc<str>,
     entries: Entries,
+    /// The poll's answer that was taken in last, said again, changes nothing as long as the entries stay as they are.
+    settled: bool,
     /// Stops so far of every worker that has had one.
     stops: HashMap<BreakpointId, u64>,
     /// Keys of breakpoints that a session gave back or that died: answers asked for before then are stale.
@@ -100,6 +105,7 @@ impl State {
             .map(|name| ClusterState {
                 name,
                 entries: Entries::default(),
+                settled: false,
                 stops: HashMap::new(),
                 gone: HashMap::new(),
                 nodes: HashMap::new(),
@@ -109,6 +115,7 @@ impl State {
             .collect();
         Self {
             clusters,
+            live: List::default(),
             ended: VecDeque::new(),
             keep_ended,
             dirty: false,
@@ -273,21 +280,26 @@ impl State {
         if !std::mem::take(&mut self.dirty) {
             return None;
         }
-        let clusters = self.clusters.iter();
-        let mut live: Vec<_> = clusters
-            .flat_map(|cluster| cluster.entries.in_order())
-            .cloned()
-            .collect();
-        if self.clusters.len() > 1 {
-            // Each cluster's are in order, which makes this a merge.
-            live.sort_by_key(|breakpoint| breakpoint.order());
+        for cluster in &mut self.clusters {
+            for row in cluster.entries.take_changed() {
+                match row {
+                    Row::New(breakpoint) => self.live.insert(breakpoint),
+                    Row::Gone(breakpoint) => {
+                        let was_there = self.live.remove(&breakpoint);
+                        debug_assert!(was_there, "{} was in the list", breakpoint.id);
+                    }
+                }
+            }
         }
         let ended = self
             .ended
             .iter()
             .map(|(_, breakpoint)| Arc::clone(breakpoint))
             .collect();
-        Some(Lists { live, ended })
+        Some(Lists {
+            live: self.live.clone(),
+            ended,
+        })
     }
 
     fn release(&mut self, cluster: Cluster, worker_id: &str, now: Now, out: &mut Changes) {
@@ -356,7 +368,7 @@ impl ClusterState {
     /// seen one stop of a worker knows the next from it.
     fn next_stop(&mut self, id: BreakpointId) -> u64 {
         if self.stops.len() >= MAX_COUNTED && !self.stops.contains_key(&id) {
-            let live: HashSet<_> = self.entries.in_order().map(|b| b.id).collect();
+            let live: HashSet<_> = self.entries.ids().collect();
             self.stops.retain(|id, _| live.contains(id));
         }
         let stops = self.stops.entry(id).or_default();
@@ -367,6 +379,6 @@ impl ClusterState {
 
 /// What is published in a snapshot.
 pub(super) struct Lists {
-    pub(super) live: Vec<Arc<Breakpoint>>,
+    pub(super) live: List,
     pub(super) ended: Vec<Arc<Breakpoint>>,
 }
