@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::harness::contest::Contestant;
-use crate::harness::table::{Compared, Goal, Row, Table, Unit};
+use crate::harness::table::{Compared, Goal, Table, Unit};
 use crate::harness::yard::Yard;
 
 /// On standard output.
@@ -65,9 +65,19 @@ pub(crate) fn json(yard: &Yard, table: &Table) -> Value {
         let each = Contestant::ALL.into_iter().filter(|c| yard.has(*c));
         each.map(|c| (c.name().to_owned(), figure(c))).collect()
     };
-    let row = |row: &Row| {
-        json!({
-            "name": row.name,
+    let mut heading = "";
+    let mut rows = Vec::new();
+    for row in &table.rows {
+        // An indented row says more of the one above.
+        let name = match row.name.strip_prefix("  ") {
+            Some(more) => format!("{heading}: {more}"),
+            None => {
+                heading = &row.name;
+                row.name.clone()
+            }
+        };
+        rows.push(json!({
+            "name": name,
             "unit": row.unit.name,
             "scale": row.unit.scale,
             "rounds": of_each(&|c| json!(row.figures(c))),
@@ -76,8 +86,8 @@ pub(crate) fn json(yard: &Yard, table: &Table) -> Value {
             "difference": row.compared == Compared::Difference,
             "goal": row.goal.map(|goal| text(goal, row.unit)),
             "met": row.meets(),
-        })
-    };
+        }));
+    }
     let seconds: Value = table
         .times
         .iter()
@@ -85,7 +95,7 @@ pub(crate) fn json(yard: &Yard, table: &Table) -> Value {
         .collect();
     json!({
         "circumstances": circumstances(yard),
-        "rows": table.rows.iter().map(row).collect::<Vec<_>>(),
+        "rows": rows,
         "seconds": seconds,
     })
 }

@@ -133,7 +133,10 @@ impl Table {
     }
 
     pub(crate) fn took(&mut self, family: &'static str, seconds: f64) {
-        self.times.push((family, seconds));
+        match self.times.last_mut() {
+            Some((last, sum)) if *last == family => *sum += seconds,
+            _ => self.times.push((family, seconds)),
+        }
     }
 }
 
