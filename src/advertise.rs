@@ -15,19 +15,23 @@ mod slots;
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use self::slots::{Slots, Standing};
 use crate::config::Advertise;
-use crate::ray::registry::{BreakpointId, Snapshot};
+use crate::ray::registry::{Breakpoint, BreakpointId, Snapshot};
 
 /// How long an address stays reserved after its breakpoint was seen to have ended.
 pub const HOLD: Duration = Duration::from_secs(600);
 
 /// Hosts under which clients reach the relay; the one not used for longest is forgotten.
 const MAX_HOSTS: usize = 64;
+
+/// Lists whose addresses are kept as they were given out.
+const MAX_LISTED: usize = 4;
 
 /// The place of the id in `advertise.host`.
 const PLACE: &str = "{id}";
@@ -66,6 +70,30 @@ struct State {
     hosts: HashMap<String, Slots>,
     /// The slots of `ports` mode.
     ports: Slots,
+    /// Addresses that were given out for whole lists, the latest last.
+    listed: Vec<Arc<Listed>>,
+}
+
+/// The addresses of all that one snapshot lists, for clients that reached the relay at one address.
+#[derive(Debug)]
+pub struct Listed {
+    reached: Reached,
+    live: Vec<Arc<Breakpoint>>,
+    by_id: HashMap<BreakpointId, (String, u16)>,
+}
+
+impl Listed {
+    /// The host and port to give out for the breakpoint `id`; `None` where it is not listed.
+    pub fn address(&self, id: BreakpointId) -> Option<&(String, u16)> {
+        self.by_id.get(&id)
+    }
+
+    fn is_of(&self, reached: &Reached, live: &[Arc<Breakpoint>]) -> bool {
+        let same = |(a, b)| Arc::ptr_eq(a, b);
+        self.reached == *reached
+            && self.live.len() == live.len()
+            && self.live.iter().zip(live).all(same)
+    }
 }
 
 impl Table {
@@ -90,6 +118,41 @@ impl Table {
             let live: HashSet<BreakpointId> = snapshot.live.iter().map(|b| b.id).collect();
             slots.observe(&live);
         }
+    }
+
+    /// The addresses of all that `snapshot` lists, for a client that reached the relay at `reached`. They stay what they are
+    /// while the list does.
+    pub fn listed(&self, reached: &Reached, snapshot: &Snapshot) -> Arc<Listed> {
+        let mut state = self.state();
+        let mut kept = state.listed.iter();
+        if let Some(known) = kept.rposition(|listed| listed.is_of(reached, &snapshot.live)) {
+            let listed = state.listed.remove(known);
+            state.listed.push(Arc::clone(&listed));
+            if let Some(slots) = state.hosts.get_mut(&reached.host) {
+                slots.is_used();
+            }
+            return listed;
+        }
+        drop(state);
+        self.observe(&reached.host, snapshot);
+        let ids = snapshot.live.iter().map(|breakpoint| breakpoint.id);
+        let listed = Arc::new(Listed {
+            reached: reached.clone(),
+            live: snapshot.live.clone(),
+            by_id: ids
+                .map(|id| (id, self.address(reached, Some(id))))
+                .collect(),
+        });
+        let mut state = self.state();
+        let forgotten = self.mode == Advertise::Single && !state.hosts.contains_key(&reached.host);
+        // One that goes without an address may have it later.
+        if !forgotten && !listed.by_id.values().any(|address| reached.is(address)) {
+            if state.listed.len() >= MAX_LISTED {
+                state.listed.remove(0);
+            }
+            state.listed.push(Arc::clone(&listed));
+        }
+        listed
     }
 
     /// The host and port to give to a client that reached the relay at `reached`: those of the
@@ -127,6 +190,7 @@ impl Table {
             let oldest = state.hosts.iter().min_by_key(|(_, slots)| slots.used());
             if let Some(oldest) = oldest.map(|(host, _)| host.clone()) {
                 state.hosts.remove(&oldest);
+                state.listed.retain(|listed| listed.reached.host != oldest);
             }
         }
         let slots = state.hosts.entry(host.to_owned()).or_default();
@@ -227,6 +291,10 @@ impl Reached {
             return None;
         }
         Some(Self { host, port })
+    }
+
+    fn is(&self, (host, port): &(String, u16)) -> bool {
+        self.host == *host && self.port == *port
     }
 
     /// The host is an IP address.

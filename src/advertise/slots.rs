@@ -72,6 +72,11 @@ impl Slots {
         self.by_slot.get(&slot).map(|slot| slot.id)
     }
 
+    /// Takes note that one was asked for.
+    pub(super) fn is_used(&mut self) {
+        self.used = Some(Instant::now());
+    }
+
     /// When one was last asked for.
     pub(super) fn used(&self) -> Option<Instant> {
         self.used

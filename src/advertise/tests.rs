@@ -214,3 +214,48 @@ fn hosts_as_clients_write_them() {
         assert_eq!(Reached::parse(text), None, "{text}");
     }
 }
+
+#[test]
+fn the_addresses_of_a_list_stay_while_the_list_does() {
+    let table = Table::new(Advertise::Single);
+    let reached = |host: &str| Reached::parse(host).unwrap();
+    let here = reached("127.0.0.1:5678");
+    let list = living((0..20).map(id));
+    let listed = table.listed(&here, &list);
+    for n in 0..20 {
+        let (host, port) = listed.address(id(n)).unwrap();
+        assert_eq!(table.resolve(host), Resolved::Breakpoint(id(n)));
+        assert_eq!(*port, 5678);
+        assert_eq!(table.address(&here, Some(id(n))).0, *host);
+    }
+    assert!(listed.address(id(20)).is_none());
+    let again = |reached: &Reached, list: &Snapshot| table.listed(reached, list);
+    assert!(Arc::ptr_eq(&listed, &again(&here, &list)));
+    assert!(Arc::ptr_eq(&listed, &again(&here, &list.clone())));
+    for (other, list) in [
+        (reached("127.0.0.1:5679"), list.clone()),
+        (reached("127.0.0.2:5678"), list.clone()),
+        (here.clone(), living((0..20).map(id))),
+        (here.clone(), living((0..21).map(id))),
+    ] {
+        assert!(!Arc::ptr_eq(&listed, &again(&other, &list)));
+    }
+    // Its host is forgotten, and with it who has which spelling.
+    for n in 0..MAX_HOSTS {
+        advertise(&table, &format!("host-{n}"), id(1));
+    }
+    assert!(!Arc::ptr_eq(&listed, &again(&here, &list)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_goes_without_an_address_may_have_it_later() {
+    let table = Table::new(Advertise::Single);
+    let here = Reached::parse("abc:5678").unwrap();
+    let before = living((100..107).map(id));
+    table.listed(&here, &before);
+    let list = living((0..3).map(id));
+    assert_eq!(table.listed(&here, &list).address(id(0)).unwrap().0, "abc");
+    tokio::time::advance(HOLD + Duration::from_secs(1)).await;
+    let later = table.listed(&here, &list);
+    assert_ne!(later.address(id(0)).unwrap().0, "abc");
+}

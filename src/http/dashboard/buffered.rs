@@ -190,29 +190,20 @@ impl Job {
         let snapshot = self.ctx.registry.snapshot();
         let (ctx, cluster) = (Arc::clone(&self.ctx), Arc::clone(&self.cluster));
         let reached = self.reached.clone();
-        ctx.advertised.observe(&reached.host, &snapshot);
-        let live: HashSet<BreakpointId> = snapshot.live.iter().map(|b| b.id).collect();
-        let mut expected_any = false;
+        // Those that are there for sure come first, so that they get what there is to have.
+        let listed = ctx.advertised.listed(&reached, &snapshot);
         move |worker| {
-            let advertised = &ctx.advertised;
             let id = worker
                 .id
                 .map(|worker_id| BreakpointId::derive(&cluster, worker_id));
-            match id {
+            match (id, id.and_then(|id| listed.address(id))) {
+                (_, Some(address)) => address.clone(),
                 // Paused since the last poll: an attach that comes before the next one is to find
                 // this worker and no other.
-                Some(id) if worker.paused && !live.contains(&id) => {
-                    if !std::mem::replace(&mut expected_any, true) {
-                        // First those that are there for sure, so that they get what there is to have.
-                        for breakpoint in &snapshot.live {
-                            advertised.address(&reached, Some(breakpoint.id));
-                        }
-                    }
-                    advertised.address_expected(&reached, id)
-                }
+                (Some(id), None) if worker.paused => ctx.advertised.address_expected(&reached, id),
                 // A worker that has ended, or is not paused, gets the plain address: nobody can
                 // dial what the head says of it, and the relay explains.
-                id => advertised.address(&reached, id.filter(|id| live.contains(id))),
+                (_, None) => ctx.advertised.address(&reached, None),
             }
         }
     }
