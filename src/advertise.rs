@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 
 use self::slots::{Slots, Standing};
 use crate::config::Advertise;
-use crate::ray::registry::{Breakpoint, BreakpointId, Snapshot};
+use crate::ray::registry::{BreakpointId, List, Snapshot};
 
 /// How long an address stays reserved after its breakpoint was seen to have ended.
 pub const HOLD: Duration = Duration::from_secs(600);
@@ -78,7 +78,7 @@ struct State {
 #[derive(Debug)]
 pub struct Listed {
     reached: Reached,
-    live: Vec<Arc<Breakpoint>>,
+    live: List,
     by_id: HashMap<BreakpointId, (String, u16)>,
 }
 
@@ -88,11 +88,8 @@ impl Listed {
         self.by_id.get(&id)
     }
 
-    fn is_of(&self, reached: &Reached, live: &[Arc<Breakpoint>]) -> bool {
-        let same = |(a, b)| Arc::ptr_eq(a, b);
-        self.reached == *reached
-            && self.live.len() == live.len()
-            && self.live.iter().zip(live).all(same)
+    fn is_of(&self, reached: &Reached, live: &List) -> bool {
+        self.reached == *reached && self.live.is(live)
     }
 }
 
@@ -123,7 +120,7 @@ impl Table {
     /// The addresses of all that `snapshot` lists, for a client that reached the relay at `reached`. They stay what they are
     /// while the list does.
     pub fn listed(&self, reached: &Reached, snapshot: &Snapshot) -> Arc<Listed> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let mut kept = state.listed.iter();
         if let Some(known) = kept.rposition(|listed| listed.is_of(reached, &snapshot.live)) {
             let listed = state.listed.remove(known);
@@ -143,7 +140,7 @@ impl Table {
                 .map(|id| (id, self.address(reached, Some(id))))
                 .collect(),
         });
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let forgotten = self.mode == Advertise::Single && !state.hosts.contains_key(&reached.host);
         // One that goes without an address may have it later.
         if !forgotten && !listed.by_id.values().any(|address| reached.is(address)) {

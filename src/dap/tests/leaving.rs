@@ -11,7 +11,7 @@ const SETTLED: Duration = Duration::from_millis(100);
 
 /// A client that is attached to `worker` and has had every answer, and its debugger.
 async fn running(context: &Arc<Context>, worker: &Worker) -> (Debugger, Conversation<TcpStream>) {
-    let (mut debugger, mut dap) = attached_with(context, worker, json!({})).await;
+    let (mut debugger, mut dap) = configurable_at(context, worker, json!({})).await;
     let done = debugger.send("configurationDone", json!({})).await;
     asked(&mut dap, "configurationDone").await;
     debugger.until(|m| m["request_seq"] == done).await;
@@ -38,9 +38,9 @@ async fn ends(dap: &mut Conversation<TcpStream>) {
 async fn a_breakpoint_is_free_at_the_answer_to_the_goodbye_and_dialled_when_its_debugger_is_over_it()
  {
     let context = context(|_| {});
-    let worker = Worker::listen().await;
+    let worker = Worker::listed(&context).await;
     let id = worker.breakpoint.id;
-    let (debugger, mut dap) = attached_with(&context, &worker, json!({})).await;
+    let (debugger, mut dap) = configurable_at(&context, &worker, json!({})).await;
     drop(debugger);
     left(&mut dap).await;
     let mut lists = context.registry.watch();
@@ -72,7 +72,7 @@ async fn a_breakpoint_is_free_at_the_answer_to_the_goodbye_and_dialled_when_its_
 #[tokio::test]
 async fn a_client_that_has_all_its_answers_is_not_waited_for() {
     let context = context(|_| {});
-    let worker = Worker::listen().await;
+    let worker = Worker::listed(&context).await;
     let (debugger, mut dap) = running(&context, &worker).await;
     drop(debugger);
     left(&mut dap).await;
@@ -86,7 +86,7 @@ async fn a_client_that_has_all_its_answers_is_not_waited_for() {
 #[tokio::test]
 async fn a_client_that_closed_its_half_has_the_answer_that_comes_behind_that_to_the_goodbye() {
     let context = context(|_| {});
-    let worker = Worker::listen().await;
+    let worker = Worker::listed(&context).await;
     let (mut debugger, mut dap) = running(&context, &worker).await;
     let asked_for = debugger.send("threads", json!({})).await;
     let (mut stream, rest) = debugger.dap.into_parts();
@@ -106,7 +106,7 @@ async fn a_client_that_closed_its_half_has_the_answer_that_comes_behind_that_to_
 #[tokio::test]
 async fn a_task_that_was_let_run_and_has_not_stopped_is_given_back_when_ray_can_know() {
     let context = context(|_| {});
-    let worker = Worker::listen().await;
+    let worker = Worker::listed(&context).await;
     let began = Instant::now();
     let (debugger, mut dap) = running(&context, &worker).await;
     let mut lists = context.registry.watch();

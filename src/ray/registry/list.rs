@@ -33,6 +33,12 @@ impl List {
         self.len == 0
     }
 
+    /// Both are the same version, without a look at any row.
+    pub fn is(&self, other: &Self) -> bool {
+        let parts = self.parts.iter().zip(&other.parts);
+        self.parts.len() == other.parts.len() && parts.into_iter().all(|(a, b)| Arc::ptr_eq(a, b))
+    }
+
     /// The rows from the first to the last.
     pub fn iter(&self) -> Iter<'_> {
         Iter {
