@@ -10,6 +10,7 @@ use crate::audit::Audit;
 use crate::config::Config;
 use crate::connection::ConnectionInfo;
 use crate::identity::Authenticator;
+use crate::listing::shared::SharedRows;
 use crate::masking::Masking;
 use crate::policy::Scopes;
 use crate::ray::registry::Registry;
@@ -50,6 +51,8 @@ pub struct Context {
     pub advertised: Arc<advertise::Table>,
     /// Event streams of each principal.
     pub(crate) event_streams: Arc<Shares>,
+    /// The JSON of breakpoints, shared by all lists and event streams.
+    pub(crate) shared_rows: Arc<SharedRows>,
     /// A token for each HTTP request in progress, which draining waits for.
     pub requests: TaskTracker,
     /// Port that the relay listens on.
@@ -86,6 +89,7 @@ impl Context {
             metrics,
             advertised,
             event_streams: Shares::new(most, (most / 4).max(1)),
+            shared_rows: Arc::default(),
             requests: TaskTracker::new(),
             port,
             shutdown,

@@ -1,5 +1,7 @@
 //! Answers that the relay gives itself.
 
+use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -28,6 +30,35 @@ pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
 /// An empty body.
 pub(crate) fn empty() -> Body {
     Empty::new().map_err(|never| match never {}).boxed_unsync()
+}
+
+/// A body of these pieces, of which some may be shared with other answers.
+pub(crate) fn pieces(pieces: impl Into<VecDeque<Bytes>>) -> Body {
+    let pieces = Pieces(pieces.into());
+    pieces.map_err(|never| match never {}).boxed_unsync()
+}
+
+/// See [`pieces`]. Those that are still to be sent.
+struct Pieces(VecDeque<Bytes>);
+
+impl hyper::body::Body for Pieces {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.0.pop_front().map(|piece| Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.0.iter().map(|piece| piece.len() as u64).sum())
+    }
 }
 
 /// `body`, which keeps `guard` until it has been sent or dropped.

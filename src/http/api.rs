@@ -3,44 +3,23 @@
 //! Pure functions of a snapshot, called by [`super::connection`]. A node's address is shown for
 //! reading; the debugger's port never is.
 
+mod list;
 mod page;
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hyper::{Response, StatusCode};
 use serde_json::json;
 
-use self::page::Wanted;
+pub(crate) use self::list::breakpoints;
 use super::answer::{self, Body};
 use super::query;
 use crate::identity::Principal;
-use crate::listing::json::{self, seconds};
+use crate::listing::json::seconds;
 use crate::policy::Scope;
 use crate::ray::registry::Snapshot;
-use crate::session::{SessionRow, within};
+use crate::session::SessionRow;
 use crate::telemetry::Metrics;
-
-/// `GET /relay/v1/breakpoints`: the whole list, or what [`page`] makes of the query.
-pub(crate) fn breakpoints(
-    snapshot: &Arc<Snapshot>,
-    query: Option<&str>,
-    principal: &Principal,
-) -> Response<Body> {
-    let bad = |sentence: String| answer::error(StatusCode::BAD_REQUEST, sentence);
-    let wanted = match query::pairs(query).and_then(|pairs| Wanted::read(&pairs)) {
-        Ok(wanted) => wanted,
-        Err(sentence) => return bad(sentence),
-    };
-    let listed = within(principal, Scope::List, snapshot);
-    match wanted.of(&listed) {
-        Ok(page) => answer::json(
-            StatusCode::OK,
-            &json::page(&page.rows, page.total, page.next.as_deref(), &listed),
-        ),
-        Err(sentence) => bad(sentence),
-    }
-}
 
 /// `GET /relay/v1/sessions`: one's own, or everybody's with `admin`.
 pub(crate) fn sessions(rows: &[SessionRow], principal: &Principal) -> Response<Body> {

@@ -2,14 +2,15 @@
 //!
 //! First an event `snapshot` with the whole list, then `appeared`, `named`, `attached`, `releasing` (in a
 //! while, by the policy), `released` and `died`, each with `id: seq` and the breakpoint as its data. A client that reads too slowly
-//! loses events and gets a fresh `snapshot` instead. A comment every 15 s keeps the connection
+//! loses events and gets a fresh `snapshot` instead: nothing waits for it but where it stands. Texts are shared by all
+//! streams ([`SharedRows`]), and those that have piled up go out together. A comment every 15 s keeps the connection
 //! alive. The number of streams is bounded, of all and of one principal; each ends when the relay drains, and with the principal: then its last
 //! event is `ended` with the reason.
 //!
 //! What the principal may not list is in none of them. A breakpoint that it may list only since more is known of it has
 //! `appeared` for it then; one that it may no longer list is left out of a fresh `snapshot`.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use futures_util::stream;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use hyper::{Response, StatusCode};
-use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::{broadcast, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -26,8 +27,8 @@ use tokio_util::sync::CancellationToken;
 use super::answer::{self, Body};
 use crate::context::Context;
 use crate::identity::{Ended, Principal};
-use crate::listing::json::{self, JsonRow};
-use crate::moment::Moment;
+use crate::listing::json::Rest;
+use crate::listing::shared::SharedRows;
 use crate::policy::Scope;
 use crate::ray::head::BodyError;
 use crate::ray::registry::{BreakpointId, Change, Event, Snapshot};
@@ -37,6 +38,9 @@ use crate::telemetry::metrics::RefusalKind;
 
 /// How often an otherwise silent stream says that it is alive.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// Bytes of events from which on no more are put together into one piece.
+const AT_A_TIME: usize = 32 * 1024;
 
 /// Answers with a new stream, or 503 where there are too many.
 pub(crate) fn subscribe(
@@ -58,6 +62,7 @@ pub(crate) fn subscribe(
         }
     };
     let feed = Feed {
+        shared: Arc::clone(&ctx.shared_rows),
         // Subscribed before the first snapshot is read: nothing in between is lost.
         events: ctx.registry.events(),
         snapshots: ctx.registry.watch(),
@@ -65,6 +70,7 @@ pub(crate) fn subscribe(
         principal: principal.clone(),
         known: HashSet::new(),
         stage: Stage::Begins,
+        rest: VecDeque::new(),
         _share: share,
     };
     answer::own(StatusCode::OK, KIND, feed.into_body())
@@ -88,6 +94,7 @@ fn crowded(shortage: Shortage) -> (StatusCode, String) {
 }
 
 struct Feed {
+    shared: Arc<SharedRows>,
     events: broadcast::Receiver<Event>,
     snapshots: watch::Receiver<Arc<Snapshot>>,
     closing: CancellationToken,
@@ -95,6 +102,8 @@ struct Feed {
     /// The live ones that were shown.
     known: HashSet<BreakpointId>,
     stage: Stage,
+    /// The rest of a snapshot that has begun.
+    rest: VecDeque<Bytes>,
     _share: Share,
 }
 
@@ -105,18 +114,29 @@ enum Stage {
     Ended,
 }
 
+/// What a principal is told of an event.
+enum Told {
+    Nothing,
+    Event(Bytes),
+    /// A snapshot, in which something that it knew is missing.
+    Snapshot,
+}
+
 impl Feed {
     fn into_body(self) -> Body {
         let frames = stream::unfold(self, |mut feed| async move {
             let text = feed.next().await?;
-            Some((Ok::<_, BodyError>(Frame::data(Bytes::from(text))), feed))
+            Some((Ok::<_, BodyError>(Frame::data(text)), feed))
         });
         StreamBody::new(frames).boxed_unsync()
     }
 
     /// The next piece of text; `None` at the end. Only called once the client took the last one,
     /// so a slow client holds one piece and lags in the broadcast.
-    async fn next(&mut self) -> Option<String> {
+    async fn next(&mut self) -> Option<Bytes> {
+        if let Some(piece) = self.rest.pop_front() {
+            return Some(piece);
+        }
         match self.stage {
             Stage::Begins => {
                 self.stage = Stage::Runs;
@@ -129,41 +149,77 @@ impl Feed {
         let alive = Instant::now() + KEEP_ALIVE;
         loop {
             tokio::select! {
-                biased;
-                () = self.closing.cancelled() => return None,
-                ended = self.principal.ended() => {
-                    self.stage = Stage::Ended;
-                    return Some(farewell(ended));
+                            biased;
+                            () = self.closing.cancelled() => return None,
+                            ended = self.principal.ended() => {
+            self.stage = Stage::Ended;
+                                return Some(farewell(ended).into());
+                            }
+                            event = self.events.recv() => {
+                                let text = match event {
+                                    Ok(event) => self.tell(event),
+                                    Err(RecvError::Lagged(_)) => Some(self.begin_again()),
+                                    Err(RecvError::Closed) => return None,
+                                };
+                                if text.is_some() {
+                                    return text;
+                                }
+                            }
+                            () = sleep_until(alive) => return Some(Bytes::from_static(b": alive\n\n")),
+                        }
+        }
+    }
+
+    /// What the principal is told of `first` and of what has happened since, as far as that is not too much at a time.
+    fn tell(&mut self, first: Event) -> Option<Bytes> {
+        let (mut texts, mut length) = (Vec::new(), 0);
+        let mut event = first;
+        loop {
+            match self.told(&event) {
+                Told::Nothing => {}
+                Told::Event(text) => {
+                    length += text.len();
+                    texts.push(text);
                 }
-                event = self.events.recv() => match event {
-                    Ok(event) => if let Some(text) = self.told(&event) {
-                        return Some(text);
-                    },
-                    Err(RecvError::Lagged(_)) => {
-                        // What is still in the queue is older than the snapshot.
-                        self.events = self.events.resubscribe();
-                        return Some(self.snapshot());
-                    }
-                    Err(RecvError::Closed) => return None,
-                },
-                () = sleep_until(alive) => return Some(": alive\n\n".to_owned()),
+                Told::Snapshot => {
+                    let beginning = self.snapshot();
+                    self.rest.push_front(beginning);
+                    break;
+                }
             }
+            if length >= AT_A_TIME {
+                break;
+            }
+            event = match self.events.try_recv() {
+                Ok(event) => event,
+                Err(TryRecvError::Lagged(_)) => return Some(self.begin_again()),
+                Err(TryRecvError::Empty | TryRecvError::Closed) => break,
+            };
+        }
+        match texts.len() {
+            0 => self.rest.pop_front(),
+            // As everybody gets it.
+            1 => texts.pop(),
+            _ => Some(texts.concat().into()),
         }
     }
 
     /// What the principal is told of `event`.
-    fn told(&mut self, event: &Event) -> Option<String> {
+    fn told(&mut self, event: &Event) -> Told {
         let id = event.breakpoint.id;
         let was_known = self.known.contains(&id);
         if !may_list(&self.principal, &event.breakpoint) {
-            return was_known.then(|| self.snapshot());
+            return match was_known {
+                true => Told::Snapshot,
+                false => Told::Nothing,
+            };
         }
         let change = match (event.change, was_known) {
             (Change::Named | Change::Attached | Change::Unreachable | Change::Releasing, false) => {
                 Change::Appeared
             }
             // It began and ended unseen.
-            (Change::Released | Change::Died, false) => return None,
+            (Change::Released | Change::Died, false) => return Told::Nothing,
             (change, _) => change,
         };
         match change {
@@ -174,15 +230,36 @@ impl Feed {
             | Change::Unreachable
             | Change::Releasing => self.known.insert(id),
         };
-        Some(one(event, change))
+        Told::Event(self.shared.event(event, change))
     }
 
-    fn snapshot(&mut self) -> String {
+    /// A snapshot in place of the events that were missed.
+    fn begin_again(&mut self) -> Bytes {
+        // What is still in the queue is older than the snapshot.
+        self.events = self.events.resubscribe();
+        self.snapshot()
+    }
+
+    /// A snapshot, or its first piece, whose other pieces are next: a long list is shared with everybody.
+    fn snapshot(&mut self) -> Bytes {
         let snapshot = self.snapshots.borrow_and_update().clone();
         let listed = within(&self.principal, Scope::List, &snapshot);
         self.known = listed.live.iter().map(|b| b.id).collect();
-        let list = json::list(&listed);
-        format!("event: snapshot\ndata: {list}\n\n")
+        let rest = Rest {
+            total: listed.live.len(),
+            next: None,
+            snapshot: &listed,
+        };
+        let mut end = rest.end();
+        end.extend(b"\n\n");
+        let rows: Vec<_> = listed.live.iter().collect();
+        let [list, end] = self.shared.list(&rows).ended_with(end);
+        let beginning = Bytes::from_static(b"event: snapshot\ndata: ");
+        if list.len() <= AT_A_TIME {
+            return [beginning, list, end].concat().into();
+        }
+        self.rest = [list, end].into();
+        beginning
     }
 }
 
@@ -193,22 +270,6 @@ fn farewell(ended: Ended) -> String {
     };
     let data = serde_json::json!({ "reason": reason, "error": ended.to_string() });
     format!("event: ended\ndata: {data}\n\n")
-}
-
-fn one(event: &Event, change: Change) -> String {
-    let name = match change {
-        Change::Appeared => "appeared",
-        Change::Named => "named",
-        Change::Attached => "attached",
-        Change::Unreachable => "unreachable",
-        Change::Releasing => "releasing",
-        Change::Released => "released",
-        Change::Died => event.breakpoint.state.word(),
-    };
-    let row = JsonRow::new(&event.breakpoint, Moment::now());
-    // One line, because JSON escapes line breaks.
-    let data = serde_json::to_string(&row).unwrap_or_default();
-    format!("id: {}\nevent: {name}\ndata: {data}\n\n", event.seq)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ mod authentication;
 mod authorisation;
 mod endings;
 mod lifecycle;
+mod list;
 mod proxy;
 mod release;
 mod smuggling;

@@ -2,14 +2,15 @@
 //!
 //! A node's address is shown for reading; the debugger's port never is.
 
+use std::hash::{Hash, Hasher};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::moment::Moment;
 use crate::ray::registry::{
-    Breakpoint, BreakpointId, Holder, Kind, Location, Reason, Snapshot, State,
+    Breakpoint, BreakpointId, Change, Holder, Kind, Location, Reason, Snapshot, State,
 };
 
 /// One breakpoint as clients see it: in the list and in events.
@@ -86,46 +87,122 @@ impl<'a> JsonRow<'a> {
             task_ended: breakpoint.task_ended,
         }
     }
+
+    /// `breakpoint` as text that lacks the number of seconds that it has waited, and where that stands.
+    pub(crate) fn without_waiting(breakpoint: &Breakpoint) -> (Vec<u8>, usize) {
+        let row = JsonRow {
+            waiting_seconds: 0.0,
+            ..JsonRow::new(breakpoint, breakpoint.first_seen)
+        };
+        let mut text = serde_json::to_vec(&row).unwrap_or_default();
+        // In no text of somebody else's: a quote within one has a backslash before it.
+        let end = memchr::memmem::find(&text, UNMEASURED).map_or(0, |at| at + UNMEASURED.len());
+        let waited = end.saturating_sub(b"0.0".len());
+        text.drain(waited..end);
+        (text, waited)
+    }
 }
+
+/// What a row says of how long it has waited where nobody has looked at the time.
+const UNMEASURED: &[u8] = br#","waiting_seconds":0.0"#;
 
 /// `duration` in seconds, to the millisecond.
 pub(crate) fn seconds(duration: Duration) -> f64 {
     duration.as_millis() as f64 / 1000.0
 }
 
-/// All that lives in `snapshot` as JSON. What somebody may not see has been taken out before.
-pub(crate) fn list(snapshot: &Snapshot) -> Value {
-    let rows: Vec<&Breakpoint> = snapshot.live.iter().map(|b| &**b).collect();
-    let total = rows.len();
-    page(&rows, total, None, snapshot)
+/// How a list begins: its rows follow, and then [`Rest::end`].
+pub(crate) const LIST: &[u8] = br#"{"breakpoints":["#;
+
+/// What a list says besides its rows.
+#[derive(Debug)]
+pub(crate) struct Rest<'a> {
+    /// Rows of all pages.
+    pub(crate) total: usize,
+    /// What to ask for `after` these rows.
+    pub(crate) next: Option<&'a str>,
+    /// Where the rows are from. What somebody may not see has been taken out before.
+    pub(crate) snapshot: &'a Snapshot,
 }
 
-/// These `rows` of `snapshot` as JSON, of `total` in all; `next` is what to ask for after them.
-pub(crate) fn page(
-    rows: &[&Breakpoint],
-    total: usize,
-    next: Option<&str>,
-    snapshot: &Snapshot,
-) -> Value {
-    let (now, instant) = (Moment::now(), Instant::now());
-    let rows: Vec<JsonRow<'_>> = rows.iter().map(|b| JsonRow::new(b, now)).collect();
-    let clusters = snapshot.clusters.iter().map(|cluster| {
-        let age = cluster
-            .polled
-            .map(|at| seconds(instant.saturating_duration_since(at)));
-        json!({
-            "name": *cluster.name,
-            "ray_version": cluster.ray_version,
-            "snapshot_age_seconds": age,
-            "trouble": cluster.trouble.as_ref().or(cluster.incomplete.as_ref()),
-            "complete": cluster.incomplete.is_none(),
-        })
-    });
-    json!({
-        "breakpoints": rows,
-        "total": total,
-        "next": next,
-        "snapshot_age_seconds": snapshot.age(instant).map(seconds),
-        "clusters": clusters.collect::<Vec<_>>(),
-    })
+impl Rest<'_> {
+    fn members(&self) -> Map<String, Value> {
+        let now = Instant::now();
+        let clusters = self.snapshot.clusters.iter().map(|cluster| {
+            let age = cluster
+                .polled
+                .map(|at| seconds(now.saturating_duration_since(at)));
+            json!({
+                "name": *cluster.name,
+                "ray_version": cluster.ray_version,
+                "snapshot_age_seconds": age,
+                "trouble": cluster.trouble.as_ref().or(cluster.incomplete.as_ref()),
+                "complete": cluster.incomplete.is_none(),
+            })
+        });
+        let members = [
+            ("total", self.total.into()),
+            ("next", self.next.into()),
+            (
+                "snapshot_age_seconds",
+                self.snapshot.age(now).map(seconds).into(),
+            ),
+            ("clusters", clusters.collect()),
+        ];
+        members
+            .map(|(key, value)| (key.to_owned(), value))
+            .into_iter()
+            .collect()
+    }
+
+    /// The end of the list behind its last row, on one line.
+    pub(crate) fn end(&self) -> Vec<u8> {
+        let members = Value::Object(self.members()).to_string();
+        let mut end = b"],".to_vec();
+        end.extend_from_slice(members.trim_start_matches('{').as_bytes());
+        end
+    }
+}
+
+/// But for how old everything is, which changes all the time.
+impl Hash for Rest<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.total, self.next).hash(state);
+        for cluster in &self.snapshot.clusters {
+            (&cluster.name, &cluster.ray_version).hash(state);
+            (&cluster.trouble, &cluster.incomplete).hash(state);
+            cluster.polled.is_some().hash(state);
+        }
+    }
+}
+
+/// All that lives in `snapshot` as JSON. What somebody may not see has been taken out before.
+pub(crate) fn list(snapshot: &Snapshot) -> Value {
+    let now = Moment::now();
+    let rows: Vec<JsonRow<'_>> = snapshot.live.iter().map(|b| JsonRow::new(b, now)).collect();
+    let (total, next) = (rows.len(), None);
+    let mut list = Map::new();
+    list.insert("breakpoints".to_owned(), json!(rows));
+    list.extend(
+        Rest {
+            total,
+            next,
+            snapshot,
+        }
+        .members(),
+    );
+    Value::Object(list)
+}
+
+/// The name of an event.
+pub(crate) fn word(change: Change, breakpoint: &Breakpoint) -> &'static str {
+    match change {
+        Change::Appeared => "appeared",
+        Change::Named => "named",
+        Change::Attached => "attached",
+        Change::Unreachable => "unreachable",
+        Change::Releasing => "releasing",
+        Change::Released => "released",
+        Change::Died => breakpoint.state.word(),
+    }
 }

@@ -5,6 +5,7 @@ pub(crate) mod json;
 pub(crate) mod menu;
 pub(crate) mod row;
 pub(crate) mod select;
+pub(crate) mod shared;
 pub(crate) mod table;
 pub(crate) mod text;
 

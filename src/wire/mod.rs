@@ -2,6 +2,7 @@
 //! needs to speak them.
 
 pub mod dap;
+pub(crate) mod gzip;
 pub(crate) mod http_client;
 pub(crate) mod human_time;
 pub mod prefixed;

@@ -3,6 +3,7 @@
 //! Pages are in the order in which the breakpoints were first seen, which does not change; the whole list begins with
 //! those that nobody holds.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::moment::Moment;
@@ -32,7 +33,7 @@ struct Cursor {
 
 /// One page of the list.
 pub(crate) struct Page<'a> {
-    pub(crate) rows: Vec<&'a Breakpoint>,
+    pub(crate) rows: Vec<&'a Arc<Breakpoint>>,
     /// Rows of all pages.
     pub(crate) total: usize,
     /// What to ask for `after` these; `None`: there are no more.
@@ -72,7 +73,7 @@ impl Wanted {
     pub(crate) fn of<'a>(&self, list: &'a Snapshot) -> Result<Page<'a>, String> {
         let place = self.after.map(|cursor| cursor.place(list)).transpose()?;
         let fitting = list.live.iter().filter(|b| self.fits(b));
-        let mut fitting: Vec<&Breakpoint> = fitting.map(|b| &**b).collect();
+        let mut fitting: Vec<&Arc<Breakpoint>> = fitting.collect();
         let total = fitting.len();
         if self.limit.is_some() || self.after.is_some() {
             // Where somebody attaches or leaves between two pages, no row may be missed for it.
@@ -82,12 +83,12 @@ impl Wanted {
             .into_iter()
             .filter(|b| place.is_none_or(|place| place.is_before(b)));
         let limit = self.limit.unwrap_or(usize::MAX);
-        let mut rows: Vec<&Breakpoint> = rest.by_ref().take(limit).collect();
+        let mut rows: Vec<&Arc<Breakpoint>> = rest.by_ref().take(limit).collect();
         let more = rest.next().is_some();
         let next = rows.last().filter(|_| more).map(|last| Cursor::of(last));
         if self.ended && !more {
             let ended = list.ended.iter().filter(|b| self.fits(b));
-            rows.extend(ended.map(|b| &**b));
+            rows.extend(ended);
         }
         Ok(Page { rows, total, next })
     }

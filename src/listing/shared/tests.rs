@@ -1,0 +1,130 @@
+#![allow(clippy::unwrap_used)]
+
+use serde_json::Value;
+
+use super::*;
+use crate::dap::testing::{paused, snapshot};
+use crate::moment::testing::ago;
+use crate::ray::registry::{Snapshot, State};
+
+/// Breakpoints whose texts have in them what JSON escapes, and what is looked for in a row.
+fn breakpoints() -> Vec<Breakpoint> {
+    let odd = [
+        "square",
+        r#"","waiting_seconds":0.0,"#,
+        "\"\\\n\u{1}ü",
+        r#","waiting_seconds":0.0"#,
+    ];
+    let mut rows: Vec<Breakpoint> = odd.map(|name| paused(name, 1)).into();
+    for (n, row) in rows.iter_mut().enumerate() {
+        row.first_seen = ago(Duration::from_millis(1500 * n as u64));
+        row.exception = Some(row.names.name.clone().unwrap());
+    }
+    rows[0].state = State::Died {
+        at: ago(Duration::ZERO),
+        why: r#"{"waiting_seconds":0.0}"#.into(),
+        intended: false,
+    };
+    rows[1].state = State::Unreachable {
+        since: ago(Duration::ZERO),
+    };
+    rows
+}
+
+fn whole(shared: &SharedRows, snapshot: &Snapshot) -> Vec<u8> {
+    let rows: Vec<_> = snapshot.live.iter().collect();
+    let rest = Rest {
+        total: rows.len(),
+        next: None,
+        snapshot,
+    };
+    shared.list(&rows).ended_with(rest.end()).concat()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_text_is_that_of_the_rows_one_by_one() {
+    for n in 0..=4 {
+        let mut rows = breakpoints();
+        rows.truncate(n);
+        let snapshot = snapshot(rows);
+        let shared = SharedRows::default();
+        for _ in 0..3 {
+            let expected = serde_json::to_string(&json::list(&snapshot)).unwrap();
+            let text = String::from_utf8(whole(&shared, &snapshot)).unwrap();
+            assert_eq!(text, expected);
+            tokio::time::advance(FRESH).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn rows_are_put_together_once_in_a_second_for_all_who_may_see_the_same() {
+    let snapshot = snapshot(breakpoints());
+    let shared = SharedRows::default();
+    let (all, some): (Vec<_>, Vec<_>) = (
+        snapshot.live.iter().collect(),
+        snapshot.live.iter().skip(1).collect(),
+    );
+    let first = shared.list(&all);
+    assert_eq!(first.text.as_ptr(), shared.list(&all).text.as_ptr());
+    let other = shared.list(&some);
+    assert_ne!(other.number, first.number);
+    assert!(!String::from_utf8_lossy(&other.text).contains("square"));
+    tokio::time::advance(FRESH).await;
+    let later = shared.list(&all);
+    assert_eq!(later.number, first.number);
+    assert_ne!(later.text, first.text);
+    let read: Value = serde_json::from_slice(&whole(&shared, &snapshot)).unwrap();
+    assert_eq!(read["breakpoints"][3]["waiting_seconds"], 5.5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_kept_is_bounded() {
+    let shared = SharedRows::default();
+    for _ in 0..10 * FEW_ROWS {
+        let one = snapshot(vec![paused("square", 1)]);
+        whole(&shared, &one);
+    }
+    assert_eq!(shared.lists.lock().kept.len(), MOST_LISTS);
+    assert!(shared.rows().by_address.len() <= FEW_ROWS + 2 * MOST_LISTS + 1);
+    tokio::time::advance(UNUSED).await;
+    let last = snapshot(vec![paused("square", 1)]);
+    whole(&shared, &last);
+    assert_eq!(shared.lists.lock().kept.len(), 1);
+}
+
+#[tokio::test]
+async fn an_event_is_serialised_once() {
+    let shared = SharedRows::default();
+    let event = |seq| Event {
+        seq,
+        change: Change::Named,
+        breakpoint: Arc::new(paused("square", 1)),
+    };
+    let (first, later) = (event(7), event(7 + MOST_EVENTS as u64));
+    let text = shared.event(&first, Change::Named);
+    assert!(text.starts_with(b"id: 7\nevent: named\ndata: {\"id\":"));
+    assert!(text.ends_with(b"}\n\n"));
+    let same = shared.event(&first, Change::Named);
+    assert_eq!(text.as_ptr(), same.as_ptr());
+    // For whom it is new.
+    let other = shared.event(&first, Change::Appeared);
+    assert!(other.starts_with(b"id: 7\nevent: appeared\n"));
+    let later = shared.event(&later, Change::Named);
+    assert!(later.starts_with(b"id: 1031\n"));
+}
+
+#[tokio::test]
+async fn a_list_through_gzip_is_the_same_list() {
+    use std::io::Read as _;
+    let shared = SharedRows::default();
+    let snapshot = snapshot(breakpoints());
+    let rows: Vec<_> = snapshot.live.iter().collect();
+    let rows = shared.list(&rows);
+    let end = b"],\"total\":4}\n".to_vec();
+    let compressed = rows.compressed(&end).await.unwrap().concat();
+    let mut text = Vec::new();
+    let mut reader = flate2::read::GzDecoder::new(&*compressed);
+    reader.read_to_end(&mut text).unwrap();
+    assert_eq!(text, rows.ended_with(end).concat());
+}
