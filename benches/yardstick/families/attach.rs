@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 
 use crate::Result;
 use crate::harness::client::{Session, Target};
@@ -69,7 +70,7 @@ impl Family for Attach {
     }
 
     async fn round(&self, _yard: &Yard, open: &mut Open) -> Result<Vec<f64>> {
-        let (mut sessions, mut times) = one_after_another(&open.singly).await?;
+        let (mut sessions, mut times) = one_after_another(&open.singly, Duration::ZERO).await?;
         let (start, before) = (Instant::now(), open.scene.cpu()?);
         sessions.extend(at_once(&open.together).await?);
         let took = start.elapsed().as_secs_f64();
@@ -87,10 +88,14 @@ impl Family for Attach {
     }
 }
 
-/// The sessions, and the seconds that each took.
-pub(super) async fn one_after_another(targets: &[Target]) -> Result<(Vec<Session>, Vec<f64>)> {
+/// The sessions, and the seconds that each took. There is a `pause` before each.
+pub(super) async fn one_after_another(
+    targets: &[Target],
+    pause: Duration,
+) -> Result<(Vec<Session>, Vec<f64>)> {
     let (mut sessions, mut times) = (Vec::new(), Vec::new());
     for target in targets {
+        sleep(pause).await;
         let start = Instant::now();
         sessions.push(Session::open(target).await?);
         times.push(start.elapsed().as_secs_f64());

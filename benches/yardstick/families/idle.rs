@@ -68,7 +68,7 @@ impl Family for Idle {
         );
         vec![
             each.goal(Goal::Within(most * 1024.0)),
-            Row::new("  of all, given back when they are gone", Unit::PERCENT),
+            Row::new("  of all, given back when they are gone", Unit::PERCENT).difference(),
             Row::new("  resident before", Unit::MIB),
         ]
     }

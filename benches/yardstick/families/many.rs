@@ -21,6 +21,8 @@ const WORKERS: &str = "/api/v0/workers?detail=1&limit=10000";
 const BREAKPOINTS: &str = "/relay/v1/breakpoints";
 /// Workers among them that can be attached to.
 const ATTACHED: usize = 16;
+/// Between two of their attaches, so that together they meet every moment between two polls.
+const PAUSE: Duration = Duration::from_millis(1_000 / ATTACHED as u64);
 /// How long nobody asks anything.
 const IDLE: Duration = Duration::from_secs(3);
 
@@ -151,7 +153,7 @@ async fn ask(
 
 /// The seconds that each attach took; everybody is gone again afterwards.
 async fn attach(scene: &Scene, targets: &[Target]) -> Result<Vec<f64>> {
-    let (sessions, times) = one_after_another(targets).await?;
+    let (sessions, times) = one_after_another(targets, PAUSE).await?;
     for session in sessions {
         session.leave().await?;
     }

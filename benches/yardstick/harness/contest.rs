@@ -114,7 +114,13 @@ impl Contest<'_> {
         };
         for round in 0..settling + rounds {
             for turn in 0..open.len() {
-                let turn = (turn + round) % open.len();
+                // Every other round runs backwards: nobody always comes behind the same one.
+                let turn = if round % 2 == 0 {
+                    turn
+                } else {
+                    open.len() - 1 - turn
+                };
+                let turn = (turn + round / 2) % open.len();
                 let (contestant, open) = &mut open[turn];
                 let figures = family.round(yard, open).await;
                 let figures = figures.map_err(|error| contestant.because(&*error))?;
