@@ -3,8 +3,8 @@
 //! Refused credentials are put on record by [`crate::session::authenticate`]. Not on record is whoever presents nothing at
 //! all: anybody can do that as often as they like.
 
-use hyper::StatusCode;
 use hyper::http::request::Parts;
+use hyper::{Method, StatusCode, Uri};
 use serde_json::{Map, Value, json};
 use tracing::warn;
 
@@ -14,7 +14,7 @@ use super::refusal::HttpRefusal;
 use crate::audit::{Action, Entry, Unavailable};
 use crate::context::Context;
 use crate::policy::Scope;
-use crate::session::authenticate::Authenticated;
+use crate::session::authenticate::{Authenticated, RequestDetails};
 use crate::wire::text::one_line;
 
 /// What a query says about what is meant. The rest of it stays out of the record: it is Ray's and may hold anything.
@@ -37,29 +37,37 @@ const MEANT: [&str; 14] = [
 
 /// What the record says of a request.
 #[derive(Debug, Clone)]
-pub(crate) struct Asked(Map<String, Value>);
+pub(crate) struct Asked {
+    method: Method,
+    uri: Uri,
+}
 
 impl Asked {
     /// What `parts` ask for, as the client sent them.
     pub(crate) fn of(parts: &Parts) -> Self {
-        let mut details = Map::new();
-        details.insert("protocol".to_owned(), "http".into());
-        details.insert("method".to_owned(), one_line(parts.method.as_str()).into());
-        details.insert("path".to_owned(), one_line(parts.uri.path()).into());
-        details.extend(meant(parts.uri.query()));
-        Self(details)
-    }
-
-    /// Protocol, method, path, and what the query means.
-    pub(crate) fn details(&self) -> &Map<String, Value> {
-        &self.0
+        Self {
+            method: parts.method.clone(),
+            uri: parts.uri.clone(),
+        }
     }
 
     pub(crate) fn entry(&self, action: Action, connection: &Connection, outcome: &str) -> Entry {
         let mut entry = Entry::new(action);
-        entry.details.clone_from(&self.0);
+        entry.details = self.details();
         entry.peer = Some(connection.peer);
         entry.with("outcome", outcome)
+    }
+}
+
+impl RequestDetails for Asked {
+    /// Protocol, method, path, and what the query means.
+    fn details(&self) -> Map<String, Value> {
+        let mut details = Map::new();
+        details.insert("protocol".to_owned(), "http".into());
+        details.insert("method".to_owned(), one_line(self.method.as_str()).into());
+        details.insert("path".to_owned(), one_line(self.uri.path()).into());
+        details.extend(meant(self.uri.query()));
+        details
     }
 }
 

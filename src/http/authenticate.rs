@@ -29,11 +29,7 @@ fn authentication<'a>(
 ) -> Authentication<'a> {
     // An issuer may take as long as the head of the request may.
     let deadline = Instant::now() + ctx.config.http.header_timeout;
-    ctx.authentication(
-        &connection.info,
-        Purpose::Request(asked.details()),
-        deadline,
-    )
+    ctx.authentication(&connection.info, Purpose::Request(asked), deadline)
 }
 
 /// Who sent `parts`.

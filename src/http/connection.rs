@@ -13,9 +13,9 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
@@ -93,14 +93,12 @@ pub async fn serve_connection<S>(
         closing: shutdown.child_token(),
     };
     let _give_up = connection.closing.clone().drop_guard();
-    let (active, activity) = watch::channel(Activity::default());
-    let mut begun = activity.clone();
-    let active = Arc::new(active);
+    let activity = Arc::new(Activity::default());
 
     let builder = builder(header_timeout);
     let stream = Moving::new(stream, connection.info.place.clone());
     let service = service_fn(|request| {
-        let busy = Busy::new(&ctx, &active, &connection.info);
+        let busy = Busy::new(&ctx, &activity, &connection.info);
         let handled = handle(Arc::clone(&ctx), connection.clone(), request);
         async move {
             let response = Box::pin(handled).await;
@@ -108,10 +106,10 @@ pub async fn serve_connection<S>(
         }
     });
     let mut served = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
-    let mut idle = pin!(idle_for(activity, header_timeout));
+    let mut idle = pin!(activity.idle_for(header_timeout));
     let mut draining = pin!(async {
         shutdown.cancelled().await;
-        let _ = begun.wait_for(|activity| activity.begun).await;
+        activity.begun.cancelled().await;
     });
     let mut deadline: Option<Instant> = None;
     loop {
@@ -165,53 +163,82 @@ fn builder(header_timeout: Duration) -> auto::Builder<TokioExecutor> {
     builder
 }
 
-/// Resolves once no request has been in progress for `quiet`, from the start on.
-async fn idle_for(mut activity: watch::Receiver<Activity>, quiet: Duration) {
-    loop {
-        let busy = activity.borrow_and_update().requests > 0;
-        tokio::select! {
-            () = sleep(quiet), if !busy => return,
-            changed = activity.changed() => if changed.is_err() { return },
-        }
+/// What goes on on one connection. Nobody is woken for a request that comes or goes.
+#[derive(Debug, Default)]
+struct Activity {
+    requests: Mutex<Requests>,
+    /// There was a request.
+    begun: CancellationToken,
+}
+
+#[derive(Debug)]
+struct Requests {
+    /// How many are in progress.
+    open: usize,
+    /// When that last changed.
+    since: Instant,
+}
+
+impl Default for Requests {
+    fn default() -> Self {
+        let since = Instant::now();
+        Self { open: 0, since }
     }
 }
 
-/// What goes on on one connection.
-#[derive(Debug, Clone, Copy, Default)]
-struct Activity {
-    /// Number of requests in progress.
-    requests: usize,
-    /// Whether there was a request.
-    begun: bool,
+impl Activity {
+    /// One more, or one less: how many there are.
+    fn count(&self, change: impl Fn(usize) -> usize) -> usize {
+        let mut requests = self.requests.lock();
+        requests.open = change(requests.open);
+        requests.since = Instant::now();
+        requests.open
+    }
+
+    /// Resolves once no request has been in progress for `quiet`, from the start on.
+    async fn idle_for(&self, quiet: Duration) {
+        let mut look = Instant::now() + quiet;
+        loop {
+            sleep_until(look).await;
+            let requests = self.requests.lock();
+            look = match requests.open {
+                0 => requests.since,
+                // At its end it begins anew.
+                _ => Instant::now(),
+            } + quiet;
+            if look <= Instant::now() {
+                return;
+            }
+        }
+    }
 }
 
 /// A request in progress, until the last byte of its answer is gone.
 struct Busy {
     _draining_waits: TaskTrackerToken,
-    active: Arc<watch::Sender<Activity>>,
+    activity: Arc<Activity>,
     place: Place,
     /// Weight of the connection without requests.
     weight: usize,
 }
 
 impl Busy {
-    fn new(ctx: &Context, active: &Arc<watch::Sender<Activity>>, info: &ConnectionInfo) -> Self {
+    fn new(ctx: &Context, activity: &Arc<Activity>, info: &ConnectionInfo) -> Self {
         let busy = Self {
             _draining_waits: ctx.requests.token(),
-            active: Arc::clone(active),
+            activity: Arc::clone(activity),
             place: info.place.clone(),
             weight: IDLE_WEIGHT + info.tls_weight(),
         };
         busy.count(|count| count + 1);
+        if !activity.begun.is_cancelled() {
+            activity.begun.cancel();
+        }
         busy
     }
 
     fn count(&self, change: impl Fn(usize) -> usize) {
-        self.active.send_modify(|activity| {
-            activity.requests = change(activity.requests);
-            activity.begun = true;
-        });
-        let requests = self.active.borrow().requests;
+        let requests = self.activity.count(change);
         self.place.weigh(self.weight + requests * REQUEST_WEIGHT);
     }
 }

@@ -294,7 +294,6 @@ impl ProxiedRequest<'_> {
             reached: self.reached.clone(),
             principal: principal.clone(),
             view,
-            text: Bytes::new(),
         };
         rewritten(upstream, job, response).await
     }

@@ -4,6 +4,8 @@
 //! stops or instruments processes to look into them. A path that is in no table needs what its method says. Paths are
 //! compared as the head's web server understands them, so that no spelling of one needs less.
 
+use std::borrow::Cow;
+
 use hyper::Method;
 
 use super::route::segments;
@@ -115,6 +117,9 @@ pub(crate) enum Described {
 
 /// What the body of `method` on `path` has the head run, where it does.
 pub(crate) fn described(method: &Method, path: &str) -> Option<Described> {
+    if !matches!(*method, Method::POST | Method::PUT) {
+        return None;
+    }
     let segments = segments(path);
     let is = |words: &[&str]| segments.len() == words.len() && begins(&segments, words);
     match *method {
@@ -130,12 +135,12 @@ pub(crate) fn lists_workers(path: &str) -> bool {
     segments.len() == 3 && begins(&segments, &["api", "v0", "workers"])
 }
 
-fn begins(segments: &[Vec<u8>], words: &[&str]) -> bool {
+fn begins(segments: &[Cow<'_, [u8]>], words: &[&str]) -> bool {
     segments.len() >= words.len()
         && segments
             .iter()
             .zip(words)
-            .all(|(segment, word)| *word == "*" || segment == word.as_bytes())
+            .all(|(segment, word)| *word == "*" || **segment == *word.as_bytes())
 }
 
 /// The first page, its icon, and the files that it is made of, as browsers ask for them: what has any other spelling

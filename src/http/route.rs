@@ -1,5 +1,7 @@
 //! Routes: what a path stands for. Pure.
 
+use std::borrow::Cow;
+
 use crate::identity::Principal;
 use crate::policy::Scope;
 use crate::telemetry::metrics;
@@ -121,23 +123,29 @@ impl<'a> Route<'a> {
 
 /// The parts of `path` (of a head) between its slashes. The head's web server also takes a path with escapes, doubled
 /// slashes and dots, so what is meant is compared, not what is written.
-pub(crate) fn segments(path: &str) -> Vec<Vec<u8>> {
-    let path = unescaped(path);
-    let mut segments: Vec<Vec<u8>> = Vec::new();
+pub(crate) fn segments(path: &str) -> Vec<Cow<'_, [u8]>> {
+    match unescaped(path) {
+        Cow::Borrowed(path) => meant(path, Cow::Borrowed),
+        Cow::Owned(path) => meant(&path, |segment| Cow::Owned(segment.to_vec())),
+    }
+}
+
+fn meant<'p, 's>(path: &'p [u8], of: impl Fn(&'p [u8]) -> Cow<'s, [u8]>) -> Vec<Cow<'s, [u8]>> {
+    let mut segments = Vec::new();
     for segment in path.split(|b| *b == b'/') {
         match segment {
             b"" | b"." => {}
             b".." => _ = segments.pop(),
-            _ => segments.push(segment.to_vec()),
+            _ => segments.push(of(segment)),
         }
     }
     segments
 }
 
 /// Decodes `%XX`, again and again: what is escaped twice is no path of Ray's, but harmless to match.
-pub(super) fn unescaped(path: &str) -> Vec<u8> {
-    let mut bytes = path.as_bytes().to_vec();
-    loop {
+pub(super) fn unescaped(path: &str) -> Cow<'_, [u8]> {
+    let mut bytes = Cow::Borrowed(path.as_bytes());
+    while memchr::memchr(b'%', &bytes).is_some() {
         let mut out = Vec::with_capacity(bytes.len());
         let mut at = 0;
         while at < bytes.len() {
@@ -159,10 +167,11 @@ pub(super) fn unescaped(path: &str) -> Vec<u8> {
             }
         }
         if out.len() == bytes.len() {
-            return out;
+            break;
         }
-        bytes = out;
+        bytes = Cow::Owned(out);
     }
+    bytes
 }
 
 #[cfg(test)]

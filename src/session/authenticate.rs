@@ -75,7 +75,13 @@ pub(crate) enum Purpose<'a> {
     Session(&'a Session),
     /// A request, of which a page that polls sends many: the log has them for those who debug, and the record has no
     /// line for each of them while an issuer is away. What the record says of the request is in here.
-    Request(&'a Map<String, Value>),
+    Request(&'a dyn RequestDetails),
+}
+
+/// What the record says of a request. Made for the few that go on record.
+pub(crate) trait RequestDetails: std::fmt::Debug + Sync {
+    /// Names and values.
+    fn details(&self) -> Map<String, Value>;
 }
 
 /// Asks who one client is.
@@ -189,7 +195,7 @@ impl Authentication<'_> {
             Purpose::Session(session) => {
                 entry = entry.with("protocol", session.protocol().label());
             }
-            Purpose::Request(details) => entry.details.clone_from(details),
+            Purpose::Request(details) => entry.details = details.details(),
         }
         Some(entry.with("outcome", outcome))
     }

@@ -51,7 +51,7 @@ impl Worker {
         Self {
             line: Some(Line {
                 stream,
-                ledger: Ledger::new(),
+                ledger: Ledger::default(),
                 unsent: Vec::new(),
                 configured: None,
                 held: Vec::new(),

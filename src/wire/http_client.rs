@@ -3,12 +3,13 @@
 //! Deadlines of whole requests are the callers', each of whom waits for something else. No redirect is followed: the
 //! address that is configured is the one that is trusted.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper::body::{Body, Incoming};
+use hyper::body::Body;
 use hyper::header::HeaderValue;
 use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
@@ -27,13 +28,16 @@ pub(crate) const USER_AGENT: HeaderValue =
 const KEPT: usize = 16;
 
 /// What is read ahead of an answer, in bytes: each answer under way takes as much, and somebody may not read his.
-const MAX_BUFFER: usize = 32 * 1024;
+pub(crate) const MAX_BUFFER: usize = 32 * 1024;
 
 /// A dead peer is noticed after so long.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
+/// Makes connections, with TLS where that is asked for.
+pub(crate) type Connector = HttpsConnector<HttpConnector>;
+
 /// A client for `http` and `https` with request bodies `B`. Cheap to clone.
-pub(crate) type HttpClient<B> = Client<HttpsConnector<HttpConnector>, B>;
+pub(crate) type HttpClient<B> = Client<Connector, B>;
 
 /// Certificate authorities that servers are verified with.
 pub(crate) enum Roots {
@@ -72,22 +76,26 @@ where
     B: Body + Send,
     B::Data: Send,
 {
-    let mut tcp = HttpConnector::new();
-    tcp.enforce_http(false);
-    tcp.set_connect_timeout(Some(connect));
-    tcp.set_nodelay(true);
-    tcp.set_keepalive(Some(KEEPALIVE));
-    let connector = HttpsConnectorBuilder::new()
-        .with_tls_config(tls)
-        .https_or_http()
-        .enable_http1()
-        .wrap_connector(tcp);
     Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(idle)
         .pool_max_idle_per_host(if idle.is_zero() { 0 } else { KEPT })
         .http1_max_buf_size(MAX_BUFFER)
-        .build(connector)
+        .build(connector(tls, connect))
+}
+
+/// What makes connections for `http` and `https`, and waits for TCP for at most `connect`, of each address tried.
+pub(crate) fn connector(tls: ClientConfig, connect: Duration) -> Connector {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_connect_timeout(Some(connect));
+    tcp.set_nodelay(true);
+    tcp.set_keepalive(Some(KEEPALIVE));
+    HttpsConnectorBuilder::new()
+        .with_tls_config(tls)
+        .https_or_http()
+        .enable_http1()
+        .wrap_connector(tcp)
 }
 
 /// Why a body was not read to its end.
@@ -105,7 +113,11 @@ pub(crate) enum BodyError {
 ///
 /// # Errors
 /// [`BodyError`].
-pub(crate) async fn whole(body: Incoming, limit: usize) -> Result<Bytes, BodyError> {
+pub(crate) async fn whole<B>(body: B, limit: usize) -> Result<Bytes, BodyError>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
     match Limited::new(body, limit).collect().await {
         Ok(body) => Ok(body.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(BodyError::TooLong(limit)),

@@ -1,12 +1,14 @@
-//! Answers that are held as a whole, because addresses in them are replaced or rows left out.
+//! Answers that are held as a whole, because addresses in them are replaced or rows left out: what they are may be known
+//! at their end only.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Body as _;
 use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap};
 use hyper::{Response, StatusCode};
 
@@ -18,8 +20,9 @@ use crate::http::connection::chain;
 use crate::http::filter::{self, NotAList, Row};
 use crate::http::hop;
 use crate::http::required_access::Rows;
-use crate::http::rewrite::rewrite;
+use crate::http::rewrite::{NotJson, Rewriter, Worker, rewrite};
 use crate::identity::Principal;
+use crate::ray::head::HeadBody;
 use crate::ray::registry::{Breakpoint, BreakpointId, Snapshot};
 use crate::session::may_list;
 use crate::telemetry::metrics::RefusalKind;
@@ -28,8 +31,8 @@ use crate::telemetry::metrics::RefusalKind;
 /// seconds.
 const WHOLE_ANSWER: Duration = Duration::from_secs(60);
 
-/// An answer from this size in bytes on is rewritten on a blocking thread.
-const REWRITE_ELSEWHERE: usize = 1024 * 1024;
+/// Of an answer from this size in bytes on rows are selected on a blocking thread.
+const SELECT_ELSEWHERE: usize = 1024 * 1024;
 
 /// How much of an answer is for the one who asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,81 +55,105 @@ pub(super) enum Reader {
 /// The answer with what is for the principal in it, and addresses that it can dial.
 pub(super) async fn rewritten(
     upstream: &Upstream,
-    mut job: Job,
-    response: Response<Incoming>,
+    job: Job,
+    response: Response<HeadBody>,
 ) -> Response<Body> {
     let (mut parts, body) = response.into_parts();
     upstream.fit(&mut parts.headers);
     let limit = job.ctx.config.http.max_rewrite;
-    job.text = match whole(&parts.headers, body, limit).await {
-        Ok(text) => text,
-        Err(NotBuffered::TooLarge) => {
-            job.ctx.metrics.refused(RefusalKind::Limited);
-            let sentence = format!(
-                "the list is larger than {limit} bytes, so the relay cannot replace the addresses in it: filter it (filter_keys=num_paused_threads), use a smaller limit, or raise `http.max_rewrite`"
-            );
-            return answer::text(StatusCode::BAD_GATEWAY, sentence);
-        }
-        Err(NotBuffered::Slow) => {
-            let sentence = "the Ray head began its list but did not get to the end; try again, and look at the load of the head";
-            return answer::text(StatusCode::GATEWAY_TIMEOUT, sentence);
-        }
-        Err(NotBuffered::Broken(cause)) => {
-            let sentence = format!("the Ray head's list broke off ({cause}); try again");
-            return answer::text(StatusCode::BAD_GATEWAY, sentence);
-        }
-    };
-    let new = if job.text.len() < REWRITE_ELSEWHERE {
-        job.run()
-    } else {
-        match tokio::task::spawn_blocking(|| job.run()).await {
-            Ok(new) => new,
-            Err(_) => {
-                let sentence = "the relay failed to replace the addresses in the list of workers; please report this";
-                return answer::text(StatusCode::INTERNAL_SERVER_ERROR, sentence);
-            }
-        }
-    };
-    match new {
-        Ok(text) => {
+    let metrics = Arc::clone(&job.ctx.metrics);
+    let changed = job.changed(&parts.headers, body, limit);
+    let refused = match tokio::time::timeout(WHOLE_ANSWER, changed).await {
+        Ok(Ok(pieces)) => {
             hop::forget_body(&mut parts.headers);
-            parts.headers.insert(CONTENT_LENGTH, text.len().into());
-            Response::from_parts(parts, answer::full(text))
+            let length: usize = pieces.iter().map(Bytes::len).sum();
+            parts.headers.insert(CONTENT_LENGTH, length.into());
+            return Response::from_parts(parts, answer::pieces(pieces));
         }
-        Err(sentence) => answer::text(StatusCode::BAD_GATEWAY, sentence),
+        Ok(Err(why)) => why,
+        Err(_) => NotChanged::Slow,
+    };
+    if matches!(refused, NotChanged::TooLarge { .. }) {
+        metrics.refused(RefusalKind::Limited);
     }
+    answer::text(refused.status(), refused)
 }
 
-/// What to do with a text.
+/// What to do with an answer.
 pub(super) struct Job {
     pub(super) ctx: Arc<Context>,
     pub(super) cluster: Arc<str>,
     pub(super) reached: Reached,
     pub(super) principal: Principal,
     pub(super) view: View,
-    /// Filled with what the head answers.
-    pub(super) text: Bytes,
 }
 
 impl Job {
-    fn run(self) -> Result<Bytes, String> {
-        let snapshot = self.ctx.registry.snapshot();
-        match self.view {
-            View::Whole => self.rewritten(&snapshot, &self.text),
-            View::Rows(rows, reader) => {
-                let kept = self.kept(&snapshot, rows, reader);
-                let kept = Bytes::from(kept.map_err(|not_a_list| not_a_list.to_string())?);
-                match rows {
-                    Rows::Workers => self.rewritten(&snapshot, &kept),
-                    Rows::Tasks | Rows::Jobs => Ok(kept),
+    async fn changed(
+        self,
+        headers: &HeaderMap,
+        body: HeadBody,
+        limit: usize,
+    ) -> Result<Vec<Bytes>, NotChanged> {
+        let encoding = headers.get(CONTENT_ENCODING);
+        if encoding.is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+            return Err(NotChanged::Broken(
+                "it is compressed, although the relay asked for plain text".to_owned(),
+            ));
+        }
+        if body.size_hint().lower() > limit as u64 {
+            return Err(NotChanged::TooLarge { limit });
+        }
+        let mut body = Limited::new(body, limit);
+        let broken = |error: Box<dyn Error + Send + Sync>| match error.is::<LengthLimitError>() {
+            true => NotChanged::TooLarge { limit },
+            false => NotChanged::Broken(chain(&*error)),
+        };
+        let View::Rows(rows, reader) = self.view else {
+            // While the next piece is on its way.
+            let mut rewriter = Rewriter::new(self.addresses());
+            let mut pieces = Vec::new();
+            while let Some(frame) = body.frame().await {
+                if let Ok(piece) = frame.map_err(broken)?.into_data() {
+                    pieces.push(rewriter.feed(&piece)?.into());
                 }
             }
+            pieces.push(rewriter.finish()?.into());
+            return Ok(pieces);
+        };
+        let text = body.collect().await.map_err(broken)?.to_bytes();
+        let is_small = text.len() < SELECT_ELSEWHERE;
+        let select = move || self.selected(&text, rows, reader);
+        let selected = match is_small {
+            true => select(),
+            false => {
+                let selected = tokio::task::spawn_blocking(select).await;
+                selected.unwrap_or(Err(NotChanged::Failed))
+            }
+        };
+        Ok(vec![selected?.into()])
+    }
+
+    fn selected(&self, text: &[u8], rows: Rows, reader: Reader) -> Result<Vec<u8>, NotChanged> {
+        let kept = self.kept(&self.ctx.registry.snapshot(), text, rows, reader)?;
+        match rows {
+            Rows::Workers => {
+                let new = rewrite(&kept, &mut self.addresses())?;
+                Ok(new.unwrap_or(kept))
+            }
+            Rows::Tasks | Rows::Jobs => Ok(kept),
         }
     }
 
     /// The rows that are for the principal: those of breakpoints that it may list, and for one who reads the whole
     /// dashboard all workers that have nothing to do with a debugger.
-    fn kept(&self, snapshot: &Snapshot, rows: Rows, reader: Reader) -> Result<Vec<u8>, NotAList> {
+    fn kept(
+        &self,
+        snapshot: &Snapshot,
+        text: &[u8],
+        rows: Rows,
+        reader: Reader,
+    ) -> Result<Vec<u8>, NotAList> {
         let here = |b: &&Arc<Breakpoint>| b.cluster == self.cluster;
         let (seen, hidden): (Vec<&Breakpoint>, Vec<&Breakpoint>) = snapshot
             .live
@@ -142,7 +169,7 @@ impl Job {
         let known = |field: &Option<String>, row: &Row, key: &str| {
             field.is_some() && field.as_deref() == filter::text(row, key)
         };
-        filter::keep_rows(&self.text, &mut |row| match rows {
+        filter::keep_rows(text, &mut |row| match rows {
             Rows::Workers => {
                 let id = id(row);
                 id.is_some_and(|id| seen_ids.contains(&id))
@@ -158,54 +185,68 @@ impl Job {
         })
     }
 
-    fn rewritten(&self, snapshot: &Snapshot, text: &Bytes) -> Result<Bytes, String> {
-        let advertised = &self.ctx.advertised;
-        advertised.observe(&self.reached.host, snapshot);
-        // First those that are there for sure, so that they get what there is to have.
-        let ids = snapshot.live.iter().map(|breakpoint| breakpoint.id);
-        let live: HashMap<BreakpointId, (String, u16)> = ids
-            .map(|id| (id, advertised.address(&self.reached, Some(id))))
-            .collect();
-        let new = rewrite(text, &mut |worker| {
+    /// Says which address a worker has for the client.
+    fn addresses(&self) -> impl FnMut(Worker<'_>) -> (String, u16) + Send + use<> {
+        let snapshot = self.ctx.registry.snapshot();
+        let (ctx, cluster) = (Arc::clone(&self.ctx), Arc::clone(&self.cluster));
+        let reached = self.reached.clone();
+        ctx.advertised.observe(&reached.host, &snapshot);
+        let live: HashSet<BreakpointId> = snapshot.live.iter().map(|b| b.id).collect();
+        let mut expected_any = false;
+        move |worker| {
+            let advertised = &ctx.advertised;
             let id = worker
                 .id
-                .map(|worker_id| BreakpointId::derive(&self.cluster, worker_id));
-            match (id, id.and_then(|id| live.get(&id))) {
-                (_, Some(address)) => address.clone(),
+                .map(|worker_id| BreakpointId::derive(&cluster, worker_id));
+            match id {
                 // Paused since the last poll: an attach that comes before the next one is to find
                 // this worker and no other.
-                (Some(id), None) if worker.paused => advertised.address_expected(&self.reached, id),
+                Some(id) if worker.paused && !live.contains(&id) => {
+                    if !std::mem::replace(&mut expected_any, true) {
+                        // First those that are there for sure, so that they get what there is to have.
+                        for breakpoint in &snapshot.live {
+                            advertised.address(&reached, Some(breakpoint.id));
+                        }
+                    }
+                    advertised.address_expected(&reached, id)
+                }
                 // A worker that has ended, or is not paused, gets the plain address: nobody can
                 // dial what the head says of it, and the relay explains.
-                (_, None) => advertised.address(&self.reached, None),
+                id => advertised.address(&reached, id.filter(|id| live.contains(id))),
             }
-        });
-        let new = new.map_err(|not_json| not_json.to_string())?;
-        Ok(new.map_or_else(|| text.clone(), Bytes::from))
+        }
     }
 }
 
-/// Why an answer could not be held.
-enum NotBuffered {
-    TooLarge,
+/// Why an answer is not given. `Display` is a sentence for the client.
+#[derive(Debug, thiserror::Error)]
+enum NotChanged {
+    #[error(
+        "the list is larger than {limit} bytes, so the relay cannot replace the addresses in it: filter it (filter_keys=num_paused_threads), use a smaller limit, or raise `http.max_rewrite`"
+    )]
+    TooLarge { limit: usize },
+    #[error(
+        "the Ray head began its list but did not get to the end; try again, and look at the load of the head"
+    )]
     Slow,
+    #[error("the Ray head's list broke off ({0}); try again")]
     Broken(String),
+    #[error(transparent)]
+    NotJson(#[from] NotJson),
+    #[error(transparent)]
+    NotAList(#[from] NotAList),
+    #[error("the relay failed to replace the addresses in the list of workers; please report this")]
+    Failed,
 }
 
-async fn whole(headers: &HeaderMap, body: Incoming, limit: usize) -> Result<Bytes, NotBuffered> {
-    let encoding = headers.get(CONTENT_ENCODING);
-    if encoding.is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
-        return Err(NotBuffered::Broken(
-            "it is compressed, although the relay asked for plain text".to_owned(),
-        ));
-    }
-    if body.size_hint().lower() > limit as u64 {
-        return Err(NotBuffered::TooLarge);
-    }
-    match tokio::time::timeout(WHOLE_ANSWER, Limited::new(body, limit).collect()).await {
-        Err(_) => Err(NotBuffered::Slow),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(NotBuffered::TooLarge),
-        Ok(Err(error)) => Err(NotBuffered::Broken(chain(&*error))),
-        Ok(Ok(body)) => Ok(body.to_bytes()),
+impl NotChanged {
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::Slow => StatusCode::GATEWAY_TIMEOUT,
+            Self::Failed => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::TooLarge { .. } | Self::Broken(_) | Self::NotJson(_) | Self::NotAList(_) => {
+                StatusCode::BAD_GATEWAY
+            }
+        }
     }
 }

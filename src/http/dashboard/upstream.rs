@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use hyper::header::{HeaderMap, HeaderValue, LOCATION};
 use hyper::{Request, Response, StatusCode};
 
@@ -12,7 +11,7 @@ use crate::context::Context;
 use crate::http::answer::{self, Body};
 use crate::http::hop;
 use crate::identity::Principal;
-use crate::ray::head::{HeadClient, HeadError};
+use crate::ray::head::{HeadBody, HeadClient, HeadError};
 use crate::telemetry::metrics::HeadOutcome;
 
 /// One head, and where the client sees it.
@@ -29,7 +28,7 @@ impl Upstream {
         &self,
         ctx: &Context,
         request: Request<crate::ray::head::RequestBody>,
-    ) -> Result<Response<Incoming>, Response<Body>> {
+    ) -> Result<Response<HeadBody>, Response<Body>> {
         let started = Instant::now();
         let answered = self.head.send(request).await;
         let outcome = match &answered {
@@ -49,7 +48,7 @@ impl Upstream {
     /// The head's answer for the client, its body as it comes, for as long as the principal lasts.
     pub(crate) fn stream(
         &self,
-        response: Response<Incoming>,
+        response: Response<HeadBody>,
         principal: Option<&Principal>,
     ) -> Response<Body> {
         let (mut parts, body) = response.into_parts();

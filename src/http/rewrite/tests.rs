@@ -178,6 +178,27 @@ proptest! {
     }
 
     #[test]
+    fn pieces_give_what_the_whole_gives(value in value(), odd in "[\\[\\]{}\",:\\\\a0 ]{0,24}", cuts in prop::collection::vec(0..400usize, 0..12)) {
+        let text = serde_json::to_string(&value).unwrap();
+        for text in [text.clone(), format!("{{\"ip\":{text},\"debugger_port\":1}}"), format!("[{text}, {odd}]"), odd] {
+            let address = |worker: Worker<'_>| (format!("relay-{:?}", worker.id), 7);
+            let mut cuts: Vec<usize> = cuts.iter().map(|cut| (*cut).min(text.len())).collect();
+            cuts.sort_unstable();
+            cuts.push(text.len());
+            let mut rewriter = Rewriter::new(address);
+            let mut from = 0;
+            let mut new: Result<Vec<u8>, NotJson> = Ok(Vec::new());
+            for cut in cuts {
+                new = new.and_then(|new| Ok([new, rewriter.feed(&text.as_bytes()[from..cut])?].concat()));
+                from = cut;
+            }
+            let new = new.and_then(|new| Ok([new, rewriter.finish()?].concat()));
+            let whole = rewrite(text.as_bytes(), &mut { address });
+            prop_assert_eq!(new, whole.map(|new| new.unwrap_or(text.clone().into_bytes())));
+        }
+    }
+
+    #[test]
     fn never_panics(text in "[\\[\\]{}\",:\\\\a0 ]{0,64}") {
         let _ = run(&text);
     }

@@ -2,6 +2,7 @@
 //! dashboard proxy. Holds Ray's own token; no client's credential ever passes through here.
 
 mod body;
+mod connections;
 mod error;
 #[cfg(test)]
 mod tests;
@@ -13,18 +14,19 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Empty, Full};
-use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT};
-use hyper::http::uri::{Authority, Scheme};
+use hyper::http::uri::Scheme;
 use hyper::{Request, Response, StatusCode, Uri, Version};
 use serde::de::DeserializeOwned;
 
 use crate::config;
-use crate::wire::http_client::{self, BodyError as AnswerError, HttpClient, Roots};
+use crate::wire::http_client::{self, BodyError as AnswerError, Roots};
 use crate::wire::text::{innermost_cause, one_line};
 use body::Watched;
+use connections::Connections;
 use token::{Environment, TokenSource};
 
+pub use connections::HeadBody;
 pub use error::{HeadConfigError, HeadError};
 
 /// Error of a streamed request body.
@@ -43,9 +45,6 @@ const PARSE_ELSEWHERE: usize = 1024 * 1024;
 /// body went out. Generous: Ray's profiling requests answer only when the profile is done.
 const PROXY_PATIENCE: Duration = Duration::from_secs(120);
 
-/// Ray's web server (aiohttp) drops idle connections after 75 s; leaving first avoids the race.
-const IDLE: Duration = Duration::from_secs(30);
-
 /// A client for one head. Cheap to clone; connections are pooled.
 #[derive(Clone, Debug)]
 pub struct HeadClient {
@@ -54,9 +53,7 @@ pub struct HeadClient {
 
 #[derive(Debug)]
 struct Inner {
-    http: HttpClient<RequestBody>,
-    scheme: Scheme,
-    authority: Authority,
+    connections: Arc<Connections>,
     host: HeaderValue,
     /// Path of `ray_address` without its last slash; often empty.
     prefix: String,
@@ -106,15 +103,13 @@ impl HeadClient {
             cluster: cluster.name.clone(),
             cause,
         })?;
-        let http = http_client::client(tls.with_no_client_auth(), timeout, IDLE);
+        let connector = http_client::connector(tls.with_no_client_auth(), timeout);
         let prefix = uri.path().trim_end_matches('/').to_owned();
         Ok(Self {
             inner: Arc::new(Inner {
-                http,
                 host: HeaderValue::from_str(authority.as_str()).map_err(|_| bad())?,
                 address: format!("{scheme}://{authority}{prefix}"),
-                scheme,
-                authority,
+                connections: Connections::new(connector, uri),
                 prefix,
                 token,
                 timeout,
@@ -133,7 +128,7 @@ impl HeadClient {
     }
 
     /// Sends `request` (its URI holds path and query only) to the head and returns the answer's
-    /// head as soon as it is there; the body streams. Sets scheme, authority, `Host`, Ray's token
+    /// head as soon as it is there; the body streams. Sets `Host`, Ray's token
     /// and a missing `User-Agent`; removes nothing. Upgrades work (`hyper::upgrade::on` of the response).
     ///
     /// # Errors
@@ -141,16 +136,16 @@ impl HeadClient {
     pub async fn send(
         &self,
         request: Request<RequestBody>,
-    ) -> Result<Response<Incoming>, HeadError> {
+    ) -> Result<Response<HeadBody>, HeadError> {
         let (parts, body) = request.into_parts();
         let (body, progress) = Watched::new(body);
         let request = self
             .address_to_head(Request::from_parts(parts, body.boxed()))
             .await?;
-        let answer = self.inner.http.request(request);
+        let answer = self.inner.connections.send(request);
         tokio::select! {
             biased;
-            answer = answer => answer.map_err(|error| self.unreachable(&error)),
+            answer = answer => answer.map_err(|error| self.unreachable(&*error)),
             // An upload may take as long as it moves; only standing still counts.
             () = progress.stalled(PROXY_PATIENCE) => {
                 Err(HeadError::TimedOut { address: self.inner.address.clone(), after: PROXY_PATIENCE })
@@ -271,10 +266,10 @@ impl HeadClient {
         let with_token = request.headers().contains_key(AUTHORIZATION);
         let answer = self
             .inner
-            .http
-            .request(request)
+            .connections
+            .send(request)
             .await
-            .map_err(|error| self.unreachable(&error))?;
+            .map_err(|error| self.unreachable(&*error))?;
         let status = answer.status();
         let body = http_client::whole(answer.into_body(), MAX_ANSWER)
             .await
@@ -291,17 +286,17 @@ impl HeadClient {
         &self,
         mut request: Request<RequestBody>,
     ) -> Result<Request<RequestBody>, HeadError> {
-        let wanted = request
-            .uri()
-            .path_and_query()
-            .map_or("/", |path| path.as_str());
-        let uri = Uri::builder()
-            .scheme(self.inner.scheme.clone())
-            .authority(self.inner.authority.clone())
-            .path_and_query(format!("{}{wanted}", self.inner.prefix))
-            .build()
-            .map_err(|error| self.bad_request(&error.to_string()))?;
-        *request.uri_mut() = uri;
+        if !self.inner.prefix.is_empty() {
+            let wanted = request
+                .uri()
+                .path_and_query()
+                .map_or("/", |path| path.as_str());
+            let uri = Uri::builder()
+                .path_and_query(format!("{}{wanted}", self.inner.prefix))
+                .build()
+                .map_err(|error| self.bad_request(&error.to_string()))?;
+            *request.uri_mut() = uri;
+        }
         *request.version_mut() = Version::HTTP_11;
         let headers = request.headers_mut();
         headers.insert(HOST, self.inner.host.clone());
@@ -332,7 +327,7 @@ impl HeadClient {
         }
     }
 
-    fn unreachable(&self, error: &hyper_util::client::legacy::Error) -> HeadError {
+    fn unreachable(&self, error: &(dyn std::error::Error + 'static)) -> HeadError {
         let (address, cause) = (self.inner.address.clone(), innermost_cause(error));
         // rustls' error reaches this place inside of an io::Error, as text only.
         if cause.starts_with("invalid peer certificate") {

@@ -18,6 +18,16 @@ use crate::identity::testing::{
 
 const ANYBODY: &str = "[[rule]]\nsubjects = [\"*\"]\nscopes = [\"list\"]\n";
 
+/// A request for `/nodes`.
+#[derive(Debug)]
+struct Nodes;
+
+impl RequestDetails for Nodes {
+    fn details(&self) -> Map<String, Value> {
+        [("path".to_owned(), "/nodes".into())].into_iter().collect()
+    }
+}
+
 struct Relay {
     context: Arc<Context>,
     kept: AuditSpy,
@@ -51,10 +61,8 @@ impl Relay {
         connection: &ConnectionInfo,
         presented: PresentedCredential,
     ) -> Result<Authenticated, NotAuthenticated> {
-        let mut details = Map::new();
-        details.insert("path".to_owned(), "/nodes".into());
         let deadline = Instant::now() + Duration::from_secs(10);
-        let purpose = Purpose::Request(&details);
+        let purpose = Purpose::Request(&Nodes);
         let authentication = self.context.authentication(connection, purpose, deadline);
         authentication.authenticate(presented).await
     }

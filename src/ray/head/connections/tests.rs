@@ -1,0 +1,145 @@
+#![allow(clippy::unwrap_used)]
+
+use std::net::SocketAddr;
+
+use http_body_util::{BodyExt, Empty};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::*;
+use crate::wire::http_client::{Roots, connector, trusting};
+
+/// A head that hands its connections to the test.
+async fn listening() -> (Arc<Connections>, TcpListener) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address: SocketAddr = listener.local_addr().unwrap();
+    let tls = trusting(Roots::None).unwrap().with_no_client_auth();
+    let connector = connector(tls, Duration::from_secs(5));
+    let to = format!("http://{address}").parse().unwrap();
+    (Connections::new(connector, to), listener)
+}
+
+fn request() -> Request<RequestBody> {
+    let body = Empty::new().map_err(|never| match never {}).boxed();
+    Request::get("/").header("host", "head").body(body).unwrap()
+}
+
+/// Reads the head of a request, and answers it with `answer`.
+async fn answer(stream: &mut TcpStream, answer: &[u8]) {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.unwrap());
+    }
+    stream.write_all(answer).await.unwrap();
+}
+
+const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nyes";
+
+async fn whole(answer: Response<HeadBody>) -> Bytes {
+    answer.into_body().collect().await.unwrap().to_bytes()
+}
+
+async fn is_closed(stream: &mut TcpStream) -> bool {
+    matches!(stream.read_u8().await, Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof)
+}
+
+#[tokio::test]
+async fn a_connection_whose_answer_is_over_is_used_again() {
+    let (connections, listener) = listening().await;
+    let mut head = JoinSet::new();
+    head.spawn(async move {
+        let (mut first, _) = listener.accept().await.unwrap();
+        for _ in 0..3 {
+            answer(&mut first, ANSWER).await;
+        }
+        // In chunks, and with nothing in it.
+        answer(
+            &mut first,
+            b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nyes\r\n0\r\n\r\n",
+        )
+        .await;
+        answer(&mut first, b"HTTP/1.1 204 No Content\r\n\r\n").await;
+        answer(&mut first, ANSWER).await;
+    });
+    for text in ["yes", "yes", "yes", "yes", "", "yes"] {
+        assert_eq!(
+            whole(connections.send(request()).await.unwrap()).await,
+            text
+        );
+    }
+    head.join_all().await;
+}
+
+#[tokio::test]
+async fn an_answer_that_is_dropped_closes_its_connection() {
+    let (connections, listener) = listening().await;
+    let (send, mut ask) = mpsc::channel(1);
+    let mut head = JoinSet::new();
+    head.spawn(async move {
+        let (mut first, _) = listener.accept().await.unwrap();
+        answer(&mut first, &ANSWER[..ANSWER.len() - 1]).await;
+        send.send(()).await.unwrap();
+        assert!(is_closed(&mut first).await);
+        let (mut second, _) = listener.accept().await.unwrap();
+        answer(&mut second, ANSWER).await;
+    });
+    let half = connections.send(request()).await.unwrap();
+    ask.recv().await.unwrap();
+    drop(half);
+    assert_eq!(
+        whole(connections.send(request()).await.unwrap()).await,
+        "yes"
+    );
+    head.join_all().await;
+}
+
+#[tokio::test]
+async fn what_the_head_has_closed_is_not_used_again() {
+    let (connections, listener) = listening().await;
+    let mut head = JoinSet::new();
+    head.spawn(async move {
+        for _ in 0..2 {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            answer(&mut stream, ANSWER).await;
+        }
+    });
+    assert_eq!(
+        whole(connections.send(request()).await.unwrap()).await,
+        "yes"
+    );
+    // Until the connection's end has come in.
+    let good = || {
+        let mut idle = connections.idle.lock();
+        let mut kept = idle.kept.iter_mut();
+        kept.any(|(_, connection)| connection.is_ready())
+    };
+    while good() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(
+        whole(connections.send(request()).await.unwrap()).await,
+        "yes"
+    );
+    head.join_all().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_connection_is_closed_after_a_while() {
+    let (connections, listener) = listening().await;
+    let mut head = JoinSet::new();
+    head.spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        answer(&mut stream, ANSWER).await;
+        let answered = Instant::now();
+        assert!(is_closed(&mut stream).await);
+        assert_eq!(answered.elapsed().as_secs(), IDLE.as_secs());
+    });
+    assert_eq!(
+        whole(connections.send(request()).await.unwrap()).await,
+        "yes"
+    );
+    head.join_all().await;
+    assert!(connections.idle.lock().closing.is_none());
+}
