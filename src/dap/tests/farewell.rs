@@ -77,9 +77,8 @@ async fn a_worker_is_dialled_anew_when_its_debugger_has_had_a_moment_to_end_the_
     let closed = Instant::now();
     drop(dap);
     timeout(PATIENCE, given_back(&context)).await.unwrap();
-    let mut next = Debugger::connect(&context).await;
-    let id = worker.breakpoint.id;
-    next.attach(json!({"rayRelay": {"breakpoint": id}})).await;
+    let by_id = json!({"rayRelay": {"breakpoint": worker.breakpoint.id}});
+    let _next = Debugger::attaching(&context, by_id).await;
     let _dialled = worker.accept().await;
     assert!(closed.elapsed() >= Duration::from_millis(100));
 }
