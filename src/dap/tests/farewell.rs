@@ -70,8 +70,9 @@ async fn a_late_goodbye_is_answered_when_the_worker_is_long_given_back() {
 #[tokio::test]
 async fn a_worker_is_dialled_anew_when_its_debugger_has_had_a_moment_to_end_the_session() {
     let context = context(|_| {});
-    let worker = Worker::listen().await;
-    let (debugger, mut dap) = attached_with(&context, &worker, json!({})).await;
+    let (worker, mut debugger, mut dap) = session(&context, json!({})).await;
+    initialized(&mut dap).await;
+    debugger.event("initialized").await;
     drop(debugger);
     let_go(&mut dap).await;
     let closed = Instant::now();
