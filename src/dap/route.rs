@@ -146,7 +146,7 @@ impl<'a> AttachFlow<'a> {
             return selector;
         };
         let all = self.context.registry.snapshot();
-        let list = match selector.breakpoint {
+        let list = match names_one(&selector, Hint::None, &all) {
             Some(id) => self.reach_to(&all, id),
             None => self.reach(&all),
         };
@@ -213,7 +213,7 @@ impl<'a> AttachFlow<'a> {
         let pick =
             |from: &Snapshot| choose(selector, hint, opened.client.children, from, Moment::now());
         // Who names one is not kept waiting by what else there is; a sentence of refusal is made from all.
-        if let Some(id) = names_one(selector, hint)
+        if let Some(id) = names_one(selector, hint, &all)
             && let Ok(choice) = pick(&self.reach_to(&all, id))
         {
             return Ok(choice);
@@ -457,9 +457,13 @@ impl<'a> AttachFlow<'a> {
 }
 
 /// The one breakpoint that `selector` or the address that was dialled names, where anything else is out of the question.
-fn names_one(selector: &AttachSelector, hint: Hint) -> Option<BreakpointId> {
-    selector.breakpoint.or(match hint {
-        Hint::Breakpoint(id) if selector.task.is_none() && selector.worker.is_none() => Some(id),
-        Hint::Breakpoint(_) | Hint::Stale | Hint::None => None,
-    })
+fn names_one(selector: &AttachSelector, hint: Hint, all: &Snapshot) -> Option<BreakpointId> {
+    let worker = selector.worker.as_deref();
+    selector
+        .breakpoint
+        .or_else(|| all.id_of(worker?))
+        .or(match hint {
+            Hint::Breakpoint(id) if selector.task.is_none() && worker.is_none() => Some(id),
+            Hint::Breakpoint(_) | Hint::Stale | Hint::None => None,
+        })
 }

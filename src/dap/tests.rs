@@ -234,18 +234,7 @@ async fn configurable(
     context: &Arc<Context>,
     arguments: Value,
 ) -> (Debugger, Conversation<TcpStream>) {
-    let worker = Worker::listed(context).await;
-    configurable_at(context, &worker, arguments).await
-}
-
-/// The same with a listed worker.
-async fn configurable_at(
-    context: &Arc<Context>,
-    worker: &Worker,
-    arguments: Value,
-) -> (Debugger, Conversation<TcpStream>) {
-    let (mut debugger, _) = Debugger::attaching(context, arguments).await;
-    let (mut dap, _) = worker.attached().await;
+    let (_, mut debugger, mut dap) = session(context, arguments).await;
     initialized(&mut dap).await;
     debugger.event("initialized").await;
     (debugger, dap)

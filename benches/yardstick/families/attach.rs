@@ -78,7 +78,7 @@ impl Family for Attach {
         for session in sessions {
             session.leave().await?;
         }
-        open.scene.until_all_wait().await?;
+        open.scene.until_all_can_be_dialled().await?;
         let attaches = open.together.len() as f64;
         Ok(vec![
             percentile(&mut times, 50),

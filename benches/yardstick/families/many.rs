@@ -157,6 +157,6 @@ async fn attach(scene: &Scene, targets: &[Target]) -> Result<Vec<f64>> {
     for session in sessions {
         session.leave().await?;
     }
-    scene.until_all_wait().await?;
+    scene.until_all_can_be_dialled().await?;
     Ok(times)
 }

@@ -15,6 +15,9 @@ use crate::harness::yard::Yard;
 use crate::harness::{haproxy, relay};
 use crate::stand_in::{Size, StandIn, worker_id};
 
+/// A relay leaves a debugger alone for a while (100 ms) when it has closed.
+const SETTLED: Duration = Duration::from_millis(150);
+
 /// What a relay asks of its clients, and does besides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Access {
@@ -134,6 +137,15 @@ impl Scene {
     /// Its memory in bytes.
     pub(crate) fn memory(&self) -> Result<f64> {
         self.proxy.as_ref().map_or(Ok(f64::NAN), Process::memory)
+    }
+
+    /// The same as [`Self::until_all_wait`], and a relay dials each of them at once.
+    pub(crate) async fn until_all_can_be_dialled(&self) -> Result<()> {
+        self.until_all_wait().await?;
+        if self.contestant.is_relay() {
+            sleep(SETTLED).await;
+        }
+        Ok(())
     }
 
     /// Returns once a relay lists all workers, by name and with nobody attached.

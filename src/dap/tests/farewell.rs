@@ -70,16 +70,16 @@ async fn a_late_goodbye_is_answered_when_the_worker_is_long_given_back() {
 #[tokio::test]
 async fn a_worker_is_dialled_anew_when_its_debugger_has_had_a_moment_to_end_the_session() {
     let context = context(|_| {});
-    let worker = Worker::listed(&context).await;
-    let (debugger, mut dap) = configurable_at(&context, &worker, json!({})).await;
+    let (worker, mut debugger, mut dap) = session(&context, json!({})).await;
+    initialized(&mut dap).await;
+    debugger.event("initialized").await;
     drop(debugger);
     let_go(&mut dap).await;
     let closed = Instant::now();
     drop(dap);
     timeout(PATIENCE, given_back(&context)).await.unwrap();
-    let mut next = Debugger::connect(&context).await;
-    let id = worker.breakpoint.id;
-    next.attach(json!({"rayRelay": {"breakpoint": id}})).await;
+    let by_id = json!({"rayRelay": {"breakpoint": worker.breakpoint.id}});
+    let _next = Debugger::attaching(&context, by_id).await;
     let _dialled = worker.accept().await;
     assert!(closed.elapsed() >= Duration::from_millis(100));
 }

@@ -9,12 +9,14 @@ use super::*;
 const CLOSE: Duration = Duration::from_millis(500);
 const SETTLED: Duration = Duration::from_millis(100);
 
-/// A client that is attached to `worker` and has had every answer, and its debugger.
-async fn running(context: &Arc<Context>, worker: &Worker) -> (Debugger, Conversation<TcpStream>) {
-    let (mut debugger, mut dap) = configurable_at(context, worker, json!({})).await;
+/// A client that is attached and has had every answer, and its worker's debugger.
+async fn running(context: &Arc<Context>) -> (Debugger, Conversation<TcpStream>) {
+    let (_, mut debugger, mut dap) = session(context, json!({})).await;
+    initialized(&mut dap).await;
+    debugger.event("initialized").await;
     let done = debugger.send("configurationDone", json!({})).await;
     asked(&mut dap, "configurationDone").await;
-    debugger.until(|m| m["request_seq"] == done).await;
+    debugger.answer(done).await;
     // `attach` is the second request of a client.
     let attached = json!({"seq": 9, "type": "response", "request_seq": 2, "success": true, "command": "attach"});
     dap.send(&attached).await.unwrap();
@@ -22,27 +24,17 @@ async fn running(context: &Arc<Context>, worker: &Worker) -> (Debugger, Conversa
     (debugger, dap)
 }
 
-/// Answers the goodbye.
-async fn left(dap: &mut Conversation<TcpStream>) {
-    asked(dap, "setFunctionBreakpoints").await;
-    asked(dap, "disconnect").await;
-}
-
-async fn ends(dap: &mut Conversation<TcpStream>) {
-    let end = timeout(PATIENCE, dap.read()).await;
-    assert!(matches!(end, Ok(Err(Closed::ByPeer))), "{end:?}");
-}
-
 /// debugpy's adapter does not survive a client that comes while it ends the session before.
 #[tokio::test]
 async fn a_breakpoint_is_free_at_the_answer_to_the_goodbye_and_dialled_when_its_debugger_is_over_it()
  {
     let context = context(|_| {});
-    let worker = Worker::listed(&context).await;
+    let (worker, mut debugger, mut dap) = session(&context, json!({})).await;
     let id = worker.breakpoint.id;
-    let (debugger, mut dap) = configurable_at(&context, &worker, json!({})).await;
+    initialized(&mut dap).await;
+    debugger.event("initialized").await;
     drop(debugger);
-    left(&mut dap).await;
+    let_go(&mut dap).await;
     let mut lists = context.registry.watch();
     let free = |list: &Arc<crate::ray::registry::Snapshot>| {
         list.find(id).is_some_and(|row| row.is_paused())
@@ -51,33 +43,29 @@ async fn a_breakpoint_is_free_at_the_answer_to_the_goodbye_and_dialled_when_its_
         .await
         .unwrap()
         .unwrap();
-    let mut next = Debugger::connect(&context).await;
-    next.attach(json!({"rayRelay": {"breakpoint": id}})).await;
+    let by_id = json!({"rayRelay": {"breakpoint": id}});
+    let (mut next, _) = Debugger::attaching(&context, by_id).await;
     tokio::select! {
         biased;
-        () = ends(&mut dap) => {}
+        () = left(&mut dap) => {}
         _ = worker.listener.accept() => panic!("dialled before the last connection was ended"),
     }
     let ended = Instant::now();
     let (mut second, _) = worker.attached().await;
     // The relay's end of the connection may have been seen a moment late.
     assert!(ended.elapsed() >= SETTLED * 8 / 10, "{:?}", ended.elapsed());
-    second
-        .send(&message::event("initialized", Value::Null))
-        .await
-        .unwrap();
-    next.until(|m| m["event"] == "initialized").await;
+    initialized(&mut second).await;
+    next.event("initialized").await;
 }
 
 #[tokio::test]
 async fn a_client_that_has_all_its_answers_is_not_waited_for() {
     let context = context(|_| {});
-    let worker = Worker::listed(&context).await;
-    let (debugger, mut dap) = running(&context, &worker).await;
+    let (debugger, mut dap) = running(&context).await;
     drop(debugger);
-    left(&mut dap).await;
+    let_go(&mut dap).await;
     let answered = Instant::now();
-    ends(&mut dap).await;
+    left(&mut dap).await;
     let took = answered.elapsed();
     assert!(took < CLOSE * 2, "{took:?}");
     assert_eq!(context.sessions.len(), 0);
@@ -86,15 +74,13 @@ async fn a_client_that_has_all_its_answers_is_not_waited_for() {
 #[tokio::test]
 async fn a_client_that_closed_its_half_has_the_answer_that_comes_behind_that_to_the_goodbye() {
     let context = context(|_| {});
-    let worker = Worker::listed(&context).await;
-    let (mut debugger, mut dap) = running(&context, &worker).await;
+    let (mut debugger, mut dap) = running(&context).await;
     let asked_for = debugger.send("threads", json!({})).await;
     let (mut stream, rest) = debugger.dap.into_parts();
     stream.shutdown().await.unwrap();
     let mut client = Conversation::resume(stream, &rest, 1 << 20);
-    let mut threads = timeout(PATIENCE, dap.read()).await.unwrap().unwrap();
-    let threads = Request::read(&mut threads).unwrap();
-    left(&mut dap).await;
+    let threads = got(&mut dap, "threads").await;
+    let_go(&mut dap).await;
     tokio::time::sleep(Duration::from_millis(100)).await;
     let answer = threads.success(json!({"threads": []}));
     dap.send(&answer).await.unwrap();
@@ -106,12 +92,11 @@ async fn a_client_that_closed_its_half_has_the_answer_that_comes_behind_that_to_
 #[tokio::test]
 async fn a_task_that_was_let_run_and_has_not_stopped_is_given_back_when_ray_can_know() {
     let context = context(|_| {});
-    let worker = Worker::listed(&context).await;
     let began = Instant::now();
-    let (debugger, mut dap) = running(&context, &worker).await;
+    let (debugger, mut dap) = running(&context).await;
     let mut lists = context.registry.watch();
     drop(debugger);
-    left(&mut dap).await;
+    let_go(&mut dap).await;
     let released = lists.wait_for(|list| list.live.is_empty());
     timeout(PATIENCE, released).await.unwrap().unwrap();
     assert!(began.elapsed() >= SETTLED, "{:?}", began.elapsed());

@@ -10,13 +10,11 @@ use futures_util::future::join_all;
 use tokio::time::timeout;
 
 use crate::ray::registry::rows::WorkerRow;
+use crate::ray::registry::snapshot::WORKER_ID;
 use crate::ray::registry::{BreakpointId, Registry, Snapshot, query};
 
 /// Least characters of a worker id that are taken for one.
 const LEAST: usize = 8;
-
-/// Characters of a whole one.
-const WHOLE: usize = 56;
 
 /// The deadline of looking up the worker's names.
 const NAMED: Duration = Duration::from_secs(3);
@@ -33,7 +31,7 @@ impl Registry {
     /// `None`: there is none, there are several, or the heads did not say. Takes ten seconds at most. Cancel safe.
     pub async fn look_again(&self, cluster: Option<&str>, worker: &str) -> Option<BreakpointId> {
         let worker = worker.to_ascii_lowercase();
-        if !(LEAST..=WHOLE).contains(&worker.len())
+        if !(LEAST..=WORKER_ID).contains(&worker.len())
             || !worker.bytes().all(|byte| byte.is_ascii_hexdigit())
         {
             return None;
@@ -50,7 +48,7 @@ impl Registry {
         let asked = clusters.filter_map(|(index, handle)| Some((index, handle.head.as_ref()?)));
         let answers = join_all(asked.map(|(index, head)| async move {
             let list = match worker.len() {
-                WHOLE => query::worker(head, worker).await,
+                WORKER_ID => query::worker(head, worker).await,
                 _ => query::stopped_workers(head).await,
             };
             match list {

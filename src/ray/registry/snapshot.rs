@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId};
 use crate::ray::registry::list::List;
 
+/// Characters of a whole worker id.
+pub(super) const WORKER_ID: usize = 56;
+
 /// How a cluster's head answered last.
 #[derive(Debug, Clone)]
 pub struct ClusterStatus {
@@ -37,6 +40,18 @@ impl Snapshot {
     /// The live breakpoint `id`.
     pub fn find(&self, id: BreakpointId) -> Option<&Arc<Breakpoint>> {
         self.live.find(id)
+    }
+
+    /// The id of the breakpoint of `worker`, where that is a whole worker id: of the cluster that has it in this list, or else
+    /// of the first.
+    pub fn id_of(&self, worker: &str) -> Option<BreakpointId> {
+        let is_whole = worker.len() == WORKER_ID;
+        let ids = || {
+            let clusters = self.clusters.iter().filter(|_| is_whole);
+            clusters.map(|cluster| BreakpointId::derive(&cluster.name, worker))
+        };
+        let listed = ids().find(|id| self.find(*id).is_some());
+        listed.or_else(|| ids().next())
     }
 
     /// The same list with the breakpoint `id` alone, live and ended. Where it is not there the first one stands in for it, so
@@ -74,5 +89,26 @@ impl Snapshot {
             .iter()
             .map(|c| c.polled.map(|at| now.saturating_duration_since(at)))
             .try_fold(Duration::ZERO, |oldest, age| Some(oldest.max(age?)))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use crate::dap::testing::{paused, snapshot};
+    use crate::ray::registry::BreakpointId;
+
+    #[test]
+    fn a_whole_worker_id_names_one_breakpoint_and_another_stands_in_where_there_is_none() {
+        let (first, second) = (paused("square", 1), paused("cube", 2));
+        let list = snapshot(vec![first.clone(), second.clone()]);
+        assert_eq!(list.id_of(&second.worker_id), Some(second.id));
+        assert_eq!(list.id_of(&second.worker_id[..20]), None);
+        assert!(list.of_one(second.id).live.iter().eq([&second.into()]));
+        let unknown = "ff".repeat(28);
+        let id = list.id_of(&unknown).unwrap();
+        assert_eq!(id, BreakpointId::derive("default", &unknown));
+        let alone = list.of_one(id);
+        assert!(alone.find(id).is_none() && alone.live.iter().eq([&first.into()]));
     }
 }
