@@ -18,7 +18,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use self::slots::{Slots, Standing};
 use crate::config::Advertise;
@@ -108,7 +108,7 @@ impl Table {
     /// Tells what is alive now, so that addresses of ended breakpoints can be reused in time.
     /// To be called with the snapshot whose breakpoints are about to be advertised under `host`.
     pub fn observe(&self, host: &str, snapshot: &Snapshot) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let slots = match self.mode {
             Advertise::Single => state.hosts.get_mut(host),
             Advertise::Ports(_) => Some(&mut state.ports),
@@ -185,7 +185,7 @@ impl Table {
     fn spelling(&self, host: &str, id: BreakpointId, standing: Standing) -> String {
         // Slot 0 is the plain spelling.
         let range = 1..=host_alias::capacity(host) - 1;
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if !state.hosts.contains_key(host) && state.hosts.len() >= MAX_HOSTS {
             let oldest = state.hosts.iter().min_by_key(|(_, slots)| slots.used());
             if let Some(oldest) = oldest.map(|(host, _)| host.clone()) {
@@ -205,7 +205,7 @@ impl Table {
             return None;
         };
         let range = u32::from(*range.start())..=u32::from(*range.end());
-        let port = self.state().ports.assign(id, range, standing)?;
+        let port = self.state.lock().ports.assign(id, range, standing)?;
         port.try_into().ok()
     }
 
@@ -222,7 +222,7 @@ impl Table {
                 if slot == 0 {
                     return Resolved::Plain;
                 }
-                let state = self.state();
+                let state = self.state.lock();
                 let Some(slots) = state.hosts.get(&host) else {
                     // Under this host nothing was advertised. People write names in mixed case;
                     // nobody writes addresses with odd zeros.
@@ -242,7 +242,7 @@ impl Table {
 
     /// The breakpoint that `port` was given to, in `ports` mode.
     pub fn breakpoint_at(&self, port: u16) -> Option<BreakpointId> {
-        self.state().ports.get(u32::from(port))
+        self.state.lock().ports.get(u32::from(port))
     }
 
     /// `host` is a name that the `host` mode gives out, or the domain below which they all are.
@@ -255,11 +255,6 @@ impl Table {
             .and_then(|rest| rest.strip_prefix('.'));
         domain.is_some_and(|domain| domain.eq_ignore_ascii_case(host))
             || id_in(template, host).is_some_and(|id| id.parse::<BreakpointId>().is_ok())
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing below panics half-way through a change, so a poisoned table is still whole.
-        self.state.lock()
     }
 }
 

@@ -16,7 +16,7 @@ pub use self::essential::Fallen;
 
 use self::essential::Essential;
 use crate::audit::{self, Audit};
-use crate::config::{Advertise, Config, TlsMode};
+use crate::config::{Advertise, Config, Fault, TlsMode};
 use crate::connection::admission::Admission;
 use crate::context::Context;
 use crate::identity::{Authenticator, Issuers, SetupError};
@@ -25,7 +25,7 @@ use crate::ray::registry::Registry;
 use crate::release;
 use crate::shutdown::{Shutdown, Signals};
 use crate::telemetry::Metrics;
-use crate::tls::{Tls, Unusable};
+use crate::tls::Tls;
 
 /// Why the relay did not start, or did not go on.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +35,7 @@ pub enum Error {
     Bind(#[from] BindError),
     /// The certificate, its key or what client certificates are held to.
     #[error("{}", sentences(.0))]
-    Tls(Vec<Unusable>),
+    Tls(Vec<Fault>),
     /// Keys, policy or revocations cannot be used.
     #[error(transparent)]
     Identity(#[from] SetupError),
@@ -53,7 +53,7 @@ pub enum Error {
     Fallen(#[from] Fallen),
 }
 
-fn sentences(faults: &[Unusable]) -> String {
+fn sentences(faults: &[Fault]) -> String {
     let sentences: Vec<String> = faults.iter().map(ToString::to_string).collect();
     sentences.join("\n  ")
 }

@@ -10,8 +10,8 @@ fn id(n: u32) -> BreakpointId {
     BreakpointId::derive("default", &format!("{n:056x}"))
 }
 
-fn advertise(table: &Table, host: &str, id: BreakpointId) -> String {
-    table.spelling(host, id, Standing::Listed)
+fn advertise(table: &Table, host: &str, n: u32) -> String {
+    table.spelling(host, id(n), Standing::Listed)
 }
 
 fn living(ids: impl IntoIterator<Item = BreakpointId>) -> Snapshot {
@@ -30,12 +30,9 @@ fn living(ids: impl IntoIterator<Item = BreakpointId>) -> Snapshot {
 fn a_spelling_comes_back_as_its_breakpoint() {
     let table = Table::new(Advertise::Single);
     for host in ["127.0.0.1", "localhost", "::1"] {
-        let (a, b) = (
-            advertise(&table, host, id(1)),
-            advertise(&table, host, id(2)),
-        );
+        let (a, b) = (advertise(&table, host, 1), advertise(&table, host, 2));
         assert_ne!(a, b);
-        assert_eq!(advertise(&table, host, id(1)), a, "stable");
+        assert_eq!(advertise(&table, host, 1), a, "stable");
         assert_eq!(table.resolve(&a), Resolved::Breakpoint(id(1)));
         assert_eq!(table.resolve(&b), Resolved::Breakpoint(id(2)));
         assert_eq!(table.resolve(host), Resolved::Plain);
@@ -49,32 +46,24 @@ fn a_spelling_comes_back_as_its_breakpoint() {
 async fn an_address_is_reused_ten_minutes_after_its_end_and_not_before() {
     // Three letters: eight spellings, of which seven name breakpoints.
     let table = Table::new(Advertise::Single);
-    let given: Vec<String> = (0..7).map(|n| advertise(&table, "abc", id(n))).collect();
-    assert_eq!(
-        advertise(&table, "abc", id(7)),
-        "abc",
-        "nothing left: the plain address"
-    );
+    let given: Vec<String> = (0..7).map(|n| advertise(&table, "abc", n)).collect();
+    // Nothing left: the plain address.
+    assert_eq!(advertise(&table, "abc", 7), "abc");
     table.observe("abc", &living((1..7).map(id)));
     tokio::time::advance(HOLD - Duration::from_secs(1)).await;
-    assert_eq!(advertise(&table, "abc", id(7)), "abc");
+    assert_eq!(advertise(&table, "abc", 7), "abc");
     assert_eq!(table.resolve(&given[0]), Resolved::Breakpoint(id(0)));
     tokio::time::advance(Duration::from_secs(2)).await;
-    assert_eq!(advertise(&table, "abc", id(7)), given[0]);
+    assert_eq!(advertise(&table, "abc", 7), given[0]);
     assert_eq!(table.resolve(&given[0]), Resolved::Breakpoint(id(7)));
-    for n in 1..7u32 {
-        assert_eq!(
-            advertise(&table, "abc", id(n)),
-            given[n as usize],
-            "the living keep theirs"
-        );
-    }
+    let living: Vec<_> = (1..7).map(|n| advertise(&table, "abc", n)).collect();
+    assert_eq!(living, given[1..], "the living keep theirs");
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_that_comes_back_keeps_its_address() {
     let table = Table::new(Advertise::Single);
-    let given = advertise(&table, "127.0.0.1", id(1));
+    let given = advertise(&table, "127.0.0.1", 1);
     table.observe("127.0.0.1", &living([]));
     tokio::time::advance(HOLD / 2).await;
     table.observe("127.0.0.1", &living([id(1)]));
@@ -137,24 +126,19 @@ async fn those_that_never_turn_up_take_a_part_of_the_addresses_and_not_for_good(
 #[test]
 fn ports_are_stable_and_run_out() {
     let table = Table::new(Advertise::Ports(5700..=5702));
-    let ports: Vec<u16> = (0..3)
-        .map(|n| table.port(id(n), Standing::Listed).unwrap())
-        .collect();
-    for (n, port) in ports.iter().enumerate() {
-        assert!((5700..=5702).contains(port));
-        assert_eq!(table.breakpoint_at(*port), Some(id(n as u32)));
-        assert_eq!(table.port(id(n as u32), Standing::Listed), Some(*port));
+    let port = |n| table.port(id(n), Standing::Listed);
+    let ports: Vec<u16> = (0..3).map(|n| port(n).unwrap()).collect();
+    for (n, given) in (0..).zip(&ports) {
+        assert!((5700..=5702).contains(given));
+        assert_eq!(table.breakpoint_at(*given), Some(id(n)));
+        assert_eq!(port(n), Some(*given));
     }
-    assert_eq!(table.port(id(3), Standing::Listed), None);
+    assert_eq!(port(3), None);
     let reached = Reached::parse("relay:5678").unwrap();
-    assert_eq!(
-        table.address(&reached, Some(id(3))),
-        ("relay".to_owned(), 5678)
-    );
-    assert_eq!(
-        table.address(&reached, Some(id(1))),
-        ("relay".to_owned(), ports[1])
-    );
+    for (n, port) in [(3, 5678), (1, ports[1])] {
+        let address = table.address(&reached, Some(id(n)));
+        assert_eq!(address, ("relay".to_owned(), port));
+    }
     assert_eq!(table.resolve("127.0.0.1"), Resolved::Plain);
 }
 
@@ -163,18 +147,12 @@ fn names_from_a_template() {
     let table = Table::new(Advertise::Host("{id}.debug.example.com".to_owned()));
     let reached = Reached::parse("relay.example.com").unwrap();
     let (host, port) = table.address(&reached, Some(id(1)));
-    assert_eq!(
-        (host.as_str(), port),
-        (format!("{}.debug.example.com", id(1)).as_str(), 80)
-    );
-    assert_eq!(
-        table.resolve(&host.to_uppercase()),
-        Resolved::Breakpoint(id(1))
-    );
-    assert_eq!(
-        table.resolve("uuuuuuuu.debug.example.com"),
-        Resolved::Unknown
-    );
+    assert_eq!(host, format!("{}.debug.example.com", id(1)));
+    assert_eq!(port, 80);
+    let shouted = table.resolve(&host.to_uppercase());
+    assert_eq!(shouted, Resolved::Breakpoint(id(1)));
+    let unknown = table.resolve("uuuuuuuu.debug.example.com");
+    assert_eq!(unknown, Resolved::Unknown);
     assert_eq!(table.resolve("127.0.0.1"), Resolved::Plain);
     assert!(table.covers(&host) && table.covers("debug.example.com"));
     assert!(!table.covers("example.com") && !table.covers("evil.debug.example.com"));
@@ -184,10 +162,10 @@ fn names_from_a_template() {
 fn hosts_are_bounded() {
     let table = Table::new(Advertise::Single);
     for n in 0..200u8 {
-        advertise(&table, &format!("10.0.0.{n}"), id(1));
+        advertise(&table, &format!("10.0.0.{n}"), 1);
     }
-    assert_eq!(table.state().hosts.len(), MAX_HOSTS);
-    let kept = advertise(&table, "10.0.0.199", id(1));
+    assert_eq!(table.state.lock().hosts.len(), MAX_HOSTS);
+    let kept = advertise(&table, "10.0.0.199", 1);
     assert_eq!(table.resolve(&kept), Resolved::Breakpoint(id(1)));
 }
 
@@ -196,9 +174,9 @@ fn ids_are_bounded() {
     let table = Table::new(Advertise::Single);
     let mut texts = HashSet::new();
     for n in 0..slots::MAX_IDS as u32 {
-        assert!(texts.insert(advertise(&table, "127.0.0.1", id(n))));
+        assert!(texts.insert(advertise(&table, "127.0.0.1", n)));
     }
-    assert_eq!(advertise(&table, "127.0.0.1", id(u32::MAX)), "127.0.0.1");
+    assert_eq!(advertise(&table, "127.0.0.1", u32::MAX), "127.0.0.1");
 }
 
 #[test]
@@ -213,12 +191,8 @@ fn hosts_as_clients_write_them() {
         ("[0:0:0:0:0:0:0:01]", "::1", 80),
         ("relay_1.example.com:", "relay_1.example.com", 80),
     ] {
-        let reached = Reached::parse(text).unwrap();
-        assert_eq!(
-            (reached.host.as_str(), reached.port),
-            (host, port),
-            "{text}"
-        );
+        let host = host.to_owned();
+        assert_eq!(Reached::parse(text), Some(Reached { host, port }), "{text}");
     }
     for text in [
         "",

@@ -29,12 +29,5 @@ fn pattern(pattern: &str) -> Result<(), &'static str> {
 }
 
 fn tls_files(tls: &config::Tls) -> Vec<Fault> {
-    let unusable = Material::load(tls).err().unwrap_or_default();
-    let faults = unusable.iter().map(|unusable| Fault {
-        key: unusable.key(),
-        found: unusable.found(),
-        expected: unusable.expected(),
-        hint: unusable.hint(),
-    });
-    faults.collect()
+    Material::load(tls).err().unwrap_or_default()
 }

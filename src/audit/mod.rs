@@ -226,7 +226,7 @@ impl Audit {
 
     /// Why the last entry was not written, where it was not.
     pub fn failing(&self) -> Option<String> {
-        self.running.as_ref()?.failing().clone()
+        self.running.as_ref()?.failing.lock().clone()
     }
 
     /// Writes `entry`, and returns once the line is where it has to be, at the latest after `audit.timeout`.
@@ -243,7 +243,10 @@ impl Audit {
         if entry.action == Action::Command && !running.commands {
             return Ok(());
         }
-        let verdict = running.restraint().judge(&entry, now(), SystemTime::now());
+        let verdict = running
+            .restraint
+            .lock()
+            .judge(&entry, now(), SystemTime::now());
         let sum = match verdict {
             Verdict::LeftOut => return Ok(()),
             Verdict::Write(sum) => sum,
@@ -315,17 +318,9 @@ fn now() -> std::time::Instant {
 }
 
 impl Running {
-    fn restraint(&self) -> parking_lot::MutexGuard<'_, Restraint> {
-        self.restraint.lock()
-    }
-
-    fn failing(&self) -> parking_lot::MutexGuard<'_, Option<String>> {
-        self.failing.lock()
-    }
-
     /// Writes what was left out, for those for whom it is time, or for `all`.
     async fn sum_up(&self, all: bool) {
-        let sums = self.restraint().sums(now(), all);
+        let sums = self.restraint.lock().sums(now(), all);
         for sum in sums {
             // What fails is told by itself.
             let _ = self.put(&sum).await;
@@ -336,7 +331,7 @@ impl Running {
     async fn put(&self, entry: &Entry) -> Result<(), Unavailable> {
         let written = self.write(entry).await;
         self.metrics.audit_failing(written.is_err());
-        *self.failing() = written.as_ref().err().cloned();
+        *self.failing.lock() = written.as_ref().err().cloned();
         let Err(why) = written else {
             return Ok(());
         };

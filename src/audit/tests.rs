@@ -10,7 +10,7 @@ use self::chain::Hash;
 use super::*;
 use crate::config::{AuditSink, SyslogAddress};
 use crate::dap::testing::paused;
-use crate::ray::registry::{BreakpointId, Names};
+use crate::ray::registry::{BreakpointId, Names, Snapshot};
 
 struct Log {
     dir: tempfile::TempDir,
@@ -50,9 +50,18 @@ impl Log {
 
     fn failures(&self) -> bool {
         !self
-            .metrics
-            .render(&crate::ray::registry::Snapshot::default())
+            .rendered()
             .contains("ray_relay_audit_failures_total 0\n")
+    }
+
+    fn rendered(&self) -> String {
+        self.metrics.render(&Snapshot::default())
+    }
+
+    /// Puts a folder into the file's place, where no line can be written.
+    fn obstruct(&self) {
+        std::fs::remove_file(self.path()).unwrap();
+        std::fs::create_dir(self.path()).unwrap();
     }
 }
 
@@ -84,28 +93,10 @@ async fn a_line_says_who_did_what_with_which_worker() {
     audit.close().await;
     let lines = log.lines();
     let mut line = lines[1].clone();
-    let keys: Vec<_> = line.as_object().unwrap().keys().cloned().collect();
+    let keys: Vec<_> = line.as_object().unwrap().keys().map(|key| &**key).collect();
     assert_eq!(
-        keys,
-        [
-            "time",
-            "seq",
-            "action",
-            "subject",
-            "credential",
-            "peer",
-            "session",
-            "cluster",
-            "breakpoint",
-            "worker",
-            "job",
-            "submission",
-            "task",
-            "name",
-            "details",
-            "prev",
-            "hash"
-        ]
+        keys.join(" "),
+        "time seq action subject credential peer session cluster breakpoint worker job submission task name details prev hash"
     );
     for key in ["time", "prev", "hash"] {
         line.as_object_mut().unwrap().remove(key);
@@ -130,12 +121,7 @@ async fn a_line_says_who_did_what_with_which_worker() {
 async fn whatever_a_client_sends_is_one_bounded_line() {
     let log = Log::new();
     let audit = log.open();
-    let token = format!(
-        "eyJ{}.{}.{}",
-        "a".repeat(40),
-        "b".repeat(40),
-        "c".repeat(40)
-    );
+    let token = format!("eyJ{0}.{0}.{0}", "a".repeat(40));
     let mut deep = json!("end");
     for _ in 0..100 {
         deep = json!([deep]);
@@ -171,45 +157,35 @@ async fn whatever_a_client_sends_is_one_bounded_line() {
         "f('[token]')\n\u{1b}[2J\u{0}"
     );
     let cut = lines[3]["details"]["expression"].as_str().unwrap();
-    let told = format!(
-        "é… (2097152 bytes, SHA-256 {})",
-        Hash::plain("é".repeat(1 << 20).as_bytes())
-    );
+    let sha256 = Hash::plain("é".repeat(1 << 20).as_bytes());
+    let told = format!("é… (2097152 bytes, SHA-256 {sha256})");
     assert!(cut.ends_with(&told), "{cut}");
     for line in &lines[1..7] {
         assert_eq!(line["details"]["command"], "evaluate", "{line}");
     }
     let wide = lines[4]["details"]["wide"].as_array().unwrap();
-    let rest = json!(vec!["x".repeat(5000); 500 - (wide.len() - 1)]);
-    let told = format!(
-        "({} bytes, SHA-256 {})",
-        rest.to_string().len(),
-        Hash::plain(rest.to_string().as_bytes())
-    );
-    assert!(
-        wide.last().unwrap().as_str().unwrap().ends_with(&told),
-        "{wide:?}"
-    );
+    let rest = json!(vec!["x".repeat(5000); 500 - (wide.len() - 1)]).to_string();
+    let sha256 = Hash::plain(rest.as_bytes());
+    let told = format!("({} bytes, SHA-256 {sha256})", rest.len());
+    let cut = wide.last().unwrap().as_str().unwrap();
+    assert!(cut.ends_with(&told), "{wide:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn many_writers_make_one_chain_and_each_keeps_its_order() {
     let log = Log::new();
     let audit = log.open();
-    let tasks: Vec<_> = (0..20)
-        .map(|task| {
-            let audit = audit.clone();
-            tokio::spawn(async move {
-                for i in 0..20 {
-                    let entry = Entry::new(Action::Command).with("task", task).with("i", i);
-                    audit.write(entry).await.unwrap();
-                }
-            })
-        })
-        .collect();
-    for task in tasks {
-        task.await.unwrap();
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..20 {
+        let audit = audit.clone();
+        tasks.spawn(async move {
+            for i in 0..20 {
+                let entry = Entry::new(Action::Command).with("task", task).with("i", i);
+                audit.write(entry).await.unwrap();
+            }
+        });
     }
+    tasks.join_all().await;
     audit.close().await;
     let mut next = [0; 20];
     let lines = log.lines();
@@ -232,8 +208,7 @@ async fn many_writers_make_one_chain_and_each_keeps_its_order() {
 async fn without_a_record_nothing_happens_unless_it_may() {
     let mut log = Log::new();
     let audit = log.open();
-    std::fs::remove_file(log.path()).unwrap();
-    std::fs::create_dir(log.path()).unwrap();
+    log.obstruct();
     for _ in 0..2 {
         let why = audit.write(Entry::new(Action::Decision)).await.unwrap_err();
         assert!(why.to_string().contains("allows nothing without"), "{why}");
@@ -257,19 +232,20 @@ async fn without_a_record_nothing_happens_unless_it_may() {
 async fn a_sink_that_cannot_be_opened_is_an_error_at_the_start() {
     let mut log = Log::new();
     log.config.file = Some(log.dir.path().join("missing/audit.log"));
-    let open = |log: &Log| match Audit::open(&log.config, log.metrics.clone()) {
-        Ok(_) => panic!("opened"),
-        Err(why) => why.to_string(),
+    let fails = |log: &Log, words: &str| {
+        let why = Audit::open(&log.config, log.metrics.clone()).err();
+        let why = why.unwrap().to_string();
+        assert!(why.contains(words), "{why}");
     };
-    assert!(open(&log).contains("cannot open"), "{}", open(&log));
+    fails(&log, "cannot open");
     log.config.key_file = Some(log.dir.path().join("key"));
-    assert!(open(&log).contains("audit.key_file"), "{}", open(&log));
+    fails(&log, "audit.key_file");
     std::fs::write(log.dir.path().join("key"), "short").unwrap();
-    assert!(open(&log).contains("openssl"), "{}", open(&log));
+    fails(&log, "openssl");
     log.config.sink = AuditSink::Syslog;
     log.config.key_file = None;
     log.config.syslog = SyslogAddress::Unix(log.dir.path().join("log"));
-    assert!(open(&log).contains("cannot reach syslog"), "{}", open(&log));
+    fails(&log, "cannot reach syslog");
     log.config.sink = AuditSink::Off;
     let off = Audit::open(&log.config, log.metrics.clone()).unwrap();
     assert!(!off.wants_commands());
@@ -326,14 +302,15 @@ async fn commands_are_recorded_where_that_is_wanted() {
 async fn a_flood_of_refusals_costs_some_lines_and_what_was_done_has_one_each() {
     let log = Log::new();
     let audit = log.open();
+    let decided = async |outcome: &str| {
+        let mut entry = Entry::new(Action::Decision).with("outcome", outcome);
+        entry.principal = Some(Principal::anonymous());
+        audit.write(entry).await.unwrap();
+    };
     for i in 0..500 {
-        let mut denied = Entry::new(Action::Decision).with("outcome", "denied");
-        denied.principal = Some(Principal::anonymous());
-        audit.write(denied).await.unwrap();
+        decided("denied").await;
         if i % 10 == 0 {
-            let mut done = Entry::new(Action::Decision).with("outcome", "allowed");
-            done.principal = Some(Principal::anonymous());
-            audit.write(done).await.unwrap();
+            decided("allowed").await;
         }
     }
     audit.close().await;
@@ -361,35 +338,21 @@ async fn a_flood_of_refusals_costs_some_lines_and_what_was_done_has_one_each() {
 async fn while_it_fails_metrics_and_readiness_say_so() {
     let log = Log::new();
     let audit = log.open();
-    let gauge = || {
-        let text = log
-            .metrics
-            .render(&crate::ray::registry::Snapshot::default());
-        let line = text
-            .lines()
-            .find(|line| line.starts_with("ray_relay_audit_failing "));
-        line.unwrap().to_owned()
+    let gauge = |value: u8| {
+        let line = format!("\nray_relay_audit_failing {value}\n");
+        assert!(log.rendered().contains(&line), "{line}");
     };
-    assert_eq!(
-        (audit.failing(), gauge()),
-        (None, "ray_relay_audit_failing 0".to_owned())
-    );
-    std::fs::remove_file(log.path()).unwrap();
-    std::fs::create_dir(log.path()).unwrap();
-    audit
-        .write(Entry::new(Action::SessionBegan))
-        .await
-        .unwrap_err();
-    audit
-        .write(Entry::new(Action::SessionBegan))
-        .await
-        .unwrap_err();
+    gauge(0);
+    assert_eq!(audit.failing(), None);
+    log.obstruct();
+    let begin = || audit.write(Entry::new(Action::SessionBegan));
+    for _ in 0..2 {
+        begin().await.unwrap_err();
+    }
     assert!(audit.failing().is_some());
-    assert_eq!(gauge(), "ray_relay_audit_failing 1");
+    gauge(1);
     std::fs::remove_dir(log.path()).unwrap();
-    audit.write(Entry::new(Action::SessionBegan)).await.unwrap();
-    assert_eq!(
-        (audit.failing(), gauge()),
-        (None, "ray_relay_audit_failing 0".to_owned())
-    );
+    begin().await.unwrap();
+    assert_eq!(audit.failing(), None);
+    gauge(0);
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{info, warn};
 
@@ -76,11 +76,10 @@ impl Writer {
         metrics: Arc<Metrics>,
     ) -> Result<(Self, watch::Receiver<Head>), String> {
         let mut head = Head::START;
-        let mut started = Map::new();
-        started.insert("event".to_owned(), "started".into());
-        started.insert("version".to_owned(), env!("CARGO_PKG_VERSION").into());
-        started.insert("pid".to_owned(), std::process::id().into());
-        started.insert("hashing".to_owned(), hashing.name().into());
+        let mut started = json!({
+            "event": "started", "version": env!("CARGO_PKG_VERSION"), "pid": std::process::id(),
+            "hashing": hashing.name(),
+        });
         if let Sink::File(file) = &mut sink {
             let tail = file.open(&hashing)?;
             if let Some((last, own)) = tail.last {
@@ -96,7 +95,7 @@ impl Writer {
             }
             if let (Sink::File(file), Some((last, false))) = (&mut sink, tail.last) {
                 let name = file.rotate(last.seq, &hashing)?;
-                started.insert("unverified_predecessor".to_owned(), name.into());
+                started["unverified_predecessor"] = name.into();
             } else if let Some(torn) = tail.torn {
                 put_torn(&mut started, torn);
             }
@@ -131,8 +130,7 @@ impl Writer {
         {
             closing = self.work(job, &mut jobs);
         }
-        let stopped = Map::from_iter([("event".to_owned(), "stopped".into())]);
-        let last = self.write(&[own(stopped)]);
+        let last = self.write(&[own(json!({"event": "stopped"}))]);
         info!(seq = self.head.seq, hash = %self.head.hash, "last line of the audit log");
         if let Some(closing) = closing {
             let _ = closing.send(last);
@@ -176,14 +174,19 @@ impl Writer {
             }
         });
         if let Err(why) = &result {
-            let gap = self.gap.get_or_insert_with(|| Gap {
-                since: lines[0].0,
-                entries: 0,
-                why: why.clone(),
-            });
-            gap.entries += lines.len() as u64;
+            self.missing(lines.len() as u64, lines[0].0, why);
         }
         result
+    }
+
+    /// Counts `entries` that are not in the log, the first of them from `since`.
+    fn missing(&mut self, entries: u64, since: SystemTime, why: &str) {
+        let gap = self.gap.get_or_insert_with(|| Gap {
+            since,
+            entries: 0,
+            why: why.to_owned(),
+        });
+        gap.entries += entries;
     }
 
     /// Sees to it that the sink is there, and gives the lines of its own that have to come first.
@@ -217,37 +220,24 @@ impl Writer {
                     self.head = last;
                 }
                 // A file that came back without a failed line before it was exchanged between two lines.
-                self.gap.get_or_insert_with(|| Gap {
-                    since: SystemTime::now(),
-                    entries: 0,
-                    why: "the file was opened anew".to_owned(),
-                });
+                self.missing(0, SystemTime::now(), "the file was opened anew");
             }
         }
         let mut before = Vec::new();
         let given_up = self.given_up.swap(0, Ordering::Relaxed);
         if given_up > 0 {
-            let gap = self.gap.get_or_insert_with(|| Gap {
-                since: SystemTime::now(),
-                entries: 0,
-                why: "the audit log was not written in time".to_owned(),
-            });
-            gap.entries += given_up;
+            let why = "the audit log was not written in time";
+            self.missing(given_up, SystemTime::now(), why);
         }
         if let Some(gap) = &self.gap {
-            let mut recovered = Map::from_iter([
-                ("event".to_owned(), "recovered".into()),
-                ("not_confirmed".to_owned(), gap.entries.into()),
-                ("since".to_owned(), rfc3339(gap.since).into()),
-                ("why".to_owned(), gap.why.as_str().into()),
-                (
-                    "on_failure".to_owned(),
-                    match self.on_failure {
-                        OnFailure::Deny => "deny".into(),
-                        OnFailure::Allow => "allow".into(),
-                    },
-                ),
-            ]);
+            let on_failure = match self.on_failure {
+                OnFailure::Deny => "deny",
+                OnFailure::Allow => "allow",
+            };
+            let mut recovered = json!({
+                "event": "recovered", "not_confirmed": gap.entries, "since": rfc3339(gap.since), "why": gap.why,
+                "on_failure": on_failure,
+            });
             if let Some(torn) = torn {
                 put_torn(&mut recovered, torn);
             }
@@ -263,9 +253,7 @@ impl Writer {
                 let name = file.rotate(self.head.seq, &self.hashing)?;
                 info!(rotated = name, seq = self.head.seq, hash = %self.head.hash, "the audit file was rotated");
                 let rotated = json!({"event": "rotated", "predecessor": name, "hashing": self.hashing.name()});
-                if let Value::Object(rotated) = rotated {
-                    before.insert(0, own(rotated));
-                }
+                before.insert(0, own(rotated));
             }
         }
         Ok(before)
@@ -318,18 +306,17 @@ fn take(
     }
 }
 
-/// A line about the record itself.
-fn own(details: Map<String, Value>) -> (SystemTime, String) {
+/// A line about the record itself; `details` is an object.
+fn own(mut details: Value) -> (SystemTime, String) {
     let mut entry = Entry::new(Action::Audit);
-    entry.details = details;
+    if let Some(details) = details.as_object_mut() {
+        entry.details = std::mem::take(details);
+    }
     (SystemTime::now(), members(&entry))
 }
 
-fn put_torn(details: &mut Map<String, Value>, (bytes, sha256): (u64, Hash)) {
-    details.insert(
-        "torn".to_owned(),
-        json!({"bytes": bytes, "sha256": sha256.to_string()}),
-    );
+fn put_torn(details: &mut Value, (bytes, sha256): (u64, Hash)) {
+    details["torn"] = json!({"bytes": bytes, "sha256": sha256.to_string()});
 }
 
 #[cfg(test)]

@@ -88,11 +88,8 @@ pub(super) fn run(args: CertArgs) -> Result<(), CommandError> {
     let names = names(args.host);
     let (cert, key) = make(&names, args.days).map_err(Error::Make)?;
     let (cert_path, key_path) = (args.out.join("cert.pem"), args.out.join("key.pem"));
-    store(
-        &args.out,
-        &[(&key_path, &key, 0o600), (&cert_path, &cert, 0o644)],
-        args.force,
-    )?;
+    let files = [(&key_path, &**key, 0o600), (&cert_path, &**cert, 0o644)];
+    store(&args.out, &files, args.force)?;
     let (cert, key) = (cert_path.display(), key_path.display());
     writeln!(
         io::stdout().lock(),
@@ -164,33 +161,28 @@ fn store(folder: &Path, files: &[(&PathBuf, &str, u32)], force: bool) -> Result<
     }
     for (path, text, mode) in files {
         // With --force under another name first: a relay may be reading the old file, whose mode may be another too.
-        let new = match force {
-            true => {
-                let mut name = path.as_os_str().to_owned();
-                name.push(format!(".{:08x}", rand::random::<u32>()));
-                PathBuf::from(name)
-            }
-            false => path.to_path_buf(),
+        let placed = if force {
+            let mut name = path.as_os_str().to_owned();
+            name.push(format!(".{:08x}", rand::random::<u32>()));
+            let beside = PathBuf::from(name);
+            write_new(&beside, text, *mode).and_then(|()| fs::rename(&beside, path))
+        } else {
+            write_new(path, text, *mode)
         };
-        let written = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(*mode)
-            .open(&new)
-            .and_then(|mut file| {
-                file.write_all(text.as_bytes())?;
-                file.sync_all()
-            });
-        let placed = written.and_then(|()| {
-            if force {
-                fs::rename(&new, path)
-            } else {
-                Ok(())
-            }
-        });
         placed.map_err(failed(path))?;
     }
     Ok(())
+}
+
+/// Writes `text` to a file that must not be there yet, and is on the disk when this returns.
+pub(super) fn write_new(path: &Path, text: &str, mode: u32) -> io::Result<()> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
 }
 
 /// A name or an address alone.

@@ -1,5 +1,6 @@
 //! How a command fails: the sentence, the hint and the exit code.
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
@@ -72,12 +73,12 @@ impl Error {
     }
 
     /// The next step, where the sentence does not name it.
-    fn hint(&self) -> Option<String> {
+    fn hint(&self) -> Option<Cow<'static, str>> {
         match self {
-            Self::Config(_) => Some("every key is explained in config/example.toml; `ray-relay check-config` checks without starting".to_owned()),
+            Self::Config(_) => Some("every key is explained in config/example.toml; `ray-relay check-config` checks without starting".into()),
             Self::Relay(error) => error.hint(),
-            Self::Session(error) => error.hint(),
-            Self::ConfigReported | Self::App(_) | Self::Audit(_) | Self::Cert(_) | Self::Demo(_) | Self::Token(_) | Self::Logging(_) | Self::Output(_) => None,
+            Self::Session(error) => error.hint().map(Cow::from),
+            _ => None,
         }
     }
 }
@@ -93,14 +94,12 @@ pub fn report(error: &Error) -> ExitCode {
         Error::Session(error) if error.is_reported() => {}
         error => {
             // An empty line where the hint belongs to all problems, not to the last one.
-            let gap = if matches!(error, Error::Config(_)) {
-                "\n\n  "
-            } else {
-                "\n  "
+            let gap = match error {
+                Error::Config(_) => "\n\n  ",
+                _ => "\n  ",
             };
-            let hint = error
-                .hint()
-                .map_or(String::new(), |hint| format!("{gap}{hint}"));
+            let hint = error.hint().map(|hint| format!("{gap}{hint}"));
+            let hint = hint.unwrap_or_default();
             // Nobody is left to tell where standard error is gone too.
             let _ = writeln!(io::stderr(), "{} {error}{hint}", prefix());
         }
@@ -117,12 +116,8 @@ pub fn answer(answer: &clap::Error) -> ExitCode {
         return ExitCode::from(u8::try_from(answer.exit_code()).unwrap_or(2));
     }
     let text = answer.render().to_string();
-    let _ = write!(
-        io::stderr(),
-        "{} {}",
-        prefix(),
-        text.strip_prefix("error: ").unwrap_or(&text)
-    );
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    let _ = write!(io::stderr(), "{} {text}", prefix());
     ExitCode::from(2)
 }
 

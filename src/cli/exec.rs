@@ -8,9 +8,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::worker_session::{
-    self, Error as SessionError, Which, authorized_block, dial, unexpected,
-};
+use super::worker_session::{Error as SessionError, Which, authorized_block, dial, unexpected};
 use super::{Error, ExecArgs};
 use crate::config::units::format_duration;
 use crate::pdb::{After, End, Options, Piece, Prompt};
@@ -52,7 +50,7 @@ pub(super) async fn run(args: ExecArgs) -> Result<(), Error> {
         local_sources: true,
     };
     let late = |what: &str| {
-        SessionError::NoStop(format!("{what} within {}", format_duration(args.timeout)))
+        SessionError::Failed(format!("{what} within {}", format_duration(args.timeout)))
     };
     let opening = timeout_at(deadline, Prompt::open(stream, &options, sender));
     // What is printed on arrival is for people.
@@ -100,10 +98,10 @@ pub(super) async fn run(args: ExecArgs) -> Result<(), Error> {
 }
 
 fn result(failed: bool) -> Result<(), Error> {
-    if failed {
-        return Err(worker_session::Error::CommandFailed.into());
+    match failed {
+        true => Err(SessionError::CommandFailed.into()),
+        false => Ok(()),
     }
-    Ok(())
 }
 
 /// Awaits `doing`, and prints what it writes.
@@ -113,12 +111,9 @@ async fn printing<T>(
     print: bool,
 ) -> io::Result<T> {
     let mut doing = std::pin::pin!(doing);
-    let put = |piece: Piece| {
-        if print {
-            io::stdout().lock().write_all(piece.text().as_bytes())
-        } else {
-            Ok(())
-        }
+    let put = |piece: Piece| match print {
+        true => io::stdout().lock().write_all(piece.text().as_bytes()),
+        false => Ok(()),
     };
     let done = loop {
         tokio::select! {

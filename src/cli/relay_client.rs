@@ -3,6 +3,7 @@
 //! Every wait has a deadline and every answer a largest size. What comes back is not trusted to
 //! be a relay's: port 5678 and 8265 are easily mixed up, and the words of an error say so.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -80,20 +81,10 @@ pub enum RelayError {
         /// What came instead of a relay's answer.
         found: String,
     },
-    /// The relay wants a token, or another one, or one that permits more.
-    #[error("the relay at {relay} answers {status}: {message}")]
-    NotPermitted {
-        /// The URL of the relay that was asked.
-        relay: String,
-        /// HTTP status, 401 or 403.
-        status: StatusCode,
-        /// The relay's message, cleaned for display.
-        message: String,
-    },
     /// There is no token to send.
     #[error(transparent)]
     Token(#[from] RelayTokenError),
-    /// The relay's own refusal.
+    /// The relay's own refusal. With 401 and 403 it wants a token, or another one, or one that permits more.
     #[error("the relay at {relay} answers {status}: {message}")]
     Refused {
         /// The URL of the relay that was asked.
@@ -113,43 +104,43 @@ impl RelayError {
 
     /// Whether the relay wants a credential, or refuses the one that it got.
     pub(super) fn is_not_permitted(&self) -> bool {
-        matches!(self, Self::NotPermitted { .. } | Self::Unrecognised { .. })
+        match self {
+            Self::Unrecognised { .. } => true,
+            Self::Refused { status, .. } => {
+                matches!(*status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
+            }
+            _ => false,
+        }
     }
 
     /// The next step, as a sentence.
-    pub(super) fn hint(&self) -> Option<String> {
-        Some(match self {
+    pub(super) fn hint(&self) -> Option<Cow<'static, str>> {
+        let hint = match self {
             Self::Unreachable { .. } => {
                 "start one with `ray-relay serve`, or forward its port with \
                  `kubectl port-forward svc/ray-relay 5678`, or name it with --relay URL"
-                    .to_owned()
             }
             Self::Untrusted { .. } => {
                 "name the file of the CA that signed it, or of the certificate itself, with --ca-file FILE or \
                  RAY_RELAY_CA_FILE"
-                    .to_owned()
             }
             Self::Unrecognised { .. } => {
                 "show a certificate of an authority that it trusts with --client-cert FILE and --client-key FILE"
-                    .to_owned()
             }
             Self::Dashboard { relay } => {
-                format!(
+                return Some(Cow::Owned(format!(
                     "start a relay for it with `ray-relay serve --ray-address {relay}`, and name that one with --relay URL"
-                )
+                )));
             }
             Self::NotARelay { .. } => {
                 "name a relay with --relay URL; its own port is 5678 unless configured otherwise"
-                    .to_owned()
             }
-            Self::NotPermitted { status, .. } if *status == StatusCode::UNAUTHORIZED => {
-                "give a token with --token-file FILE or RAY_RELAY_TOKEN".to_owned()
+            Self::Refused { status, .. } if *status == StatusCode::UNAUTHORIZED => {
+                "give a token with --token-file FILE or RAY_RELAY_TOKEN"
             }
-            Self::NotPermitted { .. }
-            | Self::Identity { .. }
-            | Self::Token(_)
-            | Self::Refused { .. } => return None,
-        })
+            Self::Identity { .. } | Self::Token(_) | Self::Refused { .. } => return None,
+        };
+        Some(Cow::Borrowed(hint))
     }
 }
 
@@ -178,12 +169,7 @@ impl RelayClient {
             "/relay/v1/breakpoints"
         };
         let response = self.get(path, "application/json").await?;
-        let status = response.status();
-        let body = self.body(response).await?;
-        match serde_json::from_slice::<Value>(&body) {
-            Ok(list) if status.is_success() && list["breakpoints"].is_array() => Ok(list),
-            answer => Err(self.not_the_list(status, answer.ok(), &body).await),
-        }
+        self.answer(response, "breakpoints").await
     }
 
     /// The event stream; its body has no end.
@@ -199,9 +185,17 @@ impl RelayClient {
             return Ok(response);
         }
         let body = self.body(response).await?;
-        Err(self
-            .not_the_list(status, serde_json::from_slice(&body).ok(), &body)
-            .await)
+        Err(self.not_the_list(status, &body).await)
+    }
+
+    /// An object with an array called `list`.
+    async fn answer(&self, response: Response<Incoming>, list: &str) -> Result<Value, RelayError> {
+        let status = response.status();
+        let body = self.body(response).await?;
+        match serde_json::from_slice::<Value>(&body) {
+            Ok(answer) if status.is_success() && answer[list].is_array() => Ok(answer),
+            _ => Err(self.not_the_list(status, &body).await),
+        }
     }
 
     fn unreachable(&self, cause: impl Into<String>) -> RelayError {
@@ -230,12 +224,7 @@ impl RelayClient {
             .body(Full::from(wanted.to_string()))
             .map_err(|_| not_a_uri())?;
         let response = self.send(request, RELEASE_DEADLINE).await?;
-        let status = response.status();
-        let body = self.body(response).await?;
-        match serde_json::from_slice::<Value>(&body) {
-            Ok(answer) if status.is_success() && answer["results"].is_array() => Ok(answer),
-            answer => Err(self.not_the_list(status, answer.ok(), &body).await),
-        }
+        self.answer(response, "results").await
     }
 
     async fn send(
@@ -272,13 +261,9 @@ impl RelayClient {
     }
 
     /// Finds out what answered instead of a relay.
-    async fn not_the_list(
-        &self,
-        status: StatusCode,
-        json: Option<Value>,
-        body: &[u8],
-    ) -> RelayError {
+    async fn not_the_list(&self, status: StatusCode, body: &[u8]) -> RelayError {
         let relay = self.relay.to_string();
+        let json = serde_json::from_slice::<Value>(body).ok();
         let words = |value: &Value| {
             ["error", "message", "detail"].iter().find_map(|key| {
                 let value = &value[*key];
@@ -291,13 +276,6 @@ impl RelayClient {
         if let Some(message) = json.as_ref().and_then(words)
             && !status.is_success()
         {
-            if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-                return RelayError::NotPermitted {
-                    relay,
-                    status,
-                    message,
-                };
-            }
             return RelayError::Refused {
                 relay,
                 status,

@@ -1,10 +1,11 @@
 //! `ray-relay release`: lets paused tasks run on without attaching to each.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 
 use serde_json::{Value, json};
 
 use super::relay_client::RelayClient;
+use super::terminal::say;
 use super::worker_session::Error as SessionError;
 use super::{Error, ReleaseArgs};
 use crate::listing::row::Row;
@@ -49,7 +50,7 @@ pub(super) async fn run(args: ReleaseArgs) -> Result<(), Error> {
         return Ok(());
     }
     if chosen.len() > 1 && !args.yes && !agreed(&chosen, args.force)? {
-        return Err(SessionError::NoStop("nothing was released".to_owned()).into());
+        return Err(SessionError::Failed("nothing was released".to_owned()).into());
     }
     let listed = chosen.iter().filter_map(|row| row["id"].as_str());
     let ids: Vec<&str> = match unlisted.filter(|_| chosen.is_empty()) {
@@ -79,12 +80,8 @@ pub(super) async fn run(args: ReleaseArgs) -> Result<(), Error> {
                 say(&format!("{id}  worker ended: {}\n", text("why")))?;
             } else {
                 failed = true;
-                let what = if args.force {
-                    "not ended"
-                } else {
-                    "not released"
-                };
-                say(&format!("{id}  {what}: {}\n", text("error")))?;
+                let what = if args.force { "ended" } else { "released" };
+                say(&format!("{id}  not {what}: {}\n", text("error")))?;
             }
         }
     }
@@ -95,14 +92,9 @@ pub(super) async fn run(args: ReleaseArgs) -> Result<(), Error> {
 }
 
 fn fits(args: &ReleaseArgs, row: &Value) -> bool {
-    let is = |key: &str, text: &str| {
-        let known = row[key].as_str();
-        known.is_some_and(|known| known.eq_ignore_ascii_case(text))
-    };
-    let keys = ["id", "name", "title", "actor_name", "task_id", "worker_id"];
     let target = args.target.as_deref();
-    target.is_none_or(|target| keys.iter().any(|key| is(key, target)))
-        && args.job.as_deref().is_none_or(|job| is("job_id", job))
+    target.is_none_or(|target| is_called(row, target))
+        && args.job.as_deref().is_none_or(|job| is(row, "job_id", job))
         && args.older_than.is_none_or(|age| {
             let waiting = row["waiting_seconds"].as_f64();
             waiting.is_some_and(|waiting| waiting >= age.as_secs_f64())
@@ -112,6 +104,17 @@ fn fits(args: &ReleaseArgs, row: &Value) -> bool {
             || row["state"] == if args.force { "unreachable" } else { "paused" })
 }
 
+fn is(row: &Value, key: &str, text: &str) -> bool {
+    let known = row[key].as_str();
+    known.is_some_and(|known| known.eq_ignore_ascii_case(text))
+}
+
+/// Whether `row` of the list has `name` as its id or as any of its names.
+pub(super) fn is_called(row: &Value, name: &str) -> bool {
+    let keys = ["id", "name", "title", "actor_name", "task_id", "worker_id"];
+    keys.iter().any(|key| is(row, key, name))
+}
+
 /// Whether `text` can only be a worker id of Ray's, or its beginning.
 fn is_worker_id(text: &str) -> bool {
     (8..=56).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
@@ -119,12 +122,10 @@ fn is_worker_id(text: &str) -> bool {
 
 fn agreed(chosen: &[Value], force: bool) -> io::Result<bool> {
     for row in chosen.iter().map(Row::read) {
+        let waiting = span(row.waiting);
         say(&format!(
-            "{}  {}  {}  {}\n",
-            row.id,
-            span(row.waiting),
-            row.task,
-            row.location
+            "{}  {waiting}  {}  {}\n",
+            row.id, row.task, row.location
         ))?;
     }
     if !io::stdin().is_terminal() {
@@ -141,12 +142,6 @@ fn agreed(chosen: &[Value], force: bool) -> io::Result<bool> {
     let mut answer = String::new();
     io::stdin().read_line(&mut answer)?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
-}
-
-fn say(text: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
 }
 
 #[cfg(test)]
@@ -172,17 +167,14 @@ mod tests {
         assert!(fits(&args(&["3KFZ0Q8M"]), &row) && fits(&args(&["step"]), &held));
         assert!(!fits(&args(&["load"]), &row));
         assert!(fits(&args(&["--all"]), &row) && !fits(&args(&["--all"]), &held));
-        assert!(fits(
-            &args(&["--older-than", "30m", "--job", "01000000"]),
-            &row
-        ));
+        let of_job = args(&["--older-than", "30m", "--job", "01000000"]);
+        assert!(fits(&of_job, &row));
         assert!(!fits(&args(&["--older-than", "40m"]), &row));
         assert!(!fits(&args(&["--all", "--job", "02000000"]), &row));
         let gone = json!({"id": "3kfz0q8m", "name": "step", "state": "unreachable"});
-        assert!(!fits(&args(&["--all"]), &gone) && fits(&args(&["--all", "--force"]), &gone));
-        assert!(
-            !fits(&args(&["--all", "--force"]), &row) && fits(&args(&["--force", "step"]), &gone)
-        );
+        let by_force = args(&["--all", "--force"]);
+        assert!(!fits(&args(&["--all"]), &gone) && fits(&by_force, &gone));
+        assert!(!fits(&by_force, &row) && fits(&args(&["--force", "step"]), &gone));
         assert!(Cli::try_parse_from(["ray-relay", "release"]).is_err());
         assert!(Cli::try_parse_from(["ray-relay", "release", "x", "--all"]).is_err());
     }

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use super::relay_client::RelayClient;
+use super::release::is_called;
 use super::worker_session::{Error as SessionError, Which, authorized_block, dial};
 use super::{Error, SnapshotArgs};
 use crate::listing::row::Row;
@@ -33,22 +34,14 @@ Examples:
 Exit codes: 0 done, 1 not for all of several, 69 the relay cannot be reached, 77 refused.";
 
 pub(super) async fn run(args: SnapshotArgs) -> Result<(), Error> {
-    let list = RelayClient::new(args.relay.clone())?
-        .breakpoints(false)
-        .await?;
+    let client = RelayClient::new(args.relay.clone())?;
+    let list = client.breakpoints(false).await?;
     let rows = list["breakpoints"].as_array().cloned().unwrap_or_default();
     let chosen: Vec<Value> = match &args.target {
         None => rows,
         Some(name) => {
-            let named = |row: &Value| {
-                let keys = ["id", "name", "title", "actor_name", "task_id", "worker_id"];
-                keys.iter().any(|key| {
-                    row[*key]
-                        .as_str()
-                        .is_some_and(|known| known.eq_ignore_ascii_case(name))
-                })
-            };
-            let chosen: Vec<Value> = rows.into_iter().filter(named).collect();
+            let mut chosen = rows;
+            chosen.retain(|row| is_called(row, name));
             if chosen.is_empty() {
                 return Err(SessionError::Unknown(replaced(name).into_owned()).into());
             }
@@ -89,21 +82,17 @@ pub(super) async fn run(args: SnapshotArgs) -> Result<(), Error> {
     match refused.pop() {
         None => Ok(()),
         Some(error) if shots.len() == 1 => Err(error.into()),
-        Some(_) => {
-            Err(SessionError::Snapshot("some tasks could not be looked at".to_owned()).into())
-        }
+        Some(_) => Err(SessionError::Failed("some tasks could not be looked at".to_owned()).into()),
     }
 }
 
 /// The snapshot of one task as text for people.
 fn text(shot: &Value) -> String {
     let row = Row::read(&shot["breakpoint"]);
+    let waiting = span(row.waiting);
     let mut text = format!(
-        "{} ({}) on {}, waiting {}\n",
-        row.task,
-        row.id,
-        row.node,
-        span(row.waiting)
+        "{} ({}) on {}, waiting {waiting}\n",
+        row.task, row.id, row.node
     );
     if let Some(error) = shot["error"].as_str() {
         return text + &format!("  ! {}\n\n", replaced(error));
@@ -122,16 +111,9 @@ fn text(shot: &Value) -> String {
 
 fn frames(text: &mut String, frames: &Value) {
     for frame in frames.as_array().into_iter().flatten() {
-        *text += &format!(
-            "    {}({}){}()\n",
-            word(&frame["file"]),
-            frame["line"],
-            word(&frame["function"])
-        );
-        if frame["source"]
-            .as_str()
-            .is_some_and(|source| !source.is_empty())
-        {
+        let (file, function) = (word(&frame["file"]), word(&frame["function"]));
+        *text += &format!("    {file}({}){function}()\n", frame["line"]);
+        if !frame["source"].as_str().unwrap_or_default().is_empty() {
             *text += &format!("    -> {}\n", word(&frame["source"]));
         }
         for (name, value) in frame["locals"].as_object().into_iter().flatten() {

@@ -79,16 +79,12 @@ impl Parser {
     }
 
     fn dispatch(&mut self) -> Option<Event> {
-        let name = std::mem::take(&mut self.name);
+        let mut name = std::mem::take(&mut self.name);
         let data = std::mem::take(&mut self.data);
-        std::mem::take(&mut self.has_data).then(|| Event {
-            name: if name.is_empty() {
-                "message".to_owned()
-            } else {
-                name
-            },
-            data,
-        })
+        if name.is_empty() {
+            "message".clone_into(&mut name);
+        }
+        std::mem::take(&mut self.has_data).then_some(Event { name, data })
     }
 }
 

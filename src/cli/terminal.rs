@@ -1,6 +1,13 @@
 //! The terminal that a command writes to.
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
+
+/// Writes `text` to standard output, at once.
+pub(super) fn say(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
 
 /// Columns and lines of standard output; `None` where it is no terminal.
 pub(super) fn size() -> Option<(usize, usize)> {
@@ -11,4 +18,9 @@ pub(super) fn size() -> Option<(usize, usize)> {
     Some(size.map_or((80, 24), |(columns, lines)| {
         (columns.0.max(1).into(), lines.0.max(2).into())
     }))
+}
+
+/// Columns of standard output; `None` where it is no terminal.
+pub(super) fn columns() -> Option<usize> {
+    size().map(|(columns, _)| columns)
 }

@@ -45,21 +45,15 @@ pub enum Error {
     /// The task has ended before all commands were run.
     #[error("the task has ended, and there are commands left")]
     TaskEnded,
-    /// The task did not stop.
+    /// What was asked for did not happen, as this sentence says.
     #[error("{0}")]
-    NoStop(String),
+    Failed(String),
     /// A command failed, and its output says why.
     #[error("a command failed")]
     CommandFailed,
     /// There is no such row in the list.
     #[error("nothing in the list is called {0}")]
     Unknown(String),
-    /// Several rows of the list fit the name.
-    #[error("{0}")]
-    Ambiguous(String),
-    /// The worker answered something that is not understood.
-    #[error("{0}")]
-    Snapshot(String),
 }
 
 impl Error {
@@ -69,25 +63,22 @@ impl Error {
             Self::Lost(_) | Self::NotOpened(_) => 69,
             Self::Terminated
             | Self::TaskEnded
-            | Self::NoStop(_)
+            | Self::Failed(_)
             | Self::CommandFailed
-            | Self::Unknown(_)
-            | Self::Ambiguous(_)
-            | Self::Snapshot(_) => 1,
+            | Self::Unknown(_) => 1,
         }
     }
 
     /// The next step, as a sentence.
-    pub(super) fn hint(&self) -> Option<String> {
+    pub(super) fn hint(&self) -> Option<&'static str> {
         Some(match self {
             Self::Lost(_) => {
-                "the task runs on without a debugger; `ray-relay list` shows what waits".to_owned()
+                "the task runs on without a debugger; `ray-relay list` shows what waits"
             }
             Self::NotOpened(_) => {
                 "is that a relay, and does it want https:// or http://? A task that waited still waits"
-                    .to_owned()
             }
-            Self::Unknown(_) => "`ray-relay list` shows what waits".to_owned(),
+            Self::Unknown(_) => "`ray-relay list` shows what waits",
             _ => return None,
         })
     }
@@ -103,7 +94,7 @@ impl From<PromptError> for Error {
         match error {
             PromptError::Refused(sentence) => Self::Refused(replaced(&sentence).into_owned()),
             PromptError::Lost(lost) => Self::NotOpened(lost),
-            PromptError::NoStop => Self::NoStop(error.to_string()),
+            PromptError::NoStop => Self::Failed(error.to_string()),
         }
     }
 }
@@ -125,12 +116,8 @@ pub(super) async fn dial(args: &RelayArgs) -> Result<Box<dyn Duplex>, RelayError
         relay: relay.clone(),
         cause: replaced(&cause).into_owned(),
     };
-    let connected = timeout(
-        CONNECT_DEADLINE,
-        TcpStream::connect((args.relay.host(), args.relay.port())),
-    )
-    .await;
-    let stream = match connected {
+    let connecting = TcpStream::connect((args.relay.host(), args.relay.port()));
+    let stream = match timeout(CONNECT_DEADLINE, connecting).await {
         Ok(stream) => stream.map_err(|error| unreachable(error.to_string()))?,
         Err(_) => return Err(unreachable("no answer".to_owned())),
     };
@@ -146,12 +133,8 @@ pub(super) async fn dial(args: &RelayArgs) -> Result<Box<dyn Duplex>, RelayError
     let config = args.tls.config(&args.relay)?;
     let name = ServerName::try_from(args.relay.host().to_owned())
         .map_err(|error| untrusted(error.to_string()))?;
-    match timeout(
-        CONNECT_DEADLINE,
-        TlsConnector::from(Arc::new(config)).connect(name, stream),
-    )
-    .await
-    {
+    let connector = TlsConnector::from(Arc::new(config));
+    match timeout(CONNECT_DEADLINE, connector.connect(name, stream)).await {
         Ok(Ok(stream)) => Ok(Box::new(stream)),
         Ok(Err(error)) => {
             let cause = error.to_string();
@@ -214,9 +197,7 @@ mod tests {
         assert_eq!(named(&worker), json!({ "worker": worker }));
         let task = "1f2e3d4c".repeat(6);
         assert_eq!(named(&task), json!({ "task": task }));
-        assert_eq!(
-            relay_block(&Which::Next(Some("train*".into()))),
-            json!({"next": true, "task": "train*"})
-        );
+        let next = relay_block(&Which::Next(Some("train*".into())));
+        assert_eq!(next, json!({"next": true, "task": "train*"}));
     }
 }

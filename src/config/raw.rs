@@ -4,11 +4,15 @@
 //! checked once and in the same way wherever it was given. Deserialising into a struct would
 //! stop at the first mistake; this keeps all of them.
 
-use std::fmt;
+use std::path::Path;
+use std::{fmt, io};
 
 use toml::de::DeValue;
 
 use super::problem::shown;
+
+/// Longest file that is read, in bytes.
+const LONGEST_FILE: u64 = 1 << 20;
 
 /// A value that is not understood yet.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,6 +29,20 @@ pub(crate) enum RawValue {
     List(Vec<RawValue>),
     /// Anything else, by the name of its type.
     Other(&'static str),
+}
+
+impl RawValue {
+    /// The texts of an array that holds nothing else.
+    pub(crate) fn texts(&self) -> Option<Vec<&str>> {
+        let Self::List(items) = self else {
+            return None;
+        };
+        let texts = items.iter().map(|item| match item {
+            Self::Text(text) => Some(text.as_str()),
+            _ => None,
+        });
+        texts.collect()
+    }
 }
 
 impl fmt::Display for RawValue {
@@ -58,14 +76,20 @@ pub(crate) fn raw_value(value: DeValue<'_>) -> RawValue {
         DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
             .map_or(RawValue::Other("integer out of range"), RawValue::Integer),
         DeValue::Boolean(truth) => RawValue::Bool(truth),
-        DeValue::Array(items) => RawValue::List(
-            items
-                .into_iter()
-                .map(|item| raw_value(item.into_inner()))
-                .collect(),
-        ),
+        DeValue::Array(items) => {
+            let items = items.into_iter().map(|item| raw_value(item.into_inner()));
+            RawValue::List(items.collect())
+        }
         other => RawValue::Other(other.type_str()),
     }
+}
+
+/// The text of a file with settings or rules, at most 1 MiB.
+pub(crate) fn read_text(path: &Path) -> io::Result<String> {
+    if std::fs::metadata(path)?.len() > LONGEST_FILE {
+        return Err(io::Error::other("longer than 1 MiB"));
+    }
+    std::fs::read_to_string(path)
 }
 
 /// Turns byte offsets into line numbers.

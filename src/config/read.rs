@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hyper::Uri;
 
-use super::address::is_loopback_host;
+use super::address::{is_label, is_loopback_host};
 use super::problem::Wrong;
 use super::raw::RawValue;
 use super::units::{UnitError, format_duration, format_size, parse_duration, parse_size};
@@ -28,19 +28,11 @@ pub(super) fn text(value: &RawValue, expected: &str) -> Read<String> {
 /// The texts of a TOML array; outside the file, the words between commas.
 pub(super) fn list(value: &RawValue) -> Option<Vec<String>> {
     match value {
-        RawValue::List(items) => items
-            .iter()
-            .map(|item| match item {
-                RawValue::Text(text) => Some(text.clone()),
-                _ => None,
-            })
-            .collect(),
-        RawValue::Word(words) => Some(
-            words
-                .split(',')
-                .map(|word| word.trim().to_owned())
-                .collect(),
-        ),
+        RawValue::List(_) => Some(value.texts()?.into_iter().map(str::to_owned).collect()),
+        RawValue::Word(words) => {
+            let words = words.split(',').map(|word| word.trim().to_owned());
+            Some(words.collect())
+        }
         _ => None,
     }
 }
@@ -151,13 +143,7 @@ pub(super) fn choice<T: Copy>(value: &RawValue, choices: &[(&str, T)]) -> Read<T
 /// A label of RFC 1123: at most 63 lower-case letters, digits and `-`, which is neither first nor last.
 pub(super) fn label(value: &RawValue, expected: &str) -> Read<String> {
     let label = text(value, expected)?;
-    let fits = label.len() <= 63
-        && label
-            .bytes()
-            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
-        && !label.starts_with('-')
-        && !label.ends_with('-');
-    match fits {
+    match is_label(&label, |b| b.is_ascii_lowercase() || b.is_ascii_digit()) {
         true => Ok(label),
         false => Err(Wrong::expected(expected)),
     }

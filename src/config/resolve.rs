@@ -9,7 +9,7 @@ use std::path::Path;
 use super::file::{RawFile, parse_file};
 use super::kind::Kind;
 use super::problem::{Problem, Problems, Wrong, shown};
-use super::raw::{Entry, RawValue};
+use super::raw::{Entry, RawValue, read_text};
 use super::settings::{Config, Tls};
 use super::sources::{FILE_VARIABLE, Flags, Sources, parse_environment};
 
@@ -17,9 +17,6 @@ mod checks;
 mod clusters;
 #[cfg(test)]
 mod tests;
-
-/// Longest configuration file that is read.
-const LONGEST_FILE: u64 = 1 << 20;
 
 /// A configuration and where each of its values came from.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,8 +49,9 @@ pub struct Checks {
     pub tls_files: fn(&Tls) -> Vec<Fault>,
 }
 
-/// What is wrong with a value that names something unusable.
-#[derive(Debug)]
+/// What is wrong with a value that names something unusable. `Display` is a sentence for the operator.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{key}: {found}; {hint}")]
 pub struct Fault {
     /// The key that names it, with its section: `tls.cert_file`.
     pub key: &'static str,
@@ -106,37 +104,27 @@ pub fn resolve(sources: &Sources, checks: Checks) -> Result<Resolved, Problems> 
         &sources.flags.ray_address,
     );
     resolver.cross_checks(&config);
-    if resolver.problems.is_empty() {
-        Ok(Resolved {
-            config,
-            settings: resolver.settings,
-        })
-    } else {
-        Err(Problems {
-            problems: resolver.problems,
-        })
+    let Resolver {
+        problems, settings, ..
+    } = resolver;
+    match problems.is_empty() {
+        true => Ok(Resolved { config, settings }),
+        false => Err(Problems { problems }),
     }
 }
 
 fn read_file(key: &str, place: &str, path: &Path, problems: &mut Vec<Problem>) -> RawFile {
-    let unreadable = |found: String| Problem {
-        key: key.to_owned(),
-        place: place.to_owned(),
-        found,
-        expected: "a TOML file that can be read".to_owned(),
-        hint: Some("config/example.toml lists every key with its default".to_owned()),
-    };
     let name = shown(&path.display().to_string());
-    let read = std::fs::metadata(path).and_then(|metadata| {
-        if metadata.len() > LONGEST_FILE {
-            return Err(std::io::Error::other("longer than 1 MiB"));
-        }
-        std::fs::read_to_string(path)
-    });
-    match read {
+    match read_text(path) {
         Ok(text) => parse_file(&name, &text, problems),
         Err(error) => {
-            problems.push(unreadable(format!("{name}: {error}")));
+            problems.push(Problem {
+                key: key.to_owned(),
+                place: place.to_owned(),
+                found: format!("{name}: {error}"),
+                expected: "a TOML file that can be read".to_owned(),
+                hint: Some("config/example.toml lists every key with its default".to_owned()),
+            });
             RawFile::default()
         }
     }

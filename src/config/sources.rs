@@ -117,12 +117,8 @@ pub(super) fn parse_environment(
             continue;
         };
         if name == CLUSTERS_VARIABLE {
-            raw.clusters = Some(
-                value
-                    .split(',')
-                    .map(|item| item.trim().to_owned())
-                    .collect(),
-            );
+            let items = value.split(',').map(|item| item.trim().to_owned());
+            raw.clusters = Some(items.collect());
         } else if let Some((section, key)) = known(name) {
             let entry = Entry {
                 label: name.to_owned(),
@@ -140,7 +136,8 @@ pub(super) fn parse_environment(
     raw
 }
 
-fn keys() -> impl Iterator<Item = (&'static str, &'static str)> {
+/// Every key with its section.
+pub(super) fn keys() -> impl Iterator<Item = (&'static str, &'static str)> {
     SECTIONS
         .iter()
         .flat_map(|(section, keys)| keys.iter().map(move |key| (*section, *key)))
@@ -156,26 +153,19 @@ fn known(name: &str) -> Option<(&'static str, &'static str)> {
 /// `ray-relay-metrics` the same with `METRICS_` in between.
 fn is_service_variable(name: &str, value: &str) -> bool {
     let words: Vec<&str> = name.split('_').collect();
-    let pairs = words.windows(2);
-    if pairs
-        .clone()
-        .any(|pair| pair == ["SERVICE", "HOST"] || pair == ["SERVICE", "PORT"])
-    {
-        return true;
-    }
-    let is_port = |word: &str| word.parse::<u16>().is_ok();
-    let is_protocol = |word: &str| matches!(word, "TCP" | "UDP" | "SCTP");
-    if words
-        .windows(3)
-        .any(|w| w[0] == "PORT" && is_port(w[1]) && is_protocol(w[2]))
-    {
-        return true;
-    }
+    let of_service = |pair: &[&str]| matches!(pair, ["SERVICE", "HOST" | "PORT"]);
+    let of_port = |three: &[&str]| match three {
+        ["PORT", port, "TCP" | "UDP" | "SCTP"] => port.parse::<u16>().is_ok(),
+        _ => false,
+    };
     // The value decides: RAY_RELAY_PORT=5679 is somebody's attempt to set the port.
-    words.last() == Some(&"PORT")
-        && ["tcp://", "udp://", "sctp://"]
-            .iter()
-            .any(|scheme| value.starts_with(scheme))
+    let is_url = || {
+        let scheme = value.split_once("://").map(|(scheme, _)| scheme);
+        matches!(scheme, Some("tcp" | "udp" | "sctp"))
+    };
+    words.windows(2).any(of_service)
+        || words.windows(3).any(of_port)
+        || words.last() == Some(&"PORT") && is_url()
 }
 
 fn unknown(name: &str) -> Problem {
@@ -184,12 +174,8 @@ fn unknown(name: &str) -> Problem {
         .chain(OTHER_VARIABLES.map(str::to_owned))
         .collect();
     // Compared without the prefix, which all share and which would make everything look alike.
-    let near = nearest(
-        name.trim_start_matches(PREFIX),
-        candidates
-            .iter()
-            .map(|candidate| candidate.trim_start_matches(PREFIX)),
-    );
+    let bare = |name| str::trim_start_matches(name, PREFIX);
+    let near = nearest(bare(name), candidates.iter().map(|name| bare(name)));
     let hint = match (gone_variable(name), near) {
         (Some(what), _) => what.to_owned(),
         (None, Some(near)) => format!("did you mean {PREFIX}{near}?"),

@@ -52,7 +52,7 @@ pub struct AttachSelector {
 pub fn read_selector(arguments: &Value) -> Result<AttachSelector, SessionRefusal> {
     for key in ["processId", "listen"] {
         if arguments.get(key).is_some_and(|v| !v.is_null()) {
-            return Err(SessionRefusal::BadSelector(format!(
+            return Err(bad(format!(
                 "`{key}` in the attach arguments would have the worker's debugger reach another process; the relay attaches to what waits at a breakpoint: leave it out"
             )));
         }
@@ -83,34 +83,25 @@ pub fn read_selector(arguments: &Value) -> Result<AttachSelector, SessionRefusal
         if value.is_null() {
             continue;
         }
+        let must_be = |what: &str| bad(format!("`rayRelay.{key}` must be {what}"));
         let text = || {
-            value
-                .as_str()
-                .filter(|s| !s.is_empty())
-                .map(str::to_owned)
-                .ok_or_else(|| {
-                    SessionRefusal::BadSelector(format!(
-                        "`rayRelay.{key}` must be a string that is not empty"
-                    ))
-                })
+            let text = value.as_str().filter(|s| !s.is_empty());
+            text.map(str::to_owned)
+                .ok_or_else(|| must_be("a string that is not empty"))
         };
-        let flag = || {
-            value.as_bool().ok_or_else(|| {
-                SessionRefusal::BadSelector(format!("`rayRelay.{key}` must be true or false"))
-            })
-        };
+        let flag = || value.as_bool().ok_or_else(|| must_be("true or false"));
         match key.as_str() {
             "breakpoint" => {
                 let text = text()?;
                 selector.breakpoint = Some(text.parse().map_err(|why| {
-                    SessionRefusal::BadSelector(format!("`rayRelay.breakpoint` is \"{}\", but {why}; `ray-relay list` shows the ids", shortened(&text, 20)))
+                    bad(format!("`rayRelay.breakpoint` is \"{}\", but {why}; `ray-relay list` shows the ids", shortened(&text, 20)))
                 })?);
             }
             "task" => selector.task = Some(text()?),
             "worker" => {
                 let text = text()?.to_ascii_lowercase();
                 if text.len() < 6 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
-                    return Err(SessionRefusal::BadSelector("`rayRelay.worker` must be a worker id, or at least its first six characters".into()));
+                    return Err(must_be("a worker id, or at least its first six characters"));
                 }
                 selector.worker = Some(text);
             }
@@ -127,7 +118,7 @@ pub fn read_selector(arguments: &Value) -> Result<AttachSelector, SessionRefusal
                 let nearest = KEYS
                     .iter()
                     .max_by(|a, b| strsim::jaro(a, other).total_cmp(&strsim::jaro(b, other)));
-                return Err(SessionRefusal::BadSelector(format!(
+                return Err(bad(format!(
                     "`rayRelay.{}` is not known; did you mean `{}`? known are {}",
                     shortened(other, 30),
                     nearest.unwrap_or(&"breakpoint"),
@@ -139,10 +130,13 @@ pub fn read_selector(arguments: &Value) -> Result<AttachSelector, SessionRefusal
     Ok(selector)
 }
 
+fn bad(why: impl Into<String>) -> SessionRefusal {
+    SessionRefusal::BadSelector(why.into())
+}
+
 fn not_a_selector() -> SessionRefusal {
-    SessionRefusal::BadSelector(
-        "`rayRelay` in the attach arguments must be the id of a breakpoint or an object, for example {\"next\": true}"
-            .into(),
+    bad(
+        "`rayRelay` in the attach arguments must be the id of a breakpoint or an object, for example {\"next\": true}",
     )
 }
 
@@ -150,11 +144,10 @@ fn not_a_selector() -> SessionRefusal {
 fn subprocess(arguments: &Value) -> Result<Option<u64>, SessionRefusal> {
     match arguments.get("subProcessId") {
         None | Some(Value::Null) => Ok(None),
-        Some(pid) => pid.as_u64().map(Some).ok_or_else(|| {
-            SessionRefusal::BadSelector(
-                "`subProcessId` must be the pid of a subprocess, a whole number".into(),
-            )
-        }),
+        Some(pid) => pid
+            .as_u64()
+            .map(Some)
+            .ok_or_else(|| bad("`subProcessId` must be the pid of a subprocess, a whole number")),
     }
 }
 
@@ -211,12 +204,8 @@ mod tests {
     fn a_subprocess_is_named_by_a_whole_number_alone() {
         let selector = read_selector(&json!({"subProcessId": 7})).unwrap();
         assert_eq!(selector.subprocess, Some(7));
-        assert_eq!(
-            read_selector(&json!({"subProcessId": null}))
-                .unwrap()
-                .subprocess,
-            None
-        );
+        let none = read_selector(&json!({"subProcessId": null})).unwrap();
+        assert_eq!(none.subprocess, None);
         // debugpy would read each of these as a pid.
         for given in [
             json!("7"),

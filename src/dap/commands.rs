@@ -178,10 +178,8 @@ mod tests {
     fn names_and_expressions_are_recorded_and_values_are_not() {
         let set = json!({"variablesReference": 7, "name": "password", "value": "'hunter2'"});
         let set = recorded("setVariable", &set).unwrap();
-        assert_eq!(
-            json!(set),
-            json!({"name": "password", "command": "setVariable"})
-        );
+        let on_record = json!({"name": "password", "command": "setVariable"});
+        assert_eq!(json!(set), on_record);
         let set = json!({"expression": "self.key", "value": "'hunter2'", "frameId": 3});
         let set = json!(recorded("setExpression", &set).unwrap());
         assert!(!set.to_string().contains("hunter2"), "{set}");
@@ -262,15 +260,11 @@ mod tests {
         ] {
             let details = recorded(command, &arguments).unwrap();
             assert_eq!(details["command"], command);
-            assert!(
-                json!(details).to_string().contains(code),
-                "{command} {details:?}"
-            );
+            let said = json!(details).to_string();
+            assert!(said.contains(code), "{command} {said}");
             if command != "setExceptionBreakpoints" && command != "disconnect" {
-                assert!(captures_for_record(
-                    MessageType::Request,
-                    command.as_bytes()
-                ));
+                let name = command.as_bytes();
+                assert!(captures_for_record(MessageType::Request, name));
             }
         }
         assert!(captures_for_record(MessageType::Event, b"evaluate"));

@@ -9,7 +9,8 @@ use tokio::time::Instant;
 
 use crate::moment::testing::at;
 use crate::ray::registry::{
-    Breakpoint, BreakpointId, ClusterStatus, Kind, Names, Reason, Registered, Snapshot, State,
+    Breakpoint, BreakpointId, ClusterStatus, Kind, Names, Reason, Registered, Registry, Snapshot,
+    State,
 };
 
 /// A paused worker number `n` that runs `name`.
@@ -64,6 +65,20 @@ pub(crate) async fn listening(breakpoint: Breakpoint) -> (TcpListener, Breakpoin
         ..breakpoint
     };
     (listener, breakpoint)
+}
+
+/// The same, in the list of `registry`.
+pub(crate) async fn listed(registry: &Registry, breakpoint: Breakpoint) -> TcpListener {
+    let (listener, breakpoint) = listening(breakpoint).await;
+    registry.insert(breakpoint);
+    listener
+}
+
+/// Nobody has so much as connected.
+pub(crate) fn assert_not_dialled(listener: TcpListener) {
+    let heard = listener.into_std().unwrap().accept();
+    let nothing = heard.is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock);
+    assert!(nothing, "the debugger was dialled");
 }
 
 /// A list of these, of the cluster `default`.

@@ -23,7 +23,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::testing::{listening, paused};
+use super::testing::{assert_not_dialled, listening, paused};
 use super::*;
 use crate::audit::Audit;
 use crate::config::Config;
@@ -82,6 +82,13 @@ impl Debugger {
         }
     }
 
+    /// One that has said `initialize` and `attach`, and the number of the latter.
+    async fn attaching(context: &Arc<Context>, arguments: Value) -> (Self, u64) {
+        let mut debugger = Self::connect(context).await;
+        let seq = debugger.attach(arguments).await;
+        (debugger, seq)
+    }
+
     async fn send(&mut self, command: &str, arguments: Value) -> u64 {
         self.seq += 1;
         let request =
@@ -112,10 +119,27 @@ impl Debugger {
         }
     }
 
-    async fn ask(&mut self, command: &str, arguments: Value) -> Value {
-        let seq = self.send(command, arguments).await;
+    /// The next event of this name.
+    async fn event(&mut self, name: &str) -> Value {
+        self.until(|m| m["event"] == name).await
+    }
+
+    /// The next output with these words.
+    async fn output(&mut self, words: &str) -> Value {
+        let says = |text: &str| text.contains(words);
+        self.until(|m| m["body"]["output"].as_str().is_some_and(says))
+            .await
+    }
+
+    /// The answer to the request of this number.
+    async fn answer(&mut self, seq: u64) -> Value {
         self.until(|m| m["type"] == "response" && m["request_seq"] == seq)
             .await
+    }
+
+    async fn ask(&mut self, command: &str, arguments: Value) -> Value {
+        let seq = self.send(command, arguments).await;
+        self.answer(seq).await
     }
 
     /// `initialize` and `attach`.
@@ -152,6 +176,13 @@ impl Worker {
         Self::listening(paused("square", 1)).await
     }
 
+    /// One that is in the list of `context`.
+    async fn listed(context: &Context) -> Self {
+        let worker = Self::listen().await;
+        context.registry.insert(worker.breakpoint.clone());
+        worker
+    }
+
     async fn listening(breakpoint: Breakpoint) -> Self {
         let (listener, breakpoint) = listening(breakpoint).await;
         Self {
@@ -176,10 +207,8 @@ impl Worker {
     /// The same of a debugger with these capabilities.
     async fn attached_as(&self, capabilities: Value) -> (Conversation<TcpStream>, Value) {
         let mut dap = self.accept().await;
-        let output = json!({"category": "telemetry", "output": "ptvsd"});
-        dap.send(&message::event("output", output)).await.unwrap();
-        let mut initialize = dap.read().await.unwrap();
-        let initialize = Request::read(&mut initialize).unwrap();
+        greet(&mut dap).await;
+        let initialize = got(&mut dap, "initialize").await;
         dap.send(&initialize.success(capabilities)).await.unwrap();
         let attach = dap.read().await.unwrap();
         assert_eq!(attach["command"], "attach");
@@ -187,36 +216,88 @@ impl Worker {
     }
 }
 
-/// A client that attached to `worker` with these arguments, and its debugger, which has come to `initialized`: before that
-/// it is not left.
-async fn attached_with(
+/// A listed worker, a client that asks to attach with these arguments, and the worker's debugger, which has heard of it.
+async fn session(
     context: &Arc<Context>,
-    worker: &Worker,
+    arguments: Value,
+) -> (Worker, Debugger, Conversation<TcpStream>) {
+    let worker = Worker::listed(context).await;
+    let (debugger, _) = Debugger::attaching(context, arguments).await;
+    let (dap, _) = worker.attached().await;
+    (worker, debugger, dap)
+}
+
+/// A client that attached with these arguments, and its worker's debugger, which has come to `initialized`: before that it
+/// is not left, for it would cost the adapter's life.
+async fn configurable(
+    context: &Arc<Context>,
     arguments: Value,
 ) -> (Debugger, Conversation<TcpStream>) {
-    context.registry.insert(worker.breakpoint.clone());
-    let mut debugger = Debugger::connect(context).await;
-    debugger.attach(arguments).await;
-    let (mut dap, _) = worker.attached().await;
-    dap.send(&message::event("initialized", Value::Null))
-        .await
-        .unwrap();
-    debugger.until(|m| m["event"] == "initialized").await;
+    let (_, mut debugger, mut dap) = session(context, arguments).await;
+    initialized(&mut dap).await;
+    debugger.event("initialized").await;
     (debugger, dap)
 }
 
-/// The next request to the worker is this one; it is answered.
-async fn asked(dap: &mut Conversation<TcpStream>, command: &str) -> Value {
+/// The first words of a worker's debugger.
+async fn greet(dap: &mut Conversation<TcpStream>) {
+    let output = json!({"category": "telemetry", "output": "ptvsd"});
+    dap.send(&message::event("output", output)).await.unwrap();
+}
+
+/// The worker's debugger is ready to be configured.
+async fn initialized(dap: &mut Conversation<TcpStream>) {
+    let initialized = message::event("initialized", Value::Null);
+    dap.send(&initialized).await.unwrap();
+}
+
+/// The next request to the worker, which is this one.
+async fn got(dap: &mut Conversation<TcpStream>, command: &str) -> Request {
     let mut message = timeout(PATIENCE, dap.read()).await.unwrap().unwrap();
-    let whole = message.clone();
     let request = Request::read(&mut message).unwrap();
     assert_eq!(request.command, command);
+    request
+}
+
+/// The same, and it is answered.
+async fn asked(dap: &mut Conversation<TcpStream>, command: &str) -> Request {
+    let request = got(dap, command).await;
     dap.send(&request.success(json!({}))).await.unwrap();
-    whole
+    request
+}
+
+/// The worker is detached in order, and runs on.
+async fn let_go(dap: &mut Conversation<TcpStream>) {
+    asked(dap, "setFunctionBreakpoints").await;
+    let goodbye = asked(dap, "disconnect").await;
+    assert_eq!(goodbye.arguments["terminateDebuggee"], false);
+}
+
+/// Nothing more is said to the worker, and its connection is closed in order.
+async fn left(dap: &mut Conversation<TcpStream>) {
+    let end = timeout(PATIENCE, dap.read()).await;
+    assert!(matches!(end, Ok(Err(Closed::ByPeer))), "{end:?}");
+}
+
+fn assert_output(message: &Value, words: &str) {
+    let text = message["body"]["output"].as_str().unwrap();
+    assert!(text.contains(words), "{message}");
 }
 
 fn sentence(response: &Value) -> &str {
     assert_eq!(response["success"], false, "{response}");
     assert_eq!(response["body"]["error"]["showUser"], true);
     response["message"].as_str().unwrap()
+}
+
+/// Attaches, and gives the sentence with which that is refused; the connection then closes.
+async fn refusal(context: &Arc<Context>, arguments: Value) -> String {
+    let (mut debugger, seq) = Debugger::attaching(context, arguments).await;
+    let said = sentence(&debugger.answer(seq).await).to_owned();
+    debugger.closed().await;
+    said
+}
+
+fn assert_refused(response: &Value, words: &str) {
+    assert!(sentence(response).contains(words), "{response}");
 }

@@ -84,7 +84,7 @@ impl HeadApi {
     /// [`HeadApiError`].
     pub async fn rows(&self, query: &str) -> Result<Vec<Value>, HeadApiError> {
         let path = format!("/api/v0/{query}");
-        let mut answer = self.ask(Method::GET, &path, "", Bytes::new()).await?;
+        let mut answer = self.get(&path).await?;
         match answer.pointer_mut("/data/result/result").map(Value::take) {
             Some(Value::Array(rows)) => Ok(rows),
             _ => Ok(Vec::new()),
@@ -139,8 +139,7 @@ impl HeadApi {
     /// # Errors
     /// [`HeadApiError`].
     pub async fn job(&self, id: &str) -> Result<JobState, HeadApiError> {
-        let path = format!("/api/jobs/{id}");
-        let answer = self.ask(Method::GET, &path, "", Bytes::new()).await?;
+        let answer = self.get(&format!("/api/jobs/{id}")).await?;
         let text = |key: &str| {
             let value = answer.get(key).and_then(Value::as_str);
             value.unwrap_or_default().to_owned()
@@ -157,8 +156,7 @@ impl HeadApi {
     /// # Errors
     /// [`HeadApiError`].
     pub async fn job_output(&self, id: &str) -> Result<String, HeadApiError> {
-        let path = format!("/api/jobs/{id}/logs");
-        let answer = self.ask(Method::GET, &path, "", Bytes::new()).await?;
+        let answer = self.get(&format!("/api/jobs/{id}/logs")).await?;
         let logs = answer.get("logs").and_then(Value::as_str);
         Ok(logs.unwrap_or_default().to_owned())
     }
@@ -172,6 +170,10 @@ impl HeadApi {
         self.ask(Method::POST, &path, JSON, Bytes::from_static(b"{}"))
             .await?;
         Ok(())
+    }
+
+    async fn get(&self, path: &str) -> Result<Value, HeadApiError> {
+        self.ask(Method::GET, path, "", Bytes::new()).await
     }
 
     async fn ask(
@@ -210,14 +212,11 @@ impl HeadApi {
                 .await
                 .map_err(|error| unanswered(error.to_string()))?;
             if !status.is_success() {
+                let said = String::from_utf8_lossy(&body);
                 return Err(HeadApiError::Refused {
                     url: url.clone(),
                     status: status.as_u16(),
-                    said: String::from_utf8_lossy(&body)
-                        .trim()
-                        .chars()
-                        .take(300)
-                        .collect(),
+                    said: said.trim().chars().take(300).collect(),
                 });
             }
             // Uploads are answered with an empty or a plain body.
@@ -225,10 +224,10 @@ impl HeadApi {
         };
         match tokio::time::timeout(DEADLINE, exchange).await {
             Ok(result) => result,
-            Err(_) => Err(unanswered(format!(
-                "nothing within {} s",
-                DEADLINE.as_secs()
-            ))),
+            Err(_) => {
+                let seconds = DEADLINE.as_secs();
+                Err(unanswered(format!("nothing within {seconds} s")))
+            }
         }
     }
 }

@@ -115,17 +115,9 @@ async fn show(args: &Args, progress: &Progress, started: &mut Started) -> Result
     let (job, relay, mut submitted) = match &args.ray_address {
         None => {
             let cluster = started.cluster.insert(own_cluster(args, progress).await?);
-            let relay = {
-                let gcs = config::Gcs::At(cluster.gcs().to_string());
-                start_relay(
-                    args,
-                    cluster.dashboard(),
-                    cluster.token_file(),
-                    gcs,
-                    progress,
-                )
-                .await?
-            };
+            let (dashboard, token_file) = (cluster.dashboard(), cluster.token_file());
+            let gcs = config::Gcs::At(cluster.gcs().to_string());
+            let relay = start_relay(args, dashboard, token_file, gcs, progress).await?;
             let relay = started.relay.insert(relay);
             let job = write_job(&cluster.dir().join("project"), relay)?;
             let api = cluster.api();
@@ -171,13 +163,8 @@ async fn own_cluster(args: &Args, progress: &Progress) -> Result<Cluster, Error>
         })?,
         None => installation::directory().ok_or(Error::NoCacheDirectory)?,
     };
-    let venv = venv::prepare(
-        &root.join(version),
-        version,
-        &installation::requirements(version),
-        progress,
-    )
-    .await?;
+    let requirements = installation::requirements(version);
+    let venv = venv::prepare(&root.join(version), version, &requirements, progress).await?;
     // Up to 2.38 the debugger is pdb unless this is set; later any value means what is default.
     let debugger = [("RAY_DEBUG", "1")];
     let plan = Plan {
@@ -216,14 +203,11 @@ async fn start_relay(
     }
     let relay = app::start(config).await?;
     let address = relay.local_addr();
-    if taken {
-        progress.say(format_args!(
-            "{} is taken, so the relay listens on {address}",
-            args.listen
-        ));
-    } else {
-        progress.say(format_args!("the relay listens on {address}"));
-    }
+    let why = match taken {
+        true => format!("{} is taken, so ", args.listen),
+        false => String::new(),
+    };
+    progress.say(format_args!("{why}the relay listens on {address}"));
     Ok(relay)
 }
 

@@ -7,11 +7,10 @@
 //! look at `/proc` that confirmed it.
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions};
+use tokio_util::sync::CancellationToken;
 
 /// The pause between two looks at `/proc`.
 const LOOK: Duration = Duration::from_millis(50);
@@ -65,23 +64,21 @@ fn table() -> HashMap<i32, Row> {
     entries
         .filter_map(|entry| {
             let pid: i32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
-            let stat =
-                std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat"));
-            Some((pid, parse_stat(&stat.ok()?)?))
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+            Some((pid, parse_stat(&stat)?))
         })
         .collect()
 }
 
 fn environment_has(pid: i32, mark: &str) -> bool {
     std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environ| {
-        environ
-            .split(|byte| *byte == 0)
-            .any(|entry| entry == mark.as_bytes())
+        let mut entries = environ.split(|byte| *byte == 0);
+        entries.any(|entry| entry == mark.as_bytes())
     })
 }
 
 /// Which processes belong together.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Family {
     roots: HashSet<i32>,
     /// `NAME=value` in the environment of orphans that belong.
@@ -96,20 +93,16 @@ impl Family {
     /// Descendants of roots yet to be added, and orphans with `mark` (`NAME=value`).
     pub fn marked(mark: String) -> Self {
         Self {
-            roots: HashSet::new(),
             mark: Some(mark),
-            all: false,
-            members: HashSet::new(),
+            ..Self::default()
         }
     }
 
     /// Every descendant of this process. Only for a process whose children are all its own doing.
     pub fn everything() -> Self {
         Self {
-            roots: HashSet::new(),
-            mark: None,
             all: true,
-            members: HashSet::new(),
+            ..Self::default()
         }
     }
 
@@ -164,19 +157,20 @@ impl Family {
         if self.roots.contains(&pid) || self.members.contains(&(pid, row.started)) {
             return true;
         }
-        row.parent == own
-            && (self.all
-                || self
-                    .mark
-                    .as_deref()
-                    .is_some_and(|mark| environment_has(pid, mark)))
+        let marked = |mark: &String| environment_has(pid, mark);
+        row.parent == own && (self.all || self.mark.as_ref().is_some_and(marked))
     }
 
     /// Ends every member: TERM, and KILL for those that live after `grace` or as soon as `hurry`
-    /// is set. `reap` is called at each look, to wait for owned children. Returns the pids that
+    /// is cancelled. `reap` is called at each look, to wait for owned children. Returns the pids that
     /// are still there at the deadline (none, unless the kernel holds them). Blocks for at most
     /// `grace` plus five seconds.
-    pub fn end(&mut self, grace: Duration, hurry: &AtomicBool, mut reap: impl FnMut()) -> Vec<i32> {
+    pub fn end(
+        &mut self,
+        grace: Duration,
+        hurry: &CancellationToken,
+        mut reap: impl FnMut(),
+    ) -> Vec<i32> {
         let began = Instant::now();
         let mut told = HashSet::new();
         loop {
@@ -186,7 +180,7 @@ impl Family {
             if living.is_empty() || waited > grace + KILL_DEADLINE {
                 return living;
             }
-            let kill = waited >= grace || hurry.load(Ordering::Relaxed);
+            let kill = waited >= grace || hurry.is_cancelled();
             for pid in living.into_iter().filter_map(Pid::from_raw) {
                 if kill {
                     let _ = rustix::process::kill_process(pid, Signal::KILL);
@@ -233,13 +227,12 @@ mod tests {
         let mut family = Family::marked(mark.clone());
         family.add(child.id());
         assert!(!family.look().is_empty());
-        let left = family.end(Duration::from_millis(200), &AtomicBool::new(false), || {
+        let patience = CancellationToken::new();
+        let left = family.end(Duration::from_millis(200), &patience, || {
             let _ = child.try_wait();
         });
         assert_eq!(left, Vec::<i32>::new());
-        let marked = table()
-            .into_keys()
-            .filter(|pid| environment_has(*pid, &mark));
-        assert_eq!(marked.count(), 0);
+        let mut marked = table().into_keys();
+        assert!(!marked.any(|pid| environment_has(pid, &mark)));
     }
 }

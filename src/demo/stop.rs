@@ -1,8 +1,6 @@
 //! Ctrl-C and SIGTERM: the first asks for an orderly end, the second for a quick one.
 
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
@@ -12,7 +10,6 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug)]
 pub(super) struct Stop {
     asked: CancellationToken,
-    hurry: Arc<AtomicBool>,
     hurried: CancellationToken,
     task: JoinHandle<()>,
 }
@@ -28,8 +25,7 @@ impl Stop {
         let mut hangup = signal(SignalKind::hangup())?;
         let asked = CancellationToken::new();
         let hurried = CancellationToken::new();
-        let hurry = Arc::new(AtomicBool::new(false));
-        let (asks, hurries, flag) = (asked.clone(), hurried.clone(), hurry.clone());
+        let (asks, hurries) = (asked.clone(), hurried.clone());
         #[expect(clippy::disallowed_methods, reason = "aborted when this is dropped")]
         let task = tokio::spawn(async move {
             loop {
@@ -39,7 +35,6 @@ impl Stop {
                     _ = hangup.recv() => {}
                 }
                 if asks.is_cancelled() {
-                    flag.store(true, Ordering::Relaxed);
                     hurries.cancel();
                 }
                 asks.cancel();
@@ -47,7 +42,6 @@ impl Stop {
         });
         Ok(Self {
             asked,
-            hurry,
             hurried,
             task,
         })
@@ -63,9 +57,9 @@ impl Stop {
         self.hurried.cancelled().await;
     }
 
-    /// Set at the second signal.
-    pub(super) fn hurry(&self) -> Arc<AtomicBool> {
-        self.hurry.clone()
+    /// Cancelled at the second signal.
+    pub(super) fn hurry(&self) -> CancellationToken {
+        self.hurried.clone()
     }
 }
 

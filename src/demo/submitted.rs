@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Error;
+use super::cluster::last_lines;
 use super::head_api::HeadApi;
 use super::job::BREAKPOINTS;
 use super::progress::Progress;
@@ -110,8 +111,7 @@ impl Submitted {
             };
             if let Some(what) = what {
                 let output = self.api.job_output(&self.id).await.unwrap_or_default();
-                let lines: Vec<&str> = output.lines().rev().take(15).collect();
-                let output = lines.into_iter().rev().collect::<Vec<_>>().join("\n");
+                let output = last_lines(&output, 15);
                 return Err(Error::NoBreakpoints { what, output });
             }
             let seconds = step.elapsed().as_secs();

@@ -14,7 +14,6 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use self::checks::{Attempt, Checks};
-use super::grants::CredentialGrants;
 use super::keys::KeyRing;
 use super::kubernetes::Reviewer;
 use super::principal::{CredentialId, Principal, VerifiedIdentity};
@@ -177,16 +176,10 @@ impl Authenticator {
         let Some(checks) = &self.checks else {
             return Ok(Principal::anonymous());
         };
+        let fingerprint = fingerprint.to_owned();
         let who = VerifiedIdentity {
-            subject: subject.to_owned(),
-            credential: CredentialId::Certificate {
-                fingerprint: fingerprint.to_owned(),
-            },
             expires: Some(expires),
-            issued: None,
-            grants: CredentialGrants::default(),
-            roles: None,
-            validity: None,
+            ..VerifiedIdentity::new(subject, CredentialId::Certificate { fingerprint })
         };
         who.presentable()
             .and_then(|who| checks.principal(who))

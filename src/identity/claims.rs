@@ -180,9 +180,7 @@ fn scopes(claim: Value) -> Result<Scopes, CredentialRefusal> {
     let Value::String(words) = claim else {
         return Err(CredentialRefusal::Claim("scope"));
     };
-    let known = words
-        .split([',', ' '])
-        .filter_map(|word| Scope::ALL.into_iter().find(|scope| scope.word() == word));
+    let known = words.split([',', ' ']).filter_map(Scope::named);
     Ok(known.fold(Scopes::NONE, Scopes::with))
 }
 

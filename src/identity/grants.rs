@@ -4,23 +4,27 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::policy::{Access, BreakpointSelector, Pattern, Policy, Rule, Scope, Scopes};
+use crate::policy::{Access, BreakpointSelector, Policy, Rule, Scope, Scopes};
 
-/// From a credential. Kept with the principal, because tickets carry it on.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// From a credential. Kept with the principal, because tickets carry it on: it is written into them as it is here.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CredentialGrants {
     /// Groups, for the policy file.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
     /// What the credential itself is limited to. `None`: it says nothing about that.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<GrantLimit>,
 }
 
 /// The scopes and the selector of a credential.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GrantLimit {
     /// `None`: only narrowed; the policy file says what is allowed.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub scopes: Option<Scopes>,
     /// With which breakpoints.
+    #[serde(flatten)]
     pub selector: BreakpointSelector,
 }
 
@@ -36,80 +40,15 @@ impl CredentialGrants {
                     .access(subject, &self.groups)
                     .limited(limit.scopes.unwrap_or(all), limit.selector.clone())
             }
-            (
-                None,
-                Some(GrantLimit {
-                    scopes: Some(scopes),
-                    selector,
-                }),
-            ) => Access::new(vec![Arc::new(Rule {
-                scopes: *scopes,
-                selector: selector.clone(),
-                ..Rule::default()
-            })]),
-            (None, _) => Access::new(Vec::new()),
+            (None, Some(limit)) => {
+                let rule = limit.scopes.map(|scopes| Rule {
+                    scopes,
+                    selector: limit.selector.clone(),
+                    ..Rule::default()
+                });
+                Access::new(rule.into_iter().map(Arc::new).collect())
+            }
+            (None, None) => Access::default(),
         }
-    }
-}
-
-/// As it is written into a ticket.
-#[derive(Serialize, Deserialize)]
-pub(super) struct WrittenGrants {
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    groups: Vec<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    limit: Option<WrittenGrantLimit>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct WrittenGrantLimit {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    scopes: Option<String>,
-    clusters: Vec<String>,
-    jobs: Vec<String>,
-    namespaces: Vec<String>,
-    tasks: Vec<String>,
-}
-
-impl From<&CredentialGrants> for WrittenGrants {
-    fn from(grants: &CredentialGrants) -> Self {
-        let written =
-            |patterns: &[Pattern]| patterns.iter().map(|p| p.as_str().to_owned()).collect();
-        Self {
-            groups: grants.groups.clone(),
-            limit: grants.limit.as_ref().map(|limit| WrittenGrantLimit {
-                scopes: limit.scopes.map(|scopes| scopes.to_string()),
-                clusters: written(&limit.selector.clusters),
-                jobs: written(&limit.selector.jobs),
-                namespaces: written(&limit.selector.namespaces),
-                tasks: written(&limit.selector.tasks),
-            }),
-        }
-    }
-}
-
-impl WrittenGrants {
-    /// `None`: the scopes are of another version of the relay.
-    pub(super) fn read(self) -> Option<CredentialGrants> {
-        let read = |patterns: Vec<String>| patterns.into_iter().map(Pattern::new).collect();
-        let limit = match self.limit {
-            None => None,
-            Some(limit) => Some(GrantLimit {
-                scopes: match limit.scopes {
-                    None => None,
-                    Some(words) => Some(words.parse().ok()?),
-                },
-                selector: BreakpointSelector {
-                    clusters: read(limit.clusters),
-                    jobs: read(limit.jobs),
-                    namespaces: read(limit.namespaces),
-                    tasks: read(limit.tasks),
-                },
-            }),
-        };
-        Some(CredentialGrants {
-            groups: self.groups,
-            limit,
-        })
     }
 }

@@ -42,9 +42,7 @@ pub struct Jws<'a> {
 #[derive(Deserialize)]
 struct Header {
     alg: String,
-    #[serde(default)]
     kid: Option<String>,
-    #[serde(default)]
     typ: Option<String>,
     /// Whether it is there at all: null is nothing that it can be (RFC 7515, 4.1.11).
     #[serde(default, deserialize_with = "is_there")]

@@ -1,7 +1,7 @@
 //! The keys in files: read at start, and again when a file changes.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
@@ -94,8 +94,7 @@ impl KeyFiles {
                 Ok(None) => {}
                 Ok(Some(key)) => {
                     info!(file = %file.path().display(), algorithm = %key.algorithm(), "the key was read again");
-                    let mut keys = self.keys.write();
-                    keys[index] = Arc::new(key);
+                    self.keys.write()[index] = Arc::new(key);
                 }
                 // A missing file is missing at each look; once is enough to say so.
                 Err(KeyFileError::Io { .. }) if !was_there => {}
@@ -113,13 +112,11 @@ fn read(file: &mut WatchedFile) -> Result<Option<VerificationKey>, KeyFileError>
         path: file.path().to_owned(),
         source,
     })?;
-    let parse = |text: &str, path: &Path| {
-        VerificationKey::from_file(text).map_err(|source| KeyFileError::Key {
-            path: path.to_owned(),
-            source,
-        })
-    };
-    text.map(|text| parse(&text, file.path())).transpose()
+    let key = text.map(|text| VerificationKey::from_file(&text));
+    key.transpose().map_err(|source| KeyFileError::Key {
+        path: file.path().to_owned(),
+        source,
+    })
 }
 
 impl KeyRing for KeyFiles {

@@ -91,6 +91,19 @@ pub struct VerifiedIdentity {
 }
 
 impl VerifiedIdentity {
+    /// Somebody of whom nothing else is known than that: who may do nothing by the credential, and has no end by itself.
+    pub(super) fn new(subject: impl Into<String>, credential: CredentialId) -> Self {
+        Self {
+            subject: subject.into(),
+            credential,
+            expires: None,
+            issued: None,
+            grants: CredentialGrants::default(),
+            roles: None,
+            validity: None,
+        }
+    }
+
     /// The same, if its name can be shown.
     pub(super) fn presentable(self) -> Result<Self, CredentialRefusal> {
         match is_presentable(&self.subject) {
@@ -136,15 +149,7 @@ impl Principal {
             ..Rule::default()
         };
         Self(Arc::new(Inner {
-            who: VerifiedIdentity {
-                subject: subject.to_owned(),
-                credential: CredentialId::None,
-                expires: None,
-                issued: None,
-                grants: CredentialGrants::default(),
-                roles: None,
-                validity: None,
-            },
+            who: VerifiedIdentity::new(subject, CredentialId::None),
             access: Access::new(vec![Arc::new(everything)]),
             revocations: None,
         }))

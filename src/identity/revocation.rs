@@ -206,12 +206,14 @@ impl Revocation {
     }
 }
 
-fn seconds(time: SystemTime) -> u64 {
+/// Since 1970, as tokens and the file have it.
+pub(super) fn seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH)
         .unwrap_or_default()
         .as_secs()
 }
 
-fn time(seconds: u64) -> Option<SystemTime> {
+/// `None`: later than this system can tell.
+pub(super) fn time(seconds: u64) -> Option<SystemTime> {
     UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
 }

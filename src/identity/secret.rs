@@ -2,7 +2,11 @@
 
 use std::fmt;
 
+use aws_lc_rs::digest::{SHA256, digest};
 use zeroize::Zeroizing;
+
+/// SHA-256 of a credential.
+pub(super) type Digest = [u8; 32];
 
 /// A token or key as a client presented it: not shown by `Debug`, erased when dropped.
 #[derive(Clone)]
@@ -12,6 +16,13 @@ impl Secret {
     /// Takes it over.
     pub fn new(text: impl Into<String>) -> Self {
         Self(Zeroizing::new(text.into()))
+    }
+
+    /// By which it is remembered.
+    pub(super) fn digest(&self) -> Digest {
+        let mut of_it = Digest::default();
+        of_it.copy_from_slice(digest(&SHA256, self.0.as_bytes()).as_ref());
+        of_it
     }
 
     /// The text, for the one who verifies it.

@@ -10,10 +10,7 @@ use serde_json::json;
 use super::keys::Algorithm;
 use super::principal::VerifiedIdentity;
 use super::revocation::{Revocation, RevocationList, Revoked};
-use super::{
-    Authenticator, CredentialGrants, CredentialId, Generated, Issuers, Principal, Secret,
-    SigningKey,
-};
+use super::{Authenticator, CredentialId, Generated, Issuers, Principal, Secret, SigningKey};
 use crate::config::{Auth, Config};
 use crate::policy::{Access, Rule};
 
@@ -118,15 +115,6 @@ pub(crate) fn somebody(
 /// What a verified token with the id `jti-SUBJECT` says that ends by itself never, and by its subject whenever that is
 /// revoked.
 pub(super) fn identity(subject: &str) -> VerifiedIdentity {
-    VerifiedIdentity {
-        subject: subject.to_owned(),
-        credential: CredentialId::Token {
-            id: format!("jti-{subject}"),
-        },
-        expires: None,
-        issued: None,
-        grants: CredentialGrants::default(),
-        roles: None,
-        validity: None,
-    }
+    let id = format!("jti-{subject}");
+    VerifiedIdentity::new(subject, CredentialId::Token { id })
 }

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::secret::Digest;
 use super::source::Source;
 
 /// Sources of failures that are remembered.
@@ -43,9 +44,6 @@ const TRIALS: u32 = 10;
 
 /// Between trials of a source in back-off.
 const TRIAL_EVERY: Duration = Duration::from_millis(500);
-
-/// SHA-256 of a credential.
-pub(super) type Digest = [u8; 32];
 
 /// `throttle_*` of the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,13 +125,8 @@ impl Throttle {
         // The next trial may come sooner than the end of the back-off.
         let next = (failures.first.refilled + TRIAL_EVERY).min(failures.until);
         if waited.is_none_or(|waited| waited >= WAITING_FOR) {
-            remember(
-                &mut self.waiting,
-                MOST_WAITING,
-                WAITING_FOR,
-                *credential,
-                now,
-            );
+            let waiting = &mut self.waiting;
+            remember(waiting, MOST_WAITING, WAITING_FOR, *credential, now);
         }
         Verdict::Wait(next.duration_since(now).max(Duration::from_millis(1)))
     }

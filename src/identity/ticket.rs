@@ -6,15 +6,16 @@
 //! breakpoint, not the stop: replicas of the relay count stops each for itself, and what may be done with the
 //! breakpoint is decided anew when the ticket is used.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use super::grants::WrittenGrants;
+use super::grants::CredentialGrants;
 use super::jws::{Jws, TICKET};
 use super::keys::{Algorithm, KeyError, VerificationKey};
 use super::principal::{CredentialId, Principal, VerifiedIdentity};
 use super::refusal::CredentialRefusal;
+use super::revocation::{seconds, time};
 use super::secret::Secret;
 use super::signing::SigningKey;
 use crate::ray::registry::{Breakpoint, BreakpointId};
@@ -46,11 +47,11 @@ struct Claims {
     id: String,
     breakpoint: String,
     /// Of its holder's credential.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     until: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     issued: Option<u64>,
-    grants: WrittenGrants,
+    grants: CredentialGrants,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -93,7 +94,7 @@ impl Tickets {
             breakpoint: breakpoint.id.to_string(),
             until: principal.expires().map(seconds),
             issued: principal.issued_at().map(seconds),
-            grants: WrittenGrants::from(principal.grants()),
+            grants: principal.grants().clone(),
         };
         let ticket = self.signing.sign(TICKET, &claims).ok()?;
         (ticket.expose().len() <= LONGEST).then_some(ticket)
@@ -117,40 +118,28 @@ impl Tickets {
         if claims.aud != AUDIENCE {
             return Err(CredentialRefusal::Audience);
         }
-        let time = |seconds| {
-            UNIX_EPOCH
-                .checked_add(Duration::from_secs(seconds))
-                .ok_or(CredentialRefusal::Malformed)
-        };
+        let time = |seconds| time(seconds).ok_or(CredentialRefusal::Malformed);
         let expires = claims.until.map(time).transpose()?;
         let is_over = expires.is_some_and(|at| at <= now);
         if is_over || time(claims.exp)? + self.leeway <= now {
             return Err(CredentialRefusal::Expired);
         }
         let id = claims.id;
+        let credential = match claims.credential {
+            Kind::Token => CredentialId::Token { id },
+            Kind::Certificate => CredentialId::Certificate { fingerprint: id },
+            Kind::Kubernetes => CredentialId::Kubernetes { fingerprint: id },
+        };
         let breakpoint = claims
             .breakpoint
             .parse()
             .map_err(|_| CredentialRefusal::Malformed)?;
         let who = VerifiedIdentity {
-            subject: claims.sub,
-            credential: match claims.credential {
-                Kind::Token => CredentialId::Token { id },
-                Kind::Certificate => CredentialId::Certificate { fingerprint: id },
-                Kind::Kubernetes => CredentialId::Kubernetes { fingerprint: id },
-            },
             expires,
             issued: claims.issued.map(time).transpose()?,
-            grants: claims.grants.read().ok_or(CredentialRefusal::Malformed)?,
-            roles: None,
-            validity: None,
+            grants: claims.grants,
+            ..VerifiedIdentity::new(claims.sub, credential)
         };
         Ok((who, breakpoint))
     }
-}
-
-fn seconds(time: SystemTime) -> u64 {
-    time.duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_secs()
 }

@@ -109,13 +109,10 @@ impl Verifier {
         claims.check(&self.expected, now)?;
         let id = claims.id.unwrap_or_else(|| jws.derived_id());
         Ok(VerifiedIdentity {
-            subject: claims.subject,
-            credential: CredentialId::Token { id },
             expires: Some(claims.expires + self.expected.leeway),
             issued: claims.issued,
             grants: claims.grants,
-            roles: None,
-            validity: None,
+            ..VerifiedIdentity::new(claims.subject, CredentialId::Token { id })
         })
     }
 

@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use crate::audit::Action;
 use crate::audit::testing::{AuditSpy, spied};
 use crate::config::Config;
-use crate::dap::testing::{listening, paused, paused_in_pdb};
+use crate::dap::testing::{assert_not_dialled, listening, paused, paused_in_pdb};
 use crate::identity::testing::{authenticator, revoke, token_of};
 use crate::identity::{Authenticator, Principal};
 use crate::lineproto::*;
@@ -58,6 +58,15 @@ struct Relay {
     kept: AuditSpy,
 }
 
+impl Relay {
+    /// The last thing on record is a session that ended in this way.
+    fn assert_ended(&self, outcome: &str) {
+        let ends = self.kept.take().pop().unwrap();
+        assert_eq!(ends.action, Action::SessionEnded);
+        assert_eq!(ends.details["outcome"], outcome);
+    }
+}
+
 /// Knows the people of [`POLICY`] by the tokens of [`token_of`].
 fn relay(auth: bool, adapt: impl FnOnce(&mut Config)) -> Relay {
     let auth = match auth {
@@ -89,6 +98,13 @@ impl Pdb {
         }
     }
 
+    /// One that is in the list of `relay`.
+    async fn listed(relay: &Relay) -> Self {
+        let pdb = Self::listen().await;
+        relay.context.registry.insert(pdb.breakpoint.clone());
+        pdb
+    }
+
     /// Somebody entered.
     async fn entered(&self) -> TcpStream {
         let accepted = timeout(PATIENCE, self.listener.accept()).await;
@@ -101,12 +117,7 @@ impl Pdb {
     }
 
     fn heard_nothing(self) {
-        let listener = self.listener.into_std().unwrap();
-        let heard = listener.accept();
-        assert!(
-            heard.is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock),
-            "it was dialled"
-        );
+        assert_not_dialled(self.listener);
     }
 }
 
@@ -164,10 +175,8 @@ impl Person {
             .expect("the relay closes")
             .unwrap();
         drop(self.stream);
-        timeout(self.patience, self.ended)
-            .await
-            .expect("the session ends")
-            .unwrap();
+        let ended = timeout(self.patience, self.ended).await;
+        ended.expect("the session ends").unwrap();
         self.seen + &String::from_utf8_lossy(&bytes)
     }
 }
@@ -175,25 +184,36 @@ impl Person {
 /// A relay that wants no token, a breakpoint, a person who has picked it, and its prompt, which both have shown.
 async fn at_the_prompt() -> (Relay, Pdb, Person, TcpStream) {
     let relay = relay(false, |_| {});
-    let pdb = Pdb::listen().await;
-    relay.context.registry.insert(pdb.breakpoint.clone());
-    let mut person = Person::connect(&relay);
-    person.say("0\n").await;
-    let prompt = pdb.entered().await;
-    person.until("(Pdb) ").await;
+    let (pdb, person, prompt) = picked(&relay, "0\n").await;
     (relay, pdb, person, prompt)
 }
 
+/// A breakpoint, a person who has picked it by saying this, and its prompt, which both have shown.
+async fn picked(relay: &Relay, said: &str) -> (Pdb, Person, TcpStream) {
+    let pdb = Pdb::listed(relay).await;
+    let mut person = Person::connect(relay);
+    person.say(said).await;
+    let prompt = pdb.entered().await;
+    person.until("(Pdb) ").await;
+    (pdb, person, prompt)
+}
+
+async fn over(session: JoinHandle<()>) {
+    let ended = timeout(PATIENCE, session).await;
+    ended.expect("the session ends").unwrap();
+}
+
 async fn until(stream: &mut TcpStream, wanted: &str) -> String {
-    let mut seen = String::new();
-    while !seen.contains(wanted) {
-        let mut bytes = [0; 1024];
-        let read = timeout(PATIENCE, stream.read(&mut bytes)).await;
-        let read = read
-            .unwrap_or_else(|_| panic!("no {wanted:?} in {seen:?}"))
-            .unwrap();
-        assert!(read > 0, "closed without {wanted:?}: {seen:?}");
-        seen += &String::from_utf8_lossy(&bytes[..read]);
+    String::from_utf8(bytes_until(stream, wanted).await).unwrap()
+}
+
+async fn bytes_until(stream: &mut (impl AsyncRead + Unpin), wanted: &str) -> Vec<u8> {
+    let mut seen = Vec::new();
+    while !String::from_utf8_lossy(&seen).contains(wanted) {
+        let read = timeout(PATIENCE, stream.read_buf(&mut seen)).await;
+        let text = String::from_utf8_lossy(&seen);
+        let read = read.unwrap_or_else(|_| panic!("no {wanted:?} in {text:?}"));
+        assert!(read.unwrap() > 0, "closed without {wanted:?}: {text:?}");
     }
     seen
 }

@@ -13,6 +13,10 @@ mod spans;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use bytes::Bytes;
+use http_body_util::Empty;
+use hyper::StatusCode;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::ServerName;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -22,8 +26,8 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::app::{self, Running};
-use crate::config::{self, Config};
-use crate::dap::testing::{listening, paused};
+use crate::config::{self, Config, TlsMode};
+use crate::dap::testing::{listed, paused};
 use crate::tls::testing::{Authority, Client, Files};
 use crate::wire::dap::conversation::{Closed, Conversation};
 
@@ -78,10 +82,10 @@ impl Relay {
         self.tls(&Client::default()).await.unwrap()
     }
 
-    async fn metrics(&self, mut stream: impl AsyncRead + AsyncWrite + Unpin) -> String {
+    async fn metrics(&self) -> String {
         let request =
             b"GET /relay/metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
-        said(&mut stream, request).await
+        said(&mut self.encrypted().await, request).await
     }
 }
 
@@ -99,6 +103,48 @@ async fn rest(stream: &mut (impl AsyncRead + Unpin)) -> Vec<u8> {
     all
 }
 
+/// `text` has these words.
+#[track_caller]
+fn assert_has(text: &str, words: &str) {
+    assert!(text.contains(words), "no {words:?} in {text}");
+}
+
+/// The relay answers HTTP there.
+async fn assert_healthy(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
+    let answer = said(stream, HEALTH).await;
+    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+}
+
+/// How HTTP/2 fares with a request for `uri`, and then the connection.
+async fn http2<S>(stream: S, uri: &str) -> (hyper::Result<StatusCode>, hyper::Result<()>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (io, executor) = (TokioIo::new(stream), TokioExecutor::new());
+    let shaken = hyper::client::conn::http2::handshake(executor, io).await;
+    let (mut send, connection) = shaken.unwrap();
+    let driver = tokio::spawn(connection);
+    let request = hyper::Request::get(uri).body(Empty::<Bytes>::new());
+    let answer = timeout(PATIENCE, send.send_request(request.unwrap())).await;
+    drop(send);
+    let status = answer.unwrap().map(|answer| answer.status());
+    (status, driver.await.unwrap())
+}
+
+/// TLS for those who want it.
+fn optional(files: &Files) -> config::Tls {
+    config::Tls {
+        mode: TlsMode::Optional,
+        ..files.config()
+    }
+}
+
+/// The connection is closed in order: inside TLS with close_notify, without which it would be an error.
+async fn closed<S: AsyncRead + AsyncWrite + Unpin>(dap: &mut Conversation<S>) {
+    let end = timeout(PATIENCE, dap.read()).await.unwrap();
+    assert!(matches!(end, Err(Closed::ByPeer)), "{end:?}");
+}
+
 const HEALTH: &[u8] =
     b"GET /relay/healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
 
@@ -107,17 +153,14 @@ fn request(seq: u64, command: &str, arguments: &Value) -> Value {
 }
 
 async fn read<S: AsyncRead + AsyncWrite + Unpin>(dap: &mut Conversation<S>) -> Value {
-    timeout(PATIENCE, dap.read())
-        .await
-        .expect("in time")
-        .unwrap()
+    let message = timeout(PATIENCE, dap.read()).await;
+    message.expect("in time").unwrap()
 }
 
 async fn initialized<S: AsyncRead + AsyncWrite + Unpin>(stream: S) -> (Conversation<S>, Value) {
     let mut dap = Conversation::new(stream, 1 << 20);
-    dap.send(&request(7, "initialize", &json!({"clientID": "test"})))
-        .await
-        .unwrap();
+    let initialize = request(7, "initialize", &json!({"clientID": "test"}));
+    dap.send(&initialize).await.unwrap();
     let answer = read(&mut dap).await;
     (dap, answer)
 }

@@ -110,12 +110,8 @@ impl Browse {
             );
         }
         if menu.hidden() > 0 {
-            let filters: Vec<String> = self
-                .choice
-                .filters
-                .iter()
-                .map(ToString::to_string)
-                .collect();
+            let filters = self.choice.filters.iter().map(ToString::to_string);
+            let filters: Vec<String> = filters.collect();
             text += &format!(
                 "{} more do not fit {}; / shows them.\n",
                 menu.hidden(),
@@ -158,14 +154,10 @@ mod tests {
         let menu = browse.read(list(10_000));
         let text = browse.show(&menu, false, Some(100));
         assert_eq!(ids(&text), (0..20).collect::<Vec<_>>());
-        assert!(
-            text.contains("0 to 19 of 10000: n and p turn the page"),
-            "{text}"
-        );
-        assert_eq!(
-            browse.hear("p", &menu),
-            Heard::Refused("this is the first page".to_owned())
-        );
+        let foot = "0 to 19 of 10000: n and p turn the page";
+        assert!(text.contains(foot), "{text}");
+        let first = Heard::Refused("this is the first page".to_owned());
+        assert_eq!(browse.hear("p", &menu), first);
         assert_eq!(browse.hear(" n ", &menu), Heard::Changed);
         let text = browse.show(&menu, false, Some(100));
         assert_eq!(ids(&text), (20..40).collect::<Vec<_>>());
@@ -186,10 +178,8 @@ mod tests {
         let menu = browse.read(list(100));
         let text = browse.show(&menu, false, None);
         assert_eq!(ids(&text), (0..10).map(|i| i * 10).collect::<Vec<_>>());
-        assert!(
-            text.contains("90 more do not fit load*; / shows them."),
-            "{text}"
-        );
+        let foot = "90 more do not fit load*; / shows them.";
+        assert!(text.contains(foot), "{text}");
         assert_eq!(browse.hear("sort waiting", &menu), Heard::Changed);
         let menu = browse.read(list(100));
         assert_eq!(ids(&browse.show(&menu, false, None))[0], 90);

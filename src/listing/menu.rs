@@ -150,11 +150,8 @@ mod tests {
             assert_eq!(menu.pick(text).unwrap(), "0123abcd", "{text}");
         }
         assert_eq!(menu.pick("bb").unwrap(), "1123abcd");
-        assert!(
-            menu.pick("load")
-                .unwrap_err()
-                .contains("1123abcd, 2123abcd")
-        );
+        let several = menu.pick("load").unwrap_err();
+        assert!(several.contains("1123abcd, 2123abcd"), "{several}");
         assert!(menu.pick("7").is_err());
     }
 
@@ -175,27 +172,16 @@ mod tests {
     #[test]
     fn the_table_fits_the_terminal() {
         let text = menu().render(false, None, 0..3);
-        assert!(
-            text.starts_with("INDEX  ID        TASK             WHERE"),
-            "{text}"
-        );
-        assert!(
-            text.contains(
-                "\n0      0123abcd  step (KeyError)  a/long/path/to/train.py:26  10.0.0.1  1m 01s   -\n"
-            ),
-            "{text}"
-        );
+        let head = "INDEX  ID        TASK             WHERE";
+        assert!(text.starts_with(head), "{text}");
+        let row = "\n0      0123abcd  step (KeyError)  a/long/path/to/train.py:26  10.0.0.1  1m 01s   -\n";
+        assert!(text.contains(row), "{text}");
         let text = menu().render(false, Some(70), 0..3);
         assert!(text.lines().all(|line| width(line) <= 70), "{text}");
         assert!(text.contains("train.py:26"));
         let text = menu().render(true, Some(70), 0..3);
-        assert!(
-            text.lines()
-                .next()
-                .unwrap()
-                .ends_with("PID  JOB  TASK ID  WORKER"),
-            "{text}"
-        );
+        let head = text.lines().next().unwrap();
+        assert!(head.ends_with("PID  JOB  TASK ID  WORKER"), "{text}");
     }
 
     #[test]
@@ -207,10 +193,8 @@ mod tests {
         list["breakpoints"].as_array_mut().unwrap().push(legacy);
         let menu = Menu::read(&list);
         let text = menu.render(false, None, 0..2);
-        assert!(
-            text.contains("KIND") && text.contains("  pdb      load"),
-            "{text}"
-        );
+        assert!(text.contains("KIND"), "{text}");
+        assert!(text.contains("  pdb      load"), "{text}");
         assert!(menu.is_legacy("1123abcd") && !menu.is_legacy("0123abcd"));
     }
 
@@ -218,9 +202,7 @@ mod tests {
     fn a_head_that_is_down_is_told() {
         let list = json!({"breakpoints": [], "clusters": [{"name": "default", "trouble": "cannot reach the Ray head"}]});
         let text = Menu::read(&list).render(false, None, 0..9);
-        assert_eq!(
-            text,
-            format!("! cluster default: cannot reach the Ray head\n{NOTHING_KNOWN}")
-        );
+        let trouble = "! cluster default: cannot reach the Ray head\n";
+        assert_eq!(text, format!("{trouble}{NOTHING_KNOWN}"));
     }
 }

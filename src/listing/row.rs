@@ -144,13 +144,12 @@ impl List {
 impl Row {
     pub(crate) fn read(row: &Value) -> Self {
         let none = || "-".to_owned();
+        let of = |key: &str| text(&row[key]).unwrap_or_else(none);
         let state = text(&row["state"]).unwrap_or_default();
+        let by_worker = |id: String| format!("worker {}", id.chars().take(8).collect::<String>());
         let mut task = text(&row["name"])
-            .or_else(|| {
-                text(&row["worker_id"])
-                    .map(|id| format!("worker {}", id.chars().take(8).collect::<String>()))
-            })
-            .unwrap_or_else(|| "-".to_owned());
+            .or_else(|| text(&row["worker_id"]).map(by_worker))
+            .unwrap_or_else(none);
         if let Some(actor) = text(&row["actor_name"]) {
             task += &format!(" [{actor}]");
         }
@@ -169,7 +168,7 @@ impl Row {
         ) {
             (Some(file), Some(line)) => format!("{file}:{line}"),
             (Some(file), None) => file,
-            (None, _) => "-".to_owned(),
+            (None, _) => none(),
         };
         let ended = match row["task_ended"].is_number() {
             true => ", its task has ended",
@@ -178,34 +177,31 @@ impl Row {
         let holder = match (text(&row["holder"]["client"]), text(&row["holder"]["peer"])) {
             (Some(client), Some(peer)) => format!("{client} from {peer}{ended}"),
             (Some(someone), None) | (None, Some(someone)) => someone,
-            (None, None) if state == "paused" || state.is_empty() => "-".to_owned(),
+            (None, None) if state == "paused" || state.is_empty() => none(),
             (None, None) => match text(&row["why"]) {
                 Some(why) => format!("{state}: {why}"),
                 None => state.clone(),
             },
         };
-        let holder_name = match text(&row["holder"]["client"]) {
-            Some(client) => client,
-            None => holder.clone(),
-        };
+        let holder_name = text(&row["holder"]["client"]).unwrap_or_else(|| holder.clone());
         Self {
-            id: text(&row["id"]).unwrap_or_else(|| "-".to_owned()),
+            id: of("id"),
             cluster: text(&row["cluster"]).unwrap_or_default(),
             task,
             location,
-            node: text(&row["node_ip"]).unwrap_or_else(|| "-".to_owned()),
+            node: of("node_ip"),
             waiting: seconds(row["waiting_seconds"].as_f64().unwrap_or_default()),
             holder,
             holder_name,
             state,
-            kind: text(&row["kind"]).unwrap_or_else(none),
+            kind: of("kind"),
             pid: row["pid"]
                 .as_u64()
                 .filter(|pid| *pid > 0)
                 .map_or_else(none, |pid| pid.to_string()),
-            job: text(&row["job_id"]).unwrap_or_else(none),
-            task_id: text(&row["task_id"]).unwrap_or_else(none),
-            worker: text(&row["worker_id"]).unwrap_or_else(none),
+            job: of("job_id"),
+            task_id: of("task_id"),
+            worker: of("worker_id"),
         }
     }
 

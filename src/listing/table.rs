@@ -31,47 +31,49 @@ pub(crate) struct Extras {
     pub(crate) first: usize,
 }
 
+/// A column that every table has, whole.
+const PLAIN: Column = Column {
+    title: "",
+    least: None,
+    keep: Keep::Start,
+    goes: None,
+    cell: |_, _| String::new(),
+    wanted: |_, _| true,
+};
+
 const COLUMNS: [Column; 13] = [
     Column {
         title: "INDEX",
-        least: None,
-        keep: Keep::Start,
-        goes: None,
         cell: |index, _| index.to_string(),
         wanted: |_, extras| extras.index,
+        ..PLAIN
     },
     Column {
         title: "ID",
-        least: None,
-        keep: Keep::Start,
-        goes: None,
         cell: |_, row| row.id.clone(),
-        wanted: |_, _| true,
+        ..PLAIN
     },
     Column {
         title: "CLUSTER",
         least: Some(5),
-        keep: Keep::Start,
         goes: Some(3),
         cell: |_, row| row.cluster.clone(),
         wanted: |list, _| list.clusters.len() > 1,
+        ..PLAIN
     },
     Column {
         title: "KIND",
-        least: None,
-        keep: Keep::Start,
         goes: Some(3),
         cell: |_, row| row.kind.clone(),
         // Most people have never seen the other one.
         wanted: |list, _| list.rows.iter().any(Row::is_legacy),
+        ..PLAIN
     },
     Column {
         title: "TASK",
         least: Some(8),
-        keep: Keep::Start,
-        goes: None,
         cell: |_, row| row.task.clone(),
-        wanted: |_, _| true,
+        ..PLAIN
     },
     Column {
         title: "WHERE",
@@ -79,7 +81,7 @@ const COLUMNS: [Column; 13] = [
         keep: Keep::End,
         goes: Some(0),
         cell: |_, row| row.location.clone(),
-        wanted: |_, _| true,
+        ..PLAIN
     },
     Column {
         title: "NODE",
@@ -88,23 +90,20 @@ const COLUMNS: [Column; 13] = [
         keep: Keep::End,
         goes: Some(1),
         cell: |_, row| row.node.clone(),
-        wanted: |_, _| true,
+        ..PLAIN
     },
     Column {
         title: "WAITING",
-        least: None,
-        keep: Keep::Start,
         goes: Some(4),
         cell: |_, row| span(row.waiting),
-        wanted: |_, _| true,
+        ..PLAIN
     },
     Column {
         title: "HOLDER",
         least: Some(6),
-        keep: Keep::Start,
         goes: Some(2),
         cell: |_, row| row.holder.clone(),
-        wanted: |_, _| true,
+        ..PLAIN
     },
     id("PID", |_, row| row.pid.clone()),
     id("JOB", |_, row| row.job.clone()),
@@ -116,11 +115,9 @@ const COLUMNS: [Column; 13] = [
 const fn id(title: &'static str, cell: fn(usize, &Row) -> String) -> Column {
     Column {
         title,
-        least: None,
-        keep: Keep::Start,
-        goes: None,
         cell,
         wanted: |_, extras| extras.ids,
+        ..PLAIN
     }
 }
 
@@ -128,10 +125,9 @@ const fn id(title: &'static str, cell: fn(usize, &Row) -> String) -> Column {
 static HOLDER_NAME: Column = Column {
     title: "HOLDER",
     least: Some(6),
-    keep: Keep::Start,
     goes: Some(2),
     cell: |_, row| row.holder_name.clone(),
-    wanted: |_, _| true,
+    ..PLAIN
 };
 
 /// The table, each line ended by a line feed. `columns`: width of the terminal; `None`: a pipe.

@@ -13,14 +13,15 @@ use crate::wire::dap::peek::MessageType;
 
 /// The built-in ones; compiled once, because that takes longer than most tests.
 fn rules() -> Arc<Masking> {
-    static RULES: LazyLock<Arc<Masking>> = LazyLock::new(|| {
-        let config = config::Masking {
-            enabled: true,
-            ..config::Masking::default()
-        };
-        Arc::new(Masking::new(&config))
-    });
+    static RULES: LazyLock<Arc<Masking>> = LazyLock::new(|| Arc::new(Masking::new(&enabled())));
     RULES.clone()
+}
+
+fn enabled() -> config::Masking {
+    config::Masking {
+        enabled: true,
+        ..config::Masking::default()
+    }
 }
 
 fn masked(text: &str) -> String {
@@ -187,9 +188,7 @@ fn what_only_resembles_a_name_is_shown() {
     for text in [
         "tokens=[1, 2], tokenizer=Fast(vocab=5), num_tokens: 7",
         "TokenKind::Plain",
-        "{'user': 'ada', 'secretary_of': None}"
-            .replace("secretary", "clerk")
-            .as_str(),
+        "{'user': 'ada', 'clerk_of': None}",
         "def login(password, token):",
         "passed=3",
     ] {
@@ -263,9 +262,8 @@ fn further_rules_come_from_the_configuration() {
 #[test]
 fn a_pattern_that_cannot_be_used_hides_everything() {
     let rules = Masking::new(&config::Masking {
-        enabled: true,
         values: vec!["(".into()],
-        ..config::Masking::default()
+        ..enabled()
     });
     assert_eq!(rules.text("anything"), MASKED);
 }

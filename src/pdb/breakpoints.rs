@@ -219,31 +219,25 @@ mod tests {
         table.add(at(3)).unwrap();
         table.add(at(4)).unwrap();
         table.remove(|one| one.number == 1);
-        assert_eq!(
-            table.named("1").unwrap_err(),
-            "Breakpoint 1 already deleted"
-        );
-        assert_eq!(
-            table.named("9").unwrap_err(),
-            "Breakpoint number 9 out of range"
-        );
-        assert_eq!(
-            table.named("x").unwrap_err(),
-            "Non-numeric breakpoint number x"
-        );
+        for (number, sentence) in [
+            ("1", "Breakpoint 1 already deleted"),
+            ("9", "Breakpoint number 9 out of range"),
+            ("x", "Non-numeric breakpoint number x"),
+        ] {
+            assert_eq!(table.named(number).unwrap_err(), sentence);
+        }
         assert_eq!(table.add(at(5)).unwrap().number, 3);
     }
 
     #[test]
     fn a_hit_is_counted_ignored_and_deleted() {
         let mut table = Table::default();
-        table
-            .add(Breakpoint {
-                ignore: 1,
-                temporary: true,
-                ..at(3)
-            })
-            .unwrap();
+        let temporary = Breakpoint {
+            ignore: 1,
+            temporary: true,
+            ..at(3)
+        };
+        table.add(temporary).unwrap();
         assert_eq!(table.hit("/a.py", 9), None);
         assert_eq!(table.hit("/a.py", 3), Some(Hit::default()));
         let hit = table.hit("/a.py", 3).unwrap();
@@ -254,33 +248,23 @@ mod tests {
     #[test]
     fn the_debugger_is_told_one_breakpoint_for_each_line() {
         let mut table = Table::default();
-        table
-            .add(Breakpoint {
-                condition: Some("x".into()),
+        for condition in ["x", "y"] {
+            let conditional = Breakpoint {
+                condition: Some(condition.into()),
                 ..at(3)
-            })
-            .unwrap();
-        table
-            .add(Breakpoint {
-                condition: Some("y".into()),
-                ..at(3)
-            })
-            .unwrap();
-        table
-            .add(Breakpoint {
-                disabled: true,
-                ..at(4)
-            })
-            .unwrap();
-        assert_eq!(
-            table.request("/a.py", &[])["breakpoints"],
-            json!([{"line": 3, "condition": "(x) or (y)"}])
-        );
+            };
+            table.add(conditional).unwrap();
+        }
+        let disabled = Breakpoint {
+            disabled: true,
+            ..at(4)
+        };
+        table.add(disabled).unwrap();
+        let told = |table: &Table, more: &[u32]| table.request("/a.py", more)["breakpoints"].take();
+        let either = json!([{"line": 3, "condition": "(x) or (y)"}]);
+        assert_eq!(told(&table, &[]), either);
         table.add(at(3)).unwrap();
-        assert_eq!(
-            table.request("/a.py", &[7])["breakpoints"],
-            json!([{"line": 3}, {"line": 7}])
-        );
+        assert_eq!(told(&table, &[7]), json!([{"line": 3}, {"line": 7}]));
     }
 
     proptest::proptest! {

@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
-use super::wire::{Incoming, Lost, Wire};
+use super::wire::{Incoming, Wire};
 use super::{PromptError, probe};
 use crate::wire::dap::mappings;
-use crate::wire::dap::names::{Command, Event};
+use crate::wire::dap::names::Command;
 
 /// All of a snapshot, in characters of values.
 const ROOM: usize = 2_000_000;
@@ -66,7 +66,8 @@ where
     let mut wire = Wire::new(stream);
     let looked = timeout(limits.patience, look(&mut wire, client, relay, limits)).await;
     // A goodbye frees the worker at once for the next debugger.
-    let _ = timeout(GOODBYE, goodbye(&mut wire)).await;
+    let goodbye = json!({"restart": false, "terminateDebuggee": false});
+    let _ = timeout(GOODBYE, ask(&mut wire, Command::Disconnect, goodbye)).await;
     wire.close().await;
     match looked {
         Ok(looked) => looked,
@@ -87,40 +88,20 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let hello = json!({"clientID": "ray-relay", "clientName": client, "adapterID": "debugpy", "pathFormat": "path"});
-    let asked = wire.send(Command::Initialize, hello).await?;
-    answer(wire, asked).await?;
+    ask(wire, Command::Initialize, hello).await?;
     let mut arguments = json!({"name": client, "request": Command::Attach, "type": "debugpy", "justMyCode": false, "pathMappings": mappings::none()});
     if !relay.is_null() {
         arguments["rayRelay"] = relay.clone();
     }
     let attach = wire.send(Command::Attach, arguments).await?;
-    loop {
-        match wire.read().await? {
-            Incoming::Answer {
-                to,
-                body: Err(sentence),
-            } if to == attach => return Err(PromptError::Refused(sentence)),
-            Incoming::Event {
-                name: Some(Event::Initialized),
-                ..
-            } => break,
-            Incoming::Event {
-                name: Some(Event::Terminated),
-                ..
-            } => {
-                return Err(PromptError::Lost(Lost::Closed));
-            }
-            _ => {}
-        }
-    }
-    let ask = json!({
+    while wire.before_initialized(attach).await?.is_some() {}
+    let question = json!({
         "op": "snapshot", "limit": limits.value, "names": limits.names, "frames": limits.frames,
         "locals": limits.locals, "room": ROOM,
     });
     // Without a frame, as no thread is suspended; never `configurationDone`.
-    let evaluate = json!({"expression": probe::expression(&ask), "context": "clipboard"});
-    let asked = wire.send(Command::Evaluate, evaluate).await?;
-    let body = answer(wire, asked).await?;
+    let evaluate = json!({"expression": probe::expression(&question), "context": "clipboard"});
+    let body = ask(wire, Command::Evaluate, evaluate).await?;
     let result = body["result"].as_str().unwrap_or_default();
     match probe::answer(result).map(|mut found| found["threads"].take()) {
         Some(threads @ Value::Array(_)) => Ok(threads),
@@ -130,23 +111,15 @@ where
     }
 }
 
-async fn goodbye<S>(wire: &mut Wire<S>) -> Result<Value, PromptError>
+async fn ask<S>(
+    wire: &mut Wire<S>,
+    command: Command,
+    arguments: Value,
+) -> Result<Value, PromptError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let asked = wire
-        .send(
-            Command::Disconnect,
-            json!({"restart": false, "terminateDebuggee": false}),
-        )
-        .await?;
-    answer(wire, asked).await
-}
-
-async fn answer<S>(wire: &mut Wire<S>, asked: u64) -> Result<Value, PromptError>
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
+    let asked = wire.send(command, arguments).await?;
     loop {
         if let Incoming::Answer { to, body } = wire.read().await?
             && to == asked

@@ -9,9 +9,9 @@ use std::time::Duration;
 use bytes::{Buf, BytesMut};
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-
 use tokio::time::timeout;
 
+use super::PromptError;
 use crate::wire::dap::codec::{frame, header, parse};
 use crate::wire::dap::message::request;
 use crate::wire::dap::names::{Command, Event};
@@ -126,6 +126,31 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         Ok(Some(read(parse(&body).map_err(|error| broken(&error))?)))
     }
 
+    /// Reads on to `initialized`, which comes before the answer to the request `attach`: the bodies of the `output` events
+    /// before it one by one, then `None`. A refusal comes at once.
+    pub(super) async fn before_initialized(
+        &mut self,
+        attach: u64,
+    ) -> Result<Option<Value>, PromptError> {
+        loop {
+            match self.read().await? {
+                Incoming::Answer { to, body } if to == attach => {
+                    body.map_err(PromptError::Refused)?;
+                }
+                Incoming::Event {
+                    name: Some(name),
+                    body,
+                } => match name {
+                    Event::Initialized => return Ok(None),
+                    Event::Output => return Ok(Some(body)),
+                    Event::Terminated => return Err(PromptError::Lost(Lost::Closed)),
+                    _ => {}
+                },
+                _ => {}
+            }
+        }
+    }
+
     /// Ends the connection, and waits a moment for the other side to end it too: what it held is free then.
     pub(super) async fn close(&mut self) {
         let _ = self.stream.shutdown().await;
@@ -205,21 +230,14 @@ mod tests {
                 json!({"seq": 2, "type": "event", "event": "stopped", "body": {"threadId": 1}});
             far.write_all(&frame(&next)).await.unwrap();
         });
-        assert!(matches!(
-            wire.read().await.unwrap(),
-            Incoming::Answer {
-                to: 7,
-                body: Err(_)
-            }
-        ));
-        assert!(wire.bytes.capacity() < 1 << 20);
-        assert!(matches!(
-            wire.read().await.unwrap(),
-            Incoming::Event {
-                name: Some(Event::Stopped),
-                ..
-            }
-        ));
+        let Incoming::Answer { to: 7, body } = wire.read().await.unwrap() else {
+            panic!("no answer");
+        };
+        assert!(body.is_err() && wire.bytes.capacity() < 1 << 20);
+        let Incoming::Event { name, .. } = wire.read().await.unwrap() else {
+            panic!("no event");
+        };
+        assert_eq!(name, Some(Event::Stopped));
         writer.await.unwrap();
         assert_eq!(wire.read().await.unwrap_err(), Lost::Closed);
     }

@@ -1,9 +1,12 @@
 //! The breakpoint selector: which breakpoints a rule is for.
 
+use serde::{Deserialize, Serialize};
+
 use crate::ray::registry::Breakpoint;
 
 /// A name in which `*` stands for anything.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Pattern(String);
 
 impl Pattern {
@@ -41,7 +44,7 @@ impl Pattern {
 
 /// What has to hold of a breakpoint: of each list that is not empty, one entry has to fit. What is not known yet of
 /// a breakpoint fits nothing.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BreakpointSelector {
     /// Names of clusters in the configuration.
     pub clusters: Vec<Pattern>,
@@ -54,6 +57,24 @@ pub struct BreakpointSelector {
 }
 
 impl BreakpointSelector {
+    /// On all of the clusters that `pattern` fits.
+    pub fn on_clusters(pattern: impl Into<String>) -> Self {
+        Self {
+            clusters: vec![Pattern::new(pattern)],
+            ..Self::default()
+        }
+    }
+
+    /// Its lists, each with the name that it has in tokens and policies.
+    pub fn lists(&self) -> [(&'static str, &[Pattern]); 4] {
+        [
+            ("clusters", &self.clusters),
+            ("jobs", &self.jobs),
+            ("namespaces", &self.namespaces),
+            ("tasks", &self.tasks),
+        ]
+    }
+
     /// Whether `breakpoint` is meant.
     pub fn fits(&self, breakpoint: &Breakpoint) -> bool {
         let names = &breakpoint.names;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::access::{Access, Rule};
-use super::breakpoint_selector::{BreakpointSelector, Pattern};
+use super::breakpoint_selector::Pattern;
 use super::scope::Scope;
 use crate::config::Problems;
 use crate::config::units::format_duration;
@@ -116,7 +116,7 @@ impl Grant {
             who.join(" and "),
             scopes.join(", ")
         );
-        let selector = lists(&self.rule.selector);
+        let selector = self.rule.selector.lists();
         for (word, patterns) in selector.iter().filter(|(_, p)| !p.is_empty()) {
             text += &format!("; {word} {}", quoted(patterns));
         }
@@ -157,21 +157,11 @@ impl Grant {
             "session_limit": obligations.session_limit.map(format_duration),
             "idle_limit": obligations.idle_limit.map(format_duration),
         });
-        for (word, patterns) in lists(&self.rule.selector) {
+        for (word, patterns) in self.rule.selector.lists() {
             rule[word] = texts(patterns);
         }
         rule
     }
-}
-
-/// The patterns of `selector`, each list with the name of its key.
-fn lists(selector: &BreakpointSelector) -> [(&'static str, &[Pattern]); 4] {
-    [
-        ("clusters", &selector.clusters),
-        ("jobs", &selector.jobs),
-        ("namespaces", &selector.namespaces),
-        ("tasks", &selector.tasks),
-    ]
 }
 
 fn quoted(patterns: &[Pattern]) -> String {

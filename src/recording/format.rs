@@ -69,7 +69,7 @@ pub(super) fn frame(elapsed: Duration, direction: Direction, bytes: &[u8]) -> St
         Ok(text) => Value::from(text),
         Err(_) => json!({"base64": STANDARD.encode(bytes)}),
     };
-    line(elapsed, direction.word(), &message)
+    line(elapsed, direction.label(), &message)
 }
 
 /// The last line.

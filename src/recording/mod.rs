@@ -39,12 +39,6 @@ const QUEUED_BYTES: usize = 16 << 20;
 /// Longest wait for the last lines of a recording.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-impl Direction {
-    fn word(self) -> &'static str {
-        self.label()
-    }
-}
-
 /// A session that has to be recorded cannot be, or no further. `Display` is a sentence for the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the session has to be recorded, and the relay cannot record it: {0}")]

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use super::format::{Line, read_header, read_line};
 use super::*;
 use crate::dap::testing::paused;
+use crate::ray::registry::Snapshot;
 
 struct Given {
     dir: tempfile::TempDir,
@@ -26,6 +27,11 @@ impl Given {
             dir,
             metrics: Metrics::new().unwrap(),
         }
+    }
+
+    /// A recording that has begun.
+    async fn begun(&self, session: u64) -> CaptureWriter {
+        self.begin(session).await.unwrap().unwrap()
     }
 
     async fn begin(&self, session: u64) -> Result<Option<CaptureWriter>, CaptureError> {
@@ -56,7 +62,7 @@ impl Given {
 #[tokio::test]
 async fn what_was_said_is_read_back() {
     let given = Given::new();
-    let writer = given.begin(3).await.unwrap().unwrap();
+    let writer = given.begun(3).await;
     let name = writer.name();
     assert!(name.ends_with("Z-s3-anonymous-___train__.jsonl"), "{name}");
     let said: [(Direction, &[u8]); 3] = [
@@ -98,7 +104,7 @@ async fn what_was_said_is_read_back() {
 async fn a_recording_that_would_grow_too_large_ends_the_session() {
     let mut given = Given::new();
     given.config.max_size = 1000;
-    let writer = given.begin(1).await.unwrap().unwrap();
+    let writer = given.begun(1).await;
     writer.frame(Direction::Down, &[b'x'; 100]).unwrap();
     writer.frame(Direction::Down, &[b'x'; 1000]).unwrap();
     let why = writer.failed().await.to_string();
@@ -112,7 +118,7 @@ async fn a_recording_that_would_grow_too_large_ends_the_session() {
 #[tokio::test]
 async fn a_disk_that_does_not_keep_up_ends_the_session_and_memory_is_bounded() {
     let given = Given::new();
-    let writer = given.begin(1).await.unwrap().unwrap();
+    let writer = given.begun(1).await;
     // A thread that takes nothing.
     let (queue, _waiting) = mpsc::channel(QUEUE);
     *writer.queue.lock() = Some(queue);
@@ -123,7 +129,7 @@ async fn a_disk_that_does_not_keep_up_ends_the_session_and_memory_is_bounded() {
     let why = writer.frame(Direction::Down, b"x").unwrap_err();
     assert!(why.to_string().contains("keep up"), "{why}");
 
-    let writer = given.begin(2).await.unwrap().unwrap();
+    let writer = given.begun(2).await;
     let (queue, _waiting) = mpsc::channel(QUEUE);
     *writer.queue.lock() = Some(queue);
     for _ in 0..QUEUE {
@@ -137,7 +143,7 @@ async fn where_unrecorded_sessions_are_allowed_they_go_on() {
     let mut given = Given::new();
     given.config.max_size = 500;
     given.config.on_failure = OnFailure::Allow;
-    let writer = given.begin(1).await.unwrap().unwrap();
+    let writer = given.begun(1).await;
     while writer.failed.borrow().is_none() {
         writer.frame(Direction::Up, b"x").unwrap();
         tokio::task::yield_now().await;
@@ -146,31 +152,21 @@ async fn where_unrecorded_sessions_are_allowed_they_go_on() {
     writer.finish("client").await;
     given.config.dir = Some(given.dir.path().join("missing"));
     assert!(given.begin(1).await.unwrap().is_none());
-    let text = given
-        .metrics
-        .render(&crate::ray::registry::Snapshot::default());
-    assert!(
-        text.contains("ray_relay_recording_failures_total 2\n"),
-        "{text}"
-    );
+    let text = given.metrics.render(&Snapshot::default());
+    let failures = "ray_relay_recording_failures_total 2\n";
+    assert!(text.contains(failures), "{text}");
     // Nobody said where to: that is no failure of a disk.
     given.config.dir = None;
-    assert!(
-        given
-            .begin(1)
-            .await
-            .unwrap_err()
-            .to_string()
-            .contains("recording.dir")
-    );
+    let why = given.begin(1).await.unwrap_err().to_string();
+    assert!(why.contains("recording.dir"), "{why}");
 }
 
 #[tokio::test]
 async fn the_oldest_recordings_go_and_live_ones_stay() {
     let mut given = Given::new();
-    let live = given.begin(0).await.unwrap().unwrap();
+    let live = given.begun(0).await;
     for session in 1..5 {
-        let writer = given.begin(session).await.unwrap().unwrap();
+        let writer = given.begun(session).await;
         writer.frame(Direction::Up, &[b'x'; 1000]).unwrap();
         writer.finish("client").await;
         // Names are in the order of time only from one millisecond to the next.
@@ -178,24 +174,14 @@ async fn the_oldest_recordings_go_and_live_ones_stay() {
     }
     std::fs::write(given.dir.path().join("notes.txt"), vec![0; 5000]).unwrap();
     given.config.keep = 3200;
-    given
-        .begin(5)
-        .await
-        .unwrap()
-        .unwrap()
-        .finish("client")
-        .await;
-    let names: Vec<_> = given
-        .files()
-        .iter()
-        .map(|path| path.to_string_lossy().into_owned())
-        .collect();
-    let has = |word: &str| names.iter().any(|name| name.contains(word));
-    assert!(
-        has("-s0-") && has("-s4-") && has("-s5-") && has("notes.txt"),
-        "{names:?}"
-    );
-    assert!(!has("-s1-") && !has("-s2-"), "{names:?}");
+    given.begun(5).await.finish("client").await;
+    let names = format!("{:?}", given.files());
+    for stays in ["-s0-", "-s4-", "-s5-", "notes.txt"] {
+        assert!(names.contains(stays), "{names}");
+    }
+    for gone in ["-s1-", "-s2-"] {
+        assert!(!names.contains(gone), "{names}");
+    }
     live.finish("client").await;
 }
 

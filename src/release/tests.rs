@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::*;
 use crate::audit::testing::{AuditSpy, spied};
 use crate::config::Config;
-use crate::dap::testing::{listening, paused, paused_in_pdb};
+use crate::dap::testing::{assert_not_dialled, listed, paused, paused_in_pdb};
 use crate::identity::{Authenticator, Principal};
 use crate::policy::Scope;
 use crate::session::authorise;
@@ -35,6 +35,13 @@ fn holder() -> Holder {
     }
 }
 
+/// A relay, and the debugger of a task that waits.
+async fn waiting(breakpoint: Breakpoint) -> (Arc<Context>, TcpListener) {
+    let (context, _) = relay(|_| {});
+    let listener = listed(&context.registry, breakpoint).await;
+    (context, listener)
+}
+
 async fn released(context: &Context) -> Result<(), NotReleased> {
     let live = context.registry.snapshot().live[0].clone();
     let authorized = authorise(&Principal::anonymous(), &live, Scope::Debug).unwrap();
@@ -45,22 +52,18 @@ async fn released(context: &Context) -> Result<(), NotReleased> {
 pub(super) async fn debugpy(listener: TcpListener, attach: bool) -> Vec<String> {
     let (stream, _) = listener.accept().await.unwrap();
     let mut client = Conversation::new(stream, 1 << 20);
-    client
-        .send(&event("output", json!({"category": "telemetry"})))
-        .await
-        .unwrap();
+    let greeting = event("output", json!({"category": "telemetry"}));
+    client.send(&greeting).await.unwrap();
     let mut commands = Vec::new();
     while let Ok(request) = client.read().await {
         let command = request["command"].as_str().unwrap().to_owned();
         let answer = |success| json!({"type": "response", "seq": 1, "request_seq": request["seq"], "command": command, "success": success, "message": "Server[pid=1] is already being debugged."});
-        match &*command {
-            "attach" if attach => client
-                .send(&event("initialized", Value::Null))
-                .await
-                .unwrap(),
-            "attach" => client.send(&answer(false)).await.unwrap(),
-            _ => client.send(&answer(true)).await.unwrap(),
-        }
+        let answer = match &*command {
+            "attach" if attach => event("initialized", Value::Null),
+            "attach" => answer(false),
+            _ => answer(true),
+        };
+        client.send(&answer).await.unwrap();
         if command == "disconnect" {
             assert_eq!(request["arguments"]["terminateDebuggee"], false);
         }
@@ -71,9 +74,7 @@ pub(super) async fn debugpy(listener: TcpListener, attach: bool) -> Vec<String> 
 
 #[tokio::test]
 async fn a_worker_is_attached_to_and_left() {
-    let (context, _) = relay(|_| {});
-    let (listener, breakpoint) = listening(paused("square", 1)).await;
-    context.registry.insert(breakpoint);
+    let (context, listener) = waiting(paused("square", 1)).await;
     let worker = tokio::spawn(debugpy(listener, true));
     released(&context).await.unwrap();
     let commands = worker.await.unwrap();
@@ -87,9 +88,7 @@ async fn a_worker_is_attached_to_and_left() {
 
 #[tokio::test]
 async fn what_somebody_debugs_without_the_relay_waits_on() {
-    let (context, _) = relay(|_| {});
-    let (listener, breakpoint) = listening(paused("square", 1)).await;
-    context.registry.insert(breakpoint);
+    let (context, listener) = waiting(paused("square", 1)).await;
     tokio::spawn(debugpy(listener, false));
     let why = released(&context).await.unwrap_err().to_string();
     assert!(why.contains("without this relay"), "{why}");
@@ -98,10 +97,8 @@ async fn what_somebody_debugs_without_the_relay_waits_on() {
 
 #[tokio::test]
 async fn a_debugger_that_is_gone_is_said_and_listed_with_the_next_step() {
-    let (context, _) = relay(|_| {});
-    let (listener, breakpoint) = listening(paused("square", 1)).await;
-    let id = breakpoint.id;
-    context.registry.insert(breakpoint);
+    let (context, listener) = waiting(paused("square", 1)).await;
+    let id = context.registry.snapshot().live[0].id;
     drop(listener);
     for _ in 0..2 {
         let why = released(&context).await.unwrap_err().to_string();
@@ -117,9 +114,7 @@ async fn a_debugger_that_is_gone_is_said_and_listed_with_the_next_step() {
 
 #[tokio::test]
 async fn a_legacy_prompt_is_told_to_continue() {
-    let (context, _) = relay(|_| {});
-    let (listener, breakpoint) = listening(paused_in_pdb("square", 1)).await;
-    context.registry.insert(breakpoint);
+    let (context, listener) = waiting(paused_in_pdb("square", 1)).await;
     let prompt = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
         stream.write_all(b"(Pdb) ").await.unwrap();
@@ -134,9 +129,7 @@ async fn a_legacy_prompt_is_told_to_continue() {
 #[tokio::test]
 async fn a_legacy_prompt_that_is_busy_is_waited_for_longer_than_its_caller_waits() {
     for obeys in [true, false] {
-        let (context, _) = relay(|_| {});
-        let (listener, breakpoint) = listening(paused_in_pdb("square", 1)).await;
-        context.registry.insert(breakpoint);
+        let (context, listener) = waiting(paused_in_pdb("square", 1)).await;
         let caller = tokio::spawn({
             let context = context.clone();
             async move { released(&context).await }
@@ -175,10 +168,8 @@ async fn a_legacy_prompt_that_is_busy_is_waited_for_longer_than_its_caller_waits
 
 #[tokio::test]
 async fn what_is_held_is_left_alone() {
-    let (context, _) = relay(|_| {});
-    let (_listener, breakpoint) = listening(paused("square", 1)).await;
-    let id = breakpoint.id;
-    context.registry.insert(breakpoint);
+    let (context, _listener) = waiting(paused("square", 1)).await;
+    let id = context.registry.snapshot().live[0].id;
     let _claim = context.registry.claim(id, holder()).unwrap();
     let why = released(&context).await.unwrap_err().to_string();
     assert!(why.contains("is being debugged by"), "{why}");
@@ -188,10 +179,8 @@ async fn what_is_held_is_left_alone() {
 async fn what_the_relay_cannot_reach_is_not_dialled() {
     let (context, _) =
         relay(|config| config.clusters[0].ray_address = "http://10.0.0.1:8265".to_owned());
-    let (listener, breakpoint) = listening(paused_in_pdb("square", 1)).await;
-    context.registry.insert(breakpoint);
+    let listener = listed(&context.registry, paused_in_pdb("square", 1)).await;
     assert!(matches!(released(&context).await, Err(NotReleased::Local)));
-    let listener = listener.into_std().unwrap();
-    assert!(listener.accept().is_err());
+    assert_not_dialled(listener);
     assert!(context.registry.snapshot().live[0].is_paused());
 }

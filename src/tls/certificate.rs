@@ -48,30 +48,21 @@ impl Certificate {
         if names.iter().any(invalid) {
             return Err(NobodyNamed);
         }
-        let first = |wanted: fn(&GeneralName<'_>) -> Option<String>| names.iter().find_map(wanted);
-        let subject = first(|name| match name {
-            GeneralName::URI(uri) => Some((*uri).to_owned()),
+        let ranked = names.iter().filter_map(|name| match name {
+            GeneralName::URI(uri) => Some((1, *uri)),
+            GeneralName::RFC822Name(address) => Some((2, *address)),
+            GeneralName::DNSName(name) => Some((3, *name)),
             _ => None,
-        })
-        .or_else(|| {
-            first(|name| match name {
-                GeneralName::RFC822Name(address) => Some((*address).to_owned()),
-                _ => None,
-            })
-        })
-        .or_else(|| {
-            first(|name| match name {
-                GeneralName::DNSName(name) => Some((*name).to_owned()),
-                _ => None,
-            })
-        })
-        .ok_or(NobodyNamed)?;
+        });
+        // Of several with the same rank the first.
+        let best = ranked.min_by_key(|(rank, _)| *rank);
+        let (_, subject) = best.ok_or(NobodyNamed)?;
         let readable = subject.bytes().all(|byte| byte.is_ascii_graphic());
         if subject.is_empty() || subject.len() > LONGEST_NAME || !readable {
             return Err(NobodyNamed);
         }
         Ok(Self {
-            subject,
+            subject: subject.to_owned(),
             fingerprint: hex(digest(&SHA256, der).as_ref()),
             expires: system_time(certificate.validity().not_after),
         })

@@ -19,7 +19,7 @@ use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate};
 use zeroize::Zeroizing;
 
 use super::server;
-use crate::config::{ClientAuth, Tls};
+use crate::config::{ClientAuth, Fault, Tls};
 
 /// Longest file that is read: a bundle of all public authorities has 0.3 MiB.
 const LONGEST_FILE: u64 = 4 << 20;
@@ -33,17 +33,9 @@ enum File {
     ClientCrl,
 }
 
-/// A file with which nobody can be served. `Display` is a sentence for the operator.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Unusable {
-    file: File,
-    path: PathBuf,
-    fault: Fault,
-}
-
-/// What is wrong with a file. `Display` follows its path.
+/// What is wrong with a file with which nobody can be served. `Display` follows its path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+enum Trouble {
     /// The file cannot be read, with the operating system's error message.
     #[error("cannot be read: {0}")]
     Unreadable(String),
@@ -106,75 +98,54 @@ impl File {
     }
 }
 
-impl Unusable {
-    fn new(file: File, path: &Path, fault: Fault) -> Self {
-        Self {
-            file,
-            path: path.to_owned(),
-            fault,
+impl Trouble {
+    /// For the operator; the file is the one at `path`.
+    fn of(&self, file: File, path: &Path) -> Fault {
+        Fault {
+            key: file.key(),
+            found: format!("{}, which {self}", path.display()),
+            expected: file.expected(),
+            hint: self.hint(file, path),
         }
     }
 
-    /// The key that names the file: `tls.cert_file`.
-    pub fn key(&self) -> &'static str {
-        self.file.key()
-    }
-
-    /// The path and what is wrong with it.
-    pub fn found(&self) -> String {
-        format!("{}, which {}", self.path.display(), self.fault)
-    }
-
-    /// What would be right.
-    pub fn expected(&self) -> &'static str {
-        self.file.expected()
-    }
-
     /// The next step.
-    pub fn hint(&self) -> String {
-        let path = self.path.display();
-        match (&self.fault, self.file) {
-            (Fault::Encrypted, _) => {
+    fn hint(&self, file: File, path: &Path) -> String {
+        let path = path.display();
+        match (self, file) {
+            (Trouble::Encrypted, _) => {
                 format!("write it without a passphrase: openssl pkey -in {path} -out plain.pem")
             }
-            (Fault::Mismatch, _) => {
+            (Trouble::Mismatch, _) => {
                 "the relay's own certificate has to come before the intermediate ones, and both files have to be of the same renewal".to_owned()
             }
-            (Fault::Missing { found, .. }, File::Cert)
+            (Trouble::Missing { found, .. }, File::Cert)
                 if found.iter().any(|label| label.ends_with("PRIVATE KEY")) =>
             {
                 "perhaps tls.cert_file and tls.key_file are swapped".to_owned()
             }
-            (Fault::Missing { found, .. }, File::Key)
+            (Trouble::Missing { found, .. }, File::Key)
                 if found.iter().any(|label| label == "CERTIFICATE") =>
             {
                 "perhaps tls.cert_file and tls.key_file are swapped, or the key is in a file of its own"
                     .to_owned()
             }
-            (Fault::NotPem, _) => {
+            (Trouble::NotPem, _) => {
                 format!("for DER: openssl x509 -inform der -in {path}, or openssl pkey for a key")
             }
-            (Fault::Unreadable(_), _) => {
+            (Trouble::Unreadable(_), _) => {
                 "the relay has to be able to read it, as the user that it runs as".to_owned()
             }
-            (Fault::SeveralKeys, _) => "keep the one of the relay's certificate".to_owned(),
-            (Fault::Missing { .. } | Fault::Malformed { .. }, File::ClientCrl) => {
+            (Trouble::SeveralKeys, _) => "keep the one of the relay's certificate".to_owned(),
+            (Trouble::Missing { .. } | Trouble::Malformed { .. }, File::ClientCrl) => {
                 "make PEM of it: openssl crl -inform der -in FILE".to_owned()
             }
-            (Fault::Missing { .. } | Fault::Malformed { .. }, _) => {
+            (Trouble::Missing { .. } | Trouble::Malformed { .. }, _) => {
                 "`ray-relay cert self-signed` makes a pair that works, for comparison".to_owned()
             }
         }
     }
 }
-
-impl fmt::Display for Unusable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}; {}", self.key(), self.found(), self.hint())
-    }
-}
-
-impl std::error::Error for Unusable {}
 
 /// Everything that serving needs of the files.
 #[derive(Debug)]
@@ -190,54 +161,36 @@ impl Material {
     ///
     /// # Errors
     /// Every file that is unusable; at least one.
-    pub fn load(config: &Tls) -> Result<Self, Vec<Unusable>> {
+    pub fn load(config: &Tls) -> Result<Self, Vec<Fault>> {
         let mut faults = Vec::new();
-        let chain = part(
-            &mut faults,
-            File::Cert,
-            config.cert_file.as_deref(),
-            |path| {
-                let chain = certificates(path)?;
-                let leaf = leaf(chain.first().map_or(&[][..], |first| first))?;
-                Ok((chain, leaf))
-            },
-        );
-        let key = part(
-            &mut faults,
-            File::Key,
-            config.key_file.as_deref(),
-            private_key,
-        );
+        let chain = part(&mut faults, File::Cert, &config.cert_file, |path| {
+            let chain = certificates(path)?;
+            let leaf = leaf(chain.first().map_or(&[][..], |first| first))?;
+            Ok((chain, leaf))
+        });
+        let key = part(&mut faults, File::Key, &config.key_file, private_key);
         let mut clients = None;
         if config.client_auth != ClientAuth::Off {
-            let roots = part(
-                &mut faults,
-                File::ClientCa,
-                config.client_ca_file.as_deref(),
-                authorities,
-            );
-            let lists = match config.client_crl_file.as_deref() {
-                Some(path) => part(&mut faults, File::ClientCrl, Some(path), revocation_lists),
+            let authority_file = &config.client_ca_file;
+            let roots = part(&mut faults, File::ClientCa, authority_file, authorities);
+            let lists = match &config.client_crl_file {
                 None => Some(Vec::new()),
+                path => part(&mut faults, File::ClientCrl, path, revocation_lists),
             };
             clients = roots.zip(lists);
         }
         let (Some((chain, leaf)), Some(key), true) = (chain, key, faults.is_empty()) else {
             return Err(faults);
         };
-        let unusable = |file: File, path: &Option<PathBuf>, fault: Fault| {
-            vec![Unusable::new(
-                file,
-                path.as_deref().unwrap_or(Path::new("")),
-                fault,
-            )]
+        let unusable = |file: File, path: &Option<PathBuf>, trouble: Trouble| {
+            vec![trouble.of(file, path.as_deref().unwrap_or(Path::new("")))]
         };
         let key = server::certified(chain, key).map_err(|error| {
-            let fault = match error {
-                rustls::Error::InconsistentKeys(_) => Fault::Mismatch,
+            let trouble = match error {
+                rustls::Error::InconsistentKeys(_) => Trouble::Mismatch,
                 error => malformed("private key", error),
             };
-            unusable(File::Key, &config.key_file, fault)
+            unusable(File::Key, &config.key_file, trouble)
         })?;
         let verifier = clients
             .map(|(roots, lists)| {
@@ -246,8 +199,8 @@ impl Material {
             })
             .transpose()
             .map_err(|error| {
-                let fault = malformed("certificate revocation list", error);
-                unusable(File::ClientCrl, &config.client_crl_file, fault)
+                let trouble = malformed("certificate revocation list", error);
+                unusable(File::ClientCrl, &config.client_crl_file, trouble)
             })?;
         let server = server::config(key, verifier, config.min_version)
             .map_err(|error| unusable(File::Key, &config.key_file, malformed("key", error)))?;
@@ -303,45 +256,40 @@ pub(super) fn system_time(time: ASN1Time) -> SystemTime {
 }
 
 fn part<T>(
-    faults: &mut Vec<Unusable>,
+    faults: &mut Vec<Fault>,
     file: File,
-    path: Option<&Path>,
-    read: impl FnOnce(&Path) -> Result<T, Fault>,
+    path: &Option<PathBuf>,
+    read: impl FnOnce(&Path) -> Result<T, Trouble>,
 ) -> Option<T> {
-    let path = path.unwrap_or(Path::new(""));
-    match read(path) {
-        Ok(part) => Some(part),
-        Err(fault) => {
-            faults.push(Unusable::new(file, path, fault));
-            None
-        }
-    }
+    let path = path.as_deref().unwrap_or(Path::new(""));
+    let read = read(path).map_err(|trouble| faults.push(trouble.of(file, path)));
+    read.ok()
 }
 
-fn malformed(what: &'static str, why: impl fmt::Display) -> Fault {
-    Fault::Malformed {
+fn malformed(what: &'static str, why: impl fmt::Display) -> Trouble {
+    Trouble::Malformed {
         what,
         why: why.to_string(),
     }
 }
 
 /// The PEM blocks of a file. Erased when dropped: one may be a key.
-fn blocks(path: &Path) -> Result<Vec<Block>, Fault> {
-    let unreadable = |error: std::io::Error| Fault::Unreadable(error.to_string());
+fn blocks(path: &Path) -> Result<Vec<Block>, Trouble> {
+    let unreadable = |error: std::io::Error| Trouble::Unreadable(error.to_string());
     let mut text = Zeroizing::new(Vec::new());
     let file = std::fs::File::open(path).map_err(unreadable)?;
     let metadata = file.metadata().map_err(unreadable)?;
     if metadata.len() > LONGEST_FILE {
-        return Err(Fault::Unreadable("it is longer than 4 MiB".to_owned()));
+        return Err(Trouble::Unreadable("it is longer than 4 MiB".to_owned()));
     }
     // Not grown while reading, which would leave copies behind.
     text.reserve_exact(usize::try_from(metadata.len()).unwrap_or_default() + 1);
     file.take(LONGEST_FILE)
         .read_to_end(&mut text)
         .map_err(unreadable)?;
-    let blocks = pem::parse_many(&*text).map_err(|_| Fault::NotPem)?;
+    let blocks = pem::parse_many(&*text).map_err(|_| Trouble::NotPem)?;
     if blocks.is_empty() {
-        return Err(Fault::NotPem);
+        return Err(Trouble::NotPem);
     }
     Ok(blocks
         .into_iter()
@@ -365,12 +313,12 @@ struct Block {
 }
 
 /// The contents of all blocks called `label`; at least one.
-fn labelled(path: &Path, label: &str, wanted: &'static str) -> Result<Vec<Vec<u8>>, Fault> {
+fn labelled(path: &Path, label: &str, wanted: &'static str) -> Result<Vec<Vec<u8>>, Trouble> {
     let (found, others): (Vec<_>, Vec<_>) = blocks(path)?
         .into_iter()
         .partition(|block| block.label == label);
     if found.is_empty() {
-        return Err(Fault::Missing {
+        return Err(Trouble::Missing {
             wanted,
             found: others.into_iter().map(|block| block.label).collect(),
         });
@@ -378,12 +326,12 @@ fn labelled(path: &Path, label: &str, wanted: &'static str) -> Result<Vec<Vec<u8
     Ok(found.into_iter().map(|block| block.der.to_vec()).collect())
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Fault> {
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Trouble> {
     let found = labelled(path, "CERTIFICATE", "certificate")?;
     Ok(found.into_iter().map(Into::into).collect())
 }
 
-fn leaf(der: &[u8]) -> Result<Leaf, Fault> {
+fn leaf(der: &[u8]) -> Result<Leaf, Trouble> {
     let (_, certificate) =
         X509Certificate::from_der(der).map_err(|error| malformed("certificate", error))?;
     let names = certificate.subject_alternative_name().ok().flatten();
@@ -412,10 +360,10 @@ fn leaf(der: &[u8]) -> Result<Leaf, Fault> {
     })
 }
 
-fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, Fault> {
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, Trouble> {
     let blocks = blocks(path)?;
     if blocks.iter().any(|block| block.encrypted) {
-        return Err(Fault::Encrypted);
+        return Err(Trouble::Encrypted);
     }
     let labels: Vec<String> = blocks.iter().map(|block| block.label.clone()).collect();
     let mut keys = blocks.into_iter().filter_map(|block| {
@@ -429,15 +377,15 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, Fault> {
     });
     match (keys.next(), keys.next()) {
         (Some(key), None) => Ok(key),
-        (Some(_), Some(_)) => Err(Fault::SeveralKeys),
-        (None, _) => Err(Fault::Missing {
+        (Some(_), Some(_)) => Err(Trouble::SeveralKeys),
+        (None, _) => Err(Trouble::Missing {
             wanted: "private key",
             found: labels,
         }),
     }
 }
 
-fn authorities(path: &Path) -> Result<RootCertStore, Fault> {
+fn authorities(path: &Path) -> Result<RootCertStore, Trouble> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path)? {
         roots
@@ -447,7 +395,7 @@ fn authorities(path: &Path) -> Result<RootCertStore, Fault> {
     Ok(roots)
 }
 
-fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, Fault> {
+fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, Trouble> {
     let found = labelled(path, "X509 CRL", "certificate revocation list")?;
     Ok(found.into_iter().map(Into::into).collect())
 }

@@ -22,10 +22,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 pub use certificate::{Certificate, NobodyNamed};
-pub use material::{Fault, Material, Unusable};
+pub use material::Material;
 
 use self::reload::Files;
-use crate::config::{self, TlsMode};
+use crate::config::{self, Fault, TlsMode};
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::Reload;
 
@@ -51,7 +51,7 @@ impl Tls {
     ///
     /// # Errors
     /// Every file that is unusable; at least one.
-    pub fn new(config: &config::Tls) -> Result<Arc<Self>, Vec<Unusable>> {
+    pub fn new(config: &config::Tls) -> Result<Arc<Self>, Vec<Fault>> {
         let tls = Self {
             config: config.clone(),
             // Before they are read: a change in between is found at the next look.

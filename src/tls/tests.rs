@@ -10,7 +10,7 @@ use super::testing::{Authority, Client, Files as TestFiles, Pair, certificate};
 use super::*;
 use crate::config::{ClientAuth, TlsVersion};
 
-fn faults(config: &config::Tls) -> Vec<Unusable> {
+fn faults(config: &config::Tls) -> Vec<Fault> {
     Material::load(config).err().unwrap_or_default()
 }
 
@@ -43,42 +43,27 @@ fn unusable_files_are_each_told_with_what_to_do() {
     );
     let old_encrypted = old_encrypted.replace("END PRIVATE", "END EC PRIVATE");
     let encrypted = pair.key.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY");
+    let both = pair.key.clone() + &other.key;
+    let broken = |what: &str| format!("-----BEGIN {what}-----\nMAA=\n-----END {what}-----\n");
     for (key, text, expected) in [
         ("cert", "", "is not PEM text"),
         ("cert", "hello", "is not PEM text"),
         ("cert", pair.key.as_str(), "are swapped"),
-        (
-            "cert",
-            "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n",
-            "not understood",
-        ),
+        ("cert", &broken("CERTIFICATE"), "not understood"),
         ("key", &pair.cert, "are swapped"),
         ("key", &encrypted, "openssl pkey"),
         ("key", &old_encrypted, "openssl pkey"),
-        (
-            "key",
-            &(pair.key.clone() + &other.key),
-            "more than one private key",
-        ),
+        ("key", &both, "more than one private key"),
         ("key", &other.key, "does not fit the first certificate"),
-        (
-            "key",
-            "-----BEGIN PRIVATE KEY-----\nMAA=\n-----END PRIVATE KEY-----\n",
-            "not understood",
-        ),
+        ("key", &broken("PRIVATE KEY"), "not understood"),
     ] {
         let sentence = with(key, text);
         assert!(sentence.contains(expected), "{sentence}");
         assert!(sentence.contains("other.pem"), "{sentence}");
     }
     // The chain the wrong way round.
-    let chain = authority.pem + &pair.cert;
-    let path = files.write("chain.pem", &chain);
-    let turned = config::Tls {
-        cert_file: Some(path),
-        ..good.clone()
-    };
-    assert!(fault(&turned).contains("before the intermediate ones"));
+    let turned = with("cert", &(authority.pem + &pair.cert));
+    assert!(turned.contains("before the intermediate ones"), "{turned}");
     // Everything at once.
     let missing = config::Tls {
         cert_file: Some("/nowhere/a.pem".into()),
@@ -88,16 +73,9 @@ fn unusable_files_are_each_told_with_what_to_do() {
         client_crl_file: Some(files.write("crl", &pair.cert)),
         ..good
     };
-    let keys: Vec<_> = faults(&missing).iter().map(Unusable::key).collect();
-    assert_eq!(
-        keys,
-        [
-            "tls.cert_file",
-            "tls.key_file",
-            "tls.client_ca_file",
-            "tls.client_crl_file"
-        ]
-    );
+    let keys: Vec<_> = faults(&missing).iter().map(|fault| fault.key).collect();
+    let expected = "tls.cert_file tls.key_file tls.client_ca_file tls.client_crl_file";
+    assert_eq!(keys.join(" "), expected);
 }
 
 #[test]
@@ -107,11 +85,9 @@ fn only_suites_with_forward_secrecy_and_authenticated_encryption_are_there() {
     let server = Material::load(&files.config()).unwrap().into_server();
     for suite in &server.crypto_provider().cipher_suites {
         let name = format!("{:?}", suite.suite());
-        let fine = name.starts_with("TLS13_") || name.starts_with("TLS_ECDHE_");
-        assert!(
-            fine && (name.contains("GCM") || name.contains("POLY1305")),
-            "{name}"
-        );
+        let has_secrecy = name.starts_with("TLS13_") || name.starts_with("TLS_ECDHE_");
+        let authenticates = name.contains("GCM") || name.contains("POLY1305");
+        assert!(has_secrecy && authenticates, "{name}");
     }
     assert_eq!(server.max_early_data_size, 0, "early data can be replayed");
 }
@@ -123,9 +99,13 @@ type Ends = (
 );
 
 async fn connect(tls: &Tls, authority: &str, client: &Client<'_>) -> std::io::Result<Ends> {
+    connect_by(tls, client.trusting(authority)).await
+}
+
+async fn connect_by(tls: &Tls, client: Arc<rustls::ClientConfig>) -> std::io::Result<Ends> {
     let (near, far) = duplex(1 << 14);
     let name = ServerName::try_from("localhost").unwrap();
-    let connector = TlsConnector::from(client.trusting(authority));
+    let connector = TlsConnector::from(client);
     let acceptor = tls.acceptor().unwrap();
     let (client, server) = tokio::join!(connector.connect(name, near), acceptor.accept(far));
     Ok((client?, server?))
@@ -161,15 +141,13 @@ async fn a_changed_pair_is_for_new_sessions_and_a_bad_one_for_none() {
     assert_eq!(tls.look(), None, "it may still be being written");
     files.write("tls.key", &new.key);
     assert_eq!(tls.look(), None, "it changed since the last look");
-    assert_eq!(
-        presented(&connect().await.unwrap()),
-        *certificate(&old.cert)
-    );
+    let serves = async |pair: &Pair| {
+        let ends = connect().await.unwrap();
+        assert_eq!(presented(&ends), *certificate(&pair.cert));
+    };
+    serves(&old).await;
     assert_eq!(tls.look(), Some(Reload::Ok));
-    assert_eq!(
-        presented(&connect().await.unwrap()),
-        *certificate(&new.cert)
-    );
+    serves(&new).await;
     talk(&mut live).await;
     assert_eq!(tls.look(), None);
 
@@ -181,10 +159,7 @@ async fn a_changed_pair_is_for_new_sessions_and_a_bad_one_for_none() {
 
     std::fs::remove_file(files.path().join("tls.key")).unwrap();
     assert_eq!((tls.look(), tls.look()), (None, Some(Reload::Refused)));
-    assert_eq!(
-        presented(&connect().await.unwrap()),
-        *certificate(&new.cert)
-    );
+    serves(&new).await;
 }
 
 #[tokio::test]
@@ -215,9 +190,8 @@ async fn a_kubernetes_secret_is_followed_through_its_links() {
     std::fs::rename(at("..data_tmp"), at("..data")).unwrap();
     std::fs::remove_dir_all(at("..1")).unwrap();
     assert_eq!((tls.look(), tls.look()), (None, Some(Reload::Ok)));
-    let ends = connect(&tls, &authority.pem, &Client::default())
-        .await
-        .unwrap();
+    let client = Client::default();
+    let ends = connect(&tls, &authority.pem, &client).await.unwrap();
     assert_eq!(presented(&ends), *certificate(&new.cert));
 }
 
@@ -237,11 +211,8 @@ async fn the_oldest_version_is_as_configured() {
     };
     let new = Tls::new(&new).unwrap();
     assert!(connect(&new, &authority.pem, &old).await.is_err());
-    assert!(
-        connect(&new, &authority.pem, &Client::default())
-            .await
-            .is_ok()
-    );
+    let newest = Client::default();
+    assert!(connect(&new, &authority.pem, &newest).await.is_ok());
 }
 
 #[tokio::test]
@@ -256,12 +227,7 @@ async fn a_ticket_does_not_outlive_a_change_of_the_files() {
     };
     let config = client.trusting(&authority.pem);
     let once = async || {
-        let (near, far) = duplex(1 << 14);
-        let name = ServerName::try_from("localhost").unwrap();
-        let connector = TlsConnector::from(config.clone());
-        let acceptor = tls.acceptor().unwrap();
-        let (client, server) = tokio::join!(connector.connect(name, near), acceptor.accept(far));
-        let mut ends = (client.unwrap(), server.unwrap());
+        let mut ends = connect_by(&tls, config.clone()).await.unwrap();
         talk(&mut ends).await;
         assert!(ends.1.get_ref().1.peer_certificates().is_some());
         ends.1.get_ref().1.handshake_kind().unwrap()
@@ -317,8 +283,6 @@ fn fingerprint_and_end_are_those_of_the_certificate() {
     assert_eq!(seconds.as_secs(), 2_209_075_200);
     assert_eq!(read.fingerprint.len(), 64);
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &der);
-    assert!(
-        read.fingerprint
-            .starts_with(&format!("{:02x}", digest.as_ref()[0]))
-    );
+    let first = format!("{:02x}", digest.as_ref()[0]);
+    assert!(read.fingerprint.starts_with(&first));
 }

@@ -15,9 +15,10 @@ use crate::wire::dap::peek::{Depth, MessageType, Peek, Walk};
 const KEPT: usize = 4096;
 
 /// How far the `attach` of the conversation has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Attach {
     /// The request was not sent.
+    #[default]
     No,
     /// The request was sent, and the debugger is at work on it: a connection that ends now ends the adapter (debugpy 1.8).
     Sent,
@@ -28,7 +29,7 @@ pub(super) enum Attach {
 }
 
 /// How far a conversation with a worker's debugger has come, by what was sent and received.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Ledger {
     sent: Cutter,
     received: Cutter,
@@ -57,24 +58,6 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    pub(super) fn new() -> Self {
-        Self {
-            sent: Cutter::default(),
-            received: Cutter::default(),
-            greeted: false,
-            welcomed: false,
-            attach: Attach::No,
-            mapped: false,
-            configured: false,
-            evaluating: 0,
-            disconnect: false,
-            answered: false,
-            functions_answered: 0,
-            closed: false,
-            lost: false,
-        }
-    }
-
     /// Notes what goes to the debugger.
     pub(super) fn sent(&mut self, bytes: &[u8]) {
         let mut cutter = std::mem::take(&mut self.sent);
@@ -289,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_session_is_followed_from_greeting_to_goodbye() {
-        let mut ledger = Ledger::new();
+        let mut ledger = Ledger::default();
         ledger.received(&frame(&event("output")));
         assert!(ledger.greeted && ledger.attach == Attach::No);
         ledger.sent(&frame(&request("attach")));
@@ -307,7 +290,7 @@ mod tests {
 
     #[test]
     fn evaluations_under_way_are_counted_and_a_goodbye_is_found_behind_what_comes_before_it() {
-        let mut ledger = Ledger::new();
+        let mut ledger = Ledger::default();
         ledger.sent(&frame(&request("evaluate")));
         ledger.sent(&frame(&request("evaluate")));
         ledger.received(&frame(&response("evaluate", false)));
@@ -339,7 +322,7 @@ mod tests {
         ] {
             let mut attach = request("attach");
             attach["arguments"]["pathMappings"] = mappings;
-            let mut ledger = Ledger::new();
+            let mut ledger = Ledger::default();
             ledger.sent(&frame(&attach));
             assert_eq!(ledger.mapped, wanted, "{attach}");
         }
@@ -347,7 +330,7 @@ mod tests {
 
     #[test]
     fn a_refused_attach_is_told_from_one_that_is_at_work() {
-        let mut ledger = Ledger::new();
+        let mut ledger = Ledger::default();
         ledger.sent(&frame(&request("attach")));
         ledger.received(&frame(&response("attach", false)));
         assert_eq!(ledger.attach, Attach::Refused);
@@ -355,7 +338,7 @@ mod tests {
 
     #[test]
     fn what_is_no_dap_is_given_up_on() {
-        let mut ledger = Ledger::new();
+        let mut ledger = Ledger::default();
         ledger.received(b"SSH-2.0-OpenSSH_9.2p1\r\n\r\n");
         assert!(ledger.lost && !ledger.greeted);
         ledger.received(&frame(&event("initialized")));
@@ -372,7 +355,7 @@ mod tests {
             let events = ["output", "initialized", "stopped", "thread", "terminated", "process", "module"];
             let sent: Vec<u8> = names.iter().flat_map(|n| frame(&request(commands[*n]))).collect();
             let received: Vec<u8> = names.iter().flat_map(|n| frame(&event(events[*n]))).collect();
-            let (mut whole, mut pieces) = (Ledger::new(), Ledger::new());
+            let (mut whole, mut pieces) = (Ledger::default(), Ledger::default());
             whole.sent(&sent);
             whole.received(&received);
             for (bytes, up) in [(&sent, true), (&received, false)] {

@@ -49,19 +49,15 @@ pub(super) async fn touch(connected: Conversation<Worker>) -> Result<(), LetRunE
 }
 
 async fn visit(debugger: Conversation<Worker>, configure: bool) -> Result<(), LetRunError> {
-    let mut leaving = Leaving { debugger };
-    match timeout(PATIENCE, leaving.all(configure)).await {
-        Ok(done) => done.map_err(LetRunError::Debugger),
-        Err(_) => Err(LetRunError::Debugger("it does not answer".to_owned())),
-    }
+    let done = timeout(PATIENCE, Leaving(debugger).all(configure)).await;
+    let done = done.unwrap_or_else(|_| Err("it does not answer".to_owned()));
+    done.map_err(LetRunError::Debugger)
 }
 
-struct Leaving {
-    debugger: Conversation<Worker>,
-}
+struct Leaving(Conversation<Worker>);
 
 impl Leaving {
-    async fn all(&mut self, configure: bool) -> Result<(), String> {
+    async fn all(mut self, configure: bool) -> Result<(), String> {
         let client = json!({"clientID": "ray-relay", "clientName": CLIENT, "adapterID": "debugpy", "pathFormat": "path"});
         self.ask(1, Command::Initialize, client).await?;
         let attach = json!({
@@ -97,11 +93,11 @@ impl Leaving {
 
     async fn send(&mut self, seq: u64, command: Command, arguments: Value) -> Result<(), String> {
         let request = request(seq, command, arguments);
-        self.debugger.send(&request).await.map_err(broken)
+        self.0.send(&request).await.map_err(broken)
     }
 
     async fn read(&mut self) -> Result<Value, String> {
-        self.debugger.read().await.map_err(broken)
+        self.0.read().await.map_err(broken)
     }
 }
 

@@ -48,7 +48,7 @@ impl Worker {
         Self {
             line: Some(Line {
                 stream,
-                ledger: Ledger::new(),
+                ledger: Ledger::default(),
                 unsent: Vec::new(),
                 held: Vec::new(),
                 lease,

@@ -53,7 +53,7 @@ mod tests {
 
     #[tokio::test]
     async fn replayed_bytes_come_first_and_whole_however_small_the_reads() {
-        let inner = tokio_test_stream(b" and the rest");
+        let inner = &b" and the rest"[..];
         let mut stream = Prefixed::new(Bytes::from_static(b"the start"), inner);
         let mut all = Vec::new();
         let mut byte = [0; 1];
@@ -61,9 +61,5 @@ mod tests {
             all.push(byte[0]);
         }
         assert_eq!(all, b"the start and the rest");
-    }
-
-    fn tokio_test_stream(bytes: &'static [u8]) -> impl AsyncRead + Unpin {
-        bytes
     }
 }

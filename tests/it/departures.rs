@@ -17,6 +17,7 @@ use ray_relay::demo::cluster::{Cluster, Plan};
 use ray_relay::demo::processes::adopt_orphans;
 use ray_relay::demo::progress::Progress;
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
 use self::leaver::{Departure, KINDS, Leaver};
 use self::scene::Scene;
@@ -106,7 +107,7 @@ async fn drill(version: &str, others: &[&str], stops: u64, departures: usize) {
         left.load(Ordering::Relaxed)
     ));
     let _ = driver.wait();
-    assert_eq!(cluster.stop(&AtomicBool::new(false)), Vec::<i32>::new());
+    assert_eq!(cluster.stop(&CancellationToken::new()), Vec::<i32>::new());
 }
 
 /// Leaves one runner again and again, then lets it run to its end.

@@ -1,12 +1,12 @@
 //! The demo's own cluster: several nodes on loopback addresses, and nothing left of it.
 
 use std::process::Stdio;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use ray_relay::demo::cluster::{Cluster, Plan};
 use ray_relay::demo::processes::adopt_orphans;
 use ray_relay::demo::progress::Progress;
+use tokio_util::sync::CancellationToken;
 
 use crate::support::ray::{self, NEWEST};
 
@@ -48,7 +48,7 @@ async fn a_loopback_cluster_stops_tasks_on_every_node_and_leaves_nothing() {
         assert!(tokio::time::Instant::now() < end, "{paused} of 3 paused");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    let left = cluster.stop(&AtomicBool::new(false));
+    let left = cluster.stop(&CancellationToken::new());
     let _ = driver.wait();
     assert_eq!(left, Vec::<i32>::new());
     assert!(!dir.exists());

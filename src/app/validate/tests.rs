@@ -11,13 +11,14 @@ fn problems(file: &str) -> Vec<Problem> {
     resolve(&given(file, &[]).sources).unwrap_err().problems
 }
 
-fn resolved(environment: &[(&str, &str)], flags: Flags) -> Result<Resolved, Vec<String>> {
+/// `tls` is what the environment says of it: `KEY=VALUE, KEY=VALUE`.
+fn resolved(tls: &str, flags: Flags) -> Result<Resolved, Vec<String>> {
     let policy = ("RAY_RELAY_AUTH_POLICY_FILE".into(), "/policy".into());
-    let environment = environment
-        .iter()
-        .map(|(key, value)| (format!("RAY_RELAY_TLS_{key}").into(), value.into()))
-        .chain([policy])
-        .collect();
+    let tls = tls.split_terminator(", ").map(|word| {
+        let (key, value) = word.split_once('=').unwrap();
+        (format!("RAY_RELAY_TLS_{key}").into(), value.into())
+    });
+    let environment = tls.chain([policy]).collect();
     resolve(&Sources { environment, flags }).map_err(|problems| {
         let text = |problem: &crate::config::Problem| format!("{problem:?}");
         problems.problems.iter().map(text).collect()
@@ -35,75 +36,43 @@ fn files_alone_mean_that_they_are_required() {
         tls_key: path("tls.key"),
         ..Flags::default()
     };
-    let tls = resolved(&[], flags.clone()).unwrap().config.tls;
-    assert_eq!(
-        (tls.mode, tls.client_auth),
-        (TlsMode::Required, ClientAuth::Off)
-    );
-    let ca = ("CLIENT_CA_FILE", ca.to_str().unwrap());
-    let known = resolved(&[ca], flags.clone()).unwrap();
+    let tls = resolved("", flags.clone()).unwrap().config.tls;
+    assert_eq!(tls.mode, TlsMode::Required);
+    assert_eq!(tls.client_auth, ClientAuth::Off);
+    let ca = format!("CLIENT_CA_FILE={}", ca.display());
+    let known = resolved(&ca, flags.clone()).unwrap();
     assert_eq!(known.config.tls.client_auth, ClientAuth::Required);
     let shown = |key| {
         let mut settings = known.settings.iter();
         let setting = settings.find(|setting| (setting.section, setting.key) == ("tls", key));
         setting.map(|setting| (setting.value.as_str(), setting.origin.as_str()))
     };
-    assert_eq!(
-        shown("mode"),
-        Some(("\"required\"", "because of the files"))
-    );
+    let required = ("\"required\"", "because of the files");
+    assert_eq!(shown("mode"), Some(required));
     assert_eq!(shown("cert_file").unwrap().1, "--tls-cert");
-    let said = [("MODE", "optional"), ca, ("CLIENT_AUTH", "optional")];
+    let said = format!("MODE=optional, {ca}, CLIENT_AUTH=optional");
     let tls = resolved(&said, flags).unwrap().config.tls;
-    assert_eq!(
-        (tls.mode, tls.client_auth),
-        (TlsMode::Optional, ClientAuth::Optional)
-    );
+    assert_eq!(tls.mode, TlsMode::Optional);
+    assert_eq!(tls.client_auth, ClientAuth::Optional);
 }
 
 #[test]
 fn what_does_not_fit_together_is_told() {
-    let pasted = "-----BEGIN PRIVATE KEY-----\nSECRET";
-    for (environment, keys) in [
-        (
-            &[("MODE", "required")][..],
-            &["tls.cert_file", "tls.key_file"][..],
-        ),
-        (&[("CERT_FILE", "/nowhere")], &["tls.key_file"]),
-        (&[("CLIENT_CA_FILE", "/nowhere")], &["tls.client_auth"]),
-        (
-            &[
-                ("CERT_FILE", "/nowhere"),
-                ("KEY_FILE", "/nowhere"),
-                ("CLIENT_CRL_FILE", "/x"),
-            ],
-            &["tls.client_crl_file"],
-        ),
-        (
-            &[
-                ("CERT_FILE", "/nowhere"),
-                ("KEY_FILE", "/nowhere"),
-                ("CLIENT_AUTH", "optional"),
-            ],
-            &["tls.client_ca_file"],
-        ),
-        (
-            &[
-                ("CERT_FILE", "/x"),
-                ("KEY_FILE", "/x"),
-                ("MODE", "optional"),
-                ("CLIENT_CA_FILE", "/x"),
-            ],
-            &["tls.client_auth"],
-        ),
-        (
-            &[("CERT_FILE", "/nowhere"), ("KEY_FILE", "/nowhere")],
-            &["tls.cert_file", "tls.key_file"],
-        ),
-        (&[("MODE", "on")], &["RAY_RELAY_TLS_MODE"]),
-        (&[("KEY_FILE", pasted)], &["RAY_RELAY_TLS_KEY_FILE"]),
+    const PAIR: &str = "CERT_FILE=/nowhere, KEY_FILE=/nowhere";
+    let with = |more: &str| format!("{PAIR}, {more}");
+    for (tls, keys) in [
+        ("MODE=required", "tls.cert_file, tls.key_file"),
+        ("CERT_FILE=/nowhere", "tls.key_file"),
+        ("CLIENT_CA_FILE=/nowhere", "tls.client_auth"),
+        (&with("CLIENT_CRL_FILE=/x"), "tls.client_crl_file"),
+        (&with("CLIENT_AUTH=optional"), "tls.client_ca_file"),
+        (&with("MODE=optional, CLIENT_CA_FILE=/x"), "tls.client_auth"),
+        (PAIR, "tls.cert_file, tls.key_file"),
+        ("MODE=on", "RAY_RELAY_TLS_MODE"),
+        (PASTED, "RAY_RELAY_TLS_KEY_FILE"),
     ] {
-        let problems = resolved(environment, Flags::default()).unwrap_err();
+        let problems = resolved(tls, Flags::default()).unwrap_err();
+        let keys: Vec<_> = keys.split(", ").collect();
         assert_eq!(problems.len(), keys.len(), "{problems:#?}");
         for (problem, key) in problems.iter().zip(keys) {
             assert!(problem.contains(&format!("key: {key:?}")), "{problem}");
@@ -111,6 +80,8 @@ fn what_does_not_fit_together_is_told() {
         }
     }
 }
+
+const PASTED: &str = "KEY_FILE=-----BEGIN PRIVATE KEY-----\nSECRET";
 
 #[test]
 fn patterns_that_hide_nothing_or_cannot_be_used_are_refused() {
@@ -124,15 +95,12 @@ fn patterns_that_hide_nothing_or_cannot_be_used_are_refused() {
 #[test]
 fn client_certificates_want_rules_for_those_who_have_them() {
     let file = "[tls]\nmode = \"required\"\ncert_file = \"/c\"\nkey_file = \"/k\"\nclient_auth = \"required\"\nclient_ca_file = \"/a\"\n";
-    assert!(
-        problems(file)
+    let wanted = |file: &str| {
+        let problems = problems(file);
+        problems
             .iter()
             .any(|p| p.expected.contains("auth.policy_file"))
-    );
-    let file = format!("{file}[auth]\npolicy_file = \"/p\"\n");
-    assert!(
-        !problems(&file)
-            .iter()
-            .any(|p| p.expected.contains("auth.policy_file"))
-    );
+    };
+    assert!(wanted(file));
+    assert!(!wanted(&format!("{file}[auth]\npolicy_file = \"/p\"\n")));
 }

@@ -1,7 +1,7 @@
 //! The thread's work without the thread: batches, failures of the disk, restarts.
 #![allow(clippy::unwrap_used)]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::*;
 use crate::audit::files::{each_line, in_order};
@@ -21,16 +21,32 @@ fn start(config: &AuditConfig) -> Result<Writer, String> {
 }
 
 fn start_keyed(config: &AuditConfig, hashing: Hashing) -> Result<Writer, String> {
+    start_with(config, hashing, false, Metrics::new().unwrap())
+}
+
+fn start_with(
+    config: &AuditConfig,
+    hashing: Hashing,
+    always: bool,
+    metrics: Arc<Metrics>,
+) -> Result<Writer, String> {
     let sink = Sink::new(config).unwrap().unwrap();
-    let (writer, _) = Writer::start(
-        sink,
-        hashing,
-        false,
-        config.on_failure,
-        Arc::default(),
-        Metrics::new().unwrap(),
-    )?;
-    Ok(writer)
+    let (given_up, on_failure) = (Arc::default(), config.on_failure);
+    let started = Writer::start(sink, hashing, always, on_failure, given_up, metrics)?;
+    Ok(started.0)
+}
+
+/// A folder, and the path of an audit log in it.
+fn folder() -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit.log");
+    (dir, path)
+}
+
+#[track_caller]
+fn assert_refused<T>(done: Result<T, String>, words: &str) {
+    let why = done.err().unwrap();
+    assert!(why.contains(words), "{why}");
 }
 
 fn line(name: &str) -> (SystemTime, String) {
@@ -39,14 +55,18 @@ fn line(name: &str) -> (SystemTime, String) {
 }
 
 fn verify(hashing: &Hashing, path: &Path) -> Report {
+    verify_files(hashing, &in_order(&[path.to_owned()]).unwrap())
+}
+
+fn verify_files(hashing: &Hashing, files: &[PathBuf]) -> Report {
     let mut verifier = Verifier::new(hashing);
-    for file in in_order(&[path.to_owned()]).unwrap() {
+    for file in files {
         verifier.file(&file.display().to_string());
-        each_line(std::fs::read(&file).unwrap().as_slice(), |line| {
+        let verified = each_line(std::fs::read(file).unwrap().as_slice(), |line| {
             verifier.line(line);
             true
-        })
-        .unwrap();
+        });
+        verified.unwrap();
     }
     verifier.finish()
 }
@@ -84,32 +104,21 @@ fn file_of(writer: &mut Writer) -> &mut crate::audit::sink::file::LogFile {
 
 #[test]
 fn what_waits_together_shares_one_write() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("audit.log");
+    let (_dir, path) = folder();
     for (always, writes) in [(false, 3), (true, 102)] {
         let metrics = Metrics::new().unwrap();
-        let sink = Sink::new(&config(&path)).unwrap().unwrap();
-        let (writer, _) = Writer::start(
-            sink,
-            Hashing::Plain,
-            always,
-            OnFailure::Deny,
-            Arc::default(),
-            metrics.clone(),
-        )
-        .unwrap();
+        let writer = start_with(&config(&path), Hashing::Plain, always, metrics.clone()).unwrap();
         let (jobs, queue) = mpsc::channel(200);
         let mut waiters = Vec::new();
         for i in 0..100 {
             let (time, members) = line(&i.to_string());
             let (done, waiter) = oneshot::channel();
-            jobs.try_send(Job::Line {
+            let job = Job::Line {
                 time,
                 members,
                 done,
-            })
-            .ok()
-            .unwrap();
+            };
+            jobs.try_send(job).ok().unwrap();
             waiters.push(waiter);
         }
         drop(jobs);
@@ -129,8 +138,7 @@ fn what_waits_together_shares_one_write() {
 
 #[test]
 fn rotated_files_and_restarts_are_one_chain() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("audit.log");
+    let (_dir, path) = folder();
     let mut config = config(&path);
     config.max_size = 2000;
     config.keep = 3;
@@ -163,8 +171,7 @@ fn rotated_files_and_restarts_are_one_chain() {
 
 #[test]
 fn nothing_is_removed_that_nobody_said_could_go() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("audit.log");
+    let (_dir, path) = folder();
     let mut config = config(&path);
     config.max_size = 2000;
     let mut writer = start(&config).unwrap();
@@ -177,8 +184,7 @@ fn nothing_is_removed_that_nobody_said_could_go() {
 
 #[test]
 fn a_line_over_which_the_process_died_is_chained_over() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("audit.log");
+    let (_dir, path) = folder();
     let mut writer = start(&config(&path)).unwrap();
     writer.write(&[line("a"), line("b")]).unwrap();
     drop(writer);
@@ -206,37 +212,27 @@ fn a_line_over_which_the_process_died_is_chained_over() {
 
 #[test]
 fn a_file_that_is_no_audit_log_is_left_alone() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("audit.log");
+    let (dir, path) = folder();
     for text in [
         "hello\n".to_owned(),
         format!("x\n{}", "y".repeat(40_000)),
         "\n".to_owned(),
     ] {
         std::fs::write(&path, &text).unwrap();
-        let why = start(&config(&path)).err().unwrap();
-        assert!(why.contains("does not end with an audit line"), "{why}");
+        assert_refused(start(&config(&path)), "does not end with an audit line");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
     }
     std::fs::remove_file(&path).unwrap();
     std::os::unix::fs::symlink(dir.path().join("elsewhere"), &path).unwrap();
-    assert!(
-        start(&config(&path))
-            .err()
-            .unwrap()
-            .contains("symbolic link")
-    );
-    let why = start(&config(dir.path())).err().unwrap();
-    assert!(why.contains("cannot open"), "{why}");
+    assert_refused(start(&config(&path)), "symbolic link");
+    assert_refused(start(&config(dir.path())), "cannot open");
     let _writer = start(&config(&dir.path().join("one"))).unwrap();
-    let why = start(&config(&dir.path().join("one"))).err().unwrap();
-    assert!(why.contains("another process"), "{why}");
+    assert_refused(start(&config(&dir.path().join("one"))), "another process");
 }
 
 #[test]
 fn another_key_goes_on_in_another_file() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("audit.log");
+    let (_dir, path) = folder();
     start(&config(&path)).unwrap().write(&[line("a")]).unwrap();
     let key = Hashing::new(Some(&[1; 32])).unwrap();
     start_keyed(&config(&path), key.clone()).unwrap();
@@ -252,13 +248,11 @@ fn another_key_goes_on_in_another_file() {
 
 #[test]
 fn a_full_disk_refuses_and_later_says_what_is_missing() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("audit.log");
+    let (_dir, path) = folder();
     let mut writer = start(&config(&path)).unwrap();
     writer.write(&[line("a")]).unwrap();
     file_of(&mut writer).fill_disk();
-    let why = writer.write(&[line("b"), line("c")]).unwrap_err();
-    assert!(why.contains("No space left"), "{why}");
+    assert_refused(writer.write(&[line("b"), line("c")]), "No space left");
     assert!(!std::fs::read_to_string(&path).unwrap().contains("\"b\""));
     writer.write(&[line("d")]).unwrap();
     good(&path);
@@ -272,18 +266,14 @@ fn a_full_disk_refuses_and_later_says_what_is_missing() {
 
 #[test]
 fn lines_that_were_written_but_not_flushed_are_taken_over() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("audit.log");
+    let (dir, path) = folder();
     let mut writer = start(&config(&path)).unwrap();
     // As after an error of fdatasync where the file could not be cut: the bytes are there, unacknowledged.
     let mut head = writer.head;
     let (_, members) = line("b");
     let text = head.seal(&Hashing::Plain, "2026-11-21T10:55:01.123Z", &members);
     use std::io::Write as _;
-    let mut file = std::fs::OpenOptions::new()
-        .append(true)
-        .open(&path)
-        .unwrap();
+    let mut file = std::fs::File::options().append(true).open(&path).unwrap();
     file.write_all(text.as_bytes()).unwrap();
     writer.perhaps = vec![head];
     file_of(&mut writer).close();
@@ -291,11 +281,9 @@ fn lines_that_were_written_but_not_flushed_are_taken_over() {
     assert_eq!(good(&path).lines, 4);
     // The same by somebody else is an attack, or a second relay.
     file.write_all(text.as_bytes()).unwrap();
-    let why = writer.write(&[line("d")]).unwrap_err();
-    assert!(why.contains("written by somebody else"), "{why}");
+    assert_refused(writer.write(&[line("d")]), "written by somebody else");
     for _ in 0..2 {
-        let why = writer.write(&[line("d")]).unwrap_err();
-        assert!(why.contains("move it away"), "{why}");
+        assert_refused(writer.write(&[line("d")]), "move it away");
     }
     std::fs::rename(&path, dir.path().join("away")).unwrap();
     writer.write(&[line("e")]).unwrap();
@@ -311,36 +299,20 @@ fn a_file_that_is_removed_replaced_or_cut_is_noticed() {
     let mut writer = start(&config(&path)).unwrap();
     writer.write(&[line("a")]).unwrap();
     std::fs::rename(&path, &moved).unwrap();
-    let why = writer.write(&[line("b")]).unwrap_err();
-    assert!(why.contains("removed or renamed"), "{why}");
+    assert_refused(writer.write(&[line("b")]), "removed or renamed");
     writer.write(&[line("c")]).unwrap();
     assert_eq!(events(&path)[0]["event"], "recovered");
     // Both files together are one chain.
-    let mut verifier = Verifier::new(&Hashing::Plain);
-    for file in [&moved, &path] {
-        verifier.file("x");
-        each_line(std::fs::read(file).unwrap().as_slice(), |line| {
-            verifier.line(line);
-            true
-        })
-        .unwrap();
-    }
-    assert_eq!(verifier.finish().findings, []);
+    let both = verify_files(&Hashing::Plain, &[moved.clone(), path.clone()]);
+    assert_eq!(both.findings, []);
 
     std::fs::copy(&path, &moved).unwrap();
     std::fs::rename(&moved, &path).unwrap();
-    let why = writer.write(&[line("d")]).unwrap_err();
-    assert!(why.contains("replaced"), "{why}");
+    assert_refused(writer.write(&[line("d")]), "replaced");
     writer.write(&[line("e")]).unwrap();
 
-    std::fs::File::options()
-        .write(true)
-        .open(&path)
-        .unwrap()
-        .set_len(0)
-        .unwrap();
-    let why = writer.write(&[line("f")]).unwrap_err();
-    assert!(why.contains("was cut"), "{why}");
+    std::fs::write(&path, "").unwrap();
+    assert_refused(writer.write(&[line("f")]), "was cut");
     writer.write(&[line("g")]).unwrap();
     assert_eq!(events(&path).len(), 1);
 
@@ -356,8 +328,7 @@ fn a_file_that_is_removed_replaced_or_cut_is_noticed() {
 
 #[test]
 fn a_rotation_never_overwrites() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("audit.log");
+    let (dir, path) = folder();
     let mut config = config(&path);
     config.max_size = 1500;
     let mut writer = start(&config).unwrap();

@@ -8,8 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value};
 
-use super::super::terminal;
-use super::super::{Error, terminal::size};
+use super::super::{Error, terminal};
 use super::{AuditError, ShowArgs, each_line, in_order, put, table};
 use crate::audit::time::rfc3339;
 use crate::policy::Pattern;
@@ -26,7 +25,7 @@ pub(super) async fn run(args: &ShowArgs) -> Result<(), Error> {
     let mut page = Page {
         filter: Filter::new(args),
         json: args.json,
-        columns: size().map(|(columns, _)| columns),
+        columns: terminal::columns(),
         titled: args.json,
         out: BufWriter::new(io::stdout()),
     };
@@ -66,12 +65,8 @@ impl Page {
     ) -> bool {
         let Ok(Value::Object(members)) = serde_json::from_slice(line) else {
             // Said on standard error, so that --json stays JSON.
-            let place = place();
-            _ = writeln!(
-                io::stderr(),
-                "! {}: this is no audit line",
-                replaced(&place)
-            );
+            let place = replaced(&place()).into_owned();
+            _ = writeln!(io::stderr(), "! {place}: this is no audit line");
             return true;
         };
         if !self.filter.fits(&members) {
@@ -85,11 +80,8 @@ impl Page {
         {
             return false;
         }
-        put(
-            &mut self.out,
-            &table::render(&members, self.columns),
-            result,
-        )
+        let row = table::render(&members, self.columns);
+        put(&mut self.out, &row, result)
     }
 }
 
@@ -122,7 +114,7 @@ async fn follow(mut page: Page, live: &Path) -> Result<(), Error> {
         }
         result?;
         page.out.flush()?;
-        page.columns = terminal::size().map(|(columns, _)| columns);
+        page.columns = terminal::columns();
         tokio::time::sleep(LOOK_EVERY).await;
         // Everything in the old file is shown before the new one is looked at.
         let old = file.metadata().map_err(unreadable)?;
@@ -166,19 +158,15 @@ impl Filter {
     fn fits(&self, line: &Map<String, Value>) -> bool {
         let text = |key: &str| line.get(key).and_then(Value::as_str);
         let fits = |pattern: &Option<Pattern>, keys: &[&str]| {
-            pattern.as_ref().is_none_or(|pattern| {
-                keys.iter()
-                    .filter_map(|key| text(key))
-                    .any(|text| pattern.matches(text))
-            })
+            let mut texts = keys.iter().filter_map(|key| text(key));
+            pattern
+                .as_ref()
+                .is_none_or(|pattern| texts.any(|text| pattern.matches(text)))
         };
         let time = text("time").unwrap_or_default();
         fits(&self.subject, &["subject"])
             && fits(&self.job, &["job", "submission"])
-            && self
-                .breakpoint
-                .as_deref()
-                .is_none_or(|id| text("breakpoint") == Some(id))
+            && (self.breakpoint.is_none() || self.breakpoint.as_deref() == text("breakpoint"))
             && (self.actions.is_empty()
                 || text("action").is_some_and(|action| self.actions.contains(&action)))
             && self.since.as_deref().is_none_or(|since| time >= since)

@@ -75,6 +75,10 @@ struct Terminal {
 }
 
 impl Terminal {
+    fn refuse(&mut self, sentence: &str) -> io::Result<()> {
+        self.input.say(&format!("*** {}\n", replaced(sentence)))
+    }
+
     /// Says that the session is over to a person who is asked for a line of it.
     async fn over(&mut self) -> io::Result<()> {
         if self.input.is_edited() && self.input.is_asked() {
@@ -95,24 +99,20 @@ pub(super) async fn run(args: DebugArgs) -> Result<(), Error> {
         (target, true) => {
             let what = target
                 .as_deref()
-                .map_or(String::new(), |name| format!(" called {}", replaced(name)));
-            terminal.input.say(&format!(
-                "Waiting for the next task{what} that stops (Ctrl-C ends).\n"
-            ))?;
+                .map(|name| format!(" called {}", replaced(name)));
+            let what = what.unwrap_or_default();
+            let text = format!("Waiting for the next task{what} that stops (Ctrl-C ends).\n");
+            terminal.input.say(&text)?;
             one(&args, &mut terminal, &Which::Next(target.clone())).await
         }
         (Some(target), false) => {
             let list = RelayClient::new(args.relay.clone())?;
             let menu = Menu::read(&list.breakpoints(false).await?);
-            let picked = menu.pick(target);
-            match picked {
+            let is_index = target.parse::<usize>().is_ok();
+            match menu.pick(target) {
                 Ok(id) if menu.is_legacy(&id) => legacy::enter(&args, &mut terminal, &id).await,
-                Ok(id) if target.parse::<usize>().is_ok() => {
-                    one(&args, &mut terminal, &Which::Named(id)).await
-                }
-                Err(_) if target.parse::<usize>().is_ok() => {
-                    Err(SessionError::Unknown(target.clone()).into())
-                }
+                Ok(id) if is_index => one(&args, &mut terminal, &Which::Named(id)).await,
+                Err(_) if is_index => Err(SessionError::Unknown(target.clone()).into()),
                 // The relay has the better sentence.
                 Ok(_) | Err(_) => one(&args, &mut terminal, &Which::Named(target.clone())).await,
             }
@@ -150,8 +150,7 @@ async fn list(args: &DebugArgs, terminal: &mut Terminal) -> Result<(), Error> {
                 browse.resize(page_rows(terminal));
                 menu = browse.read(client.breakpoints(false).await?);
                 if why == Show::List || !browse.sees_same(&menu, &before) {
-                    let columns = terminal::size().map(|(columns, _)| columns);
-                    let text = browse.show(&menu, args.verbose, columns);
+                    let text = browse.show(&menu, args.verbose, terminal::columns());
                     terminal.input.say(&text)?;
                 }
             }
@@ -176,9 +175,7 @@ async fn list(args: &DebugArgs, terminal: &mut Terminal) -> Result<(), Error> {
             "q" | "quit" | "exit" => return Ok(()),
             text => match browse.hear(text, &menu) {
                 Heard::Changed => show = Show::List,
-                Heard::Refused(sentence) => terminal
-                    .input
-                    .say(&format!("*** {}\n", replaced(&sentence)))?,
+                Heard::Refused(sentence) => terminal.refuse(&sentence)?,
                 Heard::Other => match menu.pick(text) {
                     Ok(id) => {
                         // Whatever ends a session, the list is there again.
@@ -197,9 +194,7 @@ async fn list(args: &DebugArgs, terminal: &mut Terminal) -> Result<(), Error> {
                         // What happened meanwhile is in that list.
                         events = EventStream::default();
                     }
-                    Err(sentence) => terminal
-                        .input
-                        .say(&format!("*** {}\n", replaced(&sentence)))?,
+                    Err(sentence) => terminal.refuse(&sentence)?,
                 },
             },
         }
@@ -229,9 +224,8 @@ async fn one(args: &DebugArgs, terminal: &mut Terminal, which: &Which) -> Result
     let mut legacy = Box::pin(async {
         match which {
             Which::Next(name) => {
-                EventStream::default()
-                    .legacy(&client, name.as_deref())
-                    .await
+                let mut events = EventStream::default();
+                events.legacy(&client, name.as_deref()).await
             }
             Which::Named(_) => std::future::pending().await,
         }

@@ -1,8 +1,9 @@
 //! What the prompt writes, on standard output: source code in colours where that is a terminal.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 
 use super::python;
+use crate::cli::terminal::say;
 use crate::pdb::Piece;
 use crate::telemetry::logging::colours;
 
@@ -30,10 +31,7 @@ impl Screen {
     }
 
     pub(super) fn print(&self, piece: &Piece) -> io::Result<()> {
-        let text = self.render(piece);
-        let mut out = io::stdout().lock();
-        out.write_all(text.as_bytes())?;
-        out.flush()
+        say(&self.render(piece))
     }
 }
 
@@ -53,24 +51,14 @@ mod tests {
             "'''open",
         ] {
             let coloured = screen.render(&Piece::Code(line.into()));
-            let mut plain = coloured.clone();
-            for code in [
-                "\u{1b}[2m",
-                "\u{1b}[32m",
-                "\u{1b}[34m",
-                "\u{1b}[35m",
-                "\u{1b}[36m",
-                "\u{1b}[0m",
-            ] {
-                plain = plain.replace(code, "");
-            }
+            let codes = [2, 32, 34, 35, 36, 0].map(|code| format!("\u{1b}[{code}m"));
+            let without = |text: String, code: &String| text.replace(code, "");
+            let plain = codes.iter().fold(coloured.clone(), without);
             assert_eq!(plain, line);
             assert_eq!(coloured.contains('\u{1b}'), !line.is_empty(), "{line}");
         }
         let pipe = Screen { colours: false };
-        assert_eq!(
-            pipe.render(&Piece::Code("def f(): pass".into())),
-            "def f(): pass"
-        );
+        let line = "def f(): pass";
+        assert_eq!(pipe.render(&Piece::Code(line.into())), line);
     }
 }

@@ -48,8 +48,7 @@ pub(super) async fn run(args: ListArgs) -> Result<(), Error> {
     if args.json {
         writeln!(io::stdout().lock(), "{list:#}")?;
     } else {
-        let columns = terminal::size().map(|(columns, _)| columns);
-        pager::write(&page(&list, columns))?;
+        pager::write(&page(&list, terminal::columns()))?;
     }
     Ok(())
 }

@@ -83,13 +83,8 @@ fn several_clusters_have_a_column() {
         .as_array_mut()
         .unwrap()
         .push(json!({"name": "gpu", "trouble": null}));
-    assert!(
-        page(&list, None)
-            .lines()
-            .next()
-            .unwrap()
-            .contains("CLUSTER")
-    );
+    let text = page(&list, None);
+    assert!(text.lines().next().unwrap().contains("CLUSTER"));
 }
 
 #[test]
@@ -129,14 +124,10 @@ fn a_head_that_goes_and_comes_is_told_once() {
     let mut ill = list();
     ill["clusters"][0]["trouble"] = json!("cannot reach the Ray head");
     let ill = List::read(&ill);
-    assert_eq!(
-        ill.changes(&well),
-        ["cluster default: cannot reach the Ray head"]
-    );
-    assert_eq!(
-        well.changes(&ill),
-        ["cluster default: its head answers again"]
-    );
+    let gone = ["cluster default: cannot reach the Ray head"];
+    assert_eq!(ill.changes(&well), gone);
+    let back = ["cluster default: its head answers again"];
+    assert_eq!(well.changes(&ill), back);
     assert!(ill.changes(&ill).is_empty() && well.changes(&well).is_empty());
 }
 

@@ -41,12 +41,8 @@ impl View {
         match self {
             Self::Json => {
                 let mut object = json!({ "event": "snapshot" });
-                for (key, value) in list
-                    .as_object()
-                    .into_iter()
-                    .flatten()
-                    .filter(|(key, _)| *key != "snapshot")
-                {
+                let members = list.as_object().into_iter().flatten();
+                for (key, value) in members.filter(|(key, _)| *key != "snapshot") {
                     object[key] = value.clone();
                 }
                 writeln!(out, "{object}")?;
@@ -59,15 +55,11 @@ impl View {
                 }
                 // After a reconnection only what is new since then is worth a line.
                 let known = before.map(List::read).unwrap_or_default();
-                for row in list
-                    .rows
-                    .iter()
-                    .filter(|row| known.rows.iter().all(|old| old.id != row.id))
-                {
-                    let word = if row.state.is_empty() {
-                        "paused"
-                    } else {
-                        &row.state
+                let is_new = |row: &&Row| known.rows.iter().all(|old| old.id != row.id);
+                for row in list.rows.iter().filter(is_new) {
+                    let word = match row.state.as_str() {
+                        "" => "paused",
+                        state => state,
                     };
                     write_line(&mut out, word, row)?;
                 }
@@ -136,24 +128,17 @@ impl View {
 }
 
 fn write_line(out: &mut impl Write, word: &str, row: &Row) -> io::Result<()> {
-    let location = if row.location == "-" {
-        String::new()
-    } else {
-        format!(" at {}", row.location)
+    let unless_unknown = |before: &str, text: &str| match text {
+        "-" => String::new(),
+        text => format!("{before}{text}"),
     };
-    let holder = if row.holder == "-" {
-        String::new()
-    } else {
-        format!(", {}", row.holder)
-    };
+    let location = unless_unknown(" at ", &row.location);
+    let holder = unless_unknown(", ", &row.holder);
+    let (clock, waiting) = (clock(), span(row.waiting));
+    let Row { id, task, node, .. } = row;
     writeln!(
         out,
-        "{} {word:<8} {}  {}{location} on {}, waiting {}{holder}",
-        clock(),
-        row.id,
-        row.task,
-        row.node,
-        span(row.waiting)
+        "{clock} {word:<8} {id}  {task}{location} on {node}, waiting {waiting}{holder}"
     )
 }
 

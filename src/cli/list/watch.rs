@@ -123,6 +123,7 @@ async fn reopen(client: &RelayClient, view: &mut View) -> Result<Stream, Error> 
                 view.say("The relay is back.")?;
                 return Ok(stream);
             }
+            Err(error) if error.is_not_permitted() => return Err(error.into()),
             Err(error) if error.is_unreachable() => {}
             // A relay that is starting behind a proxy gives 502 or 503 for a while.
             Err(RelayError::Refused { .. } | RelayError::NotARelay { .. }) => {}
@@ -161,6 +162,7 @@ impl Stream {
 }
 
 /// The list as of the last event.
+#[derive(Clone)]
 struct State {
     list: Value,
     /// When `list` was right: ages in it have grown by what has passed since.
@@ -196,11 +198,8 @@ impl State {
             let before = (!first).then(|| arranged(before, &self.choice));
             return view.snapshot(&self.shown(), before.as_ref());
         }
-        let row = if data["breakpoint"].is_object() {
-            &data["breakpoint"]
-        } else {
-            &data
-        };
+        let of_breakpoint = Some(&data["breakpoint"]).filter(|row| row.is_object());
+        let row = of_breakpoint.unwrap_or(&data);
         if !row["id"].is_string() {
             return Ok(());
         }
@@ -219,21 +218,15 @@ impl State {
     /// The list with the ages of this moment; `None` before the first snapshot.
     fn aged(&self) -> Option<Value> {
         self.list.get("snapshot")?;
-        let mut aged = Self {
-            list: self.list.clone(),
-            at: self.at,
-            ended: self.ended,
-            choice: self.choice.clone(),
-        };
+        let mut aged = self.clone();
         aged.age();
         Some(arranged(aged.list, &aged.choice))
     }
 
     /// There are ages that grow.
     fn waits(&self) -> bool {
-        self.list["breakpoints"]
-            .as_array()
-            .is_some_and(|rows| !rows.is_empty())
+        let rows = self.list["breakpoints"].as_array();
+        rows.is_some_and(|rows| !rows.is_empty())
     }
 
     fn replace(&mut self, row: &Value) {
@@ -260,11 +253,8 @@ impl State {
     fn age(&mut self) {
         let passed = self.at.elapsed().as_secs_f64();
         self.at = Instant::now();
-        for row in self.list["breakpoints"]
-            .as_array_mut()
-            .into_iter()
-            .flatten()
-        {
+        let rows = self.list["breakpoints"].as_array_mut();
+        for row in rows.into_iter().flatten() {
             if let Some(waiting) = row["waiting_seconds"].as_f64().filter(|_| !is_ended(row)) {
                 row["waiting_seconds"] = json!(waiting + passed);
             }
@@ -273,8 +263,6 @@ impl State {
 }
 
 fn is_ended(row: &Value) -> bool {
-    matches!(
-        row["state"].as_str(),
-        Some("released" | "died" | "finished")
-    )
+    let state = row["state"].as_str();
+    matches!(state, Some("released" | "died" | "finished"))
 }

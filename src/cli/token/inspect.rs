@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 
 use super::{Error, InspectArgs, TokenError, token_from_stdin};
-use crate::identity::{Claims, CredentialRefusal, Expectations, GrantLimit, Jws, KeyFiles};
+use crate::identity::{Claims, CredentialRefusal, Expectations, Jws, KeyFiles};
 use crate::policy::Pattern;
 use crate::wire::human_time::moment;
 use crate::wire::text::replaced;
@@ -118,31 +118,14 @@ fn shown(
     line("subject", &claims.subject);
     line("id (jti)", &id(jws, Some(claims)));
     line("groups", &claims.grants.groups.join(", "));
-    match &claims.grants.limit {
-        Some(GrantLimit {
-            scopes: Some(scopes),
-            selector,
-        }) => {
-            let none = "none: it allows nothing".to_owned();
-            line(
-                "scope",
-                &if scopes.is_empty() {
-                    none
-                } else {
-                    scopes.to_string()
-                },
-            );
-            line("only", &narrowed(selector));
-        }
-        Some(GrantLimit {
-            scopes: None,
-            selector,
-        }) => {
-            line("scope", "what the policy file of the relay allows");
-            line("only", &narrowed(selector));
-        }
+    let limit = claims.grants.limit.as_ref();
+    match limit.and_then(|limit| limit.scopes) {
+        Some(scopes) if scopes.is_empty() => line("scope", "none: it allows nothing"),
+        Some(scopes) => line("scope", &scopes.to_string()),
         None => line("scope", "what the policy file of the relay allows"),
     }
+    let only = limit.map(|limit| narrowed(&limit.selector));
+    line("only", &only.unwrap_or_default());
     line("audience", &claims.audience.join(", "));
     line("issuer", claims.issuer.as_deref().unwrap_or_default());
     for (name, time) in [
@@ -159,14 +142,9 @@ fn shown(
 }
 
 fn narrowed(selector: &crate::policy::BreakpointSelector) -> String {
-    let lists = [
-        ("clusters", &selector.clusters),
-        ("jobs", &selector.jobs),
-        ("namespaces", &selector.namespaces),
-        ("tasks", &selector.tasks),
-    ];
-    let words = lists
-        .iter()
+    let words = selector
+        .lists()
+        .into_iter()
         .filter(|(_, list)| !list.is_empty())
         .map(|(name, list)| {
             let patterns: Vec<_> = list.iter().map(Pattern::as_str).collect();

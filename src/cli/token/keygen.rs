@@ -1,10 +1,11 @@
 //! `ray-relay token keygen`: a key pair in two files.
 
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
 
+use super::super::cert::write_new;
 use super::{Error, KeygenArgs, TokenError};
 use crate::identity::Generated;
 use crate::identity::keys::Algorithm;
@@ -68,14 +69,4 @@ Next:
         private.display(),
     )?;
     Ok(())
-}
-
-fn write_new(path: &PathBuf, text: &str, mode: u32) -> io::Result<()> {
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(mode)
-        .open(path)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()
 }

@@ -14,16 +14,10 @@ fn rays_own_breakpoint_survives_just_my_code() {
         json!({"justMyCode": null}),
     ] {
         let sent = for_worker(&mine, &breakpoint, None);
-        assert_eq!(
-            sent["rules"],
-            json!([{"path": RAY_HELPER, "include": true}]),
-            "{mine}"
-        );
-        assert_eq!(
-            sent.get("justMyCode"),
-            mine.get("justMyCode"),
-            "the user's setting is not touched"
-        );
+        let helper = json!([{"path": RAY_HELPER, "include": true}]);
+        assert_eq!(sent["rules"], helper, "{mine}");
+        // The user's setting is not touched.
+        assert_eq!(sent.get("justMyCode"), mine.get("justMyCode"));
     }
     let rules = json!({"justMyCode": true, "rules": [{"path": "**/mine/**", "include": false}]});
     let sent = for_worker(&rules, &breakpoint, None);
@@ -31,46 +25,30 @@ fn rays_own_breakpoint_survives_just_my_code() {
         sent["rules"],
         json!([{"path": RAY_HELPER, "include": true}, {"path": "**/mine/**", "include": false}])
     );
-    assert!(
-        for_worker(&json!({"justMyCode": false}), &breakpoint, None)
-            .get("rules")
-            .is_none()
-    );
+    let all = for_worker(&json!({"justMyCode": false}), &breakpoint, None);
+    assert_eq!(all.get("rules"), None);
 }
 
 #[test]
 fn the_working_dir_is_mapped_only_where_there_is_one_and_nobody_said_otherwise() {
-    let mut breakpoint = paused("square", 1);
+    let mapped = |arguments: &Value, unpacked: bool, root: Option<&str>| {
+        let mut breakpoint = paused("square", 1);
+        breakpoint.names.unpacked_working_dir = unpacked;
+        for_worker(arguments, &breakpoint, root)["pathMappings"].take()
+    };
+    let to = |root: &str| json!([{"localRoot": root, "remoteRoot": "."}]);
     let mine = json!({"workspaceFolder": "/home/me/project"});
-    assert_eq!(
-        for_worker(&mine, &breakpoint, None)["pathMappings"],
-        mappings::none(),
-        "debugpy keeps those of whoever was there before"
-    );
-    let explicit = json!([{"localRoot": "/src", "remoteRoot": "."}]);
-    assert_eq!(
-        for_worker(&mine, &breakpoint, Some("/src"))["pathMappings"],
-        explicit
-    );
-    breakpoint.names.unpacked_working_dir = true;
-    let expected = json!([{"localRoot": "/home/me/project", "remoteRoot": "."}]);
-    assert_eq!(
-        for_worker(&mine, &breakpoint, None)["pathMappings"],
-        expected
-    );
+    // debugpy keeps those of whoever was there before.
+    assert_eq!(mapped(&mine, false, None), mappings::none());
+    assert_eq!(mapped(&mine, false, Some("/src")), to("/src"));
+    assert_eq!(mapped(&mine, true, None), to("/home/me/project"));
     let own =
         json!({"workspaceFolder": "/w", "pathMappings": [{"localRoot": "/a", "remoteRoot": "/b"}]});
-    assert_eq!(
-        for_worker(&own, &breakpoint, Some("/src"))["pathMappings"],
-        own["pathMappings"]
-    );
+    assert_eq!(mapped(&own, true, Some("/src")), own["pathMappings"]);
     // A subprocess inherits what its parent's session was given.
     for none in [json!([]), mappings::none()] {
         let none = json!({"workspaceFolder": "/w", "pathMappings": none});
-        assert_eq!(
-            for_worker(&none, &breakpoint, None)["pathMappings"],
-            json!([{"localRoot": "/w", "remoteRoot": "."}])
-        );
+        assert_eq!(mapped(&none, true, None), to("/w"));
     }
 }
 
@@ -85,47 +63,29 @@ fn the_workers_debugger_never_sees_the_relays_block() {
 
 #[test]
 fn the_dialled_address_is_read_in_every_form_clients_use() {
-    let read = |value: Value| RelayEndpoint::read(&value, 5678);
-    assert_eq!(
-        read(json!({"connect": {"host": "h", "port": 1}})),
-        RelayEndpoint {
-            host: "h".into(),
-            port: 1.into(),
+    for (arguments, host, port) in [
+        (json!({"connect": {"host": "h", "port": 1}}), "h", json!(1)),
+        (json!({"connect": {"port": "1"}}), "127.0.0.1", json!("1")),
+        (json!({"host": "h", "port": 2}), "h", json!(2)),
+        (json!({}), "127.0.0.1", json!(5678)),
+        (
+            json!({"connect": null, "port": []}),
+            "127.0.0.1",
+            json!(5678),
+        ),
+    ] {
+        let expected = RelayEndpoint {
+            host: host.into(),
+            port,
             listen: None,
-        }
-    );
-    assert_eq!(
-        read(json!({"connect": {"port": "1"}})),
-        RelayEndpoint {
-            host: "127.0.0.1".into(),
-            port: "1".into(),
-            listen: None,
-        }
-    );
-    assert_eq!(
-        read(json!({"host": "h", "port": 2})),
-        RelayEndpoint {
-            host: "h".into(),
-            port: 2.into(),
-            listen: None,
-        }
-    );
-    assert_eq!(
-        read(json!({})),
-        RelayEndpoint {
-            host: "127.0.0.1".into(),
-            port: 5678.into(),
-            listen: None,
-        }
-    );
-    assert_eq!(
-        read(json!({"connect": null, "port": []})),
-        RelayEndpoint {
-            host: "127.0.0.1".into(),
-            port: 5678.into(),
-            listen: None,
-        }
-    );
+        };
+        assert_eq!(RelayEndpoint::read(&arguments, 5678), expected);
+    }
+}
+
+fn child_of(parent: &Value, breakpoint: &Breakpoint) -> Value {
+    let dialled = RelayEndpoint::read(parent, 1);
+    child_configuration(parent, breakpoint, &dialled, Pass::default())
 }
 
 #[test]
@@ -133,31 +93,17 @@ fn a_child_carries_the_parents_settings_its_own_name_and_its_breakpoint() {
     let breakpoint = paused("square", 1);
     let parent = json!({"name": "Ray", "type": "debugpy", "request": "attach", "justMyCode": true, "__sessionId": "s", "preLaunchTask": "t",
         "connect": {"host": "127.0.0.1", "port": 5678}, "rayRelay": {"all": true, "localRoot": "/src"}});
-    let child = child_configuration(
-        &parent,
-        &breakpoint,
-        &RelayEndpoint::read(&parent, 1),
-        Pass::default(),
-    );
+    let child = child_of(&parent, &breakpoint);
     assert_eq!(child["name"], breakpoint.session_name());
     assert_eq!(child["connect"], parent["connect"]);
     assert_eq!(child["justMyCode"], true);
-    assert_eq!(
-        child["rayRelay"],
-        json!({"breakpoint": breakpoint.id, "localRoot": "/src"})
-    );
+    let relay = json!({"breakpoint": breakpoint.id, "localRoot": "/src"});
+    assert_eq!(child["rayRelay"], relay);
     assert!(child.get("__sessionId").is_none() && child.get("preLaunchTask").is_none());
     let neovim = json!({"host": "127.0.0.1", "port": 5678});
-    let child = child_configuration(
-        &neovim,
-        &breakpoint,
-        &RelayEndpoint::read(&neovim, 1),
-        Pass::default(),
-    );
-    assert_eq!(
-        (&child["host"], &child["port"]),
-        (&neovim["host"], &neovim["port"])
-    );
+    let child = child_of(&neovim, &breakpoint);
+    assert_eq!(child["host"], neovim["host"]);
+    assert_eq!(child["port"], neovim["port"]);
     assert!(child.get("connect").is_none());
 }
 
@@ -173,8 +119,7 @@ fn a_client_that_starts_a_program_starts_it_for_its_children_too() {
     ] {
         let mut parent = beside;
         parent["rayRelay"] = json!({"all": true, "listen": listen});
-        let dialled = RelayEndpoint::read(&parent, 1);
-        let child = child_configuration(&parent, &breakpoint, &dialled, Pass::default());
+        let child = child_of(&parent, &breakpoint);
         assert_eq!(child["listen"], listen);
         assert_eq!(child["rayRelay"], json!({"breakpoint": breakpoint.id}));
         for key in ["connect", "host", "port"] {
@@ -192,10 +137,8 @@ fn a_wrong_folder_can_be_told_by_one_line() {
     let open = json!({"workspaceFolder": "/home/ada/other"});
     assert_eq!(note(open.clone(), &breakpoint, None), None);
     let said = note(open.clone(), &breakpoint, Some("/home/ada/job")).unwrap();
-    assert!(
-        said.starts_with("/home/ada/job stands for the job's working_dir"),
-        "{said}"
-    );
+    let job = "/home/ada/job stands for the job's working_dir";
+    assert!(said.starts_with(job), "{said}");
     breakpoint.names.unpacked_working_dir = true;
     let said = note(open, &breakpoint, None).unwrap();
     assert!(

@@ -13,22 +13,28 @@ use crate::moment::testing::at;
 use crate::ray::registry::State;
 use crate::session::{Families, Founder};
 
+impl Announcer {
+    /// What is announced of these, long after they stopped.
+    fn announces(&mut self, paused: Vec<Breakpoint>) -> Vec<Value> {
+        self.announce(&snapshot(paused), later(), no_ticket).0
+    }
+}
+
+fn request(command: &str, arguments: Value) -> Request {
+    Request {
+        seq: 2.into(),
+        command: command.into(),
+        arguments,
+    }
+}
+
 fn announcer(children: Children) -> Announcer {
     let arguments =
         json!({"name": "Ray", "connect": {"host": "127.0.0.1", "port": 5678}, "justMyCode": true});
     let dialled = RelayEndpoint::read(&arguments, 1);
-    let attach = Request {
-        seq: 2.into(),
-        command: "attach".into(),
-        arguments,
-    };
-    Announcer::new(
-        attach,
-        dialled,
-        children,
-        AttachSelector::default(),
-        &parent(),
-    )
+    let attach = request("attach", arguments);
+    let all = AttachSelector::default();
+    Announcer::new(attach, dialled, children, all, &parent())
 }
 
 fn parent() -> Parent {
@@ -53,7 +59,7 @@ fn later() -> Moment {
 fn each_stop_is_announced_once_and_the_next_stop_of_the_same_worker_again() {
     let mut announcer = announcer(Children::StartDebugging);
     let first = paused("square", 1);
-    let (messages, _) = announcer.announce(&snapshot(vec![first.clone()]), later(), no_ticket);
+    let messages = announcer.announces(vec![first.clone()]);
     assert_eq!(messages.len(), 1);
     assert_eq!(messages[0]["command"], "startDebugging");
     let configuration = &messages[0]["arguments"]["configuration"];
@@ -63,20 +69,9 @@ fn each_stop_is_announced_once_and_the_next_stop_of_the_same_worker_again() {
         configuration["rayRelay"],
         json!({"breakpoint": first.id, "family": family})
     );
-    assert!(
-        announcer
-            .announce(&snapshot(vec![first.clone()]), later(), no_ticket)
-            .0
-            .is_empty()
-    );
+    assert!(announcer.announces(vec![first.clone()]).is_empty());
     let again = Breakpoint { stop: 2, ..first };
-    assert_eq!(
-        announcer
-            .announce(&snapshot(vec![again]), later(), no_ticket)
-            .0
-            .len(),
-        1
-    );
+    assert_eq!(announcer.announces(vec![again]).len(), 1);
 }
 
 #[test]
@@ -84,7 +79,7 @@ fn a_worker_that_is_gone_has_its_job_asked_after_once() {
     let mut announcer = announcer(Children::StartDebugging);
     let mut gone = paused("square", 1);
     gone.names.job_id = Some("02000000".to_owned());
-    announcer.announce(&snapshot(vec![gone.clone()]), later(), no_ticket);
+    announcer.announces(vec![gone.clone()]);
     assert!(announcer.jobs.is_empty());
     gone.state = State::Died {
         at: later(),
@@ -132,47 +127,26 @@ fn a_worker_waits_for_its_name_but_not_for_ever() {
     let (messages, again) = announcer.announce(&list, after(Duration::from_millis(500)), no_ticket);
     assert!(messages.is_empty());
     assert_eq!(again, Some(Duration::from_millis(1500)));
-    assert_eq!(
-        announcer
-            .announce(&list, after(NAME_PATIENCE), no_ticket)
-            .0
-            .len(),
-        1
-    );
+    let (messages, _) = announcer.announce(&list, after(NAME_PATIENCE), no_ticket);
+    assert_eq!(messages.len(), 1);
 }
 
 #[test]
 fn children_are_bounded_and_the_rest_follow_as_others_end() {
     let mut announcer = announcer(Children::StartDebugging);
     let mut many: Vec<_> = (0..40).map(|n| paused("square", n)).collect();
-    let (messages, _) = announcer.announce(&snapshot(many.clone()), later(), no_ticket);
-    assert_eq!(
-        messages.iter().filter(|m| m["type"] == "request").count(),
-        MAX_CHILDREN
-    );
-    assert!(
-        messages.last().unwrap()["body"]["output"]
-            .as_str()
-            .unwrap()
-            .contains("8 more wait")
-    );
+    let messages = announcer.announces(many.clone());
+    let children = messages.iter().filter(|m| m["type"] == "request");
+    assert_eq!(children.count(), MAX_CHILDREN);
+    let told = &messages.last().unwrap()["body"]["output"];
+    assert!(told.as_str().unwrap().contains("8 more wait"));
     many.drain(..5);
-    assert_eq!(
-        announcer
-            .announce(&snapshot(many), later(), no_ticket)
-            .0
-            .len(),
-        5
-    );
+    assert_eq!(announcer.announces(many).len(), 5);
 }
 
 #[test]
 fn older_clients_get_debugpys_own_event_with_a_type() {
-    let (messages, _) = announcer(Children::DebugpyAttach).announce(
-        &snapshot(vec![paused("square", 1)]),
-        later(),
-        no_ticket,
-    );
+    let messages = announcer(Children::DebugpyAttach).announces(vec![paused("square", 1)]);
     assert_eq!(messages[0]["event"], "debugpyAttach");
     assert_eq!(messages[0]["body"]["type"], "debugpy");
     assert_eq!(messages[0]["body"]["connect"]["port"], 5678);
@@ -187,24 +161,10 @@ fn every_request_that_sets_breakpoints_gets_its_array() {
         "setDataBreakpoints",
     ] {
         let arguments = json!({"breakpoints": [{"line": 3}, {"line": 9}]});
-        let request = Request {
-            seq: 1.into(),
-            command: command.into(),
-            arguments,
-        };
-        assert_eq!(
-            answer(&request)["body"]["breakpoints"]
-                .as_array()
-                .unwrap()
-                .len(),
-            2,
-            "{command}"
-        );
+        let answer = answer(&request(command, arguments));
+        let taken = answer["body"]["breakpoints"].as_array().unwrap();
+        assert_eq!(taken.len(), 2, "{command}");
     }
-    let evaluate = Request {
-        seq: 1.into(),
-        command: "evaluate".into(),
-        arguments: Value::Null,
-    };
+    let evaluate = request("evaluate", Value::Null);
     assert_eq!(answer(&evaluate)["success"], false);
 }

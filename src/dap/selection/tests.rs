@@ -31,6 +31,19 @@ fn pick(arguments: Value, children: Children, snapshot: &Snapshot) -> Result<Cho
     choose(&selector, Hint::None, children, snapshot, now()).map_err(|refusal| refusal.to_string())
 }
 
+/// What is picked by `rayRelay` alone, by a client that can open several sessions.
+fn by(selector: Value, snapshot: &Snapshot) -> Result<Choice, String> {
+    let arguments = json!({ "rayRelay": selector });
+    pick(arguments, Children::StartDebugging, snapshot)
+}
+
+/// Nothing is picked, for a reason with these words.
+#[track_caller]
+fn assert_refused(choice: Result<Choice, String>, words: &str) {
+    let why = choice.unwrap_err();
+    assert!(why.contains(words), "{why}");
+}
+
 fn worker(choice: Result<Choice, String>) -> String {
     match choice {
         Ok(Choice::Worker(breakpoint)) => breakpoint.name(),
@@ -50,102 +63,68 @@ fn without_a_selector_one_paused_worker_is_taken_and_several_depend_on_the_clien
     ] {
         assert_eq!(worker(pick(json!({}), children, &one)), "square");
     }
-    assert_eq!(
-        pick(json!({}), Children::StartDebugging, &two),
-        Ok(Choice::Cluster)
-    );
-    assert_eq!(
-        pick(json!({}), Children::DebugpyAttach, &two),
-        Ok(Choice::Cluster)
-    );
-    assert_eq!(
-        worker(pick(json!({}), Children::None, &two)),
-        "square",
-        "the one that has waited longest"
-    );
-    assert_eq!(
-        pick(json!({}), Children::StartDebugging, &none),
-        Ok(Choice::Cluster)
-    );
-    let refusal = pick(json!({}), Children::None, &none).unwrap_err();
-    assert!(
-        refusal.contains("nothing waits at a breakpoint now") && refusal.contains("\"next\": true"),
-        "{refusal}"
-    );
+    for (children, list) in [
+        (Children::StartDebugging, &two),
+        (Children::DebugpyAttach, &two),
+        (Children::StartDebugging, &none),
+    ] {
+        assert_eq!(pick(json!({}), children, list), Ok(Choice::Cluster));
+    }
+    // The one that has waited longest.
+    let only = |list: &Snapshot| pick(json!({}), Children::None, list);
+    assert_eq!(worker(only(&two)), "square");
+    assert_refused(only(&none), "nothing waits at a breakpoint now");
+    assert_refused(only(&none), "\"next\": true");
 }
 
 #[test]
 fn the_relays_block_selects_by_id_task_worker_cluster_next_and_all() {
     let (first, second) = (paused("square", 1), paused("Counter.add", 2));
     let two = snapshot(vec![first.clone(), second.clone()]);
-    let by = |selector: Value| {
-        worker(pick(
-            json!({ "rayRelay": selector }),
-            Children::StartDebugging,
-            &two,
-        ))
-    };
-    assert_eq!(by(json!({"breakpoint": second.id})), "Counter.add");
-    assert_eq!(by(json!({"task": "Counter.add"})), "Counter.add");
-    assert_eq!(by(json!({"task": "Count*"})), "Counter.add");
-    assert_eq!(by(json!({"task": "*.a*d"})), "Counter.add");
-    assert_eq!(by(json!({"worker": second.worker_id[..8]})), "Counter.add");
-    assert_eq!(
-        by(json!({"worker": second.worker_id.to_uppercase()})),
-        "Counter.add"
-    );
-    assert_eq!(
-        by(json!({"cluster": "default", "task": "square"})),
-        "square"
-    );
-    assert_eq!(by(json!({"breakpoint": null, "task": "square"})), "square");
-    assert_eq!(by(json!(second.id.to_string())), "Counter.add");
-    assert_eq!(by(json!("Count*")), "Counter.add");
-    let choice = |selector: Value| {
-        pick(
-            json!({ "rayRelay": selector }),
-            Children::StartDebugging,
-            &snapshot(vec![first.clone()]),
-        )
-    };
-    assert_eq!(choice(json!({"next": true})), Ok(Choice::Next));
-    assert_eq!(choice(json!({"all": true})), Ok(Choice::Cluster));
-    assert!(
-        pick(json!({"rayRelay": {"all": true}}), Children::None, &two)
-            .unwrap_err()
-            .contains("\"next\": true")
-    );
+    for (selector, name) in [
+        (json!({"breakpoint": second.id}), "Counter.add"),
+        (json!({"task": "Counter.add"}), "Counter.add"),
+        (json!({"task": "Count*"}), "Counter.add"),
+        (json!({"task": "*.a*d"}), "Counter.add"),
+        (json!({"worker": second.worker_id[..8]}), "Counter.add"),
+        (
+            json!({"worker": second.worker_id.to_uppercase()}),
+            "Counter.add",
+        ),
+        (json!({"cluster": "default", "task": "square"}), "square"),
+        (json!({"breakpoint": null, "task": "square"}), "square"),
+        (json!(second.id.to_string()), "Counter.add"),
+        (json!("Count*"), "Counter.add"),
+    ] {
+        assert_eq!(worker(by(selector, &two)), name);
+    }
+    let one = snapshot(vec![first]);
+    assert_eq!(by(json!({"next": true}), &one), Ok(Choice::Next));
+    assert_eq!(by(json!({"all": true}), &one), Ok(Choice::Cluster));
+    let all = json!({"rayRelay": {"all": true}});
+    assert_refused(pick(all, Children::None, &two), "\"next\": true");
 }
 
 #[test]
 fn what_cannot_be_had_is_refused_with_a_sentence_that_helps() {
     let held = held("square", 1);
     let list = snapshot(vec![held.clone(), paused("cube", 2)]);
-    let refusal = |selector: Value| {
-        pick(
-            json!({ "rayRelay": selector }),
-            Children::StartDebugging,
-            &list,
-        )
-        .unwrap_err()
-    };
-    let text = refusal(json!({"breakpoint": held.id}));
-    assert!(text.contains("square · pid 101 @ 10.88.0.1 is being debugged by Visual Studio Code from 10.0.0.9:1234, for 1m 05s now"), "{text}");
-    let text = refusal(json!({"task": "squar"}));
-    assert!(
-        text.contains("\"squar\"") && text.contains("cube"),
-        "{text}"
-    );
-    assert!(refusal(json!({"brakpoint": "x"})).contains("did you mean `breakpoint`"));
-    assert!(refusal(json!({"breakpoint": "nonsense!"})).contains("ray-relay list"));
-    assert!(refusal(json!({"worker": "zz"})).contains("first six"));
-    assert!(refusal(json!({"next": "yes"})).contains("true or false"));
-    assert!(refusal(json!({"cluster": "prod"})).contains("known are default"));
-    assert!(
-        pick(json!({"rayRelay": 7}), Children::None, &list)
-            .unwrap_err()
-            .contains("or an object")
-    );
+    for (selector, words) in [
+        (
+            json!({"breakpoint": held.id}),
+            "square · pid 101 @ 10.88.0.1 is being debugged by Visual Studio Code from 10.0.0.9:1234, for 1m 05s now",
+        ),
+        (json!({"task": "squar"}), "\"squar\""),
+        (json!({"task": "squar"}), "cube"),
+        (json!({"brakpoint": "x"}), "did you mean `breakpoint`"),
+        (json!({"breakpoint": "nonsense!"}), "ray-relay list"),
+        (json!({"worker": "zz"}), "first six"),
+        (json!({"next": "yes"}), "true or false"),
+        (json!({"cluster": "prod"}), "known are default"),
+        (json!(7), "or an object"),
+    ] {
+        assert_refused(by(selector, &list), words);
+    }
 }
 
 #[test]
@@ -161,12 +140,10 @@ fn what_is_unreachable_is_tried_for_who_names_it_and_offered_to_nobody() {
     let named = json!({"rayRelay": {"task": "cube"}});
     assert_eq!(worker(pick(named, Children::None, &both)), "cube");
     let alone = snapshot(vec![gone("cube", 1)]);
-    let sentence = pick(json!({}), Children::None, &alone).unwrap_err();
     let step = format!("`ray-relay release --force {}`", alone.live[0].id);
-    assert!(
-        sentence.contains("its debugger is gone") && sentence.contains(&step),
-        "{sentence}"
-    );
+    for words in ["its debugger is gone", &step] {
+        assert_refused(pick(json!({}), Children::None, &alone), words);
+    }
 }
 
 #[test]
@@ -182,13 +159,9 @@ fn an_ended_breakpoint_says_how_it_ended() {
     };
     let mut list = snapshot(vec![]);
     list.ended.push(Arc::new(died.clone()));
-    let text = pick(
-        json!({"rayRelay": {"breakpoint": died.id}}),
-        Children::None,
-        &list,
-    )
-    .unwrap_err();
-    assert!(text.contains(why) && text.contains("30s ago"), "{text}");
+    for words in [why, "30s ago"] {
+        assert_refused(by(json!({"breakpoint": died.id}), &list), words);
+    }
 }
 
 #[test]
@@ -199,24 +172,17 @@ fn an_echoed_address_selects_unless_the_block_says_otherwise() {
         choose(selector, hint, Children::StartDebugging, &list, now())
     };
     let plain = AttachSelector::default();
-    assert_eq!(
-        with(&plain, Hint::Breakpoint(second.id)),
-        Ok(Choice::Worker(Arc::new(second.clone())))
-    );
+    let hint = Hint::Breakpoint(second.id);
+    let echoed = Choice::Worker(Arc::new(second));
+    assert_eq!(with(&plain, hint), Ok(echoed));
     let selector = AttachSelector {
         breakpoint: Some(first.id),
         ..AttachSelector::default()
     };
-    assert_eq!(
-        with(&selector, Hint::Breakpoint(second.id)),
-        Ok(Choice::Worker(Arc::new(first)))
-    );
-    assert!(
-        with(&plain, Hint::Stale)
-            .unwrap_err()
-            .to_string()
-            .contains("gone")
-    );
+    let named = Choice::Worker(Arc::new(first));
+    assert_eq!(with(&selector, hint), Ok(named));
+    let stale = with(&plain, Hint::Stale).unwrap_err();
+    assert!(stale.to_string().contains("gone"), "{stale}");
 }
 
 #[test]
@@ -224,19 +190,12 @@ fn a_subprocess_joins_the_worker_that_is_being_debugged_and_no_other() {
     let (held_one, free) = (held("square", 1), paused("cube", 2));
     let list = snapshot(vec![held_one.clone(), free.clone()]);
     let arguments = |id: BreakpointId| json!({"subProcessId": 9, "rayRelay": {"breakpoint": id}});
-    assert_eq!(
-        pick(arguments(held_one.id), Children::None, &list),
-        Ok(Choice::Subprocess(Arc::new(held_one.clone())))
-    );
-    assert!(
-        pick(arguments(free.id), Children::None, &list)
-            .unwrap_err()
-            .contains("has ended")
-    );
+    let joined = pick(arguments(held_one.id), Children::None, &list);
+    let subprocess = Choice::Subprocess(Arc::new(held_one.clone()));
+    assert_eq!(joined, Ok(subprocess));
+    let of_free = pick(arguments(free.id), Children::None, &list);
+    assert_refused(of_free, "has ended");
     let two = snapshot(vec![held_one, held("cube", 2)]);
-    assert!(
-        pick(json!({"subProcessId": 9}), Children::None, &two)
-            .unwrap_err()
-            .contains("several workers")
-    );
+    let of_some = pick(json!({"subProcessId": 9}), Children::None, &two);
+    assert_refused(of_some, "several workers");
 }

@@ -11,15 +11,8 @@ async fn what_comes_before_attach_is_answered_and_bounded() {
     });
     let mut early = Debugger::connect(&context).await;
     let answer = early.ask("threads", Value::Null).await;
-    assert!(sentence(&answer).contains("`initialize` has to come first"));
-    let late = early.read().await;
-    assert!(
-        late["body"]["output"]
-            .as_str()
-            .unwrap()
-            .contains("no `attach` came"),
-        "{late}"
-    );
+    assert_refused(&answer, "`initialize` has to come first");
+    assert_output(&early.read().await, "no `attach` came");
     early.closed().await;
 
     let mut launcher = Debugger::connect(&context).await;
@@ -28,17 +21,9 @@ async fn what_comes_before_attach_is_answered_and_bounded() {
     launcher.closed().await;
 
     let mut large = Debugger::connect(&context).await;
-    large
-        .send("initialize", json!({"clientID": "x".repeat(2000)}))
-        .await;
-    let answer = large.read().await;
-    assert!(
-        answer["body"]["output"]
-            .as_str()
-            .unwrap()
-            .contains("more than the 1000 bytes"),
-        "{answer}"
-    );
+    let long = json!({"clientID": "x".repeat(2000)});
+    large.send("initialize", long).await;
+    assert_output(&large.read().await, "more than the 1000 bytes");
     large.closed().await;
 }
 
@@ -47,18 +32,10 @@ async fn the_next_stop_is_waited_for_and_those_that_wait_already_are_left_alone(
     let context = context(|_| {});
     let worker = Worker::listen().await;
     context.registry.insert(paused("old", 9));
-    let mut debugger = Debugger::connect(&context).await;
-    debugger
-        .attach(json!({"rayRelay": {"next": true, "task": "sq*"}}))
-        .await;
-    let told = debugger.read().await;
-    assert!(
-        told["body"]["output"]
-            .as_str()
-            .unwrap()
-            .contains("waiting for the next breakpoint in \"sq*\""),
-        "{told}"
-    );
+    let next = json!({"rayRelay": {"next": true, "task": "sq*"}});
+    let (mut debugger, _) = Debugger::attaching(&context, next).await;
+    let waits = "waiting for the next breakpoint in \"sq*\"";
+    assert_output(&debugger.read().await, waits);
     context.registry.insert(paused("other", 8));
     context.registry.insert(worker.breakpoint.clone());
     let (_dap, attach) = worker.attached().await;
@@ -69,18 +46,13 @@ async fn the_next_stop_is_waited_for_and_those_that_wait_already_are_left_alone(
 #[tokio::test]
 async fn a_worker_that_refuses_is_told_to_the_client_and_stays_in_the_list() {
     let context = context(|_| {});
-    let worker = Worker::listen().await;
-    context.registry.insert(worker.breakpoint.clone());
+    let worker = Worker::listed(&context).await;
     let mut events = context.registry.events();
     let address = worker.listener.local_addr().unwrap();
     drop(worker);
-    let mut debugger = Debugger::connect(&context).await;
-    let seq = debugger.attach(json!({})).await;
-    let answer = debugger.until(|m| m["request_seq"] == seq).await;
-    assert!(
-        sentence(&answer).contains("its debugger is gone"),
-        "{answer}"
-    );
+    let (mut debugger, seq) = Debugger::attaching(&context, json!({})).await;
+    let answer = debugger.answer(seq).await;
+    assert_refused(&answer, "its debugger is gone");
     assert!(
         !answer.to_string().contains(&address.port().to_string()),
         "no address to dial"
@@ -104,14 +76,11 @@ async fn a_silent_or_strange_worker_is_given_up_in_time() {
         ("hello\r\n\r\n", "does not speak the debug adapter protocol"),
     ] {
         let context = context(|_| {});
-        let worker = Worker::listen().await;
-        context.registry.insert(worker.breakpoint.clone());
-        let mut debugger = Debugger::connect(&context).await;
-        let seq = debugger.attach(json!({})).await;
+        let worker = Worker::listed(&context).await;
+        let (mut debugger, seq) = Debugger::attaching(&context, json!({})).await;
         let (mut stream, _) = worker.accept().await.into_parts();
         stream.write_all(says.as_bytes()).await.unwrap();
-        let answer = debugger.until(|m| m["request_seq"] == seq).await;
-        assert!(sentence(&answer).contains(expected), "{answer}");
+        assert_refused(&debugger.answer(seq).await, expected);
         debugger.closed().await;
     }
 }
@@ -119,32 +88,23 @@ async fn a_silent_or_strange_worker_is_given_up_in_time() {
 #[tokio::test]
 async fn a_client_that_leaves_while_the_worker_is_dialled_does_not_cut_the_greeting() {
     let context = context(|config| config.dap.connect_timeout = PATIENCE);
-    let worker = Worker::listen().await;
-    context.registry.insert(worker.breakpoint.clone());
-    let mut debugger = Debugger::connect(&context).await;
-    debugger.attach(json!({})).await;
+    let worker = Worker::listed(&context).await;
+    let (debugger, _) = Debugger::attaching(&context, json!({})).await;
     let mut dap = worker.accept().await;
     debugger.ended.abort();
     drop(debugger);
-    // The connection still stands: a byte written now is not answered with a reset.
-    dap.send(&message::event("output", json!({"category": "telemetry"})))
-        .await
-        .unwrap();
-    assert!(
-        matches!(timeout(PATIENCE, dap.read()).await, Ok(Err(Closed::ByPeer))),
-        "then it is closed in order"
-    );
+    // The connection still stands: a byte written now is not answered with a reset. Then it is closed in order.
+    greet(&mut dap).await;
+    left(&mut dap).await;
 }
 
 #[tokio::test]
 async fn an_initialize_that_debugpy_would_refuse_is_refused_and_can_be_said_again() {
     let context = context(|_| {});
-    let worker = Worker::listen().await;
-    context.registry.insert(worker.breakpoint.clone());
+    let worker = Worker::listed(&context).await;
     let mut debugger = Debugger::connect(&context).await;
-    let answer = debugger
-        .ask("initialize", json!({"clientID": "x", "pathFormat": "uri"}))
-        .await;
+    let wrong = json!({"clientID": "x", "pathFormat": "uri"});
+    let answer = debugger.ask("initialize", wrong).await;
     assert_eq!(
         sentence(&answer),
         "Invalid message: \"pathFormat\" must be one of: ['path']"
@@ -156,29 +116,17 @@ async fn an_initialize_that_debugpy_would_refuse_is_refused_and_can_be_said_agai
 #[tokio::test]
 async fn a_worker_that_refuses_initialize_is_quoted() {
     let context = context(|_| {});
-    let worker = Worker::listen().await;
-    context.registry.insert(worker.breakpoint.clone());
-    let mut debugger = Debugger::connect(&context).await;
-    let seq = debugger.attach(json!({})).await;
+    let worker = Worker::listed(&context).await;
+    let (mut debugger, seq) = Debugger::attaching(&context, json!({})).await;
     let mut dap = worker.accept().await;
-    dap.send(&message::event("output", json!({"category": "telemetry"})))
-        .await
-        .unwrap();
-    let initialize = Request::read(&mut dap.read().await.unwrap()).unwrap();
-    dap.send(&initialize.failure("\"clientID\" must be\u{1b}[31m str"))
-        .await
-        .unwrap();
-    let answer = debugger.until(|m| m["request_seq"] == seq).await;
-    assert!(
-        sentence(&answer)
-            .contains("refuses the client's `initialize`: \"clientID\" must be[31m str"),
-        "{answer}"
-    );
+    greet(&mut dap).await;
+    let initialize = got(&mut dap, "initialize").await;
+    let refusal = initialize.failure("\"clientID\" must be\u{1b}[31m str");
+    dap.send(&refusal).await.unwrap();
+    let quoted = "refuses the client's `initialize`: \"clientID\" must be[31m str";
+    assert_refused(&debugger.answer(seq).await, quoted);
     assert!(context.registry.snapshot().live[0].is_paused());
-    assert!(
-        matches!(timeout(PATIENCE, dap.read()).await, Ok(Err(Closed::ByPeer))),
-        "nothing more is said to the worker"
-    );
+    left(&mut dap).await;
     debugger.closed().await;
 }
 
@@ -186,8 +134,7 @@ async fn a_worker_that_refuses_initialize_is_quoted() {
 #[tokio::test]
 async fn what_the_workers_debugger_can_do_is_told_where_it_differs() {
     let context = context(|config| config.dap.allow_terminate = true);
-    let worker = Worker::listen().await;
-    context.registry.insert(worker.breakpoint.clone());
+    let worker = Worker::listed(&context).await;
     let mut debugger = Debugger::connect(&context).await;
     let announced = debugger.ask("initialize", json!({})).await;
     assert_eq!(announced["body"]["supportsTerminateDebuggee"], true);
@@ -208,13 +155,9 @@ async fn what_the_workers_debugger_can_do_is_told_where_it_differs() {
 #[tokio::test]
 async fn a_worker_that_can_do_what_was_announced_is_not_spoken_of() {
     let context = context(|_| {});
-    let worker = Worker::listen().await;
-    context.registry.insert(worker.breakpoint.clone());
-    let mut debugger = Debugger::connect(&context).await;
-    debugger.attach(json!({})).await;
+    let worker = Worker::listed(&context).await;
+    let (mut debugger, _) = Debugger::attaching(&context, json!({})).await;
     let (mut dap, _) = worker.attached_as(capabilities::debugpy(true)).await;
-    dap.send(&message::event("initialized", Value::Null))
-        .await
-        .unwrap();
+    initialized(&mut dap).await;
     assert_eq!(debugger.read().await["event"], "initialized");
 }

@@ -6,41 +6,22 @@ use crate::wire::dap::mappings;
 #[tokio::test]
 async fn the_reason_of_a_death_comes_before_the_end() {
     let context = context(|_| {});
-    let worker = Worker::listen().await;
+    let worker = Worker::listed(&context).await;
     let id = worker.breakpoint.id;
-    context.registry.insert(worker.breakpoint.clone());
-    let mut debugger = Debugger::connect(&context).await;
-    let seq = debugger.attach(json!({})).await;
+    let (mut debugger, seq) = Debugger::attaching(&context, json!({})).await;
     let (mut dap, attach) = worker.attached().await;
     dap.send(&json!({"seq": 9, "type": "response", "request_seq": attach["seq"], "success": true, "command": "attach"}))
         .await
         .unwrap();
-    debugger.until(|m| m["request_seq"] == seq).await;
+    debugger.answer(seq).await;
     context
         .registry
         .end(id, Some("it was killed because the node ran out of memory"));
-    let output = debugger.read().await;
-    assert!(
-        output["body"]["output"]
-            .as_str()
-            .unwrap()
-            .contains("ran out of memory"),
-        "{output}"
-    );
+    assert_output(&debugger.read().await, "ran out of memory");
     assert_eq!(debugger.read().await["event"], "terminated");
-    let goodbye = debugger.ask("disconnect", json!({})).await;
-    assert_eq!(goodbye["success"], true);
+    assert_eq!(debugger.ask("disconnect", json!({})).await["success"], true);
     debugger.closed().await;
     assert!(context.registry.snapshot().find(id).is_none());
-}
-
-/// A client of `worker`, and its debugger, which has come to `initialized`: before that it is not left, for it would cost
-/// the adapter's life.
-async fn configurable(
-    context: &Arc<Context>,
-    worker: &Worker,
-) -> (Debugger, Conversation<TcpStream>) {
-    attached_with(context, worker, json!({})).await
 }
 
 /// debugpy keeps function breakpoints when its client is gone, and the task would stop at the next call with nobody there.
@@ -48,20 +29,18 @@ async fn configurable(
 async fn a_client_that_leaves_takes_its_function_breakpoints_along() {
     for goodbye in [true, false] {
         let context = context(|_| {});
-        let worker = Worker::listen().await;
-        let (mut debugger, mut dap) = configurable(&context, &worker).await;
+        let (mut debugger, mut dap) = configurable(&context, json!({})).await;
         debugger.send("configurationDone", json!({})).await;
-        assert_eq!(dap.read().await.unwrap()["command"], "configurationDone");
+        got(&mut dap, "configurationDone").await;
         if goodbye {
             debugger.send("disconnect", json!({})).await;
         }
         let client = goodbye.then_some(debugger);
         let forgets = asked(&mut dap, "setFunctionBreakpoints").await;
-        assert_eq!(forgets["arguments"], json!({"breakpoints": []}));
+        assert_eq!(forgets.arguments, json!({"breakpoints": []}));
         asked(&mut dap, "disconnect").await;
         drop(client);
-        let end = timeout(PATIENCE, dap.read()).await;
-        assert!(matches!(end, Ok(Err(Closed::ByPeer))), "{end:?}");
+        left(&mut dap).await;
     }
 }
 
@@ -71,8 +50,7 @@ async fn a_session_takes_its_path_mappings_along_however_it_ends() {
     let mappings = json!({"pathMappings": [{"localRoot": "/home/ann", "remoteRoot": "."}]});
     for end in ["goodbye", "half-close", "reset", "drain"] {
         let context = context(|_| {});
-        let worker = Worker::listen().await;
-        let (mut debugger, mut dap) = attached_with(&context, &worker, mappings.clone()).await;
+        let (mut debugger, mut dap) = configurable(&context, mappings.clone()).await;
         let (mut client, mut goodbye) = (None, None);
         match end {
             "goodbye" => {
@@ -91,9 +69,7 @@ async fn a_session_takes_its_path_mappings_along_however_it_ends() {
             _ => drop(debugger),
         }
         asked(&mut dap, "setFunctionBreakpoints").await;
-        let mut forgets = timeout(PATIENCE, dap.read()).await.unwrap().unwrap();
-        let forgets = Request::read(&mut forgets).unwrap();
-        assert_eq!(forgets.command, "evaluate", "{end}");
+        let forgets = got(&mut dap, "evaluate").await;
         assert_eq!(forgets.arguments, mappings::forgetting());
         // The adapter would end of an answer that finds its client gone.
         nothing_for(&mut dap, Duration::from_millis(600)).await;
@@ -126,39 +102,19 @@ async fn nothing_for(dap: &mut Conversation<TcpStream>, time: Duration) {
 async fn a_client_that_leaves_during_attach_is_followed_by_initialized_disconnect_its_answer_and_then_the_end()
  {
     let context = context(|_| {});
-    let worker = Worker::listen().await;
+    let (worker, debugger, mut dap) = session(&context, json!({})).await;
     let id = worker.breakpoint.id;
-    context.registry.insert(worker.breakpoint.clone());
-    let mut debugger = Debugger::connect(&context).await;
-    debugger.attach(json!({})).await;
-    let (mut dap, _) = worker.attached().await;
     drop(debugger);
     nothing_for(&mut dap, Duration::from_millis(900)).await;
     assert_eq!(context.sessions.len(), 0, "the session is over");
-    assert!(
-        context
-            .registry
-            .snapshot()
-            .find(id)
-            .unwrap()
-            .holder()
-            .is_some(),
-        "nobody else attaches meanwhile"
-    );
-    dap.send(&message::event("initialized", Value::Null))
-        .await
-        .unwrap();
+    let snapshot = context.registry.snapshot();
+    let holder = snapshot.find(id).unwrap().holder();
+    assert!(holder.is_some(), "nobody else attaches meanwhile");
+    initialized(&mut dap).await;
     asked(&mut dap, "setFunctionBreakpoints").await;
-    let mut goodbye = timeout(PATIENCE, dap.read()).await.unwrap().unwrap();
-    assert_eq!(goodbye["arguments"]["terminateDebuggee"], false);
-    let goodbye = Request::read(&mut goodbye).unwrap();
-    assert_eq!(goodbye.command, "disconnect");
-    nothing_for(&mut dap, Duration::from_millis(300)).await;
-    dap.send(&goodbye.success(Value::Null)).await.unwrap();
-    assert!(matches!(
-        timeout(PATIENCE, dap.read()).await,
-        Ok(Err(Closed::ByPeer))
-    ));
+    let goodbye = nothing_after_disconnect(&mut dap, Duration::from_millis(300)).await;
+    assert_eq!(goodbye.arguments["terminateDebuggee"], false);
+    left(&mut dap).await;
     drop(dap);
     context.shutdown.tasks.close();
     timeout(PATIENCE, context.shutdown.tasks.wait())
@@ -176,14 +132,11 @@ async fn a_client_that_leaves_during_attach_is_followed_by_initialized_disconnec
 async fn a_goodbye_waits_for_what_is_evaluated() {
     for goodbye in [true, false] {
         let context = context(|_| {});
-        let worker = Worker::listen().await;
-        let (mut debugger, mut dap) = configurable(&context, &worker).await;
+        let (mut debugger, mut dap) = configurable(&context, json!({})).await;
         debugger
             .send("evaluate", json!({"expression": "long()"}))
             .await;
-        let mut evaluate = timeout(PATIENCE, dap.read()).await.unwrap().unwrap();
-        let evaluate = Request::read(&mut evaluate).unwrap();
-        assert_eq!(evaluate.command, "evaluate");
+        let evaluate = got(&mut dap, "evaluate").await;
         if goodbye {
             debugger.send("disconnect", json!({})).await;
         }
@@ -191,12 +144,10 @@ async fn a_goodbye_waits_for_what_is_evaluated() {
         // Which may be said already: it clears what would stop the task.
         asked(&mut dap, "setFunctionBreakpoints").await;
         nothing_for(&mut dap, Duration::from_millis(900)).await;
-        dap.send(&evaluate.success(json!({"result": "1"})))
-            .await
-            .unwrap();
+        let done = evaluate.success(json!({"result": "1"}));
+        dap.send(&done).await.unwrap();
         asked(&mut dap, "disconnect").await;
-        let end = timeout(PATIENCE, dap.read()).await;
-        assert!(matches!(end, Ok(Err(Closed::ByPeer))), "{end:?}");
+        left(&mut dap).await;
     }
 }
 
@@ -205,10 +156,9 @@ async fn a_goodbye_waits_for_what_is_evaluated() {
 async fn what_a_client_says_behind_its_goodbye_does_not_reach_the_worker() {
     for mapped in [true, false] {
         let context = context(|_| {});
-        let worker = Worker::listen().await;
         let mapping = json!({"localRoot": "/home/ann", "remoteRoot": "."});
         let arguments = json!({"pathMappings": if mapped { vec![mapping] } else { vec![] }});
-        let (mut debugger, mut dap) = attached_with(&context, &worker, arguments).await;
+        let (mut debugger, mut dap) = configurable(&context, arguments).await;
         let seq = debugger.send("disconnect", json!({})).await;
         debugger.send("threads", json!({})).await;
         debugger.send("configurationDone", json!({})).await;
@@ -216,12 +166,10 @@ async fn what_a_client_says_behind_its_goodbye_does_not_reach_the_worker() {
         if mapped {
             asked(&mut dap, "evaluate").await;
         }
-        nothing_after_disconnect(&mut dap).await;
-        let answer = debugger.until(|m| m["request_seq"] == seq).await;
-        assert_eq!(answer["success"], true);
+        nothing_after_disconnect(&mut dap, Duration::from_millis(200)).await;
+        assert_eq!(debugger.answer(seq).await["success"], true);
         drop(debugger);
-        let end = timeout(PATIENCE, dap.read()).await;
-        assert!(matches!(end, Ok(Err(Closed::ByPeer))), "{end:?}");
+        left(&mut dap).await;
     }
 }
 
@@ -231,9 +179,8 @@ async fn a_goodbye_that_is_followed_by_the_end_at_once_is_answered_before_the_wo
 {
     for half in [true, false] {
         let context = context(|_| {});
-        let worker = Worker::listen().await;
-        let id = worker.breakpoint.id;
-        let (mut debugger, mut dap) = configurable(&context, &worker).await;
+        let (mut debugger, mut dap) = configurable(&context, json!({})).await;
+        let id = context.registry.snapshot().live[0].id;
         debugger.send("configurationDone", json!({})).await;
         asked(&mut dap, "configurationDone").await;
         let seq = debugger.send("disconnect", json!({})).await;
@@ -241,20 +188,13 @@ async fn a_goodbye_that_is_followed_by_the_end_at_once_is_answered_before_the_wo
         stream.shutdown().await.unwrap();
         let client = half.then_some(stream);
         asked(&mut dap, "setFunctionBreakpoints").await;
-        nothing_after_disconnect(&mut dap).await;
+        nothing_after_disconnect(&mut dap, Duration::from_millis(200)).await;
         if let Some(stream) = client {
             let mut client = Conversation::new(stream, 1 << 20);
-            loop {
-                let message = timeout(PATIENCE, client.read()).await.unwrap().unwrap();
-                if message["request_seq"] == seq {
-                    break;
-                }
-            }
+            let answered = async { while client.read().await.unwrap()["request_seq"] != seq {} };
+            timeout(PATIENCE, answered).await.unwrap();
         }
-        assert!(matches!(
-            timeout(PATIENCE, dap.read()).await,
-            Ok(Err(Closed::ByPeer))
-        ));
+        left(&mut dap).await;
         drop(dap);
         let mut list = context.registry.watch();
         let gone = list.wait_for(|list| list.find(id).is_none());
@@ -262,39 +202,24 @@ async fn a_goodbye_that_is_followed_by_the_end_at_once_is_answered_before_the_wo
     }
 }
 
-async fn nothing_after_disconnect(dap: &mut Conversation<TcpStream>) {
-    let mut goodbye = timeout(PATIENCE, dap.read()).await.unwrap().unwrap();
-    let goodbye = Request::read(&mut goodbye).unwrap();
-    assert_eq!(goodbye.command, "disconnect");
-    nothing_for(dap, Duration::from_millis(200)).await;
+async fn nothing_after_disconnect(dap: &mut Conversation<TcpStream>, time: Duration) -> Request {
+    let goodbye = got(dap, "disconnect").await;
+    nothing_for(dap, time).await;
     dap.send(&goodbye.success(Value::Null)).await.unwrap();
+    goodbye
 }
 
 #[tokio::test]
 async fn the_relays_end_is_told_and_ends_the_session() {
     let context = context(|_| {});
-    let worker = Worker::listen().await;
-    context.registry.insert(worker.breakpoint.clone());
-    let mut debugger = Debugger::connect(&context).await;
-    debugger.attach(json!({})).await;
-    let (mut dap, _) = worker.attached().await;
+    let (_worker, mut debugger, mut dap) = session(&context, json!({})).await;
     context.shutdown.drain.cancel();
-    let told = debugger.read().await;
-    assert!(
-        told["body"]["output"]
-            .as_str()
-            .unwrap()
-            .contains("being shut down"),
-        "{told}"
-    );
+    assert_output(&debugger.read().await, "being shut down");
     context.shutdown.abort.cancel();
-    debugger.until(|m| m["event"] == "terminated").await;
+    debugger.event("terminated").await;
     debugger.closed().await;
-    dap.send(&message::event("initialized", Value::Null))
-        .await
-        .unwrap();
-    asked(&mut dap, "setFunctionBreakpoints").await;
-    asked(&mut dap, "disconnect").await;
+    initialized(&mut dap).await;
+    let_go(&mut dap).await;
     assert!(
         matches!(timeout(PATIENCE, dap.read()).await, Ok(Err(_))),
         "the worker is let go"
@@ -304,44 +229,33 @@ async fn the_relays_end_is_told_and_ends_the_session() {
 #[tokio::test]
 async fn a_session_in_which_nothing_is_done_ends_soon_and_with_a_goodbye_when_the_relay_drains() {
     let context = context(|_| {});
-    let worker = Worker::listen().await;
-    let (mut debugger, mut dap) = configurable(&context, &worker).await;
+    let (mut debugger, mut dap) = configurable(&context, json!({})).await;
     context.shutdown.busy.close();
     assert!(!context.shutdown.busy.is_empty());
     let began = Instant::now();
     context.shutdown.drain.cancel();
-    asked(&mut dap, "setFunctionBreakpoints").await;
-    asked(&mut dap, "disconnect").await;
-    assert!(
-        began.elapsed() < 2 * crate::shutdown::QUIET,
-        "{:?}",
-        began.elapsed()
-    );
+    let_go(&mut dap).await;
+    let took = began.elapsed();
+    assert!(took < 2 * crate::shutdown::QUIET, "{took:?}");
     drop(dap);
-    debugger.until(|m| m["event"] == "terminated").await;
+    debugger.event("terminated").await;
     debugger.closed().await;
-    timeout(PATIENCE, context.shutdown.busy.wait())
-        .await
-        .unwrap();
+    let over = timeout(PATIENCE, context.shutdown.busy.wait()).await;
+    over.unwrap();
 }
 
 #[tokio::test]
 async fn a_worker_that_is_still_greeting_is_not_left() {
     let context = context(|_| {});
-    let worker = Worker::listen().await;
-    context.registry.insert(worker.breakpoint.clone());
-    let mut debugger = Debugger::connect(&context).await;
-    debugger.attach(json!({})).await;
+    let worker = Worker::listed(&context).await;
+    let (debugger, _) = Debugger::attaching(&context, json!({})).await;
     let mut dap = worker.accept().await;
     drop(debugger.dap);
     timeout(PATIENCE, debugger.ended).await.unwrap().unwrap();
-    let output = json!({"category": "telemetry", "output": "ptvsd"});
-    dap.send(&message::event("output", output)).await.unwrap();
+    greet(&mut dap).await;
     // Its thread that accepts connections would end of that.
-    let left = timeout(Duration::from_millis(300), dap.read()).await;
-    assert!(left.is_err(), "left in the middle of it: {left:?}");
+    nothing_for(&mut dap, Duration::from_millis(300)).await;
     let sockets = message::event("debugpySockets", json!({"sockets": []}));
     dap.send(&sockets).await.unwrap();
-    let left = timeout(PATIENCE, dap.read()).await.unwrap();
-    assert!(matches!(left, Err(Closed::ByPeer)), "{left:?}");
+    left(&mut dap).await;
 }

@@ -19,13 +19,21 @@ fn configuration(session: &str) -> Value {
 
 async fn configured(parent: &mut Debugger, session: &str) {
     parent.attach(configuration(session)).await;
-    parent.until(|m| m["event"] == "initialized").await;
+    parent.event("initialized").await;
     parent.send("configurationDone", json!({})).await;
 }
 
 async fn announced(parent: &mut Debugger) -> Value {
     let mut asked = parent.until(|m| m["command"] == "startDebugging").await;
     asked["arguments"]["configuration"].take()
+}
+
+/// Ends the cluster session, to which nothing more was announced.
+async fn leaves_unannounced(parent: &mut Debugger) {
+    let seq = parent.send("disconnect", json!({})).await;
+    let last = |m: &Value| m["request_seq"] == seq || m["command"] == "startDebugging";
+    let last = parent.until(last).await;
+    assert_eq!(last["command"], "disconnect", "{last}");
 }
 
 /// Opens the session that `configuration` is for, at the worker that it names.
@@ -36,19 +44,16 @@ async fn open(
 ) -> (Debugger, Conversation<TcpStream>) {
     let wanted = |w: &&Worker| configuration["rayRelay"]["breakpoint"] == json!(w.breakpoint.id);
     let worker = workers.iter().find(wanted).unwrap();
-    let mut child = Debugger::connect(context).await;
-    let attach = child.attach(configuration.clone()).await;
+    let (mut child, attach) = Debugger::attaching(context, configuration.clone()).await;
     let (mut dap, seen) = worker.attached().await;
     assert!(seen["arguments"].get("rayRelay").is_none(), "{seen}");
-    dap.send(&message::event("initialized", Value::Null))
-        .await
-        .unwrap();
-    child.until(|m| m["event"] == "initialized").await;
+    initialized(&mut dap).await;
+    child.event("initialized").await;
     child.send("configurationDone", json!({})).await;
-    assert_eq!(dap.read().await.unwrap()["command"], "configurationDone");
+    got(&mut dap, "configurationDone").await;
     let taken = json!({"seq": 9, "type": "response", "request_seq": seen["seq"], "success": true, "command": "attach"});
     dap.send(&taken).await.unwrap();
-    child.until(|m| m["request_seq"] == attach).await;
+    child.answer(attach).await;
     (child, dap)
 }
 
@@ -82,35 +87,22 @@ async fn ended_with_its_parent(mut child: Debugger, mut dap: Conversation<TcpStr
     // The goodbye waits for the answer to what comes before it.
     asked(&mut dap, "setFunctionBreakpoints").await;
     let goodbye = asked(&mut dap, "disconnect").await;
-    assert_eq!(goodbye["arguments"], json!({"terminateDebuggee": false}));
-    let told = child.until(|m| m["event"] == "output").await;
-    let text = told["body"]["output"].as_str().unwrap();
-    assert!(
-        text.contains("the cluster session that opened it has ended; the task runs on"),
-        "{told}"
-    );
+    assert_eq!(goodbye.arguments, json!({"terminateDebuggee": false}));
+    let told = child.event("output").await;
+    let why = "the cluster session that opened it has ended; the task runs on";
+    assert_output(&told, why);
     assert_eq!(told["body"]["category"], "console");
-    child.until(|m| m["event"] == "terminated").await;
+    child.event("terminated").await;
 }
 
 #[tokio::test]
 async fn stopping_the_cluster_session_lets_the_tasks_of_its_sessions_go() {
     let mut family = Family::found().await;
-    let seq = family
-        .parent
-        .send("disconnect", json!({"restart": false}))
-        .await;
-    let told = family
-        .parent
-        .until(|m| {
-            m["event"] == "output"
-                && m["body"]["output"]
-                    .to_string()
-                    .contains("1 session ends with this one")
-        })
-        .await;
+    let parent = &mut family.parent;
+    let seq = parent.send("disconnect", json!({"restart": false})).await;
+    let told = parent.output("1 session ends with this one").await;
     assert_eq!(told["body"]["category"], "console");
-    family.parent.until(|m| m["request_seq"] == seq).await;
+    parent.answer(seq).await;
     ended_with_its_parent(family.child, family.dap).await;
 }
 
@@ -124,10 +116,8 @@ async fn losing_the_cluster_session_ends_its_sessions_as_well() {
 #[tokio::test]
 async fn a_restarted_cluster_session_takes_its_sessions_back_in() {
     let mut family = Family::found().await;
-    let answer = family
-        .parent
-        .ask("disconnect", json!({"restart": true}))
-        .await;
+    let restart = json!({"restart": true});
+    let answer = family.parent.ask("disconnect", restart).await;
     assert_eq!(answer["success"], true);
     family.parent.closed().await;
     let mut parent = Debugger::connect(&family.context).await;
@@ -136,17 +126,9 @@ async fn a_restarted_cluster_session_takes_its_sessions_back_in() {
     assert!(other["name"].as_str().unwrap().contains("cube"), "{other}");
     // The child is there as before.
     let seq = family.child.send("threads", json!({})).await;
-    let asked = family.dap.read().await.unwrap();
-    assert_eq!(
-        (asked["command"].as_str(), &asked["seq"]),
-        (Some("threads"), &seq.into())
-    );
+    assert_eq!(got(&mut family.dap, "threads").await.seq, seq);
     // Nothing is announced of its worker, and it ends with the new parent.
-    let seq = parent.send("disconnect", json!({})).await;
-    let last = parent
-        .until(|m| m["request_seq"] == seq || m["command"] == "startDebugging")
-        .await;
-    assert_eq!(last["command"], "disconnect", "{last}");
+    leaves_unannounced(&mut parent).await;
     ended_with_its_parent(family.child, family.dap).await;
 }
 
@@ -157,13 +139,8 @@ async fn a_session_of_a_cluster_session_that_has_ended_does_not_begin() {
     context.registry.insert(paused("late", 3));
     let late = announced(&mut family.parent).await;
     family.parent.ask("disconnect", json!({})).await;
-    let mut child = Debugger::connect(&context).await;
-    let seq = child.attach(late).await;
-    let answer = child.until(|m| m["request_seq"] == seq).await;
-    assert!(
-        sentence(&answer).contains("start the cluster session again"),
-        "{answer}"
-    );
+    let (mut child, seq) = Debugger::attaching(&context, late).await;
+    assert_refused(&child.answer(seq).await, "start the cluster session again");
     let snapshot = context.registry.snapshot();
     let waits = snapshot.live.iter().find(|b| b.name() == "late").unwrap();
     assert!(waits.is_paused(), "its task waits as before");
@@ -174,17 +151,12 @@ async fn a_session_of_a_cluster_session_that_has_ended_does_not_begin() {
 async fn a_relay_that_shuts_down_ends_the_cluster_session_after_its_sessions() {
     let mut family = Family::found().await;
     family.context.shutdown.drain.cancel();
-    family
-        .parent
-        .until(|m| {
-            m["event"] == "output" && m["body"]["output"].to_string().contains("being shut down")
-        })
-        .await;
+    family.parent.output("being shut down").await;
     let answer = family.parent.ask("threads", json!({})).await;
     assert_eq!(answer["success"], true, "it stays");
     family.context.shutdown.abort.cancel();
-    family.parent.until(|m| m["event"] == "terminated").await;
-    family.child.until(|m| m["event"] == "terminated").await;
+    family.parent.event("terminated").await;
+    family.child.event("terminated").await;
 }
 
 /// As VS Code does it where `supportsRestartRequest` is announced: the task is not detached, and the editor shows it
@@ -195,24 +167,23 @@ async fn restarting_a_session_leaves_its_task_where_it_stands() {
     let stop = json!({"reason": "breakpoint", "threadId": 7, "allThreadsStopped": true});
     let stopped = message::event("stopped", stop.clone());
     family.dap.send(&stopped).await.unwrap();
-    family.child.until(|m| m["event"] == "stopped").await;
+    family.child.event("stopped").await;
     let answer = family.child.ask("restart", json!({})).await;
     assert_eq!(answer["success"], true, "{answer}");
-    let again = family.child.until(|m| m["event"] == "stopped").await;
+    let again = family.child.event("stopped").await;
     assert_eq!(again["body"], stop);
     // Where it runs there is no place to show.
     family.child.send("continue", json!({"threadId": 7})).await;
-    assert_eq!(family.dap.read().await.unwrap()["command"], "continue");
+    got(&mut family.dap, "continue").await;
     family.child.ask("restart", json!({})).await;
     let seq = family.child.send("threads", json!({})).await;
-    assert_eq!(family.dap.read().await.unwrap()["seq"], seq);
-    let asked = json!({"seq": 1, "type": "response", "request_seq": seq, "success": true, "command": "threads",
-        "body": {"threads": [{"id": 1, "name": "PythonGCThread"}, {"id": 7, "name": "MainThread"}]}});
-    family.dap.send(&asked).await.unwrap();
-    let next = family
-        .child
-        .until(|m| m["event"] == "stopped" || m["command"] == "threads")
-        .await;
+    let asked = got(&mut family.dap, "threads").await;
+    assert_eq!(asked.seq, seq);
+    let both = json!([{"id": 1, "name": "PythonGCThread"}, {"id": 7, "name": "MainThread"}]);
+    let answer = asked.success(json!({"threads": both}));
+    family.dap.send(&answer).await.unwrap();
+    let next = |m: &Value| m["event"] == "stopped" || m["command"] == "threads";
+    let next = family.child.until(next).await;
     assert_eq!(next["body"]["threads"][0]["name"], "MainThread", "{next}");
 }
 
@@ -223,13 +194,6 @@ async fn restarting_a_cluster_session_announces_again_what_is_not_open() {
     assert_eq!(answer["success"], true, "{answer}");
     let other = announced(&mut family.parent).await;
     assert!(other["name"].as_str().unwrap().contains("cube"), "{other}");
-    let seq = family.parent.send("disconnect", json!({})).await;
-    let last = family
-        .parent
-        .until(|m| m["request_seq"] == seq || m["command"] == "startDebugging")
-        .await;
-    assert_eq!(
-        last["command"], "disconnect",
-        "what is open is left alone: {last}"
-    );
+    // What is open is left alone.
+    leaves_unannounced(&mut family.parent).await;
 }

@@ -8,19 +8,16 @@ async fn attached(
     context: &Arc<Context>,
     initialize: Value,
 ) -> (Debugger, Conversation<TcpStream>) {
-    let worker = Worker::listen().await;
-    context.registry.insert(worker.breakpoint.clone());
+    let worker = Worker::listed(context).await;
     let mut debugger = Debugger::connect(context).await;
     debugger.ask("initialize", initialize).await;
     debugger.send("attach", json!({})).await;
     let (mut dap, _) = worker.attached().await;
     // A worker that is still busy with `attach` is not left before it has said so.
-    dap.send(&message::event("initialized", Value::Null))
-        .await
-        .unwrap();
-    debugger.until(|m| m["event"] == "initialized").await;
+    initialized(&mut dap).await;
+    debugger.event("initialized").await;
     debugger.send("configurationDone", Value::Null).await;
-    assert_eq!(dap.read().await.unwrap()["command"], "configurationDone");
+    got(&mut dap, "configurationDone").await;
     (debugger, dap)
 }
 
@@ -47,7 +44,7 @@ async fn a_late_goodbye_is_answered_when_the_worker_is_long_given_back() {
         let (mut debugger, mut dap) = attached(&context, json!({})).await;
         dap.send(&terminated()).await.unwrap();
         let dap = adapter_stays.then_some(dap);
-        debugger.until(|m| m["event"] == "terminated").await;
+        debugger.event("terminated").await;
         tokio::time::pause();
         tokio::time::sleep(Duration::from_secs(12)).await;
         tokio::time::resume();
@@ -75,8 +72,7 @@ async fn a_worker_is_given_back_when_its_debugger_has_had_a_moment_to_end_the_se
     let context = context(|_| {});
     let (debugger, mut dap) = attached(&context, json!({})).await;
     drop(debugger);
-    asked(&mut dap, "setFunctionBreakpoints").await;
-    asked(&mut dap, "disconnect").await;
+    let_go(&mut dap).await;
     let closed = Instant::now();
     drop(dap);
     timeout(PATIENCE, given_back(&context)).await.unwrap();
@@ -87,30 +83,24 @@ async fn a_worker_is_given_back_when_its_debugger_has_had_a_moment_to_end_the_se
 #[tokio::test]
 async fn who_comes_right_behind_somebody_gets_the_worker_when_it_has_been_left() {
     let context = context(|_| {});
-    let worker = Worker::listen().await;
+    let worker = Worker::listed(&context).await;
     let id = worker.breakpoint.id;
-    context.registry.insert(worker.breakpoint.clone());
-    let mut first = Debugger::connect(&context).await;
-    let seq = first.attach(json!({})).await;
+    let (mut first, seq) = Debugger::attaching(&context, json!({})).await;
     let (mut dap, attach) = worker.attached().await;
     dap.send(&json!({"seq": 9, "type": "response", "request_seq": attach["seq"], "success": false, "command": "attach"}))
         .await
         .unwrap();
-    first.until(|m| m["request_seq"] == seq).await;
+    first.answer(seq).await;
     drop(first);
-    timeout(PATIENCE, async {
+    let over = async {
         while !context.sessions.is_empty() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-    })
-    .await
-    .unwrap();
-    assert!(
-        holder(&context).is_some(),
-        "its debugger is still being left"
-    );
-    let mut second = Debugger::connect(&context).await;
-    let asking = second.attach(json!({"rayRelay": {"breakpoint": id}}));
+    };
+    timeout(PATIENCE, over).await.unwrap();
+    assert!(holder(&context).is_some(), "its debugger is being left");
+    let again = json!({"rayRelay": {"breakpoint": id}});
+    let asking = Debugger::attaching(&context, again);
     let leaving = async {
         asked(&mut dap, "disconnect").await;
         drop(dap);
@@ -126,7 +116,7 @@ async fn a_client_that_says_no_goodbye_is_not_kept_for_ever() {
     let context = context(|_| {});
     let (mut debugger, dap) = attached(&context, json!({})).await;
     drop(dap);
-    debugger.until(|m| m["event"] == "terminated").await;
+    debugger.event("terminated").await;
     tokio::time::pause();
     let told = Instant::now();
     while debugger.dap.read().await.is_ok() {}
@@ -139,7 +129,7 @@ async fn a_relay_that_ends_does_not_wait_for_goodbyes() {
     let context = context(|_| {});
     let (mut debugger, dap) = attached(&context, json!({})).await;
     drop(dap);
-    debugger.until(|m| m["event"] == "terminated").await;
+    debugger.event("terminated").await;
     context.shutdown.drain.cancel();
     while debugger.read_some().await {}
     timeout(PATIENCE, debugger.ended).await.unwrap().unwrap();
@@ -157,23 +147,15 @@ async fn the_end_is_told_at_once_and_its_reason_when_it_is_known() {
         }
         let _dap = adapter_stays.then_some(dap);
         // Many a client leaves as soon as it hears of the end.
-        let told = debugger.until(|m| m["event"] == "output").await;
-        let text = told["body"]["output"].as_str().unwrap();
-        assert!(
-            text.contains("Ray does not say why yet: `ray-relay list --ended`")
-                && text.contains(" on node 127.0.0.1 "),
-            "{text}"
-        );
+        let told = debugger.event("output").await;
+        assert_output(&told, "Ray does not say why yet: `ray-relay list --ended`");
+        assert_output(&told, " on node 127.0.0.1 ");
         assert_eq!(told["body"]["category"], "console", "it may be no accident");
         assert_eq!(debugger.read().await["event"], "terminated");
         // Not before.
         context.registry.end(id, Some("its node ran out of memory"));
-        let told = debugger.until(|m| m["event"] == "output").await;
-        let text = told["body"]["output"].as_str().unwrap();
-        assert!(
-            text.contains("is gone: its node ran out of memory"),
-            "{text}"
-        );
+        let told = debugger.event("output").await;
+        assert_output(&told, "is gone: its node ran out of memory");
     }
 }
 
@@ -184,8 +166,7 @@ async fn a_goodbye_that_the_worker_does_not_live_to_answer_is_answered() {
     let seq = debugger.send("disconnect", json!({})).await;
     while dap.read().await.unwrap()["command"] != "disconnect" {}
     drop(dap);
-    let answer = debugger.until(|m| m["request_seq"] == seq).await;
-    assert_eq!(answer["success"], true, "{answer}");
+    assert_eq!(debugger.answer(seq).await["success"], true);
     debugger.closed().await;
 }
 
@@ -198,11 +179,9 @@ async fn helix_leaves_by_terminate_and_the_task_runs_on() {
             json!({"clientID": "hx", "clientName": "helix", "supportsRunInTerminalRequest": true});
         let mut asking = Debugger::connect(&context).await;
         let announced = asking.ask("initialize", helix.clone()).await;
-        assert_eq!(announced["body"]["supportsTerminateRequest"], true);
-        assert_eq!(
-            announced["body"]["supportsTerminateDebuggee"],
-            allow_terminate
-        );
+        let can = &announced["body"];
+        assert_eq!(can["supportsTerminateRequest"], true);
+        assert_eq!(can["supportsTerminateDebuggee"], allow_terminate);
         let (mut debugger, mut dap) = attached(&context, helix).await;
         let seq = debugger.send("terminate", json!({"restart": false})).await;
         let goodbye = loop {
@@ -218,14 +197,12 @@ async fn helix_leaves_by_terminate_and_the_task_runs_on() {
         let goodbye = Request::read(&mut goodbye.clone()).unwrap();
         dap.send(&goodbye.success(Value::Null)).await.unwrap();
         drop(dap);
-        debugger.until(|m| m["event"] == "terminated").await;
-        let answer = debugger.until(|m| m["request_seq"] == seq).await;
-        assert_eq!(
-            (&answer["command"], &answer["success"]),
-            (&json!("terminate"), &json!(true))
-        );
-        let answer = debugger.ask("disconnect", json!({"restart": false})).await;
+        debugger.event("terminated").await;
+        let answer = debugger.answer(seq).await;
+        assert_eq!(answer["command"], "terminate");
         assert_eq!(answer["success"], true);
+        let answer = debugger.ask("disconnect", json!({"restart": false})).await;
+        assert_eq!(answer["success"], true, "{answer}");
         debugger.closed().await;
     }
 }
@@ -239,13 +216,10 @@ async fn answers_to_a_client_that_counts_far_are_not_kept_from_it() {
         for command in ["setFunctionBreakpoints", "setExceptionBreakpoints"] {
             debugger.seq = seq - 1;
             debugger.send(command, json!({})).await;
-            let request = Request::read(&mut dap.read().await.unwrap()).unwrap();
-            dap.send(&request.success(Value::Null)).await.unwrap();
+            asked(&mut dap, command).await;
             let answer = debugger.read().await;
-            assert_eq!(
-                (&answer["command"], &answer["request_seq"]),
-                (&json!(command), &json!(seq))
-            );
+            assert_eq!(answer["command"], command);
+            assert_eq!(answer["request_seq"], seq);
         }
     }
 }

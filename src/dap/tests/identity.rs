@@ -59,24 +59,9 @@ pub(super) fn with_token(token: impl Into<String>) -> Value {
     json!({"rayRelay": {"token": token.into()}})
 }
 
-/// Attaches, and gives the sentence with which that is refused; the connection then closes.
-async fn refusal(context: &Arc<Context>, arguments: Value) -> String {
-    let mut debugger = Debugger::connect(context).await;
-    let seq = debugger.attach(arguments).await;
-    let answer = debugger.until(|m| m["request_seq"] == seq).await;
-    let said = sentence(&answer).to_owned();
-    debugger.closed().await;
-    said
-}
-
 impl Worker {
     /// Nobody has so much as connected.
     pub(super) fn heard_nothing(self) {
-        let listener = self.listener.into_std().unwrap();
-        let heard = listener.accept();
-        assert!(
-            heard.is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock),
-            "the worker was dialled"
-        );
+        assert_not_dialled(self.listener);
     }
 }

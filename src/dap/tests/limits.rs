@@ -13,8 +13,7 @@ async fn attached(session: Option<u64>, idle: Option<u64>) -> (Debugger, Convers
         }
     }
     let context = guarded(authenticator(&policy), Audit::off(), |_| {});
-    let worker = Worker::listen().await;
-    attached_with(&context, &worker, with_token(token_of("ann"))).await
+    configurable(&context, with_token(token_of("ann"))).await
 }
 
 /// The next message, however long that takes by the clock that stands still.
@@ -46,8 +45,7 @@ async fn a_session_that_lasts_too_long_is_warned_of_and_ended() {
     let lasted = began.elapsed().as_secs();
     assert!((3599..=3601).contains(&lasted), "{lasted}");
     assert_eq!(text(&mut debugger).await, "terminated");
-    asked(&mut dap, "setFunctionBreakpoints").await;
-    asked(&mut dap, "disconnect").await;
+    let_go(&mut dap).await;
     drop(dap);
     tokio::time::resume();
     debugger.closed().await;
@@ -73,7 +71,7 @@ async fn idleness_is_warned_of_and_whatever_the_client_says_puts_it_off() {
     );
     // Passed on unread by the relay, and yet noticed.
     debugger.send("threads", Value::Null).await;
-    assert_eq!(dap.read().await.unwrap()["command"], "threads");
+    got(&mut dap, "threads").await;
     later(6).await;
     tokio::task::yield_now().await;
     later(541).await;
@@ -86,7 +84,6 @@ async fn idleness_is_warned_of_and_whatever_the_client_says_puts_it_off() {
         "{told}"
     );
     assert_eq!(began.elapsed().as_secs(), 541 + 6 + 541 + 60);
-    asked(&mut dap, "setFunctionBreakpoints").await;
-    asked(&mut dap, "disconnect").await;
+    let_go(&mut dap).await;
     busy.abort();
 }

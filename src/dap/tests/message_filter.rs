@@ -12,13 +12,12 @@ use crate::wire::dap::peek::MessageType;
 async fn a_worker_hears_of_a_viewer_what_cannot_run_code_and_the_viewer_sees_no_secrets() {
     let relay = relay(Audit::off(), |config| config.masking.enabled = true);
     let worker = worker(&relay).await;
-    let mut debugger = Debugger::connect(&relay).await;
     let mut arguments = with_token(token_of("vic"));
     arguments["guiEventLoop"] = "os.system".into();
-    debugger.attach(arguments).await;
+    let (mut debugger, _) = Debugger::attaching(&relay, arguments).await;
     let (mut dap, attach) = worker.attached().await;
     assert_eq!(attach["arguments"].get("guiEventLoop"), None, "{attach}");
-    let told = debugger.until(|m| m["event"] == "capabilities").await;
+    let told = debugger.event("capabilities").await;
     assert_eq!(
         told["body"]["capabilities"]["supportsConditionalBreakpoints"],
         false
@@ -26,28 +25,21 @@ async fn a_worker_hears_of_a_viewer_what_cannot_run_code_and_the_viewer_sees_no_
 
     let run = json!({"expression": "f()", "frameId": 1});
     let refused = debugger.ask("evaluate", run).await;
+    assert_eq!(refused["success"], false);
     let why = refused["message"].as_str().unwrap();
-    assert!(
-        refused["success"] == false && why.contains("permission `debug`"),
-        "{refused}"
-    );
+    assert!(why.contains("permission `debug`"), "{refused}");
 
     let hover = json!({"expression": "total", "frameId": 1, "context": "hover"});
     let asked = debugger.send("evaluate", hover).await;
-    let mut scopes = dap.read().await.unwrap();
-    assert_eq!(
-        scopes["command"], "scopes",
-        "the first thing since the attach"
-    );
-    let scopes = Request::read(&mut scopes).unwrap();
+    // The first thing since the attach.
+    let scopes = got(&mut dap, "scopes").await;
     let found = json!({"scopes": [{"name": "Locals", "variablesReference": 5}]});
     dap.send(&scopes.success(found)).await.unwrap();
-    let mut list = dap.read().await.unwrap();
-    assert_eq!(list["arguments"], json!({"variablesReference": 5}));
-    let list = Request::read(&mut list).unwrap();
+    let list = got(&mut dap, "variables").await;
+    assert_eq!(list.arguments, json!({"variablesReference": 5}));
     let found = json!({"variables": [{"name": "total", "value": "{'password': 'hunter2'}", "variablesReference": 6}]});
     dap.send(&list.success(found)).await.unwrap();
-    let answer = debugger.until(|m| m["request_seq"] == asked).await;
+    let answer = debugger.answer(asked).await;
     assert_eq!(answer["body"]["result"], "{'password': ‹masked›}");
 
     // One that only Python takes for JSON is looked through all the same.
@@ -55,12 +47,9 @@ async fn a_worker_hears_of_a_viewer_what_cannot_run_code_and_the_viewer_sees_no_
     let mut frame = Vec::new();
     codec::put_frame(&mut frame, output);
     let (mut stream, _) = dap.into_parts();
-    tokio::io::AsyncWriteExt::write_all(&mut stream, &frame)
-        .await
-        .unwrap();
-    let shown = debugger
-        .until(|m| m["event"] == "output" && m["seq"] == 9)
-        .await;
+    stream.write_all(&frame).await.unwrap();
+    let is_that = |m: &Value| m["event"] == "output" && m["seq"] == 9;
+    let shown = debugger.until(is_that).await;
     assert_eq!(shown["body"]["output"], "\u{fffd} password=‹masked›");
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::identity::with_token;
 use super::*;
 use crate::identity::testing::{authenticator, token_of};
 use crate::recording::Direction;
@@ -15,12 +16,6 @@ fn relay(dir: Option<&Path>, max_size: usize) -> Arc<Context> {
         config.recording.dir = dir.map(Path::to_owned);
         config.recording.max_size = max_size;
     })
-}
-
-async fn attach(debugger: &mut Debugger) -> u64 {
-    debugger
-        .attach(json!({"rayRelay": {"token": token_of("ann")}}))
-        .await
 }
 
 /// Messages of the only recording in `dir`, and how it ended.
@@ -48,15 +43,12 @@ fn read(dir: &Path) -> (Vec<(Direction, String)>, String) {
 async fn what_the_client_sent_and_saw_is_kept_in_order_and_its_secrets_are_not() {
     let dir = tempfile::tempdir().unwrap();
     let context = relay(Some(dir.path()), 1 << 20);
-    let worker = Worker::listen().await;
-    context.registry.insert(worker.breakpoint.clone());
-    let mut debugger = Debugger::connect(&context).await;
-    attach(&mut debugger).await;
-    let (mut dap, _) = worker.attached().await;
+    let ann = with_token(token_of("ann"));
+    let (_worker, mut debugger, mut dap) = session(&context, ann).await;
     debugger
         .send("variables", json!({"variablesReference": 5}))
         .await;
-    assert_eq!(dap.read().await.unwrap()["command"], "variables");
+    got(&mut dap, "variables").await;
     dap.send(&json!({"type": "response", "request_seq": 3, "success": true, "command": "variables", "body": {"variables": [{"name": "x", "value": "1"}]}}))
         .await
         .unwrap();
@@ -66,7 +58,7 @@ async fn what_the_client_sent_and_saw_is_kept_in_order_and_its_secrets_are_not()
         .unwrap();
     let child = debugger.until(|m| m["command"] == "startDebugging").await;
     debugger.send("disconnect", json!({})).await;
-    assert_eq!(dap.read().await.unwrap()["command"], "disconnect");
+    got(&mut dap, "disconnect").await;
     drop(dap);
     drop(debugger.dap);
     debugger.ended.await.unwrap();
@@ -76,20 +68,17 @@ async fn what_the_client_sent_and_saw_is_kept_in_order_and_its_secrets_are_not()
         .iter()
         .map(|(direction, text)| {
             let message: Value = serde_json::from_str(text).unwrap();
-            (
-                *direction,
-                message["command"].as_str().unwrap_or("?").to_owned(),
-            )
+            (*direction, message["command"].clone())
         })
-        .filter(|(_, command)| command != "?")
+        .filter(|(_, command)| command.is_string())
         .collect();
     assert_eq!(
         seen,
         [
-            (Direction::Up, "variables".to_owned()),
-            (Direction::Down, "variables".to_owned()),
-            (Direction::Down, "startDebugging".to_owned()),
-            (Direction::Up, "disconnect".to_owned()),
+            (Direction::Up, "variables".into()),
+            (Direction::Down, "variables".into()),
+            (Direction::Down, "startDebugging".into()),
+            (Direction::Up, "disconnect".into()),
         ]
     );
     assert_eq!(end, "client");
@@ -105,34 +94,16 @@ async fn what_the_client_sent_and_saw_is_kept_in_order_and_its_secrets_are_not()
 async fn a_session_that_cannot_be_recorded_further_ends_and_the_task_runs_on() {
     let dir = tempfile::tempdir().unwrap();
     let context = relay(Some(dir.path()), 2000);
-    let worker = Worker::listen().await;
-    context.registry.insert(worker.breakpoint.clone());
-    let mut debugger = Debugger::connect(&context).await;
-    attach(&mut debugger).await;
-    let (mut dap, _) = worker.attached().await;
+    let ann = with_token(token_of("ann"));
+    let (_worker, mut debugger, mut dap) = session(&context, ann).await;
     // A worker that is still busy with `attach` is not left before it has said so.
-    dap.send(&message::event("initialized", Value::Null))
-        .await
-        .unwrap();
-    dap.send(&message::event(
-        "output",
-        json!({"output": "x".repeat(3000)}),
-    ))
-    .await
-    .unwrap();
-    let told = debugger
-        .until(|m| {
-            m["body"]["output"]
-                .as_str()
-                .is_some_and(|text| text.contains("recording.max_size"))
-        })
-        .await;
-    let text = told["body"]["output"].as_str().unwrap();
-    assert!(text.contains("the task runs on"), "{text}");
-    debugger.until(|m| m["event"] == "terminated").await;
-    asked(&mut dap, "setFunctionBreakpoints").await;
-    let goodbye = asked(&mut dap, "disconnect").await;
-    assert_eq!(goodbye["arguments"]["terminateDebuggee"], false);
+    initialized(&mut dap).await;
+    let large = message::event("output", json!({"output": "x".repeat(3000)}));
+    dap.send(&large).await.unwrap();
+    let told = debugger.output("recording.max_size").await;
+    assert_output(&told, "the task runs on");
+    debugger.event("terminated").await;
+    let_go(&mut dap).await;
     drop(dap);
     debugger.closed().await;
 }
@@ -142,12 +113,10 @@ async fn a_session_that_has_to_be_recorded_and_cannot_be_does_not_begin() {
     let missing = tempfile::tempdir().unwrap().path().join("missing");
     for dir in [None, Some(missing.as_path())] {
         let context = relay(dir, 1 << 20);
-        let worker = Worker::listen().await;
-        context.registry.insert(worker.breakpoint.clone());
-        let mut debugger = Debugger::connect(&context).await;
-        let seq = attach(&mut debugger).await;
-        let answer = debugger.until(|m| m["request_seq"] == seq).await;
-        assert!(sentence(&answer).contains("has to be recorded"), "{answer}");
+        let worker = Worker::listed(&context).await;
+        let ann = with_token(token_of("ann"));
+        let (mut debugger, seq) = Debugger::attaching(&context, ann).await;
+        assert_refused(&debugger.answer(seq).await, "has to be recorded");
         debugger.closed().await;
         assert!(context.registry.snapshot().live[0].is_paused());
         let silent = timeout(Duration::from_millis(20), worker.listener.accept());

@@ -28,10 +28,9 @@ async fn begin_and_end_of_a_session_and_the_code_in_it_are_on_record_without_dat
     let (audit, kept) = spied(true);
     let relay = relay(audit, |_| {});
     let worker = worker(&relay).await;
-    let mut debugger = Debugger::connect(&relay).await;
     let mut arguments = with_token(token_of("ann"));
     arguments["guiEventLoop"] = "os.system".into();
-    debugger.attach(arguments).await;
+    let (mut debugger, _) = Debugger::attaching(&relay, arguments).await;
     let (mut dap, _) = worker.attached().await;
     let by_name = json!({"filters": [], "exceptionOptions": [{"path": [{"names": ["f()"]}]}]});
     for (command, arguments) in [
@@ -56,11 +55,9 @@ async fn begin_and_end_of_a_session_and_the_code_in_it_are_on_record_without_dat
         ("disconnect", json!({})),
     ] {
         debugger.send(command, arguments).await;
-        let mut message = dap.read().await.unwrap();
-        assert_eq!(message["command"], command);
+        let request = got(&mut dap, command).await;
         if command == "evaluate" {
             // A goodbye waits for that.
-            let request = Request::read(&mut message).unwrap();
             dap.send(&request.success(json!({}))).await.unwrap();
         }
     }
@@ -76,28 +73,27 @@ async fn begin_and_end_of_a_session_and_the_code_in_it_are_on_record_without_dat
         assert_eq!(entry.subject.as_deref(), Some("ann"));
         assert_eq!(entry.breakpoint, Some(worker.breakpoint.id.to_string()));
         assert_eq!(entry.session, Some(1));
-        let details = json!(entry.details).to_string();
+        let details = entry.details.to_string();
         assert!(
             !details.contains("hunter2") && !details.contains("token-of"),
             "{details}"
         );
     }
-    assert_eq!(entries[0].details["scope"], "debug");
-    assert_eq!(
-        entries[0].details["attach"],
-        json!({"guiEventLoop": "os.system"})
-    );
-    assert_eq!(
-        entries[1].details["exceptionOptions"],
-        json!([{"path": [{"names": ["f()"]}]}])
-    );
-    assert_eq!(
-        entries[2].details["breakpoints"],
-        json!([{"line": 3, "condition": "x"}])
-    );
-    assert_eq!(entries[3].details["expression"], "os.getpid()");
-    assert_eq!(entries[4].details["name"], "password");
-    assert_eq!(entries[5].details["value"], "os.getpid()");
+    for (entry, key, value) in [
+        (0, "scope", json!("debug")),
+        (0, "attach", json!({"guiEventLoop": "os.system"})),
+        (
+            1,
+            "exceptionOptions",
+            json!([{"path": [{"names": ["f()"]}]}]),
+        ),
+        (2, "breakpoints", json!([{"line": 3, "condition": "x"}])),
+        (3, "expression", json!("os.getpid()")),
+        (4, "name", json!("password")),
+        (5, "value", json!("os.getpid()")),
+    ] {
+        assert_eq!(entries[entry].details[key], value);
+    }
     let end = &entries[7].details;
     assert_eq!(end["outcome"], "client");
     assert!(
@@ -113,20 +109,13 @@ async fn what_cannot_be_recorded_does_not_happen() {
     let context = &relay;
     let worker = worker(context).await;
     kept.refuse(Action::Command);
-    let mut debugger = Debugger::connect(context).await;
-    debugger.attach(with_token(token_of("ann"))).await;
+    let (mut debugger, _) = Debugger::attaching(context, with_token(token_of("ann"))).await;
     let (mut dap, _) = worker.attached().await;
     let answer = debugger.ask("evaluate", json!({"expression": "1"})).await;
-    assert!(
-        sentence(&answer).contains("cannot write its audit log"),
-        "{answer}"
-    );
+    assert_refused(&answer, "cannot write its audit log");
+    // Letting go is always possible.
     debugger.send("disconnect", json!({})).await;
-    assert_eq!(
-        dap.read().await.unwrap()["command"],
-        "disconnect",
-        "letting go is always possible"
-    );
+    got(&mut dap, "disconnect").await;
     drop(dap);
     drop(debugger.dap);
     debugger.ended.await.unwrap();
@@ -137,14 +126,8 @@ async fn what_cannot_be_recorded_does_not_happen() {
         with_token(token_of("ann")),
         json!({"rayRelay": {"all": true, "token": token_of("ann")}}),
     ] {
-        let mut debugger = Debugger::connect(context).await;
-        let seq = debugger.attach(arguments).await;
-        let answer = debugger.until(|m| m["request_seq"] == seq).await;
-        assert!(
-            sentence(&answer).contains("cannot write its audit log"),
-            "{answer}"
-        );
-        debugger.closed().await;
+        let said = refusal(context, arguments).await;
+        assert!(said.contains("cannot write its audit log"), "{said}");
     }
     assert!(context.registry.snapshot().live[0].is_paused());
     worker.heard_nothing();
@@ -162,10 +145,7 @@ async fn refusals_are_on_record_with_what_was_asked_for() {
         json!({"rayRelay": {"breakpoint": id, "token": token_of("ben")}}),
         json!({"rayRelay": {"breakpoint": unknown, "token": token_of("ben")}}),
     ] {
-        let mut debugger = Debugger::connect(&relay).await;
-        let seq = debugger.attach(arguments).await;
-        debugger.until(|m| m["request_seq"] == seq).await;
-        debugger.closed().await;
+        refusal(&relay, arguments).await;
     }
     let entries = kept.take();
     assert_eq!(

@@ -16,10 +16,21 @@ fn ask(seq: impl Into<Value>, command: &str, arguments: Value) -> Value {
     message
 }
 
+fn answer(to: &Value, command: &str, body: Value) -> Value {
+    let mut message = json!({"seq": 1, "type": "response", "request_seq": to["seq"], "success": true, "command": command});
+    message["body"] = body;
+    message
+}
+
 /// The only action.
 fn one(actions: Vec<Action>) -> Action {
     let [action] = <[_; 1]>::try_from(actions).unwrap();
     action
+}
+
+/// What becomes of one request of somebody who has `view` alone.
+fn on_client(command: &str, arguments: Value) -> Vec<Action> {
+    filter().on_client(ask(1, command, arguments))
 }
 
 fn to_worker(actions: Vec<Action>) -> Value {
@@ -51,14 +62,8 @@ fn what_passes_is_written_anew_from_known_keys() {
     let twice = r#"{"seq":3,"type":"request","command":"threads","command":"stackTrace",
         "arguments":{"threadId":1,"threadId":2,"format":{"hex":true,"x":1},"extra":"evaluate"},"command2":"x"}"#;
     let passed = to_worker(filter().on_client(serde_json::from_str(twice).unwrap()));
-    assert_eq!(
-        passed,
-        ask(
-            3,
-            "stackTrace",
-            json!({"threadId": 2, "format": {"hex": true}})
-        )
-    );
+    let kept = json!({"threadId": 2, "format": {"hex": true}});
+    assert_eq!(passed, ask(3, "stackTrace", kept));
 }
 
 #[test]
@@ -117,12 +122,10 @@ fn arguments_of_another_shape_are_refused() {
         ("setExceptionBreakpoints", json!({"filters": "raised"})),
         ("evaluate", json!({"expression": ["x"], "frameId": 1})),
     ] {
-        let (missing, answer) = refused(filter().on_client(ask(1, command, arguments)));
+        let (missing, answer) = refused(on_client(command, arguments));
         assert_eq!(missing, None, "{command}");
-        assert!(
-            answer["message"].as_str().unwrap().contains("kind"),
-            "{answer}"
-        );
+        let why = answer["message"].as_str().unwrap();
+        assert!(why.contains("kind"), "{answer}");
     }
 }
 
@@ -149,19 +152,15 @@ fn an_answer_goes_to_the_worker_only_where_it_asked() {
 #[test]
 fn breakpoints_that_run_something_are_left_out_and_answered_in_their_place() {
     let mut filter = filter();
-    let asked = ask(
-        2,
-        "setBreakpoints",
-        json!({"source": {"path": "/a.py"}, "lines": [1, 2, 3], "breakpoints": [
-        {"line": 1, "condition": "x()"}, {"line": 2, "column": 1, "condition": "", "other": 1}, {"line": 3, "logMessage": "{x}"}]}),
-    );
+    let wanted = json!({"source": {"path": "/a.py"}, "lines": [1, 2, 3], "breakpoints": [
+        {"line": 1, "condition": "x()"}, {"line": 2, "column": 1, "condition": "", "other": 1}, {"line": 3, "logMessage": "{x}"}]});
+    let asked = ask(2, "setBreakpoints", wanted);
     assert_eq!(
-        to_worker(filter.on_client(asked))["arguments"],
+        to_worker(filter.on_client(asked.clone()))["arguments"],
         json!({"source": {"path": "/a.py"}, "breakpoints": [{"line": 2, "column": 1}]})
     );
-    let answer = json!({"seq": 5, "type": "response", "request_seq": 2, "success": true, "command": "setBreakpoints",
-        "body": {"breakpoints": [{"verified": true, "line": 2}]}});
-    let answer = to_client(filter.on_worker(answer));
+    let set = json!({"breakpoints": [{"verified": true, "line": 2}]});
+    let answer = to_client(filter.on_worker(answer(&asked, "setBreakpoints", set)));
     let all = answer["body"]["breakpoints"].as_array().unwrap();
     let verified: Vec<_> = all.iter().map(|one| one["verified"] == true).collect();
     assert_eq!(verified, [false, true, false]);
@@ -171,16 +170,14 @@ fn breakpoints_that_run_something_are_left_out_and_answered_in_their_place() {
 #[test]
 fn exceptions_are_chosen_by_filter_and_by_nothing_that_is_evaluated() {
     let filters = json!({"filters": ["raised", "__import__('os')"], "filterOptions": [{"filterId": "uncaught"}]});
-    assert_eq!(
-        to_worker(filter().on_client(ask(1, "setExceptionBreakpoints", filters)))["arguments"],
-        json!({"filters": ["raised", "uncaught"]})
-    );
+    let passed = to_worker(on_client("setExceptionBreakpoints", filters));
+    let known = json!({"filters": ["raised", "uncaught"]});
+    assert_eq!(passed["arguments"], known);
     for arguments in [
         json!({"filters": [], "filterOptions": [{"filterId": "raised", "condition": "x()"}]}),
         json!({"filters": [], "exceptionOptions": [{"path": [{"names": ["x()"]}], "breakMode": "always"}]}),
     ] {
-        let (missing, _) =
-            refused(filter().on_client(ask(1, "setExceptionBreakpoints", arguments)));
+        let (missing, _) = refused(on_client("setExceptionBreakpoints", arguments));
         assert_eq!(missing, Some(Scope::Debug));
     }
 }
@@ -188,11 +185,8 @@ fn exceptions_are_chosen_by_filter_and_by_nothing_that_is_evaluated() {
 #[test]
 fn completions_reach_the_worker_as_a_bare_name_in_its_place() {
     let complete = |text: &str, column: u64| {
-        one(filter().on_client(ask(
-            1,
-            "completions",
-            json!({"frameId": 3, "text": text, "column": column}),
-        )))
+        let unfinished = json!({"frameId": 3, "text": text, "column": column});
+        on_client("completions", unfinished)
     };
     for (text, column, kept) in [
         ("tot", 4, "tot"),
@@ -200,15 +194,11 @@ fn completions_reach_the_worker_as_a_bare_name_in_its_place() {
         ("total + x", 4, "tot"),
         ("größ", 5, "größ"),
     ] {
-        match complete(text, column) {
-            Action::ToWorker(message) => {
-                assert_eq!(
-                    message["arguments"],
-                    json!({"frameId": 3, "text": kept, "column": kept.chars().count() + 1, "line": 1})
-                );
-            }
-            other => panic!("{text}: {other:?}"),
-        }
+        let column_after = kept.chars().count() + 1;
+        assert_eq!(
+            to_worker(complete(text, column))["arguments"],
+            json!({"frameId": 3, "text": kept, "column": column_after, "line": 1})
+        );
     }
     for (text, column) in [
         ("x.y", 4),
@@ -218,16 +208,13 @@ fn completions_reach_the_worker_as_a_bare_name_in_its_place() {
         ("1", 2),
         ("x.y", 900),
     ] {
-        assert!(
-            matches!(complete(text, column), Action::ToClient(_)),
-            "{text}"
-        );
+        to_client(complete(text, column));
     }
 }
 
 #[test]
 fn ending_the_process_takes_its_own_permission() {
-    let (missing, _) = refused(filter().on_client(ask(1, "terminate", Value::Null)));
+    let (missing, _) = refused(on_client("terminate", Value::Null));
     assert_eq!(missing, Some(Scope::Terminate));
     let goodbye = json!({"terminateDebuggee": true, "restart": true, "suspendDebuggee": true});
     let actions = filter().on_client(ask(2, "disconnect", goodbye.clone()));
@@ -246,67 +233,39 @@ fn ending_the_process_takes_its_own_permission() {
     );
 }
 
-fn answer(to: &Value, command: &str, body: Value) -> Value {
-    let mut message = json!({"seq": 1, "type": "response", "request_seq": to["seq"], "success": true, "command": command});
-    message["body"] = body;
-    message
-}
-
 #[test]
 fn a_name_is_looked_up_in_scopes_and_groups_and_never_sent() {
     let mut filter = filter();
-    let asked = ask(
-        7,
-        "evaluate",
-        json!({"expression": " _x ", "frameId": 3, "context": "hover"}),
-    );
-    let scopes = to_worker(filter.on_client(asked));
-    assert_eq!(
-        (&scopes["command"], &scopes["arguments"]),
-        (&json!("scopes"), &json!({"frameId": 3}))
-    );
-    let found = answer(
-        &scopes,
-        "scopes",
-        json!({"scopes": [{"variablesReference": 10}, {"variablesReference": 20}]}),
-    );
-    let locals = to_worker(filter.on_worker(found));
+    let hover = json!({"expression": " _x ", "frameId": 3, "context": "hover"});
+    let scopes = to_worker(filter.on_client(ask(7, "evaluate", hover)));
+    assert_eq!(scopes["command"], "scopes");
+    assert_eq!(scopes["arguments"], json!({"frameId": 3}));
+    let found = json!({"scopes": [{"variablesReference": 10}, {"variablesReference": 20}]});
+    let locals = to_worker(filter.on_worker(answer(&scopes, "scopes", found)));
     assert_eq!(locals["arguments"], json!({"variablesReference": 10}));
-    let found = answer(
-        &locals,
-        "variables",
-        json!({"variables": [
-        {"name": "protected variables", "variablesReference": 11}, {"name": "x", "value": "1", "variablesReference": 12}]}),
-    );
-    let group = to_worker(filter.on_worker(found));
+    let found = json!({"variables": [
+        {"name": "protected variables", "variablesReference": 11}, {"name": "x", "value": "1", "variablesReference": 12}]});
+    let group = to_worker(filter.on_worker(answer(&locals, "variables", found)));
     assert_eq!(group["arguments"], json!({"variablesReference": 11}));
-    let found = answer(
-        &group,
-        "variables",
-        json!({"variables": [
-        {"name": "_x", "value": "[1]", "type": "list", "variablesReference": 13, "evaluateName": "_x"}]}),
-    );
-    let shown = to_client(filter.on_worker(found));
-    assert_eq!(
-        (&shown["request_seq"], &shown["command"]),
-        (&json!(7), &json!("evaluate"))
-    );
+    let found = json!({"variables": [
+        {"name": "_x", "value": "[1]", "type": "list", "variablesReference": 13, "evaluateName": "_x"}]});
+    let shown = to_client(filter.on_worker(answer(&group, "variables", found)));
+    assert_eq!(shown["request_seq"], 7);
+    assert_eq!(shown["command"], "evaluate");
     assert_eq!(
         shown["body"],
         json!({"result": "[1]", "type": "list", "variablesReference": 13})
     );
-    assert_eq!(
-        filter.on_worker(answer(&group, "variables", json!({}))),
-        [],
-        "an answer that nobody waits for"
-    );
+    // An answer that nobody waits for.
+    let late = answer(&group, "variables", json!({}));
+    assert_eq!(filter.on_worker(late), []);
 }
 
 #[test]
 fn a_name_that_is_nowhere_is_not_found_after_a_bounded_search() {
     let mut filter = filter();
-    let mut next =
-        to_worker(filter.on_client(ask(7, "evaluate", json!({"expression": "x", "frameId": 3}))));
+    let x = json!({"expression": "x", "frameId": 3});
+    let mut next = to_worker(filter.on_client(ask(7, "evaluate", x)));
     let mut lists = 0;
     loop {
         let body = json!({"scopes": [{"variablesReference": 1}],
@@ -327,12 +286,9 @@ fn a_name_that_is_nowhere_is_not_found_after_a_bounded_search() {
 #[test]
 fn what_waits_is_bounded() {
     let mut filter = filter();
+    let x = json!({"expression": "x", "frameId": 3});
     for seq in 0..300u64 {
-        filter.on_client(ask(
-            seq,
-            "evaluate",
-            json!({"expression": "x", "frameId": 3}),
-        ));
+        filter.on_client(ask(seq, "evaluate", x.clone()));
         filter.on_client(ask(seq, "setBreakpoints", json!({"source": {"path": "a"}})));
         filter.on_worker(json!({"seq": seq, "type": "request", "command": "startDebugging"}));
     }
@@ -340,11 +296,7 @@ fn what_waits_is_bounded() {
         (filter.breakpoints.len(), filter.reverse.len()),
         (MAX_PENDING, MAX_PENDING)
     );
-    let full = to_client(filter.on_client(ask(
-        900,
-        "evaluate",
-        json!({"expression": "x", "frameId": 3}),
-    )));
+    let full = to_client(filter.on_client(ask(900, "evaluate", x)));
     assert_eq!(full["success"], false);
 }
 
@@ -372,7 +324,7 @@ proptest! {
         let value = if nested { json!([{"line": 1, "condition": evil, "name": evil, "hex": evil}]) } else { json!(evil) };
         let arguments = json!({"frameId": 1, "threadId": 1, "variablesReference": 1, "expression": evil, "text": evil, "column": 8,
             "source": {"path": "/a.py"}, (&*key): value});
-        for action in filter().on_client(ask(1, &command, arguments)) {
+        for action in on_client(&command, arguments) {
             if let Action::ToWorker(message) = action {
                 prop_assert!(!message.to_string().contains(evil), "{}", message);
             }
@@ -389,8 +341,7 @@ fn a_goodbye_ends_nothing_whatever_stands_for_true() {
         json!([true]),
         json!({"a": 1}),
     ] {
-        let mut actions =
-            filter().on_client(ask(1, "disconnect", json!({"terminateDebuggee": value})));
+        let mut actions = on_client("disconnect", json!({"terminateDebuggee": value}));
         assert_eq!(actions.len(), 2, "{value}: the client is told");
         let passed = to_worker(vec![actions.remove(0)]);
         assert_eq!(passed["arguments"], json!({"terminateDebuggee": false}));

@@ -19,16 +19,15 @@ pub(super) const PORTS: std::ops::Range<u16> = 20_000..32_000;
 pub(super) fn node_addresses(workers: usize) -> Vec<Ipv4Addr> {
     let usable = |ip: &Ipv4Addr| TcpListener::bind((*ip, 0)).is_ok();
     // From .2 on: 127.0.0.1 Ray replaces by the machine's outward address.
-    let addresses: Vec<Ipv4Addr> = (2..=250u8)
+    let mut addresses: Vec<_> = (2..=250u8)
         .map(|last| Ipv4Addr::new(127, 0, 0, last))
         .take(1 + workers)
         .take_while(usable)
         .collect();
     if addresses.is_empty() {
-        vec![Ipv4Addr::LOCALHOST]
-    } else {
-        addresses
+        addresses.push(Ipv4Addr::LOCALHOST);
     }
+    addresses
 }
 
 /// A port that nobody listens on, on any address. Another process may still take it before Ray

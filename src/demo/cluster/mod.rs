@@ -14,8 +14,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
+
+use rustix::process::{Pid, Signal};
+use tokio_util::sync::CancellationToken;
 
 pub use self::allocation::make_short_dir;
 use self::allocation::{free_port, node_addresses, random_token};
@@ -159,24 +161,19 @@ impl Cluster {
         self.family.add(pid);
     }
 
-    /// Ends everything and removes the files. With `hurry` set, before or meanwhile, without
+    /// Ends everything and removes the files. With `hurry` cancelled, before or meanwhile, without
     /// grace. Returns the pids of processes that would not die. Blocks for seven seconds at most.
-    pub fn stop(mut self, hurry: &AtomicBool) -> Vec<i32> {
+    pub fn stop(mut self, hurry: &CancellationToken) -> Vec<i32> {
         self.end(hurry)
     }
 
-    fn end(&mut self, hurry: &AtomicBool) -> Vec<i32> {
+    fn end(&mut self, hurry: &CancellationToken) -> Vec<i32> {
         let nodes = &mut self.nodes;
         for node in nodes.iter() {
+            // Without /proc the groups are all there is to go by.
             if !cfg!(target_os = "linux") {
-                // Without /proc the groups are all there is to go by.
-                if let Some(group) = i32::try_from(node.child.id())
-                    .ok()
-                    .and_then(rustix::process::Pid::from_raw)
-                {
-                    let _ =
-                        rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-                }
+                let group = Pid::from_child(&node.child);
+                let _ = rustix::process::kill_process_group(group, Signal::KILL);
             }
         }
         let left = self.family.end(GRACE, hurry, || {
@@ -252,16 +249,13 @@ impl Cluster {
         let end = tokio::time::Instant::now() + UP_DEADLINE;
         let mut before = wanted.saturating_sub(1).min(1);
         loop {
-            for i in 0..self.nodes.len() {
-                let node = &mut self.nodes[i];
-                if let Ok(Some(status)) = node.child.try_wait() {
-                    let name = node.name.clone();
-                    return Err(ClusterError::Exited {
-                        said: self.tail(&name),
-                        node: name,
-                        status: status.to_string(),
-                    });
-                }
+            let ended = self.nodes.iter_mut().find_map(|node| {
+                let status = node.child.try_wait().ok()??;
+                Some((node.name.clone(), status.to_string()))
+            });
+            if let Some((node, status)) = ended {
+                let said = self.tail(&node);
+                return Err(ClusterError::Exited { node, status, said });
             }
             let alive = api.nodes_alive().await.unwrap_or(0);
             if alive > before {
@@ -290,9 +284,7 @@ impl Cluster {
 
     fn tail(&self, node: &str) -> String {
         let text = fs::read(self.log(node)).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text);
-        let lines: Vec<&str> = text.lines().rev().take(12).collect();
-        lines.into_iter().rev().collect::<Vec<_>>().join("\n")
+        last_lines(&String::from_utf8_lossy(&text), 12)
     }
 
     fn io(&self, what: &'static str, source: io::Error) -> ClusterError {
@@ -304,8 +296,14 @@ impl Cluster {
     }
 }
 
+/// The last `most` lines of `text`.
+pub(super) fn last_lines(text: &str, most: usize) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(most)..].join("\n")
+}
+
 impl Drop for Cluster {
     fn drop(&mut self) {
-        self.end(&AtomicBool::new(false));
+        self.end(&CancellationToken::new());
     }
 }

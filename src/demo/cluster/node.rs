@@ -29,12 +29,7 @@ impl Cluster {
         ip: Ipv4Addr,
         resources: &[&str],
     ) -> Result<(), ClusterError> {
-        let dashboard_port = self
-            .dashboard
-            .rsplit(':')
-            .next()
-            .unwrap_or_default()
-            .to_owned();
+        let dashboard_port = self.dashboard.rsplit(':').next().unwrap_or_default();
         let mut args = vec![
             "--head".to_owned(),
             format!("--port={}", self.gcs.port()),
@@ -72,10 +67,8 @@ impl Cluster {
     ) -> Result<(), ClusterError> {
         let log = fs::File::create(self.log(name)).map_err(|e| self.io("make a log", e))?;
         let log_too = log.try_clone().map_err(|e| self.io("make a log", e))?;
-        let resources: serde_json::Map<String, serde_json::Value> = resources
-            .iter()
-            .map(|name| ((*name).to_owned(), 1.into()))
-            .collect();
+        let resources = resources.iter().map(|name| (*name, 1));
+        let resources: serde_json::Value = resources.collect();
         let mut command = Command::new(plan.venv.ray());
         clean(&mut command);
         let child = command
@@ -87,10 +80,7 @@ impl Cluster {
             .arg(format!("--temp-dir={}", self.dir.join(name).display()))
             // Any free port: with several nodes on one machine Ray's fixed ranges would collide.
             .args(["--min-worker-port=0", "--max-worker-port=0"])
-            .arg(format!(
-                "--resources={}",
-                serde_json::Value::Object(resources)
-            ))
+            .arg(format!("--resources={resources}"))
             .envs(self.environment.iter().map(|(k, v)| (k, v)))
             .current_dir(&self.dir)
             .stdin(Stdio::null())

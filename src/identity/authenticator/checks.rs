@@ -4,7 +4,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use aws_lc_rs::digest::{SHA256, digest};
 use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 use tracing::{debug, error, info};
@@ -19,9 +18,9 @@ use crate::identity::kubernetes::Reviewer;
 use crate::identity::principal::{CredentialId, Principal, VerifiedIdentity};
 use crate::identity::refusal::CredentialRefusal;
 use crate::identity::revocation::LiveRevocations;
-use crate::identity::secret::Secret;
+use crate::identity::secret::{Digest, Secret};
 use crate::identity::setup::Parts;
-use crate::identity::throttle::{Digest, Limits, Throttle, Verdict};
+use crate::identity::throttle::{Limits, Throttle, Verdict};
 use crate::identity::ticket::Tickets;
 use crate::identity::verifier::Verifier;
 use crate::policy::{Access, BreakpointSelector, Policy, PolicyFile, Rule, Scopes};
@@ -50,11 +49,8 @@ pub(super) struct Attempt {
 
 impl Attempt {
     pub(super) fn new(credential: &Secret, peer: IpAddr) -> Self {
-        let hash = digest(&SHA256, credential.expose().as_bytes());
-        let mut of_it = Digest::default();
-        of_it.copy_from_slice(hash.as_ref());
         Self {
-            credential: of_it,
+            credential: credential.digest(),
             peer,
             admitted: false,
         }
@@ -70,13 +66,7 @@ impl Checks {
     /// As `auth` says, with `issuers` beside it. Reads files, and so blocks.
     pub(super) fn new(auth: &Auth, issuers: Issuers) -> Result<Self, SetupError> {
         let parts = Parts::read(auth).map_err(|problems| SetupError(problems.to_string()))?;
-        let Parts {
-            keys,
-            policy,
-            revocations,
-            tickets,
-        } = parts;
-        let keys = Arc::new(keys);
+        let keys = Arc::new(parts.keys);
         let mut by = vec![match keys.len() {
             1 => "1 key".to_owned(),
             n => format!("{n} keys"),
@@ -87,7 +77,7 @@ impl Checks {
         if issuers.kubernetes.is_some() {
             by.push("Kubernetes".to_owned());
         }
-        if policy.is_some() {
+        if parts.policy.is_some() {
             by.push("a policy file".to_owned());
         }
         let mut rings: Vec<Arc<dyn KeyRing>> = vec![keys.clone()];
@@ -110,14 +100,14 @@ impl Checks {
             kubernetes: issuers.kubernetes,
             rings: issuers.rings,
             keys,
-            policy: policy.map(|file| {
+            policy: parts.policy.map(|file| {
                 Arc::new(PolicySlot {
                     current: RwLock::new(file.policy().clone()),
                     file: Mutex::new(file),
                 })
             }),
-            revocations: Arc::new(revocations),
-            tickets,
+            revocations: Arc::new(parts.revocations),
+            tickets: parts.tickets,
             throttle: Mutex::new(Throttle::new(limits)),
             summary: by.join(", "),
         })
@@ -181,7 +171,7 @@ impl Checks {
 
     /// With the rights that the policy gives now.
     pub(super) fn principal(&self, who: VerifiedIdentity) -> Result<Principal, CredentialRefusal> {
-        let policy = self.policy.as_ref().map(|slot| slot.policy());
+        let policy = self.policy.as_ref().map(|slot| slot.current.read().clone());
         let access = match (&who.roles, policy.as_deref()) {
             (None, policy) => who.grants.access(&who.subject, policy),
             (Some(roles), Some(policy)) => policy
@@ -235,19 +225,13 @@ impl Checks {
 }
 
 impl PolicySlot {
-    fn policy(&self) -> Arc<Policy> {
-        let current = self.current.read();
-        current.clone()
-    }
-
     fn reload(&self) {
         let mut file = self.file.lock();
         match file.reload() {
             Ok(false) => {}
             Ok(true) => {
                 info!("the policy file was read again; it holds for those who come from now on");
-                let mut current = self.current.write();
-                *current = file.policy().clone();
+                *self.current.write() = file.policy().clone();
             }
             Err(why) => {
                 error!(%why, "the policy file cannot be used; the old rules stay in force until it is mended");

@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::UNIX_EPOCH;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -18,7 +17,7 @@ use crate::identity::jws::TICKET;
 use crate::identity::keys::{Algorithm, KeysUnavailable, VerificationKey};
 use crate::identity::kubernetes::api::KubernetesError;
 use crate::identity::kubernetes::review::{Review, ReviewApi, User};
-use crate::identity::revocation::Revoked;
+use crate::identity::revocation::{Revoked, seconds};
 use crate::identity::signing::{Generated, SigningKey};
 use crate::identity::ticket;
 use crate::policy::Scope;
@@ -36,10 +35,7 @@ struct Scene {
 }
 
 fn now() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap()
-        .as_secs()
+    seconds(SystemTime::now())
 }
 
 fn claims() -> Value {
@@ -48,15 +44,17 @@ fn claims() -> Value {
 
 /// [`claims`] with some of them another way.
 fn but(changes: &Value) -> Value {
-    let mut claims = claims();
-    for (name, value) in changes.as_object().unwrap() {
-        claims[name] = value.clone();
-    }
-    claims
+    changed(claims(), changes)
 }
 
-fn without(name: &str) -> Value {
-    let mut claims = claims();
+fn changed(mut members: Value, changes: &Value) -> Value {
+    for (name, value) in changes.as_object().unwrap() {
+        members[name] = value.clone();
+    }
+    members
+}
+
+fn without(name: &str, mut claims: Value) -> Value {
     claims.as_object_mut().unwrap().remove(name);
     claims
 }
@@ -100,6 +98,11 @@ fn crafted(header: &Value, claims: &Value, key: &SigningKey) -> Secret {
     Secret::new(format!("{signed}.{}", key.signature_of(signed.as_bytes())))
 }
 
+/// Whose `token` this is.
+async fn accepted(authenticator: &Authenticator, token: &Secret) -> Principal {
+    authenticator.token(token, PEER).await.unwrap()
+}
+
 async fn refused(authenticator: &Authenticator, token: &Secret, why: &str) {
     let answer = authenticator.token(token, PEER).await;
     assert_eq!(answer.unwrap_err(), AuthError::Refused, "{why}");
@@ -129,15 +132,13 @@ async fn a_token_of_each_kind_of_key_makes_its_holder_known() {
         let authenticator = scene.authenticator();
         assert!(authenticator.anonymous().is_none());
         let token = scene.token(&claims());
-        let ada = authenticator.token(&token, PEER).await.unwrap();
+        let ada = accepted(&authenticator, &token).await;
         assert_eq!(format!("{ada:?}"), "ada (token:one)");
         assert!(ada.access().may_anywhere(Scope::Debug));
         assert!(!ada.access().may_anywhere(Scope::Admin));
-        let expires = ada.expires().unwrap().duration_since(UNIX_EPOCH).unwrap();
-        assert!(
-            (now() + 620..=now() + 631).contains(&expires.as_secs()),
-            "with the leeway"
-        );
+        let expires = seconds(ada.expires().unwrap());
+        let with_leeway = now() + 620..=now() + 631;
+        assert!(with_leeway.contains(&expires), "{expires}");
     }
 }
 
@@ -146,22 +147,16 @@ async fn a_token_without_scope_may_do_nothing_and_foreign_words_allow_nothing() 
     let scene = Scene::new(Algorithm::EdDsa);
     let authenticator = scene.authenticator();
     for (claims, allowed) in [
-        (without("scope"), false),
+        (without("scope", claims()), false),
         (but(&json!({"scope": ""})), false),
         (but(&json!({"scope": "openid profile"})), false),
         (but(&json!({"scope": "openid list"})), true),
     ] {
-        let who = authenticator
-            .token(&scene.token(&claims), PEER)
-            .await
-            .unwrap();
+        let who = accepted(&authenticator, &scene.token(&claims)).await;
         assert_eq!(who.access().may_anywhere(Scope::List), allowed, "{claims}");
     }
     let narrow = but(&json!({"ray_relay": {"clusters": ["prod-*"]}}));
-    let who = authenticator
-        .token(&scene.token(&narrow), PEER)
-        .await
-        .unwrap();
+    let who = accepted(&authenticator, &scene.token(&narrow)).await;
     assert!(who.access().may_on_cluster(Scope::Debug, "prod-1"));
     assert!(!who.access().may_on_cluster(Scope::Debug, "dev"));
 }
@@ -208,10 +203,8 @@ async fn keys_are_read_again_and_half_a_file_leaves_the_old_one_in_force() {
     std::fs::write(path, made.public.unwrap()).unwrap();
     checks.look(true).await;
     refused(&authenticator, &old, "the old key").await;
-    let new = SigningKey::from_file(&made.private)
-        .unwrap()
-        .sign("JWT", &claims())
-        .unwrap();
+    let key = SigningKey::from_file(&made.private).unwrap();
+    let new = key.sign("JWT", &claims()).unwrap();
     authenticator.token(&new, PEER).await.unwrap();
     std::fs::remove_file(path).unwrap();
     checks.look(true).await;
@@ -225,30 +218,19 @@ fn all_that_keeps_it_from_starting_is_said_at_once() {
         std::fs::write(scene.path(name), text).unwrap();
         scene.path(name)
     };
+    let private = Generated::new(Algorithm::EdDsa).unwrap().private;
     let auth = Auth {
-        keys: vec![
-            scene.path("missing.pub"),
-            file(
-                "private",
-                &Generated::new(Algorithm::EdDsa).unwrap().private,
-            ),
-        ],
+        keys: vec![scene.path("missing.pub"), file("private", &private)],
         revocations_file: Some(file("revoked", "nonsense c2VjcmV0\n")),
         ticket_key_file: Some(file("ticket", "c2VjcmV0")),
         policy_file: Some(scene.path("missing.toml")),
         ..Auth::default()
     };
     assert_eq!(Authenticator::check(&auth).unwrap_err().problems.len(), 5);
-    let said = Authenticator::from_config(&auth, Issuers::default())
-        .unwrap_err()
-        .to_string();
-    for word in [
-        "missing.pub",
-        "private key",
-        "revoked line 1",
-        "hs256:",
-        "missing.toml",
-    ] {
+    let failed = Authenticator::from_config(&auth, Issuers::default());
+    let said = failed.unwrap_err().to_string();
+    let words = "missing.pub, private key, revoked line 1, hs256:, missing.toml";
+    for word in words.split(", ") {
         assert!(said.contains(word), "{word} in {said}");
     }
     assert!(!said.contains("c2VjcmV0"), "{said}");
@@ -323,17 +305,11 @@ async fn kubernetes_is_asked_only_about_tokens_that_no_key_has_signed() {
         kubernetes: kubernetes(&api),
     };
     let authenticator = Authenticator::from_config(&scene.auth, issuers).unwrap();
-    authenticator
-        .token(&scene.token(&claims()), PEER)
-        .await
-        .unwrap();
+    accepted(&authenticator, &scene.token(&claims())).await;
     let expired = scene.token(&but(&json!({"exp": 1})));
     refused(&authenticator, &expired, "our own key, expired").await;
     assert_eq!(api.1.load(Ordering::Relaxed), 0);
-    let robot = authenticator
-        .token(&Secret::new("opaque"), PEER)
-        .await
-        .unwrap();
+    let robot = accepted(&authenticator, &Secret::new("opaque")).await;
     assert!(robot.access().may_anywhere(Scope::List));
     assert!(!robot.access().may_anywhere(Scope::View));
     refused(&authenticator, &Secret::new("another"), "unknown").await;
@@ -353,11 +329,9 @@ async fn keys_that_cannot_be_had_are_not_the_tokens_fault() {
     let authenticator = Authenticator::from_config(&scene.auth, issuers).unwrap();
     let own = scene.token(&claims());
     authenticator.token(&own, PEER).await.unwrap();
-    let answer = authenticator.token(&other.token(&claims()), PEER).await;
-    assert!(
-        matches!(answer, Err(AuthError::Unavailable(_))),
-        "{answer:?}"
-    );
+    let unknown = other.token(&claims());
+    let answer = authenticator.token(&unknown, PEER).await.unwrap_err();
+    assert!(matches!(answer, AuthError::Unavailable(_)), "{answer:?}");
     // Kubernetes does not need the keys.
     authenticator.token(&known, PEER).await.unwrap();
 }

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::time::{advance, sleep};
 
+use super::set::SetError;
 use super::*;
 
 fn b64(bytes: &[u8]) -> String {
@@ -79,9 +80,13 @@ type Keys = RemoteKeys<Arc<Script>>;
 
 fn running(script: &Arc<Script>) -> Keys {
     let keys = RemoteKeys::with(Arc::clone(script), &config::Jwks::default(), false);
+    run(&keys);
+    keys
+}
+
+fn run<S: Fetch>(keys: &RemoteKeys<S>) {
     let own = keys.clone();
     tokio::spawn(async move { own.run(CancellationToken::new()).await });
-    keys
 }
 
 async fn find<S: Fetch>(keys: &RemoteKeys<S>, kid: &str) -> Result<usize, KeysUnavailable> {
@@ -101,20 +106,10 @@ async fn tokens_that_come_before_the_first_set_wait_for_it() {
     assert_eq!(find(&keys, "a").await, Ok(1));
     assert_eq!(began.elapsed(), 2 * SECOND);
     assert_eq!(script.fetches(), 1);
-    assert_eq!(
-        keys.candidates(Some("a"), Algorithm::Hs256)
-            .await
-            .unwrap()
-            .len(),
-        0
-    );
-    assert_eq!(
-        keys.candidates(Some("a"), Algorithm::Rs256)
-            .await
-            .unwrap()
-            .len(),
-        0
-    );
+    for other in [Algorithm::Hs256, Algorithm::Rs256] {
+        let found = keys.candidates(Some("a"), other).await.unwrap();
+        assert_eq!(found.len(), 0);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -217,25 +212,20 @@ fn only_public_keys_for_signatures_that_are_known_are_taken_from_a_set() {
     let point = pair.unwrap().public_key().as_ref().to_vec();
     let p256 =
         json!({"kty": "EC", "crv": "P-256", "x": b64(&point[1..33]), "y": b64(&point[33..])});
+    let large = rsa(&[0xc1; 256]);
+    let for_rs256 = json!({"kid": "1", "alg": "RS256", "use": "sig"});
+    let for_es256 = json!({"kid": "2", "alg": "ES256", "key_ops": ["verify"]});
+    let for_eddsa = json!({"alg": "EdDSA", "x5c": ["ignored"], "unknown": {}});
     let good = [
-        with(
-            rsa(&[0xc1; 256]),
-            json!({"kid": "1", "alg": "RS256", "use": "sig"}),
-        ),
-        with(
-            p256.clone(),
-            json!({"kid": "2", "alg": "ES256", "key_ops": ["verify"]}),
-        ),
-        with(
-            ed25519("3"),
-            json!({"alg": "EdDSA", "x5c": ["ignored"], "unknown": {}}),
-        ),
+        with(large.clone(), for_rs256),
+        with(p256.clone(), for_es256),
+        with(ed25519("3"), for_eddsa),
     ];
     let bad = [
         rsa(&[0xc1; 128]),
-        with(rsa(&[0xc1; 256]), json!({"alg": "RS512"})),
-        with(rsa(&[0xc1; 256]), json!({"alg": "HS256"})),
-        with(rsa(&[0xc1; 256]), json!({"use": "enc"})),
+        with(large.clone(), json!({"alg": "RS512"})),
+        with(large.clone(), json!({"alg": "HS256"})),
+        with(large, json!({"use": "enc"})),
         with(p256.clone(), json!({"alg": "RS256"})),
         with(p256.clone(), json!({"key_ops": ["sign"]})),
         with(p256.clone(), json!({"d": b64(&[1; 32])})),
@@ -255,21 +245,16 @@ fn only_public_keys_for_signatures_that_are_known_are_taken_from_a_set() {
         assert_eq!(set::parse(text.as_bytes()).unwrap().len(), 0, "{key}");
     }
     let many = set_of(&vec![json!({}); set::MAX_KEYS + 1]);
-    assert_eq!(
-        set::parse(many.as_bytes()).unwrap_err(),
-        set::SetError::TooMany
-    );
     let long = set_of(&[json!("x".repeat(set::MAX_SET))]);
-    assert_eq!(
-        set::parse(long.as_bytes()).unwrap_err(),
-        set::SetError::TooLong
-    );
+    for (text, wrong) in [(many, SetError::TooMany), (long, SetError::TooLong)] {
+        assert_eq!(set::parse(text.as_bytes()).unwrap_err(), wrong);
+    }
     for text in [
         "",
         "{",
         "[]",
-        "{\"keys\": 1}",
-        "{\"jwks_uri\": \"https://x\"}",
+        r#"{"keys": 1}"#,
+        r#"{"jwks_uri": "https://x"}"#,
     ] {
         let why = set::parse(text.as_bytes()).unwrap_err();
         assert!(why.to_string().contains("jwks_uri"), "{why}");
@@ -297,9 +282,8 @@ async fn serve(status: u16, body: String) -> String {
                 let answer = service_fn(|request: Request<hyper::body::Incoming>| {
                     assert_eq!(request.uri().path(), "/keys");
                     assert!(!request.headers().contains_key("authorization"));
-                    let answer = Response::builder()
-                        .status(status)
-                        .header("location", "/other");
+                    let answer = Response::builder().status(status);
+                    let answer = answer.header("location", "/other");
                     let answer = answer.body(body.clone()).unwrap();
                     async move { Ok::<_, Infallible>(answer) }
                 });
@@ -341,28 +325,26 @@ async fn a_set_is_read_from_an_address_and_nothing_else_is_taken_for_one() {
     assert!(!secret.fetch().await.err().unwrap().contains("secret"));
 }
 
+fn in_file(path: &std::path::Path) -> config::Jwks {
+    config::Jwks {
+        file: Some(path.to_owned()),
+        ..config::Jwks::default()
+    }
+}
+
 #[tokio::test]
 async fn a_file_is_read_again_when_it_changes() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("jwks.json");
-    let config = config::Jwks {
-        file: Some(path.clone()),
-        ..config::Jwks::default()
-    };
+    let config = in_file(&path);
     assert!(RemoteKeys::new(&config).is_err());
     std::fs::write(&path, "{}").unwrap();
-    assert!(
-        RemoteKeys::new(&config)
-            .err()
-            .unwrap()
-            .to_string()
-            .contains("JSON Web Key Set")
-    );
+    let why = RemoteKeys::new(&config).err().unwrap().to_string();
+    assert!(why.contains("JSON Web Key Set"), "{why}");
     std::fs::write(&path, set_of(&[ed25519("a")])).unwrap();
     let keys = RemoteKeys::new(&config).unwrap().unwrap();
     assert_eq!(find(&keys, "a").await, Ok(1));
-    let own = keys.clone();
-    tokio::spawn(async move { own.run(CancellationToken::new()).await });
+    run(&keys);
     // As Kubernetes and careful people do it: a new file in the place of the old one.
     let next = dir.path().join("next");
     std::fs::write(&next, set_of(&[ed25519("b"), ed25519("c")])).unwrap();
@@ -379,11 +361,7 @@ async fn a_file_is_read_only_when_it_changes_and_then_whatever_its_time_says() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("jwks.json");
     std::fs::write(&path, set_of(&[ed25519("a")])).unwrap();
-    let config = config::Jwks {
-        file: Some(path.clone()),
-        ..config::Jwks::default()
-    };
-    let source = Source::new(&config).unwrap().unwrap();
+    let source = Source::new(&in_file(&path)).unwrap().unwrap();
     assert!(matches!(source.fetch().await, Ok(Fetched::Set(_))));
     assert!(matches!(source.fetch().await, Ok(Fetched::Unchanged)));
     crate::wire::watched_file::testing::swap(&path, &set_of(&[ed25519("b")]));

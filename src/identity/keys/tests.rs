@@ -34,52 +34,32 @@ fn thumbprints_are_those_of_the_rfcs() {
 
 #[test]
 fn an_entry_of_a_key_set_is_taken_for_what_it_says_it_is_for() {
-    let key = jwk(
-        &json!({"kty": "RSA", "n": N, "e": "AQAB", "kid": "one", "alg": "RS256", "use": "sig"}),
-    )
-    .unwrap();
-    assert_eq!(
-        (key.kid(), key.algorithm()),
-        (Some("one"), Algorithm::Rs256)
-    );
+    let key =
+        json!({"kty": "RSA", "n": N, "e": "AQAB", "kid": "one", "alg": "RS256", "use": "sig"});
+    let key = jwk(&key).unwrap();
+    assert_eq!(key.kid(), Some("one"));
+    assert_eq!(key.algorithm(), Algorithm::Rs256);
     let key = jwk(&json!({"kty": "OKP", "crv": "Ed25519", "x": X, "key_ops": ["verify"]})).unwrap();
     assert_eq!(key.algorithm(), Algorithm::EdDsa);
+    let rsa = |member: &str, value: Value| {
+        let mut key = json!({"kty": "RSA", "n": N, "e": "AQAB"});
+        key[member] = value;
+        key
+    };
+    let ec = |crv: &str| json!({"kty": "EC", "crv": crv, "x": X, "y": X});
+    let cut = json!({"kty": "OKP", "crv": "Ed25519", "x": &X[..20]});
     for (entry, wrong) in [
-        (
-            json!({"kty": "RSA", "n": N, "e": "AQAB", "use": "enc"}),
-            KeyError::OtherUse,
-        ),
-        (
-            json!({"kty": "RSA", "n": N, "e": "AQAB", "key_ops": ["sign"]}),
-            KeyError::OtherUse,
-        ),
-        (
-            json!({"kty": "RSA", "n": N, "e": "AQAB", "alg": "RS512"}),
-            KeyError::OtherUse,
-        ),
-        (
-            json!({"kty": "RSA", "n": N, "e": "AQAB", "alg": "HS256"}),
-            KeyError::OtherUse,
-        ),
-        (json!({"kty": "RSA", "n": N, "e": "AQ"}), KeyError::Damaged),
-        (
-            json!({"kty": "RSA", "n": &N[..160], "e": "AQAB"}),
-            KeyError::RsaSize,
-        ),
+        (rsa("use", json!("enc")), KeyError::OtherUse),
+        (rsa("key_ops", json!(["sign"])), KeyError::OtherUse),
+        (rsa("alg", json!("RS512")), KeyError::OtherUse),
+        (rsa("alg", json!("HS256")), KeyError::OtherUse),
+        (rsa("e", json!("AQ")), KeyError::Damaged),
+        (rsa("n", json!(&N[..160])), KeyError::RsaSize),
         (json!({"kty": "oct", "k": X}), KeyError::SecretInSet),
-        (
-            json!({"kty": "OKP", "crv": "Ed25519", "x": &X[..20]}),
-            KeyError::Damaged,
-        ),
-        (
-            json!({"kty": "EC", "crv": "P-384", "x": X, "y": X}),
-            KeyError::Unsupported,
-        ),
+        (cut, KeyError::Damaged),
+        (ec("P-384"), KeyError::Unsupported),
         // Not on the curve.
-        (
-            json!({"kty": "EC", "crv": "P-256", "x": X, "y": X}),
-            KeyError::Damaged,
-        ),
+        (ec("P-256"), KeyError::Damaged),
     ] {
         assert_eq!(jwk(&entry).unwrap_err(), wrong, "{entry}");
     }
@@ -93,37 +73,21 @@ fn a_file_is_a_public_key_or_a_marked_secret() {
         let key = VerificationKey::from_file(&format!("\nhs256: {text}")).unwrap();
         assert_eq!(key.algorithm(), Algorithm::Hs256);
     }
+    let pem = |tag: &str| format!("-----BEGIN {tag}-----\nAAAA\n-----END {tag}-----\n");
+    let no_base64 = "hs256:not base64 at all, but long enough to be one";
     for (text, wrong) in [
-        (secret.as_str(), KeyError::Unknown),
+        (&*secret, KeyError::Unknown),
         ("", KeyError::Unknown),
         ("hs256:", KeyError::Secret),
         ("hs256:c2hvcnQ=", KeyError::Secret),
-        (
-            "hs256:not base64 at all, but long enough to be one",
-            KeyError::Secret,
-        ),
-        (
-            "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
-            KeyError::Private,
-        ),
-        (
-            "-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END RSA PRIVATE KEY-----\n",
-            KeyError::Private,
-        ),
-        (
-            "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
-            KeyError::Certificate,
-        ),
-        (
-            "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n",
-            KeyError::Damaged,
-        ),
+        (no_base64, KeyError::Secret),
+        (&pem("PRIVATE KEY"), KeyError::Private),
+        (&pem("RSA PRIVATE KEY"), KeyError::Private),
+        (&pem("CERTIFICATE"), KeyError::Certificate),
+        (&pem("PUBLIC KEY"), KeyError::Damaged),
     ] {
-        assert_eq!(
-            VerificationKey::from_file(text).unwrap_err(),
-            wrong,
-            "{text}"
-        );
+        let found = VerificationKey::from_file(text).unwrap_err();
+        assert_eq!(found, wrong, "{text}");
     }
 }
 
@@ -147,11 +111,8 @@ fn a_kid_chooses_among_keys_and_the_algorithm_always_has_to_fit() {
     let keys = [named("a", 1), named("b", 2), nameless];
     let found = |kid, algorithm, thumbprints| {
         let keys = fitting(&keys, kid, algorithm, thumbprints);
-        let kids: Vec<_> = keys
-            .iter()
-            .map(|key| key.kid().unwrap_or("-").to_owned())
-            .collect();
-        kids.join("")
+        let kids = keys.iter().map(|key| key.kid().unwrap_or("-"));
+        kids.collect::<String>()
     };
     assert_eq!(found(Some("b"), Algorithm::Hs256, false), "b");
     assert_eq!(found(Some("c"), Algorithm::Hs256, false), "-");

@@ -33,37 +33,9 @@ pub(in crate::identity) enum KubernetesError {
         "cannot reach the Kubernetes API server at {address}: {cause}; check kubernetes.api_server, ca_file and the network policy"
     )]
     Unreachable { address: String, cause: String },
-    #[error(
-        "the Kubernetes API server at {address} refused a {kind} with {status} {reason}; {step}"
-    )]
-    Status {
-        address: String,
-        kind: &'static str,
-        status: u16,
-        reason: String,
-        step: &'static str,
-    },
-    #[error(
-        "the Kubernetes API server at {address} answered with more than {MAX_ANSWER} bytes; is it one?"
-    )]
-    TooLarge { address: String },
-    #[error(
-        "the Kubernetes API server at {address} answered with something else than a {kind} (line {line}, column {column}); is it one?"
-    )]
-    NotReview {
-        address: String,
-        kind: &'static str,
-        line: usize,
-        column: usize,
-    },
-    #[error(
-        "the Kubernetes API server at {address} answered a {kind} without saying anything that can be used: {missing}"
-    )]
-    Unusable {
-        address: String,
-        kind: &'static str,
-        missing: &'static str,
-    },
+    /// It answers, and what it did is no review.
+    #[error("the Kubernetes API server at {address} {did}")]
+    NoReview { address: String, did: String },
 }
 
 /// The API server.
@@ -156,21 +128,25 @@ impl Api {
         if !status.is_success() {
             return Err(self.refusal::<R>(status, &answer));
         }
-        serde_json::from_slice(&answer).map_err(|error| KubernetesError::NotReview {
-            address: self.address.clone(),
-            kind: R::KIND,
-            line: error.line(),
-            column: error.column(),
+        serde_json::from_slice(&answer).map_err(|error| {
+            let (kind, line, column) = (R::KIND, error.line(), error.column());
+            self.no_review(format!(
+                "answered with something else than a {kind} (line {line}, column {column}); is it one?"
+            ))
         })
     }
 
     /// It answered, but not to the question.
     pub(super) fn unusable<R: Resource>(&self, missing: &'static str) -> KubernetesError {
-        KubernetesError::Unusable {
-            address: self.address.clone(),
-            kind: R::KIND,
-            missing,
-        }
+        let kind = R::KIND;
+        self.no_review(format!(
+            "answered a {kind} without saying anything that can be used: {missing}"
+        ))
+    }
+
+    fn no_review(&self, did: String) -> KubernetesError {
+        let address = self.address.clone();
+        KubernetesError::NoReview { address, did }
     }
 
     async fn post<R: Resource>(
@@ -199,9 +175,9 @@ impl Api {
                 continue;
             };
             if held.len() + data.len() > MAX_ANSWER {
-                return Err(KubernetesError::TooLarge {
-                    address: self.address.clone(),
-                });
+                return Err(self.no_review(format!(
+                    "answered with more than {MAX_ANSWER} bytes; is it one?"
+                )));
             }
             held.extend_from_slice(&data);
         }
@@ -217,21 +193,18 @@ impl Api {
         let reason = serde_json::from_slice::<Status>(answer).map(|status| status.reason);
         let reason = reason.unwrap_or_default();
         let plain = reason.len() <= 40 && reason.bytes().all(|b| b.is_ascii_alphabetic());
-        KubernetesError::Status {
-            address: self.address.clone(),
-            kind: R::KIND,
-            status: status.as_u16(),
-            reason: if plain { reason } else { String::new() },
-            step: match status.as_u16() {
-                401 => "the relay's own token is not accepted there: check kubernetes.token_file",
-                403 => {
-                    "bind the relay's ServiceAccount to the ClusterRole system:auth-delegator (docker/kubernetes/identity.yaml)"
-                }
-                404 => "is it a Kubernetes API server?",
-                429 => "it has too much to do",
-                _ => "see its own log",
-            },
-        }
+        let reason = if plain { reason } else { String::new() };
+        let (kind, status) = (R::KIND, status.as_u16());
+        let step = match status {
+            401 => "the relay's own token is not accepted there: check kubernetes.token_file",
+            403 => {
+                "bind the relay's ServiceAccount to the ClusterRole system:auth-delegator (docker/kubernetes/identity.yaml)"
+            }
+            404 => "is it a Kubernetes API server?",
+            429 => "it has too much to do",
+            _ => "see its own log",
+        };
+        self.no_review(format!("refused a {kind} with {status} {reason}; {step}"))
     }
 }
 
@@ -242,8 +215,7 @@ fn named(address: &str, config: &config::Kubernetes) -> Result<kube::Config, Set
         .map_err(|_| SetupError("kubernetes.api_server is no address".to_owned()))?;
     let mut found = kube::Config::new(url);
     if let Some(path) = &config.ca_file {
-        let authorities = read_authorities("kubernetes.ca_file", path)?;
-        found.root_cert = Some(authorities);
+        found.root_cert = Some(read_authorities("kubernetes.ca_file", path)?);
     }
     if let Some(path) = &config.token_file {
         // Read once for the message; kube reads it again every minute.

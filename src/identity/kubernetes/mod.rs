@@ -18,19 +18,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::principal::{Roles, VerifiedIdentity};
+use super::secret::Digest as Key;
 use super::{AuthError, Secret, SetupError};
 use crate::config;
-use crate::policy::{BreakpointSelector, Pattern};
+use crate::policy::BreakpointSelector;
 use crate::wire::text::hex;
 use api::Api;
 use memory::Memory;
@@ -45,9 +45,6 @@ const FIRST_REVIEWS: usize = 64;
 
 /// Tokens of live sessions that are looked at again at a time. The others wait.
 const RECHECKS: usize = 16;
-
-/// SHA-256 of a token.
-type Key = [u8; 32];
 
 /// What waits for one answer together. `None`: it is not there yet.
 type Answer = Option<Result<VerifiedIdentity, AuthError>>;
@@ -133,9 +130,9 @@ impl Reviewer {
         if !possible || expires.is_some_and(|at| at <= SystemTime::now()) {
             return Err(AuthError::Refused);
         }
-        let key = key_of(text);
+        let key = token.digest();
         let mut answer = {
-            let mut known = self.0.lock();
+            let mut known = self.0.known.lock();
             let now = Instant::now();
             if let Some(reviewed) = known.accepted.known(&key, now) {
                 return Ok(reviewed.clone());
@@ -176,7 +173,7 @@ impl Reviewer {
                 () = inner.stop.cancelled() => Err(unavailable()),
                 found = inner.review(&token) => found.map_err(|_| unavailable()),
             };
-            let mut known = inner.lock();
+            let mut known = inner.known.lock();
             known.asking.remove(&key);
             let now = Instant::now();
             let found = match found {
@@ -203,10 +200,6 @@ impl Reviewer {
 }
 
 impl Inner {
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        self.known.lock()
-    }
-
     /// One deadline over all questions about one token. A failure is logged when it begins, and its end too.
     async fn review(&self, token: &Secret) -> Result<Option<Review>, Unanswered> {
         let found = match timeout(self.timeout, self.api.review(token)).await {
@@ -242,7 +235,7 @@ impl Reviewer {
     /// Who is already there by the credential of that `fingerprint`, for tickets made of it. `None`: nobody is, and so
     /// nobody would notice that it ends.
     pub(super) fn present(&self, fingerprint: &str) -> Option<VerifiedIdentity> {
-        let known = self.0.lock();
+        let known = self.0.known.lock();
         known.kept.get(fingerprint).map(recheck::TrackedToken::join)
     }
 
@@ -264,25 +257,14 @@ fn grants(review: &Review) -> Roles {
         .grants
         .iter()
         .filter(|(_, scopes)| !scopes.is_empty());
-    let narrowed = allowed.map(|(cluster, scopes)| {
-        let selector = BreakpointSelector {
-            clusters: vec![Pattern::new(cluster.clone())],
-            ..BreakpointSelector::default()
-        };
-        (*scopes, selector)
-    });
-    narrowed.collect()
+    allowed
+        .map(|(cluster, scopes)| (*scopes, BreakpointSelector::on_clusters(cluster)))
+        .collect()
 }
 
 /// For the client: where the API server is and what ails it is not its business.
 fn unavailable() -> AuthError {
     AuthError::Unavailable("Kubernetes does not answer; try again, and have whoever runs this relay look at its log if that does not help".to_owned())
-}
-
-fn key_of(token: &str) -> Key {
-    let mut key = Key::default();
-    key.copy_from_slice(digest(&SHA256, token.as_bytes()).as_ref());
-    key
 }
 
 fn fingerprint(key: &Key) -> String {

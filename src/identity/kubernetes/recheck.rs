@@ -66,20 +66,18 @@ pub(super) fn keep(
     let (withdraw, _first) = validity();
     let withdraw = Arc::new(withdraw);
     let fingerprint = fingerprint(&key);
+    let credential = CredentialId::Kubernetes {
+        fingerprint: fingerprint.clone(),
+    };
     let kept = TrackedToken {
         who: VerifiedIdentity {
-            subject: review.user.name.clone(),
-            credential: CredentialId::Kubernetes {
-                fingerprint: fingerprint.clone(),
-            },
             expires,
-            issued: None,
             grants: CredentialGrants {
                 groups: review.user.groups.iter().cloned().collect(),
                 limit: None,
             },
             roles: Some(grants(&review)),
-            validity: None,
+            ..VerifiedIdentity::new(&review.user.name, credential)
         },
         withdraw: Arc::clone(&withdraw),
     };
@@ -139,7 +137,7 @@ impl Rechecker {
         let Ok(found) = inner.review(&self.token).await else {
             return Recheck::Unknown;
         };
-        let mut known = inner.lock();
+        let mut known = inner.known.lock();
         let now = Instant::now();
         let Some(found) = found else {
             if self.is_current(&known) {
@@ -173,7 +171,7 @@ impl Rechecker {
     /// Ends whoever is there by it.
     fn withdraw(self, why: &'static str) {
         tracing::info!(subject = %self.review.user.name, credential = %format_args!("kubernetes:{}", self.fingerprint), why, "a token is withdrawn");
-        let mut known = self.reviewer.0.lock();
+        let mut known = self.reviewer.0.known.lock();
         if self.is_current(&known) {
             known.accepted.forget(&self.key);
         }
@@ -183,7 +181,7 @@ impl Rechecker {
 
     /// Nobody but the memory holds it; the memory then does not any more either.
     fn is_forgotten(&self) -> bool {
-        let mut known = self.reviewer.0.lock();
+        let mut known = self.reviewer.0.known.lock();
         // Under the lock nobody can be given it meanwhile.
         let by_memory = usize::from(self.is_current(&known));
         if self.withdraw.holders() > by_memory {

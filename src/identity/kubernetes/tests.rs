@@ -24,13 +24,8 @@ fn clusters(names: &[&str]) -> Vec<config::Cluster> {
 
 /// A JWT with these claims, signed by nobody.
 fn jwt(claims: &str) -> String {
-    let part = |text: &str| URL_SAFE_NO_PAD.encode(text);
-    format!(
-        "{}.{}.{}",
-        part("{\"alg\":\"RS256\"}"),
-        part(claims),
-        part("signature")
-    )
+    let parts = [r#"{"alg":"RS256"}"#, claims, "signature"];
+    parts.map(|part| URL_SAFE_NO_PAD.encode(part)).join(".")
 }
 
 fn access(reviewed: &VerifiedIdentity) -> Access {
@@ -75,23 +70,15 @@ impl Fixture {
 #[tokio::test]
 async fn roles_become_scopes_on_clusters_by_reviews_that_are_right_in_every_field() {
     let fixture = fixture(|_| {}).await;
-    fixture.server.state().allowed = HashSet::from([
-        "east/debug",
-        "east/list",
-        "west/dashboard-write",
-        "west/terminate",
-    ]);
+    let allowed = "east/debug east/list west/dashboard-write west/terminate";
+    fixture.server.state().allowed = allowed.split(' ').collect();
     let reviewed = fixture.review().await.unwrap();
     assert_eq!(reviewed.subject, NAME);
-    assert_eq!(
-        reviewed.grants.groups,
-        ["system:authenticated", "system:serviceaccounts"]
-    );
+    let groups = ["system:authenticated", "system:serviceaccounts"];
+    assert_eq!(reviewed.grants.groups, groups);
     assert_eq!(reviewed.credential.id().len(), 16);
-    assert_eq!(
-        reviewed.expires,
-        Some(SystemTime::UNIX_EPOCH + Duration::from_secs(4_000_000_000))
-    );
+    let expires = SystemTime::UNIX_EPOCH + Duration::from_secs(4_000_000_000);
+    assert_eq!(reviewed.expires, Some(expires));
     let state = fixture.server.state();
     assert_eq!(state.faults, Vec::<String>::new());
     assert_eq!(state.token_reviews, 1);
@@ -101,17 +88,13 @@ async fn roles_become_scopes_on_clusters_by_reviews_that_are_right_in_every_fiel
         .flat_map(|name| verbs.split(' ').map(move |verb| format!("{name}/{verb}")))
         .collect();
     assert_eq!(state.access_reviews.len(), 16);
-    assert_eq!(
-        state.access_reviews.iter().cloned().collect::<HashSet<_>>(),
-        every
-    );
+    let asked: HashSet<_> = state.access_reviews.iter().cloned().collect();
+    assert_eq!(asked, every);
     use crate::policy::Scope::*;
     let on = |cluster: &str| {
-        let access = access(&reviewed);
-        let allowed = crate::policy::Scope::ALL.into_iter();
-        allowed
-            .filter(|scope| access.may_on_cluster(*scope, cluster))
-            .collect::<Vec<_>>()
+        let mut scopes = crate::policy::Scope::ALL.to_vec();
+        scopes.retain(|scope| access(&reviewed).may_on_cluster(*scope, cluster));
+        scopes
     };
     assert_eq!(on("east"), [List, View, Debug]);
     assert_eq!(on("west"), [DashboardRead, DashboardWrite, Terminate]);

@@ -5,8 +5,7 @@ use crate::lineproto::tests::*;
 #[tokio::test]
 async fn nothing_is_said_to_nobody_and_three_wrong_tokens_are_enough() {
     let relay = relay(true, |_| {});
-    let pdb = Pdb::listen().await;
-    relay.context.registry.insert(pdb.breakpoint.clone());
+    let pdb = Pdb::listed(&relay).await;
     let mut person = Person::connect(&relay);
     for _ in 0..3 {
         let asked = person.until("token: ").await;
@@ -17,11 +16,10 @@ async fn nothing_is_said_to_nobody_and_three_wrong_tokens_are_enough() {
     assert!(!rest.contains("outer"), "{rest}");
     let refused = relay.kept.take();
     assert_eq!(refused.len(), 3);
-    assert!(
-        refused
-            .iter()
-            .all(|e| e.action == Action::Authentication && e.details["protocol"] == "terminal")
-    );
+    for entry in refused {
+        assert_eq!(entry.action, Action::Authentication);
+        assert_eq!(entry.details["protocol"], "terminal");
+    }
     assert!(relay.context.sessions.is_empty());
     pdb.heard_nothing();
 }
@@ -30,17 +28,13 @@ async fn nothing_is_said_to_nobody_and_three_wrong_tokens_are_enough() {
 async fn silence_costs_a_minute_and_nothing_else() {
     for auth in [true, false] {
         let relay = relay(auth, |_| {});
-        let pdb = Pdb::listen().await;
-        relay.context.registry.insert(pdb.breakpoint.clone());
+        let pdb = Pdb::listed(&relay).await;
         let mut person = Person::connect(&relay);
         person.patience = DAY;
         let began = tokio::time::Instant::now();
         let said = person.rest().await;
-        assert!(
-            began.elapsed() <= Duration::from_secs(65),
-            "{:?}",
-            began.elapsed()
-        );
+        let took = began.elapsed();
+        assert!(took <= Duration::from_secs(65), "{took:?}");
         assert!(said.contains("this connection is closed"), "{said}");
         assert_eq!(said.contains("outer"), !auth);
         pdb.heard_nothing();
@@ -52,30 +46,12 @@ async fn telnet_gets_no_echo_of_a_token() {
     let relay = relay(true, |_| {});
     let mut person = Person::connect(&relay);
     person.stream.write_all(b"\xff\xfb\x1f\r\n").await.unwrap();
-    let mut seen = Vec::new();
-    while !seen.ends_with(b"token: ") {
-        let mut bytes = [0; 256];
-        let read = timeout(PATIENCE, person.stream.read(&mut bytes))
-            .await
-            .unwrap()
-            .unwrap();
-        assert!(read > 0);
-        seen.extend_from_slice(&bytes[..read]);
-    }
+    let mut all = bytes_until(&mut person.stream, "token: ").await;
     // Of the test's own making: nothing is read before the connection is served.
-    let hidden = seen.windows(3).filter(|w| *w == telnet::ECHO_OFF).count();
+    let hidden = all.windows(3).filter(|w| *w == telnet::ECHO_OFF).count();
     assert!(hidden <= 2);
     person.say(&format!("{}\r\n", token_of("ann"))).await;
-    let mut all = seen;
-    while !String::from_utf8_lossy(&all).contains("q leaves") {
-        let mut bytes = [0; 256];
-        let read = timeout(PATIENCE, person.stream.read(&mut bytes))
-            .await
-            .unwrap()
-            .unwrap();
-        assert!(read > 0);
-        all.extend_from_slice(&bytes[..read]);
-    }
+    all.extend(bytes_until(&mut person.stream, "q leaves").await);
     let has = |wanted: &[u8]| all.windows(wanted.len()).any(|w| w == wanted);
     assert!(has(&telnet::ECHO_OFF) && has(&telnet::ECHO_ON));
     assert!(has(b"No task waits at a breakpoint.\r\n"));

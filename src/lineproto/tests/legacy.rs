@@ -5,8 +5,7 @@ use crate::lineproto::tests::*;
 #[tokio::test]
 async fn a_legacy_prompt_is_relayed_and_a_client_that_drops_lets_the_task_run_on() {
     let relay = relay(true, |_| {});
-    let pdb = Pdb::listen().await;
-    relay.context.registry.insert(pdb.breakpoint.clone());
+    let pdb = Pdb::listed(&relay).await;
     let mut ann = Person::connect(&relay);
     ann.until("token: ").await;
     ann.say(&format!("{}\r\n", token_of("ann"))).await;
@@ -24,10 +23,7 @@ async fn a_legacy_prompt_is_relayed_and_a_client_that_drops_lets_the_task_run_on
     let said = until(&mut prompt, "c\n").await;
     assert_eq!(said, "c\n");
     drop(prompt);
-    timeout(PATIENCE, ann.ended)
-        .await
-        .expect("the session ends")
-        .unwrap();
+    over(ann.ended).await;
     let actions: Vec<_> = relay
         .kept
         .take()
@@ -56,8 +52,7 @@ async fn leaving_a_legacy_prompt_with_q_has_to_be_said_twice() {
 #[tokio::test]
 async fn who_names_a_breakpoint_first_gets_no_list() {
     let relay = relay(false, |_| {});
-    let pdb = Pdb::listen().await;
-    relay.context.registry.insert(pdb.breakpoint.clone());
+    let pdb = Pdb::listed(&relay).await;
     let mut program = Person::connect(&relay);
     program.say(&format!("enter {}\n", pdb.breakpoint.id)).await;
     let _prompt = pdb.entered().await;

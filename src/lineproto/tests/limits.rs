@@ -7,8 +7,8 @@ use tokio::time::{Instant, pause, resume};
 use crate::lineproto::tests::debugpy::{Debugpy, Worker};
 use crate::lineproto::tests::*;
 
-/// Somebody who has picked what waits, and sees its prompt.
-async fn picked(relay: &Relay, name: &str) -> Person {
+/// Somebody who has entered what waits, and sees its prompt.
+async fn enters(relay: &Relay, name: &str) -> Person {
     let mut person = Person::connect(relay);
     person.say(&format!("{}\n0\n", token_of(name))).await;
     person.until("(Pdb) ").await;
@@ -34,15 +34,14 @@ impl Limited {
         let relay = relay(true, |_| {});
         let (person, task) = match kind {
             Kind::Pdb => {
-                let pdb = Pdb::listen().await;
-                relay.context.registry.insert(pdb.breakpoint.clone());
-                let (person, prompt) = tokio::join!(picked(&relay, person), pdb.entered());
+                let pdb = Pdb::listed(&relay).await;
+                let (person, prompt) = tokio::join!(enters(&relay, person), pdb.entered());
                 (person, Task::Pdb(prompt))
             }
             Kind::Debugpy => {
                 let worker = Debugpy::listen().await;
                 relay.context.registry.insert(worker.breakpoint.clone());
-                let (person, worker) = tokio::join!(picked(&relay, person), worker.entered());
+                let (person, worker) = tokio::join!(enters(&relay, person), worker.entered());
                 (person, Task::Debugpy(worker))
             }
         };
@@ -65,11 +64,7 @@ impl Limited {
         person.until("No task waits").await;
         person.say("q\n").await;
         person.rest().await;
-        let ends = self.relay.kept.take().pop().unwrap();
-        assert_eq!(
-            (ends.action, ends.details["outcome"].as_str()),
-            (Action::SessionEnded, Some("limit"))
-        );
+        self.relay.assert_ended("limit");
     }
 }
 

@@ -5,8 +5,7 @@ use crate::lineproto::tests::*;
 #[tokio::test]
 async fn who_may_not_enter_sees_the_list_and_no_more() {
     let relay = relay(true, |_| {});
-    let pdb = Pdb::listen().await;
-    relay.context.registry.insert(pdb.breakpoint.clone());
+    let pdb = Pdb::listed(&relay).await;
     let mut lou = Person::connect(&relay);
     lou.say(&format!("{}\n0\nq\n", token_of("lou"))).await;
     let rest = lou.rest().await;
@@ -15,12 +14,8 @@ async fn who_may_not_enter_sees_the_list_and_no_more() {
         "{rest}"
     );
     let mut eve = Person::connect(&relay);
-    eve.say(&format!(
-        "enter {}\n{}\n",
-        pdb.breakpoint.id,
-        token_of("eve")
-    ))
-    .await;
+    let enter = format!("enter {}\n{}\n", pdb.breakpoint.id, token_of("eve"));
+    eve.say(&enter).await;
     let rest = eve.rest().await;
     assert!(
         rest.contains("no paused worker has the id") && !rest.contains("outer"),
@@ -35,8 +30,7 @@ async fn a_prompt_on_a_nodes_own_loopback_is_not_dialled() {
     let relay = relay(false, |config| {
         config.clusters[0].ray_address = "http://10.0.0.1:8265".to_owned();
     });
-    let pdb = Pdb::listen().await;
-    relay.context.registry.insert(pdb.breakpoint.clone());
+    let pdb = Pdb::listed(&relay).await;
     let mut person = Person::connect(&relay);
     person.say("0\nq\n").await;
     let rest = person.rest().await;

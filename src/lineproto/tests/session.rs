@@ -5,12 +5,8 @@ use crate::lineproto::tests::*;
 #[tokio::test]
 async fn revoking_a_token_ends_the_session_and_not_the_task() {
     let relay = relay(true, |_| {});
-    let pdb = Pdb::listen().await;
-    relay.context.registry.insert(pdb.breakpoint.clone());
-    let mut ann = Person::connect(&relay);
-    ann.say(&format!("{}\n0\n", token_of("ann"))).await;
-    let mut prompt = pdb.entered().await;
-    ann.until("(Pdb) ").await;
+    let said = format!("{}\n0\n", token_of("ann"));
+    let (_pdb, ann, mut prompt) = picked(&relay, &said).await;
     revoke(&relay.context.auth, "ann").await;
     let began = std::time::Instant::now();
     assert!(until(&mut prompt, "c\n").await.ends_with("c\n"));
@@ -18,18 +14,13 @@ async fn revoking_a_token_ends_the_session_and_not_the_task() {
     let rest = ann.rest().await;
     assert!(rest.contains("your token was revoked"), "{rest}");
     assert!(began.elapsed() < Duration::from_secs(2));
-    let ends = relay.kept.take().pop().unwrap();
-    assert_eq!(
-        (ends.action, ends.details["outcome"].as_str()),
-        (Action::SessionEnded, Some("revoked"))
-    );
+    relay.assert_ended("revoked");
 }
 
 #[tokio::test]
 async fn what_cannot_be_recorded_does_not_happen() {
     let relay = relay(false, |_| {});
-    let pdb = Pdb::listen().await;
-    relay.context.registry.insert(pdb.breakpoint.clone());
+    let pdb = Pdb::listed(&relay).await;
     relay.kept.refuse(Action::SessionBegan);
     let mut person = Person::connect(&relay);
     person.say("0\nq\n").await;
@@ -46,8 +37,7 @@ async fn a_session_that_is_to_be_recorded_is_or_does_not_happen() {
             config.recording.dir = recorded.then(|| dir.path().to_owned());
             config.masking.enabled = true;
         });
-        let pdb = Pdb::listen().await;
-        relay.context.registry.insert(pdb.breakpoint.clone());
+        let pdb = Pdb::listed(&relay).await;
         let mut mia = Person::connect(&relay);
         mia.say(&format!("{}\n0\n", token_of("mia"))).await;
         if !recorded {
@@ -59,10 +49,8 @@ async fn a_session_that_is_to_be_recorded_is_or_does_not_happen() {
         mia.until("(Pdb) ").await;
         mia.say("p password\n").await;
         until(&mut prompt, "p password\n").await;
-        prompt
-            .write_all(b"password='hunter2'\r\n(Pdb) ")
-            .await
-            .unwrap();
+        let output = b"password='hunter2'\r\n(Pdb) ";
+        prompt.write_all(output).await.unwrap();
         mia.until("(Pdb) ").await;
         drop(prompt);
         mia.until("q leaves").await;
@@ -84,16 +72,9 @@ async fn a_session_that_is_to_be_recorded_is_or_does_not_happen() {
 #[tokio::test]
 async fn secrets_in_the_output_are_masked_where_that_is_on() {
     let relay = relay(false, |config| config.masking.enabled = true);
-    let pdb = Pdb::listen().await;
-    relay.context.registry.insert(pdb.breakpoint.clone());
-    let mut person = Person::connect(&relay);
-    person.say("0\n").await;
-    let mut prompt = pdb.entered().await;
-    person.until("(Pdb) ").await;
-    prompt
-        .write_all("{'password': 'hunter2', 'größe': 1}\r\n(Pdb) ".as_bytes())
-        .await
-        .unwrap();
+    let (_pdb, mut person, mut prompt) = picked(&relay, "0\n").await;
+    let output = "{'password': 'hunter2', 'größe': 1}\r\n(Pdb) ";
+    prompt.write_all(output.as_bytes()).await.unwrap();
     let shown = person.until("(Pdb) ").await;
     assert!(
         shown.contains("masked") && shown.contains("größe") && !shown.contains("hunter2"),
@@ -104,12 +85,8 @@ async fn secrets_in_the_output_are_masked_where_that_is_on() {
 #[tokio::test]
 async fn a_command_is_on_record_whole_however_long_its_beginning_is() {
     let relay = relay(true, |_| {});
-    let pdb = Pdb::listen().await;
-    relay.context.registry.insert(pdb.breakpoint.clone());
-    let mut ann = Person::connect(&relay);
-    ann.say(&format!("{}\n0\n", token_of("ann"))).await;
-    let mut prompt = pdb.entered().await;
-    ann.until("(Pdb) ").await;
+    let said = format!("{}\n0\n", token_of("ann"));
+    let (_pdb, mut ann, mut prompt) = picked(&relay, &said).await;
     let typed = format!("x = 1;{}__import__('os').system('id')", " ".repeat(600));
     ann.say(&format!("{typed}\n")).await;
     until(&mut prompt, "system('id')\n").await;
@@ -126,13 +103,6 @@ async fn a_client_whose_connection_breaks_is_on_record_as_gone_and_the_task_runs
     // There is nobody to show it to.
     prompt.write_all(b"x = 1\r\n(Pdb) ").await.unwrap();
     assert!(until(&mut prompt, "c\n").await.ends_with("c\n"));
-    timeout(PATIENCE, ended)
-        .await
-        .expect("the session ends")
-        .unwrap();
-    let ends = relay.kept.take().pop().unwrap();
-    assert_eq!(
-        (ends.action, ends.details["outcome"].as_str()),
-        (Action::SessionEnded, Some("client"))
-    );
+    over(ended).await;
+    relay.assert_ended("client");
 }

@@ -18,10 +18,8 @@ async fn with_certificate(relay: &Relay, pair: Option<&Pair>) -> String {
             // In TLS 1.3 the client is done before the server has seen its certificate.
             let _ = stream.write_all(HEALTH).await;
             let mut all = Vec::new();
-            match timeout(PATIENCE, stream.read_to_end(&mut all))
-                .await
-                .unwrap()
-            {
+            let read = timeout(PATIENCE, stream.read_to_end(&mut all)).await;
+            match read.unwrap() {
                 Err(error) => format!("alert: {error}"),
                 Ok(_) => String::from_utf8(all).unwrap(),
             }

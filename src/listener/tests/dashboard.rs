@@ -29,10 +29,9 @@ async fn the_dashboard_is_served_inside_tls_with_addresses_of_the_relay() {
                             "",
                         ),
                     };
-                    let status = if body.is_empty() {
-                        "302 Found"
-                    } else {
-                        "200 OK"
+                    let status = match body {
+                        "" => "302 Found",
+                        _ => "200 OK",
                     };
                     let answer = format!(
                         "HTTP/1.1 {status}\r\n{extra}content-length: {}\r\n\r\n{body}",
@@ -49,11 +48,13 @@ async fn the_dashboard_is_served_inside_tls_with_addresses_of_the_relay() {
         config.clusters[0].ray_address = format!("http://{at}");
     })
     .await;
-    let get = |path: &str, more: &str| {
-        format!("GET {path} HTTP/1.1\r\nhost: localhost:15678\r\n{more}connection: close\r\n\r\n")
+    let get = async |path: &str, more: &str| {
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nhost: localhost:15678\r\n{more}connection: close\r\n\r\n"
+        );
+        said(&mut relay.encrypted().await, request.as_bytes()).await
     };
-    let mut stream = relay.encrypted().await;
-    let answer = said(&mut stream, get("/api/v0/workers?detail=1", "").as_bytes()).await;
+    let answer = get("/api/v0/workers?detail=1", "").await;
     assert!(
         answer.contains(r#""ip": "localhost""#) && answer.contains("15678"),
         "{answer}"
@@ -64,21 +65,13 @@ async fn the_dashboard_is_served_inside_tls_with_addresses_of_the_relay() {
     );
     // A redirect within the head is one within the relay, whatever the scheme.
     let origin = "origin: https://localhost:15678\r\nsec-fetch-site: same-origin\r\n";
-    let answer = said(
-        &mut relay.encrypted().await,
-        get("/here", origin).as_bytes(),
-    )
-    .await;
+    let answer = get("/here", origin).await;
     assert!(
         answer.starts_with("HTTP/1.1 302") && answer.contains("location: /there\r\n"),
         "{answer}"
     );
     let foreign = "origin: https://elsewhere\r\n";
-    let answer = said(
-        &mut relay.encrypted().await,
-        get("/here", foreign).as_bytes(),
-    )
-    .await;
+    let answer = get("/here", foreign).await;
     assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
     answering.abort();
 }

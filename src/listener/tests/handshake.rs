@@ -25,16 +25,11 @@ async fn what_cannot_be_agreed_on_is_an_alert() {
         ..Client::default()
     };
     let error = relay.tls(&client).await.unwrap_err();
-    assert!(
-        error.to_string().contains("NoApplicationProtocol"),
-        "{error}"
-    );
+    assert_has(&error.to_string(), "NoApplicationProtocol");
     // Nonsense after the first bytes.
     let mut stream = relay.plain().await;
-    stream
-        .write_all(b"\x16\x03\x01\x00\x05\x02\0\0\x01\0")
-        .await
-        .unwrap();
+    let nonsense = b"\x16\x03\x01\x00\x05\x02\0\0\x01\0";
+    stream.write_all(nonsense).await.unwrap();
     assert_eq!(rest(&mut stream).await[0], 0x15);
 }
 
@@ -67,9 +62,9 @@ async fn a_handshake_that_does_not_end_is_cut() {
     let mut stream = relay.encrypted().await;
     let said = String::from_utf8(rest(&mut stream).await).unwrap();
     assert!(said.contains("press Enter"), "{said}");
-    let metrics = relay.metrics(relay.encrypted().await).await;
-    assert!(
-        metrics.contains(r#"ray_relay_tls_handshakes_total{outcome="timeout"} 3"#),
-        "{metrics}"
+    let metrics = relay.metrics().await;
+    assert_has(
+        &metrics,
+        r#"ray_relay_tls_handshakes_total{outcome="timeout"} 3"#,
     );
 }

@@ -1,14 +1,6 @@
 //! PyCharm's older protocol.
 
 use super::*;
-use crate::config::TlsMode;
-
-fn optional(files: &Files) -> config::Tls {
-    config::Tls {
-        mode: TlsMode::Optional,
-        ..files.config()
-    }
-}
 
 #[tokio::test]
 async fn an_ide_that_speaks_pydevd_is_told_what_to_do_in_a_line_and_no_table() {

@@ -1,39 +1,34 @@
 //! Debugger sessions inside TLS, and how they end.
 
 use super::*;
+use crate::wire::dap::message::Request;
 
 /// A session over TLS with a worker whose part the test plays.
 async fn attached(relay: &Relay) -> (Conversation<TlsStream<TcpStream>>, Conversation<TcpStream>) {
-    let (worker, breakpoint) = listening(paused("square", 1)).await;
-    relay.running.registry().insert(breakpoint);
+    let worker = listed(relay.running.registry(), paused("square", 1)).await;
     let (mut client, answer) = initialized(relay.encrypted().await).await;
     assert_eq!(answer["success"], true);
-    client
-        .send(&request(8, "attach", &json!({})))
-        .await
-        .unwrap();
+    let attach = request(8, "attach", &json!({}));
+    client.send(&attach).await.unwrap();
     let (stream, _) = timeout(PATIENCE, worker.accept()).await.unwrap().unwrap();
     let mut debugpy = Conversation::new(stream, 1 << 26);
     let greeting = json!({"seq": 1, "type": "event", "event": "output", "body": {"category": "telemetry", "output": "ptvsd"}});
     debugpy.send(&greeting).await.unwrap();
     for command in ["initialize", "attach"] {
-        let asked = read(&mut debugpy).await;
-        assert_eq!(asked["command"], command);
-        let answer = json!({"seq": 2, "type": "response", "request_seq": asked["seq"], "success": true, "command": command, "body": {}});
-        debugpy.send(&answer).await.unwrap();
+        answered(&mut debugpy, command).await;
     }
     let answer = read(&mut client).await;
-    assert_eq!(
-        (&answer["command"], &answer["success"]),
-        (&json!("attach"), &json!(true))
-    );
+    assert_eq!(answer["command"], "attach");
+    assert_eq!(answer["success"], true);
     (client, debugpy)
 }
 
-/// The connection was closed in order, with close_notify: a bare end would be an error.
-async fn closed(client: &mut Conversation<TlsStream<TcpStream>>) {
-    let end = timeout(PATIENCE, client.read()).await.unwrap();
-    assert!(matches!(end, Err(Closed::ByPeer)), "{end:?}");
+/// The next request to the worker, which is this one, is answered.
+async fn answered(debugpy: &mut Conversation<TcpStream>, command: &str) {
+    let mut asked = read(debugpy).await;
+    let asked = Request::read(&mut asked).unwrap();
+    assert_eq!(asked.command, command);
+    debugpy.send(&asked.success(json!({}))).await.unwrap();
 }
 
 #[tokio::test]
@@ -75,11 +70,9 @@ async fn a_session_inside_tls_passes_large_messages_and_half_closes() {
 
     // The client closes its half: the worker is told goodbye behind all that was asked, and what it still says arrives.
     client.shutdown().await.unwrap();
-    assert_eq!(
-        read(&mut debugpy).await["command"],
-        "setFunctionBreakpoints"
-    );
-    assert_eq!(read(&mut debugpy).await["command"], "disconnect");
+    for command in ["setFunctionBreakpoints", "disconnect"] {
+        assert_eq!(read(&mut debugpy).await["command"], command);
+    }
     let last = json!({"seq": 11, "type": "event", "event": "terminated"});
     debugpy.send(&last).await.unwrap();
     drop(debugpy);
@@ -87,7 +80,7 @@ async fn a_session_inside_tls_passes_large_messages_and_half_closes() {
     while read(&mut client).await != last {}
     closed(&mut client).await;
     let ended = r#"ray_relay_sessions_total{outcome="client",protocol="dap"} 1"#;
-    let counted = async { while !relay.metrics(relay.encrypted().await).await.contains(ended) {} };
+    let counted = async { while !relay.metrics().await.contains(ended) {} };
     timeout(PATIENCE, counted).await.unwrap();
 }
 
@@ -99,11 +92,9 @@ async fn every_session_ends_with_the_goodbye_of_tls() {
     let goodbye = crate::wire::dap::codec::frame(&request(9, "disconnect", &json!({})));
     stream.write_all(&goodbye).await.unwrap();
     stream.shutdown().await.unwrap();
-    assert_eq!(
-        read(&mut debugpy).await["command"],
-        "setFunctionBreakpoints"
-    );
-    assert_eq!(read(&mut debugpy).await["command"], "disconnect");
+    for command in ["setFunctionBreakpoints", "disconnect"] {
+        assert_eq!(read(&mut debugpy).await["command"], command);
+    }
     closed(&mut Conversation::new(stream, 1 << 20)).await;
     drop(debugpy);
 
@@ -128,11 +119,7 @@ async fn a_client_that_leaves_without_a_goodbye_ends_its_session() {
     let (mut tcp, _) = stream.into_inner();
     tcp.shutdown().await.unwrap();
     for command in ["setFunctionBreakpoints", "disconnect"] {
-        let asked = read(&mut debugpy).await;
-        assert_eq!(asked["command"], command);
-        let answer = json!({"seq": 3, "type": "response", "request_seq": asked["seq"], "success": true, "command": command});
-        debugpy.send(&answer).await.unwrap();
+        answered(&mut debugpy, command).await;
     }
-    let end = timeout(PATIENCE, debugpy.read()).await.unwrap();
-    assert!(matches!(end, Err(Closed::ByPeer)), "{end:?}");
+    closed(&mut debugpy).await;
 }

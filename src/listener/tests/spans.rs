@@ -13,7 +13,6 @@ use tracing_subscriber::layer::{Context, SubscriberExt as _};
 use tracing_subscriber::registry::LookupSpan;
 
 use super::*;
-use crate::config::TlsMode;
 
 /// One log line: its text, and the fields that the spans around it have.
 #[derive(Debug, Clone)]
@@ -113,10 +112,6 @@ async fn a_log_line_about_a_connection_says_which_and_whose_it_is() {
     // As long as there is one alone, a line that another test's thread comes to first counts as wanted by nobody.
     let _second = Dispatch::new(tracing_subscriber::registry());
     let _here = tracing::subscriber::set_default(subscriber);
-    let optional = |files: &Files| config::Tls {
-        mode: TlsMode::Optional,
-        ..files.config()
-    };
     let relay = Relay::start(optional).await;
 
     // A worker that is not there: refused, after the relay knew who asks and what for.

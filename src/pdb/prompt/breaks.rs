@@ -5,7 +5,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Prompt;
 use super::line::Mode;
-use super::request::Failure;
+use super::request::{Failure, if_any};
 use crate::pdb::breakpoints::Breakpoint;
 use crate::pdb::grammar::{self, parse, resumes};
 use crate::pdb::location::{self, Location};
@@ -33,16 +33,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         }
     }
 
-    pub(super) async fn set_break(&mut self, text: &str, temporary: bool) -> Result<(), Lost> {
+    pub(super) async fn set_break(&mut self, text: &str, temporary: bool) -> Result<(), Failure> {
         if text.is_empty() {
             let listing = escaped(&self.table.listing());
             self.say(listing).await;
             return Ok(());
         }
         let (location, condition) = location::read(text);
-        let Some(place) = self.place(location).await? else {
-            return Ok(());
-        };
+        let place = self.place(location).await?;
         let lines = self.lines_at(&[(place.file.clone(), place.line)]).await?;
         let source = lines.first().map_or("", |line| line.as_str());
         if source.is_empty() {
@@ -55,8 +53,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 .iter()
                 .any(|mark| source.starts_with(mark))
         {
-            self.error("Blank or comment").await;
-            return Ok(());
+            return Err(Failure::refused("Blank or comment"));
         }
         let breakpoint = Breakpoint {
             file: place.file.clone(),
@@ -66,11 +63,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             condition: condition.map(str::to_owned),
             ..Breakpoint::default()
         };
-        let Some(added) = self.table.add(breakpoint) else {
-            self.error("too many breakpoints; delete some with `clear`")
-                .await;
-            return Ok(());
-        };
+        let full = || Failure::refused("too many breakpoints; delete some with `clear`");
+        let added = self.table.add(breakpoint).ok_or_else(full)?;
         let line = format!(
             "Breakpoint {} at {}:{}\n",
             added.number, added.file, added.line
@@ -80,17 +74,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         Ok(())
     }
 
-    /// Where `location` is; `None`: nowhere, and the user was told.
-    async fn place(&mut self, location: Location<'_>) -> Result<Option<Place>, Lost> {
-        match location {
-            Location::File { name, line } => self.place_in(name, line).await,
-            Location::Line(line) => Ok(Some(Place {
-                file: self.here(),
-                line,
-                stop: line,
-            })),
-            Location::Function(name) => self.function(name).await,
-        }
+    /// Where `location` is.
+    async fn place(&mut self, location: Location<'_>) -> Result<Place, Failure> {
+        let (file, line) = match location {
+            Location::File { name, line } => (self.file(name).await?, line),
+            Location::Line(line) => (self.here(), Ok(line)),
+            Location::Function(name) => return self.function(name).await,
+        };
+        let line = line.map_err(|line| Failure::refused(format!("Bad lineno: {line}")))?;
+        Ok(Place {
+            file,
+            line,
+            stop: line,
+        })
     }
 
     /// The file of the selected frame.
@@ -100,51 +96,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             .unwrap_or_default()
     }
 
-    async fn place_in(
-        &mut self,
-        name: &str,
-        line: Result<u32, &str>,
-    ) -> Result<Option<Place>, Lost> {
-        let found = match self.probe(&json!({"op": "module", "text": name})).await {
-            Ok(answer) => answer["file"].as_str().map(str::to_owned),
-            Err(failure) => return self.tell(failure).await.map(|()| None),
-        };
-        // A file that is on the stack needs no search, as `train.py` of a job's working_dir.
-        let found = found.or_else(|| {
-            let ending = format!("/{name}");
-            let on_stack = self
-                .stack
-                .iter()
-                .find(|frame| frame.file.ends_with(&ending));
-            on_stack.map(|frame| frame.file.clone())
-        });
-        let Some(file) = found else {
-            self.error(&format!("'{name}' not found from sys.path"))
-                .await;
-            return Ok(None);
-        };
-        match line {
-            Ok(line) => Ok(Some(Place {
-                file,
-                line,
-                stop: line,
-            })),
-            Err(line) => {
-                self.error(&format!("Bad lineno: {line}")).await;
-                Ok(None)
-            }
+    /// The file or module that a person calls `name`.
+    async fn file(&mut self, name: &str) -> Result<String, Failure> {
+        let answer = self.probe(&json!({"op": "module", "text": name})).await?;
+        if let Some(found) = answer["file"].as_str() {
+            return Ok(found.to_owned());
         }
+        // A file that is on the stack needs no search, as `train.py` of a job's working_dir.
+        let ending = format!("/{name}");
+        let mut on_stack = self.stack.iter().map(|frame| &frame.file);
+        let found = on_stack.find(|file| file.ends_with(&ending)).cloned();
+        found.ok_or_else(|| Failure::refused(format!("'{name}' not found from sys.path")))
     }
 
-    async fn function(&mut self, text: &str) -> Result<Option<Place>, Lost> {
-        let here = self.here();
-        let answer = match self
-            .probe(&json!({"op": "function", "text": text, "file": here}))
-            .await
-        {
-            Ok(answer) => answer,
-            Err(failure) => return self.tell(failure).await.map(|()| None),
-        };
+    async fn function(&mut self, text: &str) -> Result<Place, Failure> {
+        let ask = json!({"op": "function", "text": text, "file": self.here()});
+        let answer = self.probe(&ask).await?;
         let found = &answer["function"];
         let number = |key: &str| {
             found[key]
@@ -152,18 +119,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 .and_then(|line| u32::try_from(line).ok())
         };
         match (found["file"].as_str(), number("line"), number("stop")) {
-            (Some(file), Some(line), Some(stop)) => Ok(Some(Place {
+            (Some(file), Some(line), Some(stop)) => Ok(Place {
                 file: file.to_owned(),
                 line,
                 stop,
-            })),
-            _ => {
-                let sentence = format!(
-                    "The specified object '{text}' is not a function or was not found along sys.path."
-                );
-                self.error(&sentence).await;
-                Ok(None)
-            }
+            }),
+            _ => Err(Failure::refused(format!(
+                "The specified object '{text}' is not a function or was not found along sys.path."
+            ))),
         }
     }
 
@@ -182,16 +145,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         Ok(())
     }
 
-    pub(super) async fn clear_some(&mut self, text: &str) -> Result<(), Lost> {
+    pub(super) async fn clear_some(&mut self, text: &str) -> Result<(), Failure> {
         if text.is_empty() {
             self.mode = Mode::ClearAll;
             return Ok(());
         }
         if let Some((name, line)) = text.rsplit_once(':') {
-            let Ok(line) = line.trim().parse::<u32>() else {
-                self.error(&format!("Invalid line number ({line})")).await;
-                return Ok(());
-            };
+            let invalid = |_| Failure::refused(format!("Invalid line number ({line})"));
+            let line = line.trim().parse::<u32>().map_err(invalid)?;
             let ending = format!("/{name}");
             let is_file = |file: &str| file == name || file.ends_with(&ending);
             let files: Vec<String> = self
@@ -204,9 +165,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 .iter()
                 .any(|file| self.table.lines(file).contains(&line))
             {
-                return self
-                    .clear(|one| is_file(&one.file) && one.line == line)
-                    .await;
+                let there = |one: &Breakpoint| is_file(&one.file) && one.line == line;
+                return Ok(self.clear(there).await?);
             }
             let name = match files.into_iter().next() {
                 Some(known) => known,
@@ -217,8 +177,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             } else {
                 format!("There are no breakpoints in {name}")
             };
-            self.error(&sentence).await;
-            return Ok(());
+            return Err(Failure::Refused(sentence));
         }
         for word in text.split_whitespace() {
             match self.table.named(word).map(|one| one.number) {
@@ -231,11 +190,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
 
     /// The path of a file as seen from the worker's working directory.
     async fn absolute(&mut self, name: &str) -> Result<String, Lost> {
-        match self.probe(&json!({"op": "absolute", "text": name})).await {
-            Ok(answer) => Ok(answer["file"].as_str().unwrap_or(name).to_owned()),
-            Err(Failure::Lost(lost)) => Err(lost),
-            Err(_) => Ok(name.to_owned()),
-        }
+        let answer = if_any(self.probe(&json!({"op": "absolute", "text": name})).await)?;
+        let file = answer.as_ref().and_then(|answer| answer["file"].as_str());
+        Ok(file.unwrap_or(name).to_owned())
     }
 
     pub(super) async fn enable(&mut self, numbers: &str, enable: bool) -> Result<(), Lost> {
@@ -256,15 +213,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         Ok(())
     }
 
-    pub(super) async fn condition(&mut self, text: &str) -> Result<(), Lost> {
+    pub(super) async fn condition(&mut self, text: &str) -> Result<(), Failure> {
         let (number, condition) = text.split_once(' ').unwrap_or((text, ""));
-        let one = match self.table.named(number) {
-            Ok(one) => one,
-            Err(sentence) => {
-                self.error(&sentence).await;
-                return Ok(());
-            }
-        };
+        let one = self.table.named(number).map_err(Failure::Refused)?;
         one.condition = Some(condition.to_owned()).filter(|text| !text.is_empty());
         let line = match &one.condition {
             None => format!("Breakpoint {} is now unconditional.\n", one.number),
@@ -276,34 +227,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         Ok(())
     }
 
-    pub(super) async fn ignore(&mut self, text: &str) {
+    pub(super) async fn ignore(&mut self, text: &str) -> Result<(), Failure> {
         let mut words = text.split_whitespace();
         let number = words.next().unwrap_or_default();
         let count = words
             .next()
             .and_then(|word| word.parse::<u64>().ok())
             .unwrap_or_default();
-        match self.table.named(number) {
-            Ok(one) => {
-                one.ignore = count;
-                let line = match count {
-                    0 => format!(
-                        "Will stop next time breakpoint {} is reached.\n",
-                        one.number
-                    ),
-                    1 => format!(
-                        "Will ignore next 1 crossing of breakpoint {}.\n",
-                        one.number
-                    ),
-                    count => format!(
-                        "Will ignore next {count} crossings of breakpoint {}.\n",
-                        one.number
-                    ),
-                };
-                self.say(line).await;
-            }
-            Err(sentence) => self.error(&sentence).await,
-        }
+        let one = self.table.named(number).map_err(Failure::Refused)?;
+        one.ignore = count;
+        let number = one.number;
+        let line = match count {
+            0 => format!("Will stop next time breakpoint {number} is reached.\n"),
+            1 => format!("Will ignore next 1 crossing of breakpoint {number}.\n"),
+            count => format!("Will ignore next {count} crossings of breakpoint {number}.\n"),
+        };
+        self.say(line).await;
+        Ok(())
     }
 
     /// Begins a list of commands; the lines that follow go to [`Prompt::define`].

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Prompt;
-use super::request::Failure;
+use super::request::{Failure, if_any};
 use crate::pdb::grammar::{Span, span};
 use crate::pdb::output::{Piece, cut};
 use crate::pdb::wire::Lost;
@@ -78,43 +78,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         self.say("\n").await;
     }
 
-    pub(super) async fn up(&mut self, count: &str) -> Result<(), Lost> {
+    pub(super) async fn up(&mut self, count: &str) -> Result<(), Failure> {
         let oldest = self.stack.len().saturating_sub(1);
         if self.current >= oldest {
-            self.error("Oldest frame").await;
-            return Ok(());
+            return Err(Failure::refused("Oldest frame"));
         }
-        match parse_count(count) {
-            Some(count) if count < 0 => self.select(oldest).await,
-            Some(count) => {
-                let count = usize::try_from(count).unwrap_or(usize::MAX);
-                self.select(self.current.saturating_add(count).min(oldest))
-                    .await
-            }
-            None => {
-                self.error(&format!("Invalid frame count ({count})")).await;
-                Ok(())
-            }
-        }
+        let count = frames(count)?.unwrap_or(usize::MAX);
+        let older = self.current.saturating_add(count);
+        Ok(self.select(older.min(oldest)).await?)
     }
 
-    pub(super) async fn down(&mut self, count: &str) -> Result<(), Lost> {
+    pub(super) async fn down(&mut self, count: &str) -> Result<(), Failure> {
         if self.current <= self.hidden {
-            self.error("Newest frame").await;
-            return Ok(());
+            return Err(Failure::refused("Newest frame"));
         }
-        match parse_count(count) {
-            Some(count) if count < 0 => self.select(self.hidden).await,
-            Some(count) => {
-                let count = usize::try_from(count).unwrap_or(usize::MAX);
-                self.select(self.current.saturating_sub(count).max(self.hidden))
-                    .await
-            }
-            None => {
-                self.error(&format!("Invalid frame count ({count})")).await;
-                Ok(())
-            }
-        }
+        let count = frames(count)?.unwrap_or(usize::MAX);
+        let newer = self.current.saturating_sub(count);
+        Ok(self.select(newer.max(self.hidden)).await?)
     }
 
     async fn select(&mut self, index: usize) -> Result<(), Lost> {
@@ -123,27 +103,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         self.print_entry(index).await
     }
 
-    pub(super) async fn list(&mut self, text: &str) -> Result<(), Lost> {
+    pub(super) async fn list(&mut self, text: &str) -> Result<(), Failure> {
         "list".clone_into(&mut self.last);
-        let Some(frame) = self.frame().cloned() else {
-            self.error("no frame").await;
-            return Ok(());
-        };
+        let frame = self.selected()?.clone();
         let around = i64::from(frame.line.saturating_sub(5).max(1));
         let (first, last) = match (span(text), self.listed) {
-            (None, _) => {
-                self.error(&format!("Error in argument: '{text}'")).await;
-                return Ok(());
-            }
+            (None, _) => return Err(bad_argument(text)),
             (Some(Span::Lines(first, last)), _) => {
                 (first, last.unwrap_or(first.saturating_add(10)))
             }
             (Some(Span::On), Some(listed)) => (i64::from(listed) + 1, i64::from(listed) + 11),
             (Some(Span::On | Span::Around), _) => (around, around + 10),
         };
-        let Some(lines) = self.whole(&frame.file).await? else {
-            return Ok(());
-        };
+        let lines = self.whole(&frame.file).await?;
         let bound = |line: i64| usize::try_from(line).unwrap_or_default();
         let (from, to) = (
             bound(first.saturating_sub(1)).min(lines.len()),
@@ -182,32 +154,25 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         }
     }
 
-    pub(super) async fn longlist(&mut self) -> Result<(), Lost> {
-        let frame = self.frame().map(|frame| (frame.file.clone(), frame.line));
-        let Some((file, line)) = frame else {
-            self.error("no frame").await;
-            return Ok(());
-        };
-        let answer = self.probe(&json!({"op": "longlist"})).await;
-        let breaks = self.table.lines(&file);
-        self.print_source(answer, &breaks, Some(line)).await
+    pub(super) async fn longlist(&mut self) -> Result<(), Failure> {
+        let frame = self.selected()?.clone();
+        let breaks = self.table.lines(&frame.file);
+        let ask = json!({"op": "longlist"});
+        self.print_source(&ask, &breaks, Some(frame.line)).await
     }
 
-    pub(super) async fn source(&mut self, text: &str) -> Result<(), Lost> {
-        let answer = self.probe(&json!({"op": "source", "text": text})).await;
-        self.print_source(answer, &BTreeSet::new(), None).await
+    pub(super) async fn source(&mut self, text: &str) -> Result<(), Failure> {
+        let ask = json!({"op": "source", "text": text});
+        self.print_source(&ask, &BTreeSet::new(), None).await
     }
 
     async fn print_source(
         &mut self,
-        answer: Result<Value, Failure>,
+        ask: &Value,
         breaks: &BTreeSet<u32>,
         current: Option<u32>,
-    ) -> Result<(), Lost> {
-        let answer = match answer {
-            Ok(answer) => answer,
-            Err(failure) => return self.tell(failure).await,
-        };
+    ) -> Result<(), Failure> {
+        let answer = self.probe(ask).await?;
         if answer["failed"] == true {
             self.failed = true;
             self.say(escaped(answer["text"].as_str().unwrap_or_default()))
@@ -215,34 +180,26 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         } else if let Some(sentence) = answer["error"].as_str() {
             self.error(sentence).await;
         } else {
-            let first = answer["first"]
-                .as_u64()
-                .and_then(|first| usize::try_from(first).ok());
-            self.print_lines(
-                &texts(&answer["lines"]),
-                first.unwrap_or(1),
-                breaks,
-                current,
-            )
-            .await;
+            let first = answer["first"].as_u64();
+            let first = first.and_then(|first| usize::try_from(first).ok());
+            let lines = texts(&answer["lines"]);
+            self.print_lines(&lines, first.unwrap_or(1), breaks, current)
+                .await;
         }
         Ok(())
     }
 
     /// Lines of source, from the worker where it shows them, else from a local file of that name.
     pub(super) async fn lines_at(&mut self, at: &[(String, u32)]) -> Result<Vec<String>, Lost> {
-        match self.probe(&json!({"op": "lines", "at": at})).await {
-            Ok(answer) => Ok(texts(&answer["lines"])),
-            Err(Failure::Lost(lost)) => Err(lost),
-            Err(Failure::Refused(_) | Failure::Interrupted) => Ok(at
-                .iter()
-                .map(|(file, line)| {
-                    let lines = self.local(file).unwrap_or_default();
-                    let index = (*line as usize).wrapping_sub(1);
-                    lines.get(index).cloned().unwrap_or_default()
-                })
-                .collect()),
+        if let Some(answer) = if_any(self.probe(&json!({"op": "lines", "at": at})).await)? {
+            return Ok(texts(&answer["lines"]));
         }
+        let local = at.iter().map(|(file, line)| {
+            let lines = self.local(file).unwrap_or_default();
+            let index = (*line as usize).wrapping_sub(1);
+            lines.get(index).cloned().unwrap_or_default()
+        });
+        Ok(local.collect())
     }
 
     /// Lines of a file of this machine, where that may stand in.
@@ -257,10 +214,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         Some(text.lines().map(str::to_owned).collect())
     }
 
-    /// All lines of a file; `None`: none, and the user was told.
-    async fn whole(&mut self, file: &str) -> Result<Option<Vec<String>>, Lost> {
+    /// All lines of a file.
+    async fn whole(&mut self, file: &str) -> Result<Vec<String>, Failure> {
         if let Some(lines) = self.sources.get(file) {
-            return Ok(Some(lines.clone()));
+            return Ok(lines.clone());
         }
         let mut lines = Vec::new();
         while lines.len() < LONGEST_SOURCE {
@@ -274,26 +231,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                         break;
                     }
                 }
-                Err(Failure::Lost(lost)) => return Err(lost),
-                Err(failure) => match self.local(file) {
-                    Some(local) => {
-                        self.say(format!("[{}: the copy on this machine]\n", escaped(file)))
-                            .await;
-                        lines = local;
-                        break;
-                    }
-                    None => {
-                        self.tell(failure).await?;
-                        return Ok(None);
-                    }
-                },
+                Err(Failure::Lost(lost)) => return Err(Failure::Lost(lost)),
+                Err(failure) => {
+                    lines = self.local(file).ok_or(failure)?;
+                    self.say(format!("[{}: the copy on this machine]\n", escaped(file)))
+                        .await;
+                    break;
+                }
             }
         }
         if self.sources.len() >= MOST_SOURCES {
             self.sources.clear();
         }
         self.sources.insert(file.to_owned(), lines.clone());
-        Ok(Some(lines))
+        Ok(lines)
     }
 
     pub(super) async fn display(&mut self, text: &str) -> Result<(), Lost> {
@@ -325,10 +276,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
 
     /// What `display` shows of an expression.
     async fn shown(&mut self, expression: &str) -> Result<Option<String>, Lost> {
-        match self
-            .probe(&json!({"op": "repr", "text": expression, "limit": self.limit}))
-            .await
-        {
+        let ask = json!({"op": "repr", "text": expression, "limit": self.limit});
+        match self.probe(&ask).await {
             Ok(answer) => Ok(answer["text"].as_str().map(escaped)),
             Err(failure) => self.tell(failure).await.map(|()| None),
         }
@@ -382,29 +331,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     }
 
     /// The exception for which the thread stopped.
-    pub(super) async fn exceptions(&mut self) -> Result<(), Lost> {
+    pub(super) async fn exceptions(&mut self) -> Result<(), Failure> {
         if !self.raised {
-            self.error("no exception here").await;
-            return Ok(());
+            return Err(Failure::refused("no exception here"));
         }
-        match self
-            .ask_soon(Command::ExceptionInfo, json!({"threadId": self.thread}))
-            .await
-        {
-            Ok(body) => {
-                let name = body["exceptionId"].as_str().unwrap_or("an exception");
-                // The debugger adds a note on the frame to the name.
-                let name = name.split_whitespace().next().unwrap_or(name);
-                let name = name.strip_prefix("builtins.").unwrap_or(name);
-                let line = match body["description"].as_str().filter(|text| !text.is_empty()) {
-                    Some(text) => format!("{name}: {text}"),
-                    None => name.to_owned(),
-                };
-                self.say(cut(&escaped(&line), WIDEST) + "\n").await;
-                Ok(())
-            }
-            Err(failure) => self.tell(failure).await,
-        }
+        let thread = json!({"threadId": self.thread});
+        let body = self.ask_soon(Command::ExceptionInfo, thread).await?;
+        let name = body["exceptionId"].as_str().unwrap_or("an exception");
+        // The debugger adds a note on the frame to the name.
+        let name = name.split_whitespace().next().unwrap_or(name);
+        let name = name.strip_prefix("builtins.").unwrap_or(name);
+        let line = match body["description"].as_str().filter(|text| !text.is_empty()) {
+            Some(text) => format!("{name}: {text}"),
+            None => name.to_owned(),
+        };
+        self.say(cut(&escaped(&line), WIDEST) + "\n").await;
+        Ok(())
     }
 
     async fn all_threads(&mut self) -> Result<Vec<(i64, String)>, Lost> {
@@ -430,32 +372,36 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         Ok(())
     }
 
-    pub(super) async fn select_thread(&mut self, text: &str) -> Result<(), Lost> {
+    pub(super) async fn select_thread(&mut self, text: &str) -> Result<(), Failure> {
         let threads = self.all_threads().await?;
         let chosen = text
             .trim()
             .parse::<usize>()
             .ok()
             .and_then(|number| threads.get(number.checked_sub(1)?));
-        match chosen {
-            Some((id, _)) => {
-                self.load_stack(&json!({ "threadId": id })).await?;
-                self.print_entry(self.current).await
-            }
-            None => {
-                self.error("a number of `threads` expected").await;
-                Ok(())
-            }
-        }
+        let Some((id, _)) = chosen else {
+            return Err(Failure::refused("a number of `threads` expected"));
+        };
+        self.load_stack(&json!({ "threadId": id })).await?;
+        Ok(self.print_entry(self.current).await?)
     }
 }
 
-fn parse_count(text: &str) -> Option<i64> {
-    if text.is_empty() {
-        Some(1)
-    } else {
-        text.trim().parse().ok()
-    }
+/// How many frames are meant; `None`: all.
+fn frames(text: &str) -> Result<Option<usize>, Failure> {
+    let count: i64 = match text.trim().parse() {
+        _ if text.is_empty() => 1,
+        Ok(count) => count,
+        Err(_) => {
+            let sentence = format!("Invalid frame count ({text})");
+            return Err(Failure::Refused(sentence));
+        }
+    };
+    Ok(usize::try_from(count).ok())
+}
+
+pub(super) fn bad_argument(text: &str) -> Failure {
+    Failure::refused(format!("Error in argument: '{text}'"))
 }
 
 fn texts(lines: &Value) -> Vec<String> {

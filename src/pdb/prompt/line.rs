@@ -2,6 +2,7 @@
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use super::request::Failure;
 use super::{After, End, Prompt};
 use crate::pdb::grammar::{self, Command};
 use crate::pdb::help;
@@ -131,10 +132,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         first.clone_into(&mut self.last);
         let command = grammar::parse(first);
         // A command that has resumed drops its position, so `list` begins anew.
-        self.obey(command).await
+        match self.obey(command).await {
+            Ok(end) => Ok(end),
+            Err(failure) => self.tell(failure).await.map(|()| None),
+        }
     }
 
-    async fn obey(&mut self, command: Command) -> Result<Option<End>, Lost> {
+    async fn obey(&mut self, command: Command) -> Result<Option<End>, Failure> {
         match command {
             Command::Help(topic) => match help::about(&topic) {
                 Ok(text) => self.say(text).await,
@@ -162,21 +166,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             Command::Enable(numbers) => self.enable(&numbers, true).await?,
             Command::Disable(numbers) => self.enable(&numbers, false).await?,
             Command::Condition(text) => self.condition(&text).await?,
-            Command::Ignore(text) => self.ignore(&text).await,
+            Command::Ignore(text) => self.ignore(&text).await?,
             Command::Commands(number) => self.commands(&number).await,
             Command::Alias(text) => self.alias(&text).await,
             Command::Unalias(name) => _ = self.aliases.remove(name.trim()),
-            Command::Next => return self.next().await,
-            Command::Step => return self.step().await,
-            Command::Return => return self.return_().await,
+            Command::Next => return Ok(self.next().await?),
+            Command::Step => return Ok(self.step().await?),
+            Command::Return => return Ok(self.return_().await?),
             Command::Until(line) => return self.until(&line).await,
-            Command::Continue => return self.continue_().await,
+            Command::Continue => return Ok(self.continue_().await?),
             Command::Jump(line) => self.jump(&line).await?,
             Command::Detach | Command::Quit => {
                 self.leave().await;
                 return Ok(Some(End::Left));
             }
-            Command::Kill => return self.kill().await,
+            Command::Kill => return Ok(self.kill().await?),
             Command::Unsupported(why) => self.error(why).await,
         }
         Ok(None)

@@ -13,9 +13,9 @@ use super::request::{Failure, program_output};
 use super::{After, Interrupt, Prompt};
 use crate::pdb::breakpoints::Table;
 use crate::pdb::output::Piece;
-use crate::pdb::wire::{Incoming, Lost, Wire};
+use crate::pdb::wire::{Lost, Wire};
 use crate::wire::dap::mappings;
-use crate::wire::dap::names::{Command, Event};
+use crate::wire::dap::names::Command;
 
 /// How a session is opened.
 #[derive(Debug, Clone)]
@@ -144,45 +144,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             arguments["rayRelay"] = options.relay.clone();
         }
         let attach = self.wire.send(Command::Attach, arguments).await?;
-        // The answer comes after configurationDone, a refusal at once.
-        loop {
-            match self.wire.read().await? {
-                Incoming::Answer {
-                    to,
-                    body: Err(sentence),
-                } if to == attach => return Err(PromptError::Refused(sentence)),
-                Incoming::Event {
-                    name: Some(Event::Initialized),
-                    ..
-                } => break,
-                Incoming::Event {
-                    name: Some(Event::Output),
-                    body,
-                } => {
-                    if let Some(piece) = program_output(&body) {
-                        self.put(piece).await;
-                    }
-                }
-                Incoming::Event {
-                    name: Some(Event::Terminated),
-                    ..
-                } => {
-                    return Err(PromptError::Lost(Lost::Closed));
-                }
-                _ => {}
+        // The answer comes after configurationDone.
+        while let Some(output) = self.wire.before_initialized(attach).await? {
+            if let Some(piece) = program_output(&output) {
+                self.put(piece).await;
             }
         }
         // Without it a post-mortem stop is none.
-        self.ask_soon(
-            Command::SetExceptionBreakpoints,
-            json!({"filters": ["uncaught"]}),
-        )
-        .await?;
+        let filters = json!({"filters": ["uncaught"]});
+        self.ask_soon(Command::SetExceptionBreakpoints, filters)
+            .await?;
         self.ask_soon(Command::ConfigurationDone, Value::Null)
             .await?;
-        match self.next_stop().await? {
-            Some(stop) => Ok(stop),
-            None => Err(PromptError::NoStop),
-        }
+        self.next_stop().await?.ok_or(PromptError::NoStop)
     }
 }

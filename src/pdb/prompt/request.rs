@@ -21,10 +21,10 @@ const MOST_EVENTS: usize = 1000;
 /// Most of the program's output in one piece, in characters.
 const LONGEST_OUTPUT: usize = 20_000;
 
-/// Why a request has no answer.
+/// Why a request has no answer, or a command is not obeyed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The debugger's, or the relay's, sentence.
+    /// The debugger's, the relay's or the prompt's own sentence.
     Refused(String),
     /// An interrupt came first.
     Interrupted,
@@ -34,6 +34,22 @@ pub(super) enum Failure {
 impl From<Lost> for Failure {
     fn from(lost: Lost) -> Self {
         Self::Lost(lost)
+    }
+}
+
+impl Failure {
+    /// What the prompt itself says to a command that cannot be obeyed.
+    pub(super) fn refused(sentence: impl Into<String>) -> Self {
+        Self::Refused(sentence.into())
+    }
+}
+
+/// An answer that can be done without; a lost connection cannot.
+pub(super) fn if_any(answer: Result<Value, Failure>) -> Result<Option<Value>, Lost> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(Failure::Lost(lost)) => Err(lost),
+        Err(Failure::Refused(_) | Failure::Interrupted) => Ok(None),
     }
 }
 
@@ -101,13 +117,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         command: Command,
         arguments: Value,
     ) -> Result<Value, Failure> {
-        match timeout(PATIENCE, self.ask(command, arguments)).await {
-            Ok(answer) => answer,
-            Err(_) => Err(Failure::Refused(format!(
+        let answer = timeout(PATIENCE, self.ask(command, arguments)).await;
+        answer.unwrap_or_else(|_| {
+            Err(Failure::refused(format!(
                 "the debugger does not answer `{}`; it may still be busy with an expression",
                 command.as_str()
-            ))),
-        }
+            )))
+        })
     }
 
     /// Runs [`probe`] in the selected frame.
@@ -117,11 +133,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             json!({"expression": probe::expression(ask), "frameId": frame, "context": "clipboard"});
         let body = self.ask(Command::Evaluate, arguments).await?;
         let result = body["result"].as_str().unwrap_or_default();
-        match probe::answer(result) {
-            Some(answer) => Ok(answer),
-            // The debugger answers with the exception where an evaluation fails.
-            None => Err(Failure::Refused(last_line(result).to_owned())),
-        }
+        // The debugger answers with the exception where an evaluation fails.
+        probe::answer(result).ok_or_else(|| Failure::refused(last_line(result)))
     }
 
     /// Says why there is no answer; only a lost connection is passed on.
@@ -141,24 +154,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     }
 
     /// Prints the outcome of an expression or a statement.
-    pub(super) async fn value(&mut self, op: &str, text: &str) -> Result<(), Lost> {
-        match self
-            .probe(&json!({"op": op, "text": text, "limit": self.limit}))
-            .await
-        {
-            Ok(answer) => {
-                let total = answer["total"].as_u64().unwrap_or_default();
-                let mut text = escaped(answer["text"].as_str().unwrap_or_default());
-                self.failed |= answer["failed"] == true;
-                if total > self.limit as u64 {
-                    text.truncate(text.trim_end().len());
-                    text += &format!("\n{}", cut_hint(self.limit, total));
-                }
-                self.say(text).await;
-                Ok(())
-            }
-            Err(failure) => self.tell(failure).await,
+    pub(super) async fn value(&mut self, op: &str, text: &str) -> Result<(), Failure> {
+        let ask = json!({"op": op, "text": text, "limit": self.limit});
+        let answer = self.probe(&ask).await?;
+        let total = answer["total"].as_u64().unwrap_or_default();
+        let mut text = escaped(answer["text"].as_str().unwrap_or_default());
+        self.failed |= answer["failed"] == true;
+        if total > self.limit as u64 {
+            text.truncate(text.trim_end().len());
+            text += &format!("\n{}", cut_hint(self.limit, total));
         }
+        self.say(text).await;
+        Ok(())
     }
 }
 

@@ -3,8 +3,9 @@
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use super::inspect::bad_argument;
 use super::line::Task;
-use super::request::{Failure, program_output};
+use super::request::{Failure, if_any, program_output};
 use super::{End, Frame, Prompt};
 use crate::pdb::grammar;
 use crate::pdb::output::{Piece, cut};
@@ -92,35 +93,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         self.after_steps(&before, last).await
     }
 
-    pub(super) async fn until(&mut self, text: &str) -> Result<Option<End>, Lost> {
-        let Some(frame) = self.frame().cloned() else {
-            self.error("no frame").await;
-            return Ok(None);
-        };
+    pub(super) async fn until(&mut self, text: &str) -> Result<Option<End>, Failure> {
+        let frame = self.selected()?.clone();
         let target = match text.parse::<u32>() {
             _ if text.is_empty() => frame.line.saturating_add(1),
             Ok(line) if line <= frame.line => {
-                self.error("\"until\" line number is smaller than current line number")
-                    .await;
-                return Ok(None);
+                return Err(Failure::refused(
+                    "\"until\" line number is smaller than current line number",
+                ));
             }
             Ok(line) => line,
-            Err(_) => {
-                self.error(&format!("Error in argument: '{text}'")).await;
-                return Ok(None);
-            }
+            Err(_) => return Err(bad_argument(text)),
         };
-        let lines: Vec<u32> = match self.probe(&json!({"op": "range"})).await {
-            Ok(range) => {
-                let lines = range["lines"].as_array().into_iter().flatten();
-                let lines = lines.filter_map(|line| u32::try_from(line.as_u64()?).ok());
-                lines.filter(|line| *line >= target).collect()
-            }
-            Err(failure) => {
-                self.tell(failure).await?;
-                return Ok(None);
-            }
-        };
+        let range = self.probe(&json!({"op": "range"})).await?;
+        let lines = range["lines"].as_array().into_iter().flatten();
+        let lines = lines.filter_map(|line| u32::try_from(line.as_u64()?).ok());
+        let lines: Vec<u32> = lines.filter(|line| *line >= target).collect();
         let before = self.before();
         let depth = self.stack.len() - self.current;
         let mut last = None;
@@ -132,7 +120,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 .await?;
             let Ran::Stopped(stop) = ran else {
                 self.send_breakpoints(&frame.file, &[]).await?;
-                return self.not_stopped(ran).await;
+                return Ok(self.not_stopped(ran).await?);
             };
             self.load_stack(&stop).await?;
             let here = self.stack.first().cloned();
@@ -153,20 +141,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             }
         }
         self.send_breakpoints(&frame.file, &[]).await?;
-        self.after_steps(&before, last).await
+        Ok(self.after_steps(&before, last).await?)
     }
 
-    pub(super) async fn jump(&mut self, text: &str) -> Result<(), Lost> {
+    pub(super) async fn jump(&mut self, text: &str) -> Result<(), Failure> {
         if self.current != self.hidden {
-            self.error("You can only jump within the bottom frame")
-                .await;
-            return Ok(());
+            return Err(Failure::refused(
+                "You can only jump within the bottom frame",
+            ));
         }
-        let Ok(line) = text.trim().parse::<i64>() else {
-            self.error("The 'jump' command requires a line number")
-                .await;
-            return Ok(());
-        };
+        let no_line = |_| Failure::refused("The 'jump' command requires a line number");
+        let line = text.trim().parse::<i64>().map_err(no_line)?;
         // Ray's helper has to return first, or it would not be the newest frame that jumps.
         for _ in 0..self.hidden {
             match self.run(Command::StepOut, None).await? {
@@ -181,19 +166,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             return Ok(());
         };
         let targets = json!({"source": {"path": frame.file}, "line": line});
-        let target = match self.ask_soon(Command::GotoTargets, targets).await {
-            Ok(body) => body["targets"][0]["id"].clone(),
-            Err(failure) => return self.tell(failure).await,
-        };
+        let found = self.ask_soon(Command::GotoTargets, targets).await?;
+        let target = &found["targets"][0]["id"];
         let goto = json!({"threadId": self.thread, "targetId": target});
         match self.ask_soon(Command::Goto, goto).await {
-            Ok(_) => {}
             Err(Failure::Refused(sentence)) => {
                 self.error(&format!("Jump failed: {sentence}")).await;
                 return Ok(());
             }
-            Err(failure) => return self.tell(failure).await,
-        }
+            asked => asked?,
+        };
         if let Some(stop) = self.next_stop().await? {
             self.load_stack(&stop).await?;
             self.print_entry(self.current).await?;
@@ -258,25 +240,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         let Some(frame) = self.stack.first().map(|frame| frame.id) else {
             return Ok(Vec::new());
         };
-        let scopes = match self
-            .ask_soon(Command::Scopes, json!({"frameId": frame}))
-            .await
-        {
-            Ok(scopes) => scopes,
-            Err(Failure::Lost(lost)) => return Err(lost),
-            Err(_) => return Ok(Vec::new()),
+        let of_frame = json!({"frameId": frame});
+        let Some(scopes) = if_any(self.ask_soon(Command::Scopes, of_frame).await)? else {
+            return Ok(Vec::new());
         };
-        let reference = scopes["scopes"][0]["variablesReference"].clone();
-        match self
-            .ask_soon(Command::Variables, json!({"variablesReference": reference}))
-            .await
-        {
-            Ok(mut body) => match body["variables"].take() {
-                Value::Array(variables) => Ok(variables),
-                _ => Ok(Vec::new()),
-            },
-            Err(Failure::Lost(lost)) => Err(lost),
-            Err(_) => Ok(Vec::new()),
+        let locals = json!({"variablesReference": scopes["scopes"][0]["variablesReference"]});
+        let body = if_any(self.ask_soon(Command::Variables, locals).await)?;
+        match body.map(|mut body| body["variables"].take()) {
+            Some(Value::Array(variables)) => Ok(variables),
+            Some(_) | None => Ok(Vec::new()),
         }
     }
 
@@ -298,10 +270,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         }
         self.events.clear();
         self.listed = None;
-        match self
-            .ask_soon(command, json!({"threadId": self.thread}))
-            .await
-        {
+        let thread = json!({"threadId": self.thread});
+        match self.ask_soon(command, thread).await {
             Ok(_) | Err(Failure::Interrupted) => {}
             Err(Failure::Refused(sentence)) => return Ok(Ran::Refused(sentence)),
             Err(Failure::Lost(lost)) => return Err(lost),
@@ -406,8 +376,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 }
             }
         }
-        if stop["reason"] == "exception" {
-            self.exceptions().await?;
+        if stop["reason"] == "exception"
+            && let Err(failure) = self.exceptions().await
+        {
+            self.tell(failure).await?;
         }
         if stop["reason"] == "pause" {
             self.say("Program interrupted. (Use 'cont' to resume).\n")
@@ -477,5 +449,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
 
     pub(super) fn frame(&self) -> Option<&Frame> {
         self.stack.get(self.current)
+    }
+
+    /// The same for a command that needs one.
+    pub(super) fn selected(&self) -> Result<&Frame, Failure> {
+        self.frame().ok_or_else(|| Failure::refused("no frame"))
     }
 }

@@ -10,16 +10,13 @@ use std::time::Duration;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::super::access::{Rule, SessionObligations};
-use super::super::breakpoint_selector::{BreakpointSelector, Pattern};
+use super::super::access::Rule;
+use super::super::breakpoint_selector::Pattern;
 use super::super::scope::{Scope, Scopes};
 use super::{Grant, Policy};
 use crate::config::{
-    Lines, Problem, Problems, RawValue, Wrong, duration, flag, nearest, raw_value, shown,
+    Lines, Problem, Problems, RawValue, Wrong, duration, flag, nearest, raw_value, read_text, shown,
 };
-
-/// Longest policy file that is read.
-const LONGEST_FILE: u64 = 1 << 20;
 
 /// Longest pattern, in bytes.
 const LONGEST_PATTERN: usize = 256;
@@ -45,7 +42,7 @@ const KEYS: [&str; 11] = [
 /// Reads the file at `path`.
 pub(super) fn file(path: &Path) -> Result<Policy, Problems> {
     let name = shown(&path.display().to_string());
-    let unreadable = |error: std::io::Error| Problems {
+    let text = read_text(path).map_err(|error| Problems {
         problems: vec![Problem {
             key: "auth.policy_file".to_owned(),
             place: name.clone(),
@@ -53,12 +50,7 @@ pub(super) fn file(path: &Path) -> Result<Policy, Problems> {
             expected: "a TOML file with the rules that can be read".to_owned(),
             hint: Some("config/policy.example.toml explains every key".to_owned()),
         }],
-    };
-    let size = std::fs::metadata(path).map_err(unreadable)?.len();
-    if size > LONGEST_FILE {
-        return Err(unreadable(std::io::Error::other("longer than 1 MiB")));
-    }
-    let text = std::fs::read_to_string(path).map_err(unreadable)?;
+    })?;
     parse(&name, &text)
 }
 
@@ -87,9 +79,7 @@ struct Reader<'a> {
 struct Draft {
     subjects: Vec<Pattern>,
     groups: Vec<Pattern>,
-    scopes: Scopes,
-    selector: BreakpointSelector,
-    obligations: SessionObligations,
+    rule: Rule,
 }
 
 impl Reader<'_> {
@@ -114,7 +104,7 @@ impl Reader<'_> {
                 true => format!("`{}` belongs in a [[rule]]", key.get_ref()),
                 false => "write [[rule]] with two brackets, once for each rule".to_owned(),
             };
-            let found = "a section or key that is not known".to_owned();
+            let found = "a section or key that is not known";
             self.problem(key.get_ref(), at, found, "[[rule]]", Some(hint));
         }
         grants
@@ -124,7 +114,7 @@ impl Reader<'_> {
         let at = value.span().start;
         let DeValue::Array(rules) = value.into_inner() else {
             let hint = "write [[rule]] with two brackets, once for each rule".to_owned();
-            let found = "a value that is no array of tables".to_owned();
+            let found = "a value that is no array of tables";
             self.problem("rule", at, found, "[[rule]] tables", Some(hint));
             return Vec::new();
         };
@@ -156,34 +146,30 @@ impl Reader<'_> {
                 None => {
                     let hint = nearest(name, KEYS).map(|near| format!("did you mean `{near}`?"));
                     let expected = format!("in [[rule]]: {}", KEYS.join(", "));
-                    let found = "a key that is not known".to_owned();
+                    let found = "a key that is not known";
                     self.problem(&format!("rule.{}", shown(name)), at, found, &expected, hint);
                 }
             }
         }
         if !given.contains(&"subjects") && !given.contains(&"groups") {
             let hint = "for everybody who is recognised write subjects = [\"*\"]".to_owned();
-            let found = "a rule for nobody in particular".to_owned();
+            let found = "a rule for nobody in particular";
             self.problem("rule", at, found, "subjects, groups or both", Some(hint));
         }
         if !given.contains(&"scopes") {
-            let found = "a rule without scopes".to_owned();
-            self.problem("rule.scopes", at, found, &expected_scopes(), None);
+            let expected = expected_scopes();
+            self.problem("rule.scopes", at, "a rule without scopes", &expected, None);
         }
         Grant {
             place: self.lines.place(at),
             subjects: draft.subjects,
             groups: draft.groups,
-            rule: Arc::new(Rule {
-                scopes: draft.scopes,
-                selector: draft.selector,
-                obligations: draft.obligations,
-            }),
+            rule: Arc::new(draft.rule),
         }
     }
 
     fn key(&mut self, draft: &mut Draft, key: &str, at: usize, value: &RawValue) {
-        let selector = &mut draft.selector;
+        let selector = &mut draft.rule.selector;
         let patterns = match key {
             "subjects" => &mut draft.subjects,
             "groups" => &mut draft.groups,
@@ -203,10 +189,10 @@ impl Reader<'_> {
     }
 
     fn other_key(&mut self, draft: &mut Draft, key: &str, at: usize, value: &RawValue) {
-        let obligations = &mut draft.obligations;
+        let obligations = &mut draft.rule.obligations;
         let limit = |value| duration(value, LIMITS.0..=LIMITS.1).map(Some);
         let read = match key {
-            "scopes" => read_scopes(value).map(|read| draft.scopes = read),
+            "scopes" => read_scopes(value).map(|read| draft.rule.scopes = read),
             "unmasked" => flag(value).map(|read| obligations.unmasked = read),
             "record" => flag(value).map(|read| obligations.record = read),
             "session_limit" => limit(value).map(|read| obligations.session_limit = read),
@@ -226,45 +212,29 @@ impl Reader<'_> {
         &mut self,
         key: &str,
         at: usize,
-        found: String,
+        found: impl Into<String>,
         expected: &str,
         hint: Option<String>,
     ) {
         self.problems.push(Problem {
             key: shown(key),
             place: self.lines.place(at),
-            found,
+            found: found.into(),
             expected: expected.to_owned(),
             hint,
         });
     }
 }
 
-fn texts(value: &RawValue) -> Option<Vec<&str>> {
-    let RawValue::List(items) = value else {
-        return None;
-    };
-    let texts = items.iter().map(|item| match item {
-        RawValue::Text(text) => Some(text.as_str()),
-        _ => None,
-    });
-    texts.collect()
-}
-
 fn read_patterns(value: &RawValue) -> Result<Vec<Pattern>, Wrong> {
-    let wrong = |hint: Option<&str>| {
-        Err(Wrong {
-            expected:
-                "an array of names, such as [\"alice\", \"ci-*\"], in which * stands for anything"
-                    .to_owned(),
-            hint: hint.map(str::to_owned),
-        })
-    };
-    let Some(names) = texts(value) else {
-        return wrong(None);
+    let wrong = Wrong::expected(
+        "an array of names, such as [\"alice\", \"ci-*\"], in which * stands for anything",
+    );
+    let Some(names) = value.texts() else {
+        return Err(wrong);
     };
     if names.is_empty() {
-        return wrong(Some(
+        return Err(wrong.hint(
             "an empty list fits nothing: leave the key out where there is no limit, and the rule where it is for nobody",
         ));
     }
@@ -275,7 +245,7 @@ fn read_patterns(value: &RawValue) -> Result<Vec<Pattern>, Wrong> {
             && !name.chars().any(char::is_control)
     };
     if !names.iter().all(is_name) {
-        return wrong(Some(
+        return Err(wrong.hint(
             "each of 1 to 256 bytes, without blanks around it and without control characters",
         ));
     }
@@ -288,27 +258,16 @@ fn expected_scopes() -> String {
 }
 
 fn read_scopes(value: &RawValue) -> Result<Scopes, Wrong> {
-    let wrong = |hint: Option<String>| {
-        Err(Wrong {
-            expected: expected_scopes(),
-            hint,
-        })
-    };
-    let Some(words) = texts(value).filter(|words| !words.is_empty()) else {
-        return wrong(None);
-    };
-    let mut scopes = Scopes::NONE;
-    for word in words {
-        match Scope::ALL.into_iter().find(|scope| scope.word() == word) {
-            Some(scope) => scopes = scopes.with(scope),
-            None => {
-                let near = nearest(word, Scope::ALL.map(Scope::word));
-                return wrong(Some(match near {
-                    Some(near) => format!("{:?} is none; did you mean {near:?}?", shown(word)),
-                    None => format!("{:?} is none", shown(word)),
-                }));
-            }
-        }
-    }
-    Ok(scopes)
+    let wrong = || Wrong::expected(expected_scopes());
+    let words = value.texts().filter(|words| !words.is_empty());
+    let words = words.ok_or_else(wrong)?;
+    words.into_iter().try_fold(Scopes::NONE, |scopes, word| {
+        let known = Scope::named(word).ok_or_else(|| {
+            wrong().hint(match nearest(word, Scope::ALL.map(Scope::word)) {
+                Some(near) => format!("{:?} is none; did you mean {near:?}?", shown(word)),
+                None => format!("{:?} is none", shown(word)),
+            })
+        })?;
+        Ok(scopes.with(known))
+    })
 }

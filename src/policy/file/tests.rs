@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::http::tests::breakpoint as test_breakpoint;
-use crate::policy::Scopes;
+use crate::policy::{BreakpointSelector, Scopes};
 use crate::ray::registry::Breakpoint;
 
 const EXAMPLE: &str = include_str!("../../../config/policy.example.toml");
@@ -33,18 +33,13 @@ fn the_example_means_what_its_comments_say() {
     let policy = policy(EXAMPLE);
     let own = breakpoint("default", "04000000", "step");
     let other = breakpoint("default", "05000000", "step");
-    let stranger = policy.access("bob", &[]);
-    assert_eq!(
-        stranger.rights(&own).scopes.to_string(),
-        "list,dashboard:read"
-    );
+    let stranger = policy.access("bob", &[]).rights(&own);
+    assert_eq!(stranger.scopes.to_string(), "list,dashboard:read");
     let member = policy.access("bob", &groups(&["ml-team"]));
     let rights = member.rights(&own);
     assert_eq!(rights.scopes.to_string(), "list,view,debug,dashboard:read");
-    assert_eq!(
-        rights.obligations.session_limit,
-        Some(Duration::from_secs(8 * 3600))
-    );
+    let limit = rights.obligations.session_limit;
+    assert_eq!(limit, Some(Duration::from_secs(8 * 3600)));
     assert!(!member.rights(&other).scopes.contains(Scope::Debug));
     let oncall = policy.access("oncall-3", &[]);
     assert!(oncall.rights(&other).obligations.record);
@@ -68,26 +63,18 @@ fn the_example_means_what_its_comments_say() {
 #[test]
 fn an_empty_policy_allows_nothing() {
     let access = policy("# nobody\n").access("alice", &groups(&["admin"]));
-    assert_eq!(
-        access
-            .rights(&breakpoint("default", "01000000", "f"))
-            .scopes,
-        Scopes::NONE
-    );
-    assert!(
-        Scope::ALL
-            .into_iter()
-            .all(|scope| !access.may_anywhere(scope))
-    );
+    let rights = access.rights(&breakpoint("default", "01000000", "f"));
+    assert_eq!(rights.scopes, Scopes::NONE);
+    let mut all = Scope::ALL.into_iter();
+    assert!(all.all(|scope| !access.may_anywhere(scope)));
 }
 
 #[test]
 fn subjects_and_groups_both_have_to_fit() {
     let policy = policy("[[rule]]\nsubjects = [\"a*\"]\ngroups = [\"ml\"]\nscopes = [\"list\"]\n");
     let sees = |subject: &str, of: &[&str]| {
-        policy
-            .access(subject, &groups(of))
-            .may_anywhere(Scope::List)
+        let access = policy.access(subject, &groups(of));
+        access.may_anywhere(Scope::List)
     };
     assert!(sees("alice", &["x", "ml"]));
     assert!(!sees("alice", &["x"]));
@@ -152,10 +139,8 @@ fn broken_toml_is_one_kind_of_problem_and_quotes_nothing() {
 fn what_it_comes_to_is_said_in_full() {
     let policy = policy(EXAMPLE);
     let text = policy.explained().join("\n");
-    assert!(
-        text.contains("group \"ml-team\" may view, debug; jobs \"raysubmit_ml_*\" or \"04000000\"; a session for at most 8h; idle for at most 30m"),
-        "{text}"
-    );
+    let team = "group \"ml-team\" may view, debug; jobs \"raysubmit_ml_*\" or \"04000000\"; a session for at most 8h; idle for at most 30m";
+    assert!(text.contains(team), "{text}");
     let json = policy.to_json();
     assert_eq!(json[2]["clusters"][0], "default");
     assert_eq!(policy.doubts(&["default"]), Vec::<String>::new());
@@ -194,10 +179,8 @@ fn a_changed_file_is_read_again_and_a_broken_one_not_used() {
 
 fn names() -> impl Strategy<Value = Vec<String>> {
     proptest::collection::vec("[ab]{0,2}\\*?[ab]?", 1..3).prop_map(|names| {
-        names
-            .into_iter()
-            .map(|n| if n.is_empty() { "*".to_owned() } else { n })
-            .collect()
+        let anything = |n: String| if n.is_empty() { "*".to_owned() } else { n };
+        names.into_iter().map(anything).collect()
     })
 }
 
@@ -223,15 +206,8 @@ prop_compose! {
 /// Everything that somebody may do, in every way it is asked for.
 fn rights(access: &Access, name: &str) -> Vec<Scopes> {
     let fold = |may: &dyn Fn(Scope) -> bool| {
-        let may = Scope::ALL.into_iter().filter(|s| may(*s));
-        // Not `with`, which would add what a scope includes.
-        may.fold(Vec::new(), |mut all, scope| {
-            all.push(scope.word());
-            all
-        })
-        .join(",")
-        .parse()
-        .unwrap()
+        let words = Scope::ALL.into_iter().filter(|s| may(*s)).map(Scope::word);
+        words.collect::<Vec<_>>().join(",").parse().unwrap()
     };
     vec![
         access.rights(&breakpoint(name, name, name)).scopes,
@@ -242,10 +218,8 @@ fn rights(access: &Access, name: &str) -> Vec<Scopes> {
 }
 
 fn within(smaller: &[Scopes], larger: &[Scopes]) -> bool {
-    smaller
-        .iter()
-        .zip(larger)
-        .all(|(s, l)| s.intersection(*l) == *s)
+    let mut pairs = smaller.iter().zip(larger);
+    pairs.all(|(s, l)| s.intersection(*l) == *s)
 }
 
 proptest! {

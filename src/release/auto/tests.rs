@@ -4,7 +4,7 @@
 use super::super::tests::{debugpy, relay};
 use super::*;
 use crate::audit::testing::{AuditSpy, Line};
-use crate::dap::testing::{listening, paused, paused_in_pdb};
+use crate::dap::testing::{assert_not_dialled, listed, listening, paused, paused_in_pdb};
 use crate::moment::testing::ago;
 use crate::ray::registry::Change;
 
@@ -77,10 +77,7 @@ async fn who_attaches_after_the_announcement_keeps_it_and_a_new_stop_has_its_own
     context.registry.insert(breakpoint);
     step(&context, &context.registry.snapshot(), &mut announced).await;
     assert!(outcomes(&kept).is_empty() && announced.is_empty());
-    assert!(
-        listener.into_std().unwrap().accept().is_err(),
-        "it was dialled"
-    );
+    assert_not_dialled(listener);
 }
 
 #[tokio::test(start_paused = true)]
@@ -107,20 +104,15 @@ async fn a_wall_clock_that_is_set_an_hour_ahead_releases_nothing() {
     tokio::time::advance(25 * MINUTE).await;
     step(&context, &list, &mut announced).await;
     assert_eq!(outcomes(&kept), ["announced", "announced"]);
-    assert!(
-        listener.into_std().unwrap().accept().is_err(),
-        "it was dialled"
-    );
+    assert_not_dialled(listener);
 }
 
 #[tokio::test(start_paused = true)]
 async fn without_a_record_nothing_is_announced_or_released() {
     let (context, kept) = policy(60 * MINUTE);
-    let (_listener, breakpoint) = listening(paused("square", 1)).await;
-    context.registry.insert(breakpoint);
+    let _listener = listed(&context.registry, paused("square", 1)).await;
     kept.refuse(Action::Administration);
-    let mut announced = HashMap::new();
-    let mut events = context.registry.events();
+    let (mut announced, mut events) = (HashMap::new(), context.registry.events());
     step(&context, &context.registry.snapshot(), &mut announced).await;
     assert!(announced.is_empty() && events.try_recv().is_err());
 }
@@ -131,8 +123,7 @@ async fn clusters_that_are_not_named_are_left_alone() {
         config.release.after = Some(MINUTE);
         config.release.clusters = vec!["other".to_owned()];
     });
-    let (_listener, breakpoint) = listening(paused("square", 1)).await;
-    context.registry.insert(breakpoint);
+    let _listener = listed(&context.registry, paused("square", 1)).await;
     step(&context, &context.registry.snapshot(), &mut HashMap::new()).await;
     assert!(outcomes(&kept).is_empty());
 }

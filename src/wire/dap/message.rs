@@ -172,22 +172,18 @@ mod tests {
         assert_eq!(request.success(Value::Null)["request_seq"], 7);
         let failure = request.failure("no {such} thing");
         assert_eq!(failure["message"], "no {such} thing");
-        assert_eq!(
-            failure["body"]["error"]["format"],
-            "no {open}such{close} thing"
-        );
+        let format = &failure["body"]["error"]["format"];
+        assert_eq!(format, "no {open}such{close} thing");
         assert_eq!(as_shown(&failure), "no {such} thing");
         let plain = request.failure("no such thing");
         assert_eq!(plain["body"]["error"].get("variables"), None);
         assert_eq!(as_shown(&plain), "no such thing");
         assert_eq!(failure["body"]["error"]["showUser"], true);
-        assert_eq!(
-            Request::read(&mut json!({"seq": 1, "type": "event", "event": "x"})),
-            None
-        );
-        assert_eq!(
-            Request::read(&mut json!({"seq": "1", "type": "request", "command": "x"})),
-            None
-        );
+        for mut other in [
+            json!({"seq": 1, "type": "event", "event": "x"}),
+            json!({"seq": "1", "type": "request", "command": "x"}),
+        ] {
+            assert_eq!(Request::read(&mut other), None);
+        }
     }
 }

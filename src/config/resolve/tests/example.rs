@@ -30,43 +30,25 @@ fn the_example_names_every_key_and_each_with_its_default() {
     // The values say where they came from: the file, for all but those without a default.
     let given = given(EXAMPLE, &[]);
     for setting in resolve(&given.sources).unwrap().settings {
-        assert_ne!(
-            setting.origin, "default",
-            "{}.{}",
-            setting.section, setting.key
-        );
+        assert_ne!(setting.origin, "default", "{setting:?}");
     }
 }
 
 #[test]
 fn commented_values_of_the_example_are_right_too() {
-    let uncommented = EXAMPLE
-        .replace("\n# token_file", "\ntoken_file")
-        .replace("\n# api_server", "\napi_server")
-        .replace("\n# ca_file", "\nca_file")
-        .replace("\n# namespace", "\nnamespace")
-        .replace("\n# url", "\nurl")
-        .replace("\n# host = ", "\nhost = ")
-        .replace("\n# file = \"/var", "\nfile = \"/var")
-        .replace(
-            "\n# key_file = \"/etc/ray-relay/audit",
-            "\nkey_file = \"/etc/ray-relay/audit",
-        )
-        .replace("\n# dir = ", "\ndir = ");
+    let keys = "token_file|api_server|ca_file|namespace|url|host = |file = \"/var|dir = ";
+    let audit_key = "key_file = \"/etc/ray-relay/audit";
+    let uncommented = keys.split('|').chain([audit_key]);
+    let uncommented = uncommented.fold(EXAMPLE.to_owned(), |text, key| {
+        text.replace(&format!("\n# {key}"), &format!("\n{key}"))
+    });
     let config = config(&uncommented, &[]);
     assert!(config.clusters[0].token_file.is_some());
     assert!(config.kubernetes.ca_file.is_some() && config.jwks.url.is_some());
     assert!(config.audit.file.is_some() && config.audit.key_file.is_some());
     assert!(config.recording.dir.is_some());
-    let host = resolve(
-        &given(
-            &uncommented.replace("mode = \"single\"", "mode = \"host\""),
-            &[],
-        )
-        .sources,
-    );
-    assert_eq!(
-        host.unwrap().config.advertise,
-        Advertise::Host("{id}.debug.example.com".to_owned())
-    );
+    let by_host = uncommented.replace("mode = \"single\"", "mode = \"host\"");
+    let by_host = resolve(&given(&by_host, &[]).sources).unwrap().config;
+    let template = "{id}.debug.example.com".to_owned();
+    assert_eq!(by_host.advertise, Advertise::Host(template));
 }

@@ -4,21 +4,19 @@ use std::time::Duration;
 
 use super::*;
 use crate::config::LogFormat;
-use crate::config::settings::SECTIONS;
-use crate::config::sources::variable;
+use crate::config::sources::{keys, variable};
 use crate::config::units::parse_duration;
 
 #[test]
 fn flags_go_over_the_environment_over_the_file_over_defaults() {
     let file =
         "[listen]\naddress = \"127.0.0.1:1001\"\nhandshake_timeout = \"1s\"\nkeepalive = \"5s\"\n";
-    let mut given = given(
-        file,
-        &[
-            ("RAY_RELAY_LISTEN_ADDRESS", "127.0.0.1:1002"),
-            ("RAY_RELAY_LISTEN_HANDSHAKE_TIMEOUT", "3s"),
-        ],
-    );
+    let timeout = "RAY_RELAY_LISTEN_HANDSHAKE_TIMEOUT";
+    let environment = [
+        ("RAY_RELAY_LISTEN_ADDRESS", "127.0.0.1:1002"),
+        (timeout, "3s"),
+    ];
+    let mut given = given(file, &environment);
     let config = resolve(&given.sources).unwrap().config;
     assert_eq!(config.listen.address.port(), 1002);
     assert_eq!(config.listen.handshake_timeout, Duration::from_secs(3));
@@ -28,24 +26,13 @@ fn flags_go_over_the_environment_over_the_file_over_defaults() {
     let resolved = resolve(&given.sources).unwrap();
     assert_eq!(resolved.config.listen.address.port(), 1003);
     let origin = |key: &str| {
-        resolved
-            .settings
-            .iter()
-            .find(|s| s.key == key)
-            .unwrap()
-            .origin
-            .clone()
+        let mut settings = resolved.settings.iter();
+        &*settings.find(|s| s.key == key).unwrap().origin
     };
     assert_eq!(origin("address"), "--listen");
-    assert_eq!(
-        origin("handshake_timeout"),
-        "RAY_RELAY_LISTEN_HANDSHAKE_TIMEOUT"
-    );
-    assert!(
-        origin("keepalive").ends_with("relay.toml line 4"),
-        "{}",
-        origin("keepalive")
-    );
+    assert_eq!(origin("handshake_timeout"), timeout);
+    let place = origin("keepalive");
+    assert!(place.ends_with("relay.toml line 4"), "{place}");
     assert_eq!(origin("drain_timeout"), "default");
 }
 
@@ -53,10 +40,8 @@ fn flags_go_over_the_environment_over_the_file_over_defaults() {
 fn every_scalar_key_can_be_given_in_the_environment() {
     let other = |key: &str| match key {
         "address" => "127.0.0.1:7000",
-        "insecure_no_auth" | "locations" | "allow_terminate" | "metrics_open" | "commands" => {
-            "true"
-        }
-        "enabled" | "defaults" | "email" => "true",
+        "insecure_no_auth" | "locations" | "allow_terminate" | "metrics_open" => "true",
+        "commands" | "enabled" | "defaults" | "email" => "true",
         "names" | "types" => "pin, *_pin",
         "values" => r"\d{3,5}",
         "max_connections" | "max_event_streams" | "throttle_after" => "7",
@@ -106,28 +91,23 @@ fn every_scalar_key_can_be_given_in_the_environment() {
             false => word.to_owned(),
         }
     };
-    let environment: Vec<(String, String)> = SECTIONS
-        .iter()
-        .flat_map(|(section, keys)| {
-            keys.iter()
-                // One or the other.
-                .filter(|key| (*section, **key) != ("jwks", "file"))
-                .map(|key| match value(section, key) {
-                    "" => (variable(section, key), by_default(section, key)),
-                    word => (variable(section, key), word.to_owned()),
-                })
-        })
-        .collect();
-    let environment: Vec<(&str, &str)> = environment
-        .iter()
-        .map(|(name, value)| (name.as_str(), value.as_str()))
-        .collect();
-    let resolved = resolve(&given("", &environment).sources).unwrap();
-    for setting in resolved
-        .settings
-        .iter()
-        .filter(|setting| setting.section != "cluster")
-    {
+    let environment = keys()
+        // One or the other.
+        .filter(|key| *key != ("jwks", "file"))
+        .map(|(section, key)| match value(section, key) {
+            "" => (
+                variable(section, key).into(),
+                by_default(section, key).into(),
+            ),
+            word => (variable(section, key).into(), word.into()),
+        });
+    let sources = Sources {
+        environment: environment.collect(),
+        ..Sources::default()
+    };
+    let resolved = resolve(&sources).unwrap();
+    let settings = resolved.settings.iter();
+    for setting in settings.filter(|setting| setting.section != "cluster") {
         assert_eq!(setting.origin, variable(setting.section, setting.key));
     }
     assert_eq!(resolved.config.http.allowed_hosts, ["a.example.com", "b"]);
@@ -139,32 +119,24 @@ fn every_scalar_key_can_be_given_in_the_environment() {
 #[test]
 fn clusters_come_whole_from_the_source_that_counts_most() {
     let file = "[[cluster]]\nray_address = \"http://one\"\ntoken_file = \"/t\"\n[[cluster]]\nname = \"b\"\nray_address = \"https://two/x/\"\n";
-    let names = |config: &Config| -> Vec<String> {
-        config
-            .clusters
-            .iter()
-            .map(|c| format!("{}={}", c.name, c.ray_address))
-            .collect()
+    let names = |config: &Config| {
+        let clusters = config.clusters.iter();
+        let names = clusters.map(|c| format!("{}={}", c.name, c.ray_address));
+        names.collect::<Vec<_>>().join(" ")
     };
-    assert_eq!(
-        names(&config(file, &[])),
-        ["default=http://one:8265", "b=https://two/x"]
-    );
+    let of_file = names(&config(file, &[]));
+    assert_eq!(of_file, "default=http://one:8265 b=https://two/x");
     let environment = [("RAY_RELAY_RAY_ADDRESS", "http://three:1, gpu=http://four")];
     let from_environment = config(file, &environment);
-    assert_eq!(
-        names(&from_environment),
-        ["default=http://three:1", "gpu=http://four:8265"]
-    );
+    let expected = "default=http://three:1 gpu=http://four:8265";
+    assert_eq!(names(&from_environment), expected);
     // The token of the cluster with the same name is kept, of others there is none.
     assert_eq!(from_environment.clusters[0].token_file, Some("/t".into()));
     assert_eq!(from_environment.clusters[1].token_file, None);
     let mut given = given(file, &environment);
     given.sources.flags.ray_address = vec!["x=http://five".to_owned()];
-    assert_eq!(
-        names(&resolve(&given.sources).unwrap().config),
-        ["x=http://five:8265"]
-    );
+    let by_flags = resolve(&given.sources).unwrap().config;
+    assert_eq!(names(&by_flags), "x=http://five:8265");
 }
 
 #[test]

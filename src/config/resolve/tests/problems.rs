@@ -22,13 +22,11 @@ ray_address = \"http://user:hunter2@head\"
 name = \"b\"
 token = \"hunter2\"
 ";
-    let problems = problems(
-        file,
-        &[
-            ("RAY_RELAY_LISTEN_ADRESS", "x"),
-            ("RAY_RELAY_LOG_LEVEL", "inof"),
-        ],
-    );
+    let environment = [
+        ("RAY_RELAY_LISTEN_ADRESS", "x"),
+        ("RAY_RELAY_LOG_LEVEL", "inof"),
+    ];
+    let problems = problems(file, &environment);
     let seen: Vec<(&str, &str, &str)> = problems
         .iter()
         .map(|p| {
@@ -36,6 +34,9 @@ token = \"hunter2\"
             (p.key.as_str(), line, p.hint.as_deref().unwrap_or(""))
         })
         .collect();
+    let no_unit = "a bare number has no unit: write \"5s\" or \"5ms\"";
+    let no_credentials = "no user name or password in the address: Ray takes a token, which belongs in a file that token_file names";
+    let near = "did you mean RAY_RELAY_LISTEN_ADDRESS?";
     assert_eq!(
         seen,
         [
@@ -43,37 +44,21 @@ token = \"hunter2\"
             ("registri", "5", "did you mean [registry]?"),
             ("registry.keepalive", "9", "`keepalive` belongs in [listen]"),
             ("cluster.token", "16", "did you mean `token_file`?"),
-            (
-                "RAY_RELAY_LISTEN_ADRESS",
-                "environment",
-                "did you mean RAY_RELAY_LISTEN_ADDRESS?"
-            ),
+            ("RAY_RELAY_LISTEN_ADRESS", "environment", near),
             ("listen.max_connections", "3", "without quotation marks"),
-            (
-                "listen.keepalive",
-                "4",
-                "a bare number has no unit: write \"5s\" or \"5ms\""
-            ),
+            ("listen.keepalive", "4", no_unit),
             ("registry.poll_interval", "8", ""),
             ("registry.locations", "10", "without quotation marks"),
             ("RAY_RELAY_LOG_LEVEL", "environment", "did you mean info?"),
             ("cluster.name", "12", ""),
-            (
-                "cluster.ray_address",
-                "13",
-                "no user name or password in the address: Ray takes a token, which belongs in a file that token_file names"
-            ),
+            ("cluster.ray_address", "13", no_credentials),
             ("cluster.ray_address", "14", ""),
         ]
     );
     let text = Problems { problems }.to_string();
     assert!(!text.contains("hunter2"), "{text}");
-    assert!(
-        text.contains(
-            "found     \"1h\"\n    expected  a duration with its unit, from 100ms to 1m\n"
-        ),
-        "{text}"
-    );
+    let found = "found     \"1h\"\n    expected  a duration with its unit, from 100ms to 1m\n";
+    assert!(text.contains(found), "{text}");
 }
 
 #[test]
@@ -83,10 +68,9 @@ fn a_key_that_is_gone_says_what_has_become_of_it() {
     let variable = problems("", &[("RAY_RELAY_LISTEN_SILENCE", "2s")]).remove(0);
     for problem in [problem, variable] {
         let hint = problem.hint.unwrap();
-        assert!(
-            hint.contains("handshake_timeout") && hint.contains("remove"),
-            "{hint}"
-        );
+        for word in ["handshake_timeout", "remove"] {
+            assert!(hint.contains(word), "{hint}");
+        }
     }
 }
 
@@ -99,23 +83,14 @@ fn broken_toml_says_where_without_quoting_it() {
 
 #[test]
 fn a_file_that_cannot_be_read_is_a_problem() {
-    let flags = Flags {
-        config: Some("/nonexistent/relay.toml".into()),
-        ..Flags::default()
-    };
-    let error = resolve(&Sources {
-        flags,
-        ..Sources::default()
-    })
-    .unwrap_err();
+    let mut sources = Sources::default();
+    sources.flags.config = Some("/nonexistent/relay.toml".into());
+    let error = resolve(&sources).unwrap_err();
     assert_eq!(error.problems[0].key, "--config");
     assert!(error.problems[0].found.contains("/nonexistent/relay.toml"));
-    let environment = vec![("RAY_RELAY_CONFIG".into(), "/".into())];
-    let error = resolve(&Sources {
-        environment,
-        ..Sources::default()
-    })
-    .unwrap_err();
+    sources.flags.config = None;
+    sources.environment = vec![("RAY_RELAY_CONFIG".into(), "/".into())];
+    let error = resolve(&sources).unwrap_err();
     assert_eq!(error.problems[0].key, "RAY_RELAY_CONFIG");
 }
 

@@ -18,72 +18,52 @@ fn rules_for_masking_that_hide_everything_or_nothing_are_refused() {
 
 #[test]
 fn other_machines_are_let_in_only_on_purpose() {
-    let problem = problem("[listen]\naddress = \"0.0.0.0:5678\"\n");
+    const EVERYWHERE: &str = "[listen]\naddress = '0.0.0.0:5678'\n";
+    let problem = problem(EVERYWHERE);
     assert_eq!(problem.key, "listen.address");
     let hint = problem.hint.unwrap();
-    for word in [
-        "run code",
-        "nobody is authenticated",
-        "--auth-key",
-        "kubectl port-forward",
-        "--insecure-no-auth",
-    ] {
+    let words =
+        "run code, nobody is authenticated, --auth-key, kubectl port-forward, --insecure-no-auth";
+    for word in words.split(", ") {
         assert!(hint.contains(word), "{hint}");
     }
-    let open = config(
-        "[listen]\naddress = \"0.0.0.0:5678\"\ninsecure_no_auth = true\n",
-        &[],
-    );
+    let open = config(&format!("{EVERYWHERE}insecure_no_auth = true"), &[]);
     assert!(open.listen.address.ip().is_unspecified());
-    let mut given = given("[listen]\naddress = \"0.0.0.0:5678\"\n", &[]);
+    let mut given = given(EVERYWHERE, &[]);
     given.sources.flags.auth_key = vec!["/a,b.pub".to_owned(), "/c.pub".to_owned()];
     let resolved = resolve(&given.sources).unwrap();
     let keys: [std::path::PathBuf; 2] = ["/a,b.pub".into(), "/c.pub".into()];
     assert_eq!(resolved.config.auth.keys, keys);
     let shown = resolved.settings.iter().find(|s| s.key == "keys").unwrap();
-    assert_eq!(
-        (&*shown.value, &*shown.origin),
-        (r#"["/a,b.pub", "/c.pub"]"#, "--auth-key")
-    );
+    assert_eq!(shown.value, r#"["/a,b.pub", "/c.pub"]"#);
+    assert_eq!(shown.origin, "--auth-key");
 }
 
 #[test]
 fn values_have_to_fit_together() {
     for (file, key) in [
+        ("[registry]\npoll_interval = '20s'", "registry.stale_after"),
+        ("[dap]\nmax_frame = '64KiB'", "dap.max_handshake_frame"),
         (
-            "[registry]\npoll_interval = \"20s\"\n",
-            "registry.stale_after",
-        ),
-        ("[dap]\nmax_frame = \"64KiB\"\n", "dap.max_handshake_frame"),
-        (
-            "[advertise]\nmode = \"ports\"\nports = \"5670-5690\"\n",
+            "[advertise]\nmode = 'ports'\nports = '5670-5690'",
             "advertise.ports",
         ),
-        ("[advertise]\nmode = \"host\"\n", "advertise.host"),
-        ("[auth]\nleeway = \"6m\"\n", "auth.leeway"),
-        ("[auth]\nissuer = \"x\"\n", "auth.issuer"),
-        ("[auth]\nthrottle_delay = \"2m\"\n", "auth.throttle_max"),
-        ("[auth]\naudience = \"ray-relay-ticket\"\n", "auth.audience"),
+        ("[advertise]\nmode = 'host'", "advertise.host"),
+        ("[auth]\nleeway = '6m'", "auth.leeway"),
+        ("[auth]\nissuer = 'x'", "auth.issuer"),
+        ("[auth]\nthrottle_delay = '2m'", "auth.throttle_max"),
+        ("[auth]\naudience = 'ray-relay-ticket'", "auth.audience"),
+        ("[advertise]\nhost = 'debug.example.com'", "advertise.host"),
+        (TWO_CLUSTERS, "cluster.name"),
+        ("cluster = 1", "cluster"),
+        ("listen = 1", "listen"),
+        ("address = 'x'", "address"),
+        ("[http]\nallowed_hosts = ['http://x']", "http.allowed_hosts"),
+        ("[audit]\nsink = 'file'", "audit.file"),
+        ("[audit]\nsyslog = 'logs:514'", "audit.syslog"),
+        ("[recording]\nmax_size = '1B'", "recording.max_size"),
         (
-            "[advertise]\nhost = \"debug.example.com\"\n",
-            "advertise.host",
-        ),
-        (
-            "[[cluster]]\nray_address = \"http://a\"\n[[cluster]]\nray_address = \"http://b\"\n",
-            "cluster.name",
-        ),
-        ("cluster = 1\n", "cluster"),
-        ("listen = 1\n", "listen"),
-        ("address = \"x\"\n", "address"),
-        (
-            "[http]\nallowed_hosts = [\"http://x\"]\n",
-            "http.allowed_hosts",
-        ),
-        ("[audit]\nsink = \"file\"\n", "audit.file"),
-        ("[audit]\nsyslog = \"logs:514\"\n", "audit.syslog"),
-        ("[recording]\nmax_size = \"1B\"\n", "recording.max_size"),
-        (
-            "[registry]\nrequest_timeout = \"0s\"\n",
+            "[registry]\nrequest_timeout = '0s'",
             "registry.request_timeout",
         ),
     ] {
@@ -91,54 +71,56 @@ fn values_have_to_fit_together() {
     }
 }
 
+/// Both have the name that is taken where none is given.
+const TWO_CLUSTERS: &str =
+    "[[cluster]]\nray_address = 'http://a'\n[[cluster]]\nray_address = 'http://b'";
+
 #[test]
 fn a_level_that_is_misspelt_is_not_taken_for_a_module() {
     assert!(resolve(&given("[log]\nlevel = \"ray_relay::dap=debug,info\"\n", &[]).sources).is_ok());
-    assert_eq!(
-        problem("[log]\nlevel = \"dbug\"\n").hint.unwrap(),
-        "did you mean debug?"
-    );
+    let misspelt = problem("[log]\nlevel = 'dbug'");
+    assert_eq!(misspelt.hint.unwrap(), "did you mean debug?");
     assert!(problem("[log]\nlevel = \"a=b=c=d\"\n").hint.is_none());
 }
 
 #[test]
 fn identity_providers_are_only_asked_where_nobody_can_answer_for_them() {
-    for (file, key) in [
+    for (section, text, key) in [
+        ("jwks", "url = 'http://login.example.com/keys'", "url"),
         (
-            "[jwks]\nurl = \"http://login.example.com/keys\"",
-            "jwks.url",
+            "jwks",
+            "url = 'https://me:secret@login.example.com/keys'",
+            "url",
+        ),
+        ("jwks", "url = 'file:///keys'", "url"),
+        (
+            "jwks",
+            "file = '/k'\nurl = 'https://login.example.com/keys'",
+            "file",
+        ),
+        ("jwks", "ca_file = '/ca'", "ca_file"),
+        ("jwks", "max_stale = '1m'", "max_stale"),
+        ("kubernetes", "audiences = []", "audiences"),
+        ("kubernetes", "audiences = ['']", "audiences"),
+        ("kubernetes", "namespace = 'Ray_'", "namespace"),
+        (
+            "kubernetes",
+            "api_server = 'http://10.0.0.1'\ntoken_file = '/t'",
+            "api_server",
         ),
         (
-            "[jwks]\nurl = \"https://me:secret@login.example.com/keys\"",
-            "jwks.url",
+            "kubernetes",
+            "api_server = 'https://10.0.0.1'",
+            "api_server",
         ),
-        ("[jwks]\nurl = \"file:///keys\"", "jwks.url"),
-        (
-            "[jwks]\nfile = \"/k\"\nurl = \"https://login.example.com/keys\"",
-            "jwks.file",
-        ),
-        ("[jwks]\nca_file = \"/ca\"", "jwks.ca_file"),
-        ("[jwks]\nmax_stale = \"1m\"", "jwks.max_stale"),
-        ("[kubernetes]\naudiences = []", "kubernetes.audiences"),
-        ("[kubernetes]\naudiences = [\"\"]", "kubernetes.audiences"),
-        ("[kubernetes]\nnamespace = \"Ray_\"", "kubernetes.namespace"),
-        (
-            "[kubernetes]\napi_server = \"http://10.0.0.1\"\ntoken_file = \"/t\"",
-            "kubernetes.api_server",
-        ),
-        (
-            "[kubernetes]\napi_server = \"https://10.0.0.1\"",
-            "kubernetes.api_server",
-        ),
-        ("[kubernetes]\nca_file = \"/ca\"", "kubernetes.ca_file"),
-        ("[kubernetes]\ntoken_file = \"/t\"", "kubernetes.token_file"),
+        ("kubernetes", "ca_file = '/ca'", "ca_file"),
+        ("kubernetes", "token_file = '/t'", "token_file"),
     ] {
         // A value that is wrong by itself may leave its companions without it.
-        let found = problems(file, &[]);
-        assert!(
-            found.iter().any(|problem| problem.key == key),
-            "{file}: {found:#?}"
-        );
+        let (file, key) = (format!("[{section}]\n{text}"), format!("{section}.{key}"));
+        let found = problems(&file, &[]);
+        let told = found.iter().any(|problem| problem.key == key);
+        assert!(told, "{file}: {found:#?}");
         assert!(!format!("{found:?}").contains("secret"), "{found:#?}");
     }
     let config = config(

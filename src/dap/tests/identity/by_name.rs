@@ -35,15 +35,13 @@ async fn who_is_revoked_while_a_breakpoint_is_waited_for_does_not_reach_it() {
     let relay = relay(Audit::off(), by_name);
     let mut worker = Worker::listen().await;
     worker.breakpoint.names.job_id = Some("01000000".to_owned());
-    let mut debugger = Debugger::connect(&relay).await;
-    let seq = debugger
-        .attach(dialled(worker.breakpoint.id, token_of("ann")))
-        .await;
+    let (mut debugger, seq) =
+        Debugger::attaching(&relay, dialled(worker.breakpoint.id, token_of("ann"))).await;
     // Answered while it waits, so it is recognised by now.
     debugger.ask("threads", Value::Null).await;
     revoke(&relay.auth, "ann").await;
     relay.registry.insert(worker.breakpoint.clone());
-    let answer = debugger.until(|m| m["request_seq"] == seq).await;
+    let answer = debugger.answer(seq).await;
     assert_eq!(sentence(&answer), "your token was revoked");
     worker.heard_nothing();
 }
@@ -54,17 +52,15 @@ async fn a_breakpoint_that_is_not_known_yet_is_waited_for_while_its_client_stays
     let context = &relay;
     let worker = Worker::listen().await;
     let dialled = dialled(worker.breakpoint.id, token_of("ann"));
-    let mut leaves = Debugger::connect(context).await;
-    leaves.attach(dialled.clone()).await;
+    let (mut leaves, _) = Debugger::attaching(context, dialled.clone()).await;
     let began = Instant::now();
     leaves.ask("disconnect", Value::Null).await;
     leaves.closed().await;
-    let mut stays = Debugger::connect(context).await;
-    stays.attach(dialled).await;
+    let (mut stays, _) = Debugger::attaching(context, dialled).await;
     // First the stop, then whose job it is.
     context.registry.insert(worker.breakpoint.clone());
     let early = stays.ask("threads", Value::Null).await;
-    assert!(sentence(&early).contains("not attached yet"));
+    assert_refused(&early, "not attached yet");
     let mut named = worker.breakpoint.clone();
     named.names.job_id = Some("01000000".to_owned());
     context.registry.insert(named);

@@ -7,50 +7,33 @@ async fn a_revoked_token_ends_its_sessions_within_a_second_and_says_so() {
     let relay = relay(Audit::off(), |_| {});
     let context = &relay;
     let worker = worker(context).await;
-    let mut attached = Debugger::connect(context).await;
-    attached.attach(with_token(token_of("ann"))).await;
+    let (mut attached, _) = Debugger::attaching(context, with_token(token_of("ann"))).await;
     let (mut dap, _) = worker.attached().await;
-    dap.send(&message::event("initialized", Value::Null))
-        .await
-        .unwrap();
+    initialized(&mut dap).await;
     attached.send("configurationDone", Value::Null).await;
     asked(&mut dap, "configurationDone").await;
-    let mut cluster = Debugger::connect(context).await;
-    cluster
-        .attach(json!({"rayRelay": {"all": true, "token": token_of("ann")}}))
-        .await;
-    cluster.until(|m| m["event"] == "initialized").await;
-    let mut waiting = Debugger::connect(context).await;
-    let next = waiting
-        .attach(json!({"rayRelay": {"next": true, "token": token_of("ann")}}))
-        .await;
-    waiting.until(|m| m["event"] == "output").await;
-    let mut others = Debugger::connect(context).await;
-    others
-        .attach(json!({"rayRelay": {"next": true, "token": token_of("ben")}}))
-        .await;
-    others.until(|m| m["event"] == "output").await;
+    let all = json!({"rayRelay": {"all": true, "token": token_of("ann")}});
+    let (mut cluster, _) = Debugger::attaching(context, all).await;
+    cluster.event("initialized").await;
+    let next = |who| json!({"rayRelay": {"next": true, "token": token_of(who)}});
+    let (mut waiting, seq) = Debugger::attaching(context, next("ann")).await;
+    waiting.event("output").await;
+    let (mut others, _) = Debugger::attaching(context, next("ben")).await;
+    others.event("output").await;
 
     let revoked_at = Instant::now();
     revoke(&relay.auth, "ann").await;
-    asked(&mut dap, "setFunctionBreakpoints").await;
-    let goodbye = asked(&mut dap, "disconnect").await;
-    assert_eq!(goodbye["arguments"]["terminateDebuggee"], false);
+    let_go(&mut dap).await;
     for debugger in [&mut attached, &mut cluster] {
-        let told = debugger.until(|m| m["event"] == "output").await;
+        let told = debugger.event("output").await;
         assert_eq!(told["body"]["category"], "important");
-        let text = told["body"]["output"].as_str().unwrap();
-        assert!(text.contains("your token was revoked"), "{text}");
-        debugger.until(|m| m["event"] == "terminated").await;
+        assert_output(&told, "your token was revoked");
+        debugger.event("terminated").await;
     }
-    let answer = waiting.until(|m| m["request_seq"] == next).await;
-    assert!(sentence(&answer).contains("was revoked"), "{answer}");
+    assert_refused(&waiting.answer(seq).await, "was revoked");
     // What it says now reaches nobody.
     attached.send("evaluate", json!({"expression": "1"})).await;
-    assert!(matches!(
-        timeout(PATIENCE, dap.read()).await,
-        Ok(Err(Closed::ByPeer))
-    ));
+    left(&mut dap).await;
     drop(dap);
     for debugger in [attached, cluster, waiting] {
         debugger.closed().await;
@@ -67,8 +50,7 @@ async fn a_client_that_does_not_read_is_ended_all_the_same() {
     let relay = relay(Audit::off(), |_| {});
     let context = &relay;
     let worker = worker(context).await;
-    let mut debugger = Debugger::connect(context).await;
-    debugger.attach(with_token(token_of("ann"))).await;
+    let (mut debugger, _) = Debugger::attaching(context, with_token(token_of("ann"))).await;
     let (mut dap, _) = worker.attached().await;
     // More than the sockets hold between the worker and a client that takes nothing.
     let output = message::event("output", json!({"output": "x".repeat(32 << 20)}));
@@ -78,9 +60,8 @@ async fn a_client_that_does_not_read_is_ended_all_the_same() {
     });
     while context.sessions.len() == 1 && context.sessions.rows()[0].bytes_down < 1 {
         // The counters are brought up to date with each message of the client's that is looked at.
-        debugger
-            .send("setExceptionBreakpoints", json!({"filters": []}))
-            .await;
+        let looked_at = json!({"filters": []});
+        debugger.send("setExceptionBreakpoints", looked_at).await;
         tokio::task::yield_now().await;
     }
     let revoked_at = Instant::now();

@@ -36,13 +36,10 @@ async fn a_token_opens_the_session_and_goes_nowhere_else() {
         dap.send(&child).await.unwrap();
         let child = debugger.until(|m| m["command"] == "startDebugging").await;
         let configuration = &child["arguments"]["configuration"];
-        assert_eq!(
-            configuration["rayRelay"]["breakpoint"],
-            json!(worker.breakpoint.id)
-        );
+        let named = &configuration["rayRelay"]["breakpoint"];
+        assert_eq!(named, &json!(worker.breakpoint.id));
         assert!(!child.to_string().contains(&token));
-        let mut second = Debugger::connect(context).await;
-        second.attach(configuration.clone()).await;
+        let _second = Debugger::attaching(context, configuration.clone()).await;
         let (_dap, attach) = worker.attached().await;
         assert_eq!(attach["arguments"]["subProcessId"], 7);
         assert!(!attach.to_string().contains("ticket"), "{attach}");
@@ -62,47 +59,30 @@ async fn the_cluster_session_shows_what_its_principal_may_attach_to() {
     let mut not_known_yet = paused("late", 3);
     context.registry.insert(not_known_yet.clone());
     let token = token_of("ann");
-    let mut debugger = Debugger::connect(context).await;
-    debugger
-        .attach(json!({"rayRelay": {"all": true, "token": token}, "connect": {"port": 5678}}))
-        .await;
-    debugger.until(|m| m["event"] == "initialized").await;
+    let all = json!({"rayRelay": {"all": true, "token": token}, "connect": {"port": 5678}});
+    let (mut debugger, _) = Debugger::attaching(context, all).await;
+    debugger.event("initialized").await;
     debugger.send("configurationDone", Value::Null).await;
-    let told = debugger.until(|m| m["event"] == "output").await;
-    assert!(
-        told["body"]["output"]
-            .as_str()
-            .unwrap()
-            .contains("1 task waits"),
-        "{told}"
-    );
+    assert_output(&debugger.event("output").await, "1 task waits");
     let child = debugger.until(|m| m["command"] == "startDebugging").await;
     let configuration = &child["arguments"]["configuration"];
-    assert_eq!(
-        configuration["rayRelay"]["breakpoint"],
-        json!(worker.breakpoint.id)
-    );
+    let named = &configuration["rayRelay"]["breakpoint"];
+    assert_eq!(named, &json!(worker.breakpoint.id));
     assert!(!child.to_string().contains(&token), "{child}");
     // The ticket opens what it was issued for and nothing else.
     let ticket = configuration["rayRelay"]["ticket"].clone();
     let elsewhere = json!({"rayRelay": {"breakpoint": not_known_yet.id, "ticket": ticket}});
-    assert!(
-        refusal(context, elsewhere)
-            .await
-            .contains("for one other breakpoint")
-    );
-    let mut session = Debugger::connect(context).await;
-    session.attach(configuration.clone()).await;
+    let said = refusal(context, elsewhere).await;
+    assert!(said.contains("for one other breakpoint"), "{said}");
+    let _session = Debugger::attaching(context, configuration.clone()).await;
     worker.attached().await;
     // Its job becomes known.
     not_known_yet.names.job_id = Some("01000000".to_owned());
     context.registry.insert(not_known_yet.clone());
     let late = debugger.until(|m| m["command"] == "startDebugging").await;
     let configuration = &late["arguments"]["configuration"];
-    assert_eq!(
-        configuration["rayRelay"]["breakpoint"],
-        json!(not_known_yet.id)
-    );
+    let named = &configuration["rayRelay"]["breakpoint"];
+    assert_eq!(named, &json!(not_known_yet.id));
 }
 
 #[tokio::test]
@@ -117,29 +97,22 @@ async fn ending_a_process_takes_its_permission_or_that_of_the_relays_owner() {
             config.dap.allow_terminate = by_config
         });
         let worker = worker(&relay).await;
-        let mut debugger = Debugger::connect(&relay).await;
-        debugger.attach(with_token(&token)).await;
+        let (mut debugger, _) = Debugger::attaching(&relay, with_token(&token)).await;
         let (mut dap, _) = worker.attached().await;
         if may != by_config {
-            let told = debugger.until(|m| m["event"] == "capabilities").await;
+            let told = debugger.event("capabilities").await;
             let capabilities = &told["body"]["capabilities"];
             assert_eq!(capabilities["supportsTerminateDebuggee"], may);
         }
         let seq = debugger.send("terminate", Value::Null).await;
         if may {
-            assert_eq!(dap.read().await.unwrap()["command"], "terminate");
+            got(&mut dap, "terminate").await;
         } else {
-            let answer = debugger.until(|m| m["request_seq"] == seq).await;
-            assert!(
-                sentence(&answer).contains("permission `terminate`"),
-                "{answer}"
-            );
+            assert_refused(&debugger.answer(seq).await, "permission `terminate`");
         }
-        debugger
-            .send("disconnect", json!({"terminateDebuggee": true}))
-            .await;
-        let seen = dap.read().await.unwrap();
-        assert_eq!(seen["command"], "disconnect");
-        assert_eq!(seen["arguments"]["terminateDebuggee"], may, "{token}");
+        let kill = json!({"terminateDebuggee": true});
+        debugger.send("disconnect", kill).await;
+        let goodbye = got(&mut dap, "disconnect").await;
+        assert_eq!(goodbye.arguments["terminateDebuggee"], may, "{token}");
     }
 }

@@ -60,8 +60,9 @@ impl Oracle {
                 grants: vec![("east".to_owned(), words.parse::<Scopes>().unwrap())],
             })),
             Said::Refused => Ok(None),
-            Said::Nothing => Err(api::KubernetesError::TooLarge {
+            Said::Nothing => Err(api::KubernetesError::NoReview {
                 address: "there".to_owned(),
+                did: "answered nothing".to_owned(),
             }),
         }
     }
@@ -69,6 +70,15 @@ impl Oracle {
     fn saying(script: &[Said]) -> Arc<Self> {
         Arc::new(Self {
             script: Mutex::new(script.iter().cloned().collect()),
+            ..Self::default()
+        })
+    }
+
+    /// Each answer waits for `hold`.
+    fn held(said: Said, hold: Arc<Notify>) -> Arc<Self> {
+        Arc::new(Self {
+            script: Mutex::new(VecDeque::from([said])),
+            hold: Some(hold),
             ..Self::default()
         })
     }
@@ -90,8 +100,16 @@ fn config() -> config::Kubernetes {
     config::Kubernetes::default()
 }
 
-fn token(text: &str) -> Secret {
-    Secret::new(text)
+async fn ask(reviewer: &Reviewer, token: &str) -> Result<VerifiedIdentity, AuthError> {
+    reviewer.review(&Secret::new(token)).await
+}
+
+/// Kubernetes, which allows `scopes`, and who has come to `reviewer` with the token "t".
+async fn accepted(scopes: &'static str) -> (Arc<Oracle>, Reviewer, VerifiedIdentity) {
+    let oracle = Oracle::saying(&[Said::Scopes(scopes)]);
+    let reviewer = oracle.reviewer();
+    let reviewed = ask(&reviewer, "t").await.unwrap();
+    (oracle, reviewer, reviewed)
 }
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -103,24 +121,19 @@ fn validity(reviewed: &VerifiedIdentity) -> &Validity {
 /// When `reviewed` is withdrawn, from now on.
 async fn withdrawn_after(reviewed: &VerifiedIdentity) -> Duration {
     let began = Instant::now();
-    timeout(60 * MINUTE, validity(reviewed).withdrawn())
-        .await
-        .unwrap();
+    let withdrawn = timeout(60 * MINUTE, validity(reviewed).withdrawn());
+    withdrawn.await.unwrap();
     began.elapsed()
 }
 
 #[tokio::test(start_paused = true)]
 async fn many_that_come_with_one_token_cost_one_review_even_if_the_first_gives_up() {
     let hold = Arc::new(Notify::new());
-    let oracle = Arc::new(Oracle {
-        script: Mutex::new(VecDeque::from([Said::Scopes("list")])),
-        hold: Some(Arc::clone(&hold)),
-        ..Oracle::default()
-    });
+    let oracle = Oracle::held(Said::Scopes("list"), Arc::clone(&hold));
     let reviewer = oracle.reviewer();
     let ask = || {
         let reviewer = reviewer.clone();
-        tokio::spawn(async move { reviewer.review(&token("t")).await })
+        tokio::spawn(async move { ask(&reviewer, "t").await })
     };
     let first = ask();
     tokio::task::yield_now().await;
@@ -136,78 +149,66 @@ async fn many_that_come_with_one_token_cost_one_review_even_if_the_first_gives_u
 
 #[tokio::test(start_paused = true)]
 async fn answers_hold_for_their_time_and_no_longer() {
-    let oracle = Oracle::saying(&[Said::Scopes("list")]);
-    let reviewer = oracle.reviewer();
-    reviewer.review(&token("t")).await.unwrap();
-    reviewer.review(&token("t")).await.unwrap();
+    let (oracle, reviewer, reviewed) = accepted("list").await;
+    drop(reviewed);
+    ask(&reviewer, "t").await.unwrap();
     assert_eq!(oracle.asked(), 1);
     // Nobody is there any more: it is forgotten, not shown again.
     sleep(10 * MINUTE).await;
     assert_eq!(oracle.asked(), 1);
-    reviewer.review(&token("t")).await.unwrap();
+    ask(&reviewer, "t").await.unwrap();
     assert_eq!(oracle.asked(), 2);
 
     oracle.says(Said::Refused);
     for _ in 0..3 {
-        let refused = reviewer.review(&token("u")).await;
+        let refused = ask(&reviewer, "u").await;
         assert_eq!(refused.unwrap_err(), AuthError::Refused);
     }
     assert_eq!(oracle.asked(), 3);
     advance(Duration::from_secs(10)).await;
     oracle.says(Said::Scopes("list"));
-    reviewer.review(&token("u")).await.unwrap();
+    ask(&reviewer, "u").await.unwrap();
     assert_eq!(oracle.asked(), 4);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_token_that_is_not_accepted_any_more_ends_its_sessions_at_the_next_look() {
-    let oracle = Oracle::saying(&[Said::Scopes("list,debug")]);
-    let reviewer = oracle.reviewer();
-    let reviewed = reviewer.review(&token("t")).await.unwrap();
+    let (oracle, reviewer, reviewed) = accepted("list,debug").await;
     sleep(5 * MINUTE).await;
     assert!(!validity(&reviewed).is_withdrawn());
     assert!(oracle.asked() >= 5, "{}", oracle.asked());
     oracle.says(Said::Refused);
     assert!(withdrawn_after(&reviewed).await <= MINUTE);
-    assert_eq!(
-        reviewer.review(&token("t")).await.unwrap_err(),
-        AuthError::Refused
-    );
+    let again = ask(&reviewer, "t").await;
+    assert_eq!(again.unwrap_err(), AuthError::Refused);
 }
 
 #[tokio::test(start_paused = true)]
 async fn less_than_before_ends_sessions_and_more_does_not() {
-    let oracle = Oracle::saying(&[Said::Scopes("list,debug")]);
-    let reviewer = oracle.reviewer();
-    let before = reviewer.review(&token("t")).await.unwrap();
+    let (oracle, reviewer, before) = accepted("list,debug").await;
     oracle.says(Said::Scopes("list,debug,terminal"));
     sleep(2 * MINUTE).await;
     assert!(!validity(&before).is_withdrawn());
-    let more = reviewer.review(&token("t")).await.unwrap();
+    let more = ask(&reviewer, "t").await.unwrap();
     assert!(access(&more).may_anywhere(crate::policy::Scope::Terminal));
     oracle.says(Said::Scopes("list,view"));
     assert!(withdrawn_after(&more).await <= MINUTE);
     assert!(withdrawn_after(&before).await <= MINUTE);
-    let less = reviewer.review(&token("t")).await.unwrap();
+    let less = ask(&reviewer, "t").await.unwrap();
     assert!(!access(&less).may_anywhere(crate::policy::Scope::Debug));
     assert!(!validity(&less).is_withdrawn());
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_outage_ends_live_sessions_after_its_grace_and_lets_nobody_in() {
-    let oracle = Oracle::saying(&[Said::Scopes("list")]);
-    let reviewer = oracle.reviewer();
-    let reviewed = reviewer.review(&token("t")).await.unwrap();
+    let (oracle, reviewer, reviewed) = accepted("list").await;
     oracle.says(Said::Nothing);
-    let other = reviewer.review(&token("u")).await.unwrap_err();
+    let other = ask(&reviewer, "u").await.unwrap_err();
     assert_eq!(other, unavailable());
     sleep(3 * MINUTE).await;
     assert!(!validity(&reviewed).is_withdrawn());
     // What was answered before holds no longer than otherwise.
-    assert_eq!(
-        reviewer.review(&token("t")).await.unwrap_err(),
-        unavailable()
-    );
+    assert_eq!(ask(&reviewer, "t").await.unwrap_err(), unavailable());
     // It comes back in time, and then does not.
     oracle.says(Said::Scopes("list"));
     sleep(3 * MINUTE).await;
@@ -219,9 +220,7 @@ async fn an_outage_ends_live_sessions_after_its_grace_and_lets_nobody_in() {
 
 #[tokio::test(start_paused = true)]
 async fn nobody_stands_under_a_token_whose_sessions_are_over() {
-    let oracle = Oracle::saying(&[Said::Scopes("list")]);
-    let reviewer = oracle.reviewer();
-    let reviewed = reviewer.review(&token("t")).await.unwrap();
+    let (_oracle, reviewer, reviewed) = accepted("list").await;
     let by_ticket = reviewer.present(reviewed.credential.id()).unwrap();
     let fingerprint = reviewed.credential.id().to_owned();
     drop(reviewed);
@@ -231,55 +230,50 @@ async fn nobody_stands_under_a_token_whose_sessions_are_over() {
     sleep(5 * MINUTE).await;
     assert!(reviewer.present(&fingerprint).is_none());
     assert_eq!(reviewer.0.tasks.len(), 0);
-    assert_eq!(reviewer.0.lock().accepted.len(), 0);
+    assert_eq!(reviewer.0.known.lock().accepted.len(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn made_up_tokens_displace_nobody_and_too_many_at_a_time_are_sent_away() {
     let oracle = Oracle::saying(&[Said::Scopes("list"), Said::Refused]);
     let reviewer = oracle.reviewer();
-    let _live = reviewer.review(&token("t")).await.unwrap();
+    let _live = ask(&reviewer, "t").await.unwrap();
     for n in 0..3000 {
-        let refused = reviewer.review(&token(&format!("made-up-{n}"))).await;
+        let refused = ask(&reviewer, &format!("made-up-{n}")).await;
         assert_eq!(refused.unwrap_err(), AuthError::Refused);
     }
     let asked = oracle.asked();
-    reviewer.review(&token("t")).await.unwrap();
+    ask(&reviewer, "t").await.unwrap();
     assert_eq!(oracle.asked(), asked);
-    assert_eq!(reviewer.0.lock().refused.len(), config().cache_entries);
+    assert_eq!(
+        reviewer.0.known.lock().refused.len(),
+        config().cache_entries
+    );
 
-    let never = Arc::new(Oracle {
-        script: Mutex::new(VecDeque::from([Said::Refused])),
-        hold: Some(Arc::default()),
-        ..Oracle::default()
-    });
+    let never = Oracle::held(Said::Refused, Arc::default());
     let reviewer = never.reviewer();
     let waiting: Vec<_> = (0..FIRST_REVIEWS)
         .map(|n| {
             let reviewer = reviewer.clone();
-            tokio::spawn(async move { reviewer.review(&token(&format!("{n}"))).await })
+            tokio::spawn(async move { ask(&reviewer, &n.to_string()).await })
         })
         .collect();
     while never.asked() < FIRST_REVIEWS {
         tokio::task::yield_now().await;
     }
-    let sent_away = reviewer.review(&token("one-more")).await.unwrap_err();
+    let sent_away = ask(&reviewer, "one-more").await.unwrap_err();
     assert!(sent_away.to_string().contains("too many"), "{sent_away}");
     // The deadline frees the places.
     for one in waiting {
         assert_eq!(one.await.unwrap().unwrap_err(), unavailable());
     }
-    assert_eq!(
-        reviewer.review(&token("one-more")).await.unwrap_err(),
-        unavailable()
-    );
+    let again = ask(&reviewer, "one-more").await;
+    assert_eq!(again.unwrap_err(), unavailable());
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_end_of_the_relay_ends_what_goes_on_behind() {
-    let oracle = Oracle::saying(&[Said::Scopes("list")]);
-    let reviewer = oracle.reviewer();
-    let _reviewed = reviewer.review(&token("t")).await.unwrap();
+    let (_oracle, reviewer, _reviewed) = accepted("list").await;
     let stop = CancellationToken::new();
     stop.cancel();
     reviewer.run(stop).await;

@@ -136,11 +136,7 @@ impl Server {
     async fn answer(&self, request: Request<Incoming>) -> Result<Response<String>, Infallible> {
         let (head, body) = request.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
-        let text = |name: &str| {
-            head.headers
-                .get(name)
-                .map(|v| v.to_str().unwrap().to_owned())
-        };
+        let text = |name: &str| Some(head.headers.get(name)?.to_str().unwrap());
         let posted: Value = serde_json::from_slice(&body).unwrap_or_default();
         let mut faults = Vec::new();
         let mut expect = |what: &str, found: Value, expected: Value| {
@@ -150,11 +146,8 @@ impl Server {
         };
         expect("method", json!(head.method == Method::POST), json!(true));
         expect("query", json!(head.uri.query()), Value::Null);
-        expect(
-            "authorization",
-            json!(text("authorization")),
-            json!(format!("Bearer {OWN_TOKEN}")),
-        );
+        let bearer = format!("Bearer {OWN_TOKEN}");
+        expect("authorization", json!(text("authorization")), json!(bearer));
         for header in ["content-type", "accept"] {
             expect(header, json!(text(header)), json!("application/json"));
         }
@@ -167,11 +160,8 @@ impl Server {
                     (state.tokens, state.token.clone())
                 };
                 let spec = json!({"token": token, "audiences": ["ray-relay", "other"]});
-                expect(
-                    "review",
-                    posted.clone(),
-                    json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "metadata": {}, "spec": spec}),
-                );
+                let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "metadata": {}, "spec": spec});
+                expect("review", posted.clone(), review);
                 (mode, token_status(mode))
             }
             "/apis/authorization.k8s.io/v1/subjectaccessreviews" => {
@@ -193,11 +183,8 @@ impl Server {
                         "verb": word("verb"), "name": word("name"),
                     },
                 });
-                expect(
-                    "review",
-                    posted.clone(),
-                    json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "metadata": {}, "spec": spec}),
-                );
+                let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "metadata": {}, "spec": spec});
+                expect("review", posted.clone(), review);
                 let status = match mode {
                     Mode::Both => json!({"allowed": true, "denied": true}),
                     _ => json!({"allowed": allowed, "reason": "RBAC"}),
