@@ -123,7 +123,7 @@ impl Table {
     /// The addresses of all that `snapshot` lists, for a client that reached the relay at `reached`. They stay what they are
     /// while the list does.
     pub fn listed(&self, reached: &Reached, snapshot: &Snapshot) -> Arc<Listed> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let mut kept = state.listed.iter();
         if let Some(known) = kept.rposition(|listed| listed.is_of(reached, &snapshot.live)) {
             let listed = state.listed.remove(known);
@@ -143,7 +143,7 @@ impl Table {
                 .map(|id| (id, self.address(reached, Some(id))))
                 .collect(),
         });
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let forgotten = self.mode == Advertise::Single && !state.hosts.contains_key(&reached.host);
         // One that goes without an address may have it later.
         if !forgotten && !listed.by_id.values().any(|address| reached.is(address)) {

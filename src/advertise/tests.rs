@@ -242,7 +242,7 @@ fn the_addresses_of_a_list_stay_while_the_list_does() {
     }
     // Its host is forgotten, and with it who has which spelling.
     for n in 0..MAX_HOSTS {
-        advertise(&table, &format!("host-{n}"), id(1));
+        advertise(&table, &format!("host-{n}"), 1);
     }
     assert!(!Arc::ptr_eq(&listed, &again(&here, &list)));
 }
