@@ -80,7 +80,7 @@ enum Expect {
     Colon,
     /// A comma, or the end of the array or object.
     Next,
-    /// Nothing more.
+    /// The list is over, and nothing more may come.
     End,
 }
 

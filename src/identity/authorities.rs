@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 use super::SetupError;
 use crate::wire::watched_file::read_bytes;
 
-/// Largest file.
+/// The largest file of certificates that is read, in bytes.
 const MAX_FILE: u64 = 1024 * 1024;
 
 /// The certificates in the PEM file at `path`, in DER. `key` is what names it in the configuration.

@@ -72,19 +72,19 @@ fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Value>, D
 /// Claims of the right types, whose times and audience nobody has looked at yet.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Claims {
-    /// `sub`.
+    /// Whom the token speaks for (`sub`, RFC 7519 section 4.1.2).
     pub subject: String,
-    /// `jti`.
+    /// The id by which the token can be revoked (`jti`).
     pub id: Option<String>,
-    /// `exp`.
+    /// When the token stops being valid (`exp`).
     pub expires: SystemTime,
-    /// `nbf`.
+    /// When the token begins to be valid (`nbf`).
     pub not_before: Option<SystemTime>,
-    /// `iat`.
+    /// When the token was issued (`iat`).
     pub issued: Option<SystemTime>,
-    /// `aud`.
+    /// Whom the token is meant for (`aud`).
     pub audience: Vec<String>,
-    /// `iss`.
+    /// Who issued the token (`iss`).
     pub issuer: Option<String>,
     /// `groups`, and `scope` with `ray_relay`.
     pub grants: CredentialGrants,

@@ -48,7 +48,7 @@ pub enum Algorithm {
     Rs256,
     /// ECDSA on P-256 with SHA-256.
     Es256,
-    /// Ed25519.
+    /// EdDSA with Ed25519 (RFC 8037).
     EdDsa,
 }
 
@@ -95,12 +95,12 @@ pub enum KeyError {
         "this is neither a public key (-----BEGIN PUBLIC KEY-----) nor a secret (hs256: and base64 of at least 32 bytes); `ray-relay token keygen` makes either"
     )]
     Unknown,
-    /// The wrong half.
+    /// What was given is the private half of a key pair.
     #[error(
         "this is a private key: the relay needs only the public one; keep this for `token mint`"
     )]
     Private,
-    /// A certificate.
+    /// What was given is a certificate and no public key.
     #[error(
         "this is a certificate: give its public key, from `openssl x509 -pubkey -noout -in FILE`"
     )]

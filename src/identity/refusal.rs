@@ -11,13 +11,13 @@ pub enum CredentialRefusal {
     /// Not three parts of base64url with JSON in them.
     #[error("it is not a JSON web token, or not all of it")]
     Malformed,
-    /// `crit`.
+    /// Its header has `crit` with an extension that the relay does not know (RFC 7515 section 4.1.11).
     #[error("its header demands an extension (`crit`) that the relay does not know")]
     Critical,
-    /// `typ`.
+    /// Its header has a `typ` of another purpose.
     #[error("its header says that it is for another purpose (`typ`)")]
     Kind,
-    /// `alg`.
+    /// Its header has an `alg` that is not accepted from anybody.
     #[error("it is not signed with EdDSA, ES256, RS256 or HS256 (`alg`)")]
     Algorithm,
     /// No key of its algorithm.
@@ -32,19 +32,19 @@ pub enum CredentialRefusal {
     /// A claim that has to be there.
     #[error("it has no claim `{0}`")]
     Missing(&'static str),
-    /// `exp`.
+    /// Its `exp` is over.
     #[error("it has expired (`exp`)")]
     Expired,
     /// `nbf` or `iat`.
     #[error("it is not valid yet (`nbf` or `iat` is in the future)")]
     NotYet,
-    /// `aud`.
+    /// Its `aud` does not have the relay.
     #[error("it is meant for somebody else (`aud`)")]
     Audience,
-    /// `iss`.
+    /// Its `iss` is not one that is accepted.
     #[error("it comes from an issuer that is not accepted (`iss`)")]
     Issuer,
-    /// `auth.max_lifetime`.
+    /// From `iat` to `exp` it is longer than `auth.max_lifetime`.
     #[error("it is valid for longer than auth.max_lifetime allows")]
     Lifetime,
     /// On the list.

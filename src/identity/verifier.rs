@@ -34,7 +34,7 @@ pub(super) enum Failure {
     Unavailable(String),
 }
 
-/// Verifies tokens.
+/// Verifies tokens: signature, times, audience and issuer.
 pub(super) struct Verifier {
     expected: Expectations,
     longest: usize,

@@ -69,7 +69,7 @@ impl<R: AsyncRead + Unpin> Input<R> {
         self.active.subscribe()
     }
 
-    /// Bytes received.
+    /// How many bytes the client has sent.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) struct Counts(AtomicU64);
 
 impl Counts {
-    /// Bytes.
+    /// How many bytes were written to the client.
     pub(super) fn written(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -80,7 +80,7 @@ impl Out {
         self.send(bytes).await;
     }
 
-    /// Telnet's commands.
+    /// Writes commands of Telnet (RFC 854), which are no text.
     pub(super) async fn command(&self, bytes: &[u8]) {
         self.send(bytes.to_vec()).await;
     }

@@ -35,7 +35,7 @@ pub(crate) enum Due {
 struct Limit {
     length: Duration,
     since: Instant,
-    /// Warnings given.
+    /// How many warnings were given.
     warned: usize,
 }
 

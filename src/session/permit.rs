@@ -84,7 +84,7 @@ impl Permit {
         self.authorized.rights()
     }
 
-    /// The worker.
+    /// The breakpoint of the worker.
     pub fn breakpoint(&self) -> &Arc<Breakpoint> {
         match &self.grant {
             Grant::Holder(claim) => claim.breakpoint(),
@@ -168,7 +168,7 @@ impl Attached {
         self.permit.principal()
     }
 
-    /// The worker.
+    /// The breakpoint of the worker.
     pub fn breakpoint(&self) -> &Arc<Breakpoint> {
         self.permit.breakpoint()
     }
@@ -216,7 +216,7 @@ impl Attached {
         }
     }
 
-    /// As [`Permit::end`].
+    /// Ends it as [`Permit::end`] does.
     pub async fn end(self, patience: Duration) {
         self.permit.end(patience).await;
     }

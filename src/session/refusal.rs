@@ -31,13 +31,13 @@ pub enum SessionRefusal {
         /// How it ended.
         what: String,
     },
-    /// Nothing fits.
+    /// No breakpoint fits what was asked for.
     #[error("{0}")]
     Nothing(String),
-    /// Not allowed.
+    /// The principal may not do that with it.
     #[error("{0}")]
     Forbidden(String),
-    /// Too often.
+    /// The principal, or everybody together, has as many such sessions as may be.
     #[error("{0}")]
     Throttled(String),
     /// The relay cannot judge, or cannot record what it would allow.

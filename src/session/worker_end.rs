@@ -4,7 +4,7 @@ use crate::ray::registry::{Breakpoint, BreakpointId, Snapshot};
 
 /// The end of a worker of which Ray says why.
 pub struct WorkerEnd {
-    /// For people.
+    /// Why it ended, in a sentence for people.
     pub sentence: String,
     /// It was meant to end: no reason to alarm anybody.
     pub intended: bool,

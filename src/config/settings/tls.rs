@@ -45,7 +45,7 @@ words! {
     pub enum TlsVersion {
         /// TLS 1.2, with forward secrecy and authenticated encryption only.
         V1_2 = "1.2",
-        /// TLS 1.3.
+        /// TLS 1.3 alone.
         V1_3 = "1.3",
     }
 }

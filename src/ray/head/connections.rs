@@ -46,7 +46,7 @@ struct Idle {
     closing: Option<AbortOnDropHandle<()>>,
 }
 
-/// One connection.
+/// One connection to the head, which requests use one after another.
 struct Connection {
     requests: SendRequest<RequestBody>,
     /// `None`: it has ended.

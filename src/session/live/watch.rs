@@ -19,7 +19,7 @@ use crate::telemetry::metrics::Outcome;
 /// Something may have happened: what, says [`Live::judge`].
 #[derive(Debug)]
 pub(crate) enum Signal {
-    /// It has.
+    /// Something has happened.
     Event(SessionEvent),
     /// The relay is being shut down.
     Draining,

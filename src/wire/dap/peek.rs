@@ -11,11 +11,11 @@ use memchr::memchr2;
 /// `type` of a protocol message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessageType {
-    /// `request`
+    /// A message with `"type": "request"`.
     Request,
-    /// `response`
+    /// A message with `"type": "response"`.
     Response,
-    /// `event`
+    /// A message with `"type": "event"`.
     Event,
 }
 
