@@ -19,7 +19,7 @@ fuzz_target!(|text: &[u8]| {
     };
     let breakpoint = paused("aa11");
     let snapshot = Snapshot {
-        live: vec![Arc::new(breakpoint.clone())],
+        live: [Arc::new(breakpoint.clone())].into_iter().collect(),
         ..Snapshot::default()
     };
     let selector = read_selector(&arguments);
