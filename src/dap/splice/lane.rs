@@ -1,0 +1,341 @@
+//! One direction of a splice: what was read and not yet written, what is to be told of it, and how it ends.
+//!
+//! Used by [`super::Splice`], which polls both of them.
+
+use std::io;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::buffer::Buffer;
+use super::pipe::Pipe;
+use crate::wire::dap::codec::FrameError;
+use crate::wire::dap::scanner::{Rules, Scanner, Step};
+use crate::wire::peer_stream::PeerStream;
+
+/// Bytes that are read of one direction before other sessions get their turn. Those that the kernel moves count half: they
+/// cost less.
+const TURN: usize = 16 * 1024;
+
+/// From so many bytes that pass unseen the kernel moves them.
+const LONG: usize = 16 * 1024;
+
+/// Bytes read at once behind a long frame: the header of the next, and the keys that decide on it.
+const BEGINNING: usize = 2 * 1024;
+
+/// Bytes read at once of a frame that has to be held whole.
+const HELD: usize = 128 * 1024;
+
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) scanner: Scanner,
+    /// The part of a long frame that the kernel moves, which goes before what is in the buffer.
+    pub(super) pipe: Option<Pipe>,
+    /// The last frame was long, so the next may be.
+    long: bool,
+    /// First what passes and is to be written, then what is not decided on.
+    pub(super) buffer: Buffer,
+    /// How much of it passes.
+    pub(super) passing: usize,
+    /// What the scanner found behind that; told once everything before it is written.
+    found: Option<Found>,
+    /// Whole frames of the relay's own, for the space between two frames; so much of them is written.
+    pub(super) inserts: Vec<u8>,
+    inserted: usize,
+    /// Something was written since the last flush.
+    unflushed: bool,
+    eof: Eof,
+    pub(super) close: Close,
+    pub(super) bytes: u64,
+}
+
+#[derive(Debug)]
+enum Found {
+    /// A captured frame: its length, and that of its header.
+    Captured { head: usize, frame: usize },
+    /// The end of what can be understood.
+    Malformed(FrameError),
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Eof {
+    Open,
+    Seen,
+    Told,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Close {
+    No,
+    Wanted,
+    Done,
+}
+
+pub(super) enum Turn {
+    Captured(Vec<u8>),
+    Eof,
+    ReadFailed(io::Error),
+    WriteFailed(io::Error),
+    Malformed(FrameError),
+}
+
+impl Lane {
+    pub(super) fn new(rules: Rules, read_before: Vec<u8>) -> Self {
+        Self {
+            scanner: Scanner::new(rules),
+            bytes: read_before.len() as u64,
+            pipe: None,
+            long: false,
+            buffer: Buffer::new(read_before),
+            passing: 0,
+            found: None,
+            inserts: Vec::new(),
+            inserted: 0,
+            unflushed: false,
+            eof: Eof::Open,
+            close: Close::No,
+        }
+    }
+
+    pub(super) fn poll<R, T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut R,
+        to: &mut T,
+    ) -> Poll<Turn>
+    where
+        R: PeerStream,
+        T: PeerStream,
+    {
+        let turn = self.advance(cx, from, to);
+        if turn.is_pending() {
+            self.buffer.park();
+            self.pipe.take_if(|pipe| pipe.is_empty());
+        }
+        turn
+    }
+
+    /// Everything that passes and was read is written.
+    pub(super) fn is_written(&self) -> bool {
+        self.passing == 0 && self.pipe.as_ref().is_none_or(Pipe::is_empty)
+    }
+
+    fn advance<R, T>(&mut self, cx: &mut Context<'_>, from: &mut R, to: &mut T) -> Poll<Turn>
+    where
+        R: PeerStream,
+        T: PeerStream,
+    {
+        let mut moved = 0;
+        loop {
+            self.scan();
+            let written = self.poll_write(cx, to);
+            if let Some(Found::Malformed(error)) = self.found.take_if(|f| f.is_end()) {
+                // The session ends; that does not wait for a peer that takes nothing.
+                self.eof = Eof::Told;
+                self.buffer.truncate(self.passing);
+                return Poll::Ready(Turn::Malformed(error));
+            }
+            match ready!(written) {
+                Ok(()) => {}
+                Err(error) => {
+                    self.drop_rest();
+                    return Poll::Ready(Turn::WriteFailed(error));
+                }
+            }
+            if let Some(Found::Captured { head, frame }) = self.found.take() {
+                let body = self.buffer.filled()[head..frame].to_vec();
+                self.buffer.consume(frame);
+                return Poll::Ready(Turn::Captured(body));
+            }
+            if self.close == Close::Wanted {
+                let closed = ready!(Pin::new(&mut *to).poll_shutdown(cx));
+                self.close = Close::Done;
+                if let Err(error) = closed {
+                    return Poll::Ready(Turn::WriteFailed(error));
+                }
+            }
+            match self.eof {
+                Eof::Open => {}
+                Eof::Seen => {
+                    self.eof = Eof::Told;
+                    return Poll::Ready(Turn::Eof);
+                }
+                Eof::Told => {
+                    // What is left is part of a frame that will never be whole.
+                    self.buffer.clear();
+                    return Poll::Pending;
+                }
+            }
+            if moved >= TURN {
+                return yield_turn(cx);
+            }
+            let read = match self.poll_splice(cx, from, to) {
+                Some(spliced) => ready!(spliced).inspect(|spliced| moved += spliced / 2),
+                None => ready!(self.poll_read(cx, from)).inspect(|read| moved += read),
+            };
+            match read {
+                Err(error) => {
+                    self.eof = Eof::Told;
+                    return Poll::Ready(Turn::ReadFailed(error));
+                }
+                Ok(0) => self.eof = Eof::Seen,
+                Ok(read) => {
+                    self.bytes += read as u64;
+                    if self.close == Close::Done {
+                        self.buffer.clear(); // nobody is there to take it
+                    }
+                }
+            }
+        }
+    }
+
+    /// Goes through what was read, up to where something has to be done first.
+    fn scan(&mut self) {
+        while self.found.is_none() && !self.inserts_now() {
+            let rest = &self.buffer.filled()[self.passing..];
+            if rest.is_empty() {
+                return;
+            }
+            match self.scanner.step(rest) {
+                Ok(Step::Forward(n)) => self.passing += n,
+                Ok(Step::More) => return,
+                Ok(Step::Captured { head, frame }) => {
+                    self.found = Some(Found::Captured { head, frame });
+                }
+                Err(error) => self.found = Some(Found::Malformed(error)),
+            }
+        }
+    }
+
+    /// The relay's own frames go before anything else does.
+    fn inserts_now(&self) -> bool {
+        !self.inserts.is_empty() && self.scanner.between_frames()
+    }
+
+    /// Writes all that may go.
+    fn poll_write<T: PeerStream>(
+        &mut self,
+        cx: &mut Context<'_>,
+        to: &mut T,
+    ) -> Poll<io::Result<()>> {
+        if let (Some(pipe), Some(sink)) = (&mut self.pipe, to.sink()) {
+            ready!(pipe.poll_drain(cx, sink))?;
+        }
+        loop {
+            while self.passing > 0 {
+                let passing = &self.buffer.filled()[..self.passing];
+                let n = ready!(poll_some(cx, to, passing))?;
+                self.unflushed = true;
+                self.buffer.consume(n);
+                self.passing -= n;
+            }
+            if !self.inserts_now() {
+                break;
+            }
+            while self.inserted < self.inserts.len() {
+                self.inserted += ready!(poll_some(cx, to, &self.inserts[self.inserted..]))?;
+                self.unflushed = true;
+            }
+            self.inserts = Vec::new();
+            self.inserted = 0;
+            self.scan();
+        }
+        if self.unflushed {
+            ready!(Pin::new(to).poll_flush(cx))?;
+            self.unflushed = false;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Has the kernel take what comes of a long frame that passes; `None` where it cannot, or is not worth it. To be called
+    /// when everything that was read is written.
+    fn poll_splice<R, T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut R,
+        to: &T,
+    ) -> Option<Poll<io::Result<usize>>>
+    where
+        R: PeerStream,
+        T: PeerStream,
+    {
+        let rest = self.scanner.passing();
+        if rest < LONG || self.close == Close::Done || !self.buffer.filled().is_empty() {
+            return None;
+        }
+        to.sink()?;
+        let source = from.source()?;
+        if self.pipe.is_none() {
+            self.pipe = Pipe::take();
+        }
+        let filled = self
+            .pipe
+            .as_mut()?
+            .poll_fill(cx, source, rest.min(2 * TURN));
+        if let Poll::Ready(Ok(bytes)) = filled {
+            self.long = true;
+            self.scanner.skip(bytes);
+            from.skipped(bytes);
+        }
+        Some(filled)
+    }
+
+    fn poll_read<R: AsyncRead + Unpin>(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut R,
+    ) -> Poll<io::Result<usize>> {
+        let expected = self.scanner.expected();
+        let most = match expected {
+            0 if self.long && self.scanner.between_frames() => BEGINNING,
+            0 => TURN,
+            expected => expected
+                .saturating_sub(self.buffer.filled().len())
+                .clamp(TURN, HELD),
+        };
+        let mut space = ReadBuf::new(self.buffer.space(expected, most));
+        ready!(Pin::new(from).poll_read(cx, &mut space))?;
+        let read = space.filled().len();
+        self.buffer.add(read);
+        self.long = false;
+        Poll::Ready(Ok(read))
+    }
+
+    /// Nothing can be written any more. What was not looked at yet stays, for [`Splice::into_client`].
+    fn drop_rest(&mut self) {
+        self.pipe = None;
+        self.buffer.consume(self.passing);
+        self.passing = 0;
+        self.inserts = Vec::new();
+        self.inserted = 0;
+        self.unflushed = false;
+        self.close = Close::Done;
+    }
+}
+
+impl Found {
+    fn is_end(&self) -> bool {
+        matches!(self, Self::Malformed(_))
+    }
+}
+
+fn poll_some<T: AsyncWrite + Unpin>(
+    cx: &mut Context<'_>,
+    to: &mut T,
+    bytes: &[u8],
+) -> Poll<io::Result<usize>> {
+    match ready!(Pin::new(to).poll_write(cx, bytes))? {
+        0 => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+        n => Poll::Ready(Ok(n)),
+    }
+}
+
+/// Goes on after everybody else who can, and after a look at who can: with a plain wake the runtime would look only
+/// at every 61st turn, and a small message would wait for all of those.
+fn yield_turn<T>(cx: &mut Context<'_>) -> Poll<T> {
+    if pin!(tokio::task::yield_now()).poll(cx).is_ready() {
+        cx.waker().wake_by_ref();
+    }
+    Poll::Pending
+}
