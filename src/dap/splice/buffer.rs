@@ -1,6 +1,6 @@
 //! The bytes of one direction that are under way: read, and not yet written or decided on.
 //!
-//! Used by [`super::Lane`]. Invariant: an empty buffer holds no memory once it is [parked](Buffer::park). Memory comes
+//! Used by [`super::lane::Lane`]. Invariant: an empty buffer holds no memory once it is [parked](Buffer::park). Memory comes
 //! from a small stock of the thread, so that messages that pass cost no allocation.
 
 use std::cell::RefCell;

@@ -1,6 +1,6 @@
 //! Bytes that the kernel moves from one socket to another, through a pipe: splice(2), Linux alone.
 //!
-//! Used by [`super::Lane`] for the rest of a long frame that passes. A pipe comes from a small stock of the thread and goes back
+//! Used by [`super::lane::Lane`] for the rest of a long frame that passes. A pipe comes from a small stock of the thread and goes back
 //! there empty, so that idle sessions have none.
 
 use std::cell::RefCell;
