@@ -235,9 +235,19 @@ impl RelayClient {
         if let Some(authorization) = self.token.authorization(&self.relay)? {
             request.headers_mut().insert(AUTHORIZATION, authorization);
         }
-        match timeout(patience, self.http.request(request)).await {
+        let asked = async {
+            // A relay that refuses a certificate says so behind the handshake, and the connection may be gone before that is
+            // read. Nothing was sent then, so it is asked once more.
+            match self.http.request(request.clone()).await {
+                Err(error) if is(&error, hyper::Error::is_canceled) => {
+                    self.http.request(request).await
+                }
+                answer => answer,
+            }
+        };
+        match timeout(patience, asked).await {
             Ok(Ok(response)) => Ok(response),
-            Ok(Err(error)) if speaks_something_else(&error) => Err(RelayError::NotARelay {
+            Ok(Err(error)) if is(&error, hyper::Error::is_parse) => Err(RelayError::NotARelay {
                 relay: self.relay.to_string(),
                 found: "it does not speak HTTP".to_owned(),
             }),
@@ -308,13 +318,11 @@ impl RelayClient {
     }
 }
 
-fn speaks_something_else(error: &hyper_util::client::legacy::Error) -> bool {
+/// Whether hyper's part in `error` is of that kind.
+fn is(error: &hyper_util::client::legacy::Error, kind: fn(&hyper::Error) -> bool) -> bool {
     let mut cause: Option<&dyn std::error::Error> = Some(error);
     while let Some(error) = cause {
-        if error
-            .downcast_ref::<hyper::Error>()
-            .is_some_and(hyper::Error::is_parse)
-        {
+        if error.downcast_ref::<hyper::Error>().is_some_and(kind) {
             return true;
         }
         cause = error.source();

@@ -46,11 +46,12 @@ const CLOSE: Duration = Duration::from_millis(500);
 /// The pause for what the adapter still does after its end of the connection is closed. A client that comes before its
 /// session is over there ends the thread that accepts connections (debugpy 1.8.22, an idle machine: 1 in 40 that came
 /// at once; the session was over within 5 ms of the close, beside three busy loops too), and the worker can be reached
-/// by nobody any more.
-const SETTLED: Duration = Duration::from_millis(100);
+/// by nobody any more. Whoever waits for it dials at its very end, and 100 ms were too few once beside several compilers
+/// (debugpy 1.8.14).
+const SETTLED: Duration = Duration::from_millis(300);
 /// How long Ray takes, from `configurationDone` on, to write down that a thread no longer waits, where that thread has not
-/// stopped: a list from before would have the task as waiting once more. The same as [`SETTLED`], which was enough.
-const WRITTEN_DOWN: Duration = SETTLED;
+/// stopped: a list from before would have the task as waiting once more.
+const WRITTEN_DOWN: Duration = Duration::from_millis(100);
 /// `seq` of these requests: whoever had other requests under way is gone.
 const SEQ: u64 = 0x7fff_5678;
 

@@ -15,8 +15,8 @@ use crate::harness::yard::Yard;
 use crate::harness::{haproxy, relay};
 use crate::stand_in::{Size, StandIn, worker_id};
 
-/// A relay leaves a debugger alone for a while (100 ms) when it has closed.
-const SETTLED: Duration = Duration::from_millis(150);
+/// A relay leaves a debugger alone for a while (300 ms) when it has closed.
+const SETTLED: Duration = Duration::from_millis(350);
 
 /// What a relay asks of its clients, and does besides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
