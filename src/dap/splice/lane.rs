@@ -14,18 +14,17 @@ use crate::wire::dap::codec::FrameError;
 use crate::wire::dap::scanner::{Rules, Scanner, Step};
 use crate::wire::peer_stream::PeerStream;
 
-/// Bytes that are read of one direction before other sessions get their turn. Those that the kernel moves count half: they
-/// cost less.
-const TURN: usize = 16 * 1024;
+/// Bytes that are read of one direction before other sessions get their turn.
+const TURN: usize = 128 * 1024;
 
-/// From so many bytes that pass unseen the kernel moves them.
-const LONG: usize = 16 * 1024;
+/// Bytes that the kernel moves before other sessions get theirs: each turn costs a wake-up, and twice as many gained nothing.
+const SPLICED: usize = 64 * 1024;
+
+/// From so many bytes that pass unseen the kernel moves them. Frames of 64 KiB went slower that way than copied.
+const LONG: usize = 128 * 1024;
 
 /// Bytes read at once behind a long frame: the header of the next, and the keys that decide on it.
 const BEGINNING: usize = 2 * 1024;
-
-/// Bytes read at once of a frame that has to be held whole.
-const HELD: usize = 128 * 1024;
 
 #[derive(Debug)]
 pub(super) struct Lane {
@@ -171,7 +170,9 @@ impl Lane {
                 return yield_turn(cx);
             }
             let read = match self.poll_splice(cx, from, to) {
-                Some(spliced) => ready!(spliced).inspect(|spliced| moved += spliced / 2),
+                Some(spliced) => {
+                    ready!(spliced).inspect(|spliced| moved += spliced * (TURN / SPLICED))
+                }
                 None => ready!(self.poll_read(cx, from)).inspect(|read| moved += read),
             };
             match read {
@@ -269,10 +270,7 @@ impl Lane {
         if self.pipe.is_none() {
             self.pipe = Pipe::take();
         }
-        let filled = self
-            .pipe
-            .as_mut()?
-            .poll_fill(cx, source, rest.min(2 * TURN));
+        let filled = self.pipe.as_mut()?.poll_fill(cx, source, rest.min(SPLICED));
         if let Poll::Ready(Ok(bytes)) = filled {
             self.long = true;
             self.scanner.skip(bytes);
@@ -287,12 +285,9 @@ impl Lane {
         from: &mut R,
     ) -> Poll<io::Result<usize>> {
         let expected = self.scanner.expected();
-        let most = match expected {
-            0 if self.long && self.scanner.between_frames() => BEGINNING,
-            0 => TURN,
-            expected => expected
-                .saturating_sub(self.buffer.filled().len())
-                .clamp(TURN, HELD),
+        let most = match self.long && expected == 0 && self.scanner.between_frames() {
+            true => BEGINNING,
+            false => TURN,
         };
         let mut space = ReadBuf::new(self.buffer.space(expected, most));
         ready!(Pin::new(from).poll_read(cx, &mut space))?;
