@@ -297,7 +297,7 @@ impl Lane {
         Poll::Ready(Ok(read))
     }
 
-    /// Nothing can be written any more. What was not looked at yet stays, for [`Splice::into_client`].
+    /// Nothing can be written any more. What was not looked at yet stays, for [`super::Splice::into_client`].
     fn drop_rest(&mut self) {
         self.pipe = None;
         self.buffer.consume(self.passing);
