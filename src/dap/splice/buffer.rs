@@ -8,6 +8,9 @@ use std::cell::RefCell;
 /// Size of an ordinary buffer, in bytes.
 pub(super) const SIZE: usize = 256 * 1024;
 
+/// Bytes read at once at most: a direction takes its turn in steps of this size.
+const READ: usize = 128 * 1024;
+
 /// Below this much free space the buffer is compacted, and grown if that does not help.
 const ROOM: usize = 64 * 1024;
 
@@ -52,9 +55,9 @@ impl Buffer {
         }
     }
 
-    /// Where the next bytes are to be read to, at most `most`; then call [`Buffer::add`]. Not empty. `expected` is what will
-    /// have to be held in all, as far as that is known.
-    pub(super) fn space(&mut self, expected: usize, most: usize) -> &mut [u8] {
+    /// Where the next bytes are to be read to; then call [`Buffer::add`]. Not empty. `expected` is what will have to
+    /// be held in all, as far as that is known.
+    pub(super) fn space(&mut self, expected: usize) -> &mut [u8] {
         if self.storage.len() - self.end < ROOM {
             if self.start > 0 {
                 self.storage.copy_within(self.start..self.end, 0);
@@ -64,7 +67,7 @@ impl Buffer {
                 self.grow(expected);
             }
         }
-        let most = self.storage.len().min(self.end + most);
+        let most = self.storage.len().min(self.end + READ);
         &mut self.storage[self.end..most]
     }
 
@@ -143,12 +146,12 @@ mod tests {
     proptest! {
         #[test]
         fn bytes_come_out_as_they_went_in_however_much_is_held(
-            steps in proptest::collection::vec((1..SIZE / 2, 0..SIZE, any::<bool>()), 1..20),
+            steps in proptest::collection::vec((1usize..READ, 0usize..2 * READ, any::<bool>()), 1..20),
         ) {
             let (mut buffer, mut model) = (Buffer::default(), std::collections::VecDeque::new());
             let mut next = 0u8;
             for (add, consume, park) in steps {
-                let space = buffer.space(model.len() + add, SIZE / 2);
+                let space = buffer.space(model.len() + add);
                 let add = add.min(space.len());
                 for byte in &mut space[..add] {
                     *byte = next;

@@ -23,16 +23,11 @@ const SPLICED: usize = 64 * 1024;
 /// From so many bytes that pass unseen the kernel moves them. Frames of 64 KiB went slower that way than copied.
 const LONG: usize = 128 * 1024;
 
-/// Bytes read at once behind a long frame: the header of the next, and the keys that decide on it.
-const BEGINNING: usize = 2 * 1024;
-
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) scanner: Scanner,
     /// The part of a long frame that the kernel moves, which goes before what is in the buffer.
     pub(super) pipe: Option<Pipe>,
-    /// The last frame was long, so the next may be.
-    long: bool,
     /// First what passes and is to be written, then what is not decided on.
     pub(super) buffer: Buffer,
     /// How much of it passes.
@@ -85,7 +80,6 @@ impl Lane {
             scanner: Scanner::new(rules),
             bytes: read_before.len() as u64,
             pipe: None,
-            long: false,
             buffer: Buffer::new(read_before),
             passing: 0,
             found: None,
@@ -272,7 +266,6 @@ impl Lane {
         }
         let filled = self.pipe.as_mut()?.poll_fill(cx, source, rest.min(SPLICED));
         if let Poll::Ready(Ok(bytes)) = filled {
-            self.long = true;
             self.scanner.skip(bytes);
             from.skipped(bytes);
         }
@@ -284,16 +277,10 @@ impl Lane {
         cx: &mut Context<'_>,
         from: &mut R,
     ) -> Poll<io::Result<usize>> {
-        let expected = self.scanner.expected();
-        let most = match self.long && expected == 0 && self.scanner.between_frames() {
-            true => BEGINNING,
-            false => TURN,
-        };
-        let mut space = ReadBuf::new(self.buffer.space(expected, most));
+        let mut space = ReadBuf::new(self.buffer.space(self.scanner.expected()));
         ready!(Pin::new(from).poll_read(cx, &mut space))?;
         let read = space.filled().len();
         self.buffer.add(read);
-        self.long = false;
         Poll::Ready(Ok(read))
     }
 
