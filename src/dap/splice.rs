@@ -41,13 +41,25 @@ pub enum SpliceEvent {
 
 /// Client and worker, and what is under way between them.
 #[derive(Debug)]
-pub struct Splice<C, W> {
+pub struct Splice<C, W: PeerStream> {
     client: C,
-    worker: W,
     /// The direction from worker to client.
     down: Lane,
     /// The direction from client to worker.
-    up: Lane,
+    up: Up<W>,
+}
+
+/// The direction from client to worker, whose end does not cut a message in two.
+#[derive(Debug)]
+struct Up<W: PeerStream> {
+    lane: Lane,
+    worker: W,
+}
+
+impl<W: PeerStream> Drop for Up<W> {
+    fn drop(&mut self) {
+        self.worker.complete(self.lane.rest());
+    }
 }
 
 impl<C, W> Splice<C, W>
@@ -66,25 +78,28 @@ where
     ) -> Self {
         Self {
             client,
-            worker,
             down: Lane::new(down, from_worker),
-            up: Lane::new(up, from_client),
+            up: Up {
+                lane: Lane::new(up, from_client),
+                worker,
+            },
         }
     }
 
     /// Bytes received so far: (from the client, from the worker).
     pub fn bytes(&self) -> (u64, u64) {
-        (self.up.bytes, self.down.bytes)
+        (self.up.lane.bytes, self.down.bytes)
     }
 
     /// The worker's end.
     pub fn worker(&self) -> &W {
-        &self.worker
+        &self.up.worker
     }
 
-    /// The worker's end, to be left. Messages for it that were not written yet are lost with it.
+    /// The worker's end, to be left. Messages for it that were not written yet are lost with it, but for the rest of one.
     pub fn worker_mut(&mut self) -> &mut W {
-        &mut self.worker
+        self.up.worker.complete(self.up.lane.rest());
+        &mut self.up.worker
     }
 
     /// Sends `frames` (whole ones) to `to`, at the next space between two frames.
@@ -98,7 +113,7 @@ where
     /// Has the answers of `from` to `command` captured as well, from now on.
     pub fn capture_answers(&mut self, from: Side, command: &'static [u8]) {
         let lane = match from {
-            Side::Client => &mut self.up,
+            Side::Client => &mut self.up.lane,
             Side::Worker => &mut self.down,
         };
         lane.scanner.capture_answers(command);
@@ -114,14 +129,14 @@ where
 
     /// Both directions are closed: nothing can happen any more.
     pub fn finished(&self) -> bool {
-        self.up.close == Close::Done && self.down.close == Close::Done
+        self.up.lane.close == Close::Done && self.down.close == Close::Done
     }
 
     /// Everything that was to go to `to` has been written.
     pub fn drained(&self, to: Side) -> bool {
         let lane = match to {
             Side::Client => &self.down,
-            Side::Worker => &self.up,
+            Side::Worker => &self.up.lane,
         };
         lane.is_written() && (lane.inserts.is_empty() || !lane.scanner.between_frames())
     }
@@ -130,7 +145,7 @@ where
     pub fn idle(&self, to: Side) -> bool {
         let lane = match to {
             Side::Client => &self.down,
-            Side::Worker => &self.up,
+            Side::Worker => &self.up.lane,
         };
         self.drained(to) && lane.buffer.filled().is_empty()
     }
@@ -144,8 +159,8 @@ where
     /// message of its own that passes: the rest of that could not be told from the next.
     pub fn into_client(self) -> Option<(C, Vec<u8>)> {
         let Self { client, up, .. } = self;
-        let rest = up.buffer.filled().get(up.passing..)?.to_vec();
-        up.scanner.between_frames().then_some((client, rest))
+        let rest = up.lane.buffer.filled().get(up.lane.passing..)?.to_vec();
+        up.lane.scanner.between_frames().then_some((client, rest))
     }
 
     /// Runs on until everything for `to` is written. Messages that are captured meanwhile are dropped, so it is for the
@@ -173,16 +188,17 @@ where
     fn lane_towards(&mut self, to: Side) -> &mut Lane {
         match to {
             Side::Client => &mut self.down,
-            Side::Worker => &mut self.up,
+            Side::Worker => &mut self.up.lane,
         }
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<SpliceEvent> {
         // The small direction first: a person's "step" does not wait behind output.
-        if let Poll::Ready(turn) = self.up.poll(cx, &mut self.client, &mut self.worker) {
+        let Up { lane, worker } = &mut self.up;
+        if let Poll::Ready(turn) = lane.poll(cx, &mut self.client, worker) {
             return Poll::Ready(turn.event(Side::Client, Side::Worker));
         }
-        if let Poll::Ready(turn) = self.down.poll(cx, &mut self.worker, &mut self.client) {
+        if let Poll::Ready(turn) = self.down.poll(cx, worker, &mut self.client) {
             return Poll::Ready(turn.event(Side::Worker, Side::Client));
         }
         Poll::Pending

@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-use crate::wire::dap::codec::header;
+use crate::wire::dap::codec::{MAX_HEADER, header};
 use crate::wire::dap::mappings;
 use crate::wire::dap::names::{Command, Event};
 use crate::wire::dap::peek::{Depth, MessageType, Peek, Walk};
@@ -176,6 +176,11 @@ impl Ledger {
         self.answered && self.owed == 0 && !self.lost
     }
 
+    /// How many of the `next` bytes to be sent belong to a message of which a part was sent; 0 between two.
+    pub(super) fn under_way(&self, next: &[u8]) -> usize {
+        self.sent.under_way(next)
+    }
+
     /// Everything that was sent is whole messages, so that another one can follow.
     pub(super) fn between_messages(&self) -> bool {
         self.sent.between() && !self.lost
@@ -194,6 +199,7 @@ fn maps(attach: &[u8]) -> bool {
 }
 
 /// Cuts a stream of bytes into bodies, and keeps no more of them than it must.
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug, Default)]
 struct Cutter {
     /// The part that has come of a header, or of the beginning of a body.
@@ -209,6 +215,22 @@ struct Broken;
 impl Cutter {
     fn between(&self) -> bool {
         self.body.is_none() && self.part.is_empty()
+    }
+
+    fn under_way(&self, next: &[u8]) -> usize {
+        let left = match self.body {
+            Some((_, left)) => left,
+            None if self.part.is_empty() => 0,
+            None => {
+                let more = &next[..next.len().min(MAX_HEADER)];
+                let both = [&self.part[..], more].concat();
+                match header(&both, usize::MAX >> 1) {
+                    Ok(Some((head, length))) => head - self.part.len() + length,
+                    Ok(None) | Err(_) => next.len(),
+                }
+            }
+        };
+        left.min(next.len())
     }
 
     /// Calls `see` with each body that ends in `bytes` (all of it, or its first [`KEPT`] bytes) and its length.
@@ -268,7 +290,7 @@ impl Cutter {
         let found = match before {
             0 => header(bytes, usize::MAX >> 1),
             _ => {
-                let more = &bytes[..bytes.len().min(crate::wire::dap::codec::MAX_HEADER)];
+                let more = &bytes[..bytes.len().min(MAX_HEADER)];
                 self.part.extend_from_slice(more);
                 header(&self.part, usize::MAX >> 1)
             }
@@ -416,6 +438,13 @@ mod tests {
                         break;
                     }
                     let (now, later) = rest.split_at((*cut).min(rest.len()));
+                    if up {
+                        // Of the message in which the cut is, exactly the rest is wanted.
+                        let left = pieces.under_way(rest);
+                        let mut behind = pieces.sent.clone();
+                        let whole = behind.cut(&rest[..left], |_, _| ()).is_ok() && behind.between();
+                        prop_assert!(whole);
+                    }
                     match up {
                         true => pieces.sent(now),
                         false => pieces.received(now),

@@ -22,7 +22,7 @@ use super::ledger::{Attach, Ledger};
 use crate::ray::registry::Lease;
 use crate::wire::peer_stream::PeerStream;
 
-/// The stream to a worker's debugger. Whole messages only are to be written to it, each in one piece.
+/// The stream to a worker's debugger. Whole messages only are to be written to it, each in one piece, or [passed](PeerStream::poll_pass).
 #[derive(Debug)]
 pub struct Worker {
     /// `None` once it has been left.
@@ -140,6 +140,32 @@ impl PeerStream for Worker {
             line.ledger.closed |= bytes == 0;
         }
     }
+
+    /// Takes no more than can be written, unlike [`poll_write`](AsyncWrite::poll_write): what is left of a bulk transfer is
+    /// not copied.
+    fn poll_pass(&mut self, cx: &mut Context<'_>, messages: &[u8]) -> Poll<io::Result<usize>> {
+        let Some(line) = &mut self.line else {
+            return Poll::Ready(Ok(messages.len()));
+        };
+        ready!(line.poll_unsent(cx))?;
+        let all = messages.len();
+        let now = match line.ledger.under_way(messages) {
+            0 if line.held.is_empty() && line.ledger.up_to_goodbye(messages) == (all, all) => all,
+            0 => return Pin::new(self).poll_write(cx, messages),
+            rest => rest,
+        };
+        let written = ready!(Pin::new(&mut line.stream).poll_write(cx, &messages[..now]))?;
+        line.sent(&messages[..written]);
+        Poll::Ready(Ok(written))
+    }
+
+    fn complete(&mut self, rest: &[u8]) {
+        if let Some(line) = &mut self.line {
+            let rest = &rest[..line.ledger.under_way(rest)];
+            line.unsent.extend_from_slice(rest);
+            line.sent(rest);
+        }
+    }
 }
 
 impl AsyncWrite for Worker {
@@ -163,15 +189,9 @@ impl AsyncWrite for Worker {
         if !now.is_empty() {
             let written = ready!(Pin::new(&mut line.stream).poll_write(cx, now))?;
             line.unsent.extend_from_slice(&now[written..]);
-            line.ledger.sent(now);
+            line.sent(now);
         }
         line.held.extend_from_slice(held);
-        if line.ledger.configured {
-            line.configured.get_or_insert_with(Instant::now);
-            if let Some(lease) = &line.lease {
-                lease.let_run();
-            }
-        }
         Poll::Ready(Ok(buf.len()))
     }
 
@@ -190,6 +210,17 @@ impl AsyncWrite for Worker {
 }
 
 impl Line {
+    /// Notes what goes to the debugger.
+    fn sent(&mut self, bytes: &[u8]) {
+        self.ledger.sent(bytes);
+        if self.ledger.configured {
+            self.configured.get_or_insert_with(Instant::now);
+            if let Some(lease) = &self.lease {
+                lease.let_run();
+            }
+        }
+    }
+
     /// Lets go of what was held.
     pub(super) fn say_held(&mut self) {
         let held = std::mem::take(&mut self.held);
@@ -208,5 +239,72 @@ impl Line {
         // A burst leaves no buffer behind.
         self.unsent = Vec::new();
         Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use serde_json::{Value, json};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::wire::dap::codec::{Frames, frame, parse};
+
+    fn request(command: &str, filler: usize) -> Value {
+        json!({"seq": 1, "type": "request", "command": command, "arguments": {"x": "y".repeat(filler)}})
+    }
+
+    #[tokio::test]
+    async fn a_message_that_could_be_written_in_part_alone_is_whole_before_the_goodbye() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap());
+        let (near, far) = tokio::join!(near, listener.accept());
+        let mut debugger = far.unwrap().0;
+        let tasks = TaskTracker::new();
+        let mut worker = Worker::new(near.unwrap(), None, tasks.clone());
+
+        worker
+            .write_all(&frame(&request("attach", 0)))
+            .await
+            .unwrap();
+        let large = frame(&request("setVariable", 32 << 20));
+        let mut written = 0;
+        std::future::poll_fn(|cx| {
+            while let Poll::Ready(now) = worker.poll_pass(cx, &large[written..]) {
+                written += now.unwrap();
+            }
+            Poll::Ready(())
+        })
+        .await;
+        assert!((1..large.len()).contains(&written), "{written}");
+        // What follows it was not begun, and is lost.
+        worker.complete(&[&large[written..], &frame(&request("pause", 0))].concat());
+        drop(worker);
+
+        for event in ["output", "debugpySockets", "initialized"] {
+            let event = json!({"seq": 1, "type": "event", "event": event, "body": {}});
+            debugger.write_all(&frame(&event)).await.unwrap();
+        }
+        let mut frames = Frames::new(1 << 26);
+        let mut got = Vec::new();
+        while got.len() < 3 {
+            assert!(debugger.read_buf(frames.buffer()).await.unwrap() > 0);
+            while let Some(body) = frames.next_body().unwrap() {
+                let message = parse(&body).unwrap();
+                got.push((message["command"].as_str().unwrap().to_owned(), body.len()));
+            }
+        }
+        let commands: Vec<_> = got.iter().map(|(command, _)| command.as_str()).collect();
+        assert_eq!(
+            commands,
+            ["attach", "setVariable", "setFunctionBreakpoints"]
+        );
+        drop(debugger);
+        tasks.close();
+        tasks.wait().await;
     }
 }

@@ -1,5 +1,9 @@
 //! The connection to a peer, as bytes, and as a socket where nothing lies between the two.
 
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
@@ -19,6 +23,17 @@ pub trait PeerStream: AsyncRead + AsyncWrite + Unpin {
     /// So many bytes were taken off [`Self::source`], of a message whose beginning was read.
     fn skipped(&mut self, bytes: usize) {
         let _ = bytes;
+    }
+
+    /// Writes what can be written of `messages`, whole ones or the rest of one and what follows. The caller keeps what is left of
+    /// them and comes with it again; if it ends before, it [hands it over](Self::complete).
+    fn poll_pass(&mut self, cx: &mut Context<'_>, messages: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(self).poll_write(cx, messages)
+    }
+
+    /// Takes over, from `rest`, what is left of a message that [`Self::poll_pass`] has written in part.
+    fn complete(&mut self, rest: &[u8]) {
+        let _ = rest;
     }
 }
 

@@ -6,7 +6,7 @@ use std::io;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, ReadBuf};
 
 use super::buffer::Buffer;
 use super::pipe::Pipe;
@@ -284,6 +284,14 @@ impl Lane {
         Poll::Ready(Ok(read))
     }
 
+    /// What goes before anything else: of a message that is written in part, the rest.
+    pub(super) fn rest(&self) -> &[u8] {
+        match self.inserted {
+            0 => &self.buffer.filled()[..self.passing],
+            inserted => &self.inserts[inserted..],
+        }
+    }
+
     /// Nothing can be written any more. What was not looked at yet stays, for [`super::Splice::into_client`].
     fn drop_rest(&mut self) {
         self.pipe = None;
@@ -302,12 +310,12 @@ impl Found {
     }
 }
 
-fn poll_some<T: AsyncWrite + Unpin>(
+fn poll_some<T: PeerStream>(
     cx: &mut Context<'_>,
     to: &mut T,
     bytes: &[u8],
 ) -> Poll<io::Result<usize>> {
-    match ready!(Pin::new(to).poll_write(cx, bytes))? {
+    match ready!(to.poll_pass(cx, bytes))? {
         0 => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
         n => Poll::Ready(Ok(n)),
     }

@@ -273,3 +273,64 @@ async fn the_client_is_taken_out_with_what_it_has_said_and_never_in_the_middle_o
     );
     assert!(splice.into_client().is_none());
 }
+
+/// A worker that takes ten bytes and no more, and what is handed over to it.
+#[derive(Debug)]
+struct Slow {
+    inner: DuplexStream,
+    taken: usize,
+    rest: std::sync::Arc<std::sync::Mutex<Vec<u8>>>,
+}
+
+impl tokio::io::AsyncRead for Slow {
+    fn poll_read(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut tokio::io::ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        std::pin::Pin::new(&mut self.inner).poll_read(cx, buf)
+    }
+}
+
+crate::wire::write_through!([] Slow { Self { inner, .. } => inner });
+
+impl PeerStream for Slow {
+    fn poll_pass(&mut self, _: &mut Context<'_>, messages: &[u8]) -> Poll<io::Result<usize>> {
+        match 10 - self.taken {
+            0 => Poll::Pending,
+            room => {
+                self.taken += room.min(messages.len());
+                Poll::Ready(Ok(room.min(messages.len())))
+            }
+        }
+    }
+
+    fn complete(&mut self, rest: &[u8]) {
+        self.rest.lock().unwrap().extend_from_slice(rest);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_left_of_a_message_to_the_worker_is_handed_over_when_the_session_ends() {
+    for own in [false, true] {
+        let (mut client, near) = duplex(1 << 16);
+        let (inner, _worker) = duplex(1 << 16);
+        let rest = std::sync::Arc::default();
+        let slow = Slow {
+            inner,
+            taken: 0,
+            rest: std::sync::Arc::clone(&rest),
+        };
+        let (up, down) = (rules(Depth::Whole), rules(Depth::Deciding));
+        let mut splice = Splice::new(near, Vec::new(), up, slow, Vec::new(), down);
+        let sent = frame(&message("pass", 1, 100));
+        match own {
+            true => splice.insert(Side::Worker, &sent),
+            false => client.write_all(&sent).await.unwrap(),
+        }
+        let silent = timeout(Duration::from_secs(1), splice.next()).await;
+        assert!(silent.is_err());
+        drop(splice);
+        assert_eq!(*rest.lock().unwrap(), sent[10..], "own: {own}");
+    }
+}
