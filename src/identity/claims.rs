@@ -65,8 +65,12 @@ struct RawClaims {
 }
 
 /// `null` is a value: a claim that says nothing is malformed, not absent.
-fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Value>, D::Error> {
-    Value::deserialize(from).map(Some)
+fn present<'de, D, T>(from: D) -> Result<Option<T>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    T::deserialize(from).map(Some)
 }
 
 /// Claims of the right types, whose times and audience nobody has looked at yet.
@@ -187,13 +191,17 @@ fn scopes(claim: Value) -> Result<Scopes, CredentialRefusal> {
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct RawNarrowing {
+    #[serde(deserialize_with = "present")]
     clusters: Option<Vec<String>>,
+    #[serde(deserialize_with = "present")]
     jobs: Option<Vec<String>>,
+    #[serde(deserialize_with = "present")]
     namespaces: Option<Vec<String>>,
+    #[serde(deserialize_with = "present")]
     tasks: Option<Vec<String>>,
 }
 
-/// Everything in it counts: an unknown key, or a list that is empty and so would not narrow, refuses the token.
+/// Everything in it counts: an unknown key, or a list that is empty or null and so would not narrow, refuses the token.
 fn read_selector(claim: Value) -> Result<BreakpointSelector, CredentialRefusal> {
     const WRONG: CredentialRefusal = CredentialRefusal::Claim("ray_relay");
     if !claim.is_object() {

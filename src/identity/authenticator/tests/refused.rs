@@ -33,7 +33,10 @@ async fn what_is_wrong_in_any_way_is_refused_with_the_same_words() {
         ("sub", json!(["", 7, long, "ada\nroot", "ada\u{202e}"])),
         ("jti", json!([1])),
         ("scope", json!([["list"], null])),
-        ("ray_relay", json!(["jobs", {"job": ["1"]}, {"jobs": []}])),
+        (
+            "ray_relay",
+            json!(["jobs", {"job": ["1"]}, {"jobs": []}, {"jobs": null}]),
+        ),
         ("groups", json!([[1]])),
     ] {
         for value in malformed.as_array().unwrap() {
