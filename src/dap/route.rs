@@ -22,7 +22,7 @@ use crate::context::Context;
 use crate::identity::Principal;
 use crate::moment::Moment;
 use crate::policy::Scope;
-use crate::ray::registry::{Breakpoint, BreakpointId, ClaimError, Holder, Kind, Snapshot};
+use crate::ray::registry::{Breakpoint, BreakpointId, Kind, Snapshot};
 use crate::recording::Protocol;
 use crate::session::authenticate::Authenticated;
 use crate::session::live::Begun;
@@ -290,24 +290,11 @@ impl<'a> AttachFlow<'a> {
     }
 
     fn acquire(&self, client: &Client, id: BreakpointId) -> Result<Permit, SessionRefusal> {
-        let now = Moment::now();
         let authorised = self.authorised(id)?;
-        let holder = Holder {
-            subject: self.principal.known_subject(),
-            session: self.session.id(),
-            client: client.name.clone(),
-            peer: self.session.peer(),
-            since: now,
-        };
-        let registry = &self.context.registry;
-        Permit::acquire(registry, authorised, holder).map_err(|why| match why {
-            ClaimError::InUse(holder) => match self.reach_to(&registry.snapshot(), id).find(id) {
-                Some(breakpoint) => SessionRefusal::in_use(breakpoint, &holder, now),
-                None => SessionRefusal::Nothing(format!("{id} is being debugged by {holder}")),
-            },
-            ClaimError::Ended(breakpoint) => SessionRefusal::ended(&breakpoint, now),
-            ClaimError::Unknown => self.unknown(id),
-        })
+        let breakpoint = Arc::clone(authorised.breakpoint());
+        let holder = self.session.holder(&self.principal, &client.name);
+        Permit::acquire(&self.context.registry, authorised, holder)
+            .map_err(|why| SessionRefusal::unclaimed(why, &breakpoint, || self.unknown(id)))
     }
 
     /// The worker whose subprocess `selector` names, where a session of this principal is in it: the list may not have it any

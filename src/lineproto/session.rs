@@ -24,7 +24,7 @@ use crate::listing::menu::Menu;
 use crate::listing::select::Choice;
 use crate::moment::Moment;
 use crate::policy::Scope;
-use crate::ray::registry::{BadBreakpointId, Breakpoint, BreakpointId, ClaimError, Holder, Kind};
+use crate::ray::registry::{BadBreakpointId, Breakpoint, BreakpointId, Kind};
 use crate::session::refusal::SessionRefusal;
 use crate::session::{Denied, Permit, Session, audit, authorise, leaving, visible};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
@@ -249,17 +249,8 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, R> {
         {
             return Err(SessionRefusal::Unable(NOT_EXTERNAL.to_owned()));
         }
-        let holder = Holder {
-            subject: self.principal.known_subject(),
-            session: self.session.id(),
-            client: "terminal".to_owned(),
-            peer: self.session.peer(),
-            since: now,
-        };
-        Permit::acquire(&self.context.registry, authorised, holder).map_err(|why| match why {
-            ClaimError::InUse(holder) => SessionRefusal::in_use(breakpoint, &holder, now),
-            ClaimError::Ended(breakpoint) => SessionRefusal::ended(&breakpoint, now),
-            ClaimError::Unknown => unknown(),
-        })
+        let holder = self.session.holder(&self.principal, "terminal");
+        Permit::acquire(&self.context.registry, authorised, holder)
+            .map_err(|why| SessionRefusal::unclaimed(why, breakpoint, unknown))
     }
 }

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info};
 
-use super::unavailable;
+use super::no_such_breakpoint;
 use crate::context::Context;
 use crate::ray::head::{HeadClient, HeadError};
 use crate::ray::registry::{Breakpoint, Holder, Kind};
@@ -87,7 +87,7 @@ pub async fn end_worker(
     let head = context.registry.head(&breakpoint.cluster);
     let head = head.ok_or_else(|| NotEnded::NotDone("no Ray head is configured for it".into()))?;
     let mut permit = Permit::acquire(&context.registry, authorized, holder)
-        .map_err(|why| unavailable(&breakpoint, why))?;
+        .map_err(|why| SessionRefusal::unclaimed(why, &breakpoint, no_such_breakpoint))?;
     // Once begun it is done, whatever becomes of who asked.
     let done = context.shutdown.tasks.spawn(async move {
         let ended = match breakpoint.is_driver() {

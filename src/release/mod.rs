@@ -14,8 +14,7 @@ use bytes::BytesMut;
 use tokio::time::timeout;
 
 use crate::context::Context;
-use crate::moment::Moment;
-use crate::ray::registry::{Breakpoint, ClaimError, Holder, Kind};
+use crate::ray::registry::{Holder, Kind};
 use crate::session::refusal::SessionRefusal;
 use crate::session::{Authorized, Permit};
 use crate::upstream;
@@ -60,7 +59,7 @@ pub async fn release(
         return Err(NotReleased::Local);
     }
     let permit = Permit::acquire(&context.registry, authorized, holder)
-        .map_err(|why| unavailable(&breakpoint, why))?;
+        .map_err(|why| SessionRefusal::unclaimed(why, &breakpoint, no_such_breakpoint))?;
     let (dap, tasks) = (context.config.dap.clone(), context.shutdown.tasks.clone());
     let done = context.shutdown.tasks.spawn(async move {
         match breakpoint.kind {
@@ -84,13 +83,8 @@ pub async fn release(
     done.await.map_err(|_| NotReleased::Ending)?
 }
 
-fn unavailable(breakpoint: &Breakpoint, why: ClaimError) -> SessionRefusal {
-    let now = Moment::now();
-    match why {
-        ClaimError::InUse(holder) => SessionRefusal::in_use(breakpoint, &holder, now),
-        ClaimError::Ended(breakpoint) => SessionRefusal::ended(&breakpoint, now),
-        ClaimError::Unknown => SessionRefusal::Nothing("there is no such breakpoint".to_owned()),
-    }
+fn no_such_breakpoint() -> SessionRefusal {
+    SessionRefusal::Nothing("there is no such breakpoint".to_owned())
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Why a client gets no session, in sentences that its editor or terminal shows.
 
 use crate::moment::Moment;
-use crate::ray::registry::{Breakpoint, Holder, Snapshot, State};
+use crate::ray::registry::{Breakpoint, ClaimError, Holder, Snapshot, State};
 use crate::telemetry::metrics::RefusalKind;
 use crate::wire::human_time::span;
 
@@ -81,6 +81,19 @@ impl SessionRefusal {
         Self::Ended {
             name: breakpoint.title(),
             what,
+        }
+    }
+
+    /// For `breakpoint`, which could not be claimed; `unknown` where nothing is known of it any more.
+    pub fn unclaimed(
+        why: ClaimError,
+        breakpoint: &Breakpoint,
+        unknown: impl FnOnce() -> Self,
+    ) -> Self {
+        match why {
+            ClaimError::InUse(holder) => Self::in_use(breakpoint, &holder, Moment::now()),
+            ClaimError::Ended(breakpoint) => Self::ended(&breakpoint, Moment::now()),
+            ClaimError::Unknown => unknown(),
         }
     }
 

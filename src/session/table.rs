@@ -11,7 +11,7 @@ use tracing::Span;
 
 use crate::identity::Principal;
 use crate::moment::Moment;
-use crate::ray::registry::{Breakpoint, BreakpointId};
+use crate::ray::registry::{Breakpoint, BreakpointId, Holder};
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::{Direction, OpenGuard, SessionProtocol};
 
@@ -180,6 +180,17 @@ impl Session {
     /// Address of the client.
     pub fn peer(&self) -> SocketAddr {
         self.entry.peer
+    }
+
+    /// The holder of a breakpoint that `principal` takes in it from now on, by a client of that name.
+    pub fn holder(&self, principal: &Principal, client: &str) -> Holder {
+        Holder {
+            subject: principal.known_subject(),
+            session: self.id(),
+            client: client.to_owned(),
+            peer: self.peer(),
+            since: Moment::now(),
+        }
     }
 
     /// Whose it is, as soon as that is known.
