@@ -5,8 +5,10 @@
 
 use std::io::{self, IsTerminal};
 
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{Layer as _, fmt, registry};
 
 use crate::config::{Log, LogFormat};
 
@@ -18,7 +20,7 @@ pub enum LoggingError {
     Filter(#[from] tracing_subscriber::filter::ParseError),
     /// Logging was set up a second time in this process.
     #[error("logging is set up already: {0}")]
-    Twice(Box<dyn std::error::Error + Send + Sync>),
+    Twice(tracing_subscriber::util::TryInitError),
 }
 
 /// rustls warns of what any client may send, as often as it likes; whatever ends a handshake is in the relay's own logs
@@ -30,21 +32,19 @@ const BY_DEFAULT: &str = "rustls=error";
 /// # Errors
 /// [`LoggingError`].
 pub fn init(log: &Log) -> Result<(), LoggingError> {
-    let builder = fmt()
-        .with_env_filter(EnvFilter::try_new(format!("{BY_DEFAULT},{}", log.level))?)
-        .with_writer(io::stderr);
-    match log.format {
-        LogFormat::Text => builder
-            .with_ansi(colours(io::stderr().is_terminal()))
-            .try_init(),
-        LogFormat::Json => builder
+    let filter: Targets = format!("{BY_DEFAULT},{}", log.level).parse()?;
+    let lines = fmt::layer().with_writer(io::stderr);
+    let lines = match log.format {
+        LogFormat::Text => lines.with_ansi(colours(io::stderr().is_terminal())).boxed(),
+        LogFormat::Json => lines
             .json()
             .flatten_event(true)
             // The list of them all has it as its last.
             .with_current_span(false)
-            .try_init(),
-    }
-    .map_err(LoggingError::Twice)
+            .boxed(),
+    };
+    let subscriber = registry().with(filter).with(lines);
+    subscriber.try_init().map_err(LoggingError::Twice)
 }
 
 /// Whether to colour what goes to a stream that is a terminal or not (<https://no-color.org>).

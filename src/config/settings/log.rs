@@ -1,7 +1,7 @@
 //! `[log]`: what is logged, and how.
 
 use tracing::metadata::LevelFilter;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
 
 use crate::config::kind::{Kind, choice, quoted};
 use crate::config::problem::{Wrong, nearest, shown};
@@ -32,9 +32,10 @@ fn filter(value: &RawValue) -> Read<String> {
     const EXPECTED: &str = "a level (off, error, warn, info, debug, trace) or a filter such as \"ray_relay::dap=debug,info\"";
     let filter = read::text(value, EXPECTED)?;
     // tracing takes a misspelt level for the name of a module, and then logs nothing at all.
-    let misspelt = filter.split(',').map(str::trim).find(|directive| {
-        !directive.contains(['=', '[']) && directive.parse::<LevelFilter>().is_err()
-    });
+    let misspelt = filter
+        .split(',')
+        .map(str::trim)
+        .find(|directive| !directive.contains('=') && directive.parse::<LevelFilter>().is_err());
     if let Some(word) = misspelt {
         let levels = ["off", "error", "warn", "info", "debug", "trace"];
         let hint = match nearest(word, levels) {
@@ -43,8 +44,33 @@ fn filter(value: &RawValue) -> Read<String> {
         };
         return Err(Wrong::expected(EXPECTED).hint(hint));
     }
-    match EnvFilter::try_new(&filter) {
-        Ok(_) => Ok(filter),
-        Err(_) => Err(Wrong::expected(EXPECTED)),
+    // A filter on spans would be looked up with every message that passes.
+    match filter.parse::<Targets>() {
+        Ok(_) if !filter.contains(['[', '{']) => Ok(filter),
+        _ => Err(Wrong::expected(EXPECTED)),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_names_levels_and_modules_and_no_spans() {
+        let read = |text: &str| filter(&RawValue::Text(text.to_owned()));
+        for good in ["off", "info", "ray_relay::dap=debug,info"] {
+            assert_eq!(read(good).unwrap(), good);
+        }
+        for bad in [
+            "inof",
+            "ray_relay",
+            "[session]=debug",
+            "[{session=1}]=debug",
+            "a=b=c",
+            "a=loud",
+        ] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
     }
 }
