@@ -11,7 +11,7 @@ use crate::Result;
 use crate::harness::client::{Session, Target};
 use crate::harness::contest::{Contestant, Family};
 use crate::harness::scene::{Access, Plan, Scene};
-use crate::harness::table::{Row, Unit, percentile};
+use crate::harness::table::{Goal, Row, Unit, percentile};
 use crate::harness::yard::Yard;
 use crate::stand_in::Size;
 
@@ -33,19 +33,24 @@ impl Family for Attach {
     type Open = Open;
 
     fn rows(&self, _yard: &Yard) -> Vec<Row> {
-        let how = match self.access {
-            Access::Everybody => "",
-            _ => ", token and audit",
+        let (how, most) = match self.access {
+            Access::Everybody => ("", 1.5),
+            _ => (", token and audit", 4.0),
         };
+        let together = Row::new(
+            format!("attaches by {CLIENTS} at once{how}"),
+            Unit::A_SECOND,
+        );
         vec![
             Row::new(
                 format!("connect to attach answered{how}"),
                 Unit::MILLISECONDS,
-            ),
-            Row::new(
-                format!("attaches by {CLIENTS} at once{how}"),
-                Unit::A_SECOND,
-            ),
+            )
+            .goal(Goal::AtMost(most, Contestant::HaProxy)),
+            match self.access {
+                Access::Everybody => together.goal(Goal::AtLeast(0.85, Contestant::HaProxy)),
+                _ => together,
+            },
             Row::new("  CPU of each", Unit::MICROSECONDS),
         ]
     }

@@ -55,20 +55,20 @@ impl Family for Bulk {
     fn rows(&self, _yard: &Yard) -> Vec<Row> {
         let view = self.access == Access::ViewMasked;
         let of_a_way = |way: &Way| {
-            let (name, size) = match way {
-                Way::ToClient(size) => ("to client", size),
-                Way::ToWorker(size) => ("to worker", size),
+            let (name, size, rate, cpu) = match *way {
+                Way::ToClient(size) if view => ("to client", size, 0.5, None),
+                Way::ToClient(FRAME) => ("to client", FRAME, 1.5, Some(0.45)),
+                Way::ToClient(size) => ("to client", size, 1.6, Some(0.35)),
+                Way::ToWorker(size) => ("to worker", size, 1.35, Some(0.6)),
             };
             let how = if view { ", view, masked" } else { "" };
             let name = format!("bulk {name}, {} KiB frames{how}", size >> 10);
-            let rate = Row::new(name, Unit::MIB_A_SECOND);
-            let cpu = Row::new("  CPU", Unit::SECONDS_A_GIB);
-            match view {
-                true => [rate, cpu],
-                false => [
-                    rate.goal(Goal::AtLeast(1.4, Contestant::HaProxy)),
-                    cpu.goal(Goal::AtMost(0.5, Contestant::HaProxy)),
-                ],
+            let rate =
+                Row::new(name, Unit::MIB_A_SECOND).goal(Goal::AtLeast(rate, Contestant::HaProxy));
+            let row = Row::new("  CPU", Unit::SECONDS_A_GIB);
+            match cpu {
+                Some(most) => [rate, row.goal(Goal::AtMost(most, Contestant::HaProxy))],
+                None => [rate, row],
             }
         };
         self.ways().iter().flat_map(of_a_way).collect()

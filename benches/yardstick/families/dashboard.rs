@@ -8,7 +8,7 @@ use crate::Result;
 use crate::harness::contest::{Contestant, Family};
 use crate::harness::http::Http;
 use crate::harness::scene::{Plan, Scene};
-use crate::harness::table::{Row, Unit};
+use crate::harness::table::{Goal, Row, Unit};
 use crate::harness::yard::Yard;
 use crate::stand_in::Size;
 
@@ -38,7 +38,8 @@ impl Family for Dashboard {
             Row::new(
                 format!("dashboard pages of 1 KiB over {connections}"),
                 Unit::THOUSANDS_A_SECOND,
-            ),
+            )
+            .goal(Goal::AtLeast(0.8, Contestant::HaProxy)),
             Row::new("  CPU of each", Unit::MICROSECONDS),
         ]
     }

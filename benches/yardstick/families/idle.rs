@@ -43,11 +43,19 @@ enum Held {
     Tls(Session<ReadHalf<TlsStream<TcpStream>>, WriteHalf<TlsStream<TcpStream>>>),
 }
 
+/// Open files of a process beside the two that it has for each session.
+const FILES: u64 = 200;
+
+/// How many sessions this process and those that it starts have open files for.
+fn most() -> usize {
+    usize::try_from(open_files().saturating_sub(FILES) / 2).unwrap_or(usize::MAX)
+}
+
 /// How many sessions at a time are measured.
 pub(super) fn sizes(yard: &Yard) -> Vec<usize> {
     let mut sizes = yard.size(vec![1_000, 5_000], vec![50]);
     if yard.full {
-        sizes.push(10_000);
+        sizes.push(most().min(10_000));
     }
     sizes
 }
@@ -74,11 +82,10 @@ impl Family for Idle {
     }
 
     async fn open(&self, yard: &Yard, contestant: Contestant) -> Result<Open> {
-        let (needed, limit) = (2 * self.sessions as u64 + 1_000, open_files());
-        if needed > limit {
-            let sessions = self.sessions;
+        let (sessions, most) = (self.sessions, most());
+        if sessions > most {
             return Err(format!(
-                "{sessions} sessions take {needed} open files, and the limit is {limit}: raise it (ulimit -n)"
+                "{sessions} sessions take more open files than a process may have here, which is enough for {most}: raise `ulimit -n`"
             )
             .into());
         }

@@ -8,7 +8,7 @@ use crate::Result;
 use crate::harness::client::Session;
 use crate::harness::contest::{Contestant, Family};
 use crate::harness::scene::{Plan, Scene};
-use crate::harness::table::{Row, Unit, percentile};
+use crate::harness::table::{Goal, Row, Unit, percentile};
 use crate::harness::yard::Yard;
 use crate::stand_in::Size;
 
@@ -20,10 +20,11 @@ impl Family for Leave {
     const CONTESTANTS: &[Contestant] = &Contestant::RELAYS;
 
     fn rows(&self, _yard: &Yard) -> Vec<Row> {
-        vec![Row::new(
+        let row = Row::new(
             "bare close until the breakpoint waits again",
             Unit::MILLISECONDS,
-        )]
+        );
+        vec![row.goal(Goal::Within(20e-3))]
     }
 
     async fn open(&self, yard: &Yard, contestant: Contestant) -> Result<Scene> {

@@ -12,7 +12,7 @@ use crate::harness::client::Target;
 use crate::harness::contest::{Contestant, Family};
 use crate::harness::http::Http;
 use crate::harness::scene::{Plan, Scene};
-use crate::harness::table::{Row, Unit, percentile};
+use crate::harness::table::{Goal, Row, Unit, percentile};
 use crate::harness::yard::Yard;
 use crate::stand_in::Size;
 
@@ -50,19 +50,21 @@ impl Family for Many {
                 format!("/api/v0/workers?detail, {paused}"),
                 Unit::MILLISECONDS,
             )
-            .difference(),
+            .difference()
+            .goal(Goal::Above(8e-3, Contestant::Direct)),
             Row::new(
                 format!("/relay/v1/breakpoints, {paused}"),
                 Unit::MILLISECONDS,
             ),
-            Row::new("  CPU of each", Unit::MILLISECONDS),
+            Row::new("  CPU of each", Unit::MILLISECONDS).goal(Goal::Within(5e-3)),
             Row::new("  the same with If-None-Match", Unit::MILLISECONDS),
             Row::new("  CPU of each", Unit::MILLISECONDS),
             Row::new("  answers 304 to it", Unit::PERCENT),
             Row::new(
                 format!("idle CPU, {paused} paused, polls of 1 s"),
                 Unit::PERCENT,
-            ),
+            )
+            .goal(Goal::Within(0.01)),
             Row::new("  connect to attach answered", Unit::MILLISECONDS),
             Row::new("  the same where 1 is paused", Unit::MILLISECONDS),
         ]

@@ -53,12 +53,15 @@ impl Family for Trips {
             format!("messages over {sessions}{how}"),
             Unit::THOUSANDS_A_SECOND,
         );
-        let (trip, messages) = match self.access {
-            Access::ViewMasked => (trip, messages),
-            _ => (
-                trip.goal(Goal::AtMost(0.92, Contestant::HaProxy)),
-                messages.goal(Goal::AtLeast(1.05, Contestant::HaProxy)),
-            ),
+        let least = match (self.access, self.pinned) {
+            (Access::ViewMasked, _) => 0.8,
+            (_, true) => 1.02,
+            (_, false) => 1.0,
+        };
+        let messages = messages.goal(Goal::AtLeast(least, Contestant::HaProxy));
+        let trip = match self.access {
+            Access::ViewMasked => trip,
+            _ => trip.goal(Goal::AtMost(0.85, Contestant::HaProxy)),
         };
         vec![
             trip,

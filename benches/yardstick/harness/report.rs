@@ -115,6 +115,9 @@ fn text(goal: Goal, unit: Unit) -> String {
     match goal {
         Goal::AtMost(times, other) => format!("<= {times} {}", other.name()),
         Goal::AtLeast(times, other) => format!(">= {times} {}", other.name()),
+        Goal::Above(most, other) => {
+            format!("<= {} + {} {}", other.name(), most * unit.scale, unit.name)
+        }
         Goal::Within(most) => format!("<= {} {}", most * unit.scale, unit.name),
     }
 }

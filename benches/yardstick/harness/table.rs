@@ -37,6 +37,8 @@ pub(crate) enum Goal {
     AtMost(f64, Contestant),
     /// This many times the contestant's, or more.
     AtLeast(f64, Contestant),
+    /// So much in the base unit more than the contestant's, or less.
+    Above(f64, Contestant),
     /// So much in the base unit, or less.
     Within(f64),
 }
@@ -103,7 +105,7 @@ impl Row {
     /// Whether the goal is met, where there is one and a figure for it.
     pub(crate) fn meets(&self) -> Option<bool> {
         Some(match self.goal? {
-            Goal::AtMost(times, other) => self.to(other)? <= times,
+            Goal::AtMost(most, other) | Goal::Above(most, other) => self.to(other)? <= most,
             Goal::AtLeast(times, other) => self.to(other)? >= times,
             Goal::Within(most) => self.median(Contestant::Relay)? <= most,
         })
