@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
 use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId};
@@ -23,7 +23,7 @@ pub struct Claim {
     shared: Arc<Shared>,
     cluster: Cluster,
     died: watch::Receiver<Option<Arc<str>>>,
-    ended: watch::Receiver<()>,
+    ended: oneshot::Receiver<()>,
     /// Closed when the debugger is over the session before.
     settling: Option<watch::Receiver<()>>,
 }
@@ -41,7 +41,7 @@ struct InUse {
     number: u64,
     let_run: AtomicBool,
     /// Dropped when the breakpoint has been given back.
-    _ended: watch::Sender<()>,
+    _ended: oneshot::Sender<()>,
 }
 
 impl Claim {
@@ -53,7 +53,7 @@ impl Claim {
             died,
             settling,
         } = open;
-        let (ending, ended) = watch::channel(());
+        let (ending, ended) = oneshot::channel();
         let held = InUse {
             breakpoint,
             shared: Arc::clone(&shared),
@@ -85,11 +85,9 @@ impl Claim {
 
     /// Drops this share, and waits until the last one is gone and the breakpoint given back.
     pub async fn end(self) {
-        let Self {
-            lease, mut ended, ..
-        } = self;
+        let Self { lease, ended, .. } = self;
         drop(lease);
-        while ended.changed().await.is_ok() {}
+        let _ = ended.await;
     }
 
     /// A share in it.
@@ -150,11 +148,12 @@ impl Claim {
     /// debugger said that the process ended. `None`: the head knows of no death.
     pub async fn ask_why_died(&mut self, patience: Duration) -> Option<Arc<str>> {
         let until = Instant::now() + patience;
-        let ask = ask(
+        // In a box: every session has room for the wait all the time, and few ever ask.
+        let ask = Box::pin(ask(
             Arc::clone(&self.shared),
             self.cluster,
             Arc::clone(self.breakpoint()),
-        );
+        ));
         tokio::select! {
             why = self.died() => Some(why),
             why = ask => Some(why),
