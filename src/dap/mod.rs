@@ -138,7 +138,7 @@ async fn recognise<S>(
     session: &Session,
     stream: S,
     connection: &ConnectionInfo,
-) -> Result<(Conversation<S>, Opened, Authenticated), Outcome>
+) -> Result<(Conversation<S>, Box<Opened>, Authenticated), Outcome>
 where
     S: PeerStream,
 {
@@ -221,7 +221,7 @@ async fn open<S>(
     context: &Context,
     session: &Session,
     client: &mut Conversation<S>,
-) -> Result<Option<(Opened, Result<PresentedCredential, SessionRefusal>)>, Closed>
+) -> Result<Option<(Box<Opened>, Result<PresentedCredential, SessionRefusal>)>, Closed>
 where
     S: PeerStream,
 {
@@ -263,7 +263,7 @@ where
                     attach: request,
                     dialled,
                 };
-                return Ok(Some((opened, presented)));
+                return Ok(Some((Box::new(opened), presented)));
             }
             // Nothing is attached yet that could be ended.
             (Some(Command::Disconnect | Command::Terminate), _) => {

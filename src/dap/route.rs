@@ -58,7 +58,7 @@ impl<'a> AttachFlow<'a> {
     pub(super) async fn serve<S>(
         &self,
         client: Conversation<S>,
-        opened: Opened,
+        opened: Box<Opened>,
         advertised: Option<u16>,
     ) -> Outcome
     where
@@ -84,7 +84,7 @@ impl<'a> AttachFlow<'a> {
     async fn begin<S>(
         &self,
         mut client: Conversation<S>,
-        opened: Opened,
+        opened: Box<Opened>,
         advertised: Option<u16>,
     ) -> Result<(Box<Relaying<'a, S>>, Span), Outcome>
     where
@@ -378,7 +378,7 @@ impl<'a> AttachFlow<'a> {
     async fn attached<S>(
         &self,
         client: Conversation<S>,
-        opened: Opened,
+        opened: Box<Opened>,
         selector: AttachSelector,
         permit: Permit,
     ) -> Result<Box<Relaying<'a, S>>, Outcome>
@@ -420,6 +420,7 @@ impl<'a> AttachFlow<'a> {
                 return Err(refused(self.context, client, &opened.attach, &refusal).await);
             }
         };
+        let opened = *opened;
         let opening = worker::Opening {
             initialize: opened.initialize,
             attach: opened.attach,

@@ -16,7 +16,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::time::{Instant, MissedTickBehavior, timeout};
+use tokio::time::{Instant, Interval, MissedTickBehavior, timeout};
 use tracing::debug;
 
 use self::on_wake::OnWake;
@@ -211,9 +211,6 @@ enum Rare {
 
 impl<S: PeerStream> Relaying<'_, S> {
     /// Runs the session to its end, which is on record when this returns.
-    ///
-    /// Both branches that can be cut short by each other are cancel safe: the splice keeps what is under way, and
-    /// [`Live::next`] looks at everything anew.
     pub(super) async fn run(mut self: Box<Self>) -> Ended<S> {
         // Messages that only pass do not come by here, so the counters are brought up to date now and then.
         let every = self.live.sampling().unwrap_or(COUNT_EVERY);
@@ -221,21 +218,7 @@ impl<S: PeerStream> Relaying<'_, S> {
         count.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let beside = OnWake::new();
         loop {
-            let next = {
-                let rare = pin!(async {
-                    tokio::select! {
-                        signal = self.live.next() => Rare::Signal(signal),
-                        () = ending::parent_ended(&mut self.member), if !self.live.is_cut_off() => Rare::ParentEnded,
-                        _ = count.tick() => Rare::Tick,
-                    }
-                });
-                tokio::select! {
-                    // The rare one first: it costs nothing where nothing has happened, and a flood of messages must not hide it.
-                    biased;
-                    rare = beside.run(rare) => Next::Rare(rare),
-                    event = self.splice.next() => Next::Passes(event),
-                }
-            };
+            let next = self.next(&mut count, &beside).await;
             self.count();
             match next {
                 Next::Rare(Rare::Signal(signal)) => {
@@ -287,6 +270,26 @@ impl<S: PeerStream> Relaying<'_, S> {
         let (farewell, closing) = self.part();
         closing.end(outcome).await;
         Ended { outcome, farewell }
+    }
+
+    /// What comes next; `count`: when the counters are to be brought up to date.
+    ///
+    /// Both branches that can be cut short by each other are cancel safe: the splice keeps what is under way, and
+    /// [`Live::next`] looks at everything anew.
+    async fn next(&mut self, count: &mut Interval, beside: &OnWake) -> Next {
+        let rare = pin!(async {
+            tokio::select! {
+                signal = self.live.next() => Rare::Signal(signal),
+                () = ending::parent_ended(&mut self.member), if !self.live.is_cut_off() => Rare::ParentEnded,
+                _ = count.tick() => Rare::Tick,
+            }
+        });
+        tokio::select! {
+            // The rare one first: it costs nothing where nothing has happened, and a flood of messages must not hide it.
+            biased;
+            rare = beside.run(rare) => Next::Rare(rare),
+            event = self.splice.next() => Next::Passes(event),
+        }
     }
 
     /// The client has closed its half, and has had the answer to everything that it asked.

@@ -177,7 +177,7 @@ impl Line {
     /// Sends what is to be sent and reads, until `done`, the debugger's end, or `patience` is over.
     async fn exchange(&mut self, patience: Duration, done: impl Fn(&Ledger) -> bool) {
         let (ledger, unsent) = (&mut self.ledger, &mut self.unsent);
-        let (mut from, mut to) = self.stream.split();
+        let (from, mut to) = self.stream.split();
         let reading = async {
             while !done(ledger) && !ledger.closed {
                 // Thousands may be left at once, and none of them is to hold memory while it waits.

@@ -21,7 +21,7 @@ pub(super) const PARENT_ENDED: &str = "the cluster session that opened it has en
 /// Resolves when the cluster session that opened this one has ended; never for one that was opened by itself. Cancel safe.
 pub(super) async fn parent_ended(member: &mut Option<Member>) {
     match member {
-        Some(member) => member.ended().await,
+        Some(member) => Box::pin(member.ended()).await,
         None => std::future::pending().await,
     }
 }
