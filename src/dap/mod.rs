@@ -88,12 +88,27 @@ struct Opened {
 }
 
 /// Serves one connection that speaks DAP.
+///
+/// Each stage is in a box that is gone when the stage is over: what runs for hours holds nothing of what led to it.
 pub async fn serve<S>(context: &Context, session: Session, stream: S, connection: ConnectionInfo)
 where
     S: PeerStream,
 {
     let started = connection.accepted;
-    let ending = converse(context, &session, stream, &connection).await;
+    let recognised = Box::pin(recognise(context, &session, stream, &connection));
+    let ending = match recognised.await {
+        Ok((client, opened, who)) => {
+            let _busy = context.shutdown.busy.token();
+            session.set_principal(who.principal.clone());
+            let flow = AttachFlow::new(context, &session, who);
+            let begun = Box::pin(flow.begin(client, opened, connection.advertised_port));
+            match begun.await {
+                Ok((relaying, span)) => flow.run(relaying, span).await,
+                Err(ending) => ending,
+            }
+        }
+        Err(ending) => ending,
+    };
     let (up, down) = session.bytes();
     let protocol = session.protocol();
     context.metrics.session_ended(protocol, ending);
@@ -105,28 +120,6 @@ where
         bytes_down = down,
         "session ended"
     );
-}
-
-/// The stages of a connection, each in a box of its own that is gone when the stage is over: what runs for hours holds
-/// nothing of what led to it.
-async fn converse<S>(
-    context: &Context,
-    session: &Session,
-    stream: S,
-    connection: &ConnectionInfo,
-) -> Outcome
-where
-    S: PeerStream,
-{
-    let recognised = Box::pin(recognise(context, session, stream, connection)).await;
-    let (client, opened, who) = match recognised {
-        Ok(recognised) => recognised,
-        Err(ending) => return ending,
-    };
-    let _busy = context.shutdown.busy.token();
-    session.set_principal(who.principal.clone());
-    let flow = AttachFlow::new(context, session, who);
-    flow.serve(client, opened, connection.advertised_port).await
 }
 
 /// What the client of `stream` wants, and who it is.

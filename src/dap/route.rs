@@ -54,20 +54,11 @@ impl<'a> AttachFlow<'a> {
         }
     }
 
-    /// Runs the session that `opened` asks for to its end. `advertised`: the advertised port that the client dialled.
-    pub(super) async fn serve<S>(
-        &self,
-        client: Conversation<S>,
-        opened: Box<Opened>,
-        advertised: Option<u16>,
-    ) -> Outcome
+    /// Runs the session that [`Self::begin`] has made to its end.
+    pub(super) async fn run<S>(&self, relaying: Box<Relaying<'a, S>>, span: Span) -> Outcome
     where
         S: PeerStream,
     {
-        let (relaying, span) = match Box::pin(self.begin(client, opened, advertised)).await {
-            Ok(begun) => begun,
-            Err(ending) => return ending,
-        };
         let ended = relaying.run().instrument(span.clone()).await;
         if let Some(farewell) = ended.farewell {
             self.session.set_state(SessionProtocol::Dap, "ended");
@@ -77,11 +68,12 @@ impl<'a> AttachFlow<'a> {
         ended.outcome
     }
 
-    /// The session with the worker that `opened` asks for, ready to run, and its span.
+    /// The session with the worker that `opened` asks for, ready to run, and its span. `advertised`: the advertised port
+    /// that the client dialled.
     ///
     /// # Errors
     /// How it has ended without one: refused, while it waited, or after a session with a cluster.
-    async fn begin<S>(
+    pub(super) async fn begin<S>(
         &self,
         mut client: Conversation<S>,
         opened: Box<Opened>,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{SetOnce, oneshot, watch};
 use tokio::time::Instant;
 
 use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId};
@@ -22,7 +22,7 @@ pub struct Claim {
     lease: Lease,
     shared: Arc<Shared>,
     cluster: Cluster,
-    died: watch::Receiver<Option<Arc<str>>>,
+    died: Arc<SetOnce<Arc<str>>>,
     ended: oneshot::Receiver<()>,
     /// Closed when the debugger is over the session before.
     settling: Option<watch::Receiver<()>>,
@@ -132,16 +132,7 @@ impl Claim {
     /// Resolves when the registry learns that the worker or its node is gone, with the reason.
     /// Cancel safe.
     pub async fn died(&mut self) -> Arc<str> {
-        let told = self
-            .died
-            .wait_for(Option::is_some)
-            .await
-            .map(|why| why.clone());
-        match told {
-            Ok(Some(why)) => why,
-            // The sender lives as long as the claim; without it there is nothing to wait for.
-            Ok(None) | Err(_) => std::future::pending().await,
-        }
+        Arc::clone(self.died.wait().await)
     }
 
     /// Asks the head now whether the worker is gone, for at most `patience`: called when the

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::{Notify, broadcast, watch};
+use tokio::sync::{Notify, SetOnce, broadcast, watch};
 use tokio::time::Instant;
 
 use crate::config;
@@ -66,7 +66,7 @@ pub(super) struct Core {
 
 struct InUse {
     claim: u64,
-    died: watch::Sender<Option<Arc<str>>>,
+    died: Arc<SetOnce<Arc<str>>>,
 }
 
 impl Shared {
@@ -160,12 +160,12 @@ impl Shared {
         let number = core.next_claim;
         let (cluster, breakpoint) = claim(&mut core.state, number, now)?;
         core.next_claim += 1;
-        let (died, hears) = watch::channel(None);
+        let died = Arc::new(SetOnce::new());
         core.claims.insert(
             breakpoint.id,
             InUse {
                 claim: number,
-                died,
+                died: Arc::clone(&died),
             },
         );
         let changes = vec![(Change::Attached, Arc::clone(&breakpoint))];
@@ -175,7 +175,7 @@ impl Shared {
             cluster,
             settling: core.settling.get(&breakpoint.id).cloned(),
             breakpoint,
-            died: hears,
+            died,
         })
     }
 
@@ -253,7 +253,8 @@ impl Shared {
             if let crate::ray::registry::State::Died { why, .. } = &breakpoint.state
                 && let Some(held) = core.claims.get(&breakpoint.id)
             {
-                held.died.send_replace(Some(Arc::clone(why)));
+                // What it is told first is what ends the session.
+                let _ = held.died.set(Arc::clone(why));
             }
             core.events += 1;
             // Fails only when nobody listens.
@@ -276,7 +277,7 @@ pub(super) struct OpenClaim {
     pub(super) number: u64,
     pub(super) cluster: Cluster,
     pub(super) breakpoint: Arc<Breakpoint>,
-    pub(super) died: watch::Receiver<Option<Arc<str>>>,
+    pub(super) died: Arc<SetOnce<Arc<str>>>,
     pub(super) settling: Option<watch::Receiver<()>>,
 }
 
