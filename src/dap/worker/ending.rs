@@ -28,17 +28,18 @@ pub(super) async fn parent_ended(member: &mut Option<Member>) {
 
 impl<'a, S: PeerStream> Relaying<'a, S> {
     /// Leaves the worker, and keeps a client that has yet to say goodbye.
-    pub(super) fn part(self: Box<Self>) -> (Option<Farewell<S>>, Closing<'a>) {
-        let last = |said: &Box<Request>| self.parted && said.known() == Some(Command::Disconnect);
-        let left =
-            self.live.is_cut_off() || self.client_closed || self.parting.as_ref().is_some_and(last);
+    pub(super) fn part(self) -> (Option<Farewell<S>>, Closing<'a>) {
+        let last = |said: &Request| self.parted && said.known() == Some(Command::Disconnect);
+        let left = self.live.is_cut_off()
+            || self.client_closed
+            || self.parting.as_deref().is_some_and(last);
         let Self {
             live,
             splice,
             parting,
             unexplained,
             ..
-        } = *self;
+        } = self;
         // The goodbye to the worker goes on in a task of its own, and keeps the breakpoint until it is said.
         let client = splice.into_client();
         let (worker, closing) = live.part();

@@ -221,6 +221,8 @@ impl Left {
     /// What the head says of it now. The list of the last poll does not count: it may be from before the end of the session,
     /// and is not renewed while the relay ends. Costs one question at most.
     pub async fn now(&self) -> Whereabouts {
+        // It is never closed; each turn ends by the deadlines of a question to the head.
+        let _turn = self.shared.clusters[self.cluster].looks.acquire().await;
         let worker = &self.breakpoint.worker_id;
         let list = self.shared.snapshot();
         let taken = |row: &Arc<Breakpoint>| row.worker_id == *worker && row.holder().is_some();

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::{Notify, SetOnce, broadcast, watch};
+use tokio::sync::{Notify, Semaphore, SetOnce, broadcast, watch};
 use tokio::time::Instant;
 
 use crate::config;
@@ -34,6 +34,10 @@ pub(super) struct Shared {
     pub(super) asking: tokio::sync::Mutex<()>,
 }
 
+/// Questions after workers that were left which a head is asked at a time: thousands may be left at once, and each has a
+/// connection while it is asked after.
+const LOOKS: usize = 16;
+
 pub(super) struct ClusterHandle {
     pub(super) name: Arc<str>,
     /// None in a registry that polls nothing.
@@ -48,6 +52,8 @@ pub(super) struct ClusterHandle {
     pub(super) lookup_now: Notify,
     /// Nodes that may be lost.
     pub(super) suspects: Suspects,
+    /// A turn for each worker that is looked after at a time.
+    pub(super) looks: Semaphore,
     /// When the last poll that has come back was sent.
     polled: watch::Sender<Option<Instant>>,
     /// Legacy sessions that go on in no other task, by the last answer of the GCS.
@@ -291,6 +297,7 @@ impl ClusterHandle {
             pdb_now: Notify::new(),
             lookup_now: Notify::new(),
             suspects: Suspects::default(),
+            looks: Semaphore::new(LOOKS),
             polled: watch::Sender::default(),
             exited: watch::Sender::default(),
         }
