@@ -38,8 +38,8 @@ pub type Captures = fn(MessageType, &[u8]) -> bool;
 /// The filter of one session: what its rights and the masking rules let pass, change or refuse.
 #[derive(Debug)]
 pub struct MessageFilter {
-    view: Option<ViewFilter>,
-    masked: Option<MaskedSession>,
+    view: Option<Box<ViewFilter>>,
+    masked: Option<Box<MaskedSession>>,
 }
 
 impl MessageFilter {
@@ -47,10 +47,10 @@ impl MessageFilter {
     pub fn new(rights: &Rights, masking: Option<&Arc<Masking>>) -> Self {
         let view_only = !rights.scopes.contains(Scope::Debug);
         Self {
-            view: view_only.then(|| ViewFilter::new(rights.scopes)),
+            view: view_only.then(|| Box::new(ViewFilter::new(rights.scopes))),
             masked: masking
                 .filter(|rules| rules.holds_for(rights))
-                .map(|rules| MaskedSession::new(rules.clone())),
+                .map(|rules| Box::new(MaskedSession::new(rules.clone()))),
         }
     }
 

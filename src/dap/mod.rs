@@ -28,7 +28,7 @@ mod waiting;
 mod worker;
 
 use serde_json::Value;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout_at;
 use tracing::{debug, info};
 
 use self::attach::RelayEndpoint;
@@ -38,7 +38,7 @@ use self::route::AttachFlow;
 use crate::connection::ConnectionInfo;
 use crate::context::Context;
 use crate::session::Session;
-use crate::session::authenticate::{PresentedCredential, Purpose};
+use crate::session::authenticate::{Authenticated, PresentedCredential, Purpose};
 use crate::session::refusal::SessionRefusal;
 use crate::shutdown::DRAINING;
 use crate::telemetry::metrics::{Outcome, RefusalKind};
@@ -70,22 +70,45 @@ pub(crate) fn unknown_weight(context: &Context) -> usize {
     3 * unknown_frame(context)
 }
 
+/// The `initialize` message of a client.
+struct Initialize {
+    /// Its `seq`.
+    seq: Value,
+    /// The whole. As text: as a value it can be twenty times as large, and `attach` may be a long time coming.
+    body: String,
+}
+
 /// What a client has said when it is known what it wants.
 struct Opened {
     client: Client,
-    initialize: Value,
+    initialize: Initialize,
     /// The `attach` request, without the credential.
     attach: Request,
     dialled: RelayEndpoint,
 }
 
 /// Serves one connection that speaks DAP.
+///
+/// Each stage is in a box that is gone when the stage is over: what runs for hours holds nothing of what led to it.
 pub async fn serve<S>(context: &Context, session: Session, stream: S, connection: ConnectionInfo)
 where
     S: PeerStream,
 {
     let started = connection.accepted;
-    let ending = converse(context, &session, stream, &connection, started).await;
+    let recognised = Box::pin(recognise(context, &session, stream, &connection));
+    let ending = match recognised.await {
+        Ok((client, opened, who)) => {
+            let _busy = context.shutdown.busy.token();
+            session.set_principal(who.principal.clone());
+            let flow = AttachFlow::new(context, &session, who);
+            let begun = Box::pin(flow.begin(client, opened, connection.advertised_port));
+            match begun.await {
+                Ok((relaying, span)) => flow.run(relaying, span).await,
+                Err(ending) => ending,
+            }
+        }
+        Err(ending) => ending,
+    };
     let (up, down) = session.bytes();
     let protocol = session.protocol();
     context.metrics.session_ended(protocol, ending);
@@ -99,13 +122,16 @@ where
     );
 }
 
-async fn converse<S>(
+/// What the client of `stream` wants, and who it is.
+///
+/// # Errors
+/// How the connection has ended: the client has left, or was refused and knows it.
+async fn recognise<S>(
     context: &Context,
     session: &Session,
     stream: S,
     connection: &ConnectionInfo,
-    started: Instant,
-) -> Outcome
+) -> Result<(Conversation<S>, Box<Opened>, Authenticated), Outcome>
 where
     S: PeerStream,
 {
@@ -115,13 +141,13 @@ where
         None => unknown_frame(context),
     };
     let mut client = Conversation::new(stream, limit);
-    let deadline = started + context.config.listen.handshake_timeout;
+    let deadline = connection.accepted + context.config.listen.handshake_timeout;
     let (opened, presented) = match timeout_at(deadline, open(context, session, &mut client)).await
     {
         Ok(Ok(Some(said))) => said,
         Ok(Ok(None)) => {
             hang_up(client).await;
-            return Outcome::Client;
+            return Err(Outcome::Client);
         }
         Ok(Err(Closed::Malformed(why))) => {
             debug!(%why, "not a debug adapter message");
@@ -132,11 +158,11 @@ where
                 ))
                 .await;
             hang_up(client).await;
-            return Outcome::Failed;
+            return Err(Outcome::Failed);
         }
         Ok(Err(over)) => {
             debug!(%over, "client left before attach");
-            return Outcome::Client;
+            return Err(Outcome::Client);
         }
         Err(_) => {
             let patience = context.config.listen.handshake_timeout.as_secs();
@@ -145,32 +171,27 @@ where
             context.metrics.refused(RefusalKind::Client);
             let _ = client.send(&notice(&text, true)).await;
             hang_up(client).await;
-            return Outcome::Refused;
+            return Err(Outcome::Refused);
         }
     };
-    let shutdown = &context.shutdown;
-    if shutdown.drain.is_cancelled() {
-        let refusal = SessionRefusal::Unable(DRAINING.to_owned());
-        return refused(context, client, &opened.attach, &refusal).await;
-    }
+    let presented = match context.shutdown.drain.is_cancelled() {
+        true => Err(SessionRefusal::Unable(DRAINING.to_owned())),
+        false => presented,
+    };
     let presented = match presented {
         Ok(presented) => presented,
-        Err(refusal) => return refused(context, client, &opened.attach, &refusal).await,
+        Err(refusal) => return Err(refused(context, client, &opened.attach, &refusal).await),
     };
     let authentication = context.authentication(connection, Purpose::Session(session), deadline);
     let who = match authentication.authenticate(presented).await {
         Ok(who) => who,
         Err(why) => {
             refuse(client, &opened.attach, &why.to_string()).await;
-            return Outcome::Refused;
+            return Err(Outcome::Refused);
         }
     };
     client.allow(known_limit);
-    let _busy = shutdown.busy.token();
-    session.set_principal(who.principal.clone());
-    let advertised = connection.advertised_port;
-    let flow = AttachFlow::new(context, session, who);
-    flow.serve(client, opened, advertised).await
+    Ok((client, opened, who))
 }
 
 async fn refused<S>(
@@ -193,12 +214,11 @@ async fn open<S>(
     context: &Context,
     session: &Session,
     client: &mut Conversation<S>,
-) -> Result<Option<(Opened, Result<PresentedCredential, SessionRefusal>)>, Closed>
+) -> Result<Option<(Box<Opened>, Result<PresentedCredential, SessionRefusal>)>, Closed>
 where
     S: PeerStream,
 {
-    // As text: as a value it can be twenty times as large, and `attach` may be a long time coming.
-    let mut known: Option<(Client, String)> = None;
+    let mut known: Option<(Client, Initialize)> = None;
     loop {
         let mut message = client.read().await?;
         let initialize =
@@ -218,7 +238,11 @@ where
                 client.send(&request.success(body)).await?;
                 let mut whole = initialize.unwrap_or_default();
                 credential::strip_all(&mut whole);
-                known = Some((who, whole.to_string()));
+                let initialize = Initialize {
+                    seq: request.seq,
+                    body: whole.to_string(),
+                };
+                known = Some((who, initialize));
             }
             (Some(Command::Attach), Some(_)) => {
                 let Some((who, initialize)) = known.take() else {
@@ -228,11 +252,11 @@ where
                 let dialled = RelayEndpoint::read(&request.arguments, context.port);
                 let opened = Opened {
                     client: who,
-                    initialize: serde_json::from_str(&initialize).unwrap_or_default(),
+                    initialize,
                     attach: request,
                     dialled,
                 };
-                return Ok(Some((opened, presented)));
+                return Ok(Some((Box::new(opened), presented)));
             }
             // Nothing is attached yet that could be ended.
             (Some(Command::Disconnect | Command::Terminate), _) => {

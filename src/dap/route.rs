@@ -10,13 +10,14 @@ mod family;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
-use tracing::Instrument as _;
+use tracing::{Instrument as _, Span};
 
 use self::advertised::Arrived;
 use super::attach_selector::{AttachSelector, names, read_selector};
 use super::client::Client;
 use super::refusal::hang_up;
 use super::selection::{Choice, Hint, choose};
+use super::worker::Relaying;
 use super::{Opened, commands, refused, waiting, worker};
 use crate::context::Context;
 use crate::identity::Principal;
@@ -53,13 +54,31 @@ impl<'a> AttachFlow<'a> {
         }
     }
 
-    /// Runs the session that `opened` asks for to its end. `advertised`: the advertised port that the client dialled.
-    pub(super) async fn serve<S>(
+    /// Runs the session that [`Self::begin`] has made to its end.
+    pub(super) async fn run<S>(&self, relaying: Box<Relaying<'a, S>>, span: Span) -> Outcome
+    where
+        S: PeerStream,
+    {
+        let ended = relaying.run().instrument(span.clone()).await;
+        if let Some(farewell) = ended.farewell {
+            self.session.set_state(SessionProtocol::Dap, "ended");
+            let farewell = Box::pin(farewell.wait(self.context, &self.principal));
+            farewell.instrument(span).await;
+        }
+        ended.outcome
+    }
+
+    /// The session with the worker that `opened` asks for, ready to run, and its span. `advertised`: the advertised port
+    /// that the client dialled.
+    ///
+    /// # Errors
+    /// How it has ended without one: refused, while it waited, or after a session with a cluster.
+    pub(super) async fn begin<S>(
         &self,
         mut client: Conversation<S>,
-        opened: Opened,
+        opened: Box<Opened>,
         advertised: Option<u16>,
-    ) -> Outcome
+    ) -> Result<(Box<Relaying<'a, S>>, Span), Outcome>
     where
         S: PeerStream,
     {
@@ -70,9 +89,9 @@ impl<'a> AttachFlow<'a> {
                 Ok(Arrived::Never) => hint = Hint::Stale,
                 Ok(Arrived::ClientLeft) => {
                     hang_up(client).await;
-                    return Outcome::Client;
+                    return Err(Outcome::Client);
                 }
-                Err(_) => return Outcome::Client,
+                Err(_) => return Err(Outcome::Client),
             }
         }
         let selector =
@@ -86,13 +105,15 @@ impl<'a> AttachFlow<'a> {
         };
         let (selector, choice) = match chosen {
             Ok(chosen) => chosen,
-            Err(refusal) => return self.deny(client, &opened, hint, &refusal).await,
+            Err(refusal) => return Err(self.deny(client, &opened, hint, &refusal).await),
         };
         let permit = match choice {
             Choice::Worker(breakpoint) => self.acquire(&opened.client, breakpoint.id),
             Choice::Subprocess(breakpoint) => self.subprocess(&selector, &breakpoint),
             // Large, and only of those who have come this far.
-            Choice::Cluster => return Box::pin(self.cluster(client, opened, selector)).await,
+            Choice::Cluster => {
+                return Err(Box::pin(self.cluster(client, opened, selector)).await);
+            }
             Choice::Next => {
                 self.session.set_state(SessionProtocol::Dap, "waiting");
                 let try_acquire = |id| self.acquire(&opened.client, id);
@@ -111,7 +132,7 @@ impl<'a> AttachFlow<'a> {
                         client = waited;
                         Ok(permit)
                     }
-                    Err(ending) => return ending,
+                    Err(ending) => return Err(ending),
                 }
             }
         };
@@ -119,9 +140,10 @@ impl<'a> AttachFlow<'a> {
             Ok(permit) => {
                 let span = permit.span();
                 let attached = self.attached(client, opened, selector, permit);
-                attached.instrument(span).await
+                let relaying = attached.instrument(span.clone()).await?;
+                Ok((relaying, span))
             }
-            Err(refusal) => self.deny(client, &opened, hint, &refusal).await,
+            Err(refusal) => Err(self.deny(client, &opened, hint, &refusal).await),
         }
     }
 
@@ -335,10 +357,10 @@ impl<'a> AttachFlow<'a> {
     async fn attached<S>(
         &self,
         client: Conversation<S>,
-        opened: Opened,
+        opened: Box<Opened>,
         selector: AttachSelector,
         permit: Permit,
-    ) -> Outcome
+    ) -> Result<Box<Relaying<'a, S>>, Outcome>
     where
         S: PeerStream,
     {
@@ -346,7 +368,7 @@ impl<'a> AttachFlow<'a> {
             Ok(member) => member,
             Err(refusal) => {
                 drop(permit);
-                return refused(self.context, client, &opened.attach, &refusal).await;
+                return Err(refused(self.context, client, &opened.attach, &refusal).await);
             }
         };
         let mut details = self.details(SessionProtocol::Dap, &opened.client.name);
@@ -373,8 +395,11 @@ impl<'a> AttachFlow<'a> {
         );
         let begun = match begun.await {
             Ok(begun) => begun,
-            Err(refusal) => return refused(self.context, client, &opened.attach, &refusal).await,
+            Err(refusal) => {
+                return Err(refused(self.context, client, &opened.attach, &refusal).await);
+            }
         };
+        let opened = *opened;
         let opening = worker::Opening {
             initialize: opened.initialize,
             attach: opened.attach,
@@ -383,19 +408,7 @@ impl<'a> AttachFlow<'a> {
             goodbye: opened.client.goodbye,
             member,
         };
-        let ended = Box::pin(worker::run(
-            self.context,
-            self.session,
-            client,
-            opening,
-            begun,
-        ))
-        .await;
-        if let Some(farewell) = ended.farewell {
-            self.session.set_state(SessionProtocol::Dap, "ended");
-            farewell.wait(self.context, &self.principal).await;
-        }
-        ended.outcome
+        worker::reach(self.context, self.session, client, opening, begun).await
     }
 
     fn details(&self, protocol: SessionProtocol, client: &str) -> Map<String, Value> {

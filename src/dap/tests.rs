@@ -9,12 +9,14 @@ mod farewell;
 mod identity;
 mod leaving;
 mod limits;
+mod memory;
 mod message_filter;
 mod recorded;
 mod recording;
 mod rewriting;
 mod subprocesses;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +24,7 @@ use serde_json::json;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::testing::{assert_not_dialled, listening, paused};
 use super::*;
@@ -49,6 +51,16 @@ fn guarded(
     Context::offline(config, auth, audit)
 }
 
+/// Both ends of a connection, and the address of the first.
+async fn connection() -> (TcpStream, TcpStream, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let stream = TcpStream::connect(listener.local_addr().unwrap())
+        .await
+        .unwrap();
+    let (accepted, peer) = listener.accept().await.unwrap();
+    (stream, accepted, peer)
+}
+
 /// A client with a session of its own.
 struct Debugger {
     dap: Conversation<TcpStream>,
@@ -63,11 +75,7 @@ impl Debugger {
 
     /// A client with a certificate of this principal.
     async fn connect_with(context: &Arc<Context>, certificate: Option<Principal>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let stream = TcpStream::connect(listener.local_addr().unwrap())
-            .await
-            .unwrap();
-        let (accepted, peer) = listener.accept().await.unwrap();
+        let (stream, accepted, peer) = connection().await;
         let context = context.clone();
         let session = context.sessions.open(peer);
         let connection = ConnectionInfo {

@@ -12,14 +12,18 @@ mod on_wake;
 mod opening;
 
 use std::ops::ControlFlow;
+use std::pin::pin;
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::time::{Instant, MissedTickBehavior, timeout};
+use tokio::time::{Instant, Interval, MissedTickBehavior, timeout};
 use tracing::debug;
 
 use self::on_wake::OnWake;
 pub(super) use self::opening::Opening;
+use self::opening::Reached;
+use super::attach::RelayEndpoint;
+use super::client::Goodbye;
 use super::farewell::Farewell;
 use super::message_filter::MessageFilter;
 use super::messages;
@@ -28,7 +32,7 @@ use super::splice::{Side, Splice, SpliceEvent};
 use crate::context::Context;
 use crate::session::live::{Begun, Live, SessionEnd, SessionEvent, Signal};
 use crate::session::worker_end::was_intended;
-use crate::session::{Session, WorkerEnd};
+use crate::session::{Member, Session, WorkerEnd};
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 use crate::upstream::Worker;
 use crate::wire::dap::codec::frame;
@@ -70,22 +74,30 @@ pub(super) struct Ended<S> {
     pub(super) farewell: Option<Farewell<S>>,
 }
 
-/// Runs the session to its end, which is on record when this returns.
-pub(super) async fn run<S>(
-    context: &Context,
-    session: &Session,
+/// Reaches the worker, for a session that is to be [run](Relaying::run). In a box, because whoever awaits a session would
+/// hold it several times over.
+///
+/// # Errors
+/// How the session has ended, which is on record: the worker was not reached, and the client knows.
+pub(super) async fn reach<'a, S>(
+    context: &'a Context,
+    session: &'a Session,
     client: Conversation<S>,
     opening: Opening,
-    mut begun: Begun<'_>,
-) -> Ended<S>
+    mut begun: Begun<'a>,
+) -> Result<Box<Relaying<'a, S>>, Outcome>
 where
     S: PeerStream,
 {
     session.set_state(SessionProtocol::Dap, "connecting");
     let filter = MessageFilter::new(begun.permit.rights(), Some(&context.masking));
-    let opened = opening::open(context, &begun.permit, &opening, &filter).await;
-    let (worker, capabilities) = match opened {
-        Ok(opened) => opened,
+    let reached = opening.say(context, &begun.permit, &filter).await;
+    let Reached {
+        worker,
+        capabilities,
+        note,
+    } = match reached {
+        Ok(reached) => reached,
         Err(why) => {
             let breakpoint = begun.permit.breakpoint().clone();
             debug!(%why, "worker not reached");
@@ -101,10 +113,7 @@ where
             drop(permit);
             refuse(client, &opening.attach, &sentence).await;
             closing.end(Outcome::Refused).await;
-            return Ended {
-                outcome: Outcome::Refused,
-                farewell: None,
-            };
+            return Err(Outcome::Refused);
         }
     };
     let live = begun.attached();
@@ -134,11 +143,13 @@ where
         max_passed: usize::MAX / 2,
     };
     let splice = Splice::new(client, from_client, up, worker, from_worker, down);
-    Relaying {
+    let mut relaying = Box::new(Relaying {
         context,
         session,
         live,
-        opening,
+        dialled: opening.dialled,
+        goodbye: opening.goodbye,
+        member: opening.member,
         splice,
         filter,
         parting: None,
@@ -149,20 +160,26 @@ where
         terminated: false,
         filters_set: false,
         stop: None,
-    }
-    .run(capabilities)
-    .await
+    });
+    relaying.tell_beginning(capabilities, note);
+    Ok(relaying)
 }
 
-struct Relaying<'a, S> {
+/// A session whose client and worker are both there.
+pub(super) struct Relaying<'a, S> {
     context: &'a Context,
     session: &'a Session,
     live: Live<'a>,
-    opening: Opening,
+    /// Address that the client dialled.
+    dialled: RelayEndpoint,
+    /// How the client will say that it leaves.
+    goodbye: Goodbye,
+    /// The cluster session that had the client open this one, where one did.
+    member: Option<Member>,
     splice: Splice<S, Worker>,
     filter: MessageFilter,
     /// The client's last request to leave, as it was sent.
-    parting: Option<Request>,
+    parting: Option<Box<Request>>,
     /// Whether that was answered.
     parted: bool,
     /// Whether there is no worker any more, or not for this client.
@@ -174,8 +191,14 @@ struct Relaying<'a, S> {
     terminated: bool,
     /// The client has set exception filters.
     filters_set: bool,
-    /// The event of the last stop, until the program is let run.
-    stop: Option<Value>,
+    /// The event of the last stop as the client saw it, until the program is let run.
+    stop: Option<Box<[u8]>>,
+}
+
+/// What a session goes on with.
+enum Next {
+    Rare(Rare),
+    Passes(SpliceEvent),
 }
 
 /// What befalls a session beside its messages.
@@ -187,51 +210,38 @@ enum Rare {
 }
 
 impl<S: PeerStream> Relaying<'_, S> {
-    /// `capabilities`: of the worker's debugger.
-    ///
-    /// Both branches that can be cut short by each other are cancel safe: the splice keeps what is under way, and
-    /// [`Live::next`] looks at everything anew.
-    async fn run(mut self, capabilities: Value) -> Ended<S> {
-        self.tell_capabilities(capabilities);
+    /// Runs the session to its end, which is on record when this returns.
+    pub(super) async fn run(mut self: Box<Self>) -> Ended<S> {
         // Messages that only pass do not come by here, so the counters are brought up to date now and then.
         let every = self.live.sampling().unwrap_or(COUNT_EVERY);
         let mut count = tokio::time::interval(every.min(COUNT_EVERY));
         count.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let beside = OnWake::new();
         loop {
-            let rare = async {
-                tokio::select! {
-                    signal = self.live.next() => Rare::Signal(signal),
-                    () = ending::parent_ended(&mut self.opening.member), if !self.live.is_cut_off() => Rare::ParentEnded,
-                    _ = count.tick() => Rare::Tick,
-                }
-            };
-            tokio::select! {
-                // The rare one first: it costs nothing where nothing has happened, and a flood of messages must not hide it.
-                biased;
-                rare = beside.run(rare) => {
-                    self.count();
-                    match rare {
-                        Rare::Signal(signal) => {
-                            if let Some(event) = self.live.judge(signal)
-                                && self.on_session(event).is_break()
-                            {
-                                break;
-                            }
-                        }
-                        Rare::ParentEnded => {
-                            self.let_go(ending::PARENT_ENDED, false);
-                            self.live.end_within(LET_GO, Outcome::Client);
-                        }
-                        Rare::Tick => {}
+            let next = self.next(&mut count, &beside).await;
+            self.count();
+            match next {
+                Next::Rare(Rare::Signal(signal)) => {
+                    if let Some(event) = self.live.judge(signal)
+                        && self.on_session(event).is_break()
+                    {
+                        break;
                     }
                 }
-                event = self.splice.next() => {
-                    self.count();
+                Next::Rare(Rare::ParentEnded) => {
+                    self.let_go(ending::PARENT_ENDED, false);
+                    self.live.end_within(LET_GO, Outcome::Client);
+                }
+                Next::Rare(Rare::Tick) => {}
+                Next::Passes(event) => {
                     match self.on_event(event).await {
                         ControlFlow::Continue(None) => {}
                         ControlFlow::Continue(Some(because)) => {
-                            let patience = if self.client_closed { HALF_CLOSED } else { LINGER };
+                            let patience = if self.client_closed {
+                                HALF_CLOSED
+                            } else {
+                                LINGER
+                            };
                             self.live.end_within(patience, because);
                         }
                         ControlFlow::Break(because) => {
@@ -260,6 +270,26 @@ impl<S: PeerStream> Relaying<'_, S> {
         let (farewell, closing) = self.part();
         closing.end(outcome).await;
         Ended { outcome, farewell }
+    }
+
+    /// What comes next; `count`: when the counters are to be brought up to date.
+    ///
+    /// Both branches that can be cut short by each other are cancel safe: the splice keeps what is under way, and
+    /// [`Live::next`] looks at everything anew.
+    async fn next(&mut self, count: &mut Interval, beside: &OnWake) -> Next {
+        let rare = pin!(async {
+            tokio::select! {
+                signal = self.live.next() => Rare::Signal(signal),
+                () = ending::parent_ended(&mut self.member), if !self.live.is_cut_off() => Rare::ParentEnded,
+                _ = count.tick() => Rare::Tick,
+            }
+        });
+        tokio::select! {
+            // The rare one first: it costs nothing where nothing has happened, and a flood of messages must not hide it.
+            biased;
+            rare = beside.run(rare) => Next::Rare(rare),
+            event = self.splice.next() => Next::Passes(event),
+        }
     }
 
     /// The client has closed its half, and has had the answer to everything that it asked.

@@ -43,6 +43,9 @@ struct First {
     bytes: BytesMut,
 }
 
+/// Bytes that are read at first: most of what comes in one piece is here whole then, and read once.
+const FIRST: usize = 1024;
+
 /// What a terminal takes, in bytes: a line, and what is on its way to the screen.
 const TERMINAL_WEIGHT: usize = 24 * 1024;
 
@@ -65,43 +68,96 @@ struct Terminated {
     certificate: Result<Option<Principal>, HandshakeRefusal>,
 }
 
+/// A connection whose protocol is known.
+struct Recognised {
+    /// What was read is replayed.
+    stream: Prefixed<Wire>,
+    detection: Detection,
+    connection: ConnectionInfo,
+    /// What to answer where nobody here speaks it.
+    unknown: &'static [u8],
+}
+
 /// Serves one connection to its end.
+///
+/// What each protocol needs is in a box, and so is the way to it: a connection holds no room for what it is not, nor for
+/// what it was.
 pub(super) async fn serve(
     context: Arc<Context>,
     tls: &Tls,
+    stream: TcpStream,
+    connection: ConnectionInfo,
+) {
+    let recognised = Box::pin(recognise(&context, tls, stream, connection)).await;
+    let Some(Recognised {
+        stream,
+        detection,
+        connection,
+        unknown,
+    }) = recognised
+    else {
+        return;
+    };
+    let peer = connection.peer;
+    match detection {
+        Detection::Http => {
+            let drain = context.shutdown.drain.clone();
+            let served = http::serve_connection(stream, connection, context.clone(), drain);
+            tokio::select! {
+                () = Box::pin(served) => {}
+                () = context.shutdown.abort.cancelled() => {}
+            }
+        }
+        Detection::Dap => {
+            let session = context.sessions.open(peer);
+            Box::pin(dap::serve(&context, session, stream, connection)).await;
+        }
+        // Inside TLS: once is enough.
+        Detection::Tls => Box::pin(unsupported(&context, stream, TLS_ALERT)).await,
+        Detection::Terminal => {
+            let session = context.sessions.open(peer);
+            Box::pin(lineproto::serve(&context, session, stream, connection)).await;
+        }
+        Detection::Unknown => Box::pin(unsupported(&context, stream, unknown)).await,
+    }
+}
+
+/// Finds out what a connection speaks; `None` where it came to nothing, and the peer was told.
+async fn recognise(
+    context: &Context,
+    tls: &Tls,
     mut stream: TcpStream,
     mut connection: ConnectionInfo,
-) {
-    let peer = connection.peer;
+) -> Option<Recognised> {
     let listen = &context.config.listen;
     let deadline = connection.accepted + listen.handshake_timeout;
     let first = match read_first(&mut stream, deadline).await {
         Ok(Beginning::Known(first)) => first,
-        Ok(Beginning::Closed) => return,
+        Ok(Beginning::Closed) => return None,
         Ok(Beginning::Silent) => {
             debug!("connection said nothing in time");
             match tls.mode() {
                 TlsMode::Required => {
                     let refused = &HandshakeRefusal::Plaintext;
-                    refusal::tell(&context, stream, Speaks::Text, refused, deadline).await;
+                    refusal::tell(context, stream, Speaks::Text, refused, deadline).await;
                 }
                 TlsMode::Off | TlsMode::Optional => refusal::close(stream, SILENT_ANSWER).await,
             }
-            return;
+            return None;
         }
         Err(error) => {
             debug!(%error, "connection broke before its first bytes");
-            return;
+            return None;
         }
     };
     let (wire, first) = if first.detection == Detection::Tls {
         connection.encrypted = true;
         connection.place.weigh(connection.tls_weight());
         // In a box: plain connections do not carry the size of a handshake around.
-        let terminated = Box::pin(terminate(&context, tls, stream, first, deadline));
+        let terminated = Box::pin(terminate(context, tls, stream, first, deadline));
         let Some(terminated) = terminated.await else {
             context.metrics.connection(Protocol::Tls);
-            return;
+            return None;
         };
         let Terminated {
             wire,
@@ -120,8 +176,8 @@ pub(super) async fn serve(
             Err(refused) => {
                 context.metrics.connection(protocol(first.detection));
                 let replayed = Prefixed::new(first.bytes.freeze(), wire);
-                refusal::tell(&context, replayed, speaks, &refused, deadline).await;
-                return;
+                refusal::tell(context, replayed, speaks, &refused, deadline).await;
+                return None;
             }
         }
         (wire, first)
@@ -129,16 +185,16 @@ pub(super) async fn serve(
         context.metrics.connection(protocol(first.detection));
         let speaks = Speaks::of(first.detection, &first.bytes, None);
         let replayed = Prefixed::new(first.bytes.freeze(), stream);
-        connection.place.weigh(dap::unknown_weight(&context));
+        connection.place.weigh(dap::unknown_weight(context));
         refusal::tell(
-            &context,
+            context,
             replayed,
             speaks,
             &HandshakeRefusal::Plaintext,
             deadline,
         )
         .await;
-        return;
+        return None;
     } else {
         (Wire::Plain(stream), first)
     };
@@ -157,36 +213,21 @@ pub(super) async fn serve(
         Some(true) => pydevd::ANSWER,
         Some(false) | None => UNKNOWN_ANSWER,
     };
-    let replayed = Prefixed::new(first.bytes.freeze(), wire);
     connection.place.weigh(
         connection.tls_weight()
             + match first.detection {
-                Detection::Dap => dap::unknown_weight(&context),
+                Detection::Dap => dap::unknown_weight(context),
                 Detection::Http => http::IDLE_WEIGHT,
                 Detection::Terminal => TERMINAL_WEIGHT,
                 Detection::Tls | Detection::Unknown => 0,
             },
     );
-    match first.detection {
-        Detection::Http => {
-            let drain = context.shutdown.drain.clone();
-            tokio::select! {
-                () = http::serve_connection(replayed, connection, context.clone(), drain) => {}
-                () = context.shutdown.abort.cancelled() => {}
-            }
-        }
-        Detection::Dap => {
-            let session = context.sessions.open(peer);
-            dap::serve(&context, session, replayed, connection).await;
-        }
-        // Inside TLS: once is enough.
-        Detection::Tls => unsupported(&context, replayed, TLS_ALERT).await,
-        Detection::Terminal => {
-            let session = context.sessions.open(peer);
-            Box::pin(lineproto::serve(&context, session, replayed, connection)).await;
-        }
-        Detection::Unknown => unsupported(&context, replayed, unknown).await,
-    }
+    Some(Recognised {
+        stream: Prefixed::new(first.bytes.freeze(), wire),
+        detection: first.detection,
+        connection,
+        unknown,
+    })
 }
 
 /// Takes TLS off and looks for the protocol inside; `None` where it came to nothing, and the peer was told.
@@ -302,7 +343,7 @@ async fn read_first<S: AsyncRead + Unpin>(
     stream: &mut S,
     deadline: Instant,
 ) -> io::Result<Beginning> {
-    let mut bytes = BytesMut::with_capacity(ENOUGH);
+    let mut bytes = BytesMut::with_capacity(FIRST);
     loop {
         let Ok(read) = timeout_at(deadline, stream.read_buf(&mut bytes)).await else {
             return Ok(Beginning::Silent);

@@ -38,7 +38,8 @@ impl CaptureTee {
     /// Resolves when the session has to end because it cannot be recorded. Cancel safe.
     pub async fn failed(&self) -> CaptureError {
         match &self.0 {
-            Some(writer) => writer.failed().await,
+            // In a box: few sessions are recorded, and all of them wait here.
+            Some(writer) => Box::pin(writer.failed()).await,
             None => std::future::pending().await,
         }
     }

@@ -9,11 +9,12 @@
 //! It runs in a task of its own that nothing cancels but the end of the process. It keeps the breakpoint taken until the
 //! answer, and whoever takes it then from dialling until the end, so that nobody attaches to a debugger that is being left.
 
+use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::task::TaskTracker;
 use tracing::debug;
@@ -55,6 +56,9 @@ const WRITTEN_DOWN: Duration = Duration::from_millis(100);
 /// `seq` of these requests: whoever had other requests under way is gone.
 const SEQ: u64 = 0x7fff_5678;
 
+/// Bytes of a debugger's that are read at once.
+const READ: usize = 16 * 1024;
+
 /// Bytes of one message of a debugger that is looked after.
 const LARGEST: usize = 1 << 24;
 
@@ -74,7 +78,16 @@ const LOOKS_AT_THE_END: usize = 1;
 ///
 /// The breakpoint is in the lists again when the debugger has answered. Whoever takes it before the debugger is over this
 /// session waits for that with dialling, which nobody else is made to do.
-pub(super) async fn say(mut line: Line) {
+pub(super) async fn say(line: Line) {
+    let tasks = line.tasks.clone();
+    // In boxes of their own: what looks after a task for seconds holds nothing of the connection that it had.
+    if let Some((left, address)) = Box::pin(end(line)).await {
+        look_after(&left, address, &tasks).await;
+    }
+}
+
+/// Ends the connection; gives what is to be looked after, and where its debugger listens.
+async fn end(mut line: Line) -> Option<(Left, SocketAddr)> {
     let peer = line.stream.peer_addr();
     line.finish().await;
     if let Some(since) = line.configured.filter(|_| !line.ledger.stopped) {
@@ -85,22 +98,13 @@ pub(super) async fn say(mut line: Line) {
     if line.ledger.attach != Attach::No {
         line.exchange(CLOSE, |_| false).await;
     }
-    let Line {
-        stream,
-        ledger,
-        tasks,
-        ..
-    } = line;
+    let Line { stream, ledger, .. } = line;
     drop(stream);
     if ledger.greeted && settling.is_some() {
         sleep(SETTLED).await;
     }
     drop(settling);
-    if ledger.configured
-        && let (Some(left), Ok(address)) = (left, peer)
-    {
-        look_after(&left, address, &tasks).await;
-    }
+    left.filter(|_| ledger.configured).zip(peer.ok())
 }
 
 async fn look_after(left: &Left, address: SocketAddr, tasks: &TaskTracker) {
@@ -110,13 +114,13 @@ async fn look_after(left: &Left, address: SocketAddr, tasks: &TaskTracker) {
         if done >= LOOKS_AT_THE_END && tasks.is_closed() {
             return;
         }
-        let now = left.now().await;
+        let now = Box::pin(left.now()).await;
         debug!(breakpoint = %left.id(), ?now, "looks after a worker that was left");
         match now {
             Whereabouts::Taken | Whereabouts::Dead => return,
             Whereabouts::Listed | Whereabouts::Unknown => {}
             Whereabouts::Unlisted => {
-                if let Err(why) = free(address, tasks).await {
+                if let Err(why) = Box::pin(free(address, tasks)).await {
                     debug!(%why, breakpoint = %left.id(), "could not be looked after");
                 }
             }
@@ -173,13 +177,16 @@ impl Line {
     /// Sends what is to be sent and reads, until `done`, the debugger's end, or `patience` is over.
     async fn exchange(&mut self, patience: Duration, done: impl Fn(&Ledger) -> bool) {
         let (ledger, unsent) = (&mut self.ledger, &mut self.unsent);
-        let (mut from, mut to) = self.stream.split();
+        let (from, mut to) = self.stream.split();
         let reading = async {
-            let mut bytes = vec![0; 16 * 1024];
             while !done(ledger) && !ledger.closed {
-                match from.read(&mut bytes).await {
+                // Thousands may be left at once, and none of them is to hold memory while it waits.
+                let ready = from.readable().await;
+                let mut bytes = vec![0; READ];
+                match ready.and_then(|()| from.try_read(&mut bytes)) {
+                    Ok(n @ 1..) => ledger.received(&bytes[..n]),
+                    Err(why) if why.kind() == io::ErrorKind::WouldBlock => {}
                     Ok(0) | Err(_) => ledger.closed = true,
-                    Ok(n) => ledger.received(&bytes[..n]),
                 }
             }
         };

@@ -16,7 +16,7 @@ impl AttachFlow<'_> {
     pub(super) async fn cluster<S>(
         &self,
         client: Conversation<S>,
-        opened: Opened,
+        opened: Box<Opened>,
         selector: AttachSelector,
     ) -> Outcome
     where

@@ -21,7 +21,7 @@ pub(super) const PARENT_ENDED: &str = "the cluster session that opened it has en
 /// Resolves when the cluster session that opened this one has ended; never for one that was opened by itself. Cancel safe.
 pub(super) async fn parent_ended(member: &mut Option<Member>) {
     match member {
-        Some(member) => member.ended().await,
+        Some(member) => Box::pin(member.ended()).await,
         None => std::future::pending().await,
     }
 }
@@ -30,20 +30,26 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
     /// Leaves the worker, and keeps a client that has yet to say goodbye.
     pub(super) fn part(self) -> (Option<Farewell<S>>, Closing<'a>) {
         let last = |said: &Request| self.parted && said.known() == Some(Command::Disconnect);
-        let left =
-            self.live.is_cut_off() || self.client_closed || self.parting.as_ref().is_some_and(last);
+        let left = self.live.is_cut_off()
+            || self.client_closed
+            || self.parting.as_deref().is_some_and(last);
+        let Self {
+            live,
+            splice,
+            parting,
+            unexplained,
+            ..
+        } = self;
         // The goodbye to the worker goes on in a task of its own, and keeps the breakpoint until it is said.
-        let client = self.splice.into_client();
-        let (worker, closing) = self.live.part();
-        let unexplained = self
-            .unexplained
-            .map(|closed| Unexplained { worker, closed });
+        let client = splice.into_client();
+        let (worker, closing) = live.part();
+        let unexplained = unexplained.map(|closed| Unexplained { worker, closed });
         let limit = self.context.config.dap.max_handshake_frame;
         let farewell = client
             .filter(|_| self.bereft && !left)
             .map(|(stream, rest)| Farewell {
                 client: Conversation::resume(stream, &rest, limit),
-                asked: self.parting.filter(|_| !self.parted),
+                asked: parting.filter(|_| !self.parted).map(|asked| *asked),
                 unexplained,
             });
         (farewell, closing)

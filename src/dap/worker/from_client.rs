@@ -5,7 +5,6 @@ use std::ops::ControlFlow;
 use serde_json::{Map, Value, json};
 
 use super::Relaying;
-use crate::dap::attach::source_note;
 use crate::dap::client::Goodbye;
 use crate::dap::message_filter::Action;
 use crate::dap::messages::{self, FromClient};
@@ -64,7 +63,7 @@ impl<S: PeerStream> Relaying<'_, S> {
     /// `terminate` of a client that has no other way to leave: the worker is told of a goodbye, and its task runs on,
     /// whatever the client may do otherwise.
     fn as_goodbye(&mut self, mut message: Value) -> Value {
-        if self.opening.goodbye != Goodbye::Terminate
+        if self.goodbye != Goodbye::Terminate
             || messages::Request::of_message(&message).handling != FromClient::Terminate
         {
             return message;
@@ -72,7 +71,7 @@ impl<S: PeerStream> Relaying<'_, S> {
         let seq = message.get("seq").unwrap_or(&Value::Null);
         let arguments = json!({"terminateDebuggee": false});
         let goodbye = request(seq.clone(), Command::Disconnect, arguments);
-        self.parting = Request::read(&mut message);
+        self.parting = Request::read(&mut message).map(Box::new);
         goodbye
     }
 
@@ -83,7 +82,7 @@ impl<S: PeerStream> Relaying<'_, S> {
             .as_ref()
             .is_some_and(|p| p.seq == message["seq"]);
         if !noted {
-            self.parting = Request::read(&mut message.clone());
+            self.parting = Request::read(&mut message.clone()).map(Box::new);
         }
     }
 
@@ -95,7 +94,7 @@ impl<S: PeerStream> Relaying<'_, S> {
             "a task that Ray runs cannot be started again from here; the session stays as it is";
         self.tell(&notice(text, false));
         if let Some(stop) = self.stop.clone() {
-            self.tell(&stop);
+            self.pass_to_client(&stop);
         }
     }
 
@@ -231,8 +230,9 @@ impl<S: PeerStream> Relaying<'_, S> {
 
     /// The answer to `initialize` was given before it was known who asked, and what for: `of_worker` is what its debugger
     /// answered, which can be older or newer than what the relay took for granted. One that said nothing is taken for that.
-    pub(super) fn tell_capabilities(&mut self, of_worker: Value) {
-        let goodbye = self.opening.goodbye;
+    /// `note`: of the source files, where there is one ([`crate::dap::attach::source_note`]).
+    pub(super) fn tell_beginning(&mut self, of_worker: Value, note: Option<String>) {
+        let goodbye = self.goodbye;
         let announced = capabilities::announced(self.context, goodbye);
         let mut now = match of_worker {
             Value::Object(said) if !said.is_empty() => Value::Object(said),
@@ -254,10 +254,7 @@ impl<S: PeerStream> Relaying<'_, S> {
         for message in self.filter.opening() {
             self.tell(&message);
         }
-        let sent = self
-            .opening
-            .arguments(self.live.worker.breakpoint(), &self.filter);
-        if let Some(note) = source_note(&sent, self.live.worker.breakpoint())
+        if let Some(note) = note
             && self.live.worker.holds()
         {
             self.tell(&notice(&note, false));

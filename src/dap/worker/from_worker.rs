@@ -16,8 +16,8 @@ use crate::session::Member;
 use crate::session::worker_end::unexplained;
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::wire::dap::codec::{frame, parse, put_frame, without_lone_surrogates};
-use crate::wire::dap::message::{event, notice, task_end};
-use crate::wire::dap::names::Event;
+use crate::wire::dap::message::{Request, event, notice, task_end};
+use crate::wire::dap::names::{Command, Event};
 use crate::wire::peer_stream::PeerStream;
 
 impl<S: PeerStream> Relaying<'_, S> {
@@ -53,7 +53,10 @@ impl<S: PeerStream> Relaying<'_, S> {
         match OfWorker::of_message(&message).handling {
             FromWorker::Stopped => {
                 self.live.task.stopped();
-                self.stop = Some(message.clone());
+                self.stop = Some(match body {
+                    Some(body) => body.into(),
+                    None => message.to_string().into_bytes().into(),
+                });
                 return self.unchanged(&message, body);
             }
             FromWorker::Terminated => {
@@ -75,9 +78,9 @@ impl<S: PeerStream> Relaying<'_, S> {
                 let ticket = self.context.auth.issue_ticket(principal, breakpoint);
                 let pass = Pass {
                     ticket: ticket.as_ref(),
-                    family: self.opening.member.as_ref().map(Member::family),
+                    family: self.member.as_ref().map(Member::family),
                 };
-                rewrite::route_child(&mut message, &self.opening.dialled, breakpoint.id, pass);
+                rewrite::route_child(&mut message, &self.dialled, breakpoint.id, pass);
             }
             FromWorker::Attached => match message["success"] == true {
                 true => self.session.set_state(SessionProtocol::Dap, "attached"),
@@ -86,7 +89,12 @@ impl<S: PeerStream> Relaying<'_, S> {
                         .as_str()
                         .is_some_and(|m| m.contains("already being debugged")) =>
                 {
-                    message = self.opening.attach.failure(&format!(
+                    let attach = Request {
+                        seq: message["request_seq"].take(),
+                        command: Command::Attach.as_str().to_owned(),
+                        arguments: Value::Null,
+                    };
+                    message = attach.failure(&format!(
                         "{} is being debugged by somebody who reached it without this relay; it is free again when that session ends",
                         self.live.worker.breakpoint().title()
                     ));
@@ -125,7 +133,7 @@ impl<S: PeerStream> Relaying<'_, S> {
         }
     }
 
-    fn pass_to_client(&mut self, body: &[u8]) {
+    pub(super) fn pass_to_client(&mut self, body: &[u8]) {
         self.capture_seen(body);
         let mut whole = Vec::new();
         put_frame(&mut whole, body);

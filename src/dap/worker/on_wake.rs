@@ -3,7 +3,7 @@
 //! A session is woken for every message that passes, and what else can befall it (its principal, its limits, the relay's end)
 //! is eight futures, each with a lock or a timer to look at. Polled with every message, they cost a tenth of a busy relay.
 
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
@@ -32,9 +32,8 @@ impl OnWake {
     }
 
     /// Runs `future`, which is polled at once and then whenever something that it waits for has woken it. Cancel safe where
-    /// `future` is.
-    pub(super) async fn run<F: Future>(&self, future: F) -> F::Output {
-        let mut future = pin!(future);
+    /// `future` is. Lent, because a future that takes another one in holds it twice.
+    pub(super) async fn run<F: Future>(&self, mut future: Pin<&mut F>) -> F::Output {
         self.woken.since_polled.store(true, Ordering::Relaxed);
         std::future::poll_fn(|cx| {
             // Before the look: a wake in between is then seen by one of the two.
@@ -62,6 +61,7 @@ impl Wake for Woken {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::pin::pin;
 
     use tokio::sync::Notify;
 
@@ -71,14 +71,15 @@ mod tests {
     async fn it_is_polled_when_it_is_woken_and_not_with_everything_else() {
         let (polls, ready, busy) = (Cell::new(0), Notify::new(), Notify::new());
         let rare = OnWake::new();
-        let mut seldom = pin!(rare.run(async {
+        let counted = pin!(async {
             let mut ready = pin!(ready.notified());
             std::future::poll_fn(|cx| {
                 polls.set(polls.get() + 1);
                 ready.as_mut().poll(cx)
             })
             .await;
-        }));
+        });
+        let mut seldom = pin!(rare.run(counted));
         for _ in 0..100 {
             tokio::select! {
                 () = &mut seldom => panic!("nothing has happened"),

@@ -4,10 +4,10 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use crate::context::Context;
-use crate::dap::attach::{RelayEndpoint, for_worker};
+use crate::dap::Initialize;
+use crate::dap::attach::{RelayEndpoint, for_worker, source_note};
 use crate::dap::client::Goodbye;
 use crate::dap::message_filter::MessageFilter;
-use crate::ray::registry::Breakpoint;
 use crate::session::{Member, Permit};
 use crate::upstream::{self, ConnectError, Worker};
 use crate::wire::dap::conversation::Conversation;
@@ -17,7 +17,7 @@ use crate::wire::dap::names::Command;
 /// What the client sent so far.
 pub(in crate::dap) struct Opening {
     /// The `initialize` message, whole.
-    pub(in crate::dap) initialize: Value,
+    pub(in crate::dap) initialize: Initialize,
     /// The `attach` request.
     pub(in crate::dap) attach: Request,
     /// The client's own folder of the source files, `rayRelay.localRoot`.
@@ -30,52 +30,60 @@ pub(in crate::dap) struct Opening {
     pub(in crate::dap) member: Option<Member>,
 }
 
-impl Opening {
-    /// The arguments of the `attach` that goes to the worker.
-    pub(super) fn arguments(&self, breakpoint: &Breakpoint, filter: &MessageFilter) -> Value {
-        let (own, root) = (&self.attach.arguments, self.local_root.as_deref());
-        filter.attach_arguments(for_worker(own, breakpoint, root))
-    }
+/// The worker's debugger, with the client's `attach` on its way to it.
+pub(super) struct Reached {
+    pub(super) worker: Conversation<Worker>,
+    /// What it answered to `initialize`.
+    pub(super) capabilities: Value,
+    /// What the client has to know of its source files ([`source_note`]).
+    pub(super) note: Option<String>,
 }
 
-/// Connects, and says to the worker's debugger what the client has said to the relay. Returns as well what it answered to
-/// `initialize`: its capabilities.
-pub(super) async fn open(
-    context: &Context,
-    permit: &Permit,
-    opening: &Opening,
-    filter: &MessageFilter,
-) -> Result<(Conversation<Worker>, Value), ConnectError> {
-    let dap = &context.config.dap;
-    let mut worker = upstream::connect(
-        permit,
-        dap.connect_timeout,
-        dap.max_handshake_frame,
-        &context.shutdown.tasks,
-    )
-    .await?;
-    let seq = opening.initialize.get("seq").cloned().unwrap_or_default();
-    let replay = async {
-        worker.send(&opening.initialize).await?;
-        let capabilities = loop {
-            // The client has its answer from the relay; this one, and the greeting before it, stay here.
-            let mut message = worker.read().await?;
-            if message["type"] != "response" || message["request_seq"] != seq {
-                continue;
-            }
-            if message["success"] != true {
-                return Err(ConnectError::declined(&message["message"]));
-            }
-            break message["body"].take();
+impl Opening {
+    /// Connects, and says to the worker's debugger what the client has said to the relay.
+    pub(super) async fn say(
+        &self,
+        context: &Context,
+        permit: &Permit,
+        filter: &MessageFilter,
+    ) -> Result<Reached, ConnectError> {
+        let dap = &context.config.dap;
+        let mut worker = upstream::connect(
+            permit,
+            dap.connect_timeout,
+            dap.max_handshake_frame,
+            &context.shutdown.tasks,
+        )
+        .await?;
+        let replay = async {
+            worker.send_body(self.initialize.body.as_bytes()).await?;
+            let capabilities = loop {
+                // The client has its answer from the relay; this one, and the greeting before it, stay here.
+                let mut message = worker.read().await?;
+                if message["type"] != "response" || message["request_seq"] != self.initialize.seq {
+                    continue;
+                }
+                if message["success"] != true {
+                    return Err(ConnectError::declined(&message["message"]));
+                }
+                break message["body"].take();
+            };
+            let (own, breakpoint) = (&self.attach.arguments, permit.breakpoint());
+            let arguments = for_worker(own, breakpoint, self.local_root.as_deref());
+            let arguments = filter.attach_arguments(arguments);
+            let note = source_note(&arguments, breakpoint);
+            let attach = request(self.attach.seq.clone(), Command::Attach, arguments);
+            worker.send(&attach).await?;
+            Ok::<_, ConnectError>((capabilities, note))
         };
-        let arguments = opening.arguments(permit.breakpoint(), filter);
-        let attach = request(opening.attach.seq.clone(), Command::Attach, arguments);
-        worker.send(&attach).await?;
-        Ok::<_, ConnectError>(capabilities)
-    };
-    match timeout(dap.connect_timeout, replay).await {
-        Ok(Ok(capabilities)) => Ok((worker, capabilities)),
-        Ok(Err(why)) => Err(why),
-        Err(_) => Err(ConnectError::TimedOut(dap.connect_timeout)),
+        match timeout(dap.connect_timeout, replay).await {
+            Ok(Ok((capabilities, note))) => Ok(Reached {
+                worker,
+                capabilities,
+                note,
+            }),
+            Ok(Err(why)) => Err(why),
+            Err(_) => Err(ConnectError::TimedOut(dap.connect_timeout)),
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{SetOnce, oneshot, watch};
 use tokio::time::Instant;
 
 use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId};
@@ -22,8 +22,8 @@ pub struct Claim {
     lease: Lease,
     shared: Arc<Shared>,
     cluster: Cluster,
-    died: watch::Receiver<Option<Arc<str>>>,
-    ended: watch::Receiver<()>,
+    died: Arc<SetOnce<Arc<str>>>,
+    ended: oneshot::Receiver<()>,
     /// Closed when the debugger is over the session before.
     settling: Option<watch::Receiver<()>>,
 }
@@ -41,7 +41,7 @@ struct InUse {
     number: u64,
     let_run: AtomicBool,
     /// Dropped when the breakpoint has been given back.
-    _ended: watch::Sender<()>,
+    _ended: oneshot::Sender<()>,
 }
 
 impl Claim {
@@ -53,7 +53,7 @@ impl Claim {
             died,
             settling,
         } = open;
-        let (ending, ended) = watch::channel(());
+        let (ending, ended) = oneshot::channel();
         let held = InUse {
             breakpoint,
             shared: Arc::clone(&shared),
@@ -85,11 +85,9 @@ impl Claim {
 
     /// Drops this share, and waits until the last one is gone and the breakpoint given back.
     pub async fn end(self) {
-        let Self {
-            lease, mut ended, ..
-        } = self;
+        let Self { lease, ended, .. } = self;
         drop(lease);
-        while ended.changed().await.is_ok() {}
+        let _ = ended.await;
     }
 
     /// A share in it.
@@ -134,27 +132,19 @@ impl Claim {
     /// Resolves when the registry learns that the worker or its node is gone, with the reason.
     /// Cancel safe.
     pub async fn died(&mut self) -> Arc<str> {
-        let told = self
-            .died
-            .wait_for(Option::is_some)
-            .await
-            .map(|why| why.clone());
-        match told {
-            Ok(Some(why)) => why,
-            // The sender lives as long as the claim; without it there is nothing to wait for.
-            Ok(None) | Err(_) => std::future::pending().await,
-        }
+        Arc::clone(self.died.wait().await)
     }
 
     /// Asks the head now whether the worker is gone, for at most `patience`: called when the
     /// debugger said that the process ended. `None`: the head knows of no death.
     pub async fn ask_why_died(&mut self, patience: Duration) -> Option<Arc<str>> {
         let until = Instant::now() + patience;
-        let ask = ask(
+        // In a box: every session has room for the wait all the time, and few ever ask.
+        let ask = Box::pin(ask(
             Arc::clone(&self.shared),
             self.cluster,
             Arc::clone(self.breakpoint()),
-        );
+        ));
         tokio::select! {
             why = self.died() => Some(why),
             why = ask => Some(why),
@@ -231,6 +221,8 @@ impl Left {
     /// What the head says of it now. The list of the last poll does not count: it may be from before the end of the session,
     /// and is not renewed while the relay ends. Costs one question at most.
     pub async fn now(&self) -> Whereabouts {
+        // It is never closed; each turn ends by the deadlines of a question to the head.
+        let _turn = self.shared.clusters[self.cluster].looks.acquire().await;
         let worker = &self.breakpoint.worker_id;
         let list = self.shared.snapshot();
         let taken = |row: &Arc<Breakpoint>| row.worker_id == *worker && row.holder().is_some();

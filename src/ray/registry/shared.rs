@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::{Notify, broadcast, watch};
+use tokio::sync::{Notify, Semaphore, SetOnce, broadcast, watch};
 use tokio::time::Instant;
 
 use crate::config;
@@ -34,6 +34,10 @@ pub(super) struct Shared {
     pub(super) asking: tokio::sync::Mutex<()>,
 }
 
+/// Questions after workers that were left which a head is asked at a time: thousands may be left at once, and each has a
+/// connection while it is asked after.
+const LOOKS: usize = 16;
+
 pub(super) struct ClusterHandle {
     pub(super) name: Arc<str>,
     /// None in a registry that polls nothing.
@@ -48,6 +52,8 @@ pub(super) struct ClusterHandle {
     pub(super) lookup_now: Notify,
     /// Nodes that may be lost.
     pub(super) suspects: Suspects,
+    /// A turn for each worker that is looked after at a time.
+    pub(super) looks: Semaphore,
     /// When the last poll that has come back was sent.
     polled: watch::Sender<Option<Instant>>,
     /// Legacy sessions that go on in no other task, by the last answer of the GCS.
@@ -66,7 +72,7 @@ pub(super) struct Core {
 
 struct InUse {
     claim: u64,
-    died: watch::Sender<Option<Arc<str>>>,
+    died: Arc<SetOnce<Arc<str>>>,
 }
 
 impl Shared {
@@ -160,12 +166,12 @@ impl Shared {
         let number = core.next_claim;
         let (cluster, breakpoint) = claim(&mut core.state, number, now)?;
         core.next_claim += 1;
-        let (died, hears) = watch::channel(None);
+        let died = Arc::new(SetOnce::new());
         core.claims.insert(
             breakpoint.id,
             InUse {
                 claim: number,
-                died,
+                died: Arc::clone(&died),
             },
         );
         let changes = vec![(Change::Attached, Arc::clone(&breakpoint))];
@@ -175,7 +181,7 @@ impl Shared {
             cluster,
             settling: core.settling.get(&breakpoint.id).cloned(),
             breakpoint,
-            died: hears,
+            died,
         })
     }
 
@@ -253,7 +259,8 @@ impl Shared {
             if let crate::ray::registry::State::Died { why, .. } = &breakpoint.state
                 && let Some(held) = core.claims.get(&breakpoint.id)
             {
-                held.died.send_replace(Some(Arc::clone(why)));
+                // What it is told first is what ends the session.
+                let _ = held.died.set(Arc::clone(why));
             }
             core.events += 1;
             // Fails only when nobody listens.
@@ -276,7 +283,7 @@ pub(super) struct OpenClaim {
     pub(super) number: u64,
     pub(super) cluster: Cluster,
     pub(super) breakpoint: Arc<Breakpoint>,
-    pub(super) died: watch::Receiver<Option<Arc<str>>>,
+    pub(super) died: Arc<SetOnce<Arc<str>>>,
     pub(super) settling: Option<watch::Receiver<()>>,
 }
 
@@ -290,6 +297,7 @@ impl ClusterHandle {
             pdb_now: Notify::new(),
             lookup_now: Notify::new(),
             suspects: Suspects::default(),
+            looks: Semaphore::new(LOOKS),
             polled: watch::Sender::default(),
             exited: watch::Sender::default(),
         }

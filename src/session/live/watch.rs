@@ -176,7 +176,10 @@ impl Live<'_> {
 /// The registry learns that the worker is gone, or, where that is known, the head says why within `asks`. Cancel safe.
 async fn worker_gone(worker: &mut Attached, asks: Option<Duration>) -> SessionEvent {
     match asks {
-        Some(patience) => SessionEvent::Explained(worker.ask_why_died(patience).await),
+        Some(patience) => {
+            let ask = Box::pin(worker.ask_why_died(patience));
+            SessionEvent::Explained(ask.await)
+        }
         None => SessionEvent::End(SessionEnd::Died(worker.died().await)),
     }
 }

@@ -5,7 +5,10 @@ use std::io;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use crate::wire::dap::codec::{FrameError, Frames, frame, parse};
+use crate::wire::dap::codec::{FrameError, Frames, frame, parse, put_frame};
+
+/// Bytes that there is room for at each read: an `attach` of an editor's comes in one.
+const ROOM: usize = 2048;
 
 /// Why the conversation has ended.
 #[derive(Debug, thiserror::Error)]
@@ -58,7 +61,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<S> {
             if let Some(body) = self.frames.next_body()? {
                 return Ok(parse(&body)?);
             }
-            if self.stream.read_buf(self.frames.buffer()).await? == 0 {
+            let buffer = self.frames.buffer();
+            buffer.reserve(ROOM);
+            if self.stream.read_buf(buffer).await? == 0 {
                 return Err(Closed::ByPeer);
             }
         }
@@ -69,7 +74,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<S> {
     /// # Errors
     /// [`Closed::Broken`].
     pub async fn send(&mut self, message: &Value) -> Result<(), Closed> {
-        self.stream.write_all(&frame(message)).await?;
+        self.send_frame(&frame(message)).await
+    }
+
+    /// The same of a message that is written as `body`.
+    ///
+    /// # Errors
+    /// [`Closed::Broken`].
+    pub async fn send_body(&mut self, body: &[u8]) -> Result<(), Closed> {
+        let mut frame = Vec::new();
+        put_frame(&mut frame, body);
+        self.send_frame(&frame).await
+    }
+
+    async fn send_frame(&mut self, frame: &[u8]) -> Result<(), Closed> {
+        self.stream.write_all(frame).await?;
         Ok(self.stream.flush().await?)
     }
 

@@ -224,3 +224,25 @@ async fn of_a_worker_that_was_left_the_head_is_believed_and_not_the_last_list() 
     head.with(|w| w.workers.clear());
     assert_eq!(left.now().await, Whereabouts::Unknown);
 }
+
+#[tokio::test(start_paused = true)]
+async fn thousands_that_are_left_at_once_are_asked_after_a_few_at_a_time() {
+    let head = FakeHead::start().await;
+    head.with(|w| w.workers.push(worker("w1", 1)));
+    let (registry, guard) = watch(&head, &settings());
+    let id = live(&registry, |_| true).await.id;
+    drop(guard);
+    let claim = registry.claim(id, holder(1)).unwrap();
+    let lease = claim.lease();
+    drop(claim);
+    let left = lease.give_back();
+    let about_one = "filter_keys=worker_id";
+    let before = head.asked(about_one).len();
+    head.with(|w| w.slow = Some((about_one, SECOND)));
+    let answers = futures_util::future::join_all((0..40).map(|_| left.now())).await;
+    assert!(answers.iter().all(|now| *now == Whereabouts::Listed));
+    let asked = head.asked(about_one).split_off(before);
+    assert_eq!(asked.len(), 40);
+    let at_first = asked.iter().filter(|at| **at < asked[0] + SECOND);
+    assert!(at_first.count() <= 16);
+}

@@ -1,0 +1,18 @@
+//! What a session takes that runs for hours.
+
+use std::mem::{size_of, size_of_val};
+
+use super::*;
+use crate::dap::worker::Relaying;
+
+#[tokio::test]
+async fn what_runs_for_hours_holds_nothing_of_what_led_to_it() {
+    let context = context(|_| ());
+    let (_client, accepted, peer) = connection().await;
+    let session = context.sessions.open(peer);
+    let serving = serve(&context, session, accepted, ConnectionInfo::plain(peer));
+    // 13,200 and 18,800 bytes when there was room for every stage at once.
+    assert!(size_of_val(&serving) <= 3072, "{}", size_of_val(&serving));
+    let relaying = size_of::<Relaying<'_, TcpStream>>();
+    assert!(relaying <= 2048, "{relaying}");
+}
