@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use hyper::body::Incoming;
 use hyper::header::CONTENT_LENGTH;
 use hyper::http::request::Parts;
@@ -19,9 +20,9 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
-use tracing::{Instrument as _, debug};
+use tracing::{Instrument as _, Span, debug};
 
-use super::answer::{self, Body};
+use super::answer::{self, Body, Guarded};
 use super::audit::{self, Asked};
 use super::authenticate;
 use super::dashboard::ProxiedRequest;
@@ -30,7 +31,7 @@ use super::refusal::HttpRefusal;
 use super::route::{EXISTS, Route};
 use super::{api, events, guard, release, revocations};
 use crate::connection::admission::Place;
-use crate::connection::{self, ConnectionInfo};
+use crate::connection::{ConnectionInfo, request_span};
 use crate::context::Context;
 use crate::identity::Principal;
 use crate::telemetry::metrics::{self, RefusalKind};
@@ -69,6 +70,8 @@ pub(crate) struct Connection {
     pub(crate) tasks: TaskTracker,
     /// Fires when the relay drains, and when the connection is given up.
     pub(crate) closing: CancellationToken,
+    /// The span of every request, where nobody is authenticated.
+    span: Option<Span>,
 }
 
 /// Serves HTTP/1.1 or HTTP/2 on `stream` until the client leaves, or falls silent between requests
@@ -91,6 +94,11 @@ pub async fn serve_connection<S>(
         info,
         tasks: TaskTracker::new(),
         closing: shutdown.child_token(),
+        span: ctx
+            .auth
+            .anonymous()
+            .as_ref()
+            .map(|everybody| request_span(Some(everybody))),
     };
     let _give_up = connection.closing.clone().drop_guard();
     let activity = Arc::new(Activity::default());
@@ -102,15 +110,19 @@ pub async fn serve_connection<S>(
         let handled = handle(Arc::clone(&ctx), connection.clone(), request);
         async move {
             let response = Box::pin(handled).await;
-            Ok::<_, Infallible>(response.map(|body| answer::held(body, busy)))
+            Ok::<_, Infallible>(response.map(|body| Guarded { body, _guard: busy }))
         }
     });
     let mut served = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
-    let mut idle = pin!(activity.idle_for(header_timeout));
-    let mut draining = pin!(async {
-        shutdown.cancelled().await;
-        activity.begun.cancelled().await;
-    });
+    let ending = async {
+        tokio::select! {
+            // Whoever comes while the relay drains is answered once: before the first request there is nothing to finish.
+            () = async { shutdown.cancelled().await; activity.begun.cancelled().await; } => drain_timeout,
+            () = activity.idle_for(header_timeout) => GOODBYE,
+        }
+    };
+    // Looked at when it says so itself, and not at each byte that comes or goes.
+    let mut ending = pin!(FuturesUnordered::from_iter([ending]));
     let mut deadline: Option<Instant> = None;
     loop {
         let expired = async {
@@ -120,6 +132,7 @@ pub async fn serve_connection<S>(
             }
         };
         tokio::select! {
+            biased;
             ended = served.as_mut() => {
                 if let Err(error) = ended {
                     // Clients that vanish or talk nonsense are everyday life.
@@ -127,14 +140,9 @@ pub async fn serve_connection<S>(
                 }
                 break;
             }
-            // Whoever comes while the relay drains is answered once: before the first request there is nothing to finish.
-            () = draining.as_mut(), if deadline.is_none() => {
+            Some(patience) = ending.next() => {
                 served.as_mut().graceful_shutdown();
-                deadline = Some(Instant::now() + drain_timeout);
-            }
-            () = idle.as_mut(), if deadline.is_none() => {
-                served.as_mut().graceful_shutdown();
-                deadline = Some(Instant::now() + GOODBYE);
+                deadline = Some(Instant::now() + patience);
             }
             () = expired => break,
         }
@@ -256,7 +264,9 @@ async fn handle(
 ) -> Response<Body> {
     let head_only = request.method() == Method::HEAD;
     let answering = answer(&ctx, &connection, request);
-    let (route, response) = answering.instrument(connection::request_span()).await;
+    let span = connection.span.clone();
+    let span = span.unwrap_or_else(|| request_span(None));
+    let (route, response) = answering.instrument(span).await;
     ctx.metrics.http_request(route, response.status().as_u16());
     if head_only {
         without_body(response)
@@ -280,20 +290,22 @@ async fn answer(
             return (metrics::Route::Refused, refused);
         }
     };
-    let path = parts.uri.path().to_owned();
+    let uri = parts.uri.clone();
     let asked = Asked::of(&parts);
-    let route = Route::of(&path);
+    let route = Route::of(uri.path());
     let named = match route {
         Route::Cluster(name, rest) => Some((name, rest)),
         Route::Dashboard => None,
         _ => {
             let answered = match (route, &parts.method) {
-                (Route::Revocations, _) => revoke(ctx, connection, &parts, body, &asked).await,
+                (Route::Revocations, _) => {
+                    Box::pin(revoke(ctx, connection, &parts, body, &asked)).await
+                }
                 (Route::Release, &Method::POST) => {
-                    release::answer(ctx, connection, &parts, body, &asked).await
+                    Box::pin(release::answer(ctx, connection, &parts, body, &asked)).await
                 }
                 // The body goes unread.
-                _ => own(ctx, connection, route, &parts, &asked).await,
+                _ => Box::pin(own(ctx, connection, route, &parts, &asked)).await,
             };
             let response = match answered {
                 Ok(response) => response,
@@ -344,7 +356,7 @@ async fn own(
         Route::Readyz
             if reads
                 && parts.uri.query().is_none()
-                && ctx.auth.anonymous().is_none()
+                && ctx.auth.is_on()
                 && authenticate::presents_nothing(connection, parts) =>
         {
             return Ok(readyz(None));

@@ -10,6 +10,7 @@ mod buffered;
 mod done;
 mod upstream;
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -67,7 +68,7 @@ impl ProxiedRequest<'_> {
         let path = self.named.map_or(parts.uri.path(), |(_, rest)| rest);
         let websocket = websocket::is_asked_for(&parts.method, &parts.headers);
         let need = required_access::of(&parts.method, path, websocket);
-        if ctx.auth.anonymous().is_none() {
+        if ctx.auth.is_on() {
             match need {
                 RequiredAccess::Mode => return Ok(authenticate::mode()),
                 RequiredAccess::SignIn => {
@@ -111,11 +112,12 @@ impl ProxiedRequest<'_> {
         if let Some(token) = &caller.token {
             credential::strip(request.headers_mut(), token);
         }
-        let passed = self.pass(&upstream, &caller, view, request, read);
+        // Pinned here: within the select it would be there twice.
+        let mut passed = pin!(self.pass(&upstream, &caller, view, request, read));
         let mut response = tokio::select! {
             biased;
             ended = caller.principal.ended() => return Err(HttpRefusal::Ended(ended)),
-            response = passed => response,
+            response = passed.as_mut() => response,
         };
         if change.is_some() {
             let mut id = None;
@@ -187,11 +189,11 @@ impl ProxiedRequest<'_> {
             | RequiredAccess::Mode => Scope::DashboardRead,
             RequiredAccess::Write | RequiredAccess::SignIn => Scope::DashboardWrite,
         };
-        let what = match access.may_somewhere_on(scope, cluster) {
-            true => format!("on the whole of cluster {cluster}, not on parts of it alone"),
-            false => format!("on cluster {cluster}"),
-        };
         if !whole(scope) {
+            let what = match access.may_somewhere_on(scope, cluster) {
+                true => format!("on the whole of cluster {cluster}, not on parts of it alone"),
+                false => format!("on cluster {cluster}"),
+            };
             let missing = (scope, what);
             return Err(audit::deny(self.ctx, self.connection, caller, asked, missing).await);
         }
@@ -316,10 +318,14 @@ fn into_folder(name: &str, parts: &Parts) -> Response<Body> {
 
 /// Path and query at the head. `None` for `OPTIONS *` and the like.
 fn head_uri(uri: &Uri, prefix: &str) -> Option<Uri> {
-    let path = uri.path_and_query().map_or("/", PathAndQuery::as_str);
+    let whole = uri.path_and_query();
+    let path = whole.map_or("/", PathAndQuery::as_str);
     let path = path.strip_prefix(prefix)?;
     if !path.starts_with('/') {
         return None;
+    }
+    if let (Some(whole), true) = (whole, prefix.is_empty()) {
+        return Some(whole.clone().into());
     }
     // Not `Uri::from_str`: it takes a path that begins with two slashes for an authority.
     Uri::builder().path_and_query(path).build().ok()
