@@ -30,15 +30,15 @@ pub struct Worker<'a> {
     pub paused: bool,
 }
 
-/// The text with `address(worker)` in place of every debugger's address. `None` where there
-/// was nothing to replace. Rows without a port (`null`, or 0) stay untouched; the port keeps its
-/// JSON type.
+/// The text with other addresses in place of every debugger's: `address` puts a worker's host behind what is in the
+/// buffer, and returns the port. `None` where there was nothing to replace. Rows without a port (`null`, or 0) stay
+/// untouched; the port keeps its JSON type.
 ///
 /// # Errors
 /// [`NotJson`] for a text that is no JSON.
 pub fn rewrite(
     text: &[u8],
-    address: &mut dyn FnMut(Worker<'_>) -> (String, u16),
+    address: &mut dyn FnMut(Worker<'_>, &mut Vec<u8>) -> u16,
 ) -> Result<Option<Vec<u8>>, NotJson> {
     let mut rewriter = Rewriter::new(address);
     let mut new = rewriter.feed(text)?;
@@ -65,7 +65,7 @@ pub(crate) struct Rewriter<F> {
     /// The values that matter of the rows that have begun, as they stand in the text.
     found: Vec<Found>,
     edits: Vec<Edit>,
-    /// What comes in, one behind the other.
+    /// The addresses that come in, one behind the other.
     new: Vec<u8>,
     /// Anything has been replaced.
     any: bool,
@@ -119,7 +119,7 @@ struct Edit {
     new: Range<usize>,
 }
 
-impl<F: FnMut(Worker<'_>) -> (String, u16)> Rewriter<F> {
+impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> Rewriter<F> {
     pub(crate) fn new(address: F) -> Self {
         Self {
             address,
@@ -177,7 +177,13 @@ impl<F: FnMut(Worker<'_>) -> (String, u16)> Rewriter<F> {
                     if let Some(level) = self.levels.last_mut() {
                         level.key = key;
                     }
-                    self.expect = Expect::Colon;
+                    self.expect = match text.get(self.at) {
+                        Some(b':') => {
+                            self.at += 1;
+                            Expect::Value
+                        }
+                        _ => Expect::Colon,
+                    };
                 }
                 (Expect::Colon, b':') => {
                     self.at += 1;
@@ -275,26 +281,30 @@ impl<F: FnMut(Worker<'_>) -> (String, u16)> Rewriter<F> {
         let dead = said(Key::IsAlive).is_some_and(|text| {
             text.eq_ignore_ascii_case(b"false") || text.eq_ignore_ascii_case(b"\"false\"")
         });
-        let (ip, port) = (self.address)(Worker {
+        let worker = Worker {
             id: id.as_deref(),
             paused: said(Key::PausedThreads).is_some_and(is_positive) && !dead,
-        });
+        };
         self.any = true;
-        let port = port.to_string();
+        // Both in quotes; a port that is to have none is what is between them.
+        let new = &mut self.new;
+        new.push(b'"');
+        let from = new.len();
+        let port = (self.address)(worker, new);
+        new.push(b'"');
+        let host = from - 1..new.len();
+        new.extend_from_slice(format!("\"{port}\"").as_bytes());
+        let port = host.end..new.len();
         for Found { key, span } in row {
-            let (value, quoted) = match key {
-                Key::Ip => (&ip, true),
-                Key::Port => (&port, text[span.start] == b'"'),
+            let value = match key {
+                Key::Ip => host.clone(),
+                Key::Port if text[span.start] == b'"' => port.clone(),
+                Key::Port => port.start + 1..port.end - 1,
                 Key::WorkerId | Key::IsAlive | Key::PausedThreads | Key::Other => continue,
             };
-            let start = self.new.len();
-            let quote: &[u8] = if quoted { b"\"" } else { b"" };
-            for part in [quote, value.as_bytes(), quote] {
-                self.new.extend_from_slice(part);
-            }
             self.edits.push(Edit {
                 old: span.clone(),
-                new: start..self.new.len(),
+                new: value,
             });
         }
         Ok(())
@@ -329,7 +339,9 @@ impl<F: FnMut(Worker<'_>) -> (String, u16)> Rewriter<F> {
         self.at -= end;
         self.scanned = self.scanned.saturating_sub(end);
         let shift = |span: &mut Range<usize>| *span = span.start - end..span.end - end;
-        self.found.iter_mut().for_each(|found| shift(&mut found.span));
+        self.found
+            .iter_mut()
+            .for_each(|found| shift(&mut found.span));
         self.edits.iter_mut().for_each(|edit| shift(&mut edit.old));
         for level in &mut self.levels {
             // Where it began matters only while it is all held.
@@ -351,11 +363,7 @@ impl<F: FnMut(Worker<'_>) -> (String, u16)> Rewriter<F> {
     }
 
     /// The string at `at`, and whether anything in it is escaped.
-    fn string(
-        &mut self,
-        text: &[u8],
-        last: bool,
-    ) -> Result<Option<(Range<usize>, bool)>, NotJson> {
+    fn string(&mut self, text: &[u8], last: bool) -> Result<Option<(Range<usize>, bool)>, NotJson> {
         let mut from = self.scanned.max(self.at + 1);
         while let Some(found) = memchr::memchr2(b'"', b'\\', text.get(from..).unwrap_or_default()) {
             let found = from + found;

@@ -3,13 +3,25 @@
 use super::*;
 use proptest::prelude::*;
 
+/// Writes what `address` says.
+fn writing(
+    mut address: impl FnMut(Worker<'_>) -> (String, u16),
+) -> impl FnMut(Worker<'_>, &mut Vec<u8>) -> u16 {
+    move |worker, new| {
+        let (host, port) = address(worker);
+        new.extend_from_slice(host.as_bytes());
+        port
+    }
+}
+
 fn run(text: &str) -> Result<Option<String>, NotJson> {
     let mut port = 5678;
-    rewrite(text.as_bytes(), &mut |worker| {
+    let mut address = writing(|worker| {
         port += 1;
         (format!("relay-{}", worker.id.unwrap_or("none")), port)
-    })
-    .map(|out| out.map(|bytes| String::from_utf8(bytes).unwrap()))
+    });
+    rewrite(text.as_bytes(), &mut address)
+        .map(|out| out.map(|bytes| String::from_utf8(bytes).unwrap()))
 }
 
 /// Rows of Ray 2.60 and, in another order of keys, of Ray 2.9.
@@ -64,11 +76,12 @@ fn who_waits() {
     let of = |rest: &str| {
         let mut said = None;
         let text = format!(r#"{{"worker_id": "w", "debugger_port": 1{rest}}}"#);
-        rewrite(text.as_bytes(), &mut |worker| {
+        let mut address = writing(|worker| {
             said = Some(worker.paused);
             (String::new(), 0)
-        })
-        .unwrap();
+        });
+        rewrite(text.as_bytes(), &mut address).unwrap();
+        drop(address);
         said.unwrap()
     };
     for waits in [
@@ -213,7 +226,9 @@ impl Reference<'_> {
                 while !over {
                     if byte == b'{' {
                         (self.blanks()? == b'"').then_some(())?;
-                        let key = plain(&self.text[self.string()?]).unwrap_or_default().into_owned();
+                        let key = plain(&self.text[self.string()?])
+                            .unwrap_or_default()
+                            .into_owned();
                         self.takes(b':').then_some(())?;
                         row.push((key, self.value(depth + 1)?));
                     } else {
@@ -255,7 +270,8 @@ impl Reference<'_> {
         let (ip, port) = address(Worker {
             id: said("worker_id").and_then(plain).as_deref(),
             paused: said("num_paused_threads").is_some_and(is_positive)
-                && !said("is_alive").is_some_and(|text| dead.contains(&&*text.to_ascii_lowercase())),
+                && !said("is_alive")
+                    .is_some_and(|text| dead.contains(&&*text.to_ascii_lowercase())),
         });
         for (_, span) in all("ip").chain(all("debugger_port")) {
             (!b"{[".contains(&text[span.start])).then_some(())?;
@@ -284,9 +300,12 @@ fn text() -> impl Strategy<Value = String> {
     leaf.prop_recursive(4, 64, 6, move |inner| {
         let members = prop::collection::vec((key, " ?", inner.clone()), 0..7);
         prop_oneof![
-            prop::collection::vec(inner, 0..4).prop_map(|values| format!("[{}]", values.join(", "))),
+            prop::collection::vec(inner, 0..4)
+                .prop_map(|values| format!("[{}]", values.join(", "))),
             members.prop_map(|members| {
-                let members = members.iter().map(|(key, blank, value)| format!("\"{key}\"{blank}:{value}{blank}"));
+                let members = members
+                    .iter()
+                    .map(|(key, blank, value)| format!("\"{key}\"{blank}:{value}{blank}"));
                 format!("{{{}}}", members.collect::<Vec<_>>().join(","))
             }),
         ]
@@ -297,7 +316,7 @@ proptest! {
     #[test]
     fn agrees_with_a_parser(mut value in value(), pretty in any::<bool>()) {
         let text = if pretty { serde_json::to_string_pretty(&value) } else { serde_json::to_string(&value) }.unwrap();
-        match rewrite(text.as_bytes(), &mut |_| ("relay".into(), 7)) {
+        match rewrite(text.as_bytes(), &mut writing(|_| ("relay".into(), 7))) {
             // Addresses that are lists or objects are refused; everything else is understood.
             Err(NotJson { at }) => {
                 let start = text.as_bytes()[at];
@@ -319,7 +338,7 @@ proptest! {
             let mut cuts: Vec<usize> = cuts.iter().map(|cut| (*cut).min(text.len())).collect();
             cuts.sort_unstable();
             cuts.push(text.len());
-            let mut rewriter = Rewriter::new(address);
+            let mut rewriter = Rewriter::new(writing(address));
             let mut from = 0;
             let mut new: Result<Vec<u8>, NotJson> = Ok(Vec::new());
             for cut in cuts {
@@ -327,14 +346,14 @@ proptest! {
                 from = cut;
             }
             let new = new.and_then(|new| Ok([new, rewriter.finish()?].concat()));
-            let whole = rewrite(text.as_bytes(), &mut { address });
+            let whole = rewrite(text.as_bytes(), &mut writing(address));
             prop_assert_eq!(new, whole.map(|new| new.unwrap_or(text.clone().into_bytes())));
         }
     }
 
     #[test]
     fn gives_what_a_walk_by_recursion_gives(text in text(), size in 1..40usize) {
-        let mut rewriter = Rewriter::new(address);
+        let mut rewriter = Rewriter::new(writing(address));
         let mut new = Vec::new();
         let mut refused = false;
         for piece in text.as_bytes().chunks(size) {
