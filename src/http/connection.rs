@@ -60,7 +60,6 @@ const GOODBYE: Duration = Duration::from_secs(5);
 const PROBE: Duration = Duration::from_secs(30);
 
 /// What the handlers know of the connection that a request came on.
-#[derive(Clone)]
 pub(crate) struct Connection {
     /// The client's address.
     pub(crate) peer: SocketAddr,
@@ -89,7 +88,7 @@ pub async fn serve_connection<S>(
     let header_timeout = ctx.config.http.header_timeout;
     let drain_timeout = ctx.config.listen.drain_timeout;
     let peer = info.peer;
-    let connection = Connection {
+    let connection = Arc::new(Connection {
         peer,
         info,
         tasks: TaskTracker::new(),
@@ -99,7 +98,7 @@ pub async fn serve_connection<S>(
             .anonymous()
             .as_ref()
             .map(|everybody| request_span(Some(everybody))),
-    };
+    });
     let _give_up = connection.closing.clone().drop_guard();
     let activity = Arc::new(Activity::default());
 
@@ -107,7 +106,7 @@ pub async fn serve_connection<S>(
     let stream = Moving::new(stream, connection.info.place.clone());
     let service = service_fn(|request| {
         let busy = Busy::new(&ctx, &activity, &connection.info);
-        let handled = handle(Arc::clone(&ctx), connection.clone(), request);
+        let handled = handle(Arc::clone(&ctx), Arc::clone(&connection), request);
         async move {
             let response = Box::pin(handled).await;
             Ok::<_, Infallible>(response.map(|body| Guarded { body, _guard: busy }))
@@ -259,7 +258,7 @@ impl Drop for Busy {
 
 async fn handle(
     ctx: Arc<Context>,
-    connection: Connection,
+    connection: Arc<Connection>,
     request: Request<Incoming>,
 ) -> Response<Body> {
     let head_only = request.method() == Method::HEAD;
