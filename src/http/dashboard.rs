@@ -268,13 +268,16 @@ impl ProxiedRequest<'_> {
     }
 }
 
+/// A scope, and in words where it is needed.
+type Needed = (Scope, String);
+
 /// Whether `caller` may, and how much of the answer is to be seen; of a change, what is needed for it and where, which
 /// is to be on record before it is made. `Err`: the scope that it lacks, and where.
 fn authorise(
     caller: &Authenticated,
     cluster: &str,
     need: RequiredAccess,
-) -> Result<(View, Option<(Scope, String)>), (Scope, String)> {
+) -> Result<(View, Option<Needed>), Needed> {
     let access = caller.principal.access();
     let whole = |scope| access.may_on_cluster(scope, cluster);
     let scope = match need {

@@ -276,7 +276,7 @@ impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> Rewriter<F> {
             // An address in a shape that no Ray has: better no answer than one with it in.
             return Err(self.bad(found.span.start));
         }
-        let said = |key| all(key).last().map(|found| &text[found.span.clone()]);
+        let said = |key| all(key).next_back().map(|found| &text[found.span.clone()]);
         let id = said(Key::WorkerId).and_then(plain);
         let dead = said(Key::IsAlive).is_some_and(|text| {
             text.eq_ignore_ascii_case(b"false") || text.eq_ignore_ascii_case(b"\"false\"")

@@ -262,7 +262,7 @@ impl Reference<'_> {
     fn row(&mut self, row: &[(String, Range<usize>)]) -> Option<()> {
         let text = self.text;
         let all = |name: &'static str| row.iter().filter(move |(key, _)| key == name);
-        let said = |name| all(name).last().map(|(_, span)| &text[span.clone()]);
+        let said = |name| all(name).next_back().map(|(_, span)| &text[span.clone()]);
         if all("debugger_port").all(|(_, span)| is_no_port(&text[span.clone()])) {
             return Some(());
         }
