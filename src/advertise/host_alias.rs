@@ -49,6 +49,10 @@ pub fn read(dialed: &str) -> (String, u32) {
         .strip_prefix('[')
         .and_then(|t| t.strip_suffix(']'))
         .unwrap_or(dialed);
+    if text.parse::<Ipv4Addr>().is_ok() {
+        // The standard library takes none but the plain spelling.
+        return (text.to_owned(), 0);
+    }
     if let Some(ip) = parse_ipv4(text) {
         return (ip.to_string(), read_v4(text));
     }

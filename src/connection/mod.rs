@@ -5,7 +5,7 @@ pub mod admission;
 use std::net::SocketAddr;
 
 use tokio::time::Instant;
-use tracing::field::Empty;
+use tracing::field::{self, Empty};
 use tracing::{Span, error_span};
 
 use self::admission::Place;
@@ -56,7 +56,8 @@ pub fn span(peer: SocketAddr) -> Span {
     error_span!("connection", %peer, session = Empty, principal = Empty)
 }
 
-/// The span of one of the requests of a connection of HTTP, each of which has a principal of its own.
-pub fn request_span() -> Span {
-    error_span!("request", principal = Empty)
+/// The span of one of the requests of a connection of HTTP, each of which has a principal of its own: `principal`, or one
+/// that is entered as it becomes known.
+pub fn request_span(principal: Option<&Principal>) -> Span {
+    error_span!("request", principal = principal.map(field::debug))
 }

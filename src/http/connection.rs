@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use hyper::body::Incoming;
 use hyper::header::CONTENT_LENGTH;
 use hyper::http::request::Parts;
@@ -19,9 +20,9 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
-use tracing::{Instrument as _, debug};
+use tracing::{Instrument as _, Span, debug};
 
-use super::answer::{self, Body};
+use super::answer::{self, Body, Guarded};
 use super::audit::{self, Asked};
 use super::authenticate;
 use super::dashboard::ProxiedRequest;
@@ -30,7 +31,7 @@ use super::refusal::HttpRefusal;
 use super::route::{EXISTS, Route};
 use super::{api, events, guard, release, revocations};
 use crate::connection::admission::Place;
-use crate::connection::{self, ConnectionInfo};
+use crate::connection::{ConnectionInfo, request_span};
 use crate::context::Context;
 use crate::identity::Principal;
 use crate::telemetry::metrics::{self, RefusalKind};
@@ -59,7 +60,6 @@ const GOODBYE: Duration = Duration::from_secs(5);
 const PROBE: Duration = Duration::from_secs(30);
 
 /// What the handlers know of the connection that a request came on.
-#[derive(Clone)]
 pub(crate) struct Connection {
     /// The client's address.
     pub(crate) peer: SocketAddr,
@@ -69,6 +69,8 @@ pub(crate) struct Connection {
     pub(crate) tasks: TaskTracker,
     /// Fires when the relay drains, and when the connection is given up.
     pub(crate) closing: CancellationToken,
+    /// The span of every request, where nobody is authenticated.
+    span: Option<Span>,
 }
 
 /// Serves HTTP/1.1 or HTTP/2 on `stream` until the client leaves, or falls silent between requests
@@ -86,12 +88,17 @@ pub async fn serve_connection<S>(
     let header_timeout = ctx.config.http.header_timeout;
     let drain_timeout = ctx.config.listen.drain_timeout;
     let peer = info.peer;
-    let connection = Connection {
+    let connection = Arc::new(Connection {
         peer,
         info,
         tasks: TaskTracker::new(),
         closing: shutdown.child_token(),
-    };
+        span: ctx
+            .auth
+            .anonymous()
+            .as_ref()
+            .map(|everybody| request_span(Some(everybody))),
+    });
     let _give_up = connection.closing.clone().drop_guard();
     let activity = Arc::new(Activity::default());
 
@@ -99,18 +106,22 @@ pub async fn serve_connection<S>(
     let stream = Moving::new(stream, connection.info.place.clone());
     let service = service_fn(|request| {
         let busy = Busy::new(&ctx, &activity, &connection.info);
-        let handled = handle(Arc::clone(&ctx), connection.clone(), request);
+        let handled = handle(Arc::clone(&ctx), Arc::clone(&connection), request);
         async move {
             let response = Box::pin(handled).await;
-            Ok::<_, Infallible>(response.map(|body| answer::held(body, busy)))
+            Ok::<_, Infallible>(response.map(|body| Guarded { body, _guard: busy }))
         }
     });
     let mut served = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
-    let mut idle = pin!(activity.idle_for(header_timeout));
-    let mut draining = pin!(async {
-        shutdown.cancelled().await;
-        activity.begun.cancelled().await;
-    });
+    let ending = async {
+        tokio::select! {
+            // Whoever comes while the relay drains is answered once: before the first request there is nothing to finish.
+            () = async { shutdown.cancelled().await; activity.begun.cancelled().await; } => drain_timeout,
+            () = activity.idle_for(header_timeout) => GOODBYE,
+        }
+    };
+    // Looked at when it says so itself, and not at each byte that comes or goes.
+    let mut ending = pin!(FuturesUnordered::from_iter([ending]));
     let mut deadline: Option<Instant> = None;
     loop {
         let expired = async {
@@ -120,6 +131,7 @@ pub async fn serve_connection<S>(
             }
         };
         tokio::select! {
+            biased;
             ended = served.as_mut() => {
                 if let Err(error) = ended {
                     // Clients that vanish or talk nonsense are everyday life.
@@ -127,14 +139,9 @@ pub async fn serve_connection<S>(
                 }
                 break;
             }
-            // Whoever comes while the relay drains is answered once: before the first request there is nothing to finish.
-            () = draining.as_mut(), if deadline.is_none() => {
+            Some(patience) = ending.next() => {
                 served.as_mut().graceful_shutdown();
-                deadline = Some(Instant::now() + drain_timeout);
-            }
-            () = idle.as_mut(), if deadline.is_none() => {
-                served.as_mut().graceful_shutdown();
-                deadline = Some(Instant::now() + GOODBYE);
+                deadline = Some(Instant::now() + patience);
             }
             () = expired => break,
         }
@@ -251,12 +258,14 @@ impl Drop for Busy {
 
 async fn handle(
     ctx: Arc<Context>,
-    connection: Connection,
+    connection: Arc<Connection>,
     request: Request<Incoming>,
 ) -> Response<Body> {
     let head_only = request.method() == Method::HEAD;
     let answering = answer(&ctx, &connection, request);
-    let (route, response) = answering.instrument(connection::request_span()).await;
+    let span = connection.span.clone();
+    let span = span.unwrap_or_else(|| request_span(None));
+    let (route, response) = answering.instrument(span).await;
     ctx.metrics.http_request(route, response.status().as_u16());
     if head_only {
         without_body(response)
@@ -280,20 +289,22 @@ async fn answer(
             return (metrics::Route::Refused, refused);
         }
     };
-    let path = parts.uri.path().to_owned();
+    let uri = parts.uri.clone();
     let asked = Asked::of(&parts);
-    let route = Route::of(&path);
+    let route = Route::of(uri.path());
     let named = match route {
         Route::Cluster(name, rest) => Some((name, rest)),
         Route::Dashboard => None,
         _ => {
             let answered = match (route, &parts.method) {
-                (Route::Revocations, _) => revoke(ctx, connection, &parts, body, &asked).await,
+                (Route::Revocations, _) => {
+                    Box::pin(revoke(ctx, connection, &parts, body, &asked)).await
+                }
                 (Route::Release, &Method::POST) => {
-                    release::answer(ctx, connection, &parts, body, &asked).await
+                    Box::pin(release::answer(ctx, connection, &parts, body, &asked)).await
                 }
                 // The body goes unread.
-                _ => own(ctx, connection, route, &parts, &asked).await,
+                _ => Box::pin(own(ctx, connection, route, &parts, &asked)).await,
             };
             let response = match answered {
                 Ok(response) => response,
@@ -344,7 +355,7 @@ async fn own(
         Route::Readyz
             if reads
                 && parts.uri.query().is_none()
-                && ctx.auth.anonymous().is_none()
+                && ctx.auth.is_on()
                 && authenticate::presents_nothing(connection, parts) =>
         {
             return Ok(readyz(None));

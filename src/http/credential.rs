@@ -88,6 +88,9 @@ fn bearers<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item 
 
 /// The relay's own cookie for `port`; without one, Ray's. Those of other ports are for somebody else.
 fn cookies(headers: &HeaderMap, port: Option<u16>) -> Vec<&str> {
+    if !headers.contains_key(COOKIE) {
+        return Vec::new();
+    }
     let called = |name: &str| -> Vec<&str> {
         headers
             .get_all(COOKIE)

@@ -10,6 +10,7 @@ mod buffered;
 mod done;
 mod upstream;
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -67,15 +68,16 @@ impl ProxiedRequest<'_> {
         let path = self.named.map_or(parts.uri.path(), |(_, rest)| rest);
         let websocket = websocket::is_asked_for(&parts.method, &parts.headers);
         let need = required_access::of(&parts.method, path, websocket);
-        if ctx.auth.anonymous().is_none() {
+        if ctx.auth.is_on() {
             match need {
                 RequiredAccess::Mode => return Ok(authenticate::mode()),
                 RequiredAccess::SignIn => {
-                    return Ok(authenticate::sign_in(ctx, connection, &parts, &asked).await);
+                    let signed_in = authenticate::sign_in(ctx, connection, &parts, &asked);
+                    return Ok(Box::pin(signed_in).await);
                 }
                 // Other clusters' names are not for everybody; whoever signs in at the first page is signed in there too.
                 RequiredAccess::Page if self.named.is_none() && body.is_end_stream() => {
-                    return self.page(&parts).await;
+                    return Box::pin(self.page(&parts)).await;
                 }
                 _ => {}
             }
@@ -85,13 +87,19 @@ impl ProxiedRequest<'_> {
         if let Some((name, "")) = self.named {
             return Ok(into_folder(name, &parts));
         }
-        let (view, change) = self.authorise(&caller, &cluster, need, &asked).await?;
+        let (view, change) = match authorise(&caller, &cluster, need) {
+            Ok(allowed) => allowed,
+            Err(missing) => {
+                let denied = audit::deny(ctx, connection, &caller, &asked, missing);
+                return Err(Box::pin(denied).await);
+            }
+        };
         let (mut body, mut read) = (body, None);
         let described = required_access::described(&parts.method, path);
         if let Some(place) = &change {
             let mut details = Map::new();
             if let Some(what) = described {
-                match done::description(what, &mut body).await {
+                match Box::pin(done::description(what, &mut body)).await {
                     Ok(text) => {
                         details = done::told(what, &parts.headers, &text);
                         read = Some(text);
@@ -100,7 +108,11 @@ impl ProxiedRequest<'_> {
                 }
             }
             // Before it is made.
-            audit::record(ctx, connection, &caller, &asked, place.clone(), details).await?;
+            let place = place.clone();
+            Box::pin(audit::record(
+                ctx, connection, &caller, &asked, place, details,
+            ))
+            .await?;
         }
         let prefix = self
             .named
@@ -111,18 +123,23 @@ impl ProxiedRequest<'_> {
         if let Some(token) = &caller.token {
             credential::strip(request.headers_mut(), token);
         }
-        let passed = self.pass(&upstream, &caller, view, request, read);
+        // Pinned here: within the select it would be there twice.
+        let mut passed = pin!(self.pass(&upstream, &caller, view, request, read));
         let mut response = tokio::select! {
             biased;
             ended = caller.principal.ended() => return Err(HttpRefusal::Ended(ended)),
-            response = passed => response,
+            response = passed.as_mut() => response,
         };
         if change.is_some() {
             let mut id = None;
             if described == Some(Described::Job) {
-                (id, response) = done::submission(response).await;
+                (id, response) = Box::pin(done::submission(response)).await;
             }
-            audit::answered(ctx, connection, &caller, &asked, response.status(), id).await;
+            let status = response.status();
+            Box::pin(audit::answered(
+                ctx, connection, &caller, &asked, status, id,
+            ))
+            .await;
         }
         if !caller.principal.is_anonymous() {
             authenticate::keep_private(response.headers_mut());
@@ -150,54 +167,6 @@ impl ProxiedRequest<'_> {
                 known: known.iter().map(|cluster| cluster.to_string()).collect(),
             }),
         }
-    }
-
-    /// Whether `caller` may, and how much of the answer is to be seen; of a change, what is needed for it and where, which
-    /// is to be on record before it is made.
-    async fn authorise(
-        &self,
-        caller: &Authenticated,
-        cluster: &str,
-        need: RequiredAccess,
-        asked: &Asked,
-    ) -> Result<(View, Option<(Scope, String)>), HttpRefusal> {
-        let access = caller.principal.access();
-        let whole = |scope| access.may_on_cluster(scope, cluster);
-        let scope = match need {
-            RequiredAccess::Version
-                if Scope::ALL
-                    .into_iter()
-                    .any(|scope| access.may_somewhere_on(scope, cluster)) =>
-            {
-                return Ok((View::Whole, None));
-            }
-            RequiredAccess::Rows(rows) if !whole(Scope::DashboardRead) => {
-                if access.may_somewhere_on(Scope::List, cluster) {
-                    return Ok((View::Rows(rows, Reader::List), None));
-                }
-                Scope::DashboardRead
-            }
-            RequiredAccess::Rows(Rows::Workers) if !whole(Scope::List) => {
-                return Ok((View::Rows(Rows::Workers, Reader::Dashboard), None));
-            }
-            RequiredAccess::Version
-            | RequiredAccess::Rows(_)
-            | RequiredAccess::Read
-            | RequiredAccess::Page
-            | RequiredAccess::Mode => Scope::DashboardRead,
-            RequiredAccess::Write | RequiredAccess::SignIn => Scope::DashboardWrite,
-        };
-        let what = match access.may_somewhere_on(scope, cluster) {
-            true => format!("on the whole of cluster {cluster}, not on parts of it alone"),
-            false => format!("on cluster {cluster}"),
-        };
-        if !whole(scope) {
-            let missing = (scope, what);
-            return Err(audit::deny(self.ctx, self.connection, caller, asked, missing).await);
-        }
-        let changes = scope == Scope::DashboardWrite;
-        let place = changes.then(|| (scope, format!("on cluster {cluster}")));
-        Ok((View::Whole, place))
     }
 
     fn upstream(&self, cluster: Arc<str>, prefix: String) -> Result<Upstream, HttpRefusal> {
@@ -295,8 +264,56 @@ impl ProxiedRequest<'_> {
             principal: principal.clone(),
             view,
         };
-        rewritten(upstream, job, response).await
+        Box::pin(rewritten(upstream, job, response)).await
     }
+}
+
+/// A scope, and in words where it is needed.
+type Needed = (Scope, String);
+
+/// Whether `caller` may, and how much of the answer is to be seen; of a change, what is needed for it and where, which
+/// is to be on record before it is made. `Err`: the scope that it lacks, and where.
+fn authorise(
+    caller: &Authenticated,
+    cluster: &str,
+    need: RequiredAccess,
+) -> Result<(View, Option<Needed>), Needed> {
+    let access = caller.principal.access();
+    let whole = |scope| access.may_on_cluster(scope, cluster);
+    let scope = match need {
+        RequiredAccess::Version
+            if Scope::ALL
+                .into_iter()
+                .any(|scope| access.may_somewhere_on(scope, cluster)) =>
+        {
+            return Ok((View::Whole, None));
+        }
+        RequiredAccess::Rows(rows) if !whole(Scope::DashboardRead) => {
+            if access.may_somewhere_on(Scope::List, cluster) {
+                return Ok((View::Rows(rows, Reader::List), None));
+            }
+            Scope::DashboardRead
+        }
+        RequiredAccess::Rows(Rows::Workers) if !whole(Scope::List) => {
+            return Ok((View::Rows(Rows::Workers, Reader::Dashboard), None));
+        }
+        RequiredAccess::Version
+        | RequiredAccess::Rows(_)
+        | RequiredAccess::Read
+        | RequiredAccess::Page
+        | RequiredAccess::Mode => Scope::DashboardRead,
+        RequiredAccess::Write | RequiredAccess::SignIn => Scope::DashboardWrite,
+    };
+    if !whole(scope) {
+        let what = match access.may_somewhere_on(scope, cluster) {
+            true => format!("on the whole of cluster {cluster}, not on parts of it alone"),
+            false => format!("on cluster {cluster}"),
+        };
+        return Err((scope, what));
+    }
+    let changes = scope == Scope::DashboardWrite;
+    let place = changes.then(|| (scope, format!("on cluster {cluster}")));
+    Ok((View::Whole, place))
 }
 
 /// The page's own links are relative to its folder.
@@ -316,10 +333,14 @@ fn into_folder(name: &str, parts: &Parts) -> Response<Body> {
 
 /// Path and query at the head. `None` for `OPTIONS *` and the like.
 fn head_uri(uri: &Uri, prefix: &str) -> Option<Uri> {
-    let path = uri.path_and_query().map_or("/", PathAndQuery::as_str);
+    let whole = uri.path_and_query();
+    let path = whole.map_or("/", PathAndQuery::as_str);
     let path = path.strip_prefix(prefix)?;
     if !path.starts_with('/') {
         return None;
+    }
+    if let (Some(whole), true) = (whole, prefix.is_empty()) {
+        return Some(whole.clone().into());
     }
     // Not `Uri::from_str`: it takes a path that begins with two slashes for an authority.
     Uri::builder().path_and_query(path).build().ok()

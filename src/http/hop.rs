@@ -72,6 +72,9 @@ pub(crate) fn strip_request(headers: &mut HeaderMap) {
 
 /// Drops the cookies whose `name=value` is not to be kept.
 pub(crate) fn keep_cookies(headers: &mut HeaderMap, keep: impl Fn(&[u8]) -> bool) {
+    if !headers.contains_key(COOKIE) {
+        return;
+    }
     let kept = |value: &HeaderValue| {
         let pairs = value.as_bytes().split(|b| *b == b';');
         let pairs = pairs.map(<[u8]>::trim_ascii);

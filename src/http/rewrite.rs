@@ -30,15 +30,15 @@ pub struct Worker<'a> {
     pub paused: bool,
 }
 
-/// The text with `address(worker)` in place of every debugger's address. `None` where there
-/// was nothing to replace. Rows without a port (`null`, or 0) stay untouched; the port keeps its
-/// JSON type.
+/// The text with other addresses in place of every debugger's: `address` puts a worker's host behind what is in the
+/// buffer, and returns the port. `None` where there was nothing to replace. Rows without a port (`null`, or 0) stay
+/// untouched; the port keeps its JSON type.
 ///
 /// # Errors
 /// [`NotJson`] for a text that is no JSON.
 pub fn rewrite(
     text: &[u8],
-    address: &mut dyn FnMut(Worker<'_>) -> (String, u16),
+    address: &mut dyn FnMut(Worker<'_>, &mut Vec<u8>) -> u16,
 ) -> Result<Option<Vec<u8>>, NotJson> {
     let mut rewriter = Rewriter::new(address);
     let mut new = rewriter.feed(text)?;
@@ -50,9 +50,9 @@ pub fn rewrite(
 /// The same for a text that comes in pieces. Holds of it what may still have to be replaced: about a row.
 pub(crate) struct Rewriter<F> {
     address: F,
-    /// The text from `base` on.
+    /// The end of the text so far. All places are in it.
     held: Vec<u8>,
-    /// Where `held` begins in the whole text. All other places are in the whole text too.
+    /// Where `held` begins in the whole text.
     base: usize,
     /// Up to where the text has been walked.
     at: usize,
@@ -62,8 +62,10 @@ pub(crate) struct Rewriter<F> {
     escaped: bool,
     expect: Expect,
     levels: Vec<Level>,
+    /// The values that matter of the rows that have begun, as they stand in the text.
+    found: Vec<Found>,
     edits: Vec<Edit>,
-    /// What comes in, one behind the other.
+    /// The addresses that come in, one behind the other.
     new: Vec<u8>,
     /// Anything has been replaced.
     any: bool,
@@ -87,13 +89,15 @@ enum Expect {
 /// An array or object that has begun.
 struct Level {
     start: usize,
-    /// `None`: an array.
-    row: Option<Row>,
+    /// An object, not an array.
+    is_row: bool,
     /// The key of the value that is being walked.
     key: Key,
+    /// Values of the rows around it that have been found.
+    outside: usize,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Key {
     Ip,
     Port,
@@ -103,26 +107,19 @@ enum Key {
     Other,
 }
 
+/// A value of a row. A key that comes twice counts each time: whichever a client takes, it is replaced.
+struct Found {
+    key: Key,
+    span: Range<usize>,
+}
+
 /// A span of the text, and the span of [`Rewriter::new`] that takes its place.
 struct Edit {
     old: Range<usize>,
     new: Range<usize>,
 }
 
-/// What one object says. A key that comes twice counts each time: whichever a client takes, it
-/// is replaced.
-#[derive(Default)]
-struct Row {
-    ips: Vec<Range<usize>>,
-    ports: Vec<Range<usize>>,
-    worker_id: Option<Range<usize>>,
-    is_alive: Option<Range<usize>>,
-    num_paused_threads: Option<Range<usize>>,
-    /// Where the first of these values is.
-    first: Option<usize>,
-}
-
-impl<F: FnMut(Worker<'_>) -> (String, u16)> Rewriter<F> {
+impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> Rewriter<F> {
     pub(crate) fn new(address: F) -> Self {
         Self {
             address,
@@ -133,6 +130,7 @@ impl<F: FnMut(Worker<'_>) -> (String, u16)> Rewriter<F> {
             escaped: false,
             expect: Expect::Value,
             levels: Vec::new(),
+            found: Vec::new(),
             edits: Vec::new(),
             new: Vec::new(),
             any: false,
@@ -142,204 +140,174 @@ impl<F: FnMut(Worker<'_>) -> (String, u16)> Rewriter<F> {
     /// Takes the next piece of the text, and gives what of the new text is certain by now.
     pub(crate) fn feed(&mut self, piece: &[u8]) -> Result<Vec<u8>, NotJson> {
         self.held.extend_from_slice(piece);
-        while self.step(false)? {}
+        self.walk(false)?;
         Ok(self.certain())
     }
 
     /// The end of the new text.
     pub(crate) fn finish(mut self) -> Result<Vec<u8>, NotJson> {
-        while self.step(true)? {}
+        self.walk(true)?;
         match self.expect {
             Expect::End => Ok(self.certain()),
-            _ => Err(self.bad()),
+            _ => Err(self.bad(self.at)),
         }
     }
 
-    fn bad(&self) -> NotJson {
-        NotJson { at: self.at }
+    fn bad(&self, at: usize) -> NotJson {
+        NotJson { at: self.base + at }
     }
 
-    fn text(&self, span: Range<usize>) -> &[u8] {
-        &self.held[span.start - self.base..span.end - self.base]
+    /// Walks all tokens that are there; `last`: nothing more will come.
+    fn walk(&mut self, last: bool) -> Result<(), NotJson> {
+        let text = std::mem::take(&mut self.held);
+        let walked = self.tokens(&text, last);
+        self.held = text;
+        walked
     }
 
-    /// What has come and is at `at` or behind it.
-    fn rest(&self, at: usize) -> &[u8] {
-        &self.held[at - self.base..]
-    }
-
-    /// Walks one token; `false`: it is not there, or not all of it unless `last`.
-    fn step(&mut self, last: bool) -> Result<bool, NotJson> {
-        let blanks = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\r' | b'\n');
-        self.at += self
-            .rest(self.at)
-            .iter()
-            .take_while(|byte| blanks(byte))
-            .count();
-        let Some(byte) = self.rest(self.at).first().copied() else {
-            return Ok(false);
-        };
-        match (self.expect, byte) {
-            (Expect::FirstValue | Expect::Next, b']') if !self.in_row() => return self.close(),
-            (Expect::FirstKey | Expect::Next, b'}') if self.in_row() => return self.close(),
-            (Expect::Next, b',') => {
-                self.at += 1;
-                self.expect = if self.in_row() {
-                    Expect::Key
-                } else {
-                    Expect::Value
-                };
-            }
-            (Expect::Colon, b':') => {
-                self.at += 1;
-                self.expect = Expect::Value;
-            }
-            (Expect::Value | Expect::FirstValue, b'{' | b'[') if self.levels.len() < MAX_DEPTH => {
-                self.open(byte == b'{');
-            }
-            (Expect::Value | Expect::FirstValue, b'"') => {
-                let Some((span, _)) = self.string(last)? else {
-                    return Ok(false);
-                };
-                self.value(span);
-            }
-            (Expect::Value | Expect::FirstValue, _) => {
-                let Some(span) = self.scalar(last)? else {
-                    return Ok(false);
-                };
-                self.value(span);
-            }
-            (Expect::Key | Expect::FirstKey, b'"') => {
-                let Some((span, escaped)) = self.string(last)? else {
-                    return Ok(false);
-                };
-                let key = self.key(span, escaped);
-                if let Some(level) = self.levels.last_mut() {
-                    level.key = key;
+    fn tokens(&mut self, text: &[u8], last: bool) -> Result<(), NotJson> {
+        while let Some(byte) = text.get(self.at).copied() {
+            match (self.expect, byte) {
+                (_, b' ' | b'\t' | b'\r' | b'\n') => self.at += 1,
+                (Expect::FirstKey | Expect::Key, b'"') => {
+                    let Some((span, escaped)) = self.string(text, last)? else {
+                        return Ok(());
+                    };
+                    let key = key(&text[span], escaped);
+                    if let Some(level) = self.levels.last_mut() {
+                        level.key = key;
+                    }
+                    self.expect = match text.get(self.at) {
+                        Some(b':') => {
+                            self.at += 1;
+                            Expect::Value
+                        }
+                        _ => Expect::Colon,
+                    };
                 }
-                self.expect = Expect::Colon;
+                (Expect::Colon, b':') => {
+                    self.at += 1;
+                    self.expect = Expect::Value;
+                }
+                (Expect::Value | Expect::FirstValue, b'"') => {
+                    let Some((span, _)) = self.string(text, last)? else {
+                        return Ok(());
+                    };
+                    self.value(span);
+                }
+                (Expect::Next, b',') => {
+                    self.at += 1;
+                    self.expect = match self.in_row() {
+                        true => Expect::Key,
+                        false => Expect::Value,
+                    };
+                }
+                (Expect::FirstKey | Expect::Next, b'}') if self.in_row() => self.close(text)?,
+                (Expect::FirstValue | Expect::Next, b']') if !self.in_row() => self.close(text)?,
+                (Expect::Value | Expect::FirstValue, b'{' | b'[')
+                    if self.levels.len() < MAX_DEPTH =>
+                {
+                    self.open(byte == b'{');
+                }
+                (Expect::Value | Expect::FirstValue, _) => {
+                    let Some(span) = self.scalar(text, last)? else {
+                        return Ok(());
+                    };
+                    self.value(span);
+                }
+                _ => return Err(self.bad(self.at)),
             }
-            _ => return Err(self.bad()),
         }
-        Ok(true)
+        Ok(())
     }
 
     /// What is being walked is an object.
     fn in_row(&self) -> bool {
-        self.levels.last().is_some_and(|level| level.row.is_some())
+        self.levels.last().is_some_and(|level| level.is_row)
     }
 
-    fn open(&mut self, object: bool) {
+    fn open(&mut self, is_row: bool) {
         self.levels.push(Level {
             start: self.at,
-            row: object.then(Row::default),
+            is_row,
             key: Key::Other,
+            outside: self.found.len(),
         });
         self.at += 1;
-        self.expect = match object {
+        self.expect = match is_row {
             true => Expect::FirstKey,
             false => Expect::FirstValue,
         };
     }
 
-    fn close(&mut self) -> Result<bool, NotJson> {
+    fn close(&mut self, text: &[u8]) -> Result<(), NotJson> {
         self.at += 1;
         if let Some(level) = self.levels.pop() {
-            if let Some(row) = level.row {
-                self.replace(row)?;
-            }
+            self.replace(text, level.outside)?;
+            self.found.truncate(level.outside);
             self.value(level.start..self.at);
-        }
-        Ok(true)
-    }
-
-    /// Takes note of a value that has been walked.
-    fn value(&mut self, span: Range<usize>) {
-        self.expect = Expect::Next;
-        let Some(Level { row, key, .. }) = self.levels.last_mut() else {
-            self.expect = Expect::End;
-            return;
-        };
-        let Some(row) = row else { return };
-        let start = span.start;
-        match key {
-            Key::Ip => row.ips.push(span),
-            Key::Port => row.ports.push(span),
-            Key::WorkerId => row.worker_id = Some(span),
-            Key::IsAlive => row.is_alive = Some(span),
-            Key::PausedThreads => row.num_paused_threads = Some(span),
-            Key::Other => return,
-        }
-        row.first.get_or_insert(start);
-    }
-
-    fn key(&self, span: Range<usize>, escaped: bool) -> Key {
-        let plain = if escaped {
-            plain(self.text(span.clone()))
-        } else {
-            None
-        };
-        let name = match &plain {
-            Some(name) => name.as_bytes(),
-            None => self.text(span.start + 1..span.end - 1),
-        };
-        match name {
-            b"ip" => Key::Ip,
-            b"debugger_port" => Key::Port,
-            b"worker_id" => Key::WorkerId,
-            b"is_alive" => Key::IsAlive,
-            b"num_paused_threads" => Key::PausedThreads,
-            _ => Key::Other,
-        }
-    }
-
-    fn replace(&mut self, row: Row) -> Result<(), NotJson> {
-        if row
-            .ports
-            .iter()
-            .all(|port| is_no_port(self.text(port.clone())))
-        {
-            return Ok(());
-        }
-        let begins = |at: usize| self.rest(at).first().copied();
-        let mut values = row.ips.iter().chain(&row.ports);
-        if let Some(span) = values.find(|span| matches!(begins(span.start), Some(b'{' | b'['))) {
-            // An address in a shape that no Ray has: better no answer than one with it in.
-            return Err(NotJson { at: span.start });
-        }
-        let held = |span: Range<usize>| &self.held[span.start - self.base..span.end - self.base];
-        let id = row.worker_id.and_then(|span| plain(held(span)));
-        let dead = row.is_alive.is_some_and(|span| {
-            let text = held(span);
-            text.eq_ignore_ascii_case(b"false") || text.eq_ignore_ascii_case(b"\"false\"")
-        });
-        let waits = row
-            .num_paused_threads
-            .is_some_and(|span| is_positive(held(span)));
-        let (ip, port) = (self.address)(Worker {
-            id: id.as_deref(),
-            paused: waits && !dead,
-        });
-        self.any = true;
-        for old in row.ips {
-            self.edit(old, &[b"\"", ip.as_bytes(), b"\""]);
-        }
-        let port = port.to_string();
-        for old in row.ports {
-            let quoted = self.rest(old.start).starts_with(b"\"");
-            let quote: &[u8] = if quoted { b"\"" } else { b"" };
-            self.edit(old, &[quote, port.as_bytes(), quote]);
         }
         Ok(())
     }
 
-    fn edit(&mut self, old: Range<usize>, new: &[&[u8]]) {
-        let start = self.new.len();
-        for part in new {
-            self.new.extend_from_slice(part);
+    /// Takes note of a value that has been walked.
+    fn value(&mut self, span: Range<usize>) {
+        let Some(level) = self.levels.last() else {
+            self.expect = Expect::End;
+            return;
+        };
+        self.expect = Expect::Next;
+        if level.key != Key::Other {
+            let key = level.key;
+            self.found.push(Found { key, span });
         }
-        let new = start..self.new.len();
-        self.edits.push(Edit { old, new });
+    }
+
+    /// Replaces the address in the row whose values are those from `first` on.
+    fn replace(&mut self, text: &[u8], first: usize) -> Result<(), NotJson> {
+        let row = &self.found[first..];
+        let all = |key| row.iter().filter(move |found| found.key == key);
+        let is_port = |found: &Found| !is_no_port(&text[found.span.clone()]);
+        if !all(Key::Port).any(is_port) {
+            return Ok(());
+        }
+        let mut values = all(Key::Ip).chain(all(Key::Port));
+        if let Some(found) = values.find(|found| matches!(text[found.span.start], b'{' | b'[')) {
+            // An address in a shape that no Ray has: better no answer than one with it in.
+            return Err(self.bad(found.span.start));
+        }
+        let said = |key| all(key).next_back().map(|found| &text[found.span.clone()]);
+        let id = said(Key::WorkerId).and_then(plain);
+        let dead = said(Key::IsAlive).is_some_and(|text| {
+            text.eq_ignore_ascii_case(b"false") || text.eq_ignore_ascii_case(b"\"false\"")
+        });
+        let worker = Worker {
+            id: id.as_deref(),
+            paused: said(Key::PausedThreads).is_some_and(is_positive) && !dead,
+        };
+        self.any = true;
+        // Both in quotes; a port that is to have none is what is between them.
+        let new = &mut self.new;
+        new.push(b'"');
+        let from = new.len();
+        let port = (self.address)(worker, new);
+        new.push(b'"');
+        let host = from - 1..new.len();
+        new.extend_from_slice(format!("\"{port}\"").as_bytes());
+        let port = host.end..new.len();
+        for Found { key, span } in row {
+            let value = match key {
+                Key::Ip => host.clone(),
+                Key::Port if text[span.start] == b'"' => port.clone(),
+                Key::Port => port.start + 1..port.end - 1,
+                Key::WorkerId | Key::IsAlive | Key::PausedThreads | Key::Other => continue,
+            };
+            self.edits.push(Edit {
+                old: span.clone(),
+                new: value,
+            });
+        }
+        Ok(())
     }
 
     /// The new text up to the first value that may still have to be replaced; of the old one no more than is behind that
@@ -349,31 +317,45 @@ impl<F: FnMut(Worker<'_>) -> (String, u16)> Rewriter<F> {
         // Rows nest (in theory), so their edits come in the order in which the rows end.
         self.edits.sort_by_key(|edit| edit.old.start);
         let done = self.edits.partition_point(|edit| edit.old.start < end);
-        let mut out = Vec::with_capacity(end - self.base + self.new.len());
-        let mut copied = self.base;
+        let mut out = Vec::with_capacity(end + self.new.len());
+        let mut copied = 0;
         for edit in self.edits.drain(..done) {
-            out.extend_from_slice(&self.held[copied - self.base..edit.old.start - self.base]);
+            out.extend_from_slice(&self.held[copied..edit.old.start]);
             out.extend_from_slice(&self.new[edit.new]);
             copied = edit.old.end;
         }
-        out.extend_from_slice(&self.held[copied - self.base..end - self.base]);
+        out.extend_from_slice(&self.held[copied..end]);
         if self.edits.is_empty() {
             self.new.clear();
         }
-        self.held.drain(..end - self.base);
-        self.base = end;
+        self.forget(end);
         out
     }
 
+    /// Holds nothing before `end` any longer.
+    fn forget(&mut self, end: usize) {
+        self.held.drain(..end);
+        self.base += end;
+        self.at -= end;
+        self.scanned = self.scanned.saturating_sub(end);
+        let shift = |span: &mut Range<usize>| *span = span.start - end..span.end - end;
+        self.found
+            .iter_mut()
+            .for_each(|found| shift(&mut found.span));
+        self.edits.iter_mut().for_each(|edit| shift(&mut edit.old));
+        for level in &mut self.levels {
+            // Where it began matters only while it is all held.
+            level.start = level.start.saturating_sub(end);
+        }
+    }
+
     fn end_of_certainty(&self) -> usize {
-        let mut end = self.at;
-        for (index, level) in self.levels.iter().enumerate() {
-            let first = level.row.as_ref().and_then(|row| row.first);
-            end = end.min(first.unwrap_or(end));
+        // What is found further in stands further behind.
+        let found = self.found.first().map(|found| found.span.start);
+        let mut end = found.unwrap_or(self.at);
+        for (level, value) in self.levels.iter().zip(self.levels.iter().skip(1)) {
             // The value of this key has only begun.
-            if !matches!(level.key, Key::Other)
-                && let Some(value) = self.levels.get(index + 1)
-            {
+            if level.key != Key::Other {
                 end = end.min(value.start);
             }
         }
@@ -381,12 +363,11 @@ impl<F: FnMut(Worker<'_>) -> (String, u16)> Rewriter<F> {
     }
 
     /// The string at `at`, and whether anything in it is escaped.
-    fn string(&mut self, last: bool) -> Result<Option<(Range<usize>, bool)>, NotJson> {
-        let end = self.base + self.held.len();
+    fn string(&mut self, text: &[u8], last: bool) -> Result<Option<(Range<usize>, bool)>, NotJson> {
         let mut from = self.scanned.max(self.at + 1);
-        while let Some(found) = memchr::memchr2(b'"', b'\\', self.rest(from)) {
+        while let Some(found) = memchr::memchr2(b'"', b'\\', text.get(from..).unwrap_or_default()) {
             let found = from + found;
-            if self.rest(found).starts_with(b"\"") {
+            if text[found] == b'"' {
                 let span = self.at..found + 1;
                 self.at = span.end;
                 return Ok(Some((span, std::mem::take(&mut self.escaped))));
@@ -394,39 +375,51 @@ impl<F: FnMut(Worker<'_>) -> (String, u16)> Rewriter<F> {
             self.escaped = true;
             // A backslash and whatever it escapes; of \u the digits are plain characters.
             from = found + 2;
-            if from > end {
+            if from > text.len() {
                 self.scanned = found;
-                return if last {
-                    Err(NotJson { at: found })
-                } else {
-                    Ok(None)
-                };
+                return if last { Err(self.bad(found)) } else { Ok(None) };
             }
         }
-        self.scanned = end;
+        self.scanned = text.len();
         if last {
-            Err(NotJson { at: end })
+            Err(self.bad(text.len()))
         } else {
             Ok(None)
         }
     }
 
     /// A number or a word. Which ones are valid is between Ray and its client.
-    fn scalar(&mut self, last: bool) -> Result<Option<Range<usize>>, NotJson> {
+    fn scalar(&mut self, text: &[u8], last: bool) -> Result<Option<Range<usize>>, NotJson> {
         let from = self.scanned.max(self.at);
         let within = |byte: &&u8| matches!(byte, b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'+' | b'-' | b'.');
-        let rest = self.rest(from);
-        let length = rest.iter().take_while(within).count();
-        if length == rest.len() && !last {
-            self.scanned = from + length;
+        let end = from + text[from..].iter().take_while(within).count();
+        if end == text.len() && !last {
+            self.scanned = end;
             return Ok(None);
         }
-        let span = self.at..from + length;
+        let span = self.at..end;
         if span.is_empty() {
-            return Err(self.bad());
+            return Err(self.bad(self.at));
         }
-        self.at = span.end;
+        self.at = end;
         Ok(Some(span))
+    }
+}
+
+/// What the key `quoted` stands for; `escaped`: something in it is.
+fn key(quoted: &[u8], escaped: bool) -> Key {
+    let plain = if escaped { plain(quoted) } else { None };
+    let name = match &plain {
+        Some(name) => name.as_bytes(),
+        None => &quoted[1..quoted.len() - 1],
+    };
+    match name {
+        b"ip" => Key::Ip,
+        b"debugger_port" => Key::Port,
+        b"worker_id" => Key::WorkerId,
+        b"is_alive" => Key::IsAlive,
+        b"num_paused_threads" => Key::PausedThreads,
+        _ => Key::Other,
     }
 }
 

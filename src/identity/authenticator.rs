@@ -74,6 +74,8 @@ pub struct Issuers {
 pub struct Authenticator {
     /// `None`: nobody is authenticated.
     checks: Option<Checks>,
+    /// Everybody, where nobody is authenticated.
+    everybody: Principal,
 }
 
 impl fmt::Debug for Authenticator {
@@ -87,7 +89,7 @@ impl fmt::Debug for Authenticator {
 impl Authenticator {
     /// Nobody is authenticated; everybody is [`Principal::anonymous`].
     pub fn open() -> Arc<Self> {
-        Arc::new(Self { checks: None })
+        Arc::new(Self::new(None))
     }
 
     /// As `auth` says, with `issuers` beside it. [`Authenticator::open`] where there is nobody to recognise anybody.
@@ -100,7 +102,12 @@ impl Authenticator {
             return Ok(Self::open());
         }
         let checks = Some(Checks::new(auth, issuers)?);
-        Ok(Arc::new(Self { checks }))
+        Ok(Arc::new(Self::new(checks)))
+    }
+
+    fn new(checks: Option<Checks>) -> Self {
+        let everybody = Principal::anonymous();
+        Self { checks, everybody }
     }
 
     /// Whether the files that `auth` names can be put to work. Reads them, and so blocks.
@@ -126,7 +133,7 @@ impl Authenticator {
 
     /// The principal of those who present nothing, where that is enough.
     pub fn anonymous(&self) -> Option<Principal> {
-        (!self.is_on()).then(Principal::anonymous)
+        (!self.is_on()).then(|| self.everybody.clone())
     }
 
     /// Whose `token` this is. `peer` is where it came from.
@@ -135,7 +142,7 @@ impl Authenticator {
     /// [`AuthError`].
     pub async fn token(&self, token: &Secret, peer: IpAddr) -> Result<Principal, AuthError> {
         let Some(checks) = &self.checks else {
-            return Ok(Principal::anonymous());
+            return Ok(self.everybody.clone());
         };
         let mut attempt = Attempt::new(token, peer);
         let now = SystemTime::now();
@@ -174,7 +181,7 @@ impl Authenticator {
         expires: SystemTime,
     ) -> Result<Principal, AuthError> {
         let Some(checks) = &self.checks else {
-            return Ok(Principal::anonymous());
+            return Ok(self.everybody.clone());
         };
         let fingerprint = fingerprint.to_owned();
         let who = VerifiedIdentity {

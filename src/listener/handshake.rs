@@ -1,10 +1,12 @@
 //! From an accepted connection to the protocol that serves it: detect, take TLS off, detect again, then route or refuse.
 
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::BytesMut;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
@@ -103,9 +105,13 @@ pub(super) async fn serve(
         Detection::Http => {
             let drain = context.shutdown.drain.clone();
             let served = http::serve_connection(stream, connection, context.clone(), drain);
+            // As with what else ends a connection from outside.
+            let aborted = context.shutdown.abort.cancelled();
+            let mut aborted = pin!(FuturesUnordered::from_iter([aborted]));
             tokio::select! {
+                biased;
                 () = Box::pin(served) => {}
-                () = context.shutdown.abort.cancelled() => {}
+                Some(()) = aborted.next() => {}
             }
         }
         Detection::Dap => {

@@ -8,9 +8,11 @@ mod wire;
 
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::sleep;
 use tracing::{Instrument as _, debug, warn};
@@ -155,14 +157,22 @@ async fn serve(
         ..ConnectionInfo::plain(peer)
     };
     let place = guard.place();
-    tokio::select! {
-        () = handshake::serve(context.clone(), &tls, stream, connection) => {}
-        // Only ever a stranger: nothing that it has begun needs an end.
-        () = place.given_up() => {
-            debug!("connection was given up for others");
-            context.metrics.refused(RefusalKind::Limited);
+    let ending = async {
+        tokio::select! {
+            // Only ever a stranger: nothing that it has begun needs an end.
+            () = place.given_up() => {
+                debug!("connection was given up for others");
+                context.metrics.refused(RefusalKind::Limited);
+            }
+            () = useless(&context, &place) => {}
         }
-        () = useless(&context, &place) => {}
+    };
+    // Looked at when it says so itself, and not whenever something moves on the connection.
+    let mut ending = pin!(FuturesUnordered::from_iter([ending]));
+    tokio::select! {
+        biased;
+        () = handshake::serve(context.clone(), &tls, stream, connection) => {}
+        Some(()) = ending.next() => {}
     }
 }
 

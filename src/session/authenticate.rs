@@ -113,7 +113,10 @@ impl Authentication<'_> {
         let verified = self.verify(presented).await;
         match verified.and_then(|who| self.take_place(who)) {
             Ok(who) => {
-                Span::current().record("principal", field::debug(&who.principal));
+                // The span of a request by anybody at all begins with that.
+                if !self.keeps_nothing(&who) {
+                    Span::current().record("principal", field::debug(&who.principal));
+                }
                 Ok(who)
             }
             Err(why) => Err(self.refuse(why).await),
@@ -155,12 +158,16 @@ impl Authentication<'_> {
     /// The connection of somebody who is known is given up for nobody any more.
     fn take_place(&self, who: Authenticated) -> Result<Authenticated, NotAuthenticated> {
         let place = &self.connection.place;
-        match self.purpose {
-            // A request by anybody at all keeps nothing beyond its answer.
-            Purpose::Request(_) if who.principal.is_anonymous() => place.served(),
-            Purpose::Request(_) | Purpose::Session(_) => place.recognised(&who.principal)?,
+        match self.keeps_nothing(&who) {
+            true => place.served(),
+            false => place.recognised(&who.principal)?,
         }
         Ok(who)
+    }
+
+    /// A request by anybody at all keeps nothing beyond its answer.
+    fn keeps_nothing(&self, who: &Authenticated) -> bool {
+        matches!(self.purpose, Purpose::Request(_)) && who.principal.is_anonymous()
     }
 
     /// Tells the log, the record and the metrics of `why`, and gives it back for the client.

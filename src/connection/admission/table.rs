@@ -69,6 +69,16 @@ struct Of {
     served: BTreeSet<u64>,
 }
 
+impl Of {
+    /// `None`: there are none.
+    fn rank(&self, address: Source, allowance: usize) -> Option<Rank> {
+        let firsts = [self.waiting.first(), self.served.first()];
+        let oldest = firsts.into_iter().flatten().min()?;
+        let beyond = self.weight.saturating_sub(allowance);
+        Some((beyond, Reverse(*oldest), address))
+    }
+}
+
 /// What an address takes beyond its allowance, and its oldest stranger.
 type Rank = (usize, Reverse<u64>, Source);
 
@@ -208,33 +218,31 @@ impl Table {
     }
 
     fn change(&mut self, address: Source, how: impl FnOnce(&mut Of)) {
-        if let Some(rank) = self.rank(address) {
-            self.ranks.remove(&rank);
-        }
+        let allowance = self.allowance(address);
         let of = self.by_address.entry(address).or_default();
+        let before = of.rank(address, allowance);
         how(of);
-        if of.waiting.is_empty() && of.served.is_empty() {
+        let after = of.rank(address, allowance);
+        if after.is_none() {
             self.by_address.remove(&address);
         }
-        if let Some(rank) = self.rank(address) {
-            self.ranks.insert(rank);
+        if before != after {
+            before.map(|rank| self.ranks.remove(&rank));
+            self.ranks.extend(after);
         }
     }
 
-    /// An address from which a right credential came lately has a quarter of the budget on top.
     fn rank(&self, address: Source) -> Option<Rank> {
         let of = self.by_address.get(&address)?;
-        let allowance = match self.recognised.contains_key(&address) {
+        of.rank(address, self.allowance(address))
+    }
+
+    /// An address from which a right credential came lately has a quarter of the budget on top.
+    fn allowance(&self, address: Source) -> usize {
+        match self.recognised.contains_key(&address) {
             true => self.budget / 4,
             false => 0,
-        };
-        let firsts = [of.waiting.first(), of.served.first()];
-        let oldest = firsts.into_iter().flatten().min()?;
-        Some((
-            of.weight.saturating_sub(allowance),
-            Reverse(*oldest),
-            address,
-        ))
+        }
     }
 
     pub(super) fn is_strange(&self, id: u64) -> bool {

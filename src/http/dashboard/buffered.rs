@@ -186,25 +186,34 @@ impl Job {
     }
 
     /// Says which address a worker has for the client.
-    fn addresses(&self) -> impl FnMut(Worker<'_>) -> (String, u16) + Send + use<> {
+    fn addresses(&self) -> impl FnMut(Worker<'_>, &mut Vec<u8>) -> u16 + Send + use<> {
         let snapshot = self.ctx.registry.snapshot();
         let (ctx, cluster) = (Arc::clone(&self.ctx), Arc::clone(&self.cluster));
         let reached = self.reached.clone();
         // Those that are there for sure come first, so that they get what there is to have.
         let listed = ctx.advertised.listed(&reached, &snapshot);
-        move |worker| {
+        move |worker, new| {
             let id = worker
                 .id
                 .map(|worker_id| BreakpointId::derive(&cluster, worker_id));
-            match (id, id.and_then(|id| listed.address(id))) {
-                (_, Some(address)) => address.clone(),
+            let other;
+            let (host, port) = match (id, id.and_then(|id| listed.address(id))) {
+                (_, Some(address)) => address,
                 // Paused since the last poll: an attach that comes before the next one is to find
                 // this worker and no other.
-                (Some(id), None) if worker.paused => ctx.advertised.address_expected(&reached, id),
+                (Some(id), None) if worker.paused => {
+                    other = ctx.advertised.address_expected(&reached, id);
+                    &other
+                }
                 // A worker that has ended, or is not paused, gets the plain address: nobody can
                 // dial what the head says of it, and the relay explains.
-                (_, None) => ctx.advertised.address(&reached, None),
-            }
+                (_, None) => {
+                    other = ctx.advertised.address(&reached, None);
+                    &other
+                }
+            };
+            new.extend_from_slice(host.as_bytes());
+            *port
         }
     }
 }

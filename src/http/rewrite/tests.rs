@@ -3,13 +3,25 @@
 use super::*;
 use proptest::prelude::*;
 
+/// Writes what `address` says.
+fn writing(
+    mut address: impl FnMut(Worker<'_>) -> (String, u16),
+) -> impl FnMut(Worker<'_>, &mut Vec<u8>) -> u16 {
+    move |worker, new| {
+        let (host, port) = address(worker);
+        new.extend_from_slice(host.as_bytes());
+        port
+    }
+}
+
 fn run(text: &str) -> Result<Option<String>, NotJson> {
     let mut port = 5678;
-    rewrite(text.as_bytes(), &mut |worker| {
+    let mut address = writing(|worker| {
         port += 1;
         (format!("relay-{}", worker.id.unwrap_or("none")), port)
-    })
-    .map(|out| out.map(|bytes| String::from_utf8(bytes).unwrap()))
+    });
+    rewrite(text.as_bytes(), &mut address)
+        .map(|out| out.map(|bytes| String::from_utf8(bytes).unwrap()))
 }
 
 /// Rows of Ray 2.60 and, in another order of keys, of Ray 2.9.
@@ -64,11 +76,12 @@ fn who_waits() {
     let of = |rest: &str| {
         let mut said = None;
         let text = format!(r#"{{"worker_id": "w", "debugger_port": 1{rest}}}"#);
-        rewrite(text.as_bytes(), &mut |worker| {
+        let mut address = writing(|worker| {
             said = Some(worker.paused);
             (String::new(), 0)
-        })
-        .unwrap();
+        });
+        rewrite(text.as_bytes(), &mut address).unwrap();
+        drop(address);
         said.unwrap()
     };
     for waits in [
@@ -159,11 +172,151 @@ fn expected(value: &mut serde_json::Value) {
     }
 }
 
+/// The same rewriting by recursion, on the whole text: what it has to give to the byte. `None`: refused.
+struct Reference<'t> {
+    text: &'t [u8],
+    at: usize,
+    edits: Vec<(Range<usize>, String)>,
+}
+
+impl Reference<'_> {
+    fn of(text: &str) -> Option<String> {
+        let mut walk = Reference {
+            text: text.as_bytes(),
+            at: 0,
+            edits: Vec::new(),
+        };
+        walk.value(0)?;
+        walk.blanks();
+        if walk.at < text.len() {
+            return None;
+        }
+        walk.edits.sort_by_key(|(span, _)| span.start);
+        let mut new = text.to_owned();
+        for (span, value) in walk.edits.into_iter().rev() {
+            new.replace_range(span, &value);
+        }
+        Some(new)
+    }
+
+    fn blanks(&mut self) -> Option<u8> {
+        while matches!(self.text.get(self.at), Some(b' ' | b'\t' | b'\r' | b'\n')) {
+            self.at += 1;
+        }
+        self.text.get(self.at).copied()
+    }
+
+    /// Takes `byte`, if it is the next one.
+    fn takes(&mut self, byte: u8) -> bool {
+        let is_next = self.blanks() == Some(byte);
+        self.at += usize::from(is_next);
+        is_next
+    }
+
+    fn value(&mut self, depth: usize) -> Option<Range<usize>> {
+        let byte = self.blanks()?;
+        let start = self.at;
+        match byte {
+            b'"' => return self.string(),
+            b'{' | b'[' if depth < MAX_DEPTH => {
+                self.at += 1;
+                let close = byte + 2;
+                let mut row = Vec::new();
+                let mut over = self.takes(close);
+                while !over {
+                    if byte == b'{' {
+                        (self.blanks()? == b'"').then_some(())?;
+                        let key = plain(&self.text[self.string()?])
+                            .unwrap_or_default()
+                            .into_owned();
+                        self.takes(b':').then_some(())?;
+                        row.push((key, self.value(depth + 1)?));
+                    } else {
+                        self.value(depth + 1)?;
+                    }
+                    over = self.takes(close);
+                    (over || self.takes(b',')).then_some(())?;
+                }
+                self.row(&row)?;
+            }
+            _ => {
+                let within = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-.".contains(byte);
+                while self.text.get(self.at).is_some_and(within) {
+                    self.at += 1;
+                }
+            }
+        }
+        (self.at > start).then_some(start..self.at)
+    }
+
+    fn string(&mut self) -> Option<Range<usize>> {
+        let start = self.at;
+        self.at += 1;
+        while *self.text.get(self.at)? != b'"' {
+            self.at += 1 + usize::from(self.text[self.at] == b'\\');
+        }
+        self.at += 1;
+        Some(start..self.at)
+    }
+
+    fn row(&mut self, row: &[(String, Range<usize>)]) -> Option<()> {
+        let text = self.text;
+        let all = |name: &'static str| row.iter().filter(move |(key, _)| key == name);
+        let said = |name| all(name).next_back().map(|(_, span)| &text[span.clone()]);
+        if all("debugger_port").all(|(_, span)| is_no_port(&text[span.clone()])) {
+            return Some(());
+        }
+        let dead = [&b"false"[..], b"\"false\""];
+        let (ip, port) = address(Worker {
+            id: said("worker_id").and_then(plain).as_deref(),
+            paused: said("num_paused_threads").is_some_and(is_positive)
+                && !said("is_alive")
+                    .is_some_and(|text| dead.contains(&&*text.to_ascii_lowercase())),
+        });
+        for (_, span) in all("ip").chain(all("debugger_port")) {
+            (!b"{[".contains(&text[span.start])).then_some(())?;
+        }
+        let quoted = |span: &Range<usize>| text[span.start] == b'"';
+        let ips = all("ip").map(|(_, span)| (span.clone(), format!("\"{ip}\"")));
+        let ports = all("debugger_port").map(|(_, span)| match quoted(span) {
+            true => (span.clone(), format!("\"{port}\"")),
+            false => (span.clone(), port.to_string()),
+        });
+        self.edits.extend(ips.chain(ports));
+        Some(())
+    }
+}
+
+/// An address in which all that is known of the worker can be seen.
+fn address(worker: Worker<'_>) -> (String, u16) {
+    let port = if worker.paused { 17 } else { 10_007 };
+    (format!("relay-{}", worker.id.unwrap_or("none")), port)
+}
+
+/// JSON with keys and values as they matter, escaped or not, and now and then none.
+fn text() -> impl Strategy<Value = String> {
+    let key = "ip|debugger_port|worker_id|is_alive|num_paused_threads|i\\\\u0070|a{0,3}|\\\\\"";
+    let leaf = "null|0|1|-1|12|true|False|NaN|1e3|\"\"|\"0\"|\"1\"|\"x{0,40}\"|\"\\\\\"\\\\u0061\"|\"false\"|";
+    leaf.prop_recursive(4, 64, 6, move |inner| {
+        let members = prop::collection::vec((key, " ?", inner.clone()), 0..7);
+        prop_oneof![
+            prop::collection::vec(inner, 0..4)
+                .prop_map(|values| format!("[{}]", values.join(", "))),
+            members.prop_map(|members| {
+                let members = members
+                    .iter()
+                    .map(|(key, blank, value)| format!("\"{key}\"{blank}:{value}{blank}"));
+                format!("{{{}}}", members.collect::<Vec<_>>().join(","))
+            }),
+        ]
+    })
+}
+
 proptest! {
     #[test]
     fn agrees_with_a_parser(mut value in value(), pretty in any::<bool>()) {
         let text = if pretty { serde_json::to_string_pretty(&value) } else { serde_json::to_string(&value) }.unwrap();
-        match rewrite(text.as_bytes(), &mut |_| ("relay".into(), 7)) {
+        match rewrite(text.as_bytes(), &mut writing(|_| ("relay".into(), 7))) {
             // Addresses that are lists or objects are refused; everything else is understood.
             Err(NotJson { at }) => {
                 let start = text.as_bytes()[at];
@@ -185,7 +338,7 @@ proptest! {
             let mut cuts: Vec<usize> = cuts.iter().map(|cut| (*cut).min(text.len())).collect();
             cuts.sort_unstable();
             cuts.push(text.len());
-            let mut rewriter = Rewriter::new(address);
+            let mut rewriter = Rewriter::new(writing(address));
             let mut from = 0;
             let mut new: Result<Vec<u8>, NotJson> = Ok(Vec::new());
             for cut in cuts {
@@ -193,9 +346,28 @@ proptest! {
                 from = cut;
             }
             let new = new.and_then(|new| Ok([new, rewriter.finish()?].concat()));
-            let whole = rewrite(text.as_bytes(), &mut { address });
+            let whole = rewrite(text.as_bytes(), &mut writing(address));
             prop_assert_eq!(new, whole.map(|new| new.unwrap_or(text.clone().into_bytes())));
         }
+    }
+
+    #[test]
+    fn gives_what_a_walk_by_recursion_gives(text in text(), size in 1..40usize) {
+        let mut rewriter = Rewriter::new(writing(address));
+        let mut new = Vec::new();
+        let mut refused = false;
+        for piece in text.as_bytes().chunks(size) {
+            match rewriter.feed(piece) {
+                Ok(certain) => new.extend(certain),
+                Err(_) => refused = true,
+            }
+            if refused {
+                break;
+            }
+        }
+        let end = if refused { None } else { rewriter.finish().ok() };
+        let new = end.map(|end| String::from_utf8([new, end].concat()).unwrap());
+        prop_assert_eq!(new, Reference::of(&text));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http_body_util::BodyExt;
 use hyper::body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -20,19 +21,24 @@ pub(super) struct Watched {
 }
 
 pub(super) struct Progress {
-    moved: Arc<Mutex<Instant>>,
+    began: Instant,
+    /// `None`: there is nothing to move.
+    moved: Option<Arc<Mutex<Instant>>>,
 }
 
 impl Watched {
-    pub(super) fn new(body: RequestBody) -> (Self, Progress) {
-        let moved = Arc::new(Mutex::new(Instant::now()));
-        (
-            Self {
-                body,
-                moved: Arc::clone(&moved),
-            },
-            Progress { moved },
-        )
+    /// `body`, and what tells when it last moved.
+    pub(super) fn watch(body: RequestBody) -> (RequestBody, Progress) {
+        let began = Instant::now();
+        if body.is_end_stream() {
+            return (body, Progress { began, moved: None });
+        }
+        let moved = Arc::new(Mutex::new(began));
+        let progress = Progress {
+            began,
+            moved: Some(Arc::clone(&moved)),
+        };
+        (Self { body, moved }.boxed(), progress)
     }
 }
 
@@ -64,7 +70,8 @@ impl Progress {
     /// Resolves when nothing has moved for `patience`. Cancel safe.
     pub(super) async fn stalled(&self, patience: Duration) {
         loop {
-            let until = *self.moved.lock() + patience;
+            let moved = self.moved.as_ref().map(|moved| *moved.lock());
+            let until = moved.unwrap_or(self.began) + patience;
             if until <= Instant::now() {
                 return;
             }

@@ -130,11 +130,12 @@ impl Connections {
     /// The connection that was kept last of those that are still good.
     fn take(&self) -> Option<Connection> {
         let mut idle = self.idle.lock();
-        while let Some((since, mut connection)) = idle.kept.pop() {
+        while let Some((since, connection)) = idle.kept.pop() {
             if since.elapsed() >= IDLE {
                 // The others are older.
                 idle.kept.clear();
-            } else if connection.is_ready() {
+            } else if connection.requests.is_ready() {
+                // One that the head has closed meanwhile gives the request back.
                 return Some(connection);
             }
         }

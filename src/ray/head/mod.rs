@@ -8,6 +8,7 @@ mod error;
 mod tests;
 mod token;
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -138,14 +139,15 @@ impl HeadClient {
         request: Request<RequestBody>,
     ) -> Result<Response<HeadBody>, HeadError> {
         let (parts, body) = request.into_parts();
-        let (body, progress) = Watched::new(body);
+        let (body, progress) = Watched::watch(body);
         let request = self
-            .address_to_head(Request::from_parts(parts, body.boxed()))
+            .address_to_head(Request::from_parts(parts, body))
             .await?;
-        let answer = self.inner.connections.send(request);
+        // Pinned here: within the select it would be there twice.
+        let mut answer = pin!(self.inner.connections.send(request));
         tokio::select! {
             biased;
-            answer = answer => answer.map_err(|error| self.unreachable(&*error)),
+            answer = answer.as_mut() => answer.map_err(|error| self.unreachable(&*error)),
             // An upload may take as long as it moves; only standing still counts.
             () = progress.stalled(PROXY_PATIENCE) => {
                 Err(HeadError::TimedOut { address: self.inner.address.clone(), after: PROXY_PATIENCE })
