@@ -8,6 +8,7 @@ mod captured;
 mod ending;
 mod from_client;
 mod from_worker;
+mod in_passing;
 mod on_wake;
 mod opening;
 
@@ -199,6 +200,19 @@ impl<S: PeerStream> Relaying<'_, S> {
         count.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let beside = OnWake::new();
         loop {
+            // Whoever is leaving, or recorded, has every message seen.
+            let seen = self.filter.sees_nothing()
+                || self.live.capture.is_on()
+                || self.live.is_cut_off()
+                || self.client_closed
+                || self.terminated;
+            let (splice, filter) = (&mut self.splice, &mut self.filter);
+            let next = async move {
+                match seen {
+                    true => splice.next().await,
+                    false => in_passing::next(splice, filter).await,
+                }
+            };
             let rare = async {
                 tokio::select! {
                     signal = self.live.next() => Rare::Signal(signal),
@@ -226,7 +240,7 @@ impl<S: PeerStream> Relaying<'_, S> {
                         Rare::Tick => {}
                     }
                 }
-                event = self.splice.next() => {
+                event = next => {
                     self.count();
                     match self.on_event(event).await {
                         ControlFlow::Continue(None) => {}
