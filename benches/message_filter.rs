@@ -104,12 +104,12 @@ fn relay(stream: &[u8], mut filter: MessageFilter) -> usize {
                 rest = &rest[n..];
             }
             Ok(Step::Captured { head, frame: whole }) => {
-                let message = parse(&rest[head..whole]).expect("it is JSON");
-                if filter.leaves(&message) {
+                if filter.passes(&rest[head..whole]) {
                     sent += whole;
                     rest = &rest[whole..];
                     continue;
                 }
+                let message = parse(&rest[head..whole]).expect("it is JSON");
                 for action in filter.on_worker(message) {
                     if let Action::ToClient(message) = action {
                         sent += frame(&message).len();

@@ -1,12 +1,15 @@
-//! Any text and any message under the built-in rules: no panic, and masking what is masked changes nothing more.
+//! Any text and any message under the built-in rules: no panic, and masking what is masked changes nothing more; a message
+//! that passes as it came is one that would have been told as it is.
 #![no_main]
 
 use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
 use ray_relay::config;
+use ray_relay::dap::message_filter::{Action, MessageFilter};
 use ray_relay::dap::messages::OfWorker;
 use ray_relay::masking::{MASKED, MaskedSession, MaskedStream, Masking};
+use ray_relay::policy::{Rights, Scope, Scopes, SessionObligations};
 use serde_json::Value;
 
 static RULES: LazyLock<Arc<Masking>> = LazyLock::new(|| {
@@ -20,6 +23,15 @@ static RULES: LazyLock<Arc<Masking>> = LazyLock::new(|| {
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(mut message @ Value::Object(_)) = serde_json::from_slice::<Value>(bytes) {
+        let rights = Rights {
+            scopes: Scopes::NONE.with(Scope::View),
+            obligations: SessionObligations::default(),
+        };
+        let mut filter = MessageFilter::new(&rights, Some(&RULES));
+        if filter.passes(bytes) {
+            let told = filter.on_worker(message.clone());
+            assert_eq!(told, [Action::ToClient(message.clone())]);
+        }
         let carries = OfWorker::of_message(&message).carries;
         MaskedSession::new(RULES.clone()).on_worker(&mut message, carries);
     }

@@ -8,11 +8,13 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::messages;
-use super::view_filter::{ViewFilter, attach};
-use crate::masking::{MaskedSession, Masking};
+use super::messages::{self, FromClient, FromWorker, OnRecord};
+use super::view_filter::{ViewFilter, attach, narrowed};
+use crate::masking::{Carries, MaskedSession, Masking};
 use crate::policy::{Rights, Scope};
-use crate::wire::dap::peek::MessageType;
+use crate::wire::dap::names::Command;
+use crate::wire::dap::peek::{Depth, MessageType, Peek, Walk};
+use crate::wire::dap::texts::look_through;
 
 /// A decision of the filter about a message.
 #[derive(Debug, PartialEq)]
@@ -59,9 +61,22 @@ impl MessageFilter {
         self.view.is_none() && self.masked.is_none()
     }
 
-    /// Whether `message` of the worker's goes to the client as it is, so that it need not be written anew.
-    pub fn leaves(&self, message: &Value) -> bool {
-        self.masked.is_none() && self.view.as_ref().is_none_or(|view| view.leaves(message))
+    /// Whether a captured message of the worker's goes to the client as it came, and the relay has nothing to do with it.
+    /// Told from its texts, without building it; in doubt it is not.
+    pub fn passes(&self, body: &[u8]) -> bool {
+        let mut longest = 0;
+        let front = look_through(body, |text| {
+            longest = longest.max(text.len());
+            self.masked.as_ref().is_none_or(|masked| masked.shows(text))
+        });
+        let Some(front) = front else {
+            return false;
+        };
+        let row = messages::OfWorker::of(front.kind, front.name.as_bytes());
+        let masked = self.masked.as_ref();
+        row.handling == FromWorker::Pass
+            && masked.is_none_or(|masked| masked.leaves(row.carries, longest))
+            && self.view.as_ref().is_none_or(|view| view.leaves(&front))
     }
 
     /// Messages of the client's to capture, where `otherwise` are captured for other reasons.
@@ -96,6 +111,27 @@ impl MessageFilter {
             Some(_) => ViewFilter::opening().into(),
             None => Vec::new(),
         }
+    }
+
+    /// The request of the client's in `body` as the worker may have it, where it shows something and the relay has nothing
+    /// to do with it but to leave arguments out; in doubt `None`, and [`MessageFilter::on_client`] decides.
+    pub fn narrowed(&self, body: &[u8]) -> Option<String> {
+        self.view.as_ref()?;
+        // What is known so is there once.
+        let Peek::Known(MessageType::Request, name) =
+            Walk::new(Depth::Whole).peek(body, body.len())
+        else {
+            return None;
+        };
+        let command = Command::parse(name)?;
+        let row = messages::Request::of(name);
+        let unmasked = match row.carries {
+            Carries::Nothing | Carries::Texts => true,
+            Carries::Variables => self.masked.as_deref().is_none_or(MaskedSession::hides_none),
+            Carries::One { .. } => false,
+        };
+        let passes = row.handling == FromClient::Pass && row.record == OnRecord::Never && unmasked;
+        passes.then(|| narrowed(body, command, row.view))?
     }
 
     /// What becomes of a captured message of the client's.

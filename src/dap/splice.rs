@@ -13,7 +13,7 @@ use std::io;
 use std::task::{Context, Poll};
 
 use self::lane::{Close, Lane, Turn};
-use crate::wire::dap::codec::FrameError;
+use crate::wire::dap::codec::{FrameError, put_frame};
 use crate::wire::dap::scanner::Rules;
 use crate::wire::peer_stream::PeerStream;
 
@@ -107,6 +107,14 @@ where
         let lane = self.lane_towards(to);
         if lane.close != Close::Done {
             lane.inserts.extend_from_slice(frames);
+        }
+    }
+
+    /// The same of one message with this body.
+    pub fn insert_body(&mut self, to: Side, body: &[u8]) {
+        let lane = self.lane_towards(to);
+        if lane.close != Close::Done {
+            put_frame(&mut lane.inserts, body);
         }
     }
 

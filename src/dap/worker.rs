@@ -8,6 +8,7 @@ mod captured;
 mod ending;
 mod from_client;
 mod from_worker;
+mod in_passing;
 mod on_wake;
 mod opening;
 
@@ -277,6 +278,12 @@ impl<S: PeerStream> Relaying<'_, S> {
     /// Both branches that can be cut short by each other are cancel safe: the splice keeps what is under way, and
     /// [`Live::next`] looks at everything anew.
     async fn next(&mut self, count: &mut Interval, beside: &OnWake) -> Next {
+        // Whoever is leaving, or recorded, has every message seen.
+        let all_seen = self.filter.sees_nothing()
+            || self.live.capture.is_on()
+            || self.live.is_cut_off()
+            || self.client_closed
+            || self.terminated;
         let rare = pin!(async {
             tokio::select! {
                 signal = self.live.next() => Rare::Signal(signal),
@@ -284,11 +291,18 @@ impl<S: PeerStream> Relaying<'_, S> {
                 _ = count.tick() => Rare::Tick,
             }
         });
+        let (splice, filter) = (&mut self.splice, &mut self.filter);
+        let passes = async move {
+            match all_seen {
+                true => splice.next().await,
+                false => in_passing::next(splice, filter).await,
+            }
+        };
         tokio::select! {
             // The rare one first: it costs nothing where nothing has happened, and a flood of messages must not hide it.
             biased;
             rare = beside.run(rare) => Next::Rare(rare),
-            event = self.splice.next() => Next::Passes(event),
+            event = passes => Next::Passes(event),
         }
     }
 

@@ -9,6 +9,7 @@
 //! program is not recognised. So masking holds only where no code can be run (`view`), and there it is always on: whoever
 //! may look at a process would otherwise read its environment, Ray's own token included.
 
+mod candidates;
 mod literal;
 mod message;
 mod names;
@@ -19,6 +20,7 @@ mod values;
 
 use std::borrow::Cow;
 
+use self::candidates::Candidates;
 use self::names::Names;
 use self::values::Values;
 use crate::config;
@@ -43,6 +45,7 @@ pub struct Masking {
     names: Names,
     types: Names,
     values: Values,
+    candidates: Candidates,
     /// Longest value that is shown, in bytes.
     max_value: usize,
 }
@@ -50,20 +53,26 @@ pub struct Masking {
 impl Masking {
     /// The rules that `config` asks for.
     pub fn new(config: &config::Masking) -> Self {
-        let (names, types, values) = match config.defaults {
-            true => (names::NAMES, names::TYPES, values::DEFAULTS),
-            false => (&[][..], &[][..], &[][..]),
+        let (names, types) = match config.defaults {
+            true => (names::NAMES, names::TYPES),
+            false => (&[][..], &[][..]),
         };
         let all = |defaults: &[&str], given: &[String]| {
             let defaults = defaults.iter().map(|p| (*p).to_owned());
             Names::new(defaults.chain(given.iter().cloned()))
         };
-        let environment = config.defaults.then_some(names::ENVIRONMENT);
+        let mut names = all(names, &config.names);
+        if config.defaults {
+            names = names.with_environment();
+        }
+        let types = all(types, &config.types);
+        let values = Values::new(config.defaults, config.email, &config.values);
         Self {
             for_all: config.enabled,
-            names: all(names, &config.names).with_environment(environment),
-            types: all(types, &config.types),
-            values: Values::new(values, config.email, &config.values),
+            candidates: Candidates::new(&names, &types, &values),
+            names,
+            types,
+            values,
             max_value: config.max_value,
         }
     }
@@ -81,6 +90,9 @@ impl Masking {
 
     /// `text` without what the rules hide in it.
     pub fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        if !self.candidates.in_text(text) {
+            return Cow::Borrowed(text);
+        }
         let mut hidden = text::spans(text, &self.names, &self.types);
         self.values.spans(text, &mut hidden);
         text::replace(text, hidden)
@@ -98,7 +110,8 @@ impl Masking {
 
     /// Whether a variable of this name, or an expression with it, is hidden.
     fn hides_name(&self, text: &str) -> bool {
-        text::identifiers(text).any(|name| self.names.matches(name))
+        self.candidates.in_text(text)
+            && text::identifiers(text).any(|name| self.names.matches(name))
     }
 }
 

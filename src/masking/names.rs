@@ -27,9 +27,11 @@ pub(super) const NAMES: &[&str] = &[
     "dsn",
 ];
 
-/// Names of environment variables that are hidden unless `defaults` is off, case included: in lower case they are names of
-/// half of all programs.
-pub(super) const ENVIRONMENT: &str = r"^(?:RAY_AUTH_TOKEN.*|(?:[A-Z][A-Z0-9]*_)+(?:KEY|KEYS|TOKENS|PASS|PAT|AUTH|CREDS|DSN|SAS|SIG|SIGNATURE|SALT|COOKIE|CERT|LICENSE|WEBHOOK(?:_URL)?)(?:_BASE64|_B64)?)$";
+/// Ends of names of environment variables that are hidden unless `defaults` is off, case included: in lower case they are
+/// names of half of all programs.
+const ENVIRONMENT: &str = "_(?:KEY|KEYS|TOKENS|PASS|PAT|AUTH|CREDS|DSN|SAS|SIG|SIGNATURE|SALT|COOKIE|CERT|LICENSE|WEBHOOK(?:_URL)?)(?:_BASE64|_B64)?";
+/// Begins those of Ray's own token.
+const RAY: &str = "RAY_AUTH_TOKEN";
 
 /// Types that are hidden unless `defaults` is off.
 pub(super) const TYPES: &[&str] = &["SecretStr", "SecretBytes", "*Credentials", "*PrivateKey"];
@@ -41,12 +43,27 @@ pub(super) struct Names {
     any: Option<Regex>,
     /// Fits names as they are written.
     environment: Option<Regex>,
+    /// As they were given.
+    patterns: Vec<String>,
+    /// Fits every text with a name that `environment` fits ([`super::candidates`]).
+    pub(super) beginning: Option<String>,
+}
+
+/// What is in every text with a name of one pattern ([`super::candidates`]).
+#[derive(Debug)]
+pub(super) struct Candidate {
+    /// Letters of the name in lower case, where these are of ASCII.
+    pub(super) piece: String,
+    /// Fits such texts.
+    pub(super) pattern: String,
 }
 
 impl Names {
     /// The names that fit one of `patterns`, in which `*` stands for anything.
     pub(super) fn new(patterns: impl Iterator<Item = String>) -> Self {
-        let patterns: Vec<_> = patterns
+        let given: Vec<_> = patterns.collect();
+        let patterns: Vec<_> = given
+            .iter()
             .map(|pattern| {
                 let parts: Vec<_> = pattern.split('*').map(plain).collect();
                 let parts: Vec<_> = parts.iter().map(|part| regex::escape(part)).collect();
@@ -60,15 +77,24 @@ impl Names {
                 .then(|| Regex::new(&any).or_else(|_| Regex::new("")).ok())
                 .flatten(),
             environment: None,
+            patterns: given,
+            beginning: None,
         }
     }
 
-    /// These names, and those that fit `pattern`.
-    pub(super) fn with_environment(self, pattern: Option<&str>) -> Self {
+    /// These names, and those of environment variables.
+    pub(super) fn with_environment(self) -> Self {
+        let whole = format!("^(?:{RAY}.*|[A-Z][A-Z0-9]*(?:_[A-Z][A-Z0-9]*)*{ENVIRONMENT})$");
         Self {
-            environment: pattern.and_then(|p| Regex::new(p).or_else(|_| Regex::new("")).ok()),
+            environment: Regex::new(&whole).or_else(|_| Regex::new("")).ok(),
+            beginning: Some(format!("{RAY}|{ENVIRONMENT}{ENDS}")),
             ..self
         }
+    }
+
+    /// One for each pattern.
+    pub(super) fn candidates(&self) -> impl Iterator<Item = Candidate> {
+        self.patterns.iter().map(|pattern| candidate(pattern))
     }
 
     /// Whether `name` is among them.
@@ -77,6 +103,38 @@ impl Names {
             names.as_ref().is_some_and(|names| names.is_match(name))
         };
         fits(&self.environment, name) || fits(&self.any, &plain(name))
+    }
+}
+
+/// What is before a name.
+const BEGINS: &str = "(?:^|[^a-z0-9])";
+/// What is behind a name.
+const ENDS: &str = "(?:[^A-Za-z0-9_]|$)";
+
+/// What is in every text with a name that fits `pattern`, in which `*` stands for anything: its longest piece, with any
+/// `_` and `-` in it. No other letters become ones of ASCII in lower case than those here: `K`, the sign for kelvin, which
+/// `(?i)` takes for `k`, and `İ`.
+fn candidate(pattern: &str) -> Candidate {
+    let pattern = plain(pattern);
+    let pieces = || pattern.split(|c: char| c == '*' || !c.is_ascii());
+    let last = pieces().count() - 1;
+    let longest = pieces().enumerate().max_by_key(|(_, piece)| piece.len());
+    let (at, piece) = longest.unwrap_or_default();
+    let letters: Vec<_> = piece
+        .chars()
+        .map(|c| match c {
+            'i' => "[iİ]".to_owned(),
+            c => regex::escape(c.encode_utf8(&mut [0; 4])),
+        })
+        .collect();
+    let begins = if at == 0 { BEGINS } else { "" };
+    let ends = match at == last {
+        true => format!("[_-]*{ENDS}"),
+        false => String::new(),
+    };
+    Candidate {
+        piece: piece.to_owned(),
+        pattern: format!("(?i){begins}{}{ends}", letters.join("[_-]*")),
     }
 }
 

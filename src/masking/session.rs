@@ -67,9 +67,30 @@ impl MaskedSession {
         None
     }
 
+    /// Whether every variable may be opened.
+    pub fn hides_none(&self) -> bool {
+        self.hidden.is_empty()
+    }
+
     fn refused(&self, reference: Option<&Value>) -> bool {
         let reference = reference.and_then(Value::as_u64);
         self.hidden.len() >= MAX_HIDDEN || reference.is_some_and(|r| self.hidden.contains(&r))
+    }
+
+    /// Whether the rules would find nothing to hide in `text`, wherever in a message it stood.
+    pub fn shows(&self, text: &str) -> bool {
+        !self.rules.candidates.in_text(text)
+    }
+
+    /// Whether a message that carries what `carries` says stays as it is, of whose texts each [is shown](Self::shows) and the
+    /// longest has `longest` bytes.
+    pub fn leaves(&self, carries: Carries, longest: usize) -> bool {
+        match carries {
+            Carries::Nothing | Carries::Texts => true,
+            Carries::Variables => longest <= self.rules.max_value,
+            // What was asked for decides.
+            Carries::One { .. } => false,
+        }
     }
 
     /// Masks `message` of the worker's, which carries what `carries` says.

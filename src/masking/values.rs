@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use regex::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
 
+use super::names::Candidate;
+
 /// Most memory of a compiled pattern.
 const MAX_COMPILED: usize = 1 << 20;
 
@@ -12,7 +14,7 @@ const EVERYTHING: &str = "(?s).+";
 
 /// The built-in rules: a pattern, of which group 1 is hidden where there is one, and what else has to hold. Dots are
 /// part of tokens because debugpy shortens long texts inside containers to `beginning...end`.
-pub(super) const DEFAULTS: &[Rule] = &[
+const DEFAULTS: &[Rule] = &[
     // Cloud providers and code hosts.
     Rule::of(r"\b(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}\b"),
     Rule::of(r"\bAIza[0-9A-Za-z_.-]{20,}"),
@@ -20,25 +22,36 @@ pub(super) const DEFAULTS: &[Rule] = &[
     Rule::of(r"\bgh[pousr]_[A-Za-z0-9.]{20,}"),
     Rule::of(r"\bgithub_pat_[A-Za-z0-9_.]{20,}"),
     Rule::of(r"\bglpat-[0-9A-Za-z_.-]{16,}"),
-    Rule::of(r"\bxox[abeoprs]-[A-Za-z0-9.-]{10,}"),
+    Rule {
+        begins: "xox",
+        ..Rule::of(r"\bxox[abeoprs]-[A-Za-z0-9.-]{10,}")
+    },
     Rule::of(r"\bhf_[A-Za-z0-9.]{20,}"),
     Rule::of(r"\bsk-[A-Za-z0-9_.-]{20,}"),
     Rule::of(r"\b[rs]k_(?:live|test)_[0-9a-zA-Z.]{16,}"),
     Rule::of(r"\bnpm_[A-Za-z0-9.]{20,}"),
     // A JSON Web Token: `{"` in base64 is `eyJ`.
     Rule::of(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9._-]*"),
-    Rule::of(r"(?i)\bbearer +([A-Za-z0-9._~+/-]{12,}=*)"),
     // To the end of the key, or of the text that it is in.
     Rule::of(
         r#"(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY[A-Z ]*-----(?:.*?-----END [A-Z0-9 ]*PRIVATE KEY[A-Z ]*-----|[^'"]*)"#,
     ),
     // The password in an address.
-    Rule::of(r#"[A-Za-z][A-Za-z0-9+.-]*://[^\s:/@'"]*:([^\s/'"]+)@"#),
     Rule {
-        pattern: r"\b(?:\d{13,19}|\d{4}[ -]\d{4}[ -]\d{4}[ -]\d{1,4}(?:[ -]\d{1,3})?|\d{4}[ -]\d{6}[ -]\d{4,5})\b",
-        holds: is_card,
+        begins: r#"://[^\s:/@'"]*:[^\s/'"]+@"#,
+        ..Rule::of(r#"[A-Za-z][A-Za-z0-9+.-]*://[^\s:/@'"]*:([^\s/'"]+)@"#)
     },
 ];
+
+/// Written in capitals or not, so it is looked for as a name is.
+const BEARER: Rule = Rule::of(r"(?i)\bbearer +([A-Za-z0-9._~+/-]{12,}=*)");
+
+const CARD: Rule = Rule {
+    holds: is_card,
+    ..Rule::of(
+        r"\b(?:\d{13,19}|\d{4}[ -]\d{4}[ -]\d{4}[ -]\d{1,4}(?:[ -]\d{1,3})?|\d{4}[ -]\d{6}[ -]\d{4,5})\b",
+    )
+};
 
 const EMAIL: Rule = Rule::of(
     r"\b[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})*\.[A-Za-z]{2,24}\b",
@@ -49,8 +62,10 @@ type Holds = fn(&str) -> bool;
 
 /// One pattern, and what else has to hold of what it fits.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Rule {
+struct Rule {
     pattern: &'static str,
+    /// Fits wherever `pattern` does, and begins with letters that say so.
+    begins: &'static str,
     holds: Holds,
 }
 
@@ -58,6 +73,7 @@ impl Rule {
     const fn of(pattern: &'static str) -> Self {
         Self {
             pattern,
+            begins: pattern,
             holds: |_| true,
         }
     }
@@ -80,19 +96,37 @@ pub(super) struct Values {
     /// Which of `rules` has a match at all; `None`: to be found out one by one.
     any: Option<RegexSet>,
     rules: Vec<(Regex, Holds)>,
+    /// Fit where a rule does that begins with letters of its own ([`super::candidates`]).
+    pub(super) beginnings: Vec<String>,
+    /// What is in a text where the rule for bearer tokens fits; `None`: there is none.
+    pub(super) bearer: Option<Candidate>,
+    /// Fits where the rule for cards does; `None`: there is none.
+    pub(super) card: Option<String>,
+    /// Fit where any other does.
+    pub(super) others: Vec<String>,
 }
 
 impl Values {
     /// A pattern that cannot be used hides everything: the configuration was to be checked before.
-    pub(super) fn new(defaults: &[Rule], email: bool, patterns: &[String]) -> Self {
-        let builtin = defaults.iter().copied().chain(email.then_some(EMAIL));
+    pub(super) fn new(defaults: bool, email: bool, patterns: &[String]) -> Self {
+        let begun = if defaults { DEFAULTS } else { &[] };
+        let [bearer, card] = [BEARER, CARD].map(|rule| defaults.then_some(rule));
         let given = patterns.iter().map(|pattern| {
             let usable = compile(pattern).is_ok();
-            (if usable { pattern } else { EVERYTHING }, always as Holds)
+            if usable { pattern } else { EVERYTHING }
         });
-        let given: Vec<_> = builtin
-            .map(|rule| (rule.pattern, rule.holds))
-            .chain(given)
+        let others = email.then_some(EMAIL.pattern).into_iter().chain(given);
+        let others: Vec<_> = others.map(str::to_owned).collect();
+        // Without the edges of words, which an automaton knows of ASCII alone.
+        let anywhere = |pattern: &str| pattern.replace(r"\b", "");
+        let rules = begun.iter().copied().chain(bearer).chain(card);
+        let rules = rules.map(|rule| (rule.pattern, rule.holds));
+        let given: Vec<_> = rules
+            .chain(
+                others
+                    .iter()
+                    .map(|pattern| (pattern.as_str(), always as Holds)),
+            )
             .collect();
         Self {
             any: RegexSetBuilder::new(given.iter().map(|(pattern, _)| pattern))
@@ -103,6 +137,13 @@ impl Values {
                 .iter()
                 .filter_map(|(pattern, holds)| Some((compile(pattern).ok()?, *holds)))
                 .collect(),
+            beginnings: begun.iter().map(|rule| anywhere(rule.begins)).collect(),
+            bearer: bearer.map(|rule| Candidate {
+                piece: "bearer".to_owned(),
+                pattern: anywhere(rule.pattern),
+            }),
+            card: card.map(|rule| anywhere(rule.pattern)),
+            others,
         }
     }
 

@@ -1,11 +1,16 @@
 //! The rules of a session in the session itself: what a worker hears of somebody who may only look.
 
+use std::sync::LazyLock;
+
+use proptest::prelude::*;
+
 use super::identity::{relay, with_token, worker};
 use super::*;
-use crate::dap::message_filter::MessageFilter;
+use crate::dap::message_filter::{Action, MessageFilter};
+use crate::dap::view_filter::FIRST_OWN_SEQ;
 use crate::identity::testing::token_of;
 use crate::masking::Masking;
-use crate::policy::{Rights, Scopes, SessionObligations};
+use crate::policy::{Rights, Scope, Scopes, SessionObligations};
 use crate::wire::dap::peek::MessageType;
 
 #[tokio::test]
@@ -51,6 +56,235 @@ async fn a_worker_hears_of_a_viewer_what_cannot_run_code_and_the_viewer_sees_no_
     let is_that = |m: &Value| m["event"] == "output" && m["seq"] == 9;
     let shown = debugger.until(is_that).await;
     assert_eq!(shown["body"]["output"], "\u{fffd} password=‹masked›");
+}
+
+/// `value` as JSON, with every `nth` letter of a text escaped, and every value of an object given twice where `twice`.
+fn written(value: &Value, nth: usize, twice: bool) -> String {
+    let quoted = |text: &str| -> String {
+        let letters = text.chars().enumerate().map(|(n, c)| {
+            let escaped = |unit: &u16| format!("\\u{unit:04x}");
+            match c {
+                c if n % nth == 0 => c.encode_utf16(&mut [0; 2]).iter().map(escaped).collect(),
+                '"' | '\\' => format!("\\{c}"),
+                '\n' => "\\n".to_owned(),
+                c => c.to_string(),
+            }
+        });
+        format!("\"{}\"", letters.collect::<String>())
+    };
+    match value {
+        Value::String(text) => quoted(text),
+        Value::Array(items) => {
+            let items: Vec<_> = items.iter().map(|v| written(v, nth, twice)).collect();
+            format!("[{}]", items.join(", "))
+        }
+        Value::Object(fields) => {
+            let of = |(key, value): (&String, &Value)| {
+                format!("{}:{}", quoted(key), written(value, nth, twice))
+            };
+            let first = fields
+                .iter()
+                .filter(|(key, _)| twice && !matches!(key.as_str(), "type" | "command" | "event"));
+            // The last one counts, and so what was there first is what is last.
+            let first = first.map(|(key, _)| (key, &Value::Null));
+            let fields: Vec<_> = first.chain(fields).map(of).collect();
+            format!("{{{}}}", fields.join(","))
+        }
+        other => other.to_string(),
+    }
+}
+
+fn any_value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        (0u64..9).prop_map(Value::from),
+        "(a|ü|\n| |\\\\|🦀|user='ada'|password|DB_KEY='x'|to_ken=1|[=:'\"]|SecretStr|x{70}|ghp_abcdefghijklmnopqrst|Bearer){0,3}"
+            .prop_map(Value::from),
+    ];
+    let key = "(variables|name|value|type|result|output|evaluateName|variablesReference)";
+    leaf.prop_recursive(3, 20, 5, move |inner| {
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+            proptest::collection::btree_map(key, inner, 0..6)
+                .prop_map(|fields| Value::Object(fields.into_iter().collect())),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn what_passes_as_it_came_is_what_would_have_been_told_otherwise(
+        body in any_value(),
+        name in "(variables|evaluate|exceptionInfo|scopes|setBreakpoints|threads|output|stopped|startDebugging|x)",
+        kind in "(response|event|request)",
+        success in any::<bool>(),
+        seq in prop_oneof![Just(1u64), Just(FIRST_OWN_SEQ)],
+        (nth, twice) in (1usize..40, any::<bool>()),
+        masked in any::<bool>(),
+    ) {
+        static MASKING: LazyLock<Arc<Masking>> = LazyLock::new(|| {
+            Arc::new(Masking::new(&crate::config::Masking {
+                enabled: true,
+                max_value: 64,
+                ..Default::default()
+            }))
+        });
+        let rights = Rights {
+            scopes: Scopes::NONE.with(Scope::View),
+            obligations: SessionObligations { unmasked: !masked, ..Default::default() },
+        };
+        let key = if kind == "event" { "event" } else { "command" };
+        let message = json!({"seq": 1, "type": kind, (key): name, "request_seq": seq, "success": success, "body": body,
+            "message": "no"});
+        let written = written(&message, nth, twice);
+        let mut filter = MessageFilter::new(&rights, Some(&MASKING));
+        let own = json!({"seq": 1, "type": "request", "command": "setBreakpoints", "arguments": {"breakpoints": [{"line": 1}]}});
+        filter.on_client(own);
+        let passes = filter.passes(written.as_bytes());
+        let told = filter.on_worker(serde_json::from_str(&written).unwrap());
+        prop_assert!(!passes || told == [Action::ToClient(message)], "{written}\n{told:?}");
+    }
+}
+
+fn any_arguments() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        (0u64..9).prop_map(Value::from),
+        Just(json!(1_u64 << 60)),
+        Just(json!(1.0)),
+        Just(json!(-1)),
+        "(a|\"|ü|\n|\\\\|🦀){0,3}|named|line|x{5000}".prop_map(Value::from),
+    ];
+    let key = "(threadId|frameId|variablesReference|levels|filter|start|format|hex|line|source|path|sourceReference|granularity|x)";
+    leaf.prop_recursive(2, 12, 5, move |inner| {
+        proptest::collection::btree_map(key, inner, 0..6)
+            .prop_map(|fields| Value::Object(fields.into_iter().collect()))
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_request_narrowed_as_it_is_read_is_what_the_filter_makes_of_it(
+        arguments in any_arguments(),
+        command in "(threads|stackTrace|scopes|variables|source|modules|stepInTargets|exceptionInfo|evaluate|next|x)",
+        seq in prop_oneof![Just(1u64), Just(FIRST_OWN_SEQ)],
+        (nth, twice) in (1usize..40, any::<bool>()),
+    ) {
+        let rights = Rights { scopes: Scopes::NONE.with(Scope::View), obligations: SessionObligations::default() };
+        let mut filter = MessageFilter::new(&rights, None);
+        let arguments = written(&arguments, nth, twice);
+        let body = format!(r#"{{"seq":{seq},"arguments":{arguments},"x":[1],"type":"request","command":"{command}"}}"#);
+        if let Some(narrowed) = filter.narrowed(body.as_bytes()) {
+            let told = filter.on_client(serde_json::from_str(&body).unwrap());
+            let narrowed = serde_json::from_str(&narrowed).unwrap();
+            prop_assert_eq!(told, [Action::ToWorker(narrowed)], "{}", body);
+        }
+    }
+}
+
+#[test]
+fn what_has_nothing_to_hide_passes_as_it_came() {
+    let masking = Arc::new(Masking::new(&crate::config::Masking::default()));
+    let rights = Rights {
+        scopes: Scopes::NONE.with(Scope::View),
+        obligations: SessionObligations::default(),
+    };
+    let filter = MessageFilter::new(&rights, Some(&masking));
+    let shown = "x".repeat(100_000);
+    for (passes, body) in [
+        (
+            true,
+            json!({"seq": 1, "type": "event", "event": "output", "body": {"output": shown}}),
+        ),
+        (
+            true,
+            json!({"type": "response", "command": "variables", "request_seq": 1, "body": {"variables": [{"name": "a", "value": "1"}]}}),
+        ),
+        (
+            true,
+            json!({"type": "response", "command": "scopes", "request_seq": 1, "body": {}}),
+        ),
+        (
+            false,
+            json!({"seq": 1, "type": "event", "event": "output", "body": {"output": "password=x"}}),
+        ),
+        (
+            false,
+            json!({"type": "response", "command": "variables", "request_seq": 1, "body": {"variables": [{"name": "a", "value": shown}]}}),
+        ),
+        (
+            false,
+            json!({"type": "response", "command": "evaluate", "request_seq": 1, "body": {"result": "1"}}),
+        ),
+        (
+            false,
+            json!({"type": "response", "command": "scopes", "request_seq": FIRST_OWN_SEQ, "body": {}}),
+        ),
+        (
+            false,
+            json!({"type": "event", "event": "stopped", "body": {}}),
+        ),
+    ] {
+        assert_eq!(filter.passes(body.to_string().as_bytes()), passes);
+    }
+    // A client may take the first of two equal keys.
+    let twice = r#"{"type":"event","event":"output","body":{"output":"password=x","output":"x"}}"#;
+    assert!(!filter.passes(twice.as_bytes()));
+}
+
+#[test]
+fn requests_that_show_something_are_narrowed_and_all_others_left_to_be_seen() {
+    let masking = Arc::new(Masking::new(&crate::config::Masking::default()));
+    let rights = Rights {
+        scopes: Scopes::NONE.with(Scope::View),
+        obligations: SessionObligations::default(),
+    };
+    let mut filter = MessageFilter::new(&rights, Some(&masking));
+    let opened = r#"{"command":"variables","arguments":{"variablesReference":9,"x":1,"start":null,"format":{"hex":true,"y":2}},
+        "type":"request","seq":3,"pad":"x"}"#;
+    let kept = r#"{"seq":3,"type":"request","command":"variables","arguments":{"variablesReference":9,"format":{"hex":true}}}"#;
+    assert_eq!(filter.narrowed(opened.as_bytes()).as_deref(), Some(kept));
+    let password = json!({"type": "response", "command": "variables", "request_seq": 1, "success": true,
+        "body": {"variables": [{"name": "password", "value": "{}", "variablesReference": 7}]}});
+    filter.on_worker(password);
+    // From here on it takes a look at what was hidden.
+    assert_eq!(filter.narrowed(opened.as_bytes()), None);
+    for twice in [
+        r#"{"seq":3,"type":"request","command":"evaluate","command":"threads"}"#,
+        r#"{"seq":3,"type":"request","command":"evaluate","comm\u0061nd":"threads"}"#,
+        r#"{"seq":3,"type":"request","command":"threads","seq":4}"#,
+        r#"{"seq":3,"type":"request","command":"scopes","arguments":{"frameId":1},"arguments":{"frameId":2}}"#,
+        r#"{"seq":3,"type":"request","command":"scopes","arguments":{"frameId":1,"fr\u0061meId":2}}"#,
+        r#"{"seq":3,"type":"request","command":"threads"} {}"#,
+    ] {
+        assert_eq!(filter.narrowed(twice.as_bytes()), None, "{twice}");
+    }
+    for seen in [
+        json!({"command": "variables", "arguments": {"variablesReference": 7}}),
+        json!({"command": "variables", "arguments": {"variablesReference": "8"}}),
+        json!({"command": "evaluate", "arguments": {"expression": "a", "frameId": 1}}),
+        json!({"command": "setBreakpoints", "arguments": {"source": {"path": "a"}}}),
+        json!({"command": "next", "arguments": {"threadId": 1}}),
+        json!({"command": "configurationDone"}),
+        json!({"command": "disconnect"}),
+        json!({"command": "cancel"}),
+        json!({"command": "notYetInvented"}),
+        json!({"command": "threads", "seq": FIRST_OWN_SEQ}),
+        json!({"command": "threads", "type": "response"}),
+    ] {
+        let mut message = json!({"seq": 1, "type": "request"});
+        message
+            .as_object_mut()
+            .unwrap()
+            .extend(seen.as_object().unwrap().clone());
+        assert_eq!(
+            filter.narrowed(message.to_string().as_bytes()),
+            None,
+            "{message}"
+        );
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@
 
 pub mod attach;
 mod lookup;
+mod narrowed;
 pub mod requests;
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,7 @@ use std::collections::{HashMap, HashSet};
 use serde_json::{Value, json};
 
 use self::lookup::{Lookups, Wanted};
+pub(super) use self::narrowed::narrowed;
 use self::requests::Verdict;
 pub(super) use self::requests::{FILTERS, is_name};
 use super::message_filter::Action;
@@ -25,6 +27,8 @@ use super::messages;
 use crate::policy::{Scope, Scopes};
 use crate::wire::dap::message::{self, Request, event, notice};
 use crate::wire::dap::names::{Event, Reverse};
+use crate::wire::dap::peek::MessageType;
+use crate::wire::dap::texts::Front;
 
 /// First `seq` that clients may not use: the relay's own requests have those from here on.
 pub const FIRST_OWN_SEQ: u64 = 0x6000_0000;
@@ -128,11 +132,15 @@ impl ViewFilter {
         }
     }
 
-    /// Whether [`ViewFilter::on_worker`] would give `message` back as it is.
-    pub fn leaves(&self, message: &Value) -> bool {
-        let seq = message.get("request_seq").and_then(Value::as_u64);
-        message.get("type").and_then(Value::as_str) != Some("request")
-            && seq.is_none_or(|seq| seq < FIRST_OWN_SEQ && !self.breakpoints.contains_key(&seq))
+    /// Whether [`ViewFilter::on_worker`] would give a message that begins so back as it is, and remember nothing of it.
+    pub fn leaves(&self, front: &Front) -> bool {
+        match (front.kind, front.request_seq) {
+            (MessageType::Request, _) => false,
+            (MessageType::Response, Some(seq)) => {
+                seq < FIRST_OWN_SEQ && !self.breakpoints.contains_key(&seq)
+            }
+            (MessageType::Response, None) | (MessageType::Event, _) => true,
+        }
     }
 
     /// What becomes of a message of the worker's.

@@ -11,9 +11,9 @@ use crate::dap::rewrite::is_set;
 use crate::policy::{Scope, Scopes};
 
 /// Longest text that is taken: a path, a function's name.
-const MAX_TEXT: usize = 4096;
+pub(super) const MAX_TEXT: usize = 4096;
 /// Largest id: what JavaScript holds exactly.
-const MAX_ID: u64 = (1 << 53) - 1;
+pub(super) const MAX_ID: u64 = (1 << 53) - 1;
 /// Most breakpoints in one request.
 const MAX_BREAKPOINTS: usize = 10_000;
 

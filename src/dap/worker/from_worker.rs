@@ -15,7 +15,7 @@ use crate::dap::splice::Side;
 use crate::session::Member;
 use crate::session::worker_end::unexplained;
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
-use crate::wire::dap::codec::{frame, parse, put_frame, without_lone_surrogates};
+use crate::wire::dap::codec::{frame, parse, without_lone_surrogates};
 use crate::wire::dap::message::{Request, event, notice, task_end};
 use crate::wire::dap::names::{Command, Event};
 use crate::wire::peer_stream::PeerStream;
@@ -34,7 +34,7 @@ impl<S: PeerStream> Relaying<'_, S> {
                 }
             },
         };
-        if self.filter.leaves(&message) {
+        if self.filter.sees_nothing() {
             return self.for_client(message, Some(&body)).await;
         }
         for action in self.filter.on_worker(message) {
@@ -135,9 +135,7 @@ impl<S: PeerStream> Relaying<'_, S> {
 
     pub(super) fn pass_to_client(&mut self, body: &[u8]) {
         self.capture_seen(body);
-        let mut whole = Vec::new();
-        put_frame(&mut whole, body);
-        self.splice.insert(Side::Client, &whole);
+        self.splice.insert_body(Side::Client, body);
     }
 
     /// The worker's debugger closed or failed.

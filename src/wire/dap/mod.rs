@@ -7,3 +7,4 @@ pub mod message;
 pub mod names;
 pub mod peek;
 pub mod scanner;
+pub mod texts;
