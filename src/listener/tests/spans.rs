@@ -136,6 +136,11 @@ async fn a_log_line_about_a_connection_says_which_and_whose_it_is() {
         }
     }
 
+    let page = b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n";
+    said(&mut relay.plain().await, page).await;
+    let line = lines.wait_for("dashboard request failed").await;
+    assert!(line.spans.contains("principal"), "{line:?}");
+
     let foreign = b"GET / HTTP/1.1\r\nhost: elsewhere.example\r\nconnection: close\r\n\r\n";
     said(&mut relay.plain().await, foreign).await;
     lines.wait_for("request refused").await;
