@@ -1,6 +1,7 @@
 //! An accepted connection: what is known of it before its protocol has said a word.
 
 pub mod admission;
+pub(crate) mod on_wake;
 
 use std::net::SocketAddr;
 

@@ -9,7 +9,6 @@ mod ending;
 mod from_client;
 mod from_worker;
 mod in_passing;
-mod on_wake;
 mod opening;
 
 use std::ops::ControlFlow;
@@ -20,7 +19,6 @@ use serde_json::Value;
 use tokio::time::{Instant, Interval, MissedTickBehavior, timeout};
 use tracing::debug;
 
-use self::on_wake::OnWake;
 pub(super) use self::opening::Opening;
 use self::opening::Reached;
 use super::attach::RelayEndpoint;
@@ -30,6 +28,7 @@ use super::message_filter::MessageFilter;
 use super::messages;
 use super::refusal::refuse;
 use super::splice::{Side, Splice, SpliceEvent};
+use crate::connection::on_wake::OnWake;
 use crate::context::Context;
 use crate::session::live::{Begun, Live, SessionEnd, SessionEvent, Signal};
 use crate::session::worker_end::was_intended;

@@ -6,7 +6,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use hyper::body::Incoming;
 use hyper::header::CONTENT_LENGTH;
 use hyper::http::request::Parts;
@@ -31,6 +30,7 @@ use super::refusal::HttpRefusal;
 use super::route::{EXISTS, Route};
 use super::{api, events, guard, release, revocations};
 use crate::connection::admission::Place;
+use crate::connection::on_wake::OnWake;
 use crate::connection::{ConnectionInfo, request_span};
 use crate::context::Context;
 use crate::identity::Principal;
@@ -113,15 +113,15 @@ pub async fn serve_connection<S>(
         }
     });
     let mut served = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
-    let ending = async {
+    let ending = pin!(async {
         tokio::select! {
             // Whoever comes while the relay drains is answered once: before the first request there is nothing to finish.
             () = async { shutdown.cancelled().await; activity.begun.cancelled().await; } => drain_timeout,
             () = activity.idle_for(header_timeout) => GOODBYE,
         }
-    };
-    // Looked at when it says so itself, and not at each byte that comes or goes.
-    let mut ending = pin!(FuturesUnordered::from_iter([ending]));
+    });
+    let beside = OnWake::new();
+    let mut ending = pin!(beside.run(ending));
     let mut deadline: Option<Instant> = None;
     loop {
         let expired = async {
@@ -139,7 +139,7 @@ pub async fn serve_connection<S>(
                 }
                 break;
             }
-            Some(patience) = ending.next() => {
+            patience = ending.as_mut(), if deadline.is_none() => {
                 served.as_mut().graceful_shutdown();
                 deadline = Some(Instant::now() + patience);
             }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::BytesMut;
-use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
@@ -18,6 +17,7 @@ use super::refusal::{self, HandshakeRefusal, Speaks, TLS_ALERT};
 use super::wire::Wire;
 use crate::config::TlsMode;
 use crate::connection::ConnectionInfo;
+use crate::connection::on_wake::OnWake;
 use crate::context::Context;
 use crate::identity::{AuthError, Authenticator, Principal};
 use crate::telemetry::metrics::{Handshake, Protocol, RefusalKind};
@@ -105,13 +105,12 @@ pub(super) async fn serve(
         Detection::Http => {
             let drain = context.shutdown.drain.clone();
             let served = http::serve_connection(stream, connection, context.clone(), drain);
-            // As with what else ends a connection from outside.
-            let aborted = context.shutdown.abort.cancelled();
-            let mut aborted = pin!(FuturesUnordered::from_iter([aborted]));
+            let beside = OnWake::new();
+            let aborted = pin!(context.shutdown.abort.cancelled());
             tokio::select! {
                 biased;
                 () = Box::pin(served) => {}
-                Some(()) = aborted.next() => {}
+                () = beside.run(aborted) => {}
             }
         }
         Detection::Dap => {

@@ -12,12 +12,12 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::sleep;
 use tracing::{Instrument as _, debug, warn};
 
 use crate::connection::admission::{Admission, Guard, Place};
+use crate::connection::on_wake::OnWake;
 use crate::connection::{self, ConnectionInfo};
 use crate::context::Context;
 use crate::telemetry::metrics::RefusalKind;
@@ -157,7 +157,7 @@ async fn serve(
         ..ConnectionInfo::plain(peer)
     };
     let place = guard.place();
-    let ending = async {
+    let ending = pin!(async {
         tokio::select! {
             // Only ever a stranger: nothing that it has begun needs an end.
             () = place.given_up() => {
@@ -166,13 +166,12 @@ async fn serve(
             }
             () = useless(&context, &place) => {}
         }
-    };
-    // Looked at when it says so itself, and not whenever something moves on the connection.
-    let mut ending = pin!(FuturesUnordered::from_iter([ending]));
+    });
+    let beside = OnWake::new();
     tokio::select! {
         biased;
         () = handshake::serve(context.clone(), &tls, stream, connection) => {}
-        Some(()) = ending.next() => {}
+        () = beside.run(ending) => {}
     }
 }
 

@@ -1,7 +1,8 @@
 //! A future beside a busy one, polled only when it was woken itself.
 //!
 //! A session is woken for every message that passes, and what else can befall it (its principal, its limits, the relay's end)
-//! is eight futures, each with a lock or a timer to look at. Polled with every message, they cost a tenth of a busy relay.
+//! is eight futures, each with a lock or a timer to look at. Polled with every message, they cost a tenth of a busy relay. A
+//! connection has such futures too.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use futures_util::task::AtomicWaker;
 
 /// What is woken in place of the task, and passes that on.
-pub(super) struct OnWake {
+pub(crate) struct OnWake {
     woken: Arc<Woken>,
     waker: Waker,
 }
@@ -23,7 +24,7 @@ struct Woken {
 }
 
 impl OnWake {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let woken = Arc::new(Woken::default());
         Self {
             waker: Waker::from(Arc::clone(&woken)),
@@ -33,7 +34,7 @@ impl OnWake {
 
     /// Runs `future`, which is polled at once and then whenever something that it waits for has woken it. Cancel safe where
     /// `future` is. Lent, because a future that takes another one in holds it twice.
-    pub(super) async fn run<F: Future>(&self, mut future: Pin<&mut F>) -> F::Output {
+    pub(crate) async fn run<F: Future>(&self, mut future: Pin<&mut F>) -> F::Output {
         self.woken.since_polled.store(true, Ordering::Relaxed);
         std::future::poll_fn(|cx| {
             // Before the look: a wake in between is then seen by one of the two.
