@@ -116,3 +116,74 @@ fn digits_in_a_row(text: &[u8]) -> bool {
     }
     false
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::LazyLock;
+
+    use proptest::prelude::*;
+
+    use crate::config;
+    use crate::masking::{Masking, text};
+
+    /// The built-in rules.
+    fn rules() -> &'static Masking {
+        static RULES: LazyLock<Masking> =
+            LazyLock::new(|| Masking::new(&config::Masking::default()));
+        &RULES
+    }
+
+    /// Rules with patterns of a user's in every form that is treated in its own way.
+    fn further_rules() -> &'static Masking {
+        static RULES: LazyLock<Masking> = LazyLock::new(|| {
+            Masking::new(&config::Masking {
+                email: true,
+                names: ["größe_*", "pin", "*_id_*x", "ß*"].map(Into::into).into(),
+                types: ["Vault", "torch.*Kept"].map(Into::into).into(),
+                values: [r"^CUST-\d+$", r"(?x) ab c # it is", r"\bzu\b"]
+                    .map(Into::into)
+                    .into(),
+                ..config::Masking::default()
+            })
+        });
+        &RULES
+    }
+
+    #[test]
+    fn no_other_letters_become_ones_of_ascii_in_lower_case() {
+        for c in ('\u{80}'..=char::MAX).filter(|c| c.to_lowercase().any(|c| c.is_ascii())) {
+            assert!(matches!(c, '\u{212a}' | 'İ'), "{c:?}");
+        }
+    }
+
+    #[test]
+    fn texts_without_secrets_are_no_candidates() {
+        for text in [
+            "tensor([[0.1314, 0.2718], [0.5772, 1.6180]], device='cuda:0'), ",
+            "2026-11-22 12:31:31,123 INFO worker.py:1724 -- dashboard at http://127.0.0.1:8265 step=17\n",
+            "num_tokens=7, tokenizer=Fast(vocab=5), sort_key, cookies, task-1, PATH, KEYS_PER_STEP, ümlaut",
+        ] {
+            assert!(!rules().candidates.in_text(text), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_a_rule_hides_is_in_a_candidate(
+            text in proptest::collection::vec(
+                "(pass|word|phrase|token|s|secret|api|key|KEY|_|-|DB_|PAT|\u{212a}|İ|ſ|ü|größe|GRÖßE|pin|id|x|ß|ẞ|Vault|torch|Kept|Secret|Str|cookie|dsn|Credentials|RAY_AUTH_TOKEN\
+                 |'|\"|=|:|, |\\(|\\)|\\{|\\.| |\n|\\\\|CUST-|7|٤|abc|zu|AKIAIOSFODNN7EXAMPLE|eyJhbGciOiJ.x|Bearer  abcdefghijkl|://a:b@c|a@b.de|4111 1111 1111 1111|-----BEGIN PRIVATE KEY-----|sk-abcdefghijklmnopqrstu)",
+                0..10,
+            ).prop_map(|pieces| pieces.concat()),
+        ) {
+            for rules in [rules(), further_rules()] {
+                let mut spans = text::spans(&text, &rules.names, &rules.types);
+                rules.values.spans(&text, &mut spans);
+                let hides = !spans.is_empty()
+                    || text::identifiers(&text).any(|name| rules.names.matches(name))
+                    || rules.types.matches(&text);
+                prop_assert!(!hides || rules.candidates.in_text(&text), "{text:?}");
+            }
+        }
+    }
+}

@@ -112,7 +112,7 @@ const BEGINS: &str = "(?:^|[^a-z0-9])";
 const ENDS: &str = "(?:[^A-Za-z0-9_]|$)";
 
 /// What is in every text with a name that fits `pattern`, in which `*` stands for anything: its longest piece, with any
-/// `_` and `-` in it. No other letters become ones of ASCII in lower case than those here: `K`, the sign for kelvin, which
+/// `_` and `-` in it. No other letters become ones of ASCII in lower case than those here: U+212A, the sign for kelvin, which
 /// `(?i)` takes for `k`, and `İ`.
 fn candidate(pattern: &str) -> Candidate {
     let pattern = plain(pattern);
