@@ -31,7 +31,10 @@ pub(super) async fn next<S: PeerStream>(
                 splice.insert_body(Side::Client, &body);
             }
             SpliceEvent::Captured(Side::Client, body) => match filter.narrowed(&body) {
-                Some(request) => splice.insert_body(Side::Worker, request.as_bytes()),
+                Some(request) => {
+                    looked_through += body.len();
+                    splice.insert_body(Side::Worker, request.as_bytes());
+                }
                 None => return SpliceEvent::Captured(Side::Client, body),
             },
             event => return event,
