@@ -26,6 +26,7 @@ mod wire;
 
 pub use output::Piece;
 pub use prompt::{After, End, Interrupt, Options, Prompt, PromptError};
+pub(crate) use prompt::{COMMANDS_PROMPT, PROMPT};
 pub use snapshot::{Limits, snapshot};
 pub use wire::Lost;
 

@@ -12,10 +12,11 @@ use super::input::Typed;
 use super::{DebugArgs, Error, Terminal, dial};
 use crate::cli::relay_client::RelayError;
 use crate::lineproto::{TOKEN_NEEDED, TOKEN_QUESTION as TOKEN};
+use crate::pdb::{COMMANDS_PROMPT, PROMPT};
 use crate::wire::text::escaped;
 
 /// What the relay and pdb end a question with.
-const QUESTIONS: [&str; 4] = ["(Pdb) ", "(com) ", TOKEN, ">>> "];
+const QUESTIONS: [&str; 4] = [PROMPT, COMMANDS_PROMPT, TOKEN, ">>> "];
 
 /// How a relay that wants a token answers `enter ID`: it asks before it has read that line, and after it.
 static WANTED: LazyLock<Vec<u8>> =
@@ -61,7 +62,7 @@ pub(super) async fn enter(
             typed = terminal.input.next(), if !closed => match typed {
                 Typed::Line(line) => sent = send(&mut to_relay, &format!("{line}\n")).await,
                 // The relay clears nothing: what was typed was never sent.
-                Typed::Interrupt => terminal.input.ask("(Pdb) ", true),
+                Typed::Interrupt => terminal.input.ask(PROMPT, true),
                 Typed::End => {
                     terminal.input.say("\n")?;
                     closed = true;

@@ -26,6 +26,12 @@ use super::output::Piece;
 use super::wire::{Lost, Wire};
 use crate::wire::dap::names::Event;
 
+/// The prompt of pdb, Python's own and this one.
+pub(crate) const PROMPT: &str = "(Pdb) ";
+
+/// The same while the commands of a breakpoint are typed.
+pub(crate) const COMMANDS_PROMPT: &str = "(com) ";
+
 /// What comes after a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum After {
@@ -123,8 +129,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     /// What to show in front of the next line.
     pub fn text(&self) -> &'static str {
         match self.mode {
-            Mode::Command => "(Pdb) ",
-            Mode::Commands { .. } => "(com) ",
+            Mode::Command => PROMPT,
+            Mode::Commands { .. } => COMMANDS_PROMPT,
             Mode::ClearAll => "Clear all breaks? ",
         }
     }
