@@ -61,30 +61,16 @@ impl hyper::body::Body for Pieces {
     }
 }
 
-/// A body that keeps `guard` until it has been sent or dropped.
-pub(crate) struct Guarded<G> {
-    pub(crate) body: Body,
-    pub(crate) _guard: G,
-}
-
-impl<G: Unpin> hyper::body::Body for Guarded<G> {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
+/// `body`, which keeps `guard` until it has been sent or dropped.
+pub(crate) fn held<G>(
+    body: Body,
+    guard: G,
+) -> impl hyper::body::Body<Data = Bytes, Error = BodyError> {
+    // The closure is what keeps it; there is nothing to say about errors.
+    body.map_err(move |error| {
+        let _kept = &guard;
+        error
+    })
 }
 
 /// `body`, which breaks off when the time of `principal` is over.

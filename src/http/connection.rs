@@ -21,7 +21,7 @@ use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 use tracing::{Instrument as _, Span, debug};
 
-use super::answer::{self, Body, Guarded};
+use super::answer::{self, Body};
 use super::audit::{self, Asked};
 use super::authenticate;
 use super::dashboard::ProxiedRequest;
@@ -109,7 +109,7 @@ pub async fn serve_connection<S>(
         let handled = handle(Arc::clone(&ctx), Arc::clone(&connection), request);
         async move {
             let response = Box::pin(handled).await;
-            Ok::<_, Infallible>(response.map(|body| Guarded { body, _guard: busy }))
+            Ok::<_, Infallible>(response.map(|body| answer::held(body, busy)))
         }
     });
     let mut served = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));

@@ -284,7 +284,7 @@ impl Lane {
         Poll::Ready(Ok(read))
     }
 
-    /// What goes before anything else: of a message that is written in part, the rest.
+    /// What is to be written next, one way or the other: it begins with the rest of a message that is written in part.
     pub(super) fn rest(&self) -> &[u8] {
         match self.inserted {
             0 => &self.buffer.filled()[..self.passing],
