@@ -132,4 +132,6 @@ pub fn check_pattern(pattern: &str) -> Result<(), BadPattern> {
 }
 
 #[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
 mod tests;

@@ -7,6 +7,7 @@ use std::sync::{Arc, LazyLock};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use super::testing::json_of;
 use super::*;
 use crate::dap::messages::{OfWorker, Request};
 use crate::wire::dap::peek::MessageType;
@@ -392,20 +393,10 @@ fn shape(value: &Value) -> Value {
 }
 
 fn any_json() -> impl Strategy<Value = Value> {
-    let leaf = prop_oneof![
-        Just(Value::Null),
-        any::<bool>().prop_map(Value::from),
-        (0u64..9).prop_map(Value::from),
-        "(password|token|[a-z'\"={},: \\\\ü\n]){0,12}".prop_map(Value::from),
-    ];
-    let key = "(body|variables|name|value|type|result|output|success|message|evaluateName|variablesReference)";
-    leaf.prop_recursive(4, 40, 6, move |inner| {
-        prop_oneof![
-            proptest::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
-            proptest::collection::btree_map(key, inner, 0..6)
-                .prop_map(|fields| Value::Object(fields.into_iter().collect())),
-        ]
-    })
+    json_of(
+        "(password|token|[a-z'\"={},: \\\\ü\n]){0,12}",
+        "(body|variables|name|value|type|result|output|success|message|evaluateName|variablesReference)",
+    )
 }
 
 proptest! {

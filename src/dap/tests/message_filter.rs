@@ -10,6 +10,7 @@ use crate::dap::message_filter::{Action, MessageFilter};
 use crate::dap::view_filter::FIRST_OWN_SEQ;
 use crate::identity::testing::token_of;
 use crate::masking::Masking;
+use crate::masking::testing::json_of;
 use crate::policy::{Rights, Scope, Scopes, SessionObligations};
 use crate::wire::dap::peek::MessageType;
 
@@ -95,21 +96,10 @@ fn written(value: &Value, nth: usize, twice: bool) -> String {
 }
 
 fn any_value() -> impl Strategy<Value = Value> {
-    let leaf = prop_oneof![
-        Just(Value::Null),
-        any::<bool>().prop_map(Value::from),
-        (0u64..9).prop_map(Value::from),
-        "(a|ü|\n| |\\\\|🦀|user='ada'|password|DB_KEY='x'|to_ken=1|[=:'\"]|SecretStr|x{70}|ghp_abcdefghijklmnopqrst|Bearer){0,3}"
-            .prop_map(Value::from),
-    ];
-    let key = "(variables|name|value|type|result|output|evaluateName|variablesReference)";
-    leaf.prop_recursive(3, 20, 5, move |inner| {
-        prop_oneof![
-            proptest::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
-            proptest::collection::btree_map(key, inner, 0..6)
-                .prop_map(|fields| Value::Object(fields.into_iter().collect())),
-        ]
-    })
+    json_of(
+        "(a|ü|\n| |\\\\|🦀|user='ada'|password|DB_KEY='x'|to_ken=1|[=:'\"]|SecretStr|x{70}|ghp_abcdefghijklmnopqrst|Bearer){0,3}",
+        "(variables|name|value|type|result|output|evaluateName|variablesReference)",
+    )
 }
 
 proptest! {
