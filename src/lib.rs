@@ -42,7 +42,7 @@
 //! | head | Ray's dashboard server, port 8265, where paused workers are asked for |
 //! | worker | the Ray process that is paused, or the debugger in it (debugpy, or legacy pdb) |
 //! | principal | who a client was authenticated as, with what its credential and the policy allow |
-//! | scope | a permission: `list`, `view`, `debug`, `terminal`, `terminate`, `admin`, `dashboard:read`, `dashboard:write` |
+//! | scope | a permission: `list`, `view`, `debug`, `terminal`, `terminate`, `admin`, `dashboard:read`, `dashboard:write`, `node` |
 //! | permit | the leave to reach one worker, and the claim that keeps others away from it; without one nothing is dialled |
 //! | session | one client with one worker, or with a whole cluster, from handshake to goodbye |
 //! | goodbye | the requests and answers after which a worker's debugger can be left without harm |
