@@ -9,6 +9,7 @@ pub mod peer_stream;
 pub mod prefixed;
 pub mod tcp;
 pub(crate) mod text;
+pub mod tunnel;
 pub(crate) mod watched_file;
 mod write_through;
 
