@@ -2,8 +2,10 @@
 //! debugpy survives.
 //!
 //! [`connect`] makes a [`Worker`]; `ledger` follows what passes over it; `goodbye` ends it. `let_run` attaches for no other
-//! purpose than to leave. `legacy` is the same for Ray's older debugger.
+//! purpose than to leave. `legacy` is the same for Ray's older debugger,
+//! and [`by_agent`] what an agent needs of it.
 
+pub mod by_agent;
 mod goodbye;
 mod ledger;
 pub(crate) mod legacy;
