@@ -93,6 +93,7 @@ pub(super) fn read(cluster: &Arc<str>, key: &str, value: &[u8]) -> Option<Breakp
         task_ended: None,
         registered: Some(Arc::new(Registered {
             key: key.to_owned(),
+            title: one_line(&value.proctitle),
             read: Instant::now(),
         })),
     })
