@@ -20,6 +20,7 @@ const LAYERS: &[&[&str]] = &[
     &["upstream"],
     &["context"],
     &["session"],
+    &["agents"],
     &["recording"],
     &["connection", "audit"],
     &["identity"],

@@ -112,13 +112,20 @@ impl Access {
             .contains(scope)
     }
 
+    /// Whether `scope` is allowed on the Ray node `node_id` of `cluster` at `address` as a whole.
+    pub fn may_on_node(&self, scope: Scope, cluster: &str, node_id: &str, address: IpAddr) -> bool {
+        self.rights_where(|selector| selector.fits_node(cluster, node_id, address))
+            .scopes
+            .contains(scope)
+    }
+
     /// How the principal may speak for the Ray node `node_id` of `cluster` at `address`; `None`: not at all. What grants or
     /// limits `node` without naming nodes, as everything does that anonymous principals have, does not name this one.
     pub fn voice_of(&self, cluster: &str, node_id: &str, address: IpAddr) -> Option<NodeVoice> {
-        let fits = |selector: &BreakpointSelector| selector.fits_node(cluster, node_id, address);
-        if !self.rights_where(fits).scopes.contains(Scope::Node) {
+        if !self.may_on_node(Scope::Node, cluster, node_id, address) {
             return None;
         }
+        let fits = |selector: &BreakpointSelector| selector.fits_node(cluster, node_id, address);
         let names = |scopes: Scopes, selector: &BreakpointSelector| {
             scopes.contains(Scope::Node) && !selector.nodes.is_empty() && fits(selector)
         };

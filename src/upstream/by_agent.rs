@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 use super::worker::Worker;
-use super::{PROBE_AFTER, legacy};
+use super::{PROBE_AFTER, Stream, legacy};
 use crate::wire::tcp;
 
 /// The pause that a debugger needs after a session before it is dialled again, for whoever gives its worker back.
@@ -52,12 +52,12 @@ pub async fn dial(ways: &[SocketAddr], patience: Duration) -> io::Result<TcpStre
 /// Where the system refuses an option of the socket.
 pub fn follow(stream: TcpStream, tasks: TaskTracker) -> io::Result<Worker> {
     tcp::bound_silence(&stream)?;
-    Ok(Worker::new(stream, None, tasks))
+    Ok(Worker::over(stream, tasks))
 }
 
 /// Leaves a prompt of the legacy debugger in order, once `pending` was said. To be owned by whoever waits for its end.
 pub async fn let_go(stream: TcpStream, pending: BytesMut) {
-    legacy::let_go(stream, pending).await;
+    legacy::let_go(Stream::Direct(stream), pending).await;
 }
 
 impl Worker {

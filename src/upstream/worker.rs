@@ -8,6 +8,7 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -17,8 +18,9 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
-use super::goodbye;
 use super::ledger::{Attach, Ledger};
+use super::{Stream, goodbye};
+use crate::agents::Agents;
 use crate::ray::registry::Lease;
 use crate::wire::peer_stream::PeerStream;
 
@@ -32,7 +34,7 @@ pub struct Worker {
 /// What [`goodbye`] takes over.
 #[derive(Debug)]
 pub(super) struct Line {
-    pub(super) stream: TcpStream,
+    pub(super) stream: Stream,
     pub(super) ledger: Ledger,
     /// The rest of messages that were taken whole and could not be written yet.
     pub(super) unsent: Vec<u8>,
@@ -42,13 +44,25 @@ pub(super) struct Line {
     pub(super) held: Vec<u8>,
     /// Keeps the breakpoint taken; `None` for a subprocess of a worker that a session holds.
     pub(super) lease: Option<Lease>,
+    /// By whom it may be dialled again; `None` in an agent.
+    pub(super) agents: Option<Arc<Agents>>,
     pub(super) tasks: TaskTracker,
     runtime: Handle,
 }
 
 impl Worker {
+    /// Over a connection that was just made for nobody's session here, as an agent's are. To be called inside a runtime.
+    pub(crate) fn over(stream: TcpStream, tasks: TaskTracker) -> Self {
+        Self::new(Stream::Direct(stream), None, None, tasks)
+    }
+
     /// Over a connection that was just made, for the session that has `lease`. To be called inside a runtime.
-    pub(super) fn new(stream: TcpStream, lease: Option<Lease>, tasks: TaskTracker) -> Self {
+    pub(super) fn new(
+        stream: Stream,
+        lease: Option<Lease>,
+        agents: Option<Arc<Agents>>,
+        tasks: TaskTracker,
+    ) -> Self {
         Self {
             line: Some(Line {
                 stream,
@@ -57,6 +71,7 @@ impl Worker {
                 configured: None,
                 held: Vec::new(),
                 lease,
+                agents,
                 tasks,
                 runtime: Handle::current(),
             }),
@@ -135,7 +150,7 @@ impl PeerStream for Worker {
     fn source(&self) -> Option<&TcpStream> {
         let waits = |line: &&Line| !line.unsent.is_empty() || !line.held.is_empty();
         let line = self.line.as_ref().filter(|line| !waits(line))?;
-        Some(&line.stream)
+        line.stream.socket()
     }
 
     fn skipped(&mut self, bytes: usize) {
@@ -269,7 +284,7 @@ mod tests {
         let (near, far) = tokio::join!(near, listener.accept());
         let mut debugger = far.unwrap().0;
         let tasks = TaskTracker::new();
-        let mut worker = Worker::new(near.unwrap(), None, tasks.clone());
+        let mut worker = Worker::over(near.unwrap(), tasks.clone());
 
         worker
             .write_all(&frame(&request("attach", 0)))

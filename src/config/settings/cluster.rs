@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::config::address::{GCS, parse_gcs, parse_ray_address};
-use crate::config::kind::{Kind, Shape, path, quoted};
+use crate::config::kind::{Kind, Shape, choice, path, quoted};
 use crate::config::raw::RawValue;
 use crate::config::read::{self, Read};
+use crate::config::settings::UpstreamPath;
 
 settings! {
     /// `[[cluster]]`: a Ray cluster.
@@ -21,6 +22,8 @@ settings! {
         token_file: Option<PathBuf> = None, path("the path of a file with Ray's token");
         /// The GCS, for breakpoints of the legacy debugger.
         gcs_address: Gcs = Gcs::Auto, Kind::new(gcs_address, quoted);
+        /// By which way its workers are reached. Absent: `upstream.path`.
+        path: Option<UpstreamPath> = None, choice().optional();
     }
 }
 

@@ -97,6 +97,7 @@ pub(in crate::ray::registry) fn read(
         task_ended: None,
         registered: Some(Arc::new(Registered {
             key: key.to_owned(),
+            title: one_line(&value.proctitle),
             read: Instant::now(),
         })),
     })
