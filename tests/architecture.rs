@@ -13,7 +13,7 @@ const LAYERS: &[&[&str]] = &[
     &["main", "fuzzing"],
     &["cli"],
     &["demo"],
-    &["app"],
+    &["app", "node"],
     &["listener"],
     &["dap", "http", "lineproto"],
     &["release"],

@@ -53,7 +53,7 @@ const CLOSE: Duration = Duration::from_millis(500);
 /// at once; the session was over within 5 ms of the close, beside three busy loops too), and the worker can be reached
 /// by nobody any more. Whoever waits for it dials at its very end, and 100 ms were too few once beside several compilers
 /// (debugpy 1.8.14).
-const SETTLED: Duration = Duration::from_millis(300);
+pub const SETTLED: Duration = Duration::from_millis(300);
 /// How long Ray takes, from `configurationDone` on, to write down that a thread no longer waits, where that thread has not
 /// stopped: a list from before would have the task as waiting once more.
 const WRITTEN_DOWN: Duration = Duration::from_millis(100);

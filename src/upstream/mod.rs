@@ -1,9 +1,11 @@
 //! The connection to a worker's debugger, opened for a session and never for a look, and led to its end in the order that
 //! debugpy survives.
 //!
-//! [`connect`] makes a [`Worker`], by dialling or by having the agent of the worker's node dial ([`Stream`]); `ledger` follows what passes over it; `goodbye` ends it. `let_run` attaches for no other
-//! purpose than to leave. `legacy` is the same for Ray's older debugger.
+//! [`connect`] makes a [`Worker`], by dialling or by having the agent of the worker's node dial ([`Stream`]); `ledger`
+//! follows what passes over it; `goodbye` ends it. `let_run` attaches for no other purpose than to leave. `legacy` is the
+//! same for Ray's older debugger, and [`by_agent`] what an agent needs of it.
 
+pub mod by_agent;
 mod goodbye;
 mod ledger;
 pub(crate) mod legacy;

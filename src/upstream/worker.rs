@@ -97,6 +97,10 @@ impl Worker {
         self.line.as_ref().is_some_and(|line| line.ledger.mapped)
     }
 
+    pub(super) fn line_mut(&mut self) -> Option<&mut Line> {
+        self.line.as_mut()
+    }
+
     /// Says goodbye from now on, in a task of its own. What is read afterwards is the end of the stream; what is written,
     /// nothing.
     pub fn leave(&mut self) {
@@ -226,7 +230,7 @@ impl AsyncWrite for Worker {
 
 impl Line {
     /// Notes what goes to the debugger.
-    fn sent(&mut self, bytes: &[u8]) {
+    pub(super) fn sent(&mut self, bytes: &[u8]) {
         self.ledger.sent(bytes);
         if self.ledger.configured {
             self.configured.get_or_insert_with(Instant::now);
@@ -243,7 +247,7 @@ impl Line {
         self.unsent.extend_from_slice(&held);
     }
 
-    fn poll_unsent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(super) fn poll_unsent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.unsent.is_empty() {
             let n = ready!(Pin::new(&mut self.stream).poll_write(cx, &self.unsent))?;
             if n == 0 {

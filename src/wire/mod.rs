@@ -7,6 +7,7 @@ pub(crate) mod http_client;
 pub(crate) mod human_time;
 pub mod peer_stream;
 pub mod prefixed;
+pub mod relay_url;
 pub mod tcp;
 pub(crate) mod text;
 pub mod tunnel;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use crate::config::address::{GCS, parse_gcs, parse_ray_address};
 use crate::config::kind::{Kind, Shape, choice, path, quoted};
@@ -35,6 +36,14 @@ pub enum Gcs {
     Off,
     /// The GCS at this address, `host:port`.
     At(String),
+}
+
+impl FromStr for Gcs {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        parse_gcs(text).map_err(|_| format!("write {GCS}"))
+    }
 }
 
 impl fmt::Display for Gcs {

@@ -1,6 +1,7 @@
 //! The registry: what is paused where, polled from the heads, shared as immutable snapshots.
 
 mod again;
+mod attribution;
 pub mod breakpoint;
 mod claim;
 mod current;
@@ -38,6 +39,7 @@ use crate::ray::head::{HeadClient, HeadConfigError};
 use gcs::GcsClient;
 use shared::{ClusterHandle, Shared};
 
+pub use attribution::{Attributed, Attribution, AttributionError, Owner};
 pub use breakpoint::{
     BadBreakpointId, Breakpoint, BreakpointId, Holder, Kind, Location, Names, Reason, Registered,
     State,

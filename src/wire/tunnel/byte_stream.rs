@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Buf, Bytes};
-use futures_util::{Sink, Stream};
+use futures_util::{Sink, SinkExt as _, Stream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
@@ -59,6 +59,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ByteStream<S> {
             unsent: false,
             blocked: None,
         }
+    }
+
+    /// Says `text` before any bytes: the first message of a stream.
+    ///
+    /// # Errors
+    /// Where the connection is gone.
+    pub async fn say(&mut self, text: String) -> io::Result<()> {
+        let said = self.socket.send(Message::text(text)).await;
+        said.map_err(|error| self.broken(error))
     }
 
     /// The stream below.

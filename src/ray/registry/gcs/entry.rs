@@ -41,7 +41,11 @@ struct Value {
 }
 
 /// The breakpoint behind `key`; `None` where nothing listens there (`{"exit_debugger": true}`) or it cannot be read.
-pub(super) fn read(cluster: &Arc<str>, key: &str, value: &[u8]) -> Option<Breakpoint> {
+pub(in crate::ray::registry) fn read(
+    cluster: &Arc<str>,
+    key: &str,
+    value: &[u8],
+) -> Option<Breakpoint> {
     if value.len() > LONGEST {
         return None;
     }
