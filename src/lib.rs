@@ -17,7 +17,7 @@
 //! | [`upstream`] | the connection to a worker, for a permit, and how it is led to its end |
 //! | [`context`] | what every protocol works with |
 //! | [`session`] | what every session is: authorisation, permit, refusal, record, whatever can end it, the table of the live ones |
-//! | `agents` | the agents of Ray nodes that are linked, who of them may speak for which node, and the streams that they open |
+//! | [`agents`] | the agents of Ray nodes that are linked, who of them may speak for which node, and the streams that they open |
 //! | [`recording`] | recordings: the messages of sessions whose policy wants them kept |
 //! | [`connection`] | accepted connections: what is known of one, and admission control |
 //! | [`audit`] | the audit log: the record of what was decided and done |
@@ -62,7 +62,7 @@
 )]
 
 pub mod advertise;
-pub(crate) mod agents;
+pub mod agents;
 pub mod app;
 pub mod audit;
 pub mod cli;
