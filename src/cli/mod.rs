@@ -95,7 +95,7 @@ pub enum Command {
     /// Run the relay
     #[command(after_help = serve::AFTER_HELP)]
     Serve(ConfigArgs),
-    /// Be the agent of a Ray node: dial out to relays, which reach the node's debuggers through it
+    /// Be a Ray node's agent, through which relays reach its debuggers
     #[command(after_help = node::AFTER_HELP)]
     Node(node::NodeArgs),
     /// Check a configuration: every problem at once, or what it comes to

@@ -23,19 +23,22 @@ use crate::wire::text::replaced;
 pub(super) const AFTER_HELP: &str = "\
 Examples:
   ray-relay node --relay https://relay.example.com --ray-address http://10.0.0.2:8265
-      beside the workers of a Ray node: relays reach their debuggers through it, and nobody else has to
-  ray-relay node --relay https://ray-relay-replicas --ca-file ca.pem --token-file node.token ...
+      beside the workers of a Ray node: relays reach their debuggers through it alone
+  ray-relay node --relay https://ray-relay-replicas --ca-file ca.pem --token-file node.token
       all addresses of that name, each with a link of its own, looked up again as they change
 
-The agent has no port. It shows the relay a token with the scope `node` (`ray-relay token mint --scope
-node`), or a client certificate, and is shown the relay's certificate. It dials a port only where Ray's own
-registry has a live worker of this node behind it, whatever the relay says, and where it can see the
-node's processes (same user, same process namespace), only where the worker's debugger listens there.
+The agent has no port: it dials out. The relay knows it by a token with the scope `node` (made with
+`ray-relay token mint --scope node`) or by a client certificate, and it knows the relay by the
+relay's certificate. It dials a debugger only where Ray's own registry has a live worker of this
+node behind that port, whatever the relay says; and where it can see the node's processes (same
+user, same process namespace), only where it is the worker's debugger that listens there.
 
-SIGTERM: it leaves every debugger in order, and ends. A relay that is away is tried until it is there.
+SIGTERM: it leaves every debugger in order, and ends. A relay that is away is tried until it comes.
 
-Environment: RAY_RELAY_NODE_RELAY, _RAY_ADDRESS, _GCS_ADDRESS, _NODE_ID, _NODE_ADDRESS, _PIN,
-_RAY_TOKEN_FILE, _TOKEN_FILE and _ALLOW_PLAINTEXT stand for the flags; where several values fit, with commas.
+Environment, in place of flags; several values with commas:
+  RAY_RELAY_NODE_RELAY, RAY_RELAY_NODE_RAY_ADDRESS, RAY_RELAY_NODE_GCS_ADDRESS,
+  RAY_RELAY_NODE_NODE_ID, RAY_RELAY_NODE_NODE_ADDRESS, RAY_RELAY_NODE_TOKEN_FILE,
+  RAY_RELAY_NODE_PIN, RAY_RELAY_NODE_RAY_TOKEN_FILE, RAY_RELAY_NODE_ALLOW_PLAINTEXT
 
 Next: `ray-relay list -v` at the relay names each node's agent.";
 

@@ -96,8 +96,10 @@ impl Table {
         })
     }
 
+    /// A connection of nobody's session, such as a relay's look after a worker that was left, is not shown.
     fn show(&self, rows: &[Row]) {
-        let all = rows.iter().map(|row| row.held.clone()).collect();
+        let named = rows.iter().filter(|row| !row.held.session.is_empty());
+        let all = named.map(|row| row.held.clone()).collect();
         self.shown.send_replace(all);
     }
 }

@@ -282,7 +282,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
                 }
                 self.nodes = Some(nodes);
             }
-            FromRelay::Refused { reason } => return Err(Ended::Refused(one_line(&reason))),
+            FromRelay::Refused { reason } => return Err(Ended::Refused(shortened(&reason, 512))),
             FromRelay::Open(open) => return self.open(open).await,
             FromRelay::Locate { query, port, title } => {
                 let (agent, answers) = (Arc::clone(&self.agent), self.answers.clone());

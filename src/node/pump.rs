@@ -143,7 +143,7 @@ impl<D: Debugger, S: AsyncRead + AsyncWrite + Unpin> Pump<D, S> {
                 }
             }
             if self.relay_ended {
-                return Poll::Pending;
+                return self.relay.poll_gone(cx).map(|()| End::Relay);
             }
             match self.relay.poll_bytes(cx) {
                 Poll::Ready(Ok(bytes)) if !bytes.is_empty() => self.unsaid = bytes,

@@ -58,7 +58,7 @@ pub(super) async fn serve(
     match opened {
         Ok(opened) => Box::pin(opened.run(&agent, &open)).await,
         Err(Refused { kind, detail }) => {
-            info!(worker = %open.worker_id, port = open.port, ?kind, %detail, "a relay asked in vain");
+            info!(port = open.port, ?kind, %detail, "a relay asked in vain");
             let refused = FromAgent::Refused {
                 stream: open.stream,
                 kind,
@@ -122,7 +122,7 @@ impl Opened {
         let stream = match by_agent::dial(&ways, DIAL).await {
             Ok(stream) => stream,
             Err(error) => {
-                info!(worker = %open.worker_id, port = open.port, %error, "a debugger cannot be reached");
+                info!(port = open.port, %error, "a debugger cannot be reached");
                 let failed = failure(&error);
                 let told = async {
                     _ = relay.send(Message::text(written(&failed))).await;
@@ -132,12 +132,12 @@ impl Opened {
                 return;
             }
         };
-        info!(worker = %open.worker_id, port = open.port, "a session has come");
+        info!(port = open.port, "a session has come");
         match open.kind {
             Kind::Debugpy => Box::pin(debugpy(agent, stream, relay)).await,
             Kind::Pdb => Box::pin(pdb(agent, stream, relay)).await,
         }
-        info!(worker = %open.worker_id, port = open.port, "a session has gone");
+        info!(port = open.port, "a session has gone");
         drop(hold);
     }
 }

@@ -91,6 +91,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ByteStream<S> {
         Poll::Ready(Ok(std::mem::take(&mut self.rest)))
     }
 
+    /// Resolves when the other side has gone, for whoever has read that nothing more comes from it and still sends.
+    pub fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.drive(cx);
+        while self.reading == Half::Ended && self.writing != Half::Lost {
+            match ready!(Pin::new(&mut self.socket).poll_next(cx)) {
+                Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
+                _ => self.writing = Half::Lost,
+            }
+        }
+        Poll::Ready(())
+    }
+
     /// Sends up to a frame off the front of `bytes`, without copying them more often than the frame needs. As a write it
     /// takes some or waits.
     ///

@@ -138,6 +138,19 @@ async fn a_peer_that_is_gone_is_an_end_that_nobody_said() {
 }
 
 #[tokio::test]
+async fn who_has_said_its_last_word_can_still_be_seen_to_go() {
+    let (mut near, mut far) = pair(4096).await;
+    near.shutdown().await.unwrap();
+    assert_eq!(far.read(&mut [0; 8]).await.unwrap(), 0);
+    let mut gone = poll_fn(|cx| Poll::Ready(far.poll_gone(cx)));
+    assert!((&mut gone).await.is_pending());
+    drop(near);
+    poll_fn(|cx| far.poll_gone(cx)).await;
+    assert!(far.ended_in_order());
+    assert!(far.write_all(b"more").await.is_err());
+}
+
+#[tokio::test]
 async fn a_close_frame_ends_both_halves() {
     let (near, mut far) = sockets(4096).await;
     let mut near = ByteStream::new(near);
