@@ -33,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::open::{NotOpened, Wanted};
 pub use self::tunnel::Tunnel;
-pub(crate) use self::way::{Absence, Way};
+pub(crate) use self::way::{Absence, NoWay, Way};
 
 use self::open::Waiting;
 use self::table::Table;

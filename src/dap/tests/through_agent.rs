@@ -8,8 +8,9 @@ use tokio_tungstenite::tungstenite::{Bytes, Message};
 use super::*;
 use crate::agents::tests::{Scene, StandIn, dialled};
 use crate::config::UpstreamPath;
-use crate::identity::testing::{revoke, token_of};
-use crate::wire::tunnel::messages::Kind as TunnelKind;
+use crate::identity::testing::{principal, revoke, token_of};
+use crate::wire::tunnel::messages::{FromAgent, Held, Kind as TunnelKind};
+use crate::wire::tunnel::text::Hex;
 
 /// A relay that reaches workers through agents alone, one of them for `a1`, and a worker there.
 async fn scene() -> (Scene, StandIn, Worker) {
@@ -153,6 +154,47 @@ async fn without_an_agent_it_is_said_which_is_missing_and_nothing_is_dialled() {
     assert_not_dialled(worker.listener);
     let live = scene.context.registry.snapshot();
     assert!(live.live[0].is_paused(), "it waits as before");
+}
+
+#[tokio::test]
+async fn what_a_session_of_another_relay_holds_is_refused_with_the_same_sentence() {
+    let (scene, mut agent, worker) = scene().await;
+    let held = |replica: u8| FromAgent::Held {
+        workers: vec![Held {
+            worker_id: worker.breakpoint.worker_id.as_str().into(),
+            port: worker.breakpoint.port,
+            name: "bob".into(),
+            session: "7".into(),
+            replica: Hex([replica; 8]),
+            since_unix_ms: 0,
+        }],
+    };
+    agent.say(&held(9)).await;
+    let person = principal(&scene.context.auth, "person").await;
+    let live = scene.context.registry.watch_nodes().borrow().clone();
+    let told = async {
+        loop {
+            let rows = serde_json::to_value(scene.context.agents.rows(&live, &person)).unwrap();
+            if rows[0]["agent"]["held"] == 0 || rows[0]["link"] != "linked" {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                continue;
+            }
+            return;
+        }
+    };
+    timeout(PATIENCE, told).await.expect("in time");
+    let (mut debugger, seq) =
+        Debugger::attaching(&scene.context, attach(&token_of("person"))).await;
+    let answer = debugger.answer(seq).await.to_string();
+    assert!(
+        answer.contains("is being debugged by bob through another relay, for"),
+        "{answer}"
+    );
+    assert!(
+        answer.contains("it is free again when that session ends"),
+        "{answer}"
+    );
+    assert_not_dialled(worker.listener);
 }
 
 #[tokio::test]
