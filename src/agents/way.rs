@@ -154,7 +154,7 @@ impl Agents {
         if breakpoint.node_id.is_empty() {
             return self.locate(breakpoint).await;
         }
-        let node_id: Name = breakpoint.node_id.as_str().into();
+        let node_id: Name = (&*breakpoint.node_id).into();
         let table = self.table.lock();
         if let Some(link) = table.of_node(cluster, &node_id) {
             return Ok((Arc::clone(link), node_id));

@@ -17,7 +17,7 @@ async fn scene() -> (Scene, StandIn, Worker) {
     let scene = Scene::with(|config| config.upstream.path = UpstreamPath::Agent).await;
     let agent = scene.linked("agent", "a1", 1).await;
     let mut breakpoint = paused("square", 1);
-    breakpoint.node_id = "a1".to_owned();
+    breakpoint.node_id = "a1".into();
     let worker = Worker::listening(breakpoint).await;
     scene.context.registry.insert(worker.breakpoint.clone());
     (scene, agent, worker)
@@ -147,7 +147,7 @@ async fn without_an_agent_it_is_said_which_is_missing_and_nothing_is_dialled() {
     timeout(PATIENCE, down).await.expect("in time");
     refused("the agent of its node has been gone for").await;
     let mut elsewhere = worker.breakpoint.clone();
-    elsewhere.node_id = "zz".to_owned();
+    elsewhere.node_id = "zz".into();
     scene.context.registry.end(elsewhere.id, None);
     scene.context.registry.insert(elsewhere);
     refused("no agent (`ray-relay node`) is linked for its node").await;
@@ -161,7 +161,7 @@ async fn what_a_session_of_another_relay_holds_is_refused_with_the_same_sentence
     let (scene, mut agent, worker) = scene().await;
     let held = |replica: u8| FromAgent::Held {
         workers: vec![Held {
-            worker_id: worker.breakpoint.worker_id.as_str().into(),
+            worker_id: (&*worker.breakpoint.worker_id).into(),
             port: worker.breakpoint.port,
             name: "bob".into(),
             session: "7".into(),
@@ -202,7 +202,7 @@ async fn a_port_that_is_closed_to_the_relay_is_told_with_what_would_open_it() {
     let scene = Scene::with(|config| config.dap.connect_timeout = Duration::from_millis(300)).await;
     let mut breakpoint = paused("square", 1);
     // Nothing listens there.
-    (breakpoint.node_id, breakpoint.port) = ("a1".to_owned(), 9);
+    (breakpoint.node_id, breakpoint.port) = ("a1".into(), 9);
     scene.context.registry.insert(breakpoint);
     let (mut debugger, seq) =
         Debugger::attaching(&scene.context, attach(&token_of("person"))).await;
