@@ -68,9 +68,9 @@ pub fn paused(worker_id: &str) -> Breakpoint {
         id: BreakpointId::derive("default", worker_id),
         kind: Kind::Debugpy,
         cluster: "default".into(),
-        node_id: "0a".repeat(28),
+        node_id: "0a".repeat(28).into(),
         node_ip: [10, 88, 0, 10].into(),
-        worker_id: worker_id.to_owned(),
+        worker_id: worker_id.into(),
         pid: 495,
         port: 38645,
         paused_threads: 1,
@@ -78,7 +78,8 @@ pub fn paused(worker_id: &str) -> Breakpoint {
             name: Some("square".to_owned()),
             unpacked_working_dir: true,
             ..Names::default()
-        },
+        }
+        .into(),
         reason: Reason::Breakpoint,
         location: None,
         exception: None,
