@@ -11,5 +11,6 @@ pub mod tcp;
 pub(crate) mod text;
 pub(crate) mod watched_file;
 mod write_through;
+pub(crate) mod zip;
 
 pub(crate) use write_through::write_through;

@@ -1,0 +1,341 @@
+//! `ray-relay deploy`: agents on every node of a cluster, put there by Ray itself through its Jobs API.
+//!
+//! The running program and `driver.py` are uploaded as a package, and a job is submitted whose driver keeps one actor on
+//! each node; an actor keeps one process. What is secret goes to the driver sealed for a key that the driver tells in its
+//! output, and from there to each process sealed for that process's own ([`sealed`], [`deployed`]).
+//!
+//! Called by the CLI.
+
+mod args;
+mod deployed;
+mod error;
+mod sealed;
+mod state;
+
+use std::io::Write as _;
+use std::time::{Duration, SystemTime};
+
+use aws_lc_rs::digest::{SHA256, digest};
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+pub use self::args::Args;
+use self::args::Wanted;
+pub use self::deployed::{DeployedArgs, run as run_deployed};
+pub use self::error::Error;
+use self::state::{Said, State};
+use crate::ray::jobs::Jobs;
+use crate::telemetry::progress::{Progress, Step};
+use crate::wire::text::{hex, replaced};
+use crate::wire::zip::{self, Entry};
+
+const DRIVER: &str = include_str!("driver.py");
+const DRIVER_FILE: &str = "ray_relay_driver.py";
+const PROGRAM_FILE: &str = "ray-relay";
+
+/// How often the cluster is asked how it goes.
+const LOOK: Duration = Duration::from_millis(500);
+/// A process that has run for so long has begun well.
+const BEGUN: Duration = Duration::from_secs(2);
+/// One that has not run for so long will not soon.
+const HOPELESS: Duration = Duration::from_secs(8);
+/// The deadline for a job to end that was asked to.
+const STOP_DEADLINE: Duration = Duration::from_secs(60);
+/// Seconds that Ray gives the driver to end the agents in good order, before it is killed.
+const STOP_WAIT: &str = "25";
+
+/// Deploys, or shows or removes what is deployed.
+///
+/// # Errors
+/// [`Error`].
+pub async fn run(args: Args) -> Result<(), Error> {
+    let deployment = Deployment {
+        jobs: Jobs::new(&*args.ray_address, args.ray_token_file.clone(), true)?,
+        id: format!("ray-relay-{}", args.name),
+        progress: Progress::new("deploy"),
+    };
+    if args.status {
+        return deployment.show(args.json).await;
+    }
+    if args.remove {
+        return deployment.remove(args.json).await;
+    }
+    let wanted = args.wanted()?;
+    let deadline = Instant::now() + args.timeout;
+    deployment.submit(&wanted).await?;
+    deployment.hand_over(&wanted, deadline).await?;
+    deployment.wait_running(deadline).await?;
+    deployment.show(args.json).await
+}
+
+struct Deployment {
+    jobs: Jobs,
+    /// Submission id of the job.
+    id: String,
+    progress: Progress,
+}
+
+impl Deployment {
+    /// Uploads the package and submits the job, in the place of one that is there.
+    async fn submit(&self, wanted: &Wanted) -> Result<(), Error> {
+        let step = self.progress.step("packing this program");
+        let package = match tokio::task::spawn_blocking(package).await {
+            Ok(package) => package?,
+            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+        };
+        step.done(format_args!("{:.1} MB", package.len() as f64 / 1e6));
+        let step = self.progress.step("uploading it");
+        let uri = self.jobs.upload_package(package).await?;
+        step.done(&uri);
+        if let Some(job) = self.jobs.job(&self.id).await? {
+            if !job.ended() {
+                let mut step = self.progress.step("ending what was deployed before");
+                self.end(&mut step).await?;
+                step.done("it has ended");
+            }
+            self.jobs.forget(&self.id).await?;
+        }
+        // The shell that Ray starts the job with ends a quotation at the next such sign.
+        let plan = wanted.plan().to_string().replace('\'', "\\u0027");
+        let request = json!({
+            "submission_id": self.id,
+            "entrypoint": format!("python -u {DRIVER_FILE} '{plan}'"),
+            "runtime_env": {
+                "working_dir": uri,
+                "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": STOP_WAIT},
+            },
+            "metadata": {
+                "ray_relay_version": env!("CARGO_PKG_VERSION"),
+                "ray_relay": wanted.relays(),
+            },
+        });
+        self.jobs.submit(&request).await?;
+        Ok(())
+    }
+
+    /// Waits for the driver's key, and gives it what is secret, sealed.
+    async fn hand_over(&self, wanted: &Wanted, deadline: Instant) -> Result<(), Error> {
+        let mut step = self
+            .progress
+            .step(format_args!("the job {} begins", self.id));
+        let key = loop {
+            let said = self.said().await?;
+            if let Some(fatal) = said.fatal {
+                return Err(Error::Incomplete(fatal));
+            }
+            if let Some(key) = said.key {
+                break key;
+            }
+            self.check_job(deadline).await?;
+            let seconds = step.elapsed().as_secs();
+            step.pulse(|| format!("Ray prepares it, {seconds} s"));
+            sleep(LOOK).await;
+        };
+        let sealed = sealed::seal(&key, &wanted.files.text()?)?;
+        // The driver knows the name by its key.
+        let of_key = hex(digest(&SHA256, key.as_bytes()).as_ref());
+        let name = format!("ray_relay_sealed_{}", &of_key[..32]);
+        self.jobs.put_package(&name, sealed.into()).await?;
+        step.done("it has been given the credential, sealed");
+        Ok(())
+    }
+
+    /// Waits until the agents of all nodes run, or nothing more is to be expected.
+    async fn wait_running(&self, deadline: Instant) -> Result<(), Error> {
+        let mut step = self.progress.step("agents begin");
+        let (mut told, mut last, mut since) = (0, Vec::new(), Instant::now());
+        loop {
+            let state = self.state().await?;
+            let (running, nodes) = state.running();
+            if running > told {
+                told = running;
+                step.note(format_args!("{running} of {nodes} nodes have an agent"));
+            }
+            let now = state.processes();
+            if now != last {
+                (last, since) = (now, Instant::now());
+            }
+            let still = since.elapsed();
+            if state.is_complete() && still >= BEGUN {
+                step.done("all of them run");
+                return Ok(());
+            }
+            if (state.is_settled() && still >= HOPELESS) || Instant::now() >= deadline {
+                step.done(format_args!("{running} of {nodes} nodes have an agent"));
+                return Ok(());
+            }
+            self.check_job(deadline + LOOK).await?;
+            let seconds = step.elapsed().as_secs();
+            step.pulse(|| format!("{running} of {nodes} nodes have an agent, {seconds} s"));
+            sleep(LOOK).await;
+        }
+    }
+
+    /// Fails where the job has ended, or it is `deadline`.
+    async fn check_job(&self, deadline: Instant) -> Result<(), Error> {
+        let what = match self.jobs.job(&self.id).await? {
+            Some(job) if job.ended() => {
+                format!("has ended ({}): {}", job.status, replaced(&job.message))
+            }
+            Some(job) if Instant::now() >= deadline => {
+                format!(
+                    "is not ready in time ({}): {}",
+                    job.status,
+                    replaced(&job.message)
+                )
+            }
+            Some(_) => return Ok(()),
+            None => "is gone".to_owned(),
+        };
+        let output = self.jobs.output(&self.id).await.unwrap_or_default();
+        let skipped = output.lines().count().saturating_sub(15);
+        let last: Vec<_> = output.lines().skip(skipped).map(replaced).collect();
+        Err(Error::Job {
+            id: self.id.clone(),
+            what,
+            output: last.join("\n"),
+        })
+    }
+
+    async fn said(&self) -> Result<Said, Error> {
+        Ok(Said::read(
+            &self.jobs.output(&self.id).await.unwrap_or_default(),
+        ))
+    }
+
+    async fn state(&self) -> Result<State, Error> {
+        let job = self.jobs.job(&self.id).await?;
+        let said = match &job {
+            Some(_) => self.said().await?,
+            None => Said::default(),
+        };
+        let nodes = self.jobs.nodes_alive().await?;
+        Ok(State::new(&self.id, job, &nodes, &said))
+    }
+
+    /// Prints how it is; an error where an agent is missing.
+    async fn show(&self, json: bool) -> Result<(), Error> {
+        let state = self.state().await?;
+        let mut out = std::io::stdout().lock();
+        if json {
+            writeln!(out, "{:#}", state.json())?;
+        } else {
+            write!(out, "{}", state.table(SystemTime::now()))?;
+        }
+        let (running, nodes) = state.running();
+        match &state.job {
+            _ if state.is_complete() => Ok(()),
+            None => Err(Error::Incomplete(format!(
+                "nothing is deployed: there is no job {}",
+                self.id
+            ))),
+            Some(job) if job.ended() => Err(Error::Incomplete(format!(
+                "nothing is deployed: the job {} has ended ({}) {}",
+                self.id,
+                replaced(&job.status),
+                replaced(job.message.trim())
+            ))),
+            Some(_) => Err(Error::Incomplete(format!(
+                "{running} of {nodes} nodes have an agent that runs; what an agent says is in the log of its actor \
+                 (class RayRelay in the dashboard)"
+            ))),
+        }
+    }
+
+    /// Ends the job, and waits until nothing of it is left.
+    async fn remove(&self, json: bool) -> Result<(), Error> {
+        let job = self.jobs.job(&self.id).await?;
+        let removed = job.is_some_and(|job| !job.ended());
+        if removed {
+            let mut step = self.progress.step("ending the agents");
+            self.end(&mut step).await?;
+            step.done("they have ended");
+        }
+        let mut out = std::io::stdout().lock();
+        if json {
+            writeln!(
+                out,
+                "{}",
+                json!({"deployment": self.id, "removed": removed})
+            )?;
+        } else if removed {
+            writeln!(out, "Removed {}: no process of it is left.", self.id)?;
+        } else {
+            writeln!(out, "Nothing to remove: no job {} runs.", self.id)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the job, which ends the agents, and waits until no process of it is left.
+    async fn end(&self, step: &mut Step<'_>) -> Result<(), Error> {
+        let deadline = Instant::now() + STOP_DEADLINE;
+        self.jobs.stop(&self.id).await?;
+        let late = |what: &str| {
+            let seconds = STOP_DEADLINE.as_secs();
+            Error::Incomplete(format!("{what} after {seconds} s: try again with --remove"))
+        };
+        let job_id = loop {
+            match self.jobs.job(&self.id).await? {
+                None => return Ok(()),
+                Some(job) if job.ended() => break job.job_id,
+                Some(_) if Instant::now() >= deadline => return Err(late("the job has not ended")),
+                Some(_) => {}
+            }
+            step.pulse(|| "agents take leave of their workers".to_owned());
+            sleep(LOOK).await;
+        };
+        if let Some(job_id) = job_id {
+            let query = format!(
+                "actors?detail=1&limit=10000&filter_keys=job_id&filter_predicates=%3D&filter_values={job_id}"
+            );
+            loop {
+                let actors = self.jobs.rows(&query).await?;
+                let left = actors
+                    .iter()
+                    .filter(|actor| actor["state"] != "DEAD")
+                    .count();
+                match left {
+                    0 => break,
+                    left if Instant::now() >= deadline => {
+                        return Err(late(&format!("{left} of its actors have not ended")));
+                    }
+                    _ => sleep(LOOK).await,
+                }
+            }
+        }
+        match self.said().await?.left {
+            Some(nodes) if !nodes.is_empty() => Err(Error::Incomplete(format!(
+                "it has ended, but on these nodes nobody could say that the agent has: {}",
+                replaced(&nodes.join(", "))
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The running program and its driver.
+fn package() -> Result<bytes::Bytes, Error> {
+    if std::env::consts::OS != "linux" {
+        return Err(Error::NotLinux);
+    }
+    // The program itself, also where its file has been replaced since.
+    let path = std::path::Path::new("/proc/self/exe");
+    let unreadable = |cause| Error::File {
+        file: path.to_owned(),
+        cause,
+    };
+    let program = std::fs::read(path).map_err(unreadable)?;
+    let entries = [
+        Entry {
+            name: DRIVER_FILE,
+            content: DRIVER.as_bytes(),
+            executable: false,
+        },
+        Entry {
+            name: PROGRAM_FILE,
+            content: &program,
+            executable: true,
+        },
+    ];
+    zip::archive(&entries).map_err(unreadable)
+}
