@@ -12,7 +12,7 @@ entrypoint or log. Whoever may run jobs on the cluster can read it on a node all
 Ray's user there: give agents a token that can do nothing but be an agent.
 
 Examples:
-  ray-relay token mint --key relay.key --scope node --subject agents --ttl 90d > agents.token
+  ray-relay token mint --key relay.key --sub agents --scope node --ttl 90d > agents.token
   ray-relay deploy --ray-address http://HEAD:8265 --relay-url https://relay.example.com:5678 --token-file agents.token
   ray-relay deploy --ray-address http://HEAD:8265 --status
   ray-relay deploy --ray-address http://HEAD:8265 --remove
@@ -24,5 +24,8 @@ Exit codes: 0 an agent runs on every node, or all are removed; 1 on some node no
 cluster cannot be reached; 77 it wants a token, or the token does not permit it.";
 
 pub(super) async fn run(args: crate::deploy::Args) -> Result<(), Error> {
-    Ok(Box::pin(crate::deploy::run(args)).await?)
+    match Box::pin(crate::deploy::run(args)).await {
+        Err(crate::deploy::Error::Output(error)) => Err(Error::Output(error)),
+        result => Ok(result?),
+    }
 }

@@ -278,7 +278,8 @@ class Deployment:
             place.failures += 1
             for_good = isinstance(error, (ray.exceptions.RuntimeEnvSetupError, ray.exceptions.ActorUnschedulableError))
             why = " ".join(str(error).split())[:300]
-            place.tell("ended" if for_good or place.failures > 5 else "restarting", why=why)
+            lost = for_good or place.failures > 5
+            place.tell("ended" if lost else "restarting", why=f"Ray's actor for it does not run: {why}" if lost else None)
             place.begin_at = time.monotonic() + 1
             if for_good or place.failures > 30:
                 self.give_up(place)
@@ -354,6 +355,8 @@ def main():
     # What agents say stays in the logs of their actors.
     context = ray.init(log_to_driver=False)
     signal.signal(signal.SIGTERM, stop)
+    # Ray keeps one log for all jobs of a submission id: what follows is this one's.
+    say({"run": plan["run"]})
     missing = lack(plan["machine"])
     if missing:
         say({"fatal": f"on the node that the job runs on, {missing}"})

@@ -107,6 +107,7 @@ impl Deployment {
             "metadata": {
                 "ray_relay_version": env!("CARGO_PKG_VERSION"),
                 "ray_relay": wanted.relays(),
+                "ray_relay_run": wanted.run,
             },
         });
         self.jobs.submit(&request).await?;
@@ -120,11 +121,13 @@ impl Deployment {
             .step(format_args!("the job {} begins", self.id));
         let key = loop {
             let said = self.said().await?;
-            if let Some(fatal) = said.fatal {
-                return Err(Error::Incomplete(fatal));
-            }
-            if let Some(key) = said.key {
-                break key;
+            if said.run.as_ref() == Some(&wanted.run) {
+                if let Some(fatal) = said.fatal {
+                    return Err(Error::Incomplete(fatal));
+                }
+                if let Some(key) = said.key {
+                    break key;
+                }
             }
             self.check_job(deadline).await?;
             let seconds = step.elapsed().as_secs();

@@ -28,6 +28,9 @@ pub(super) struct Process {
     pub(super) role: Role,
     #[serde(skip_serializing)]
     node: String,
+    /// Host name of the node.
+    #[serde(skip_serializing)]
+    name: String,
     /// `starting`, `running`, `restarting` (its actor), `ended`, `stopped`, `gone` (its node).
     pub(super) state: String,
     pub(super) pid: Option<u32>,
@@ -42,6 +45,8 @@ pub(super) struct Process {
 /// What the driver's output says.
 #[derive(Debug, Default)]
 pub(super) struct Said {
+    /// Which of the drivers that wrote to this output was the last.
+    pub(super) run: Option<String>,
     /// The key that it wants the credential sealed for.
     pub(super) key: Option<String>,
     /// Why it could not begin.
@@ -54,6 +59,7 @@ pub(super) struct Said {
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Line {
+    Run { run: String },
     Key { key: String },
     Fatal { fatal: String },
     Ended { left: Vec<String> },
@@ -61,13 +67,20 @@ enum Line {
 }
 
 impl Said {
-    /// Reads the output of the driver, whose last word on each process counts.
+    /// Reads the output of the driver, whose last word on each process counts. What drivers of earlier jobs of the same
+    /// submission id said stands before it.
     pub(super) fn read(output: &str) -> Self {
         let mut said = Self::default();
         // What has no end yet may not be all.
         let whole = output.rfind('\n').map_or("", |end| &output[..end]);
         for line in whole.lines().filter_map(|line| line.strip_prefix(MARK)) {
             match serde_json::from_str(line) {
+                Ok(Line::Run { run }) => {
+                    said = Self {
+                        run: Some(run),
+                        ..Self::default()
+                    }
+                }
                 Ok(Line::Key { key }) => said.key = Some(key),
                 Ok(Line::Fatal { fatal }) => said.fatal = Some(one_line(&fatal)),
                 Ok(Line::Ended { left }) => said.left = Some(left),
@@ -104,18 +117,23 @@ pub(super) struct State {
 impl State {
     /// `rows` are those of the State API's nodes that are alive.
     pub(super) fn new(id: &str, job: Option<JobState>, rows: &[Value], said: &Said) -> Self {
-        let runs = job.as_ref().is_some_and(|job| !job.ended());
+        let runs = job.as_ref().is_some_and(|job| {
+            !job.ended() && said.run.as_deref() == job.metadata["ray_relay_run"].as_str()
+        });
         let nodes = rows.iter().map(|row| {
             let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
             let of = |role| {
                 let process = said.processes.get(&(role, text("node_id")));
                 process.filter(|_| runs).cloned()
             };
+            let agent = of(Role::Agent);
+            // Ray's own name for a node is its address, unless somebody gave it another.
+            let name = agent.as_ref().map(|agent| agent.name.clone());
             Node {
                 id: text("node_id"),
                 address: text("node_ip"),
-                name: text("node_name"),
-                agent: of(Role::Agent),
+                name: name.unwrap_or_else(|| text("node_name")),
+                agent,
                 relay: of(Role::Relay),
             }
         });
@@ -241,6 +259,11 @@ mod tests {
     use super::*;
 
     const OUTPUT: &str = r#"2026-01-01 INFO worker.py: Connecting
+@ray-relay {"run": "00"}
+@ray-relay {"key": "OLD="}
+@ray-relay {"role": "agent", "node": "dd", "address": "10.0.0.4", "name": "w3", "restarts": 0, "state": "running"}
+@ray-relay {"ended": 1, "left": []}
+@ray-relay {"run": "01"}
 @ray-relay {"key": "AAAA"}
 @ray-relay {"role": "agent", "node": "aa", "address": "10.0.0.1", "name": "head", "restarts": 0, "state": "starting"}
 @ray-relay {"role": "agent", "node": "aa", "address": "10.0.0.1", "name": "head", "restarts": 2, "state": "running", "pid": 7, "since": 1000.5}
@@ -255,7 +278,7 @@ mod tests {
             status: status.to_owned(),
             message: String::new(),
             job_id: None,
-            metadata: Value::Null,
+            metadata: json!({"ray_relay_run": "01"}),
         };
         let row = |id, address, name| json!({"node_id": id, "node_ip": address, "node_name": name});
         let rows = [
@@ -300,6 +323,12 @@ mod tests {
     #[test]
     fn where_the_job_has_ended_nothing_runs() {
         assert_eq!(state_of("FAILED").running(), (0, 3));
+        // Its driver has said nothing yet, but that of the job before has.
+        let mut job = state_of("RUNNING").job.unwrap();
+        job.metadata = json!({"ray_relay_run": "02"});
+        let rows = [json!({"node_id": "aa"})];
+        let state = State::new("ray-relay-agents", Some(job), &rows, &Said::read(OUTPUT));
+        assert_eq!(state.running(), (0, 1));
         let ended = format!("{MARK}{{\"ended\": 3, \"left\": [\"aa\"]}}\n");
         assert_eq!(Said::read(&ended).left.unwrap(), ["aa"]);
     }
