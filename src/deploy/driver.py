@@ -41,14 +41,14 @@ def lack(machine):
             os.chmod(path, 0o755)
         done = subprocess.run([path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
     except PermissionError:
-        return f"{path} may not be executed; is the file system of Ray's temporary directory mounted noexec?"
+        return "the program may not be executed there: is the file system of Ray's temporary directory mounted noexec?"
     except FileNotFoundError:
-        return f"{path} is not there, or this system misses the C library that it needs (glibc)"
+        return "the program is not there, or the system misses the C library that it needs (glibc)"
     except (OSError, subprocess.TimeoutExpired) as error:
-        return f"{path} cannot be run: {error}"
+        return f"the program cannot be run: {error}"
     if done.returncode != 0:
         said = done.stderr.decode(errors="replace").strip().splitlines()
-        return f"{path} does not run: {said[-1] if said else done.returncode}"
+        return f"the program does not run: {said[-1] if said else done.returncode}"
     return None
 
 
@@ -173,6 +173,16 @@ class Keeper:
         return line
 
 
+def sentence(error):
+    """Why Ray has no actor on a node, for people: of a traceback in it the last line."""
+    text = str(error)
+    if isinstance(error, ray.exceptions.RuntimeEnvSetupError):
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        causes = [line for line in lines if line.split(":")[0].endswith(("Error", "Exception"))]
+        return f"Ray cannot unpack the program there: {(causes or lines)[-1][:200]}"
+    return f"Ray has no actor there: {' '.join(text.split())[:200]}"
+
+
 class Place:
     """One process that there is to be: the agent of a node, or the relay."""
 
@@ -277,9 +287,8 @@ class Deployment:
             place.seen = None
             place.failures += 1
             for_good = isinstance(error, (ray.exceptions.RuntimeEnvSetupError, ray.exceptions.ActorUnschedulableError))
-            why = " ".join(str(error).split())[:300]
             lost = for_good or place.failures > 5
-            place.tell("ended" if lost else "restarting", why=f"Ray's actor for it does not run: {why}" if lost else None)
+            place.tell("ended" if lost else "restarting", why=sentence(error) if lost else None)
             place.begin_at = time.monotonic() + 1
             if for_good or place.failures > 30:
                 self.give_up(place)
@@ -355,8 +364,6 @@ def main():
     # What agents say stays in the logs of their actors.
     context = ray.init(log_to_driver=False)
     signal.signal(signal.SIGTERM, stop)
-    # Ray keeps one log for all jobs of a submission id: what follows is this one's.
-    say({"run": plan["run"]})
     missing = lack(plan["machine"])
     if missing:
         say({"fatal": f"on the node that the job runs on, {missing}"})

@@ -26,7 +26,7 @@ pub use self::error::Error;
 use self::state::{Said, State};
 use crate::ray::jobs::Jobs;
 use crate::telemetry::progress::{Progress, Step};
-use crate::wire::text::{hex, replaced};
+use crate::wire::text::{hex, one_line, replaced};
 use crate::wire::zip::{self, Entry};
 
 const DRIVER: &str = include_str!("driver.py");
@@ -78,6 +78,10 @@ struct Deployment {
 impl Deployment {
     /// Uploads the package and submits the job, in the place of one that is there.
     async fn submit(&self, wanted: &Wanted) -> Result<(), Error> {
+        // Whoever may not change anything is told before megabytes are sent: there is no such job.
+        self.jobs
+            .forget(&format!("{}-{}", self.id, wanted.run))
+            .await?;
         let step = self.progress.step("packing this program");
         let package = match tokio::task::spawn_blocking(package).await {
             Ok(package) => package?,
@@ -88,12 +92,12 @@ impl Deployment {
         let uri = self.jobs.upload_package(package).await?;
         step.done(&uri);
         if let Some(job) = self.jobs.job(&self.id).await? {
+            let mut step = self.progress.step("ending what was deployed before");
             if !job.ended() {
-                let mut step = self.progress.step("ending what was deployed before");
                 self.end(&mut step).await?;
-                step.done("it has ended");
             }
-            self.jobs.forget(&self.id).await?;
+            self.forget().await?;
+            step.done("it has ended");
         }
         // The shell that Ray starts the job with ends a quotation at the next such sign.
         let plan = wanted.plan().to_string().replace('\'', "\\u0027");
@@ -112,6 +116,15 @@ impl Deployment {
         });
         self.jobs.submit(&request).await?;
         Ok(())
+    }
+
+    /// Has Ray forget a job of this name that has ended.
+    async fn forget(&self) -> Result<(), Error> {
+        // Ray before 2.10 gives a job to the supervisor of the one before, which is about to end.
+        let supervisor = format!("_ray_internal_job_actor_{}", self.id);
+        let deadline = Instant::now() + STOP_DEADLINE;
+        self.wait_dead("name", &supervisor, deadline).await?;
+        Ok(self.jobs.forget(&self.id).await?)
     }
 
     /// Waits for the driver's key, and gives it what is secret, sealed.
@@ -178,7 +191,7 @@ impl Deployment {
     async fn check_job(&self, deadline: Instant) -> Result<(), Error> {
         let what = match self.jobs.job(&self.id).await? {
             Some(job) if job.ended() => {
-                format!("has ended ({}): {}", job.status, replaced(&job.message))
+                format!("has ended ({}): {}", job.status, one_line(&job.message))
             }
             Some(job) if Instant::now() >= deadline => {
                 format!(
@@ -235,8 +248,8 @@ impl Deployment {
             Some(job) if job.ended() => Err(Error::Incomplete(format!(
                 "nothing is deployed: the job {} has ended ({}) {}",
                 self.id,
-                replaced(&job.status),
-                replaced(job.message.trim())
+                one_line(&job.status),
+                one_line(&job.message)
             ))),
             Some(_) => Err(Error::Incomplete(format!(
                 "{running} of {nodes} nodes have an agent that runs; what an agent says is in the log of its actor \
@@ -269,42 +282,40 @@ impl Deployment {
         Ok(())
     }
 
+    /// Waits until all actors are dead that have `value` in that column of Ray's list.
+    async fn wait_dead(&self, column: &str, value: &str, deadline: Instant) -> Result<(), Error> {
+        let query = format!(
+            "actors?detail=1&limit=10000&filter_keys={column}&filter_predicates=%3D&filter_values={value}"
+        );
+        loop {
+            let actors = self.jobs.rows(&query).await?;
+            let left = actors.iter().filter(|actor| actor["state"] != "DEAD");
+            match left.count() {
+                0 => return Ok(()),
+                left if Instant::now() >= deadline => {
+                    return Err(late(&format!("{left} of its actors have not")));
+                }
+                _ => sleep(LOOK).await,
+            }
+        }
+    }
+
     /// Ends the job, which ends the agents, and waits until no process of it is left.
     async fn end(&self, step: &mut Step<'_>) -> Result<(), Error> {
         let deadline = Instant::now() + STOP_DEADLINE;
         self.jobs.stop(&self.id).await?;
-        let late = |what: &str| {
-            let seconds = STOP_DEADLINE.as_secs();
-            Error::Incomplete(format!("{what} after {seconds} s: try again with --remove"))
-        };
         let job_id = loop {
             match self.jobs.job(&self.id).await? {
                 None => return Ok(()),
                 Some(job) if job.ended() => break job.job_id,
-                Some(_) if Instant::now() >= deadline => return Err(late("the job has not ended")),
+                Some(_) if Instant::now() >= deadline => return Err(late("the job has not")),
                 Some(_) => {}
             }
             step.pulse(|| "agents take leave of their workers".to_owned());
             sleep(LOOK).await;
         };
         if let Some(job_id) = job_id {
-            let query = format!(
-                "actors?detail=1&limit=10000&filter_keys=job_id&filter_predicates=%3D&filter_values={job_id}"
-            );
-            loop {
-                let actors = self.jobs.rows(&query).await?;
-                let left = actors
-                    .iter()
-                    .filter(|actor| actor["state"] != "DEAD")
-                    .count();
-                match left {
-                    0 => break,
-                    left if Instant::now() >= deadline => {
-                        return Err(late(&format!("{left} of its actors have not ended")));
-                    }
-                    _ => sleep(LOOK).await,
-                }
-            }
+            self.wait_dead("job_id", &job_id, deadline).await?;
         }
         match self.said().await?.left {
             Some(nodes) if !nodes.is_empty() => Err(Error::Incomplete(format!(
@@ -314,6 +325,13 @@ impl Deployment {
             _ => Ok(()),
         }
     }
+}
+
+fn late(what: &str) -> Error {
+    let seconds = STOP_DEADLINE.as_secs();
+    Error::Incomplete(format!(
+        "{what} ended after {seconds} s: try again with --remove"
+    ))
 }
 
 /// The running program and its driver.

@@ -26,6 +26,10 @@ pub struct Jobs {
 /// State of a submitted job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobState {
+    /// Submission id; empty for a driver that was started by hand.
+    pub submission_id: String,
+    /// Unix time, milliseconds, when it was submitted.
+    pub start_time: u64,
     /// `PENDING`, `RUNNING`, `SUCCEEDED`, `FAILED` or `STOPPED`.
     pub status: String,
     /// Ray's explanation of a failure.
@@ -37,6 +41,18 @@ pub struct JobState {
 }
 
 impl JobState {
+    fn read(answer: &Value) -> Self {
+        let text = |key: &str| answer[key].as_str().unwrap_or_default().to_owned();
+        Self {
+            submission_id: text("submission_id"),
+            start_time: answer["start_time"].as_u64().unwrap_or(0),
+            status: text("status"),
+            message: text("message"),
+            job_id: Some(text("job_id")).filter(|id| !id.is_empty()),
+            metadata: answer["metadata"].clone(),
+        }
+    }
+
     /// It will not change any more.
     pub fn ended(&self) -> bool {
         matches!(self.status.as_str(), "SUCCEEDED" | "FAILED" | "STOPPED")
@@ -141,13 +157,16 @@ impl Jobs {
             Err(HeadError::Status { status: 404, .. }) => return Ok(None),
             answer => answer?,
         };
-        let text = |key: &str| answer[key].as_str().unwrap_or_default().to_owned();
-        Ok(Some(JobState {
-            status: text("status"),
-            message: text("message"),
-            job_id: Some(text("job_id")).filter(|id| !id.is_empty()),
-            metadata: answer["metadata"].clone(),
-        }))
+        Ok(Some(JobState::read(&answer)))
+    }
+
+    /// All jobs, also those that have ended.
+    ///
+    /// # Errors
+    /// [`HeadError`].
+    pub async fn list(&self) -> Result<Vec<JobState>, HeadError> {
+        let answer: Vec<Value> = self.head.get_json("/api/jobs/").await?;
+        Ok(answer.iter().map(JobState::read).collect())
     }
 
     /// All output of the job `id` so far.
@@ -171,13 +190,15 @@ impl Jobs {
         Ok(())
     }
 
-    /// Has Ray forget the job `id`, which has ended: its id can be used again.
+    /// Has Ray forget the job `id`, which has ended, if there is one.
     ///
     /// # Errors
     /// [`HeadError`].
     pub async fn forget(&self, id: &str) -> Result<(), HeadError> {
         let path = format!("/api/jobs/{id}");
-        self.head.ask(Method::DELETE, &path, None, DEADLINE).await?;
-        Ok(())
+        match self.head.ask(Method::DELETE, &path, None, DEADLINE).await {
+            Ok(_) | Err(HeadError::Status { status: 404, .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 }
