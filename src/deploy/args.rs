@@ -63,7 +63,7 @@ pub struct Args {
     /// Its private key, PEM (with --relay)
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub tls_key: Option<PathBuf>,
-    /// Name of the deployment, where a cluster has several: its job is ray-relay-NAME
+    /// Name of the deployment, where a cluster has several
     #[arg(long, value_name = "NAME", default_value = "agents", value_parser = name)]
     pub name: String,
     /// Show which nodes have an agent
@@ -90,8 +90,6 @@ fn name(text: &str) -> Result<String, &'static str> {
 
 /// What is to be deployed.
 pub(super) struct Wanted {
-    /// Tells this deployment from those before it.
-    pub(super) run: String,
     /// Arguments of the agents, but for those that the driver adds.
     node: Vec<String>,
     /// Arguments of the relay, if there is to be one, and its port.
@@ -152,7 +150,6 @@ impl Args {
             serve = Some((arguments, self.listen.port()));
         }
         Ok(Wanted {
-            run: format!("{:016x}", rand::random::<u64>()),
             node,
             serve,
             node_ray_address: self.node_ray_address.clone(),
@@ -176,7 +173,6 @@ impl Wanted {
     /// What the driver is started with: nothing that is secret.
     pub(super) fn plan(&self) -> Value {
         json!({
-            "run": self.run,
             "machine": std::env::consts::ARCH,
             "node": self.node,
             "serve": self.serve.as_ref().map(|(arguments, _)| arguments),

@@ -24,7 +24,7 @@ use self::args::Wanted;
 pub use self::deployed::{DeployedArgs, run as run_deployed};
 pub use self::error::Error;
 use self::state::{Said, State};
-use crate::ray::jobs::Jobs;
+use crate::ray::jobs::{JobState, Jobs};
 use crate::telemetry::progress::{Progress, Step};
 use crate::wire::text::{hex, one_line, replaced};
 use crate::wire::zip::{self, Entry};
@@ -32,6 +32,8 @@ use crate::wire::zip::{self, Entry};
 const DRIVER: &str = include_str!("driver.py");
 const DRIVER_FILE: &str = "ray_relay_driver.py";
 const PROGRAM_FILE: &str = "ray-relay";
+/// By which the metadata of a job names the deployment that it is of.
+const DEPLOYMENT: &str = "ray_relay_deployment";
 
 /// How often the cluster is asked how it goes.
 const LOOK: Duration = Duration::from_millis(500);
@@ -51,7 +53,7 @@ const STOP_WAIT: &str = "25";
 pub async fn run(args: Args) -> Result<(), Error> {
     let deployment = Deployment {
         jobs: Jobs::new(&*args.ray_address, args.ray_token_file.clone(), true)?,
-        id: format!("ray-relay-{}", args.name),
+        name: args.name.clone(),
         progress: Progress::new("deploy"),
     };
     if args.status {
@@ -62,26 +64,27 @@ pub async fn run(args: Args) -> Result<(), Error> {
     }
     let wanted = args.wanted()?;
     let deadline = Instant::now() + args.timeout;
-    deployment.submit(&wanted).await?;
-    deployment.hand_over(&wanted, deadline).await?;
-    deployment.wait_running(deadline).await?;
+    let id = deployment.submit(&wanted).await?;
+    deployment.hand_over(&id, &wanted, deadline).await?;
+    deployment.wait_running(&id, deadline).await?;
     deployment.show(args.json).await
 }
 
 struct Deployment {
     jobs: Jobs,
-    /// Submission id of the job.
-    id: String,
+    name: String,
     progress: Progress,
 }
 
 impl Deployment {
-    /// Uploads the package and submits the job, in the place of one that is there.
-    async fn submit(&self, wanted: &Wanted) -> Result<(), Error> {
+    /// Uploads the package and submits the job, in the place of one that is there; returns its submission id.
+    ///
+    /// Each has an id of its own: Ray appends to the log of a job whose id was used before, and on 2.60 the monitor of the
+    /// old one marks the new one as failed.
+    async fn submit(&self, wanted: &Wanted) -> Result<String, Error> {
+        let id = format!("ray-relay-{}-{:016x}", self.name, rand::random::<u64>());
         // Whoever may not change anything is told before megabytes are sent: there is no such job.
-        self.jobs
-            .forget(&format!("{}-{}", self.id, wanted.run))
-            .await?;
+        self.jobs.forget(&id).await?;
         let step = self.progress.step("packing this program");
         let package = match tokio::task::spawn_blocking(package).await {
             Ok(package) => package?,
@@ -91,58 +94,40 @@ impl Deployment {
         let step = self.progress.step("uploading it");
         let uri = self.jobs.upload_package(package).await?;
         step.done(&uri);
-        if let Some(job) = self.jobs.job(&self.id).await? {
-            let mut step = self.progress.step("ending what was deployed before");
-            if !job.ended() {
-                self.end(&mut step).await?;
-            }
-            self.forget().await?;
-            step.done("it has ended");
+        self.end_all().await?;
+        for old in self.mine().await? {
+            self.jobs.forget(&old.submission_id).await?;
         }
         // The shell that Ray starts the job with ends a quotation at the next such sign.
         let plan = wanted.plan().to_string().replace('\'', "\\u0027");
         let request = json!({
-            "submission_id": self.id,
+            "submission_id": id,
             "entrypoint": format!("python -u {DRIVER_FILE} '{plan}'"),
             "runtime_env": {
                 "working_dir": uri,
                 "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": STOP_WAIT},
             },
             "metadata": {
+                DEPLOYMENT: self.name,
                 "ray_relay_version": env!("CARGO_PKG_VERSION"),
                 "ray_relay": wanted.relays(),
-                "ray_relay_run": wanted.run,
             },
         });
-        self.jobs.submit(&request).await?;
-        Ok(())
-    }
-
-    /// Has Ray forget a job of this name that has ended.
-    async fn forget(&self) -> Result<(), Error> {
-        // Ray before 2.10 gives a job to the supervisor of the one before, which is about to end.
-        let supervisor = format!("_ray_internal_job_actor_{}", self.id);
-        let deadline = Instant::now() + STOP_DEADLINE;
-        self.wait_dead("name", &supervisor, deadline).await?;
-        Ok(self.jobs.forget(&self.id).await?)
+        Ok(self.jobs.submit(&request).await?)
     }
 
     /// Waits for the driver's key, and gives it what is secret, sealed.
-    async fn hand_over(&self, wanted: &Wanted, deadline: Instant) -> Result<(), Error> {
-        let mut step = self
-            .progress
-            .step(format_args!("the job {} begins", self.id));
+    async fn hand_over(&self, id: &str, wanted: &Wanted, deadline: Instant) -> Result<(), Error> {
+        let mut step = self.progress.step(format_args!("the job {id} begins"));
         let key = loop {
-            let said = self.said().await?;
-            if said.run.as_ref() == Some(&wanted.run) {
-                if let Some(fatal) = said.fatal {
-                    return Err(Error::Incomplete(fatal));
-                }
-                if let Some(key) = said.key {
-                    break key;
-                }
+            let said = self.said(id).await;
+            if let Some(fatal) = said.fatal {
+                return Err(Error::Incomplete(fatal));
             }
-            self.check_job(deadline).await?;
+            if let Some(key) = said.key {
+                break key;
+            }
+            self.check_job(id, deadline).await?;
             let seconds = step.elapsed().as_secs();
             step.pulse(|| format!("Ray prepares it, {seconds} s"));
             sleep(LOOK).await;
@@ -157,7 +142,7 @@ impl Deployment {
     }
 
     /// Waits until the agents of all nodes run, or nothing more is to be expected.
-    async fn wait_running(&self, deadline: Instant) -> Result<(), Error> {
+    async fn wait_running(&self, id: &str, deadline: Instant) -> Result<(), Error> {
         let mut step = self.progress.step("agents begin");
         let (mut told, mut last, mut since) = (0, Vec::new(), Instant::now());
         loop {
@@ -180,7 +165,7 @@ impl Deployment {
                 step.done(format_args!("{running} of {nodes} nodes have an agent"));
                 return Ok(());
             }
-            self.check_job(deadline + LOOK).await?;
+            self.check_job(id, deadline + LOOK).await?;
             let seconds = step.elapsed().as_secs();
             step.pulse(|| format!("{running} of {nodes} nodes have an agent, {seconds} s"));
             sleep(LOOK).await;
@@ -188,45 +173,49 @@ impl Deployment {
     }
 
     /// Fails where the job has ended, or it is `deadline`.
-    async fn check_job(&self, deadline: Instant) -> Result<(), Error> {
-        let what = match self.jobs.job(&self.id).await? {
+    async fn check_job(&self, id: &str, deadline: Instant) -> Result<(), Error> {
+        let what = match self.jobs.job(id).await? {
             Some(job) if job.ended() => {
                 format!("has ended ({}): {}", job.status, one_line(&job.message))
             }
             Some(job) if Instant::now() >= deadline => {
-                format!(
-                    "is not ready in time ({}): {}",
-                    job.status,
-                    replaced(&job.message)
-                )
+                let message = one_line(&job.message);
+                format!("is not ready in time ({}): {message}", job.status)
             }
             Some(_) => return Ok(()),
             None => "is gone".to_owned(),
         };
-        let output = self.jobs.output(&self.id).await.unwrap_or_default();
+        let output = self.jobs.output(id).await.unwrap_or_default();
         let skipped = output.lines().count().saturating_sub(15);
         let last: Vec<_> = output.lines().skip(skipped).map(replaced).collect();
         Err(Error::Job {
-            id: self.id.clone(),
+            id: id.to_owned(),
             what,
             output: last.join("\n"),
         })
     }
 
-    async fn said(&self) -> Result<Said, Error> {
-        Ok(Said::read(
-            &self.jobs.output(&self.id).await.unwrap_or_default(),
-        ))
+    /// The jobs of this deployment: those that run first, then the last one.
+    async fn mine(&self) -> Result<Vec<JobState>, Error> {
+        let mut jobs = self.jobs.list().await?;
+        jobs.retain(|job| job.metadata[DEPLOYMENT].as_str() == Some(&self.name));
+        jobs.sort_by_key(|job| std::cmp::Reverse((!job.ended(), job.start_time)));
+        Ok(jobs)
+    }
+
+    /// What the driver said so far. A job that begins has no output yet, for which Ray has an error.
+    async fn said(&self, id: &str) -> Said {
+        Said::read(&self.jobs.output(id).await.unwrap_or_default())
     }
 
     async fn state(&self) -> Result<State, Error> {
-        let job = self.jobs.job(&self.id).await?;
+        let job = self.mine().await?.into_iter().next();
         let said = match &job {
-            Some(_) => self.said().await?,
+            Some(job) => self.said(&job.submission_id).await,
             None => Said::default(),
         };
         let nodes = self.jobs.nodes_alive().await?;
-        Ok(State::new(&self.id, job, &nodes, &said))
+        Ok(State::new(&self.name, job, &nodes, &said))
     }
 
     /// Prints how it is; an error where an agent is missing.
@@ -239,73 +228,63 @@ impl Deployment {
             write!(out, "{}", state.table(SystemTime::now()))?;
         }
         let (running, nodes) = state.running();
-        match &state.job {
-            _ if state.is_complete() => Ok(()),
-            None => Err(Error::Incomplete(format!(
-                "nothing is deployed: there is no job {}",
-                self.id
-            ))),
-            Some(job) if job.ended() => Err(Error::Incomplete(format!(
+        let what = match &state.job {
+            _ if state.is_complete() => return Ok(()),
+            None => "nothing is deployed".to_owned(),
+            Some(job) if job.ended() => format!(
                 "nothing is deployed: the job {} has ended ({}) {}",
-                self.id,
+                job.submission_id,
                 one_line(&job.status),
                 one_line(&job.message)
-            ))),
-            Some(_) => Err(Error::Incomplete(format!(
+            ),
+            Some(_) => format!(
                 "{running} of {nodes} nodes have an agent that runs; what an agent says is in the log of its actor \
                  (class RayRelay in the dashboard)"
-            ))),
-        }
+            ),
+        };
+        Err(Error::Incomplete(what))
     }
 
-    /// Ends the job, and waits until nothing of it is left.
+    /// Ends what is deployed, and says so.
     async fn remove(&self, json: bool) -> Result<(), Error> {
-        let job = self.jobs.job(&self.id).await?;
-        let removed = job.is_some_and(|job| !job.ended());
-        if removed {
-            let mut step = self.progress.step("ending the agents");
-            self.end(&mut step).await?;
-            step.done("they have ended");
-        }
+        let removed = self.end_all().await?;
+        let name = &self.name;
         let mut out = std::io::stdout().lock();
         if json {
-            writeln!(
-                out,
-                "{}",
-                json!({"deployment": self.id, "removed": removed})
-            )?;
+            writeln!(out, "{}", json!({"deployment": name, "removed": removed}))?;
         } else if removed {
-            writeln!(out, "Removed {}: no process of it is left.", self.id)?;
+            writeln!(out, "Removed {name}: no process of it is left.")?;
         } else {
-            writeln!(out, "Nothing to remove: no job {} runs.", self.id)?;
+            writeln!(out, "Nothing to remove: no job of {name} runs.")?;
         }
         Ok(())
     }
 
-    /// Waits until all actors are dead that have `value` in that column of Ray's list.
-    async fn wait_dead(&self, column: &str, value: &str, deadline: Instant) -> Result<(), Error> {
-        let query = format!(
-            "actors?detail=1&limit=10000&filter_keys={column}&filter_predicates=%3D&filter_values={value}"
-        );
-        loop {
-            let actors = self.jobs.rows(&query).await?;
-            let left = actors.iter().filter(|actor| actor["state"] != "DEAD");
-            match left.count() {
-                0 => return Ok(()),
-                left if Instant::now() >= deadline => {
-                    return Err(late(&format!("{left} of its actors have not")));
-                }
-                _ => sleep(LOOK).await,
-            }
+    /// Ends all jobs of this deployment; whether there were any.
+    async fn end_all(&self) -> Result<bool, Error> {
+        let mut any = false;
+        for job in self.mine().await?.iter().filter(|job| !job.ended()) {
+            any = true;
+            let id = &job.submission_id;
+            let mut step = self.progress.step(format_args!("ending {id}"));
+            self.end(id, &mut step).await?;
+            step.done("it has ended");
         }
+        Ok(any)
     }
 
-    /// Ends the job, which ends the agents, and waits until no process of it is left.
-    async fn end(&self, step: &mut Step<'_>) -> Result<(), Error> {
+    /// Ends a job, which ends its agents, and waits until no process of it is left.
+    async fn end(&self, id: &str, step: &mut Step<'_>) -> Result<(), Error> {
         let deadline = Instant::now() + STOP_DEADLINE;
-        self.jobs.stop(&self.id).await?;
+        let late = |what: &str| {
+            let seconds = STOP_DEADLINE.as_secs();
+            Error::Incomplete(format!(
+                "{what} ended after {seconds} s: try again with --remove"
+            ))
+        };
+        self.jobs.stop(id).await?;
         let job_id = loop {
-            match self.jobs.job(&self.id).await? {
+            match self.jobs.job(id).await? {
                 None => return Ok(()),
                 Some(job) if job.ended() => break job.job_id,
                 Some(_) if Instant::now() >= deadline => return Err(late("the job has not")),
@@ -314,10 +293,24 @@ impl Deployment {
             step.pulse(|| "agents take leave of their workers".to_owned());
             sleep(LOOK).await;
         };
+        // Of a job that ended before its driver began there are none.
         if let Some(job_id) = job_id {
-            self.wait_dead("job_id", &job_id, deadline).await?;
+            let query = format!(
+                "actors?detail=1&limit=10000&filter_keys=job_id&filter_predicates=%3D&filter_values={job_id}"
+            );
+            loop {
+                let actors = self.jobs.rows(&query).await?;
+                let left = actors.iter().filter(|actor| actor["state"] != "DEAD");
+                match left.count() {
+                    0 => break,
+                    left if Instant::now() >= deadline => {
+                        return Err(late(&format!("{left} of its actors have not")));
+                    }
+                    _ => sleep(LOOK).await,
+                }
+            }
         }
-        match self.said().await?.left {
+        match self.said(id).await.left {
             Some(nodes) if !nodes.is_empty() => Err(Error::Incomplete(format!(
                 "it has ended, but on these nodes nobody could say that the agent has: {}",
                 replaced(&nodes.join(", "))
@@ -325,13 +318,6 @@ impl Deployment {
             _ => Ok(()),
         }
     }
-}
-
-fn late(what: &str) -> Error {
-    let seconds = STOP_DEADLINE.as_secs();
-    Error::Incomplete(format!(
-        "{what} ended after {seconds} s: try again with --remove"
-    ))
 }
 
 /// The running program and its driver.

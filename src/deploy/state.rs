@@ -45,8 +45,6 @@ pub(super) struct Process {
 /// What the driver's output says.
 #[derive(Debug, Default)]
 pub(super) struct Said {
-    /// Which of the drivers that wrote to this output was the last.
-    pub(super) run: Option<String>,
     /// The key that it wants the credential sealed for.
     pub(super) key: Option<String>,
     /// Why it could not begin.
@@ -59,7 +57,6 @@ pub(super) struct Said {
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Line {
-    Run { run: String },
     Key { key: String },
     Fatal { fatal: String },
     Ended { left: Vec<String> },
@@ -67,20 +64,13 @@ enum Line {
 }
 
 impl Said {
-    /// Reads the output of the driver, whose last word on each process counts. What drivers of earlier jobs of the same
-    /// submission id said stands before it.
+    /// Reads the output of the driver, whose last word on each process counts.
     pub(super) fn read(output: &str) -> Self {
         let mut said = Self::default();
         // What has no end yet may not be all.
         let whole = output.rfind('\n').map_or("", |end| &output[..end]);
         for line in whole.lines().filter_map(|line| line.strip_prefix(MARK)) {
             match serde_json::from_str(line) {
-                Ok(Line::Run { run }) => {
-                    said = Self {
-                        run: Some(run),
-                        ..Self::default()
-                    }
-                }
                 Ok(Line::Key { key }) => said.key = Some(key),
                 Ok(Line::Fatal { fatal }) => said.fatal = Some(one_line(&fatal)),
                 Ok(Line::Ended { left }) => said.left = Some(left),
@@ -109,17 +99,15 @@ pub(super) struct Node {
 /// A deployment at one moment.
 #[derive(Debug)]
 pub(super) struct State {
-    id: String,
+    name: String,
     pub(super) job: Option<JobState>,
     pub(super) nodes: Vec<Node>,
 }
 
 impl State {
     /// `rows` are those of the State API's nodes that are alive.
-    pub(super) fn new(id: &str, job: Option<JobState>, rows: &[Value], said: &Said) -> Self {
-        let runs = job.as_ref().is_some_and(|job| {
-            !job.ended() && said.run.as_deref() == job.metadata["ray_relay_run"].as_str()
-        });
+    pub(super) fn new(name: &str, job: Option<JobState>, rows: &[Value], said: &Said) -> Self {
+        let runs = job.as_ref().is_some_and(|job| !job.ended());
         let nodes = rows.iter().map(|row| {
             let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
             let of = |role| {
@@ -140,7 +128,7 @@ impl State {
         let mut nodes: Vec<_> = nodes.collect();
         nodes.sort_by(|one, other| (&one.address, &one.id).cmp(&(&other.address, &other.id)));
         Self {
-            id: id.to_owned(),
+            name: name.to_owned(),
             nodes,
             job,
         }
@@ -193,10 +181,13 @@ impl State {
                 "agent": node.agent, "relay": node.relay,
             })
         });
-        let job = self.job.as_ref().map(
-            |job| json!({"status": job.status, "message": job.message, "metadata": job.metadata}),
-        );
-        json!({"deployment": self.id, "job": job, "nodes": nodes.collect::<Vec<_>>()})
+        let job = self.job.as_ref().map(|job| {
+            json!({
+                "submission_id": job.submission_id, "status": job.status, "message": job.message,
+                "metadata": job.metadata,
+            })
+        });
+        json!({"deployment": self.name, "job": job, "nodes": nodes.collect::<Vec<_>>()})
     }
 
     /// What people read: a line for each process that there is to be.
@@ -259,11 +250,6 @@ mod tests {
     use super::*;
 
     const OUTPUT: &str = r#"2026-01-01 INFO worker.py: Connecting
-@ray-relay {"run": "00"}
-@ray-relay {"key": "OLD="}
-@ray-relay {"role": "agent", "node": "dd", "address": "10.0.0.4", "name": "w3", "restarts": 0, "state": "running"}
-@ray-relay {"ended": 1, "left": []}
-@ray-relay {"run": "01"}
 @ray-relay {"key": "AAAA"}
 @ray-relay {"role": "agent", "node": "aa", "address": "10.0.0.1", "name": "head", "restarts": 0, "state": "starting"}
 @ray-relay {"role": "agent", "node": "aa", "address": "10.0.0.1", "name": "head", "restarts": 2, "state": "running", "pid": 7, "since": 1000.5}
@@ -275,10 +261,12 @@ mod tests {
 
     fn state_of(status: &str) -> State {
         let job = JobState {
+            submission_id: "ray-relay-agents-01".to_owned(),
+            start_time: 0,
             status: status.to_owned(),
             message: String::new(),
             job_id: None,
-            metadata: json!({"ray_relay_run": "01"}),
+            metadata: Value::Null,
         };
         let row = |id, address, name| json!({"node_id": id, "node_ip": address, "node_name": name});
         let rows = [
@@ -286,7 +274,7 @@ mod tests {
             row("aa", "10.0.0.1", "head"),
             row("dd", "10.0.0.4", "w\u{1b}3"),
         ];
-        State::new("ray-relay-agents", Some(job), &rows, &Said::read(OUTPUT))
+        State::new("agents", Some(job), &rows, &Said::read(OUTPUT))
     }
 
     #[test]
@@ -323,12 +311,6 @@ mod tests {
     #[test]
     fn where_the_job_has_ended_nothing_runs() {
         assert_eq!(state_of("FAILED").running(), (0, 3));
-        // Its driver has said nothing yet, but that of the job before has.
-        let mut job = state_of("RUNNING").job.unwrap();
-        job.metadata = json!({"ray_relay_run": "02"});
-        let rows = [json!({"node_id": "aa"})];
-        let state = State::new("ray-relay-agents", Some(job), &rows, &Said::read(OUTPUT));
-        assert_eq!(state.running(), (0, 1));
         let ended = format!("{MARK}{{\"ended\": 3, \"left\": [\"aa\"]}}\n");
         assert_eq!(Said::read(&ended).left.unwrap(), ["aa"]);
     }
