@@ -95,9 +95,6 @@ impl Deployment {
         let uri = self.jobs.upload_package(package).await?;
         step.done(&uri);
         self.end_all().await?;
-        for old in self.mine().await? {
-            self.jobs.forget(&old.submission_id).await?;
-        }
         // The shell that Ray starts the job with ends a quotation at the next such sign.
         let plan = wanted.plan().to_string().replace('\'', "\\u0027");
         let request = json!({
