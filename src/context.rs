@@ -6,6 +6,7 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use crate::advertise;
+use crate::agents::Agents;
 use crate::audit::Audit;
 use crate::config::Config;
 use crate::connection::ConnectionInfo;
@@ -39,6 +40,8 @@ pub struct Context {
     pub masking: Arc<Masking>,
     /// The registry of breakpoints.
     pub registry: Registry,
+    /// The agents of nodes.
+    pub(crate) agents: Arc<Agents>,
     /// The table of live sessions.
     pub sessions: Arc<SessionTable>,
     /// The cluster sessions, each with the sessions that belong to it.
@@ -75,6 +78,13 @@ impl Context {
         let sessions = Arc::new(SessionTable::new(metrics.clone()));
         let advertised = Arc::new(advertise::Table::new(config.advertise.clone()));
         let most = config.http.max_event_streams;
+        let agents = Agents::new(
+            &config,
+            registry.clone(),
+            audit.clone(),
+            metrics.clone(),
+            shutdown.abort.clone(),
+        );
         let recording = CaptureStore::new(config.recording.clone(), metrics.clone());
         Self {
             masking: Arc::new(Masking::new(&config.masking)),
@@ -83,6 +93,7 @@ impl Context {
             audit,
             recording,
             registry,
+            agents: Arc::new(agents),
             sessions,
             families: Arc::default(),
             cluster_sessions: Shares::new(usize::MAX, CLUSTER_SESSIONS_OF_ONE),
@@ -122,6 +133,7 @@ impl Context {
     pub(crate) fn services(&self) -> Services<'_> {
         Services {
             audit: &self.audit,
+            agents: &self.agents,
             recording: &self.recording,
             shutdown: &self.shutdown,
             drain_timeout: self.config.listen.drain_timeout,

@@ -9,6 +9,7 @@
 //! | [`demo`] | a small real Ray cluster with tasks that stop at breakpoints |
 //! | [`deploy`] | agents on every node of a cluster, put there by Ray itself |
 //! | [`app`] | composition: validates, binds, starts, drains |
+//! | [`node`] | the agent of a Ray node: dials out to relays, and opens the node's debuggers to them |
 //! | [`listener`] | the one port: accepts, terminates TLS, recognises the protocol of the first bytes, replays them |
 //! | [`dap`] | the Debug Adapter Protocol: the relay's own part of a session, and what is rewritten and filtered |
 //! | [`http`] | the relay's API under `/relay/`, and the Ray dashboard under everything else |
@@ -17,6 +18,7 @@
 //! | [`upstream`] | the connection to a worker, for a permit, and how it is led to its end |
 //! | [`context`] | what every protocol works with |
 //! | [`session`] | what every session is: authorisation, permit, refusal, record, whatever can end it, the table of the live ones |
+//! | [`agents`] | the agents of Ray nodes that are linked, who of them may speak for which node, and the streams that they open |
 //! | [`recording`] | recordings: the messages of sessions whose policy wants them kept |
 //! | [`connection`] | accepted connections: what is known of one, and admission control |
 //! | [`audit`] | the audit log: the record of what was decided and done |
@@ -41,10 +43,12 @@
 //! | word | meaning |
 //! |---|---|
 //! | breakpoint | a paused worker as the registry knows it: one row of the list, with an id of eight letters and digits |
+//! | agent | the process beside the workers of a Ray node through which relays reach them |
+//! | link, stream | the WebSockets of an agent: one with each relay, on which both ask; one for each connection to a debugger |
 //! | head | Ray's dashboard server, port 8265, where paused workers are asked for |
 //! | worker | the Ray process that is paused, or the debugger in it (debugpy, or legacy pdb) |
 //! | principal | who a client was authenticated as, with what its credential and the policy allow |
-//! | scope | a permission: `list`, `view`, `debug`, `terminal`, `terminate`, `admin`, `dashboard:read`, `dashboard:write` |
+//! | scope | a permission: `list`, `view`, `debug`, `terminal`, `terminate`, `admin`, `dashboard:read`, `dashboard:write`, `node` |
 //! | permit | the leave to reach one worker, and the claim that keeps others away from it; without one nothing is dialled |
 //! | session | one client with one worker, or with a whole cluster, from handshake to goodbye |
 //! | goodbye | the requests and answers after which a worker's debugger can be left without harm |
@@ -60,6 +64,7 @@
 )]
 
 pub mod advertise;
+pub mod agents;
 pub mod app;
 pub mod audit;
 pub mod cli;
@@ -81,6 +86,7 @@ pub mod listener;
 mod listing;
 pub mod masking;
 pub mod moment;
+pub mod node;
 pub mod pdb;
 pub mod policy;
 pub mod ray;

@@ -175,6 +175,7 @@ fn cluster(head: &Head) -> config::Cluster {
         ray_address: format!("http://{}", head.address),
         token_file: Some("/nonexistent/token".into()),
         gcs_address: config::Gcs::Off,
+        path: None,
     }
 }
 

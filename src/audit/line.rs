@@ -59,13 +59,14 @@ const SHORTEST_TOKEN: usize = 40;
 
 impl Action {
     /// All, in the order of their words in `--help`.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Authentication,
         Self::Decision,
         Self::SessionBegan,
         Self::Command,
         Self::SessionEnded,
         Self::Administration,
+        Self::Agent,
         Self::Audit,
     ];
 
@@ -78,6 +79,7 @@ impl Action {
             Self::Command => "command",
             Self::SessionEnded => "session_ended",
             Self::Administration => "administration",
+            Self::Agent => "agent",
             Self::Audit => "audit",
         }
     }

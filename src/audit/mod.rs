@@ -70,6 +70,8 @@ pub enum Action {
     SessionEnded,
     /// The relay itself was told to do something: revoke, release.
     Administration,
+    /// An agent of a node was linked, refused, or is gone.
+    Agent,
     /// About the record itself: begun, rotated, recovered, ended. Written by the relay alone.
     Audit,
 }

@@ -156,7 +156,7 @@ impl Account {
 fn is_refusal(entry: &Entry) -> bool {
     let kind = matches!(
         entry.action,
-        Action::Authentication | Action::Decision | Action::Command
+        Action::Authentication | Action::Decision | Action::Command | Action::Agent
     );
     let outcome = entry.details.get("outcome").and_then(|o| o.as_str());
     kind && matches!(outcome, Some("denied" | "refused" | "unavailable"))

@@ -97,6 +97,11 @@ impl AuditSpy {
         self.0.lock().refuses_all = all;
     }
 
+    /// All lines so far.
+    pub(crate) fn lines(&self) -> Vec<Line> {
+        self.0.lock().lines.clone()
+    }
+
     /// All lines so far but those about the record itself, and none of them again.
     pub(crate) fn take(&self) -> Vec<Line> {
         let mut lines = std::mem::take(&mut self.0.lock().lines);

@@ -12,6 +12,7 @@ use crate::app;
 use crate::config::Problems;
 use crate::demo;
 use crate::deploy;
+use crate::node;
 use crate::telemetry::logging::{LoggingError, colours};
 
 /// Why a command failed.
@@ -32,6 +33,9 @@ pub enum Error {
     /// The relay could not run.
     #[error(transparent)]
     App(#[from] app::Error),
+    /// The agent could not run.
+    #[error(transparent)]
+    Node(#[from] node::Error),
     /// No certificate was made.
     #[error(transparent)]
     Cert(#[from] cert::Error),
@@ -59,7 +63,12 @@ impl Error {
     /// 1, or the code of `sysexits.h` that fits.
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Config(_) | Self::ConfigReported | Self::App(app::Error::Identity(_)) => 78,
+            Self::Config(_)
+            | Self::ConfigReported
+            | Self::App(app::Error::Identity(_))
+            | Self::Node(node::Error::Head(_) | node::Error::Access(_) | node::Error::Nowhere) => {
+                78
+            }
             Self::App(app::Error::Fallen(_))
             | Self::Demo(demo::Error::Relay(app::Error::Fallen(_))) => 70,
             Self::Relay(error) if error.is_unreachable() => 69,
@@ -69,6 +78,7 @@ impl Error {
             Self::Session(error) => error.exit_code(),
             Self::Relay(_)
             | Self::App(_)
+            | Self::Node(_)
             | Self::Audit(_)
             | Self::Cert(_)
             | Self::Demo(_)

@@ -17,10 +17,10 @@ mod exec;
 mod hook;
 mod launch_config;
 mod list;
+mod node;
 mod relay_client;
 mod relay_tls;
 mod relay_token;
-mod relay_url;
 mod release;
 mod serve;
 mod snapshot;
@@ -34,12 +34,12 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use crate::listing::select::{BadChoice, Filter, Order};
+pub use crate::wire::relay_url::RelayUrl;
 pub use audit::{AuditArgs, AuditError};
 pub use error::{Error, answer, report};
 pub use launch_config::Editor;
 pub use relay_tls::RelayTlsArgs;
 pub use relay_token::RelayTokenArgs;
-pub use relay_url::RelayUrl;
 pub use token::{TokenArgs, TokenError};
 
 use crate::config::Flags;
@@ -97,6 +97,9 @@ pub enum Command {
     /// Run the relay
     #[command(after_help = serve::AFTER_HELP)]
     Serve(ConfigArgs),
+    /// Be a Ray node's agent, through which relays reach its debuggers
+    #[command(after_help = node::AFTER_HELP)]
+    Node(node::NodeArgs),
     /// Check a configuration: every problem at once, or what it comes to
     #[command(after_help = check_config::AFTER_HELP)]
     CheckConfig(CheckConfigArgs),
@@ -438,6 +441,7 @@ pub struct CompletionsArgs {
 pub async fn run(cli: Cli) -> Result<(), Error> {
     match cli.command {
         Command::Serve(args) => serve::run(args).await,
+        Command::Node(args) => Box::pin(node::run(args)).await,
         Command::CheckConfig(args) => check_config::run(args),
         Command::List(args) => list::run(args).await,
         Command::LaunchConfig(args) => launch_config::run(&args),

@@ -17,8 +17,8 @@ use tokio::time::timeout;
 use super::RelayArgs;
 use super::relay_tls;
 use super::relay_token::{RelayTokenArgs, RelayTokenError};
-use super::relay_url::RelayUrl;
 use crate::wire::http_client::{self, HttpClient};
+use crate::wire::relay_url::RelayUrl;
 use crate::wire::text::{innermost_cause, replaced};
 
 /// The deadline of TCP connect and TLS handshake together, for each address tried.

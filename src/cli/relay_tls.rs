@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueHint};
+use rustls::client::WantsClientCert;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
 
 use super::relay_client::RelayError;
-use super::relay_url::RelayUrl;
 use crate::wire::http_client::{self, Roots};
+use crate::wire::relay_url::RelayUrl;
 use crate::wire::text::replaced;
 
 /// Whom to trust, and what to show.
@@ -60,6 +61,17 @@ impl RelayTlsArgs {
             .roots(relay)
             .and_then(http_client::trusting)
             .map_err(untrusted)?;
+        self.identified(builder)
+    }
+
+    /// `builder` with the certificate that is shown, where there is one.
+    ///
+    /// # Errors
+    /// [`RelayError::Identity`].
+    pub(super) fn identified(
+        &self,
+        builder: ConfigBuilder<ClientConfig, WantsClientCert>,
+    ) -> Result<ClientConfig, RelayError> {
         let Some(cert_file) = &self.client_cert else {
             return Ok(builder.with_no_client_auth());
         };

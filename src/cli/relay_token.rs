@@ -13,7 +13,7 @@ use clap::Args;
 use hyper::header::HeaderValue;
 use zeroize::Zeroizing;
 
-use super::relay_url::RelayUrl;
+use crate::wire::relay_url::RelayUrl;
 use crate::wire::text::replaced;
 
 /// Where the token may stand in the environment.
@@ -112,7 +112,7 @@ fn read(path: &Path) -> std::io::Result<Zeroizing<String>> {
     }
 }
 
-fn is_this_machine(host: &str) -> bool {
+pub(super) fn is_this_machine(host: &str) -> bool {
     let host = host.to_ascii_lowercase();
     // RFC 6761 section 6.3: these names are loopback for every resolver.
     host == "localhost"

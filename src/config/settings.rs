@@ -102,6 +102,7 @@ mod recording;
 mod registry;
 mod release;
 mod tls;
+mod upstream;
 
 pub use advertise::Advertise;
 pub use audit::{Audit, AuditSink, AuditSync, OnFailure, SyslogAddress};
@@ -118,6 +119,7 @@ pub use recording::Recording;
 pub use registry::{Discovery, Registry};
 pub use release::Release;
 pub use tls::{ClientAuth, Tls, TlsMode, TlsVersion};
+pub use upstream::{Upstream, UpstreamPath};
 
 /// A section of the file.
 pub(super) trait Section {
@@ -174,6 +176,8 @@ sections! {
     tls: Tls,
     /// How the registry polls the heads.
     registry: Registry,
+    /// The way to the workers.
+    upstream: Upstream,
     /// Limits and timeouts of debug sessions.
     dap: Dap,
     /// The relay's API and the dashboard.

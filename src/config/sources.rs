@@ -29,8 +29,8 @@ const OTHER_VARIABLES: [&str; 7] = [
     "RAY_RELAY_TOKEN",
 ];
 
-/// Prefixes of the variables that mark the processes of the demo and of the tests.
-const MARKS: [&str; 2] = ["RAY_RELAY_DEMO_", "RAY_RELAY_TEST_"];
+/// Prefixes of the variables that mark the processes of the demo and of the tests, and of those that an agent reads.
+const MARKS: [&str; 3] = ["RAY_RELAY_DEMO_", "RAY_RELAY_TEST_", "RAY_RELAY_NODE_"];
 
 /// Values of the flags of `serve` and `check-config`, as typed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -9,6 +9,8 @@
 //! Whoever shows a credential ([`Place::recognised`]) is never given up. Of one principal there are at most a quarter of
 //! the places, and an eighth is always left for newcomers.
 //!
+//! What carries the links and streams of agents has bounds of its own and takes none of these places ([`Place::set_apart`]).
+//!
 //! The listener holds a [`Guard`] for each connection; what is behind it has the [`Place`] in its
 //! [`ConnectionInfo`](crate::connection::ConnectionInfo). Nothing in here waits while it holds the lock.
 
@@ -214,6 +216,15 @@ impl Place {
             && seat.served.load(Ordering::Relaxed)
         {
             seat.moved.store(seat.admission.now(), Ordering::Relaxed);
+        }
+    }
+
+    /// It is the link of an agent, or one of its streams: counted and bounded by [`crate::agents`], and no longer here. To be
+    /// called once its client is recognised.
+    pub(crate) fn set_apart(&self) {
+        if let Some(seat) = &self.0 {
+            seat.admission.table().set_apart(seat.id);
+            seat.admission.gone.notify_one();
         }
     }
 

@@ -49,6 +49,7 @@ pub(crate) fn paused_in_pdb(name: &str, n: u8) -> Breakpoint {
         pid: 0,
         registered: Some(Arc::new(Registered {
             key,
+            title: format!("ray::{name}()"),
             read: Instant::now(),
         })),
         ..paused(name, n)

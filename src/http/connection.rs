@@ -28,7 +28,7 @@ use super::dashboard::ProxiedRequest;
 use super::moving::Moving;
 use super::refusal::HttpRefusal;
 use super::route::{EXISTS, Route};
-use super::{api, events, guard, release, revocations};
+use super::{api, events, guard, nodes, release, revocations};
 use crate::connection::admission::Place;
 use crate::connection::on_wake::OnWake;
 use crate::connection::{ConnectionInfo, request_span};
@@ -303,6 +303,15 @@ async fn answer(
                 (Route::Release, &Method::POST) => {
                     Box::pin(release::answer(ctx, connection, &parts, body, &asked)).await
                 }
+                (Route::NodeLink | Route::NodeStream(_), _) => {
+                    let label = route.label();
+                    let opened = nodes::open(ctx, connection, route, parts, &asked);
+                    let response = Box::pin(opened).await;
+                    return (
+                        label,
+                        response.unwrap_or_else(|refused| refused.answer(ctx, true)),
+                    );
+                }
                 // The body goes unread.
                 _ => Box::pin(own(ctx, connection, route, &parts, &asked)).await,
             };
@@ -378,6 +387,7 @@ async fn own(
             let (query, headers) = (parts.uri.query(), &parts.headers);
             api::breakpoints(&ctx.shared_rows, &snapshot(), query, headers, principal).await
         }
+        Route::Nodes => nodes::list(ctx, principal).await,
         Route::Sessions => api::sessions(&ctx.sessions.rows(), principal),
         Route::Events => {
             let head_only = parts.method == Method::HEAD;
@@ -387,15 +397,18 @@ async fn own(
         Route::Readyz => readyz(Some(principal)),
         Route::Metrics => api::metrics(&ctx.metrics, &snapshot()),
         Route::Release => release::wants_post(),
-        Route::Unknown | Route::Revocations | Route::Cluster(..) | Route::Dashboard => {
-            answer::error(
-                StatusCode::NOT_FOUND,
-                format!(
-                    "there is no {} here; what exists is {EXISTS}",
-                    parts.uri.path()
-                ),
-            )
-        }
+        Route::Unknown
+        | Route::Revocations
+        | Route::NodeLink
+        | Route::NodeStream(_)
+        | Route::Cluster(..)
+        | Route::Dashboard => answer::error(
+            StatusCode::NOT_FOUND,
+            format!(
+                "there is no {} here; what exists is {EXISTS}",
+                parts.uri.path()
+            ),
+        ),
     })
 }
 

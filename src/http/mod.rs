@@ -23,6 +23,7 @@ mod filter;
 pub mod guard;
 mod hop;
 mod moving;
+mod nodes;
 mod query;
 mod refusal;
 mod release;

@@ -11,6 +11,8 @@ use hyper::body::Incoming;
 use hyper::header::{ALLOW, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Response, StatusCode};
+use std::sync::Arc;
+
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -61,7 +63,7 @@ pub(crate) fn wants_post() -> Response<Body> {
 
 /// Releases the tasks that the body names, each by itself, and answers with what became of them.
 pub(crate) async fn answer(
-    ctx: &Context,
+    ctx: &Arc<Context>,
     connection: &Connection,
     parts: &Parts,
     body: Incoming,
@@ -98,7 +100,7 @@ pub(crate) async fn answer(
 }
 
 async fn one(
-    ctx: &Context,
+    ctx: &Arc<Context>,
     connection: &Connection,
     caller: &Authenticated,
     asked: &Asked,

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use crate::identity::Principal;
 use crate::policy::Scope;
 use crate::telemetry::metrics;
+use crate::wire::tunnel::{LINK_PATH, STREAM_PATH};
 
 /// Everything that can be asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +20,12 @@ pub(crate) enum Route<'a> {
     Revocations,
     /// Lets tasks run on.
     Release,
+    /// The nodes, each with its agent.
+    Nodes,
+    /// The link of an agent.
+    NodeLink,
+    /// A connection to a debugger that an agent was asked for, by its id.
+    NodeStream(&'a str),
     /// Does the process run?
     Healthz,
     /// Is the list fresh?
@@ -61,7 +68,7 @@ impl RouteAccess {
 pub(crate) const CLUSTERS: &str = "/relay/clusters/";
 
 /// What exists below `/relay`, for those who ask for something else.
-pub(crate) const EXISTS: &str = "/relay/v1/breakpoints, /relay/v1/sessions, /relay/v1/events, /relay/v1/release, /relay/v1/revocations, \
+pub(crate) const EXISTS: &str = "/relay/v1/breakpoints, /relay/v1/sessions, /relay/v1/events, /relay/v1/release, /relay/v1/revocations, /relay/v1/nodes, \
                                  /relay/healthz, /relay/readyz, /relay/metrics and /relay/clusters/NAME/";
 
 impl<'a> Route<'a> {
@@ -73,10 +80,13 @@ impl<'a> Route<'a> {
             "/relay/v1/events" => Self::Events,
             "/relay/v1/revocations" => Self::Revocations,
             "/relay/v1/release" => Self::Release,
+            "/relay/v1/nodes" => Self::Nodes,
+            LINK_PATH => Self::NodeLink,
             "/relay/healthz" => Self::Healthz,
             "/relay/readyz" => Self::Readyz,
             "/relay/metrics" => Self::Metrics,
             "/relay" => Self::Unknown,
+            _ if path.starts_with(STREAM_PATH) => Self::NodeStream(&path[STREAM_PATH.len()..]),
             _ if path.starts_with("/relay/") => match path.strip_prefix(CLUSTERS) {
                 Some("") | None => Self::Unknown,
                 Some(rest) => {
@@ -96,7 +106,8 @@ impl<'a> Route<'a> {
             Self::Sessions => RouteAccess::Authenticated,
             // Each id is judged by itself.
             Self::Release => RouteAccess::Authenticated,
-            Self::Breakpoints | Self::Events => {
+            Self::NodeLink | Self::NodeStream(_) => RouteAccess::Scope(Scope::Node, "on some node"),
+            Self::Nodes | Self::Breakpoints | Self::Events => {
                 RouteAccess::Scope(Scope::List, "on some breakpoint")
             }
             Self::Metrics | Self::Revocations => RouteAccess::Scope(Scope::Admin, "on the relay"),
@@ -112,6 +123,7 @@ impl<'a> Route<'a> {
             Self::Events => metrics::Route::Events,
             Self::Revocations => metrics::Route::Revocations,
             Self::Release => metrics::Route::Release,
+            Self::Nodes | Self::NodeLink | Self::NodeStream(_) => metrics::Route::Nodes,
             Self::Healthz | Self::Readyz => metrics::Route::Health,
             Self::Metrics => metrics::Route::Metrics,
             Self::Cluster(..) => metrics::Route::Cluster,
@@ -185,6 +197,12 @@ mod tests {
         assert_eq!(Route::of("/relay"), Route::Unknown);
         assert_eq!(Route::of("/relay/"), Route::Unknown);
         assert_eq!(Route::of("/relay/v1/breakpoints"), Route::Breakpoints);
+        assert_eq!(Route::of("/relay/v1/nodes/link"), Route::NodeLink);
+        assert_eq!(
+            Route::of("/relay/v1/nodes/stream/0a"),
+            Route::NodeStream("0a")
+        );
+        assert_eq!(Route::of("/relay/v1/nodes/other"), Route::Unknown);
         assert_eq!(Route::of("/relay/clusters/"), Route::Unknown);
         assert_eq!(Route::of("/relay/clusters/b"), Route::Cluster("b", ""));
         assert_eq!(

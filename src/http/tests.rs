@@ -210,6 +210,7 @@ impl Relay {
                 ray_address: format!("http://{address}"),
                 token_file: None,
                 gcs_address: config::Gcs::Off,
+                path: None,
             });
         }
         change(&mut config);

@@ -49,7 +49,7 @@ const MAX_MESSAGE: usize = 16 * 1024 * 1024;
 const READ_BUFFER: usize = 8 * 1024;
 
 /// The deadline from the answer's head to both connections being upgraded.
-const HANDSHAKE: Duration = Duration::from_secs(10);
+pub(crate) const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// How long the closing handshake of one side may take.
 const CLOSING: Duration = Duration::from_secs(5);
@@ -71,24 +71,9 @@ pub(crate) async fn open(
     principal: &Principal,
     mut request: Request<Incoming>,
 ) -> Response<Body> {
-    let headers = request.headers();
-    if headers
-        .get(SEC_WEBSOCKET_VERSION)
-        .is_none_or(|version| version != "13")
-    {
-        let mut response = answer::error(
-            StatusCode::UPGRADE_REQUIRED,
-            "the relay speaks version 13 of WebSocket",
-        );
-        let headers = response.headers_mut();
-        headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
-        return response;
-    }
-    let Some(key) = headers.get(SEC_WEBSOCKET_KEY).cloned() else {
-        return answer::error(
-            StatusCode::BAD_REQUEST,
-            "a WebSocket request needs a Sec-WebSocket-Key",
-        );
+    let key = match key(request.headers()) {
+        Ok(key) => key,
+        Err(refused) => return *refused,
     };
     let client = hyper::upgrade::on(&mut request);
     let own_key = generate_key();
@@ -115,6 +100,28 @@ pub(crate) async fn open(
     switch(&key, response.headers().get(SEC_WEBSOCKET_PROTOCOL))
 }
 
+/// The key of a client's handshake, by which it is answered ([`switch`]).
+pub(crate) fn key(headers: &HeaderMap) -> Result<HeaderValue, Box<Response<Body>>> {
+    if headers
+        .get(SEC_WEBSOCKET_VERSION)
+        .is_none_or(|version| version != "13")
+    {
+        let mut response = answer::error(
+            StatusCode::UPGRADE_REQUIRED,
+            "the relay speaks version 13 of WebSocket",
+        );
+        let headers = response.headers_mut();
+        headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+        return Err(Box::new(response));
+    }
+    headers.get(SEC_WEBSOCKET_KEY).cloned().ok_or_else(|| {
+        Box::new(answer::error(
+            StatusCode::BAD_REQUEST,
+            "a WebSocket request needs a Sec-WebSocket-Key",
+        ))
+    })
+}
+
 /// The handshake towards the head.
 fn ask(request: Request<Incoming>, key: &str) -> Request<crate::ray::head::RequestBody> {
     let (mut parts, _) = request.into_parts();
@@ -133,7 +140,7 @@ fn ask(request: Request<Incoming>, key: &str) -> Request<crate::ray::head::Reque
 }
 
 /// The answer that completes the client's handshake.
-fn switch(key: &HeaderValue, protocol: Option<&HeaderValue>) -> Response<Body> {
+pub(crate) fn switch(key: &HeaderValue, protocol: Option<&HeaderValue>) -> Response<Body> {
     let mut response = Response::new(answer::empty());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();

@@ -199,6 +199,8 @@ struct RawNarrowing {
     namespaces: Option<Vec<String>>,
     #[serde(deserialize_with = "present")]
     tasks: Option<Vec<String>>,
+    #[serde(deserialize_with = "present")]
+    nodes: Option<Vec<String>>,
 }
 
 /// Everything in it counts: an unknown key, or a list that is empty or null and so would not narrow, refuses the token.
@@ -223,6 +225,7 @@ fn read_selector(claim: Value) -> Result<BreakpointSelector, CredentialRefusal> 
         jobs: patterns(raw.jobs)?,
         namespaces: patterns(raw.namespaces)?,
         tasks: patterns(raw.tasks)?,
+        nodes: patterns(raw.nodes)?,
     })
 }
 

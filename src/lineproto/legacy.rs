@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument as _, debug};
@@ -15,6 +14,7 @@ use tracing::{Instrument as _, debug};
 use crate::lineproto::input::{Input, Typed};
 use crate::lineproto::output::{Out, Shown};
 use crate::lineproto::session::Log;
+use crate::upstream::Stream;
 use crate::upstream::legacy::let_go;
 
 /// Typed lines that wait for the prompt to read them, in bytes.
@@ -61,7 +61,7 @@ pub(super) enum Ended {
 
 /// A prompt that was entered. Dropped with the connection open, it has the task run on.
 pub(super) struct Entered {
-    stream: Option<TcpStream>,
+    stream: Option<Stream>,
     /// Whole lines that the prompt has not taken, of the first of them maybe only the rest.
     pending: BytesMut,
     tasks: TaskTracker,
@@ -69,7 +69,7 @@ pub(super) struct Entered {
 
 impl Entered {
     /// `tasks` own what is left to do after a drop.
-    pub(super) fn new(stream: TcpStream, tasks: &TaskTracker) -> Self {
+    pub(super) fn new(stream: Stream, tasks: &TaskTracker) -> Self {
         Self {
             stream: Some(stream),
             pending: BytesMut::new(),
@@ -88,7 +88,7 @@ impl Entered {
         let Some(stream) = self.stream.as_mut() else {
             return Ended::Closed;
         };
-        let (mut from_prompt, mut to_prompt) = stream.split();
+        let (mut from_prompt, mut to_prompt) = tokio::io::split(stream);
         let mut said = BytesMut::with_capacity(4096);
         let mut last = String::new();
         let mut question = Vec::new();

@@ -24,11 +24,10 @@ use crate::listing::menu::Menu;
 use crate::listing::select::Choice;
 use crate::moment::Moment;
 use crate::policy::Scope;
-use crate::ray::registry::{BadBreakpointId, Breakpoint, BreakpointId, Kind};
+use crate::ray::registry::{BadBreakpointId, Breakpoint, BreakpointId};
 use crate::session::refusal::SessionRefusal;
 use crate::session::{Denied, Permit, Session, audit, authorise, leaving, visible};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
-use crate::upstream::legacy::{self, NOT_EXTERNAL};
 use crate::wire::text::replaced;
 
 /// A connection that has said nothing: a browser's, for a page that it may want later.
@@ -244,11 +243,6 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, R> {
             Denied::Hidden => unknown(),
             Denied::Missing { .. } => SessionRefusal::Forbidden(why.to_string()),
         })?;
-        if breakpoint.kind == Kind::Pdb
-            && !legacy::is_within_reach(&self.context.config, breakpoint)
-        {
-            return Err(SessionRefusal::Unable(NOT_EXTERNAL.to_owned()));
-        }
         let holder = self.session.holder(&self.principal, "terminal");
         Permit::acquire(&self.context.registry, authorised, holder)
             .map_err(|why| SessionRefusal::unclaimed(why, breakpoint, unknown))

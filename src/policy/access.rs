@@ -1,5 +1,6 @@
 //! The access of one principal: the rules that hold for it, and the rights on one breakpoint that come of them.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,6 +48,15 @@ pub struct Rights {
     pub scopes: Scopes,
     /// What sessions under it are obliged to.
     pub obligations: SessionObligations,
+}
+
+/// How somebody may speak for a Ray node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NodeVoice {
+    /// Where it connects from that node's address.
+    AtItsAddress,
+    /// From anywhere: the node is named.
+    ByName,
 }
 
 impl Access {
@@ -102,6 +112,33 @@ impl Access {
             .contains(scope)
     }
 
+    /// Whether `scope` is allowed on the Ray node `node_id` of `cluster` at `address` as a whole.
+    pub fn may_on_node(&self, scope: Scope, cluster: &str, node_id: &str, address: IpAddr) -> bool {
+        self.rights_where(|selector| selector.fits_node(cluster, node_id, address))
+            .scopes
+            .contains(scope)
+    }
+
+    /// How the principal may speak for the Ray node `node_id` of `cluster` at `address`; `None`: not at all. What grants or
+    /// limits `node` without naming nodes, as everything does that anonymous principals have, does not name this one.
+    pub fn voice_of(&self, cluster: &str, node_id: &str, address: IpAddr) -> Option<NodeVoice> {
+        if !self.may_on_node(Scope::Node, cluster, node_id, address) {
+            return None;
+        }
+        let fits = |selector: &BreakpointSelector| selector.fits_node(cluster, node_id, address);
+        let names = |scopes: Scopes, selector: &BreakpointSelector| {
+            scopes.contains(Scope::Node) && !selector.nodes.is_empty() && fits(selector)
+        };
+        let mut rules = self.rules.iter();
+        let mut limits = self.limits.iter().flatten();
+        let is_named = rules.any(|rule| names(rule.scopes, &rule.selector))
+            || limits.any(|(scopes, selector)| names(*scopes, selector));
+        Some(match is_named {
+            true => NodeVoice::ByName,
+            false => NodeVoice::AtItsAddress,
+        })
+    }
+
     fn rights_where(&self, fits: impl Fn(&BreakpointSelector) -> bool) -> Rights {
         let mut rights = Rights::default();
         for rule in self.rules.iter().filter(|rule| fits(&rule.selector)) {
@@ -140,6 +177,45 @@ mod tests {
             ..BreakpointSelector::default()
         };
         (scopes.parse().unwrap(), selector)
+    }
+
+    #[test]
+    fn a_node_is_spoken_for_by_name_by_address_or_not_at_all() {
+        let on_nodes = |scopes: &str, nodes: &[&str]| {
+            let (scopes, mut selector) = on(scopes, &["east"]);
+            selector.nodes = nodes.iter().map(|node| Pattern::new(*node)).collect();
+            (scopes, selector)
+        };
+        let rule = |(scopes, selector)| {
+            let rule = Rule {
+                scopes,
+                selector,
+                ..Rule::default()
+            };
+            Access::new(vec![Arc::new(rule)])
+        };
+        let address = [10, 0, 0, 7].into();
+        let voice = |access: &Access| access.voice_of("east", "ab12", address);
+        let anywhere = rule(on_nodes("node", &[]));
+        assert_eq!(voice(&anywhere), Some(NodeVoice::AtItsAddress));
+        assert_eq!(anywhere.voice_of("west", "ab12", address), None);
+        for named in ["ab12", "ab*", "10.0.0.7"] {
+            let access = rule(on_nodes("node", &[named]));
+            assert_eq!(voice(&access), Some(NodeVoice::ByName), "{named}");
+            let (scopes, selector) = on_nodes("node", &[named]);
+            let limited = anywhere.clone().limited(scopes, selector);
+            assert_eq!(voice(&limited), Some(NodeVoice::ByName), "{named}");
+        }
+        // Another node, another permission, a limit that leaves it out, and a rule about tasks alone.
+        assert_eq!(voice(&rule(on_nodes("node", &["cd34"]))), None);
+        assert_eq!(voice(&rule(on_nodes("admin,debug", &["ab12"]))), None);
+        let (scopes, selector) = on_nodes("node", &["cd34"]);
+        assert_eq!(voice(&anywhere.clone().limited(scopes, selector)), None);
+        let (scopes, selector) = on_nodes("debug", &["ab12"]);
+        assert_eq!(voice(&anywhere.limited(scopes, selector)), None);
+        let (scopes, mut selector) = on_nodes("node", &["ab12"]);
+        selector.tasks = vec![Pattern::new("*")];
+        assert_eq!(voice(&rule((scopes, selector))), None);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The breakpoint selector: which breakpoints a rule is for.
 
+use std::net::IpAddr;
+
 use serde::{Deserialize, Serialize};
 
 use crate::ray::registry::Breakpoint;
@@ -54,6 +56,8 @@ pub struct BreakpointSelector {
     pub namespaces: Vec<Pattern>,
     /// Names of tasks, actor methods or actors.
     pub tasks: Vec<Pattern>,
+    /// Ids or addresses of Ray nodes. They also name the nodes for which an agent may speak.
+    pub nodes: Vec<Pattern>,
 }
 
 impl BreakpointSelector {
@@ -66,12 +70,13 @@ impl BreakpointSelector {
     }
 
     /// Its lists, each with the name that it has in tokens and policies.
-    pub fn lists(&self) -> [(&'static str, &[Pattern]); 4] {
+    pub fn lists(&self) -> [(&'static str, &[Pattern]); 5] {
         [
             ("clusters", &self.clusters),
             ("jobs", &self.jobs),
             ("namespaces", &self.namespaces),
             ("tasks", &self.tasks),
+            ("nodes", &self.nodes),
         ]
     }
 
@@ -85,6 +90,27 @@ impl BreakpointSelector {
             && one_of(&self.jobs, [&names.job_id, &names.submission_id])
             && one_of(&self.namespaces, [&names.namespace])
             && one_of(&self.tasks, [name, &names.actor_name])
+            && self.fits_node_of(breakpoint)
+    }
+
+    /// Whether the Ray node `node_id` of `cluster` at `address` is meant as a whole. What asks for jobs, namespaces or tasks
+    /// is about breakpoints alone.
+    pub fn fits_node(&self, cluster: &str, node_id: &str, address: IpAddr) -> bool {
+        let narrower = [&self.jobs, &self.namespaces, &self.tasks];
+        self.fits_cluster(cluster)
+            && narrower.iter().all(|list| list.is_empty())
+            && self.names_node(node_id, address)
+    }
+
+    fn fits_node_of(&self, breakpoint: &Breakpoint) -> bool {
+        // A legacy breakpoint of an old Ray says `localhost`, which is any node.
+        let known = !breakpoint.node_id.is_empty() || !breakpoint.node_ip.is_loopback();
+        self.nodes.is_empty() || known && self.names_node(&breakpoint.node_id, breakpoint.node_ip)
+    }
+
+    fn names_node(&self, node_id: &str, address: IpAddr) -> bool {
+        let id = (!node_id.is_empty()).then(|| node_id.to_owned());
+        self.nodes.is_empty() || one_of(&self.nodes, [&id, &Some(address.to_string())])
     }
 
     /// Whether `cluster` is meant, or something in it.
@@ -99,7 +125,8 @@ impl BreakpointSelector {
 
     /// Nothing but clusters is asked for.
     pub fn is_by_cluster_alone(&self) -> bool {
-        self.jobs.is_empty() && self.namespaces.is_empty() && self.tasks.is_empty()
+        let narrower = [&self.jobs, &self.namespaces, &self.tasks, &self.nodes];
+        narrower.iter().all(|list| list.is_empty())
     }
 }
 
@@ -136,6 +163,23 @@ mod tests {
         assert!(!selector.fits(&breakpoint));
         breakpoint.names.provisional = false;
         assert!(selector.fits(&breakpoint));
+    }
+
+    #[test]
+    fn a_breakpoint_is_on_a_node_by_its_id_or_address_where_that_is_known() {
+        let on = |node: &str| BreakpointSelector {
+            nodes: vec![Pattern::new(node)],
+            ..BreakpointSelector::default()
+        };
+        let mut breakpoint = crate::dap::testing::paused("square", 1);
+        (breakpoint.node_id, breakpoint.node_ip) = ("ab12".to_owned(), [10, 0, 0, 7].into());
+        assert!(on("ab12").fits(&breakpoint) && on("10.0.0.*").fits(&breakpoint));
+        assert!(!on("ab13").fits(&breakpoint) && !on("10.0.0.8").fits(&breakpoint));
+        (breakpoint.node_id, breakpoint.node_ip) = (String::new(), [127, 0, 0, 1].into());
+        assert!(
+            !on("*").fits(&breakpoint),
+            "it says `localhost`, which is any node"
+        );
     }
 
     #[test]

@@ -8,7 +8,7 @@ mod breakpoint_selector;
 mod file;
 mod scope;
 
-pub use access::{Access, Rights, Rule, SessionObligations};
+pub use access::{Access, NodeVoice, Rights, Rule, SessionObligations};
 pub use breakpoint_selector::{BreakpointSelector, Pattern};
 pub use file::{Policy, PolicyFile};
 pub use scope::{BadScope, Scope, Scopes};

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// One thing that can be allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
+#[repr(u16)]
 pub enum Scope {
     /// See breakpoints in lists and events.
     List = 1,
@@ -25,11 +25,13 @@ pub enum Scope {
     Admin = 1 << 6,
     /// End a worker process from a debugger. In no other scope.
     Terminate = 1 << 7,
+    /// Speak for a Ray node, as its agent (`ray-relay node`), by which the relay reaches workers there.
+    Node = 1 << 8,
 }
 
 impl Scope {
     /// All, in the order of the documentation.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::List,
         Self::View,
         Self::Debug,
@@ -38,6 +40,7 @@ impl Scope {
         Self::DashboardWrite,
         Self::Admin,
         Self::Terminate,
+        Self::Node,
     ];
 
     /// The word in tokens and policies.
@@ -51,6 +54,7 @@ impl Scope {
             Self::DashboardWrite => "dashboard:write",
             Self::Admin => "admin",
             Self::Terminate => "terminate",
+            Self::Node => "node",
         }
     }
 
@@ -68,28 +72,28 @@ impl fmt::Display for Scope {
 
 /// A set of scopes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Scopes(u8);
+pub struct Scopes(u16);
 
 impl Scopes {
     /// The empty set.
     pub const NONE: Self = Self(0);
 
     /// Everything but ending worker processes.
-    pub const ALL_BUT_TERMINATE: Self = Self(0x7f);
+    pub const ALL_BUT_TERMINATE: Self = Self(0x17f);
 
     /// These scopes, with `scope` and what it includes.
     pub fn with(self, scope: Scope) -> Self {
         let included = match scope {
-            Scope::Debug => Scope::View as u8,
-            Scope::DashboardWrite => Scope::DashboardRead as u8,
+            Scope::Debug => Scope::View as u16,
+            Scope::DashboardWrite => Scope::DashboardRead as u16,
             _ => 0,
         };
-        Self(self.0 | scope as u8 | included)
+        Self(self.0 | scope as u16 | included)
     }
 
     /// Whether `scope` is in the set.
     pub fn contains(self, scope: Scope) -> bool {
-        self.0 & scope as u8 != 0
+        self.0 & scope as u16 != 0
     }
 
     /// Whether a worker process may be ended: that takes a permission of its own, or, where the relay's owner says so for
@@ -144,7 +148,7 @@ impl<'de> Deserialize<'de> for Scopes {
 /// A word that is no scope.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no scope; scopes are list, view, debug, terminal, dashboard:read, dashboard:write, admin and terminate"
+    "{0:?} is no scope; scopes are list, view, debug, terminal, dashboard:read, dashboard:write, admin, terminate and node"
 )]
 pub struct BadScope(pub String);
 

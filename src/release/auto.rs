@@ -109,7 +109,7 @@ async fn step(
     next
 }
 
-async fn let_go(context: &Context, breakpoint: &Arc<Breakpoint>) {
+async fn let_go(context: &Arc<Context>, breakpoint: &Arc<Breakpoint>) {
     // What is not on record does not happen.
     if let Err(why) = context.audit.write(entry(breakpoint, "released")).await {
         warn!(breakpoint = %breakpoint.id, %why, "not released");

@@ -8,6 +8,7 @@ pub mod force;
 
 pub use crate::upstream::let_run::CLIENT;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -18,7 +19,7 @@ use crate::ray::registry::{Holder, Kind};
 use crate::session::refusal::SessionRefusal;
 use crate::session::{Authorized, Permit};
 use crate::upstream;
-use crate::upstream::legacy::{self, NOT_EXTERNAL};
+use crate::upstream::legacy;
 use crate::upstream::let_run::{LetRunError, let_run};
 
 /// How long a legacy prompt may take to accept `continue`.
@@ -30,9 +31,6 @@ pub enum NotReleased {
     /// Somebody debugs it, it is over, or nothing is known of it.
     #[error(transparent)]
     Unavailable(#[from] SessionRefusal),
-    /// A legacy breakpoint that only its own node reaches.
-    #[error("{}", NOT_EXTERNAL)]
-    Local,
     /// Its debugger was not reached, or did not do as it was told.
     #[error(transparent)]
     NotLetRun(#[from] LetRunError),
@@ -50,31 +48,31 @@ const GIVEN_BACK: Duration = Duration::from_secs(3);
 /// # Errors
 /// [`NotReleased`]; the whole takes at most 15 s and `dap.connect_timeout`.
 pub async fn release(
-    context: &Context,
+    context: &Arc<Context>,
     authorized: Authorized,
     holder: Holder,
 ) -> Result<(), NotReleased> {
     let breakpoint = authorized.breakpoint().clone();
-    if breakpoint.kind == Kind::Pdb && !legacy::is_within_reach(&context.config, &breakpoint) {
-        return Err(NotReleased::Local);
-    }
-    let permit = Permit::acquire(&context.registry, authorized, holder)
+    let way = context.agents.way(&breakpoint).await;
+    let way = way.map_err(|why| SessionRefusal::Unable(why.to_string()))?;
+    let mut permit = Permit::acquire(&context.registry, authorized, holder)
         .map_err(|why| SessionRefusal::unclaimed(why, &breakpoint, no_such_breakpoint))?;
-    let (dap, tasks) = (context.config.dap.clone(), context.shutdown.tasks.clone());
+    permit.settle(way);
+    let owned = Arc::clone(context);
     let done = context.shutdown.tasks.spawn(async move {
         match breakpoint.kind {
             Kind::Debugpy => {
-                let patience = dap.connect_timeout;
-                let debugger = upstream::connect(&permit, patience, dap.max_frame, &tasks);
+                let debugger = upstream::connect(&owned, &permit, owned.config.dap.max_frame);
                 let ran = let_run(debugger.await.map_err(LetRunError::Upstream)?).await;
                 permit.attached().end(GIVEN_BACK).await;
                 Ok(ran?)
             }
             Kind::Pdb => {
-                let stream = upstream::connect_pdb(&permit, dap.connect_timeout, &tasks);
+                let stream = upstream::connect_pdb(&owned, &permit);
                 let stream = stream.await.map_err(LetRunError::Upstream)?;
                 // It may take its time: the task has been told.
-                let going = tasks.spawn(legacy::let_go(stream, BytesMut::new()));
+                let going = legacy::let_go(stream, BytesMut::new());
+                let going = owned.shutdown.tasks.spawn(going);
                 let _ = timeout(PATIENCE, going).await;
                 Ok(())
             }

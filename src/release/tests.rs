@@ -44,7 +44,7 @@ async fn waiting(breakpoint: Breakpoint) -> (Arc<Context>, TcpListener) {
     (context, listener)
 }
 
-async fn released(context: &Context) -> Result<(), NotReleased> {
+async fn released(context: &Arc<Context>) -> Result<(), NotReleased> {
     let live = context.registry.snapshot().live[0].clone();
     let authorized = authorise(&Principal::anonymous(), &live, Scope::Debug).unwrap();
     release(context, authorized, holder()).await
@@ -182,7 +182,8 @@ async fn what_the_relay_cannot_reach_is_not_dialled() {
     let (context, _) =
         relay(|config| config.clusters[0].ray_address = "http://10.0.0.1:8265".to_owned());
     let listener = listed(&context.registry, paused_in_pdb("square", 1)).await;
-    assert!(matches!(released(&context).await, Err(NotReleased::Local)));
+    let why = released(&context).await.unwrap_err().to_string();
+    assert!(why.contains("--ray-debugger-external"), "{why}");
     assert_not_dialled(listener);
     assert!(context.registry.snapshot().live[0].is_paused());
 }

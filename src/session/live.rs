@@ -17,6 +17,7 @@ use super::audit::SessionAudit;
 use super::limits::Limits;
 use super::refusal::SessionRefusal;
 use super::{Attached, Permit, Session, TaskEnd};
+use crate::agents::Agents;
 use crate::audit::Audit;
 use crate::identity::Principal;
 use crate::recording::{CaptureStore, CaptureTee, Meta, Protocol};
@@ -27,6 +28,7 @@ use crate::telemetry::metrics::Outcome;
 #[derive(Clone, Copy)]
 pub(crate) struct Services<'a> {
     pub(crate) audit: &'a Audit,
+    pub(crate) agents: &'a Agents,
     pub(crate) recording: &'a CaptureStore,
     pub(crate) shutdown: &'a Shutdown,
     /// How long the relay waits for its sessions when it ends: `listen.drain_timeout`.
@@ -75,7 +77,7 @@ pub(crate) struct Live<'a> {
 }
 
 impl<'a> Begun<'a> {
-    /// Begins the session of `client`, as it calls itself: has it captured where its policy says so, and puts it on record,
+    /// Begins the session of `client`, as it calls itself: settles by which way it goes, has it captured where its policy says so, and puts it on record,
     /// with `details`. Nothing of this reaches the worker.
     ///
     /// # Errors
@@ -84,7 +86,7 @@ impl<'a> Begun<'a> {
     pub(crate) async fn begin(
         services: Services<'a>,
         session: &'a Session,
-        permit: Permit,
+        mut permit: Permit,
         protocol: Protocol,
         client: &str,
         mut details: Map<String, Value>,
@@ -93,6 +95,10 @@ impl<'a> Begun<'a> {
         info!(
             client, scopes = %permit.rights().scopes, subprocess = !permit.holds(), "session attaches"
         );
+        let way = services.agents.way(&breakpoint).await;
+        let way = way.map_err(|why| SessionRefusal::Unable(why.to_string()))?;
+        details.insert("way".into(), way.word().into());
+        permit.settle(way);
         let capture = match permit.rights().obligations.record {
             true => {
                 let meta = Meta {

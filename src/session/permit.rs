@@ -3,7 +3,6 @@
 //! [`crate::upstream::connect`] takes nothing but a permit, and the address in it comes from the registry: nothing that a
 //! client sends is ever dialled. What can befall a worker in a session is asked of [`Attached`] alone.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use tokio::time::timeout;
 use tracing::{Span, error_span};
 
 use super::{SessionTable, TaskEnd};
+use crate::agents::Way;
 use crate::identity::Principal;
 use crate::policy::Rights;
 use crate::ray::registry::{Breakpoint, Claim, ClaimError, Holder, Lease, Registry, State};
@@ -23,6 +23,8 @@ pub struct Permit {
     authorized: Authorized,
     /// Ray listed it as paused when it was taken.
     listed: bool,
+    /// By which way the worker is reached, once that is settled.
+    way: Option<Way>,
 }
 
 #[derive(Debug)]
@@ -50,6 +52,7 @@ impl Permit {
                 grant: Grant::Holder(claim),
                 authorized,
                 listed,
+                way: None,
             }),
             Err(_) => Err(ClaimError::Unknown),
         }
@@ -65,6 +68,7 @@ impl Permit {
             grant: Grant::Subprocess(breakpoint),
             authorized,
             listed: false,
+            way: None,
         })
     }
 
@@ -127,6 +131,16 @@ impl Permit {
         }
     }
 
+    /// The worker is reached by `way` and by no other.
+    pub(crate) fn settle(&mut self, way: Way) {
+        self.way = Some(way);
+    }
+
+    /// By which way the worker is reached, where that is settled.
+    pub(crate) fn way(&self) -> Option<&Way> {
+        self.way.as_ref()
+    }
+
     /// Takes note of what became of dialling it: whether anything listened.
     pub(crate) fn dialled(&self, listens: bool) {
         match &self.grant {
@@ -134,11 +148,6 @@ impl Permit {
             // Its worker has been reached by the session that holds it.
             Grant::Subprocess(_) => {}
         }
-    }
-
-    /// Where the worker's debugger listens, as the registry reported it.
-    pub(crate) fn upstream(&self) -> SocketAddr {
-        self.breakpoint().upstream()
     }
 
     /// Asks the head for the reason of a death, for at most `patience`.

@@ -127,6 +127,52 @@ labels! {
 }
 
 labels! {
+    /// How the link of an agent ended.
+    LinkEnd {
+        /// The agent ended it.
+        Left = "left",
+        /// The connection broke, or nothing was heard from the agent.
+        Lost = "lost",
+        /// The same agent has another link.
+        Replaced = "replaced",
+        /// Two agents claimed the same node.
+        Contested = "contested",
+        /// The agent's credential was revoked or expired.
+        Revoked = "revoked",
+        /// The agent sent too much.
+        Flood = "flood",
+        /// The agent sent what is no message, or nothing.
+        Invalid = "invalid",
+        /// The agent may speak for no node.
+        Refused = "refused",
+        /// The relay was shut down.
+        Drained = "drained",
+        /// The audit log takes nothing, or the system is broken.
+        Internal = "internal",
+    }
+}
+
+labels! {
+    /// What came of asking an agent for a stream.
+    StreamOutcome {
+        /// The debugger is there.
+        Ok = "ok",
+        /// The agent does not open it.
+        Refused = "refused",
+        /// The agent cannot reach the debugger.
+        Failed = "failed",
+        /// The link ended meanwhile.
+        Lost = "lost",
+        /// The agent took too long.
+        Timeout = "timeout",
+        /// There are as many as there may be.
+        Limited = "limited",
+        /// The agent does not speak the protocol.
+        Invalid = "invalid",
+    }
+}
+
+labels! {
     /// What an HTTP request was for.
     Route {
         /// The list, `/relay/v1/breakpoints`.
@@ -139,6 +185,8 @@ labels! {
         Revocations = "revocations",
         /// Releases, `/relay/v1/release`.
         Release = "release",
+        /// The nodes with their agents, their links and streams, below `/relay/v1/nodes`.
+        Nodes = "nodes",
         /// `/relay/healthz` and `/relay/readyz`.
         Health = "health",
         /// The metrics, `/relay/metrics`.

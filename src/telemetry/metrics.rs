@@ -14,8 +14,8 @@ use prometheus::{
 };
 
 pub use super::labels::{
-    Direction, Handshake, HeadOutcome, Outcome, Protocol, RefusalKind, Reload, Route,
-    SessionProtocol,
+    Direction, Handshake, HeadOutcome, LinkEnd, Outcome, Protocol, RefusalKind, Reload, Route,
+    SessionProtocol, StreamOutcome,
 };
 use crate::ray::registry::{PollObserver, PollOutcome, Snapshot};
 
@@ -83,6 +83,14 @@ families! {
         [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
     http_requests: IntCounterVec["route", "class"] = "ray_relay_http_requests_total",
         "HTTP requests, by what they were for and the class of the answer.";
+    agents: IntGauge = "ray_relay_agents_linked",
+        "Agents of nodes that are linked now.";
+    agent_links: IntCounterVec["end"] = "ray_relay_agent_links_total",
+        "Links of agents that ended, by what ended them.";
+    streams: IntCounterVec["outcome"] = "ray_relay_agent_streams_total",
+        "Connections to debuggers that agents were asked for, by what came of it.";
+    streams_open: IntGauge = "ray_relay_agent_streams_open",
+        "Connections to debuggers through agents, open now.";
     tls_handshakes: IntCounterVec["outcome"] = "ray_relay_tls_handshakes_total",
         "TLS handshakes, by how they ended.";
     tls_reloads: IntCounterVec["outcome"] = "ray_relay_tls_reloads_total",
@@ -178,6 +186,26 @@ impl Metrics {
             _ => "5xx",
         };
         count(&self.http_requests, &[route.label(), class]);
+    }
+
+    /// An agent was linked; it counts as linked until the guard is dropped.
+    pub fn agent_linked(&self) -> OpenGuard {
+        OpenGuard::new(self.agents.clone())
+    }
+
+    /// Counts a link that ended.
+    pub fn agent_link(&self, end: LinkEnd) {
+        count(&self.agent_links, &[end.label()]);
+    }
+
+    /// Counts a connection to a debugger that an agent was asked for.
+    pub fn stream(&self, outcome: StreamOutcome) {
+        count(&self.streams, &[outcome.label()]);
+    }
+
+    /// A connection through an agent is there; it counts as open until the guard is dropped.
+    pub fn stream_open(&self) -> OpenGuard {
+        OpenGuard::new(self.streams_open.clone())
     }
 
     /// A TLS handshake ended.

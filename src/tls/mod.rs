@@ -3,10 +3,11 @@
 //! The listener hands every connection that begins with a ClientHello to the acceptor of [`Tls`], and looks for the
 //! protocol again inside. [`Material`] is what the files hold, `server` what rustls makes of it, `reload` follows
 //! changes of the files, and [`Certificate`] is who a client's certificate says it is. The port has one certificate,
-//! whatever server name a client asks for.
+//! whatever server name a client asks for. [`Pin`] is for the other side: who trusts one relay's key.
 
 mod certificate;
 mod material;
+mod pin;
 mod reload;
 mod server;
 #[cfg(test)]
@@ -23,6 +24,7 @@ use tracing::{info, warn};
 
 pub use certificate::{Certificate, NobodyNamed};
 pub use material::Material;
+pub use pin::{BadPin, Pin};
 
 use self::reload::Files;
 use crate::config::{self, Fault, TlsMode};

@@ -9,20 +9,24 @@
 //! It runs in a task of its own that nothing cancels but the end of the process. It keeps the breakpoint taken until the
 //! answer, and whoever takes it then from dialling until the end, so that nobody attaches to a debugger that is being left.
 
-use std::io;
-use std::net::SocketAddr;
+use std::future::poll_fn;
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::task::TaskTracker;
 use tracing::debug;
 
-use super::greet;
 use super::ledger::{Attach, Ledger};
 use super::let_run::{LetRunError, touch};
 use super::worker::Line;
+use super::{Dialling, greet};
+use crate::agents::Agents;
 use crate::ray::registry::{Lease, Left, Whereabouts};
 use crate::wire::dap::codec::frame;
 use crate::wire::dap::mappings;
@@ -49,7 +53,7 @@ const CLOSE: Duration = Duration::from_millis(500);
 /// at once; the session was over within 5 ms of the close, beside three busy loops too), and the worker can be reached
 /// by nobody any more. Whoever waits for it dials at its very end, and 100 ms were too few once beside several compilers
 /// (debugpy 1.8.14).
-const SETTLED: Duration = Duration::from_millis(300);
+pub const SETTLED: Duration = Duration::from_millis(300);
 /// How long Ray takes, from `configurationDone` on, to write down that a thread no longer waits, where that thread has not
 /// stopped: a list from before would have the task as waiting once more.
 const WRITTEN_DOWN: Duration = Duration::from_millis(100);
@@ -81,14 +85,13 @@ const LOOKS_AT_THE_END: usize = 1;
 pub(super) async fn say(line: Line) {
     let tasks = line.tasks.clone();
     // In boxes of their own: what looks after a task for seconds holds nothing of the connection that it had.
-    if let Some((left, address)) = Box::pin(end(line)).await {
-        look_after(&left, address, &tasks).await;
+    if let Some((left, agents)) = Box::pin(end(line)).await {
+        look_after(&left, &agents, &tasks).await;
     }
 }
 
-/// Ends the connection; gives what is to be looked after, and where its debugger listens.
-async fn end(mut line: Line) -> Option<(Left, SocketAddr)> {
-    let peer = line.stream.peer_addr();
+/// Ends the connection; gives what is to be looked after, and by whom it may be reached.
+async fn end(mut line: Line) -> Option<(Left, Arc<Agents>)> {
     line.finish().await;
     if let Some(since) = line.configured.filter(|_| !line.ledger.stopped) {
         sleep_until(since + WRITTEN_DOWN).await;
@@ -98,16 +101,21 @@ async fn end(mut line: Line) -> Option<(Left, SocketAddr)> {
     if line.ledger.attach != Attach::No {
         line.exchange(CLOSE, |_| false).await;
     }
-    let Line { stream, ledger, .. } = line;
-    drop(stream);
+    let Line {
+        stream,
+        ledger,
+        agents,
+        ..
+    } = line;
+    stream.end().await;
     if ledger.greeted && settling.is_some() {
         sleep(SETTLED).await;
     }
     drop(settling);
-    left.filter(|_| ledger.configured).zip(peer.ok())
+    left.filter(|_| ledger.configured).zip(agents)
 }
 
-async fn look_after(left: &Left, address: SocketAddr, tasks: &TaskTracker) {
+async fn look_after(left: &Left, agents: &Arc<Agents>, tasks: &TaskTracker) {
     let since = Instant::now();
     for (done, after) in LOOKS.into_iter().enumerate() {
         sleep_until(since + after).await;
@@ -120,7 +128,7 @@ async fn look_after(left: &Left, address: SocketAddr, tasks: &TaskTracker) {
             Whereabouts::Taken | Whereabouts::Dead => return,
             Whereabouts::Listed | Whereabouts::Unknown => {}
             Whereabouts::Unlisted => {
-                if let Err(why) = Box::pin(free(address, tasks)).await {
+                if let Err(why) = Box::pin(free(left, agents, tasks)).await {
                     debug!(%why, breakpoint = %left.id(), "could not be looked after");
                 }
             }
@@ -130,8 +138,9 @@ async fn look_after(left: &Left, address: SocketAddr, tasks: &TaskTracker) {
 
 /// Attaches without configuring, and leaves. A thread that stands runs on then; one that waits for a debugger waits on, also
 /// where it comes to that meanwhile (debugpy 1.8.0, 1.8.14 and 1.8.22, each tried twelve times).
-async fn free(address: SocketAddr, tasks: &TaskTracker) -> Result<(), LetRunError> {
-    let debugger = greet(address, None, ANSWER, LARGEST, tasks).await?;
+async fn free(left: &Left, agents: &Arc<Agents>, tasks: &TaskTracker) -> Result<(), LetRunError> {
+    let dialling = Dialling::again(left.breakpoint(), agents).await?;
+    let debugger = greet(dialling, None, ANSWER, LARGEST, tasks).await?;
     touch(debugger).await
 }
 
@@ -177,27 +186,37 @@ impl Line {
     /// Sends what is to be sent and reads, until `done`, the debugger's end, or `patience` is over.
     async fn exchange(&mut self, patience: Duration, done: impl Fn(&Ledger) -> bool) {
         let (ledger, unsent) = (&mut self.ledger, &mut self.unsent);
-        let (from, mut to) = self.stream.split();
-        let reading = async {
-            while !done(ledger) && !ledger.closed {
-                // Thousands may be left at once, and none of them is to hold memory while it waits.
-                let ready = from.readable().await;
-                let mut bytes = vec![0; READ];
-                match ready.and_then(|()| from.try_read(&mut bytes)) {
-                    Ok(n @ 1..) => ledger.received(&bytes[..n]),
-                    Err(why) if why.kind() == io::ErrorKind::WouldBlock => {}
-                    Ok(0) | Err(_) => ledger.closed = true,
+        let stream = &mut self.stream;
+        // A debugger that takes nothing more is noticed by reading.
+        let mut takes = true;
+        // Both at once: a debugger that waits for its own words to be read takes none.
+        let both = poll_fn(|cx| {
+            while takes && !unsent.is_empty() {
+                match Pin::new(&mut *stream).poll_write(cx, unsent) {
+                    Poll::Ready(Ok(n @ 1..)) => drop(unsent.drain(..n)),
+                    Poll::Ready(_) => takes = false,
+                    Poll::Pending => break,
                 }
             }
-        };
-        let writing = async {
-            // A debugger that takes nothing more is noticed by reading.
-            while let Ok(n @ 1..) = to.write(unsent).await {
-                unsent.drain(..n);
+            let mut heard = true;
+            while heard && !done(ledger) && !ledger.closed {
+                // Thousands may be left at once, and none of them is to hold memory while it waits.
+                let mut room = [MaybeUninit::uninit(); READ];
+                let mut bytes = ReadBuf::uninit(&mut room);
+                match Pin::new(&mut *stream).poll_read(cx, &mut bytes) {
+                    Poll::Ready(Ok(())) if !bytes.filled().is_empty() => {
+                        ledger.received(bytes.filled());
+                    }
+                    Poll::Ready(_) => ledger.closed = true,
+                    Poll::Pending => heard = false,
+                }
             }
-        };
-        // Both at once: a debugger that waits for its own words to be read takes none.
-        let both = async { tokio::join!(reading, writing) };
+            let written = unsent.is_empty() || !takes;
+            match heard && written {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            }
+        });
         if timeout(patience, both).await.is_err() {
             debug!(
                 ?patience,

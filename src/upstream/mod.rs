@@ -1,19 +1,23 @@
 //! The connection to a worker's debugger, opened for a session and never for a look, and led to its end in the order that
 //! debugpy survives.
 //!
-//! [`connect`] makes a [`Worker`]; `ledger` follows what passes over it; `goodbye` ends it. `let_run` attaches for no other
-//! purpose than to leave. `legacy` is the same for Ray's older debugger.
+//! [`connect`] makes a [`Worker`], by dialling or by having the agent of the worker's node dial ([`Stream`]); `ledger`
+//! follows what passes over it; `goodbye` ends it. `let_run` attaches for no other purpose than to leave. `legacy` is the
+//! same for Ray's older debugger, and [`by_agent`] what an agent needs of it.
 
+pub mod by_agent;
 mod goodbye;
 mod ledger;
 pub(crate) mod legacy;
 pub mod let_run;
+mod stream;
 mod worker;
 
+pub use self::stream::Stream;
 pub use self::worker::Worker;
 
 use std::io;
-use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -24,11 +28,14 @@ use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
-use crate::ray::registry::{BreakpointId, Lease};
+use crate::agents::{Absence, Agents, NotOpened, Wanted, Way};
+use crate::context::Context;
+use crate::ray::registry::{Breakpoint, BreakpointId, Lease};
 use crate::session::Permit;
 use crate::wire::dap::conversation::{Closed, Conversation};
 use crate::wire::tcp;
 use crate::wire::text::shortened;
+use crate::wire::tunnel::messages::{Failure, Holder};
 
 /// How long a dial whose session has given up is still waited for.
 const DIAL: Duration = Duration::from_secs(30);
@@ -58,6 +65,12 @@ pub enum ConnectError {
     /// The worker spoke something else, or closed.
     #[error("what listens there does not speak the debug adapter protocol ({0})")]
     NotDap(#[from] Closed),
+    /// There is no way to it, or the agent of its node does not open one: why.
+    #[error("{0}")]
+    NoWay(String),
+    /// The relay dialled it and reached nothing, which may be for want of an agent: why there is none.
+    #[error("{0}; or its port is closed to this relay, and {1}")]
+    Closed(Box<Self>, String),
     /// The debugger does not accept the client's `initialize`, in its own words.
     #[error("its debugger refuses the client's `initialize`: {0}")]
     Declined(String),
@@ -79,44 +92,146 @@ impl ConnectError {
             other => other,
         }
     }
+
+    /// The same, where the relay dialled because there was no agent.
+    fn without(self, absence: Option<&Absence>) -> Self {
+        match (self, absence) {
+            (why @ (Self::Refused(_) | Self::Gone(_) | Self::TimedOut(_)), Some(absence)) => {
+                Self::Closed(Box::new(why), absence.to_string())
+            }
+            (why, _) => why,
+        }
+    }
+
+    /// Nothing listens, as far as was found out.
+    fn is_gone(&self) -> bool {
+        match self {
+            Self::Gone(_) => true,
+            Self::Closed(why, _) => why.is_gone(),
+            _ => false,
+        }
+    }
+}
+
+/// What it takes to dial one worker's debugger.
+struct Dialling {
+    breakpoint: Arc<Breakpoint>,
+    way: Way,
+    agents: Arc<Agents>,
+    /// For whom; `None` beside the session that holds it.
+    holder: Option<Holder>,
+}
+
+impl Dialling {
+    /// By the way that `permit` goes, or that there is now.
+    async fn of(context: &Context, permit: &Permit) -> Result<Self, ConnectError> {
+        let (breakpoint, agents) = (permit.breakpoint(), &context.agents);
+        let mut dialling = match permit.way() {
+            Some(way) => Self {
+                breakpoint: Arc::clone(breakpoint),
+                way: way.clone(),
+                agents: Arc::clone(agents),
+                holder: None,
+            },
+            None => Self::again(breakpoint, agents).await?,
+        };
+        let holder = breakpoint.holder().filter(|_| permit.holds());
+        dialling.holder = holder.map(|holder| Holder {
+            name: permit.principal().subject().into(),
+            session: holder.session.to_string().as_str().into(),
+        });
+        Ok(dialling)
+    }
+
+    /// Once more, for a worker that a session had.
+    async fn again(
+        breakpoint: &Arc<Breakpoint>,
+        agents: &Arc<Agents>,
+    ) -> Result<Self, ConnectError> {
+        let way = agents.way(breakpoint).await;
+        Ok(Self {
+            breakpoint: Arc::clone(breakpoint),
+            way: way.map_err(|why| ConnectError::NoWay(why.to_string()))?,
+            agents: Arc::clone(agents),
+            holder: None,
+        })
+    }
+
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "here workers are dialled, for a permit"
+    )]
+    async fn dial(self, patience: Duration) -> Result<Stream, ConnectError> {
+        let breakpoint = &self.breakpoint;
+        let (link, node_id) = match &self.way {
+            Way::Direct { .. } => {
+                return match timeout(patience, TcpStream::connect(breakpoint.upstream())).await {
+                    Ok(Ok(stream)) => Ok(Stream::Direct(stream)),
+                    Ok(Err(error)) => Err(ConnectError::Refused(error.kind())),
+                    Err(_) => Err(ConnectError::TimedOut(patience)),
+                };
+            }
+            Way::Agent { link, node_id } => (link, node_id),
+        };
+        let wanted = Wanted {
+            breakpoint,
+            node_id,
+            holder: self.holder,
+        };
+        let opened = self.agents.open(link, wanted, patience).await;
+        match opened {
+            Ok(tunnel) => Ok(Stream::Tunnel(Box::new(tunnel))),
+            Err(NotOpened::Failed(Failure::Refused)) => {
+                Err(ConnectError::Refused(io::ErrorKind::ConnectionRefused))
+            }
+            Err(NotOpened::Failed(Failure::TimedOut)) => Err(ConnectError::TimedOut(patience)),
+            Err(why) => Err(ConnectError::NoWay(why.to_string())),
+        }
+    }
+
+    /// Why no agent dials, where one would.
+    fn absence(&self) -> Option<Absence> {
+        match &self.way {
+            Way::Direct { without } => without.clone(),
+            Way::Agent { .. } => None,
+        }
+    }
 }
 
 /// Connects to the worker that `permit` names, as soon as its debugger is over the session before, and reads the first
 /// message of its greeting.
 ///
 /// A connection that ends before the greeting has been read can stop the adapter from ever accepting
-/// again (debugpy 1.8, seen). So the work is done in a task of `tasks` that this future only waits for: a client that
+/// again (debugpy 1.8, seen). So the work is done in a task of the daemon that this future only waits for: a client that
 /// leaves at this moment does not cut it short, and what comes of it then is left as [`Worker`] says.
 ///
 /// # Errors
-/// [`ConnectError`]; the whole takes at most `patience`, and 2 s more where another session has just ended.
+/// [`ConnectError`]; the whole takes at most `dap.connect_timeout`, and 2 s more where another session has just ended.
 pub async fn connect(
+    context: &Context,
     permit: &Permit,
-    patience: Duration,
     max_frame: usize,
-    tasks: &TaskTracker,
 ) -> Result<Conversation<Worker>, ConnectError> {
+    let patience = context.config.dap.connect_timeout;
     timeout(SETTLED, permit.settled())
         .await
         .map_err(|_| ConnectError::TimedOut(SETTLED))?;
-    let (address, lease) = (permit.upstream(), permit.lease());
-    let greeted = greet(address, lease, patience, max_frame, tasks).await;
-    let greeted = greeted.map_err(|why| why.of(permit.breakpoint().id));
+    let dialling = Dialling::of(context, permit).await?;
+    let (absence, lease) = (dialling.absence(), permit.lease());
+    let tasks = &context.shutdown.tasks;
+    let greeted = greet(dialling, lease, patience, max_frame, tasks).await;
+    let greeted = greeted.map_err(|why| why.of(permit.breakpoint().id).without(absence.as_ref()));
     match &greeted {
         Ok(_) => permit.dialled(true),
-        Err(ConnectError::Gone(_)) => permit.dialled(false),
+        Err(why) if why.is_gone() => permit.dialled(false),
         // Whether anything listens is not known.
         Err(_) => {}
     }
     greeted
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "here workers are dialled, for a permit"
-)]
 async fn greet(
-    address: SocketAddr,
+    dialling: Dialling,
     lease: Option<Lease>,
     patience: Duration,
     max_frame: usize,
@@ -124,16 +239,15 @@ async fn greet(
 ) -> Result<Conversation<Worker>, ConnectError> {
     let owner = tasks.clone();
     let greeting = async move {
-        let stream = timeout(DIAL, TcpStream::connect(address))
-            .await
-            .map_err(|_| ConnectError::TimedOut(DIAL))?
-            .and_then(|stream| {
-                tcp::tune(&stream, PROBE_AFTER)?;
-                tcp::bound_silence(&stream)?;
-                Ok(stream)
-            })
-            .map_err(|error| ConnectError::Refused(error.kind()))?;
-        let mut worker = Conversation::new(Worker::new(stream, lease, owner), max_frame);
+        let agents = Arc::clone(&dialling.agents);
+        let stream = dialling.dial(DIAL).await?;
+        if let Some(socket) = stream.socket() {
+            tcp::tune(socket, PROBE_AFTER)
+                .and_then(|()| tcp::bound_silence(socket))
+                .map_err(|error| ConnectError::Refused(error.kind()))?;
+        }
+        let worker = Worker::new(stream, lease, Some(agents), owner);
+        let mut worker = Conversation::new(worker, max_frame);
         match timeout(patience, worker.read()).await {
             Ok(Ok(_)) => Ok(worker),
             Ok(Err(closed)) => Err(ConnectError::NotDap(closed)),
@@ -151,39 +265,34 @@ async fn greet(
 /// Connects to the legacy debugger that `permit` names: the prompt's first words have not been read.
 ///
 /// Whoever connects has entered it, and a connection that closes makes the task fail. So this too is done in a task of
-/// `tasks`, and a connection that nobody waits for any more is left in order there.
+/// the daemon, and a connection that nobody waits for any more is left in order there.
 ///
 /// # Errors
-/// [`ConnectError`]; the whole takes at most `patience`.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "here workers are dialled, for a permit"
-)]
-pub async fn connect_pdb(
-    permit: &Permit,
-    patience: Duration,
-    tasks: &TaskTracker,
-) -> Result<TcpStream, ConnectError> {
-    let (address, lease) = (permit.upstream(), permit.lease());
+/// [`ConnectError`]; the whole takes at most `dap.connect_timeout`.
+pub async fn connect_pdb(context: &Context, permit: &Permit) -> Result<Stream, ConnectError> {
+    let patience = context.config.dap.connect_timeout;
+    let dialling = Dialling::of(context, permit).await?;
+    let (absence, lease) = (dialling.absence(), permit.lease());
     let (connected, taken) = oneshot::channel();
     let connecting = async move {
-        let dialled = timeout(patience, TcpStream::connect(address)).await;
-        if let (Ok(Ok(_)), Some(lease)) = (&dialled, &lease) {
+        let dialled = dialling.dial(patience).await;
+        if let (Ok(_), Some(lease)) = (&dialled, &lease) {
             lease.let_run();
         }
-        let dialled = match dialled {
-            Ok(Ok(stream)) => tcp::tune(&stream, PROBE_AFTER)
+        let dialled = dialled.and_then(|stream| match stream.socket() {
+            Some(socket) => tcp::tune(socket, PROBE_AFTER)
                 .map(|()| stream)
                 .map_err(|error| ConnectError::Refused(error.kind())),
-            Ok(Err(error)) => Err(ConnectError::Refused(error.kind())),
-            Err(_) => Err(ConnectError::TimedOut(patience)),
-        };
+            None => Ok(stream),
+        });
         if let Err(Ok(stream)) = connected.send(dialled) {
             legacy::let_go(stream, BytesMut::new()).await;
         }
     };
+    let tasks = &context.shutdown.tasks;
     tasks.spawn(connecting.in_current_span());
     taken
         .await
         .unwrap_or(Err(ConnectError::Refused(io::ErrorKind::Interrupted)))
+        .map_err(|why| why.without(absence.as_ref()))
 }

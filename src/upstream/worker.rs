@@ -8,6 +8,7 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -17,8 +18,9 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
-use super::goodbye;
 use super::ledger::{Attach, Ledger};
+use super::{Stream, goodbye};
+use crate::agents::Agents;
 use crate::ray::registry::Lease;
 use crate::wire::peer_stream::PeerStream;
 
@@ -32,7 +34,7 @@ pub struct Worker {
 /// What [`goodbye`] takes over.
 #[derive(Debug)]
 pub(super) struct Line {
-    pub(super) stream: TcpStream,
+    pub(super) stream: Stream,
     pub(super) ledger: Ledger,
     /// The rest of messages that were taken whole and could not be written yet.
     pub(super) unsent: Vec<u8>,
@@ -42,13 +44,25 @@ pub(super) struct Line {
     pub(super) held: Vec<u8>,
     /// Keeps the breakpoint taken; `None` for a subprocess of a worker that a session holds.
     pub(super) lease: Option<Lease>,
+    /// By whom it may be dialled again; `None` in an agent.
+    pub(super) agents: Option<Arc<Agents>>,
     pub(super) tasks: TaskTracker,
     runtime: Handle,
 }
 
 impl Worker {
+    /// Over a connection that was just made for nobody's session here, as an agent's are. To be called inside a runtime.
+    pub(crate) fn over(stream: TcpStream, tasks: TaskTracker) -> Self {
+        Self::new(Stream::Direct(stream), None, None, tasks)
+    }
+
     /// Over a connection that was just made, for the session that has `lease`. To be called inside a runtime.
-    pub(super) fn new(stream: TcpStream, lease: Option<Lease>, tasks: TaskTracker) -> Self {
+    pub(super) fn new(
+        stream: Stream,
+        lease: Option<Lease>,
+        agents: Option<Arc<Agents>>,
+        tasks: TaskTracker,
+    ) -> Self {
         Self {
             line: Some(Line {
                 stream,
@@ -57,6 +71,7 @@ impl Worker {
                 configured: None,
                 held: Vec::new(),
                 lease,
+                agents,
                 tasks,
                 runtime: Handle::current(),
             }),
@@ -80,6 +95,10 @@ impl Worker {
     /// The debugger was told of path mappings, which it keeps when it is left.
     pub fn has_mappings(&self) -> bool {
         self.line.as_ref().is_some_and(|line| line.ledger.mapped)
+    }
+
+    pub(super) fn line_mut(&mut self) -> Option<&mut Line> {
+        self.line.as_mut()
     }
 
     /// Says goodbye from now on, in a task of its own. What is read afterwards is the end of the stream; what is written,
@@ -131,7 +150,7 @@ impl PeerStream for Worker {
     fn source(&self) -> Option<&TcpStream> {
         let waits = |line: &&Line| !line.unsent.is_empty() || !line.held.is_empty();
         let line = self.line.as_ref().filter(|line| !waits(line))?;
-        Some(&line.stream)
+        line.stream.socket()
     }
 
     fn skipped(&mut self, bytes: usize) {
@@ -211,7 +230,7 @@ impl AsyncWrite for Worker {
 
 impl Line {
     /// Notes what goes to the debugger.
-    fn sent(&mut self, bytes: &[u8]) {
+    pub(super) fn sent(&mut self, bytes: &[u8]) {
         self.ledger.sent(bytes);
         if self.ledger.configured {
             self.configured.get_or_insert_with(Instant::now);
@@ -228,7 +247,7 @@ impl Line {
         self.unsent.extend_from_slice(&held);
     }
 
-    fn poll_unsent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(super) fn poll_unsent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.unsent.is_empty() {
             let n = ready!(Pin::new(&mut self.stream).poll_write(cx, &self.unsent))?;
             if n == 0 {
@@ -265,7 +284,7 @@ mod tests {
         let (near, far) = tokio::join!(near, listener.accept());
         let mut debugger = far.unwrap().0;
         let tasks = TaskTracker::new();
-        let mut worker = Worker::new(near.unwrap(), None, tasks.clone());
+        let mut worker = Worker::over(near.unwrap(), tasks.clone());
 
         worker
             .write_all(&frame(&request("attach", 0)))

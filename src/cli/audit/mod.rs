@@ -119,7 +119,7 @@ struct ShowArgs {
     #[arg(long, value_name = "ID")]
     breakpoint: Option<crate::ray::registry::BreakpointId>,
     /// Of this kind: authentication, decision, session_began, command, session_ended,
-    /// administration, audit
+    /// administration, agent, audit
     #[arg(long, value_name = "ACTION", value_parser = action)]
     action: Vec<&'static str>,
     /// From then on: 1h (ago), 2026-11-21 or 2026-11-21T10:55

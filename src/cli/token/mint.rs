@@ -21,6 +21,7 @@ pub(super) const AFTER_HELP: &str = "\
 Examples:
   ray-relay token mint --key relay.key --sub ada --scope list,debug --ttl 8h > ada.token
   ray-relay token mint --key relay.key --sub ci --scope list,view --job '0100*' --task 'train_*'
+  ray-relay token mint --key relay.key --sub node-7 --scope node --node 10.0.0.7 --ttl 30d
   ray-relay token mint --key relay.key --sub ada --by-policy --group ml --json | jq -r .jti
 
 The token alone is printed; what it says goes to standard error. Narrowing counts together: with
@@ -94,6 +95,7 @@ fn claims(args: &MintArgs, id: &str, issued: u64, expires: u64) -> Value {
         ("jobs", &args.job),
         ("namespaces", &args.namespace),
         ("tasks", &args.task),
+        ("nodes", &args.node),
     ] {
         if !patterns.is_empty() {
             narrowing.insert(name.to_owned(), json!(patterns));

@@ -52,7 +52,9 @@ Scopes:
   dashboard:read   read the Ray dashboard and its API
   dashboard:write  submit and stop jobs through it; includes dashboard:read
   admin            the relay itself: everybody's sessions, metrics, revocation
-  terminate        end a worker process from a debugger; in no other scope";
+  terminate        end a worker process from a debugger; in no other scope
+  node             speak for Ray nodes as their agent (`ray-relay node`): those that --node names, or
+                   the one from whose address it connects";
 
 /// `token`
 #[derive(Debug, Args)]
@@ -128,7 +130,7 @@ pub struct MintArgs {
     #[arg(long, value_name = "NAME")]
     pub sub: String,
     /// What is allowed: list, view, debug, terminal, dashboard:read, dashboard:write, admin,
-    /// terminate; separated by commas
+    /// terminate, node; separated by commas
     #[arg(long, value_name = "SCOPES", required_unless_present = "by_policy")]
     pub scope: Option<crate::policy::Scopes>,
     /// Without scopes of its own: the policy file of the relay alone says what is allowed
@@ -146,6 +148,9 @@ pub struct MintArgs {
     /// Only this task, actor method or actor
     #[arg(long, value_name = "PATTERN")]
     pub task: Vec<String>,
+    /// Only this Ray node, by its id or address; with the scope node, the one to speak for
+    #[arg(long, value_name = "PATTERN")]
+    pub node: Vec<String>,
     /// A group, for the relay's policy file
     #[arg(long, value_name = "NAME")]
     pub group: Vec<String>,

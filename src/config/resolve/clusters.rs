@@ -105,7 +105,7 @@ impl Resolver {
         }
     }
 
-    /// `NAME=URL`. A cluster that a source below names too keeps the token file and the GCS given there: the
+    /// `NAME=URL`. A cluster that a source below names too keeps the token file, the GCS and the path given there: the
     /// address is what differs between places, and a token is not to be lost by overriding it.
     fn named_cluster(
         &mut self,
@@ -129,6 +129,7 @@ impl Resolver {
         if let Some(same) = below.find(|below| below.cluster.name == cluster.name) {
             cluster.token_file = same.cluster.token_file.clone();
             cluster.gcs_address = same.cluster.gcs_address.clone();
+            cluster.path = same.cluster.path;
         }
         Candidate {
             cluster,

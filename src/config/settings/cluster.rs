@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use crate::config::address::{GCS, parse_gcs, parse_ray_address};
-use crate::config::kind::{Kind, Shape, path, quoted};
+use crate::config::kind::{Kind, Shape, choice, path, quoted};
 use crate::config::raw::RawValue;
 use crate::config::read::{self, Read};
+use crate::config::settings::UpstreamPath;
 
 settings! {
     /// `[[cluster]]`: a Ray cluster.
@@ -20,6 +22,8 @@ settings! {
         token_file: Option<PathBuf> = None, path("the path of a file with Ray's token");
         /// The GCS, for breakpoints of the legacy debugger.
         gcs_address: Gcs = Gcs::Auto, Kind::new(gcs_address, quoted);
+        /// By which way its workers are reached. Absent: `upstream.path`.
+        path: Option<UpstreamPath> = None, choice().optional();
     }
 }
 
@@ -32,6 +36,14 @@ pub enum Gcs {
     Off,
     /// The GCS at this address, `host:port`.
     At(String),
+}
+
+impl FromStr for Gcs {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        parse_gcs(text).map_err(|_| format!("write {GCS}"))
+    }
 }
 
 impl fmt::Display for Gcs {

@@ -36,6 +36,8 @@ pub(super) struct Table {
     /// The addresses: who has to make room first is last.
     ranks: BTreeSet<Rank>,
     known: usize,
+    /// Those of agents, which have bounds elsewhere.
+    apart: usize,
     by_subject: HashMap<Arc<str>, usize>,
     /// When a right credential last came from each address.
     recognised: HashMap<Source, Instant>,
@@ -57,6 +59,7 @@ enum Stage {
     /// A client with a credential of this subject; `None`: nobody is authenticated.
     Known(Option<Arc<str>>),
     GivenUp,
+    Apart,
 }
 
 /// The strangers of one address that have not been given up.
@@ -104,13 +107,14 @@ impl Table {
             by_address: HashMap::new(),
             ranks: BTreeSet::new(),
             known: 0,
+            apart: 0,
             by_subject: HashMap::new(),
             recognised: HashMap::new(),
         }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.entries.len()
+        self.entries.len() - self.apart
     }
 
     pub(super) fn strangers(&self) -> usize {
@@ -166,18 +170,36 @@ impl Table {
         };
         match entry.stage {
             Stage::Stranger => self.no_stranger(id, entry.address, entry.weight),
-            Stage::Known(subject) => {
-                self.known -= 1;
-                let Some(subject) = subject else { return };
-                if let Some(count) = self.by_subject.get_mut(&subject) {
-                    *count -= 1;
-                    if *count == 0 {
-                        self.by_subject.remove(&subject);
-                    }
-                }
-            }
+            Stage::Known(subject) => self.no_longer_known(subject.as_deref()),
             Stage::GivenUp => {}
+            Stage::Apart => self.apart -= 1,
         }
+    }
+
+    fn no_longer_known(&mut self, subject: Option<&str>) {
+        self.known -= 1;
+        let Some(subject) = subject else { return };
+        if let Some(count) = self.by_subject.get_mut(subject) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_subject.remove(subject);
+            }
+        }
+    }
+
+    /// Takes it out of every bound: it has one elsewhere.
+    pub(super) fn set_apart(&mut self, id: u64) {
+        let Some(entry) = self.entries.get_mut(&id) else {
+            return;
+        };
+        let (address, weight) = (entry.address, entry.weight);
+        match std::mem::replace(&mut entry.stage, Stage::Apart) {
+            Stage::Stranger => self.no_stranger(id, address, weight),
+            Stage::Known(subject) => self.no_longer_known(subject.as_deref()),
+            Stage::GivenUp => {}
+            Stage::Apart => return,
+        }
+        self.apart += 1;
     }
 
     pub(super) fn weigh(&mut self, id: u64, weight: usize) {
@@ -260,7 +282,7 @@ impl Table {
         let (most_known, most_of_one) = (self.most_known(), self.most_of_one());
         let entry = self.entries.get_mut(&id).ok_or(Known::Gone)?;
         match entry.stage {
-            Stage::Known(_) => return Ok(()),
+            Stage::Known(_) | Stage::Apart => return Ok(()),
             Stage::GivenUp => return Err(Known::Gone),
             Stage::Stranger => {}
         }
@@ -403,7 +425,9 @@ impl Table {
             .keys()
             .filter_map(|of| self.rank(*of))
             .collect();
+        let apart = self.entries.values().filter(|e| e.stage == Stage::Apart);
         self.strangers == strangers().count()
+            && self.apart == apart.count()
             && self.known == known.count()
             && (self.weight, addresses) == (weight, weight)
             && weight <= self.budget

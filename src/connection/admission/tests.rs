@@ -159,6 +159,28 @@ async fn who_is_served_without_a_credential_stays_as_long_as_something_moves() {
     drop(crowd);
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_agents_hold_takes_nobodys_place() {
+    let admission = Admission::new(16);
+    let [agents, ann] = people(["agents", "ann"]);
+    let mut held = Vec::new();
+    for _ in 0..100 {
+        let guard = admission.admit(HERE);
+        guard.place().recognised(&agents).unwrap();
+        guard.place().set_apart();
+        guard.place().set_apart();
+        assert!(!guard.place().owes_a_credential());
+        held.push(guard);
+    }
+    assert_eq!(admission.counts(), (0, 0));
+    let person = admission.admit(HERE);
+    person.place().recognised(&ann).unwrap();
+    assert_eq!(stay(&held), 100);
+    held.clear();
+    assert_eq!(admission.counts(), (1, 0));
+    assert!(admission.table().holds());
+}
+
 #[derive(Debug, Clone)]
 enum Step {
     Admit(u16),

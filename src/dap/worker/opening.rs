@@ -48,13 +48,7 @@ impl Opening {
         filter: &MessageFilter,
     ) -> Result<Reached, ConnectError> {
         let dap = &context.config.dap;
-        let mut worker = upstream::connect(
-            permit,
-            dap.connect_timeout,
-            dap.max_handshake_frame,
-            &context.shutdown.tasks,
-        )
-        .await?;
+        let mut worker = upstream::connect(context, permit, dap.max_handshake_frame).await?;
         let replay = async {
             worker.send_body(self.initialize.body.as_bytes()).await?;
             let capabilities = loop {

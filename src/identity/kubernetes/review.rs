@@ -192,5 +192,6 @@ fn verb(scope: Scope) -> &'static str {
         Scope::DashboardWrite => "dashboard-write",
         Scope::Admin => "admin",
         Scope::Terminate => "terminate",
+        Scope::Node => "node",
     }
 }

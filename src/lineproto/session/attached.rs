@@ -223,17 +223,15 @@ enum Done {
 
 impl Worker {
     async fn connect(context: &Context, permit: &Permit) -> Result<Self, upstream::ConnectError> {
-        let (dap, tasks) = (&context.config.dap, &context.shutdown.tasks);
         match permit.breakpoint().kind {
             Kind::Debugpy => {
-                let greeted =
-                    upstream::connect(permit, dap.connect_timeout, dap.max_handshake_frame, tasks);
-                let (stream, read) = greeted.await?.into_parts();
+                let most = context.config.dap.max_handshake_frame;
+                let (stream, read) = upstream::connect(context, permit, most).await?.into_parts();
                 Ok(Self::Debugpy(Box::new(Prefixed::new(read.into(), stream))))
             }
             Kind::Pdb => {
-                let stream = upstream::connect_pdb(permit, dap.connect_timeout, tasks).await?;
-                Ok(Self::Pdb(Entered::new(stream, tasks)))
+                let stream = upstream::connect_pdb(context, permit).await?;
+                Ok(Self::Pdb(Entered::new(stream, &context.shutdown.tasks)))
             }
         }
     }

@@ -25,7 +25,7 @@ const LONGEST_PATTERN: usize = 256;
 const LIMITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30 * 86_400));
 
 /// Keys of a `[[rule]]`.
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 12] = [
     "subjects",
     "groups",
     "scopes",
@@ -33,6 +33,7 @@ const KEYS: [&str; 11] = [
     "jobs",
     "namespaces",
     "tasks",
+    "nodes",
     "unmasked",
     "record",
     "session_limit",
@@ -177,6 +178,7 @@ impl Reader<'_> {
             "jobs" => &mut selector.jobs,
             "namespaces" => &mut selector.namespaces,
             "tasks" => &mut selector.tasks,
+            "nodes" => &mut selector.nodes,
             _ => {
                 self.other_key(draft, key, at, value);
                 return;

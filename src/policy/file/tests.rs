@@ -189,7 +189,7 @@ prop_compose! {
         subjects in proptest::option::of(names()),
         groups in names(),
         scopes in proptest::sample::subsequence(Scope::ALL.to_vec(), 1..4),
-        selector in proptest::collection::vec(("clusters|jobs|namespaces|tasks", names()), 0..3),
+        selector in proptest::collection::vec(("clusters|jobs|namespaces|tasks|nodes", names()), 0..3),
     ) -> String {
         let mut keys = std::collections::BTreeMap::new();
         match subjects {
@@ -245,7 +245,7 @@ proptest! {
     #[test]
     fn narrowing_only_narrows(
         rules in proptest::collection::vec(rule(), 1..4),
-        key in "clusters|jobs|namespaces|tasks",
+        key in "clusters|jobs|namespaces|tasks|nodes",
         list in names(),
         subject in "[ab]{1,2}",
         place in "[ab]{1,2}",

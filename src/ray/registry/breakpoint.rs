@@ -241,6 +241,8 @@ pub struct Names {
 pub struct Registered {
     /// Its key, `RAY_PDB_…`. It stays the same when a session goes on in another task.
     pub key: String,
+    /// Title of the worker's process, as Ray set it: `ray::NAME`.
+    pub title: String,
     /// When the relay read it. The time in it is by the clock of the node.
     pub read: Instant,
 }

@@ -213,6 +213,11 @@ pub struct Left {
 }
 
 impl Left {
+    /// The breakpoint that the session left, as it was when it was claimed.
+    pub(crate) fn breakpoint(&self) -> &Arc<Breakpoint> {
+        &self.breakpoint
+    }
+
     /// The id of the breakpoint that the session left.
     pub fn id(&self) -> BreakpointId {
         self.breakpoint.id

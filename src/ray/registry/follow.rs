@@ -72,6 +72,7 @@ impl<'a> Follow<'a> {
     /// Runs until cancelled by dropping it, or until nobody polls any more.
     pub(super) async fn run(mut self) {
         let mut suspected = Instant::now();
+        let mut wanted = false;
         loop {
             let suspects = self.handle.suspects.now();
             tokio::select! {
@@ -80,6 +81,11 @@ impl<'a> Follow<'a> {
                     Err(_) => return,
                 },
                 () = self.handle.suspects.news() => {}
+                () = self.handle.nodes_now.notified() => wanted = true,
+                () = tokio::time::sleep_until(self.nodes.askable()), if wanted => {
+                    wanted = false;
+                    self.nodes.check().await;
+                }
                 () = tokio::time::sleep_until(suspected), if !suspects.is_empty() => {
                     suspected = Instant::now() + SUSPECTED;
                     self.look_at(&suspects).await;
@@ -164,7 +170,9 @@ impl<'a> Follow<'a> {
                 self.ask_vanished(&open).await;
             }
         }
-        if self.nodes.are_due() && self.shared.with(|state| state.is_busy(self.cluster)) {
+        let wants_nodes = self.shared.nodes.receiver_count() > 0
+            || self.shared.with(|state| state.is_busy(self.cluster));
+        if wants_nodes && self.nodes.are_due() {
             self.nodes.check().await;
         }
         if left.recovered || !self.version_asked {

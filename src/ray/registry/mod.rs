@@ -1,6 +1,7 @@
 //! The registry: what is paused where, polled from the heads, shared as immutable snapshots.
 
 mod again;
+mod attribution;
 pub mod breakpoint;
 mod claim;
 mod current;
@@ -11,6 +12,7 @@ pub(crate) mod fuzzing;
 mod gcs;
 mod job;
 mod list;
+mod live_nodes;
 mod lookup;
 mod names;
 mod nodes;
@@ -37,6 +39,7 @@ use crate::ray::head::{HeadClient, HeadConfigError};
 use gcs::GcsClient;
 use shared::{ClusterHandle, Shared};
 
+pub use attribution::{Attributed, Attribution, AttributionError, Owner};
 pub use breakpoint::{
     BadBreakpointId, Breakpoint, BreakpointId, Holder, Kind, Location, Names, Reason, Registered,
     State,
@@ -44,6 +47,7 @@ pub use breakpoint::{
 pub use claim::{Claim, Lease, Left, Whereabouts};
 pub use current::CurrentTask;
 pub use list::List;
+pub use live_nodes::RayNode;
 pub use observe::{PollObserver, PollOutcome};
 pub use snapshot::{ClusterStatus, Snapshot};
 
@@ -179,6 +183,26 @@ impl Registry {
     /// Wakes at every new snapshot; not when only the age of the list has changed.
     pub fn watch(&self) -> watch::Receiver<Arc<Snapshot>> {
         self.shared.watch()
+    }
+
+    /// The nodes that heads list as alive, by cluster and id. As long as anybody holds what this returns, the heads are asked
+    /// for them at `registry.node_interval`; otherwise only while anything is paused or attached.
+    pub fn watch_nodes(&self) -> watch::Receiver<Arc<[RayNode]>> {
+        self.shared.nodes.subscribe()
+    }
+
+    /// Has every head asked for its nodes now, and resolves when all have answered: somebody may know of a node before the
+    /// relay does. A head is asked once in a second at most, however many want to know. To be bounded by the caller: a head
+    /// that does not answer is waited for. Cancel safe.
+    pub async fn nodes_refreshed(&self) {
+        let clusters = self.shared.clusters.iter();
+        futures_util::future::join_all(clusters.map(|cluster| cluster.nodes_refreshed())).await;
+    }
+
+    /// Has `nodes` as those that heads list as alive.
+    #[cfg(test)]
+    pub(crate) fn set_nodes(&self, nodes: &[RayNode]) {
+        self.shared.nodes.send_replace(nodes.into());
     }
 
     /// Every change, from now on. A receiver that lags loses the oldest (`RecvError::Lagged`).

@@ -1,4 +1,4 @@
-//! Lost nodes of a cluster: the rows of a lost node's workers say "paused" for good.
+//! The nodes of a cluster, and which of them are lost: the rows of a lost node's workers say "paused" for good.
 //!
 //! Ray itself says so at once where a raylet took its leave, after about 13 s where it was killed, and after about a minute
 //! where the cable was cut. Whoever notices first that a worker has vanished without a word of Ray's has its node
@@ -12,9 +12,9 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::ray::head::HeadClient;
-use crate::ray::registry::query;
 use crate::ray::registry::shared::Shared;
 use crate::ray::registry::state::Cluster;
+use crate::ray::registry::{live_nodes, query};
 
 /// How long a node stays suspected: longer than Ray takes to notice a cut cable (about 64 s).
 const SUSPECTED: Duration = Duration::from_secs(75);
@@ -53,12 +53,17 @@ impl Suspects {
     }
 }
 
+/// The shortest time between two questions that somebody who knows of a node has put.
+const SPACING: Duration = Duration::from_secs(1);
+
 /// Asks a head for its nodes, and when it did so last.
 pub(super) struct Nodes<'a> {
     shared: &'a Shared,
     cluster: Cluster,
     head: &'a HeadClient,
     checked: Mutex<Option<Instant>>,
+    /// When the head was last asked, whether it answered or not.
+    asked: Mutex<Option<Instant>>,
 }
 
 impl<'a> Nodes<'a> {
@@ -68,6 +73,7 @@ impl<'a> Nodes<'a> {
             cluster,
             head,
             checked: Mutex::default(),
+            asked: Mutex::default(),
         }
     }
 
@@ -78,17 +84,29 @@ impl<'a> Nodes<'a> {
         checked.is_none_or(|at| at.elapsed() >= interval)
     }
 
+    /// When the head may be asked out of turn.
+    pub(super) fn askable(&self) -> Instant {
+        let asked = *self.asked.lock();
+        asked.map_or_else(Instant::now, |at| at + SPACING)
+    }
+
     /// Asks for all nodes and takes in the answer. Cancel safe: what is not answered is asked again.
     pub(super) async fn check(&self) {
+        let handle = &self.shared.clusters[self.cluster];
+        let sent = Instant::now();
+        *self.asked.lock() = Some(sent);
         match query::nodes(self.head).await {
             Ok(list) => {
                 *self.checked.lock() = Some(Instant::now());
                 let rows = list.into_rows();
                 self.shared
                     .change(|state, now| (state.apply_nodes(self.cluster, &rows, now), ()));
+                let alive = live_nodes::alive(&handle.name, &rows);
+                live_nodes::publish(&self.shared.nodes, &handle.name, alive);
+                handle.nodes_answered(sent);
             }
             Err(error) => {
-                let cluster = &self.shared.clusters[self.cluster].name;
+                let cluster = &handle.name;
                 tracing::debug!(%cluster, %error, "the nodes are asked for again at the next poll");
             }
         }

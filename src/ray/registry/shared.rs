@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use crate::config;
 use crate::ray::head::HeadClient;
 use crate::ray::registry::gcs::GcsClient;
+use crate::ray::registry::live_nodes::RayNode;
 use crate::ray::registry::nodes::Suspects;
 use crate::ray::registry::observe::PollObserver;
 use crate::ray::registry::snapshot::{ClusterStatus, Snapshot};
@@ -29,6 +30,8 @@ pub(super) struct Shared {
     pub(super) observer: OnceLock<Arc<dyn PollObserver>>,
     snapshot: watch::Sender<Arc<Snapshot>>,
     events: broadcast::Sender<Event>,
+    /// Those that heads list as alive, in order.
+    pub(super) nodes: watch::Sender<Arc<[RayNode]>>,
     core: Mutex<Core>,
     /// Held by whoever asks the heads for one worker.
     pub(super) asking: tokio::sync::Mutex<()>,
@@ -50,6 +53,10 @@ pub(super) struct ClusterHandle {
     pub(super) pdb_now: Notify,
     /// Something new is to be looked up.
     pub(super) lookup_now: Notify,
+    /// Somebody knows of a node that is not known here.
+    pub(super) nodes_now: Notify,
+    /// When the last answer about nodes was asked for.
+    nodes_asked: watch::Sender<Option<Instant>>,
     /// Nodes that may be lost.
     pub(super) suspects: Suspects,
     /// A turn for each worker that is looked after at a time.
@@ -108,6 +115,7 @@ impl Shared {
             observer: OnceLock::new(),
             snapshot: watch::Sender::new(Arc::new(snapshot)),
             events: broadcast::Sender::new(EVENT_BACKLOG),
+            nodes: watch::Sender::new(Arc::from([])),
         }
     }
 
@@ -296,6 +304,8 @@ impl ClusterHandle {
             poll_now: Notify::new(),
             pdb_now: Notify::new(),
             lookup_now: Notify::new(),
+            nodes_now: Notify::new(),
+            nodes_asked: watch::Sender::default(),
             suspects: Suspects::default(),
             looks: Semaphore::new(LOOKS),
             polled: watch::Sender::default(),
@@ -313,13 +323,18 @@ impl ClusterHandle {
         if self.head.is_none() {
             return;
         }
-        let asked = Instant::now();
-        let mut polled = self.polled.subscribe();
-        self.poll_now.notify_one();
-        let fresh = |sent: &Option<Instant>| sent.is_some_and(|sent| sent >= asked);
-        if polled.wait_for(fresh).await.is_err() {
-            // The sender lives as long as the registry.
-            std::future::pending().await
+        answered_since(&self.polled, &self.poll_now).await;
+    }
+
+    /// Notes that the head has said which nodes there are, as it was asked for at `sent`.
+    pub(super) fn nodes_answered(&self, sent: Instant) {
+        self.nodes_asked.send_replace(Some(sent));
+    }
+
+    /// Has the head asked for its nodes, and resolves when it has answered; at once where there is no head. Cancel safe.
+    pub(super) async fn nodes_refreshed(&self) {
+        if self.head.is_some() {
+            answered_since(&self.nodes_asked, &self.nodes_now).await;
         }
     }
 
@@ -339,6 +354,18 @@ impl ClusterHandle {
             // The sender lives as long as the registry.
             std::future::pending().await
         }
+    }
+}
+
+/// Has something asked by `ask`, and resolves when what was asked from now on is `answered`. Cancel safe.
+async fn answered_since(answered: &watch::Sender<Option<Instant>>, ask: &Notify) {
+    let now = Instant::now();
+    let mut answered = answered.subscribe();
+    ask.notify_one();
+    let fresh = |sent: &Option<Instant>| sent.is_some_and(|sent| sent >= now);
+    if answered.wait_for(fresh).await.is_err() {
+        // The sender lives as long as the registry.
+        std::future::pending().await
     }
 }
 

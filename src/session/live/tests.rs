@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use tokio::time::{advance, timeout};
 
 use super::*;
+use crate::agents::Agents;
 use crate::audit::Action;
 use crate::audit::testing::{AuditSpy, spied};
 use crate::config::{self, Config};
@@ -28,6 +29,7 @@ const QUIET: Duration = crate::shutdown::QUIET;
 struct Scene {
     audit: Arc<Audit>,
     kept: AuditSpy,
+    agents: Agents,
     recording: Arc<CaptureStore>,
     shutdown: Shutdown,
     registry: Registry,
@@ -53,7 +55,16 @@ impl Scene {
         registry.insert(breakpoint);
         let metrics = Metrics::new().unwrap();
         let table = Arc::new(SessionTable::new(metrics.clone()));
+        let abort = tokio_util::sync::CancellationToken::new();
+        let agents = Agents::new(
+            &Config::default(),
+            registry.clone(),
+            audit.clone(),
+            metrics.clone(),
+            abort,
+        );
         Self {
+            agents,
             audit,
             kept,
             recording: CaptureStore::new(config::Recording::default(), metrics),
@@ -85,6 +96,7 @@ impl Scene {
         let permit = Permit::acquire(&self.registry, authorised, holder).unwrap();
         let services = Services {
             audit: &self.audit,
+            agents: &self.agents,
             recording: &self.recording,
             shutdown: &self.shutdown,
             drain_timeout: 20 * SECOND,

@@ -41,7 +41,11 @@ struct Value {
 }
 
 /// The breakpoint behind `key`; `None` where nothing listens there (`{"exit_debugger": true}`) or it cannot be read.
-pub(super) fn read(cluster: &Arc<str>, key: &str, value: &[u8]) -> Option<Breakpoint> {
+pub(in crate::ray::registry) fn read(
+    cluster: &Arc<str>,
+    key: &str,
+    value: &[u8],
+) -> Option<Breakpoint> {
     if value.len() > LONGEST {
         return None;
     }
@@ -93,6 +97,7 @@ pub(super) fn read(cluster: &Arc<str>, key: &str, value: &[u8]) -> Option<Breakp
         task_ended: None,
         registered: Some(Arc::new(Registered {
             key: key.to_owned(),
+            title: one_line(&value.proctitle),
             read: Instant::now(),
         })),
     })

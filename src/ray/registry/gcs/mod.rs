@@ -4,7 +4,7 @@
 //! `discovery = "gcs"`, for the paused workers too. Cleartext HTTP/2, as Ray has it; with Ray's own token where the
 //! cluster wants one. Every call has a deadline and a largest answer.
 
-mod entry;
+pub(super) mod entry;
 pub(super) mod messages;
 pub(super) mod poller;
 

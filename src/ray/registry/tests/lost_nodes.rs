@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::config;
 use crate::ray::registry::tests::fake_head::*;
-use crate::ray::registry::{Change, State};
+use crate::ray::registry::{Change, RayNode, State};
 
 #[tokio::test(start_paused = true)]
 async fn rows_of_a_lost_node_are_never_listed() {
@@ -190,4 +190,42 @@ async fn a_node_that_ray_calls_dead_takes_all_along_with_one_reason() {
     assert_eq!(&*told, "node 10.0.0.7 was lost");
     until(&registry, |s| s.live.is_empty()).await;
     assert!(began.elapsed() <= SECOND, "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn live_nodes_are_kept_while_somebody_watches_and_looked_for_at_once_where_one_is_known() {
+    let head = FakeHead::start().await;
+    let (registry, _guard) = watch(&head, &settings());
+    tokio::time::sleep(30 * SECOND).await;
+    assert!(
+        head.asked("/api/v0/nodes").is_empty(),
+        "nobody wants to know"
+    );
+    let mut nodes = registry.watch_nodes();
+    nodes.wait_for(|nodes| !nodes.is_empty()).await.unwrap();
+    let ids = |nodes: &[RayNode]| {
+        nodes
+            .iter()
+            .map(|n| n.node_id.to_string())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(ids(&nodes.borrow()), [NODE]);
+    let before = head.asked("/api/v0/nodes").len();
+    tokio::time::sleep(30 * SECOND).await;
+    let every = settings().node_interval.as_secs();
+    let asked = head.asked("/api/v0/nodes").len() - before;
+    assert!(
+        (2..=1 + 30 / usize::try_from(every).unwrap()).contains(&asked),
+        "{asked}"
+    );
+    // One that has just joined, of which a hundred agents know: at once, and not a hundred times.
+    head.with(|w| w.nodes.push(node("bbbb", "ALIVE")));
+    let before = head.asked("/api/v0/nodes").len();
+    let began = Instant::now();
+    let asking = (0..100).map(|_| registry.nodes_refreshed());
+    futures_util::future::join_all(asking).await;
+    assert_eq!(ids(&nodes.borrow_and_update()), [NODE, "bbbb"]);
+    assert!(began.elapsed() <= 2 * SECOND, "{:?}", began.elapsed());
+    let asked = head.asked("/api/v0/nodes").len() - before;
+    assert!(asked <= 3, "{asked}");
 }

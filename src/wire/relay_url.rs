@@ -1,4 +1,4 @@
-//! The address of a relay, as the client commands take it.
+//! The address of a relay, as client commands and agents take it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -34,7 +34,7 @@ impl RelayUrl {
     }
 
     /// The URI of `path` (with its slash) at this relay.
-    pub(super) fn uri(&self, path: &str) -> Option<Uri> {
+    pub(crate) fn uri(&self, path: &str) -> Option<Uri> {
         format!("{self}{path}").parse().ok()
     }
 }

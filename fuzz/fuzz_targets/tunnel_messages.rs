@@ -1,0 +1,25 @@
+//! Messages between relays and agents: whatever comes is read or refused, and what was read is written and read again as
+//! the same.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use ray_relay::wire::tunnel::messages::{Dialled, FromAgent, FromRelay, LARGEST, read, written};
+
+fuzz_target!(|text: &str| {
+    if let Ok(message) = read::<FromRelay>(text)
+        && message != FromRelay::Unknown
+    {
+        let again = written(&message);
+        assert!(again.len() <= LARGEST);
+        assert_eq!(read::<FromRelay>(&again).unwrap(), message);
+    }
+    if let Ok(message) = read::<FromAgent>(text)
+        && message != FromAgent::Unknown
+    {
+        let again = written(&message);
+        assert_eq!(read::<FromAgent>(&again).unwrap(), message);
+    }
+    if let Ok(message) = read::<Dialled>(text) {
+        assert_eq!(read::<Dialled>(&written(&message)).unwrap(), message);
+    }
+});

@@ -1,0 +1,88 @@
+//! Why a link ends, or never begins.
+
+use crate::identity::Ended;
+use crate::telemetry::metrics::LinkEnd;
+
+/// See the module. `Display` is a sentence for the agent's log, for the relay's, and for whoever asks why a worker cannot
+/// be reached.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum End {
+    /// The agent has closed it.
+    #[error("the agent has left")]
+    Left,
+    /// The connection is gone, or takes nothing any more.
+    #[error("its link to this relay broke")]
+    Broken,
+    /// Nothing came for too long.
+    #[error("nothing was heard from it for 15 s")]
+    Silent,
+    /// The same agent has another link.
+    #[error("another link of the same agent has taken its place")]
+    Replaced,
+    /// Somebody else says the same.
+    #[error(
+        "two agents claim to speak for node {0}: neither does for a minute. One of them is too many, or not who it says"
+    )]
+    Contested(String),
+    /// The time of its principal is over.
+    #[error("{0}")]
+    Over(Ended),
+    /// It says more than an agent has to say.
+    #[error("it sent more messages than an agent has to send")]
+    Flood,
+    /// It says what is no message.
+    #[error("it sent what is no message of a link: {0}")]
+    Garbage(String),
+    /// It did not say who it is in time.
+    #[error("it did not announce itself in time")]
+    Unannounced,
+    /// Its announcement is none that was made for this link.
+    #[error("its announcement is not an answer to this link's hello")]
+    Replayed,
+    /// It is of another version.
+    #[error("it speaks version {0} of the protocol, and this relay version 1")]
+    Version(u32),
+    /// It may speak for no node.
+    #[error("{0}")]
+    Untrusted(String),
+    /// What is not on record does not happen.
+    #[error("{0}")]
+    Unrecorded(String),
+    /// The system has no randomness.
+    #[error("this relay's system has no randomness")]
+    NoSecrets,
+    /// The relay ends.
+    #[error("this relay is being shut down")]
+    Ending,
+}
+
+impl End {
+    /// The label in metrics.
+    pub(super) fn label(&self) -> LinkEnd {
+        match self {
+            Self::Left => LinkEnd::Left,
+            Self::Broken | Self::Silent => LinkEnd::Lost,
+            Self::Replaced => LinkEnd::Replaced,
+            Self::Contested(_) => LinkEnd::Contested,
+            Self::Over(_) => LinkEnd::Revoked,
+            Self::Flood => LinkEnd::Flood,
+            Self::Garbage(_) | Self::Version(_) | Self::Unannounced => LinkEnd::Invalid,
+            Self::Replayed | Self::Untrusted(_) => LinkEnd::Refused,
+            Self::Unrecorded(_) | Self::NoSecrets => LinkEnd::Internal,
+            Self::Ending => LinkEnd::Drained,
+        }
+    }
+
+    /// It ends because the agent may not go on, and is told so.
+    pub(super) fn is_refusal(&self) -> bool {
+        !matches!(
+            self,
+            Self::Left | Self::Broken | Self::Silent | Self::Replaced | Self::Ending
+        )
+    }
+
+    /// Whoever had streams through it is no longer to be trusted with them.
+    pub(super) fn cuts(&self) -> bool {
+        matches!(self, Self::Contested(_) | Self::Over(_))
+    }
+}

@@ -1,0 +1,144 @@
+//! The agents of Ray nodes that are linked to this relay, and the streams that they open to debuggers.
+//!
+//! An agent (`ray-relay node`) stands beside the workers of a node and dials the relay. On its link ([`link`]) it says which
+//! node it stands on; which nodes it may speak for is decided by its credential, the address that it comes from and what
+//! the head lists ([`trust`]), and by nobody else speaking for them ([`table`]). For each connection to a debugger it is
+//! asked for a stream ([`open`]), which becomes a [`Tunnel`]. [`way`] says by which way a breakpoint is reached.
+//!
+//! Bounds: links in all (`upstream.max_agents`), [`STREAMS`] and [`WAITING`] for each agent, what it may say in a second
+//! ([`meter`]), one message ([`messages::LARGEST`]). Where anything is in doubt, nobody speaks for the node.
+
+mod end;
+mod link;
+mod meter;
+mod open;
+mod rows;
+mod table;
+#[cfg(test)]
+mod tests;
+mod trust;
+mod tunnel;
+mod way;
+mod wire;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_tungstenite::WebSocketStream;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use self::open::{NotOpened, Wanted};
+pub use self::tunnel::Tunnel;
+pub(crate) use self::way::{Absence, Way};
+
+use self::open::Waiting;
+use self::table::Table;
+use crate::audit::Audit;
+use crate::config::{Config, UpstreamPath};
+use crate::ray::registry::Registry;
+use crate::telemetry::Metrics;
+use crate::wire::tunnel::messages::{Replica, StreamId};
+use crate::wire::tunnel::text::Hex;
+
+/// Streams that one agent may have at a time.
+const STREAMS: usize = 256;
+
+/// Streams that one agent may be waited for at a time.
+const WAITING: usize = 64;
+
+/// A WebSocket of an agent's.
+pub(crate) type Socket = WebSocketStream<TokioIo<Upgraded>>;
+
+/// All agents. One for the process.
+pub(crate) struct Agents {
+    /// What tells this process from other relays.
+    replica: Replica,
+    clusters: HashMap<String, Cluster>,
+    registry: Registry,
+    audit: Arc<Audit>,
+    metrics: Arc<Metrics>,
+    /// A place for each link.
+    places: Arc<Semaphore>,
+    table: Mutex<Table>,
+    /// Streams that were asked for and have not come.
+    waiting: Mutex<HashMap<StreamId, Waiting>>,
+    /// The relay ends.
+    abort: CancellationToken,
+}
+
+/// How the workers of a cluster are reached.
+struct Cluster {
+    path: UpstreamPath,
+    /// The head is on the relay's machine.
+    is_local: bool,
+}
+
+/// The place of one link among those that the relay takes.
+#[derive(Debug)]
+pub(crate) struct LinkPlace {
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Agents {
+    /// None yet. Links end some time after `abort`.
+    pub(crate) fn new(
+        config: &Config,
+        registry: Registry,
+        audit: Arc<Audit>,
+        metrics: Arc<Metrics>,
+        abort: CancellationToken,
+    ) -> Self {
+        let clusters = config.clusters.iter().map(|cluster| {
+            let path = cluster.path.unwrap_or(config.upstream.path);
+            let is_local = way::is_local(&cluster.ray_address);
+            (cluster.name.clone(), Cluster { path, is_local })
+        });
+        Self {
+            // A name and no secret.
+            replica: Hex(rand::random()),
+            clusters: clusters.collect(),
+            registry,
+            audit,
+            metrics,
+            places: Arc::new(Semaphore::new(config.upstream.max_agents)),
+            table: Mutex::default(),
+            waiting: Mutex::default(),
+            abort,
+        }
+    }
+
+    /// A place for one more link; `None`: there are as many as the relay takes.
+    pub(crate) fn place(&self) -> Option<LinkPlace> {
+        let permit = Arc::clone(&self.places).try_acquire_owned().ok()?;
+        Some(LinkPlace { _permit: permit })
+    }
+
+    fn path(&self, cluster: &str) -> UpstreamPath {
+        // One that is not configured is none that an agent could have been told of.
+        self.clusters
+            .get(cluster)
+            .map_or(UpstreamPath::PreferAgent, |cluster| cluster.path)
+    }
+}
+
+impl std::fmt::Debug for Agents {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Agents").finish_non_exhaustive()
+    }
+}
+
+/// Random bytes that nobody can guess; `None` where the system has none.
+fn secret<const N: usize>() -> Option<Hex<N>> {
+    let mut bytes = [0; N];
+    aws_lc_rs::rand::fill(&mut bytes).ok()?;
+    Some(Hex(bytes))
+}
+
+/// Whether both are the same, in a time that does not tell how far they are.
+fn is_same<const N: usize>(a: &Hex<N>, b: &Hex<N>) -> bool {
+    aws_lc_rs::constant_time::verify_slices_are_equal(&a.0, &b.0).is_ok()
+}

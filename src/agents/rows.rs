@@ -1,0 +1,110 @@
+//! `GET /relay/v1/nodes`: the nodes, each with its agent, as JSON.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::Agents;
+use super::link::Link;
+use crate::identity::Principal;
+use crate::moment::Moment;
+use crate::policy::Scope;
+use crate::ray::registry::RayNode;
+
+/// One live Ray node.
+#[derive(Debug, Serialize)]
+pub(crate) struct NodeRow {
+    cluster: Arc<str>,
+    node_id: Arc<str>,
+    address: IpAddr,
+    /// `linked`, `down`, `contested` or `none`.
+    link: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agent: Option<AgentRow>,
+    /// When its agent went, and why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    down: Option<DownRow>,
+}
+
+#[derive(Debug, Serialize)]
+struct AgentRow {
+    version: String,
+    host: String,
+    architecture: String,
+    pid: u32,
+    sees_processes: bool,
+    since: Moment,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    round_trip_ms: Option<f64>,
+    /// Debugger connections through it.
+    streams: usize,
+    /// Workers that sessions of any relay hold through it.
+    held: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct DownRow {
+    since: Moment,
+    why: String,
+}
+
+impl AgentRow {
+    fn of(link: &Link) -> Self {
+        let about = &link.about;
+        let micros = |round_trip: std::time::Duration| round_trip.as_micros() as f64 / 1000.0;
+        Self {
+            version: about.version.to_string(),
+            host: about.hostname.to_string(),
+            architecture: about.architecture.to_string(),
+            pid: about.pid,
+            sees_processes: about.sees_processes,
+            since: link.since,
+            round_trip_ms: link.round_trip().map(micros),
+            streams: super::STREAMS - link.standing.streams.available_permits(),
+            held: link.held().len(),
+        }
+    }
+}
+
+impl Agents {
+    /// Of the live nodes those that `principal` may list breakpoints of.
+    pub(crate) fn rows(&self, live: &[RayNode], principal: &Principal) -> Vec<NodeRow> {
+        let access = principal.access();
+        let seen = live.iter().filter(|node| {
+            access.may_on_node(Scope::List, &node.cluster, &node.node_id, node.address)
+        });
+        let (table, now) = (self.table.lock(), Instant::now());
+        let row = |node: &RayNode| {
+            let (cluster, node_id) = (&*node.cluster, &*node.node_id);
+            let agent = table
+                .of_node(cluster, node_id)
+                .map(|link| AgentRow::of(link));
+            let lost = table.lost(cluster, node_id).filter(|_| agent.is_none());
+            let link = match (&agent, lost) {
+                (Some(_), _) => "linked",
+                (None, _) if table.is_contested(cluster, node_id, now) => "contested",
+                (None, Some(_)) => "down",
+                (None, None) => "none",
+            };
+            NodeRow {
+                cluster: Arc::clone(&node.cluster),
+                node_id: Arc::clone(&node.node_id),
+                address: node.address,
+                link,
+                agent,
+                down: lost.map(|lost| DownRow {
+                    since: lost.since,
+                    why: lost.why.clone(),
+                }),
+            }
+        };
+        seen.map(row).collect()
+    }
+
+    /// No agent is linked.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.table.lock().is_empty()
+    }
+}

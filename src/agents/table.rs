@@ -1,0 +1,211 @@
+//! Who speaks for which node. No I/O and no clock; under the lock of [`super::Agents`].
+//!
+//! Invariants: at most one link speaks for a node; of one agent there is at most one link; for a contested node nobody
+//! speaks. A link is in here from its claim to its end.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::end::End;
+use super::link::Link;
+use super::{STREAMS, WAITING};
+use crate::moment::Moment;
+use crate::ray::registry::RayNode;
+use crate::wire::tunnel::text::Hex;
+
+/// How long nobody speaks for a node that two claimed.
+const CONTESTED: Duration = Duration::from_secs(60);
+
+/// Nodes whose agent is gone that are remembered.
+const MOST_LOST: usize = 4096;
+
+/// Cluster and id of a node.
+pub(super) type NodeKey = (Arc<str>, Arc<str>);
+
+/// An agent's process, across its links.
+pub(super) type Instance = Hex<16>;
+
+/// What the links of one agent's process have in common, and its streams with them, which may outlive a link.
+#[derive(Debug)]
+pub(super) struct Standing {
+    /// A permit for each stream.
+    pub(super) streams: Arc<Semaphore>,
+    /// A permit for each stream that is waited for.
+    pub(super) waiting: Arc<Semaphore>,
+    /// The agent is not to be trusted any more: every stream breaks.
+    pub(super) cut: CancellationToken,
+}
+
+/// When and why the agent of a node went.
+#[derive(Debug, Clone)]
+pub(super) struct Lost {
+    pub(super) since: Moment,
+    pub(super) why: String,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    last: u64,
+    links: HashMap<u64, Arc<Link>>,
+    by_node: HashMap<NodeKey, u64>,
+    contested: HashMap<NodeKey, Instant>,
+    lost: HashMap<NodeKey, Lost>,
+    standings: HashMap<Instance, Weak<Standing>>,
+}
+
+/// What comes of a claim.
+#[derive(Debug)]
+pub(super) enum Claim {
+    /// The link speaks for its nodes; these are older ones of the same agent, which are to end.
+    Taken { replaced: Vec<Arc<Link>> },
+    /// Two have claimed this node a short while ago.
+    Contested(RayNode),
+    /// These speak for some of the nodes.
+    Rivals(Vec<Arc<Link>>),
+}
+
+pub(super) fn key(node: &RayNode) -> NodeKey {
+    (Arc::clone(&node.cluster), Arc::clone(&node.node_id))
+}
+
+impl Table {
+    /// The number of a new link.
+    pub(super) fn number(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    /// What the links and streams of `instance` have in common.
+    pub(super) fn standing(&mut self, instance: Instance) -> Arc<Standing> {
+        let known = self.standings.get(&instance).and_then(Weak::upgrade);
+        if let Some(standing) = known.filter(|standing| !standing.cut.is_cancelled()) {
+            return standing;
+        }
+        self.standings.retain(|_, known| known.strong_count() > 0);
+        let standing = Arc::new(Standing {
+            streams: Arc::new(Semaphore::new(STREAMS)),
+            waiting: Arc::new(Semaphore::new(WAITING)),
+            cut: CancellationToken::new(),
+        });
+        self.standings.insert(instance, Arc::downgrade(&standing));
+        standing
+    }
+
+    /// `link` wants to speak for `nodes` and no others.
+    pub(super) fn claim(&mut self, link: &Arc<Link>, nodes: &[RayNode], now: Instant) -> Claim {
+        self.contested.retain(|_, until| *until > now);
+        let is_contested = |node: &&RayNode| self.contested.contains_key(&key(node));
+        if let Some(node) = nodes.iter().find(is_contested) {
+            return Claim::Contested(node.clone());
+        }
+        let mut rivals: Vec<Arc<Link>> = Vec::new();
+        for node in nodes {
+            let other = self
+                .by_node
+                .get(&key(node))
+                .and_then(|id| self.links.get(id));
+            if let Some(other) = other.filter(|other| !other.is_of_same_agent(link))
+                && rivals.iter().all(|known| known.id != other.id)
+            {
+                rivals.push(Arc::clone(other));
+            }
+        }
+        if !rivals.is_empty() {
+            return Claim::Rivals(rivals);
+        }
+        let of_same_agent =
+            |other: &&Arc<Link>| other.id != link.id && other.is_of_same_agent(link);
+        let replaced: Vec<_> = self.links.values().filter(of_same_agent).cloned().collect();
+        let gone = |id: &u64| *id == link.id || replaced.iter().any(|old| old.id == *id);
+        self.by_node.retain(|_, id| !gone(id));
+        for old in &replaced {
+            self.links.remove(&old.id);
+        }
+        self.links.insert(link.id, Arc::clone(link));
+        for node in nodes {
+            self.lost.remove(&key(node));
+            self.by_node.insert(key(node), link.id);
+        }
+        link.set_nodes(nodes);
+        Claim::Taken { replaced }
+    }
+
+    /// Two claim `nodes`: nobody speaks for them for a while.
+    pub(super) fn contest<'a>(
+        &mut self,
+        nodes: impl IntoIterator<Item = &'a RayNode>,
+        now: Instant,
+    ) {
+        for node in nodes {
+            self.contested.insert(key(node), now + CONTESTED);
+        }
+    }
+
+    /// Takes `link` out, which ended by `end`; says whether it was still in here.
+    pub(super) fn leave(&mut self, link: &Link, end: &End, now: Moment) -> bool {
+        if self.links.remove(&link.id).is_none() {
+            return false;
+        }
+        self.by_node.retain(|_, id| *id != link.id);
+        for node in link.nodes().iter() {
+            self.lose(key(node), end, now);
+        }
+        true
+    }
+
+    fn lose(&mut self, node: NodeKey, end: &End, now: Moment) {
+        if self.lost.len() >= MOST_LOST && !self.lost.contains_key(&node) {
+            let oldest = self.lost.iter().min_by_key(|(_, lost)| lost.since);
+            if let Some(oldest) = oldest.map(|(node, _)| node.clone()) {
+                self.lost.remove(&oldest);
+            }
+        }
+        let why = end.to_string();
+        self.lost.insert(node, Lost { since: now, why });
+    }
+
+    /// The link that speaks for the node `node_id` of `cluster`.
+    pub(super) fn of_node(&self, cluster: &str, node_id: &str) -> Option<&Arc<Link>> {
+        let id = self.by_node.get(&(cluster.into(), node_id.into()))?;
+        self.links.get(id)
+    }
+
+    /// All links that speak for a node of `cluster`.
+    pub(super) fn of_cluster(&self, cluster: &str) -> Vec<Arc<Link>> {
+        let speaks = |link: &&Arc<Link>| link.nodes().iter().any(|node| *node.cluster == *cluster);
+        self.links.values().filter(speaks).cloned().collect()
+    }
+
+    /// Whether the agent's process `instance` has a link whose principal is good, and is called `subject`.
+    pub(super) fn vouches(&self, instance: &Instance, subject: &str) -> Option<Arc<Link>> {
+        let of_it = |link: &&Arc<Link>| {
+            let principal = &link.principal;
+            link.instance == *instance
+                && principal.subject() == subject
+                && principal.is_over().is_none()
+        };
+        self.links.values().find(of_it).cloned()
+    }
+
+    /// When and why the agent of that node went.
+    pub(super) fn lost(&self, cluster: &str, node_id: &str) -> Option<&Lost> {
+        self.lost.get(&(cluster.into(), node_id.into()))
+    }
+
+    /// Whether two have claimed that node.
+    pub(super) fn is_contested(&self, cluster: &str, node_id: &str, now: Instant) -> bool {
+        let until = self.contested.get(&(cluster.into(), node_id.into()));
+        until.is_some_and(|until| *until > now)
+    }
+
+    /// There is no link.
+    pub(super) fn is_empty(&self) -> bool {
+        self.links.is_empty()
+    }
+}

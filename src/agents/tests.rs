@@ -1,0 +1,277 @@
+//! A relay as agents see it: real sockets, and stand-ins for agents that misbehave on demand.
+#![allow(clippy::unwrap_used)]
+
+mod linking;
+mod streams;
+mod trouble;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{SinkExt, StreamExt};
+use hyper::StatusCode;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::error::Error;
+use tokio_tungstenite::tungstenite::handshake::client::Request;
+use tokio_tungstenite::tungstenite::{Bytes, Message};
+use tokio_tungstenite::{WebSocketStream, client_async_with_config};
+use tokio_util::sync::CancellationToken;
+
+use crate::audit::testing::{AuditSpy, spied};
+use crate::config::Config;
+use crate::connection::ConnectionInfo;
+use crate::context::Context;
+use crate::http::serve_connection;
+use crate::identity::testing::{authenticator, token_of};
+use crate::ray::registry::RayNode;
+use crate::wire::tunnel::messages::{Announce, Dialled, FromAgent, FromRelay, Open, PROTOCOL};
+use crate::wire::tunnel::text::Hex;
+use crate::wire::tunnel::{self, LINK_PATH, LINK_PROTOCOL, SECRET_HEADER, STREAM_PATH};
+
+/// The deadline of whatever a test waits for.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Who may speak for which node: `agent` for those that are named, `local` for where it comes from, `person` for none.
+pub(crate) const POLICY: &str = r#"
+[[rule]]
+subjects = ["agent", "double"]
+nodes = ["a1", "b2"]
+scopes = ["node"]
+
+[[rule]]
+subjects = ["local"]
+scopes = ["node"]
+
+[[rule]]
+subjects = ["person"]
+scopes = ["list", "debug", "terminal"]
+"#;
+
+/// What an agent says of itself, with a nonce of zeros.
+pub(crate) fn announcement(node_id: Option<&str>, addresses: &[&str]) -> Announce {
+    Announce {
+        protocol: PROTOCOL,
+        version: "0.1.0".into(),
+        nonce: Hex([0; 16]),
+        instance: Hex([1; 16]),
+        node_id: node_id.map(Into::into),
+        addresses: addresses.iter().map(|ip| ip.parse().unwrap()).collect(),
+        hostname: "box".into(),
+        architecture: "x86_64".into(),
+        pid: 7,
+        sees_processes: true,
+    }
+}
+
+pub(crate) fn node(node_id: &str, address: &str) -> RayNode {
+    RayNode {
+        cluster: "default".into(),
+        node_id: node_id.into(),
+        address: address.parse().unwrap(),
+    }
+}
+
+/// A relay with the nodes `a1` at 10.0.0.1 and `c3` at this machine's loopback address.
+pub(crate) struct Scene {
+    pub(crate) context: Arc<Context>,
+    pub(crate) record: AuditSpy,
+    pub(crate) address: SocketAddr,
+    _tasks: JoinSet<()>,
+}
+
+impl Scene {
+    pub(crate) async fn new() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    pub(crate) async fn with(adapt: impl FnOnce(&mut Config)) -> Self {
+        let mut config = Config::default();
+        config.dap.connect_timeout = Duration::from_secs(5);
+        adapt(&mut config);
+        let (audit, record) = spied(false);
+        let context = Context::offline(config, authenticator(POLICY), audit);
+        context
+            .registry
+            .set_nodes(&[node("a1", "10.0.0.1"), node("c3", "127.0.0.1")]);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut tasks = JoinSet::new();
+        let served = Arc::clone(&context);
+        tasks.spawn(async move {
+            let mut open = JoinSet::new();
+            loop {
+                let (stream, peer) = listener.accept().await.unwrap();
+                let info = ConnectionInfo::plain(peer);
+                let shutdown = CancellationToken::new();
+                open.spawn(serve_connection(
+                    stream,
+                    info,
+                    Arc::clone(&served),
+                    shutdown,
+                ));
+            }
+        });
+        Self {
+            context,
+            record,
+            address,
+            _tasks: tasks,
+        }
+    }
+
+    fn request(&self, path: &str, subject: &str, protocol: &str) -> Request {
+        let url = format!("ws://{}{path}", self.address);
+        let mut request = url.into_client_request().unwrap();
+        let headers = request.headers_mut();
+        let bearer = format!("Bearer {}", token_of(subject));
+        headers.insert("authorization", bearer.parse().unwrap());
+        headers.insert("sec-websocket-protocol", protocol.parse().unwrap());
+        request
+    }
+
+    async fn opened(&self, request: Request) -> Result<WebSocketStream<TcpStream>, StatusCode> {
+        let stream = TcpStream::connect(self.address).await.unwrap();
+        match client_async_with_config(request, stream, Some(tunnel::link_config())).await {
+            Ok((socket, _)) => Ok(socket),
+            Err(Error::Http(response)) => Err(response.status()),
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    /// A link of an agent of `subject`, which has not announced itself.
+    pub(crate) async fn dial(&self, subject: &str) -> Result<StandIn, StatusCode> {
+        let request = self.request(LINK_PATH, subject, LINK_PROTOCOL);
+        let mut agent = StandIn {
+            socket: self.opened(request).await?,
+            nonce: Hex([0; 16]),
+        };
+        match agent.hear().await {
+            Ok(FromRelay::Hello { nonce, .. }) => agent.nonce = nonce,
+            other => panic!("{other:?}"),
+        }
+        Ok(agent)
+    }
+
+    /// The same, which speaks for `node_id` as the process `instance`.
+    pub(crate) async fn linked(&self, subject: &str, node_id: &str, instance: u8) -> StandIn {
+        let mut agent = self.dial(subject).await.unwrap();
+        agent.announce(node_id, instance).await;
+        match agent.hear().await {
+            Ok(FromRelay::Welcome { .. }) => agent,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The stream that an agent of `subject` was asked for.
+    pub(crate) async fn stream(
+        &self,
+        subject: &str,
+        open: &Open,
+    ) -> Result<WebSocketStream<TcpStream>, StatusCode> {
+        let path = format!("{STREAM_PATH}{}", open.stream.digits());
+        let mut request = self.request(&path, subject, tunnel::STREAM_PROTOCOL);
+        let secret = open.secret.digits().parse().unwrap();
+        request.headers_mut().insert(SECRET_HEADER, secret);
+        self.opened(request).await
+    }
+
+    /// What the record says of agents: outcome and reason.
+    pub(crate) fn recorded(&self) -> Vec<String> {
+        let lines = self.record.lines();
+        let of_agents = lines
+            .iter()
+            .filter(|line| line.action == crate::audit::Action::Agent);
+        let said = of_agents.map(|line| {
+            let text = |key: &str| line.details[key].as_str().unwrap_or_default().to_owned();
+            format!("{} {}", text("outcome"), text("why"))
+        });
+        said.collect()
+    }
+}
+
+/// One that plays an agent.
+pub(crate) struct StandIn {
+    pub(crate) socket: WebSocketStream<TcpStream>,
+    pub(crate) nonce: Hex<16>,
+}
+
+impl StandIn {
+    pub(crate) async fn say(&mut self, message: &FromAgent) {
+        let text = tunnel::messages::written(message);
+        self.socket.send(Message::text(text)).await.unwrap();
+    }
+
+    pub(crate) async fn announce(&mut self, node_id: &str, instance: u8) {
+        let announce = Announce {
+            nonce: self.nonce,
+            instance: Hex([instance; 16]),
+            ..announcement(Some(node_id), &[])
+        };
+        self.say(&FromAgent::Announce(announce)).await;
+    }
+
+    /// What comes next; the reason of its end.
+    pub(crate) async fn hear(&mut self) -> Result<FromRelay, String> {
+        let next = async {
+            loop {
+                match self.socket.next().await {
+                    Some(Ok(Message::Text(text))) => {
+                        return Ok(tunnel::messages::read(&text).unwrap());
+                    }
+                    Some(Ok(Message::Close(frame))) => {
+                        return Err(frame.map(|f| f.reason.to_string()).unwrap_or_default());
+                    }
+                    Some(Ok(_)) => {}
+                    Some(Err(_)) | None => return Err("gone".to_owned()),
+                }
+            }
+        };
+        timeout(PATIENCE, next).await.expect("something in time")
+    }
+
+    /// The next stream that it is asked for.
+    pub(crate) async fn asked(&mut self) -> Open {
+        match self.hear().await {
+            Ok(FromRelay::Open(open)) => open,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Why it is refused.
+    pub(crate) async fn refused(&mut self) -> String {
+        match self.hear().await {
+            Ok(FromRelay::Refused { reason }) => reason.to_string(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Answers nothing and reads nothing until the test drops it.
+    pub(crate) async fn ends(&mut self) -> String {
+        loop {
+            if let Err(why) = self.hear().await {
+                return why;
+            }
+        }
+    }
+}
+
+/// Says on a stream that the debugger is there.
+pub(crate) async fn dialled(stream: &mut WebSocketStream<TcpStream>) {
+    let said = tunnel::messages::written(&Dialled::Dialled);
+    stream.send(Message::text(said)).await.unwrap();
+}
+
+/// The bytes of the next message.
+pub(crate) async fn bytes(stream: &mut WebSocketStream<TcpStream>) -> Option<Bytes> {
+    loop {
+        match timeout(PATIENCE, stream.next()).await.expect("in time") {
+            Some(Ok(Message::Binary(bytes))) => return Some(bytes),
+            Some(Ok(Message::Close(_)) | Err(_)) | None => return None,
+            Some(Ok(_)) => {}
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Who is believed to speak for which node.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::Value;
+
+use super::*;
+use crate::identity::testing::{principal, revoke};
+
+async fn rows(scene: &Scene) -> Value {
+    let person = principal(&scene.context.auth, "person").await;
+    let live = scene.context.registry.watch_nodes().borrow().clone();
+    serde_json::to_value(scene.context.agents.rows(&live, &person)).unwrap()
+}
+
+/// Until the rows are as wanted.
+async fn until(scene: &Scene, wanted: impl Fn(&Value) -> bool) -> Value {
+    let looking = async {
+        loop {
+            let rows = rows(scene).await;
+            if wanted(&rows) {
+                return rows;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, looking).await.expect("in time")
+}
+
+#[tokio::test]
+async fn an_agent_is_linked_listed_and_missed() {
+    let scene = Scene::new().await;
+    assert_eq!(rows(&scene).await[0]["link"], "none");
+    let mut agent = scene.dial("agent").await.unwrap();
+    agent.announce("a1", 1).await;
+    let Ok(FromRelay::Welcome { nodes }) = agent.hear().await else {
+        panic!("no welcome");
+    };
+    assert_eq!(nodes.len(), 1);
+    assert_eq!((&*nodes[0].node_id, &*nodes[0].cluster), ("a1", "default"));
+    // Its first ping tells how far it is.
+    let answering = tokio::spawn(async move {
+        let why = agent.ends().await;
+        (agent, why)
+    });
+    let rows = until(&scene, |rows| !rows[0]["agent"]["round_trip_ms"].is_null()).await;
+    assert_eq!(rows[0]["link"], "linked");
+    let about = &rows[0]["agent"];
+    assert_eq!(
+        (&about["version"], &about["host"]),
+        (&"0.1.0".into(), &"box".into())
+    );
+    assert_eq!(rows[1]["link"], "none", "{rows}");
+    assert!(
+        scene
+            .context
+            .metrics
+            .render(&Default::default())
+            .contains("ray_relay_agents_linked 1")
+    );
+    answering.abort();
+    let _ = answering.await;
+    let rows = until(&scene, |rows| rows[0]["link"] == "down").await;
+    assert!(
+        rows[0]["down"]["why"].as_str().unwrap().contains("broke"),
+        "{rows}"
+    );
+    let recorded = scene.recorded();
+    assert_eq!(recorded[0], "linked ");
+    assert!(recorded[1].starts_with("gone "), "{recorded:?}");
+}
+
+#[tokio::test]
+async fn who_lacks_the_permission_or_a_credential_gets_no_link() {
+    let scene = Scene::new().await;
+    assert_eq!(
+        scene.dial("person").await.err(),
+        Some(StatusCode::FORBIDDEN)
+    );
+    assert_eq!(
+        scene.dial("nobody").await.err(),
+        Some(StatusCode::FORBIDDEN)
+    );
+    let mut request = scene.request(LINK_PATH, "agent", LINK_PROTOCOL);
+    request.headers_mut().remove("authorization");
+    assert_eq!(
+        scene.opened(request).await.err(),
+        Some(StatusCode::UNAUTHORIZED)
+    );
+    let other = scene.request(LINK_PATH, "agent", "chat");
+    assert_eq!(
+        scene.opened(other).await.err(),
+        Some(StatusCode::BAD_REQUEST)
+    );
+}
+
+#[tokio::test]
+async fn an_agent_with_another_nodes_token_is_refused() {
+    let scene = Scene::new().await;
+    // Named for a1 and b2, of which b2 is not alive; c3 is at the address that this comes from, and not named.
+    for node in ["c3", "b2", "zz"] {
+        let mut agent = scene.dial("agent").await.unwrap();
+        agent.announce(node, 1).await;
+        let why = agent.refused().await;
+        assert!(why.contains("may speak for"), "{why}");
+        agent.ends().await;
+    }
+    // By address alone: its own, and no other.
+    let mut agent = scene.dial("local").await.unwrap();
+    agent.announce("a1", 2).await;
+    assert!(agent.refused().await.contains("may speak for"));
+    scene.linked("local", "c3", 3).await;
+    let recorded = scene.recorded();
+    assert!(
+        recorded[..4]
+            .iter()
+            .all(|line| line.starts_with("refused ")),
+        "{recorded:?}"
+    );
+    assert_eq!(recorded[4], "linked ");
+}
+
+#[tokio::test]
+async fn a_replayed_announcement_is_refused() {
+    let scene = Scene::new().await;
+    let first = scene.linked("agent", "a1", 1).await;
+    let mut second = scene.dial("agent").await.unwrap();
+    assert_ne!(first.nonce, second.nonce);
+    second.nonce = first.nonce;
+    second.announce("a1", 1).await;
+    assert!(second.refused().await.contains("not an answer"));
+    assert_eq!(rows(&scene).await[0]["link"], "linked", "the first stays");
+}
+
+#[tokio::test]
+async fn the_same_agent_replaces_its_own_link() {
+    let scene = Scene::new().await;
+    let mut first = scene.linked("agent", "a1", 1).await;
+    let second = scene.linked("agent", "a1", 1).await;
+    assert!(first.ends().await.contains("taken its place"));
+    assert_eq!(rows(&scene).await[0]["link"], "linked");
+    drop(second);
+    until(&scene, |rows| rows[0]["link"] == "down").await;
+}
+
+#[tokio::test]
+async fn two_agents_for_one_node_are_both_refused_and_nobody_is_believed_for_a_minute() {
+    let scene = Scene::new().await;
+    let first = scene.linked("agent", "a1", 1).await;
+    // It answers pings.
+    let first = tokio::spawn(async move {
+        let mut first = first;
+        let reason = first.refused().await;
+        (reason, first.ends().await)
+    });
+    let mut second = scene.dial("double").await.unwrap();
+    second.announce("a1", 2).await;
+    let why = second.refused().await;
+    assert!(
+        why.contains("two agents claim") && why.contains("10.0.0.1 (a1)"),
+        "{why}"
+    );
+    assert!(first.await.unwrap().0.contains("two agents claim"));
+    let rows = until(&scene, |rows| rows[0]["link"] == "contested").await;
+    assert!(rows[0]["agent"].is_null(), "{rows}");
+    for (subject, instance) in [("agent", 1), ("double", 2), ("agent", 3)] {
+        let mut again = scene.dial(subject).await.unwrap();
+        again.announce("a1", instance).await;
+        assert!(again.refused().await.contains("two agents claim"));
+    }
+    let both = |line: &&String| line.starts_with("refused two agents claim");
+    assert_eq!(scene.recorded().iter().filter(both).count(), 5);
+}
+
+#[tokio::test]
+async fn an_agent_that_was_cut_off_makes_room_for_one_that_is_there() {
+    let scene = Scene::new().await;
+    // Nobody reads its socket, so no ping is answered.
+    let cut_off = scene.linked("agent", "a1", 1).await;
+    let began = tokio::time::Instant::now();
+    let _second = scene.linked("agent", "a1", 2).await;
+    assert!(began.elapsed() < Duration::from_secs(8));
+    assert_eq!(rows(&scene).await[0]["link"], "linked");
+    drop(cut_off);
+}
+
+#[tokio::test]
+async fn a_revoked_agent_is_gone_within_a_second() {
+    let scene = Scene::new().await;
+    let mut agent = scene.linked("agent", "a1", 1).await;
+    let began = tokio::time::Instant::now();
+    revoke(&scene.context.auth, "agent").await;
+    assert!(agent.refused().await.contains("revoked"));
+    assert!(
+        began.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        began.elapsed()
+    );
+    assert_eq!(rows(&scene).await[0]["link"], "down");
+    assert_eq!(
+        scene.dial("agent").await.err(),
+        Some(StatusCode::UNAUTHORIZED)
+    );
+}
+
+#[tokio::test]
+async fn what_is_not_on_record_does_not_happen() {
+    let scene = Scene::new().await;
+    scene.record.refuse(crate::audit::Action::Agent);
+    let mut agent = scene.dial("agent").await.unwrap();
+    agent.announce("a1", 1).await;
+    assert!(agent.refused().await.contains("audit log"));
+    assert_eq!(rows(&scene).await[0]["link"], "down");
+}
+
+#[tokio::test]
+async fn nodes_that_come_and_go_are_told_and_an_agent_without_any_is_let_go() {
+    let scene = Scene::new().await;
+    let agent = scene.linked("agent", "a1", 1).await;
+    let registry = &scene.context.registry;
+    registry.set_nodes(&[node("a1", "10.0.0.9"), node("c3", "127.0.0.1")]);
+    let mut agent = agent;
+    let Ok(FromRelay::Welcome { nodes }) = agent.hear().await else {
+        panic!("no welcome");
+    };
+    assert_eq!(nodes[0].address.to_string(), "10.0.0.9");
+    registry.set_nodes(&[node("c3", "127.0.0.1")]);
+    assert!(agent.refused().await.contains("no live Ray node"));
+}
+
+#[tokio::test]
+async fn there_are_no_more_links_than_there_may_be() {
+    let scene = Scene::with(|config| config.upstream.max_agents = 2).await;
+    let first = scene.linked("agent", "a1", 1).await;
+    let _second = scene.dial("local").await.unwrap();
+    assert_eq!(
+        scene.dial("local").await.err(),
+        Some(StatusCode::SERVICE_UNAVAILABLE)
+    );
+    drop(first);
+    let tries = AtomicUsize::new(0);
+    let again = async {
+        while scene.dial("local").await.is_err() {
+            tries.fetch_add(1, Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(PATIENCE, again)
+        .await
+        .expect("a place is given back");
+}

@@ -1,0 +1,227 @@
+//! Streams to debuggers, and who gets none.
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::*;
+use crate::agents::{NotOpened, Tunnel, Wanted, Way};
+use crate::dap::testing::paused;
+use crate::identity::testing::revoke;
+use crate::ray::registry::Breakpoint;
+use crate::wire::tunnel::messages::Refusal;
+
+fn breakpoint() -> Breakpoint {
+    let mut breakpoint = paused("square", 1);
+    (breakpoint.node_id, breakpoint.node_ip) = ("a1".to_owned(), [10, 0, 0, 1].into());
+    breakpoint
+}
+
+/// Asks for a stream, as a session does.
+fn asking(scene: &Scene, patience: Duration) -> tokio::task::JoinHandle<Result<Tunnel, NotOpened>> {
+    let agents = Arc::clone(&scene.context.agents);
+    tokio::spawn(async move {
+        let breakpoint = breakpoint();
+        let Ok(Way::Agent { link, node_id }) = agents.way(&breakpoint).await else {
+            panic!("no agent");
+        };
+        let wanted = Wanted {
+            breakpoint: &breakpoint,
+            node_id: &node_id,
+            holder: None,
+        };
+        agents.open(&link, wanted, patience).await
+    })
+}
+
+#[tokio::test]
+async fn bytes_pass_both_ways_and_either_end_ends_the_other() {
+    let scene = Scene::new().await;
+    let mut agent = scene.linked("agent", "a1", 1).await;
+    let asking = asking(&scene, PATIENCE);
+    let open = agent.asked().await;
+    assert_eq!((&*open.node_id, open.port), ("a1", breakpoint().port));
+    let mut stream = scene.stream("agent", &open).await.unwrap();
+    dialled(&mut stream).await;
+    let mut tunnel = asking.await.unwrap().unwrap();
+    tunnel.write_all(b"to the debugger").await.unwrap();
+    assert_eq!(bytes(&mut stream).await.unwrap(), "to the debugger");
+    let large = vec![7; 100_000];
+    for piece in large.chunks(50_000) {
+        let message = Message::Binary(Bytes::copy_from_slice(piece));
+        stream.send(message).await.unwrap();
+    }
+    let mut read = vec![0; large.len()];
+    tunnel.read_exact(&mut read).await.unwrap();
+    assert!(read == large);
+    let metrics = || scene.context.metrics.render(&Default::default());
+    assert!(
+        metrics().contains("ray_relay_agent_streams_open 1"),
+        "{}",
+        metrics()
+    );
+    drop(tunnel);
+    assert!(
+        bytes(&mut stream).await.is_none(),
+        "the agent learns of the end"
+    );
+    let closed = async {
+        while !metrics().contains("ray_relay_agent_streams_open 0") {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, closed).await.expect("in time");
+    // The link is as it was.
+    drop(super::streams::asking(&scene, PATIENCE));
+    agent.asked().await;
+}
+
+#[tokio::test]
+async fn only_who_was_asked_gets_a_stream_and_once() {
+    let scene = Scene::new().await;
+    let mut agent = scene.linked("agent", "a1", 1).await;
+    let asking = asking(&scene, PATIENCE);
+    let open = agent.asked().await;
+    let gone = Some(StatusCode::NOT_FOUND);
+    // A wrong secret, and one of the right beginning.
+    let mut wrong = open.clone();
+    wrong.secret.0[15] ^= 1;
+    assert_eq!(scene.stream("agent", &wrong).await.err(), gone);
+    // Another stream.
+    let mut other = open.clone();
+    other.stream.0[0] ^= 1;
+    assert_eq!(scene.stream("agent", &other).await.err(), gone);
+    // The right secret in other hands, and in hands that may not.
+    assert_eq!(scene.stream("local", &open).await.err(), gone);
+    let forbidden = Some(StatusCode::FORBIDDEN);
+    assert_eq!(scene.stream("person", &open).await.err(), forbidden);
+    assert!(!asking.is_finished(), "none of them has harmed it");
+    let mut stream = scene.stream("agent", &open).await.unwrap();
+    // Used up, also before the debugger is there.
+    assert_eq!(scene.stream("agent", &open).await.err(), gone);
+    dialled(&mut stream).await;
+    asking.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn who_no_longer_waits_is_not_served_and_the_agent_is_told() {
+    let scene = Scene::new().await;
+    let mut agent = scene.linked("agent", "a1", 1).await;
+    let asking = asking(&scene, Duration::from_millis(300));
+    let open = agent.asked().await;
+    let late = asking.await.unwrap().unwrap_err();
+    assert!(matches!(late, NotOpened::TimedOut(_)), "{late}");
+    match agent.hear().await {
+        Ok(FromRelay::Cancel { stream }) => assert_eq!(stream, open.stream),
+        other => panic!("{other:?}"),
+    }
+    let gone = Some(StatusCode::NOT_FOUND);
+    assert_eq!(scene.stream("agent", &open).await.err(), gone);
+}
+
+#[tokio::test]
+async fn a_refusal_reaches_who_asked_and_one_of_another_link_does_not() {
+    let scene = Scene::new().await;
+    let mut agent = scene.linked("agent", "a1", 1).await;
+    let mut other = scene.linked("local", "c3", 2).await;
+    let asking = asking(&scene, PATIENCE);
+    let open = agent.asked().await;
+    let refused = |kind| FromAgent::Refused {
+        stream: open.stream,
+        kind,
+        detail: "bob holds it".into(),
+    };
+    other.say(&refused(Refusal::Busy)).await;
+    agent.say(&refused(Refusal::Held)).await;
+    let why = asking.await.unwrap().unwrap_err().to_string();
+    assert!(why.contains("another relay: bob holds it"), "{why}");
+}
+
+#[tokio::test]
+async fn a_debugger_that_is_not_reached_and_an_agent_that_babbles_are_told_apart() {
+    let scene = Scene::new().await;
+    let mut agent = scene.linked("agent", "a1", 1).await;
+    for (said, failed) in [
+        (
+            r#"{"type":"failed","kind":"refused","detail":"10.0.0.1"}"#,
+            true,
+        ),
+        (r#"{"type":"dance"}"#, false),
+    ] {
+        let asking = asking(&scene, PATIENCE);
+        let open = agent.asked().await;
+        let mut stream = scene.stream("agent", &open).await.unwrap();
+        stream.send(Message::text(said)).await.unwrap();
+        let why = asking.await.unwrap().unwrap_err();
+        assert_eq!(matches!(why, NotOpened::Failed(_)), failed, "{why}");
+        assert!(!why.to_string().contains("10.0.0.1"), "{why}");
+    }
+}
+
+#[tokio::test]
+async fn revoking_the_agent_breaks_its_streams_within_a_second() {
+    let scene = Scene::new().await;
+    let mut agent = scene.linked("agent", "a1", 1).await;
+    let asking = asking(&scene, PATIENCE);
+    let open = agent.asked().await;
+    let mut stream = scene.stream("agent", &open).await.unwrap();
+    dialled(&mut stream).await;
+    let mut tunnel = asking.await.unwrap().unwrap();
+    // The link alone may go: the stream stays.
+    drop(agent);
+    tunnel.write_all(b"x").await.unwrap();
+    assert_eq!(bytes(&mut stream).await.unwrap(), "x");
+    let began = tokio::time::Instant::now();
+    revoke(&scene.context.auth, "agent").await;
+    let read = timeout(PATIENCE, tunnel.read_u8()).await.expect("in time");
+    assert!(read.is_err());
+    assert!(
+        began.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        began.elapsed()
+    );
+    assert!(tunnel.write_all(b"y").await.is_err());
+    drop(tunnel);
+    assert!(
+        bytes(&mut stream).await.is_none(),
+        "nothing more reaches the agent"
+    );
+}
+
+#[tokio::test]
+async fn an_agent_in_doubt_loses_its_streams() {
+    let scene = Scene::new().await;
+    let mut agent = scene.linked("agent", "a1", 1).await;
+    let asking = asking(&scene, PATIENCE);
+    let open = agent.asked().await;
+    let mut stream = scene.stream("agent", &open).await.unwrap();
+    dialled(&mut stream).await;
+    let mut tunnel = asking.await.unwrap().unwrap();
+    let reading = tokio::spawn(async move { agent.refused().await });
+    let mut second = scene.dial("double").await.unwrap();
+    second.announce("a1", 2).await;
+    second.refused().await;
+    assert!(
+        timeout(PATIENCE, tunnel.read_u8())
+            .await
+            .expect("in time")
+            .is_err()
+    );
+    assert!(reading.await.unwrap().contains("two agents"));
+}
+
+#[tokio::test]
+async fn no_more_is_asked_of_an_agent_than_it_may_have() {
+    let scene = Scene::new().await;
+    let mut agent = scene.linked("agent", "a1", 1).await;
+    let mut waiting = Vec::new();
+    for _ in 0..crate::agents::WAITING {
+        waiting.push(asking(&scene, PATIENCE));
+        agent.asked().await;
+    }
+    let busy = asking(&scene, PATIENCE).await.unwrap().unwrap_err();
+    assert_eq!(busy, NotOpened::Busy);
+    // When the link goes, nobody waits for what cannot come.
+    drop(agent);
+    for one in waiting {
+        assert_eq!(one.await.unwrap().unwrap_err(), NotOpened::LinkLost);
+    }
+}

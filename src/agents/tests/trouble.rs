@@ -1,0 +1,87 @@
+//! Agents that say what no agent says.
+
+use super::*;
+
+async fn ends_with(said: Vec<Message>, why: &str) {
+    let scene = Scene::new().await;
+    let mut agent = scene.linked("agent", "a1", 1).await;
+    for message in said {
+        // The relay may have hung up by then.
+        let _ = agent.socket.send(message).await;
+    }
+    let reason = agent.refused().await;
+    assert!(reason.contains(why), "{reason}");
+    assert!(scene.recorded().last().unwrap().starts_with("refused "));
+    // And the next one is welcome.
+    scene.linked("agent", "a1", 2).await;
+}
+
+#[tokio::test]
+async fn garbage_ends_a_link() {
+    for said in ["{", "[]", r#"{"type":"held","workers":[{}]}"#, "\"x\""] {
+        ends_with(vec![Message::text(said)], "no message of a link").await;
+    }
+    ends_with(vec![Message::binary(vec![0, 1, 2])], "not a text").await;
+    let again = FromAgent::Announce(announcement(Some("a1"), &[]));
+    let again = Message::text(tunnel::messages::written(&again));
+    ends_with(vec![again], "second announcement").await;
+}
+
+#[tokio::test]
+async fn a_message_that_is_too_large_ends_a_link() {
+    let large = format!(r#"{{"type":"later","x":"{}"}}"#, "y".repeat(300 << 10));
+    let scene = Scene::new().await;
+    let mut agent = scene.linked("agent", "a1", 1).await;
+    let _ = agent.socket.send(Message::text(large)).await;
+    agent.ends().await;
+    let recorded = || scene.recorded().last().unwrap().clone();
+    let ended = async {
+        while !recorded().contains("256 KiB") {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, ended).await.expect("in time");
+}
+
+#[tokio::test]
+async fn a_flood_ends_a_link_and_no_other() {
+    let scene = Scene::new().await;
+    let mut other = scene.linked("local", "c3", 9).await;
+    let mut agent = scene.linked("agent", "a1", 1).await;
+    for _ in 0..5000 {
+        let message = Message::text(r#"{"type":"dance"}"#);
+        if agent.socket.send(message).await.is_err() {
+            break;
+        }
+    }
+    agent.ends().await;
+    let flooded = async {
+        while !scene
+            .recorded()
+            .iter()
+            .any(|line| line.contains("more messages"))
+        {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, flooded).await.expect("in time");
+    other.say(&FromAgent::Held { workers: vec![] }).await;
+    let link = scene.context.agents.place();
+    assert!(link.is_some());
+}
+
+#[tokio::test]
+async fn who_does_not_announce_itself_or_speaks_another_version_is_refused() {
+    let scene = Scene::new().await;
+    let mut early = scene.dial("agent").await.unwrap();
+    early.say(&FromAgent::Held { workers: vec![] }).await;
+    assert!(early.refused().await.contains("before the announcement"));
+    let mut newer = scene.dial("agent").await.unwrap();
+    let announce = Announce {
+        protocol: 2,
+        nonce: newer.nonce,
+        ..announcement(Some("a1"), &[])
+    };
+    newer.say(&FromAgent::Announce(announce)).await;
+    assert!(newer.refused().await.contains("version 2"));
+}

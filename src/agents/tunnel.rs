@@ -1,0 +1,103 @@
+//! One connection to a debugger through an agent.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+
+use super::table::Standing;
+use crate::wire::tunnel::ByteStream;
+
+/// Bytes to and from a worker's debugger. Once the agent's credential is no longer good, or its node contested, it is broken
+/// in both directions.
+pub struct Tunnel {
+    /// Behind a lock that nobody ever waits for: what holds a worker has to be `Sync`.
+    bytes: Mutex<ByteStream<TokioIo<Upgraded>>>,
+    cut: CancellationToken,
+    /// The same, to be woken by.
+    until_cut: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// Dropped with it, it tells that the stream is over.
+    _open: oneshot::Sender<()>,
+    /// Of those that the agent may have.
+    _slot: OwnedSemaphorePermit,
+    _standing: Arc<Standing>,
+}
+
+impl Tunnel {
+    pub(super) fn new(
+        bytes: ByteStream<TokioIo<Upgraded>>,
+        cut: CancellationToken,
+        open: oneshot::Sender<()>,
+        slot: OwnedSemaphorePermit,
+        standing: Arc<Standing>,
+    ) -> Self {
+        Self {
+            bytes: Mutex::new(bytes),
+            until_cut: Box::pin(cut.clone().cancelled_owned()),
+            cut,
+            _open: open,
+            _slot: slot,
+            _standing: standing,
+        }
+    }
+
+    /// What came of it, and is not to be waited for where the agent is not to be trusted any more.
+    fn unless_cut<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        attempt: impl FnOnce(
+            Pin<&mut ByteStream<TokioIo<Upgraded>>>,
+            &mut Context<'_>,
+        ) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if self.cut.is_cancelled() {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
+        let attempt = attempt(Pin::new(self.bytes.get_mut()), cx);
+        if attempt.is_pending() && self.until_cut.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
+        attempt
+    }
+}
+
+impl AsyncRead for Tunnel {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.unless_cut(cx, |bytes, cx| bytes.poll_read(cx, buf))
+    }
+}
+
+impl AsyncWrite for Tunnel {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.unless_cut(cx, |bytes, cx| bytes.poll_write(cx, buf))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.unless_cut(cx, AsyncWrite::poll_flush)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.unless_cut(cx, AsyncWrite::poll_shutdown)
+    }
+}
+
+impl std::fmt::Debug for Tunnel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tunnel").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,183 @@
+//! By which way a breakpoint is reached, and why by none.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use hyper::Uri;
+use tokio::time::{Instant, timeout};
+
+use super::Agents;
+use super::link::Link;
+use crate::config::{UpstreamPath, is_loopback_host};
+use crate::moment::Moment;
+use crate::ray::registry::{Breakpoint, Kind, RayNode};
+use crate::wire::human_time::span;
+use crate::wire::tunnel::messages::Name;
+
+/// How long agents are asked which of their nodes a legacy breakpoint is on.
+const LOCATED: Duration = Duration::from_secs(2);
+
+/// How a session goes on its last hop.
+#[derive(Debug, Clone)]
+pub(crate) enum Way {
+    /// The relay dials. Through an agent it would not have to: why there is none.
+    Direct {
+        /// `None`: no agent is wanted.
+        without: Option<Absence>,
+    },
+    /// The agent of its node dials.
+    Agent {
+        /// Its link.
+        link: Arc<Link>,
+        /// The node.
+        node_id: Name,
+    },
+}
+
+impl Way {
+    /// The word in the record.
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Self::Direct { .. } => "direct",
+            Self::Agent { .. } => "agent",
+        }
+    }
+}
+
+/// Why no agent dials. `Display` is a clause.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub(crate) enum Absence {
+    /// There has been none.
+    #[error("no agent (`ray-relay node`) is linked for its node")]
+    None,
+    /// There was one.
+    #[error("the agent of its node has been gone for {} ({why})", span(.since.until(Moment::now())))]
+    Down {
+        /// Since when.
+        since: Moment,
+        /// Why its link ended.
+        why: String,
+    },
+    /// There were two.
+    #[error("two agents claim its node, and neither is believed for a minute")]
+    Contested,
+    /// It is not known which node it is on, and no agent knows it.
+    #[error("no agent that is linked has it on its node")]
+    NotLocated,
+}
+
+/// Why a breakpoint is reached by no way. `Display` is a sentence for the client.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub(crate) enum NoWay {
+    /// It takes an agent.
+    #[error(
+        "it cannot be reached: {0}, and workers of cluster {1} are reached through agents alone"
+    )]
+    NoAgent(Absence, Arc<str>),
+    /// It listens on its node's loopback address.
+    #[error(
+        "this breakpoint can be entered on its own node alone, because that node was started without `--ray-debugger-external`{}",
+        .0.as_ref().map(|absence| format!(", and {absence}")).unwrap_or_default()
+    )]
+    NotExternal(Option<Absence>),
+}
+
+/// Whether a head at `ray_address` is on the relay's machine, so that its node's loopback address is the relay's.
+pub(super) fn is_local(ray_address: &str) -> bool {
+    let uri: Option<Uri> = ray_address.parse().ok();
+    uri.is_some_and(|uri| is_loopback_host(uri.host().unwrap_or_default()))
+}
+
+impl Agents {
+    /// The way to `breakpoint`. Agents are asked for at most 2 s, and only where Ray does not say on which node it is.
+    ///
+    /// # Errors
+    /// [`NoWay`].
+    pub(crate) async fn way(&self, breakpoint: &Breakpoint) -> Result<Way, NoWay> {
+        let path = self.path(&breakpoint.cluster);
+        let without = match path {
+            UpstreamPath::Direct => None,
+            UpstreamPath::Agent | UpstreamPath::PreferAgent => {
+                match self.speaker(breakpoint).await {
+                    Ok(way) => return Ok(way),
+                    Err(absence) => Some(absence),
+                }
+            }
+        };
+        let is_local = || {
+            let cluster = self.clusters.get(&*breakpoint.cluster);
+            cluster.is_some_and(|cluster| cluster.is_local)
+        };
+        let on_loopback = breakpoint.kind == Kind::Pdb && breakpoint.upstream().ip().is_loopback();
+        match (path, without) {
+            (UpstreamPath::Agent, Some(absence)) => {
+                Err(NoWay::NoAgent(absence, Arc::clone(&breakpoint.cluster)))
+            }
+            (_, without) if on_loopback && !is_local() => Err(NoWay::NotExternal(without)),
+            (_, without) => Ok(Way::Direct { without }),
+        }
+    }
+
+    /// The agent that speaks for the node of `breakpoint`.
+    async fn speaker(&self, breakpoint: &Breakpoint) -> Result<Way, Absence> {
+        let cluster = &*breakpoint.cluster;
+        if breakpoint.node_id.is_empty() {
+            return self.locate(breakpoint).await;
+        }
+        let node_id: Name = breakpoint.node_id.as_str().into();
+        let table = self.table.lock();
+        if let Some(link) = table.of_node(cluster, &node_id) {
+            let link = Arc::clone(link);
+            return Ok(Way::Agent { link, node_id });
+        }
+        Err(match table.lost(cluster, &node_id) {
+            _ if table.is_contested(cluster, &node_id, Instant::now()) => Absence::Contested,
+            Some(lost) => Absence::Down {
+                since: lost.since,
+                why: lost.why.clone(),
+            },
+            None => Absence::None,
+        })
+    }
+
+    /// The same for a legacy breakpoint of a Ray that does not say on which node it is (before 2.40): by its address, or,
+    /// where that is `localhost`, by asking all.
+    async fn locate(&self, breakpoint: &Breakpoint) -> Result<Way, Absence> {
+        let links = self.table.lock().of_cluster(&breakpoint.cluster);
+        if links.is_empty() {
+            return Err(Absence::None);
+        }
+        let address = breakpoint.node_ip;
+        if !address.is_loopback() {
+            let has = |link: &Arc<Link>| {
+                let nodes = link.nodes();
+                let here =
+                    |node: &&RayNode| node.address == address && node.cluster == breakpoint.cluster;
+                let node = nodes.iter().find(here)?;
+                Some(((*node.node_id).into(), Arc::clone(link)))
+            };
+            let found = links.iter().find_map(has);
+            let (node_id, link) = found.ok_or(Absence::None)?;
+            return Ok(Way::Agent { link, node_id });
+        }
+        let registered = breakpoint.registered.as_ref();
+        let title = registered.map_or("", |registered| registered.title.as_str());
+        let ask = links.into_iter().map(|link| async move {
+            let found = timeout(LOCATED, link.locate(breakpoint.port, title)).await;
+            let node_id = found.ok().flatten()?;
+            // Of another node than its own it has nothing to say.
+            let own = link
+                .nodes()
+                .iter()
+                .any(|node| *node.node_id == *node_id && node.cluster == breakpoint.cluster);
+            own.then_some((node_id, link))
+        });
+        let mut found = join_all(ask).await.into_iter().flatten();
+        // Two with the same port and title: it is not known which.
+        match (found.next(), found.next()) {
+            (Some((node_id, link)), None) => Ok(Way::Agent { link, node_id }),
+            _ => Err(Absence::NotLocated),
+        }
+    }
+}

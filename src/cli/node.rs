@@ -1,0 +1,225 @@
+//! `ray-relay node`: the agent of a Ray node.
+
+use std::ffi::OsString;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::{Args, ValueHint};
+use hyper::header::HeaderValue;
+use rustls::ClientConfig;
+
+use super::relay_client::RelayError;
+use super::relay_tls::RelayTlsArgs;
+use super::relay_token::{RelayTokenArgs, is_this_machine};
+use super::{Error, LogFormat, RelayUrl};
+use crate::app::validate;
+use crate::config::{Flags, Gcs, Sources};
+use crate::node::{self, Access, Settings};
+use crate::telemetry::logging;
+use crate::tls::Pin;
+use crate::wire::text::replaced;
+
+pub(super) const AFTER_HELP: &str = "\
+Examples:
+  ray-relay node --relay https://relay.example.com --ray-address http://10.0.0.2:8265
+      beside the workers of a Ray node: relays reach their debuggers through it alone
+  ray-relay node --relay https://ray-relay-replicas --ca-file ca.pem --token-file node.token
+      all addresses of that name, each with a link of its own, looked up again as they change
+
+The agent has no port: it dials out. The relay knows it by a token with the scope `node` (made with
+`ray-relay token mint --scope node`) or by a client certificate, and it knows the relay by the
+relay's certificate. It dials a debugger only where Ray's own registry has a live worker of this
+node behind that port, whatever the relay says; and where it can see the node's processes (same
+user, same process namespace), only where it is the worker's debugger that listens there.
+
+SIGTERM: it leaves every debugger in order, and ends. A relay that is away is tried until it comes.
+
+Environment, in place of flags; several values with commas:
+  RAY_RELAY_NODE_RELAY, RAY_RELAY_NODE_RAY_ADDRESS, RAY_RELAY_NODE_GCS_ADDRESS,
+  RAY_RELAY_NODE_NODE_ID, RAY_RELAY_NODE_NODE_ADDRESS, RAY_RELAY_NODE_TOKEN_FILE,
+  RAY_RELAY_NODE_PIN, RAY_RELAY_NODE_RAY_TOKEN_FILE, RAY_RELAY_NODE_ALLOW_PLAINTEXT
+
+Next: `ray-relay list -v` at the relay names each node's agent.";
+
+/// `node`
+#[derive(Debug, Args)]
+pub struct NodeArgs {
+    /// A relay; once for each. A name with several addresses means all of them
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "RAY_RELAY_NODE_RELAY",
+        hide_env_values = true
+    )]
+    #[arg(hide_env = true, required = true, value_delimiter = ',', value_hint = ValueHint::Url)]
+    pub relay: Vec<RelayUrl>,
+    /// Dashboard of the Ray head, which is asked about every debugger before it is dialled
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "RAY_RELAY_NODE_RAY_ADDRESS",
+        hide_env = true
+    )]
+    #[arg(default_value = "http://127.0.0.1:8265", value_hint = ValueHint::Url)]
+    pub ray_address: String,
+    /// The GCS, asked about legacy debuggers: HOST:PORT, `auto` for port 6379 of the head, or `off`
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        env = "RAY_RELAY_NODE_GCS_ADDRESS",
+        hide_env = true
+    )]
+    #[arg(default_value = "auto")]
+    pub gcs_address: Gcs,
+    /// Ray's id of this node; without it, every node at this machine's addresses
+    #[arg(
+        long,
+        value_name = "HEX",
+        env = "RAY_RELAY_NODE_NODE_ID",
+        hide_env = true
+    )]
+    #[arg(value_parser = node_id)]
+    pub node_id: Option<String>,
+    /// Address that Ray knows this node by, where it is none of the machine's own; once for each
+    #[arg(
+        long,
+        value_name = "IP",
+        env = "RAY_RELAY_NODE_NODE_ADDRESS",
+        hide_env = true
+    )]
+    #[arg(value_delimiter = ',')]
+    pub node_address: Vec<IpAddr>,
+    /// File with the agent's token, of the scope `node` [env: RAY_RELAY_TOKEN, the token itself]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "RAY_RELAY_NODE_TOKEN_FILE",
+        hide_env = true
+    )]
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub token_file: Option<PathBuf>,
+    /// Trust the relay by its public key instead: sha256: and the SHA-256 of the key
+    #[arg(
+        long,
+        value_name = "sha256:HEX",
+        env = "RAY_RELAY_NODE_PIN",
+        hide_env = true
+    )]
+    #[arg(conflicts_with = "ca_file")]
+    pub pin: Option<Pin>,
+    /// How to speak TLS with the relays.
+    #[command(flatten)]
+    pub tls: RelayTlsArgs,
+    /// File with Ray's own token, where Ray wants one [env: RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "RAY_RELAY_NODE_RAY_TOKEN_FILE",
+        hide_env = true
+    )]
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub ray_token_file: Option<PathBuf>,
+    /// Link over http to another machine too, where everybody on the way reads and writes along
+    #[arg(long, env = "RAY_RELAY_NODE_ALLOW_PLAINTEXT", hide_env = true)]
+    #[arg(value_parser = clap::builder::FalseyValueParser::new())]
+    pub allow_plaintext: bool,
+    /// Level or filter, such as debug or ray_relay::node=debug,info
+    /// [env: RAY_RELAY_LOG_LEVEL] [default: info]
+    #[arg(long, value_name = "FILTER")]
+    pub log_level: Option<String>,
+    /// Form of log lines [env: RAY_RELAY_LOG_FORMAT] [default: text]
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    pub log_format: Option<LogFormat>,
+}
+
+/// Ray's ids have 56 digits; nothing of that is relied on.
+fn node_id(text: &str) -> Result<String, &'static str> {
+    let id = text.trim().to_ascii_lowercase();
+    match !id.is_empty() && id.len() <= 128 && id.bytes().all(|b| b.is_ascii_hexdigit()) {
+        true => Ok(id),
+        false => Err("write the node's id in hexadecimal digits, as `ray list nodes` prints it"),
+    }
+}
+
+pub(super) async fn run(args: NodeArgs) -> Result<(), Error> {
+    let (relays, settings) = (args.relay.clone(), sources(&args));
+    let mut config = validate::resolve(&settings)?.config;
+    logging::init(&config.log)?;
+    let mut cluster = config.clusters.swap_remove(0);
+    cluster.gcs_address = args.gcs_address.clone();
+    cluster.token_file = args.ray_token_file.clone();
+    let settings = Settings {
+        relays,
+        cluster,
+        node_id: args.node_id.clone(),
+        node_addresses: args.node_address.clone(),
+        access: Arc::new(Shown {
+            token: RelayTokenArgs {
+                token_file: args.token_file,
+                insecure_send_token: args.allow_plaintext,
+            },
+            tls: args.tls,
+            pin: args.pin,
+            allow_plaintext: args.allow_plaintext,
+        }),
+    };
+    Ok(Box::pin(node::run(settings)).await?)
+}
+
+/// Of the environment only what is about logs: everything else there is for a relay.
+fn sources(args: &NodeArgs) -> Sources {
+    let about_logs = |(name, _): &(OsString, OsString)| {
+        name.to_str()
+            .is_some_and(|name| name.starts_with("RAY_RELAY_LOG_"))
+    };
+    let format = args.log_format.and_then(|format| {
+        let value = clap::ValueEnum::to_possible_value(&format)?;
+        Some(value.get_name().to_owned())
+    });
+    Sources {
+        environment: std::env::vars_os().filter(about_logs).collect(),
+        flags: Flags {
+            ray_address: vec![args.ray_address.clone()],
+            log_level: args.log_level.clone(),
+            log_format: format,
+            ..Flags::default()
+        },
+    }
+}
+
+/// What the flags say of trust.
+struct Shown {
+    token: RelayTokenArgs,
+    tls: RelayTlsArgs,
+    pin: Option<Pin>,
+    allow_plaintext: bool,
+}
+
+impl Access for Shown {
+    fn tls(&self, relay: &RelayUrl) -> Result<ClientConfig, String> {
+        let config = match self.pin {
+            None => self.tls.config(relay),
+            Some(pin) => self.tls.identified(pin.trusting()?),
+        };
+        config.map_err(|error| with_hint(&error))
+    }
+
+    fn authorization(&self, relay: &RelayUrl) -> Result<Option<HeaderValue>, String> {
+        if !(relay.is_https() || self.allow_plaintext || is_this_machine(relay.host())) {
+            let relay = replaced(&relay.to_string()).into_owned();
+            return Err(format!(
+                "{relay} is not linked to in clear text, where others could read along and speak for the relay: use https, or, on a network where nobody else listens, give --allow-plaintext"
+            ));
+        }
+        let shown = self.token.authorization(relay);
+        shown.map_err(|error| error.to_string())
+    }
+}
+
+fn with_hint(error: &RelayError) -> String {
+    match error.hint() {
+        Some(hint) => format!("{error}; {hint}"),
+        None => error.to_string(),
+    }
+}

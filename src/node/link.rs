@@ -1,0 +1,350 @@
+//! One link: who the agent is, what the relay asks for, what the agent answers.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{SinkExt, StreamExt};
+use hyper::HeaderMap;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::error::{Error, ProtocolError};
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument as _, debug, info, info_span};
+
+use super::connect::{ConnectError, Dialler, Relay};
+use super::{Agent, machine, stream};
+use crate::wire::text::{one_line, shortened};
+use crate::wire::tunnel::messages::{
+    Announce, FromAgent, FromRelay, Hex, MOST_ROWS, Node, Open, PROTOCOL, Refusal, Replica,
+    StreamId, read, written,
+};
+use crate::wire::tunnel::{LINK_PATH, LINK_PROTOCOL, link_config};
+
+/// A relay that was silent for so long is gone: it asks every 5 s whether the agent is there.
+const SILENCE: Duration = Duration::from_secs(15);
+
+/// The deadline for a relay to take a message.
+const TAKEN: Duration = Duration::from_secs(10);
+
+/// Messages of one second that a relay may send: more than it has questions.
+const MOST_A_SECOND: u32 = 512;
+
+/// Answers that wait to be sent: beyond them who answers waits.
+const ANSWERS: usize = 64;
+
+/// Why a link is over. `Display` is for the log.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Ended {
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error("{0}")]
+    Lost(String),
+    #[error("the relay refuses this agent: {0}")]
+    Refused(String),
+    #[error(
+        "the relay speaks version {0} of the agents' protocol, this agent version {PROTOCOL}: update the older of the two"
+    )]
+    Version(u32),
+    #[error("another address leads to the same relay")]
+    Duplicate,
+    #[error("the agent ends")]
+    Ending,
+}
+
+/// Links to `relay` until that is over, and says whether the agent was made welcome.
+pub(super) async fn run(agent: &Arc<Agent>, relay: Relay) -> (Ended, bool) {
+    let linked = async {
+        let dialler = Dialler::new(relay).await?;
+        let socket = dialler
+            .open(LINK_PATH, LINK_PROTOCOL, HeaderMap::new(), link_config())
+            .await?;
+        Ok::<_, ConnectError>((socket, dialler))
+    };
+    let linked = tokio::select! {
+        linked = Box::pin(linked) => linked,
+        () = agent.ending.cancelled() => return (Ended::Ending, false),
+    };
+    match linked {
+        Ok((socket, dialler)) => Box::pin(serve(agent, socket, dialler)).await,
+        Err(error) => (error.into(), false),
+    }
+}
+
+/// The link over `socket`.
+pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
+    agent: &Arc<Agent>,
+    socket: WebSocketStream<S>,
+    dialler: Dialler,
+) -> (Ended, bool) {
+    let (answers, to_send) = mpsc::channel(ANSWERS);
+    let mut link = Link {
+        agent: Arc::clone(agent),
+        socket,
+        dialler,
+        answers,
+        opening: HashMap::new(),
+        replica: Hex([0; 8]),
+        nodes: None,
+        second: (Instant::now(), 0),
+    };
+    let ended = link.all(to_send).await;
+    let code = match ended {
+        Ended::Ending => CloseCode::Away,
+        Ended::Duplicate => CloseCode::Normal,
+        _ => CloseCode::Policy,
+    };
+    let reason = shortened(&ended.to_string(), 100).into();
+    let last = link.socket.close(Some(CloseFrame { code, reason }));
+    _ = timeout(Duration::from_secs(1), last).await;
+    (ended, link.nodes.is_some())
+}
+
+struct Link<S> {
+    agent: Arc<Agent>,
+    socket: WebSocketStream<S>,
+    dialler: Dialler,
+    answers: mpsc::Sender<FromAgent>,
+    /// What the relay may call off.
+    opening: HashMap<StreamId, CancellationToken>,
+    replica: Replica,
+    /// What the agent may speak for, once it is welcome.
+    nodes: Option<Vec<Node>>,
+    /// The beginning of a second, and the messages in it.
+    second: (Instant, u32),
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
+    async fn all(&mut self, to_send: mpsc::Receiver<FromAgent>) -> Ended {
+        let hello = match self.next(Instant::now() + SILENCE).await {
+            Ok(Some(message)) => message,
+            Ok(None) => return Ended::Lost("the relay does not say who it is".to_owned()),
+            Err(ended) => return ended,
+        };
+        let FromRelay::Hello {
+            protocol,
+            version,
+            replica,
+            nonce,
+        } = hello
+        else {
+            return Ended::Lost("the relay does not say first who it is".to_owned());
+        };
+        if protocol != PROTOCOL {
+            return Ended::Version(protocol);
+        }
+        let Some(_only) = self.agent.replicas.claim(replica) else {
+            return Ended::Duplicate;
+        };
+        self.replica = replica;
+        debug!(%version, "a relay has said who it is");
+        if let Err(ended) = self.send(&self.announcement(nonce)).await {
+            return ended;
+        }
+        match self.talk(to_send).await {
+            Ok(never) => match never {},
+            Err(ended) => ended,
+        }
+    }
+
+    fn announcement(&self, nonce: Hex<16>) -> FromAgent {
+        let place = self.agent.look.place();
+        let mut addresses = place.addresses();
+        addresses.truncate(MOST_ROWS);
+        FromAgent::Announce(Announce {
+            protocol: PROTOCOL,
+            version: env!("CARGO_PKG_VERSION").into(),
+            nonce,
+            instance: self.agent.instance,
+            node_id: place.node_id.as_deref().map(Into::into),
+            addresses,
+            hostname: machine::hostname().as_str().into(),
+            architecture: std::env::consts::ARCH.into(),
+            pid: std::process::id(),
+            sees_processes: self.agent.look.sees_processes(),
+        })
+    }
+
+    async fn talk(
+        &mut self,
+        mut to_send: mpsc::Receiver<FromAgent>,
+    ) -> Result<std::convert::Infallible, Ended> {
+        let mut held = self.agent.held.watch();
+        held.mark_changed();
+        let mut silent = Instant::now() + SILENCE;
+        let ending = self.agent.ending.clone();
+        loop {
+            let welcome = self.nodes.is_some();
+            tokio::select! {
+                () = ending.cancelled() => return Err(Ended::Ending),
+                _ = held.changed(), if welcome => {
+                    let workers = held.borrow_and_update().iter().take(MOST_ROWS).cloned().collect();
+                    self.send(&FromAgent::Held { workers }).await?;
+                }
+                // The link has a sender of its own.
+                Some(answer) = to_send.recv() => {
+                    if let FromAgent::Refused { stream, .. } = &answer {
+                        self.opening.remove(stream);
+                    }
+                    self.send(&answer).await?;
+                }
+                message = self.next(silent) => {
+                    silent = Instant::now() + SILENCE;
+                    if let Some(message) = message? {
+                        self.message(message).await?;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The next message; `None` for a ping or the like. Cancel safe.
+    async fn next(&mut self, silent: Instant) -> Result<Option<FromRelay>, Ended> {
+        let next = tokio::select! {
+            next = self.socket.next() => next,
+            () = sleep_until(silent) => {
+                let silence = SILENCE.as_secs();
+                return Err(Ended::Lost(format!("the relay was silent for {silence} s")));
+            }
+        };
+        self.count()?;
+        match next {
+            Some(Ok(Message::Text(text))) => match read(&text) {
+                Ok(message) => Ok(Some(message)),
+                Err(error) => Err(Ended::Lost(one_line(&error.to_string()))),
+            },
+            Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => Ok(None),
+            Some(Ok(Message::Binary(_))) => Err(Ended::Lost(
+                "the relay sends bytes where messages are due".to_owned(),
+            )),
+            Some(Ok(Message::Close(frame))) => {
+                let frame = frame
+                    .map(|frame| one_line(&frame.reason))
+                    .unwrap_or_default();
+                let reason = match frame.is_empty() {
+                    true => "it does not say why",
+                    false => &frame,
+                };
+                Err(Ended::Lost(format!(
+                    "the relay has closed the link: {reason}"
+                )))
+            }
+            None | Some(Err(Error::Protocol(ProtocolError::ResetWithoutClosingHandshake))) => Err(
+                Ended::Lost("the connection to the relay is gone".to_owned()),
+            ),
+            Some(Err(error)) => Err(Ended::Lost(format!(
+                "the link broke: {}",
+                one_line(&error.to_string())
+            ))),
+        }
+    }
+
+    fn count(&mut self) -> Result<(), Ended> {
+        let (since, messages) = &mut self.second;
+        if since.elapsed() >= Duration::from_secs(1) {
+            (*since, *messages) = (Instant::now(), 0);
+        }
+        *messages += 1;
+        match *messages <= MOST_A_SECOND {
+            true => Ok(()),
+            false => Err(Ended::Lost(format!(
+                "the relay sends more than {MOST_A_SECOND} messages a second"
+            ))),
+        }
+    }
+
+    async fn send(&mut self, message: &FromAgent) -> Result<(), Ended> {
+        let sent = self.socket.send(Message::text(written(message)));
+        match timeout(TAKEN, sent).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(Ended::Lost(format!(
+                "the link broke: {}",
+                one_line(&error.to_string())
+            ))),
+            Err(_) => Err(Ended::Lost("the relay takes no messages".to_owned())),
+        }
+    }
+
+    async fn message(&mut self, message: FromRelay) -> Result<(), Ended> {
+        match message {
+            FromRelay::Welcome { nodes } => {
+                if self.nodes.as_ref() != Some(&nodes) {
+                    let shown = nodes.iter().map(|node| {
+                        format!("{} at {} of {}", node.node_id, node.address, node.cluster)
+                    });
+                    let shown = shown.collect::<Vec<_>>().join(", ");
+                    info!(nodes = shown, "linked");
+                }
+                self.nodes = Some(nodes);
+            }
+            FromRelay::Refused { reason } => return Err(Ended::Refused(shortened(&reason, 512))),
+            FromRelay::Open(open) => return self.open(open).await,
+            FromRelay::Locate { query, port, title } => {
+                let (agent, answers) = (Arc::clone(&self.agent), self.answers.clone());
+                let Ok(place) = Arc::clone(&self.agent.places).try_acquire_owned() else {
+                    return Ok(());
+                };
+                let locating = async move {
+                    let node_id = agent.look.locate(port, &title).await;
+                    let located = FromAgent::Located {
+                        query,
+                        found: node_id.is_some(),
+                        node_id: node_id.as_deref().map(Into::into),
+                    };
+                    _ = answers.send(located).await;
+                    drop(place);
+                };
+                self.agent.tasks.spawn(locating.in_current_span());
+            }
+            FromRelay::Cancel { stream } => {
+                if let Some(opening) = self.opening.remove(&stream) {
+                    opening.cancel();
+                }
+            }
+            FromRelay::Hello { .. } => {
+                return Err(Ended::Lost("the relay says twice who it is".to_owned()));
+            }
+            FromRelay::Unknown => {
+                debug!("the relay says something that this version does not know")
+            }
+        }
+        Ok(())
+    }
+
+    async fn open(&mut self, open: Open) -> Result<(), Ended> {
+        self.opening.retain(|_, opening| !opening.is_cancelled());
+        let place = Arc::clone(&self.agent.places).try_acquire_owned();
+        let refusal = match &place {
+            _ if self.nodes.is_none() => Some("the agent is not welcome yet"),
+            Err(_) => Some("the agent has as many streams as it may have"),
+            _ if self.opening.contains_key(&open.stream) => Some("that stream is open already"),
+            Ok(_) => None,
+        };
+        if let Some(detail) = refusal {
+            let refused = FromAgent::Refused {
+                stream: open.stream,
+                kind: Refusal::Busy,
+                detail: detail.into(),
+            };
+            return self.send(&refused).await;
+        }
+        let cancelled = CancellationToken::new();
+        self.opening.insert(open.stream, cancelled.clone());
+        let span = info_span!("stream", cluster = %open.cluster, worker = %open.worker_id);
+        let (agent, answers) = (Arc::clone(&self.agent), self.answers.clone());
+        let (dialler, replica) = (self.dialler.clone(), self.replica);
+        let over = cancelled.clone();
+        let serving = async move {
+            stream::serve(agent, dialler, replica, open, cancelled, answers).await;
+            over.cancel();
+            drop(place);
+        };
+        self.agent.tasks.spawn(serving.instrument(span));
+        Ok(())
+    }
+}

@@ -1,0 +1,261 @@
+//! The agent's own look before it dials: what Ray says of the debugger, and whose the listening socket is.
+//!
+//! A relay names a worker and a port. Nothing that it says is dialled before Ray's registry has attributed that port to
+//! that worker, alive and on a node that this machine is.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tracing::warn;
+
+use super::machine;
+use super::processes::{Processes, Verdict};
+use crate::config;
+use crate::ray::head::HeadConfigError;
+use crate::ray::registry::{Attributed, Attribution, AttributionError, Kind, RayNode};
+use crate::wire::tunnel::messages::{self, Open, Refusal, Sentence};
+
+/// The deadline of one question to Ray.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long the nodes that this machine is are taken for the same.
+const NODES_KEPT: Duration = Duration::from_secs(10);
+
+/// What tells which nodes this machine is.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    pub(super) node_id: Option<String>,
+    /// The addresses that are given; where there are none, the machine's own.
+    pub(super) given: Vec<IpAddr>,
+    /// A node at a loopback address is this machine's, because its head is.
+    pub(super) loopback: bool,
+}
+
+impl Place {
+    /// The addresses of this machine at this moment.
+    pub(super) fn addresses(&self) -> Vec<IpAddr> {
+        let mut all = match self.given.is_empty() {
+            true => machine::addresses(),
+            false => self.given.clone(),
+        };
+        if self.loopback {
+            all.extend([
+                IpAddr::from(Ipv4Addr::LOCALHOST),
+                Ipv6Addr::LOCALHOST.into(),
+            ]);
+        }
+        all
+    }
+
+    fn is(&self, node: &RayNode, addresses: &[IpAddr]) -> bool {
+        match &self.node_id {
+            Some(id) => *node.node_id == **id,
+            None => addresses.contains(&node.address),
+        }
+    }
+}
+
+/// Why a debugger is not dialled.
+#[derive(Debug)]
+pub(super) struct Refused {
+    pub(super) kind: Refusal,
+    pub(super) detail: Sentence,
+}
+
+impl Refused {
+    pub(super) fn new(kind: Refusal, detail: &str) -> Self {
+        let detail = detail.into();
+        Self { kind, detail }
+    }
+}
+
+impl From<AttributionError> for Refused {
+    fn from(error: AttributionError) -> Self {
+        Self::new(Refusal::Registry, &error.to_string())
+    }
+}
+
+/// Looks, at Ray and at this machine.
+pub(super) struct Look {
+    ray: Attribution,
+    place: Place,
+    processes: Arc<Processes>,
+    nodes: Mutex<Option<(Instant, Arc<[RayNode]>)>>,
+    sees_processes: bool,
+}
+
+impl Look {
+    /// Asks the head of `cluster`. Looks once whether processes can be seen, which blocks.
+    ///
+    /// # Errors
+    /// [`HeadConfigError`].
+    pub(super) fn new(
+        cluster: &config::Cluster,
+        place: Place,
+        proc: &Path,
+    ) -> Result<Self, HeadConfigError> {
+        let processes = Arc::new(Processes::new(proc));
+        let sees_processes = processes.are_seen();
+        if !sees_processes {
+            warn!(
+                "no other process can be seen from here: a debugger's port is taken to be its worker's on Ray's word alone; share the workers' process namespace and user with the agent to have it checked"
+            );
+        }
+        Ok(Self {
+            ray: Attribution::new(cluster, PATIENCE)?,
+            place,
+            processes,
+            nodes: Mutex::default(),
+            sees_processes,
+        })
+    }
+
+    /// Whether it can be checked whose a socket is.
+    pub(super) fn sees_processes(&self) -> bool {
+        self.sees_processes
+    }
+
+    pub(super) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Where the debugger that `open` asks for may be dialled, in this order.
+    ///
+    /// # Errors
+    /// [`Refused`], for the relay.
+    pub(super) async fn ways(&self, open: &Open) -> Result<Vec<SocketAddr>, Refused> {
+        let (kind, port) = (kind(open.kind), open.port);
+        let found = self.ray.debuggers(kind, &open.worker_id, port).await?;
+        let nodes = self.nodes(&found).await?;
+        let addresses = self.place.addresses();
+        let here = found.iter().filter_map(|debugger| {
+            let node = nodes
+                .iter()
+                .find(|node| *node.node_id == *debugger.node_id())
+                .map(|node| node.address);
+            // Before Ray 2.40 the entry of a legacy debugger says an address, or none that helps.
+            let nameless = debugger.node_id().is_empty() && !nodes.is_empty();
+            let own: Vec<IpAddr> = match node {
+                Some(address) => addresses.iter().copied().chain([address]).collect(),
+                None if nameless => addresses
+                    .iter()
+                    .copied()
+                    .chain(nodes.iter().map(|node| node.address))
+                    .collect(),
+                None => return None,
+            };
+            let ways = debugger.ways(&own);
+            (!ways.is_empty()).then(|| (debugger.clone(), ways))
+        });
+        let here: Vec<_> = here.collect();
+        if here.is_empty() {
+            return Err(Refused::new(
+                Refusal::NotAWorker,
+                "Ray attributes that port to no live worker of the agent's node",
+            ));
+        }
+        self.owned(here).await
+    }
+
+    /// The nodes that this machine is and one of which `wanted` names; asked for anew where the last answer has none.
+    async fn nodes(&self, wanted: &[Attributed]) -> Result<Arc<[RayNode]>, Refused> {
+        let known = self.nodes.lock().clone();
+        if let Some((at, nodes)) = known
+            && at.elapsed() < NODES_KEPT
+            && wanted
+                .iter()
+                .any(|one| nodes.iter().any(|node| *node.node_id == *one.node_id()))
+        {
+            return Ok(nodes);
+        }
+        self.own_nodes().await
+    }
+
+    async fn own_nodes(&self) -> Result<Arc<[RayNode]>, Refused> {
+        let mut all = self.ray.nodes().await?;
+        let addresses = self.place.addresses();
+        all.retain(|node| self.place.is(node, &addresses));
+        let nodes: Arc<[RayNode]> = all.into();
+        *self.nodes.lock() = Some((Instant::now(), Arc::clone(&nodes)));
+        Ok(nodes)
+    }
+
+    /// Of `ways` those behind which no process is seen that is not the worker's.
+    async fn owned(
+        &self,
+        here: Vec<(Attributed, Vec<SocketAddr>)>,
+    ) -> Result<Vec<SocketAddr>, Refused> {
+        let (processes, seen) = (Arc::clone(&self.processes), self.sees_processes);
+        let looked = tokio::task::spawn_blocking(move || {
+            let mut good = Vec::new();
+            let mut wrong = None;
+            for (debugger, ways) in here {
+                for way in ways {
+                    // Where nobody says the node, only the process's title tells that it is this one.
+                    let blind = debugger.node_id().is_empty();
+                    match processes.verdict(way, debugger.owner()) {
+                        Verdict::Its => good.push(way),
+                        Verdict::Unseen if !blind => good.push(way),
+                        Verdict::Unseen => wrong = wrong.or(Some((seen, None))),
+                        Verdict::Anothers(pid, title) => wrong = Some((seen, Some((pid, title)))),
+                    }
+                }
+            }
+            (good, wrong)
+        });
+        let Ok((good, wrong)) = looked.await else {
+            return Err(Refused::new(Refusal::Busy, "the agent is about to end"));
+        };
+        match wrong {
+            _ if !good.is_empty() => Ok(good),
+            Some((_, Some((pid, title)))) => {
+                warn!(
+                    pid,
+                    title, "a port that Ray attributes to a worker belongs to another process"
+                );
+                Err(Refused::new(
+                    Refusal::WrongProcess,
+                    &format!(
+                        "the port belongs to process {pid} ({title}), which is not the worker"
+                    ),
+                ))
+            }
+            Some((false, None)) => Err(Refused::new(
+                Refusal::WrongProcess,
+                "Ray does not say on which node that prompt is, and the agent cannot see whose the port is",
+            )),
+            _ => Err(Refused::new(
+                Refusal::NotAWorker,
+                "no process of that task listens there",
+            )),
+        }
+    }
+
+    /// Whether a process of Ray's with `title` listens on `port` of this machine, and on which node.
+    pub(super) async fn locate(&self, port: u16, title: &str) -> Option<String> {
+        let name = title.strip_prefix("ray::")?;
+        let name = name.split('(').next().unwrap_or_default().to_owned();
+        let nodes = self.own_nodes().await.ok()?;
+        // Where several nodes are on one machine, nobody can tell which.
+        let [node] = &*nodes else { return None };
+        let mut at = vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+        at.push(node.address);
+        let processes = Arc::clone(&self.processes);
+        let found = tokio::task::spawn_blocking(move || processes.listens(&name, port, &at));
+        found
+            .await
+            .unwrap_or(false)
+            .then(|| node.node_id.to_string())
+    }
+}
+
+fn kind(kind: messages::Kind) -> Kind {
+    match kind {
+        messages::Kind::Debugpy => Kind::Debugpy,
+        messages::Kind::Pdb => Kind::Pdb,
+    }
+}

@@ -1,0 +1,261 @@
+//! The agent, `ray-relay node`: one process beside the workers of a Ray node, through which relays reach their debuggers.
+//!
+//! It dials out to every relay and has no port of its own. `relays` keeps a link with each, `link` is one of them, `stream`
+//! one debugger's connection. What a relay asks for is looked at by `look` with the agent's own eyes before anything is
+//! dialled, and `held` tells all relays who has what.
+
+mod connect;
+mod held;
+mod link;
+mod look;
+mod machine;
+mod proc_net;
+mod processes;
+mod pump;
+mod relays;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::Uri;
+use hyper::header::HeaderValue;
+use parking_lot::Mutex;
+use rand::Rng as _;
+use rustls::ClientConfig;
+use tokio::net::lookup_host;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{Instrument as _, debug, error_span, info, warn};
+
+use self::connect::Relay;
+use self::held::{Hold, Table};
+use self::link::Ended;
+use self::look::{Look, Place};
+use self::relays::Attempt;
+use crate::config::{self, is_loopback_host};
+use crate::ray::head::HeadConfigError;
+use crate::shutdown::Signals;
+use crate::wire::relay_url::RelayUrl;
+use crate::wire::tunnel::messages::{Hex, MOST_ROWS, Replica};
+
+/// The deadline of one look-up of a name.
+const LOOKUP: Duration = Duration::from_secs(5);
+
+/// How long debuggers may take to be left when the agent ends.
+const LEFT: Duration = Duration::from_secs(20);
+
+/// What an agent runs with.
+pub struct Settings {
+    /// The relays.
+    pub relays: Vec<RelayUrl>,
+    /// The Ray cluster, to be asked about every debugger that is to be dialled.
+    pub cluster: config::Cluster,
+    /// The Ray node that it stands on. Without it, all that the addresses tell.
+    pub node_id: Option<String>,
+    /// The addresses of its nodes. Empty: those of the machine.
+    pub node_addresses: Vec<IpAddr>,
+    /// How relays are trusted, and what they are shown.
+    pub access: Arc<dyn Access>,
+}
+
+/// How relays are trusted, and what they are shown. Asked anew for each connection, on a thread that may block: files of
+/// tokens and certificates are replaced while an agent runs.
+pub trait Access: Send + Sync {
+    /// For a relay that is reached over TLS.
+    ///
+    /// # Errors
+    /// What is wrong with a file, with the next step.
+    fn tls(&self, relay: &RelayUrl) -> Result<ClientConfig, String>;
+
+    /// `Authorization`, where there is a token.
+    ///
+    /// # Errors
+    /// What is wrong with the token, with the next step.
+    fn authorization(&self, relay: &RelayUrl) -> Result<Option<HeaderValue>, String>;
+}
+
+/// Why an agent did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The head cannot be asked.
+    #[error(transparent)]
+    Head(#[from] HeadConfigError),
+    /// A file that is needed to link is wrong.
+    #[error("{0}")]
+    Access(String),
+    /// Nothing tells which node this is.
+    #[error(
+        "no address of this machine is known: say which node it is with --node-id or --node-address"
+    )]
+    Nowhere,
+    /// The system refuses a signal handler.
+    #[error("cannot wait for signals: {0}")]
+    Signal(std::io::Error),
+}
+
+/// What all links have together.
+struct Agent {
+    /// Tells this process from others that claim its node.
+    instance: Hex<16>,
+    look: Look,
+    held: Table,
+    replicas: Replicas,
+    /// One for each stream, and each question that is being answered.
+    places: Arc<Semaphore>,
+    tasks: TaskTracker,
+    ending: CancellationToken,
+}
+
+/// The relay processes that are linked to. A process that several addresses lead to has one link.
+#[derive(Debug, Clone, Default)]
+struct Replicas(Arc<Mutex<HashSet<Replica>>>);
+
+/// The one link with a relay process.
+struct Only {
+    replicas: Replicas,
+    replica: Replica,
+}
+
+impl Replicas {
+    fn claim(&self, replica: Replica) -> Option<Only> {
+        self.0.lock().insert(replica).then(|| Only {
+            replicas: self.clone(),
+            replica,
+        })
+    }
+}
+
+impl Drop for Only {
+    fn drop(&mut self) {
+        self.replicas.0.lock().remove(&self.replica);
+    }
+}
+
+impl Agent {
+    fn new(settings: &Settings, proc: &Path) -> Result<Arc<Self>, Error> {
+        let uri: Option<Uri> = settings.cluster.ray_address.parse().ok();
+        let host = uri.as_ref().and_then(Uri::host).unwrap_or_default();
+        let place = Place {
+            node_id: settings.node_id.clone(),
+            given: settings.node_addresses.clone(),
+            loopback: is_loopback_host(host),
+        };
+        if place.node_id.is_none() && place.addresses().is_empty() {
+            return Err(Error::Nowhere);
+        }
+        Ok(Arc::new(Self {
+            instance: Hex(rand::rng().random()),
+            look: Look::new(&settings.cluster, place, proc)?,
+            held: Table::new(),
+            replicas: Replicas::default(),
+            places: Arc::new(Semaphore::new(MOST_ROWS)),
+            tasks: TaskTracker::new(),
+            ending: CancellationToken::new(),
+        }))
+    }
+
+    /// Keeps links with all addresses of `url`, until the agent ends.
+    async fn follow(self: Arc<Self>, url: RelayUrl, access: Arc<dyn Access>) {
+        let lookup = || async {
+            let name = (url.host().to_owned(), url.port());
+            match timeout(LOOKUP, lookup_host(name)).await {
+                Ok(found) => Ok(found?.collect()),
+                Err(_) => Err(std::io::ErrorKind::TimedOut.into()),
+            }
+        };
+        let link = |address, retired| {
+            let relay = Relay {
+                url: url.clone(),
+                address,
+                access: Arc::clone(&access),
+            };
+            let span = error_span!("link", relay = %url, %address);
+            Arc::clone(&self).keep(relay, retired).instrument(span)
+        };
+        relays::follow(lookup, link, self.ending.clone()).await;
+    }
+
+    /// Keeps a link with one address of a relay.
+    async fn keep(self: Arc<Self>, relay: Relay, retired: CancellationToken) {
+        // Said once for each cause: a relay may be away for hours.
+        let said = Mutex::new(String::new());
+        let attempt = || async {
+            let (ended, linked) = Box::pin(link::run(&self, relay.clone())).await;
+            let why = ended.to_string();
+            match ended {
+                Ended::Ending => return Attempt::Linked,
+                Ended::Duplicate => {
+                    debug!(why, "not linked");
+                    return Attempt::Needless;
+                }
+                _ if linked => warn!(why, "the link is lost, and made again"),
+                _ if *said.lock() != why => warn!(why, "not linked; tried again until it is"),
+                _ => debug!(why, "not linked"),
+            }
+            *said.lock() = if linked { String::new() } else { why };
+            match linked {
+                true => Attempt::Linked,
+                false => Attempt::Failed,
+            }
+        };
+        relays::again(attempt, retired, self.ending.clone()).await;
+    }
+}
+
+/// Runs an agent until SIGTERM or Ctrl-C, leaves its debuggers in order, and ends at once at the second one.
+///
+/// # Errors
+/// [`Error`]: what would not change by waiting. A relay that is away is waited for.
+pub async fn run(settings: Settings) -> Result<(), Error> {
+    let mut signals = Signals::new().map_err(Error::Signal)?;
+    for relay in &settings.relays {
+        check(&*settings.access, relay).map_err(Error::Access)?;
+    }
+    let agent = Agent::new(&settings, Path::new("/proc"))?;
+    info!(
+        head = settings.cluster.ray_address,
+        node_id = agent.look.place().node_id,
+        addresses = ?agent.look.place().addresses(),
+        sees_processes = agent.look.sees_processes(),
+        "this agent's node"
+    );
+    for relay in settings.relays {
+        let following = Arc::clone(&agent).follow(relay, Arc::clone(&settings.access));
+        agent.tasks.spawn(following);
+    }
+    signals.next().await;
+    info!("leaves its debuggers, and ends");
+    tokio::select! {
+        () = agent.end() => {}
+        () = signals.next() => warn!("ends at once: debuggers that were not left may keep their tasks"),
+    }
+    Ok(())
+}
+
+impl Agent {
+    /// Takes no more questions, leaves every debugger, and closes the links.
+    async fn end(&self) {
+        self.ending.cancel();
+        self.tasks.close();
+        if timeout(LEFT, self.tasks.wait()).await.is_err() {
+            warn!(
+                "a worker's debugger did not answer while it was left: its task may need `release --force`"
+            );
+        }
+    }
+}
+
+fn check(access: &dyn Access, relay: &RelayUrl) -> Result<(), String> {
+    if relay.is_https() {
+        access.tls(relay)?;
+    }
+    access.authorization(relay).map(drop)
+}

@@ -1,0 +1,213 @@
+//! Whose a listening socket is, as `/proc` shows it to this process.
+//!
+//! debugpy's adapter is a process of its own, a daemon whose parent is gone: what ties it to its worker is the connection
+//! that the two have, which has both its ends on this machine. Another user's processes, and those of another container
+//! that does not share them, cannot be looked into; of their sockets nothing is known.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, File};
+use std::io::Read;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use super::proc_net::{Socket, State, sockets};
+use crate::ray::registry::Owner;
+use crate::wire::text::one_line;
+
+/// Bytes of a table of sockets that are read: 400,000 sockets.
+const LONGEST_TABLE: u64 = 64 << 20;
+
+/// Bytes of a process's command line, or of its status, that are read.
+const LONGEST_TEXT: u64 = 16 << 10;
+
+/// Whose a socket is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// The worker's or its adapter's.
+    Its,
+    /// Another process's: its number and title.
+    Anothers(u32, String),
+    /// Nothing can be seen that listens there, or not whose it is.
+    Unseen,
+}
+
+/// A look at all processes, through a file system such as `/proc`. What it does blocks.
+pub(super) struct Processes {
+    root: PathBuf,
+}
+
+impl Processes {
+    pub(super) fn new(root: &Path) -> Self {
+        Self {
+            root: root.to_owned(),
+        }
+    }
+
+    /// Whether there is any process but this one whose sockets can be seen.
+    pub(super) fn are_seen(&self) -> bool {
+        let own = std::process::id();
+        self.all()
+            .any(|pid| pid != own && !self.inodes(pid).is_empty())
+    }
+
+    /// Whose the sockets are that a connection to `address` may come to.
+    pub(super) fn verdict(&self, address: SocketAddr, owner: &Owner) -> Verdict {
+        let table = self.table();
+        let listening = listening(&table, address);
+        if listening.is_empty() {
+            return Verdict::Unseen;
+        }
+        let mut verdict = Verdict::Unseen;
+        for (pid, inodes) in self.owners(&listening) {
+            match self.is_its(pid, &inodes, owner, &table) {
+                true => verdict = Verdict::Its,
+                false => return Verdict::Anothers(pid, self.title(pid)),
+            }
+        }
+        verdict
+    }
+
+    /// Whether a process with the title of the task `name` listens on `port` of one of `addresses`.
+    pub(super) fn listens(&self, name: &str, port: u16, addresses: &[IpAddr]) -> bool {
+        let owner = Owner::Task(name.to_owned());
+        let at = |ip: &IpAddr| self.verdict(SocketAddr::new(*ip, port), &owner) == Verdict::Its;
+        addresses.iter().any(at)
+    }
+
+    fn is_its(&self, pid: u32, inodes: &HashSet<u64>, owner: &Owner, table: &[Socket]) -> bool {
+        match owner {
+            Owner::Task(name) => self.title(pid) == title_of(name),
+            Owner::Process(worker) => {
+                self.is(pid, *worker)
+                    || (self.is_adapter(pid) && self.is_connected(inodes, *worker, table))
+            }
+        }
+    }
+
+    /// Whether the process `pid` is the one that calls itself `worker`: in a container it has another number than here.
+    fn is(&self, pid: u32, worker: u32) -> bool {
+        let status = self.text(pid, "status").unwrap_or_default();
+        let of_spaces = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+        match of_spaces.and_then(|pids| pids.split_ascii_whitespace().last()) {
+            Some(innermost) => innermost.parse() == Ok(worker),
+            None => pid == worker,
+        }
+    }
+
+    fn is_adapter(&self, pid: u32) -> bool {
+        let line = self.text(pid, "cmdline").unwrap_or_default();
+        let mut words = line.split('\0');
+        let runs = words
+            .clone()
+            .take(4)
+            .any(|word| word.trim_end_matches('/').ends_with("debugpy/adapter"));
+        runs && words.any(|word| word == "--for-server")
+    }
+
+    /// Whether one of the sockets `inodes` is connected with one of the process that calls itself `worker`.
+    fn is_connected(&self, inodes: &HashSet<u64>, worker: u32, table: &[Socket]) -> bool {
+        let own =
+            |socket: &&Socket| socket.state == State::Established && inodes.contains(&socket.inode);
+        let ends: HashSet<_> = table
+            .iter()
+            .filter(own)
+            .map(|socket| (socket.remote, socket.local))
+            .collect();
+        let others: HashSet<u64> = table
+            .iter()
+            .filter(|socket| ends.contains(&(socket.local, socket.remote)))
+            .map(|socket| socket.inode)
+            .collect();
+        !others.is_empty()
+            && self
+                .owners(&others)
+                .into_keys()
+                .any(|pid| self.is(pid, worker))
+    }
+
+    /// The processes that have one of the sockets `wanted`, each with all that it has.
+    fn owners(&self, wanted: &HashSet<u64>) -> HashMap<u32, HashSet<u64>> {
+        let with = |pid| {
+            let inodes = self.inodes(pid);
+            (!inodes.is_disjoint(wanted)).then_some((pid, inodes))
+        };
+        self.all().filter_map(with).collect()
+    }
+
+    fn all(&self) -> impl Iterator<Item = u32> {
+        let entries = fs::read_dir(&self.root).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+    }
+
+    /// The sockets of a process; none where they are not shown.
+    fn inodes(&self, pid: u32) -> HashSet<u64> {
+        let entries = fs::read_dir(self.root.join(format!("{pid}/fd")));
+        let inode = |entry: fs::DirEntry| {
+            let target = fs::read_link(entry.path()).ok()?;
+            let digits = target.to_str()?.strip_prefix("socket:[")?;
+            digits.strip_suffix(']')?.parse().ok()
+        };
+        entries
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(inode)
+            .collect()
+    }
+
+    /// As `ps` shows it, up to the arguments that Ray writes behind a task's name.
+    fn title(&self, pid: u32) -> String {
+        let line = self.text(pid, "cmdline").unwrap_or_default();
+        let title = one_line(&line.replace('\0', " "));
+        match title.strip_prefix("ray::") {
+            Some(_) => title.split('(').next().unwrap_or_default().to_owned(),
+            None => title,
+        }
+    }
+
+    fn text(&self, pid: u32, name: &str) -> Option<String> {
+        read(&self.root.join(format!("{pid}/{name}")), LONGEST_TEXT)
+    }
+
+    fn table(&self) -> Vec<Socket> {
+        ["net/tcp", "net/tcp6"]
+            .iter()
+            .filter_map(|name| read(&self.root.join(name), LONGEST_TABLE))
+            .flat_map(|text| sockets(&text).collect::<Vec<_>>())
+            .collect()
+    }
+}
+
+/// The title of a process that runs the task `name`.
+fn title_of(name: &str) -> String {
+    one_line(&format!("ray::{name}"))
+}
+
+/// The sockets that take a connection to `address`: those that are bound to it, else those that are bound to every address
+/// of its family, else to every one.
+fn listening(table: &[Socket], address: SocketAddr) -> HashSet<u64> {
+    let every: [IpAddr; 2] = match address.is_ipv4() {
+        true => [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()],
+        false => [Ipv6Addr::UNSPECIFIED.into(); 2],
+    };
+    let at = |ip: IpAddr| {
+        let local = SocketAddr::new(ip, address.port());
+        let there = table
+            .iter()
+            .filter(|socket| socket.state == State::Listening && socket.local == local);
+        there.map(|socket| socket.inode).collect::<HashSet<_>>()
+    };
+    let mut bound = [address.ip(), every[0], every[1]].into_iter().map(at);
+    bound.find(|found| !found.is_empty()).unwrap_or_default()
+}
+
+fn read(path: &Path, longest: u64) -> Option<String> {
+    let mut bytes = Vec::new();
+    let mut file = File::open(path).ok()?.take(longest);
+    file.read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

@@ -1,0 +1,147 @@
+use std::os::unix::fs::symlink;
+
+use super::*;
+
+/// A `/proc` of the test's making.
+struct Proc(tempfile::TempDir);
+
+impl Proc {
+    fn new(table: &[(&str, &str, &str, u64)]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut text = "  sl  local_address rem_address   st\n".to_owned();
+        for (local, remote, state, inode) in table {
+            text += &format!(
+                " 0: {local} {remote} {state} 00000000:00000000 00:00000000 00000000 0 0 {inode} 1\n"
+            );
+        }
+        fs::create_dir(dir.path().join("net")).unwrap();
+        fs::write(dir.path().join("net/tcp"), text).unwrap();
+        Self(dir)
+    }
+
+    fn process(self, pid: u32, spaces: &str, cmdline: &str, sockets: &[u64]) -> Self {
+        let of = self.0.path().join(pid.to_string());
+        fs::create_dir_all(of.join("fd")).unwrap();
+        fs::write(of.join("cmdline"), cmdline.replace(' ', "\0")).unwrap();
+        fs::write(of.join("status"), format!("Name:\tx\nNSpid:\t{spaces}\n")).unwrap();
+        symlink("/dev/null", of.join("fd/0")).unwrap();
+        for (at, inode) in sockets.iter().enumerate() {
+            let target = format!("socket:[{inode}]");
+            symlink(target, of.join(format!("fd/{}", at + 3))).unwrap();
+        }
+        self
+    }
+
+    fn verdict(&self, address: &str, owner: &Owner) -> Verdict {
+        Processes::new(self.0.path()).verdict(address.parse().unwrap(), owner)
+    }
+}
+
+const LISTENS: &str = "0A";
+const ESTABLISHED: &str = "01";
+const NOBODY: &str = "00000000:0000";
+const ADAPTER: &str = "/v/bin/python /v/lib/debugpy/adapter --for-server 45207 --host 0.0.0.0";
+
+/// A worker, 8014, and its adapter, 8019, as debugpy 1.8.22 leaves them; a stranger who is connected with the worker too.
+fn debugpy(adapter: &str) -> Proc {
+    Proc::new(&[
+        ("00000000:D08B", NOBODY, LISTENS, 1),
+        ("0100007F:D5AF", NOBODY, LISTENS, 2),
+        ("0100007F:D5AF", "0100007F:99BC", ESTABLISHED, 3),
+        ("0100007F:99BC", "0100007F:D5AF", ESTABLISHED, 4),
+        ("0100007F:1F90", NOBODY, LISTENS, 5),
+        ("0100007F:1F90", "0100007F:99BD", ESTABLISHED, 6),
+        ("0100007F:99BD", "0100007F:1F90", ESTABLISHED, 7),
+    ])
+    .process(8014, "8014", "ray::square()", &[4, 7])
+    .process(8019, "8019", adapter, &[1, 2, 3])
+    .process(8020, "8020", "raylet --x", &[5, 6])
+}
+
+#[test]
+fn an_adapter_is_its_workers_by_the_connection_that_they_have() {
+    let proc = debugpy(ADAPTER);
+    let worker = Owner::Process(8014);
+    assert_eq!(proc.verdict("10.0.0.1:53387", &worker), Verdict::Its);
+    assert_eq!(proc.verdict("127.0.0.1:53387", &worker), Verdict::Its);
+    let raylet = Verdict::Anothers(8020, "raylet --x".to_owned());
+    assert_eq!(proc.verdict("127.0.0.1:8080", &worker), raylet);
+    // Nothing listens at that address, or nothing that is seen.
+    assert_eq!(proc.verdict("10.0.0.1:8080", &worker), Verdict::Unseen);
+    assert_eq!(proc.verdict("10.0.0.1:22", &worker), Verdict::Unseen);
+    let another = Owner::Process(8021);
+    let adapter = Verdict::Anothers(8019, ADAPTER.to_owned());
+    assert_eq!(proc.verdict("10.0.0.1:53387", &another), adapter);
+}
+
+#[test]
+fn who_is_connected_with_a_worker_is_no_adapter_by_that_alone() {
+    for line in [
+        "python /v/lib/evil --for-server 1",
+        "python /v/lib/debugpy/adapter --host x",
+        "sh a b c /v/lib/debugpy/adapter --for-server 1",
+    ] {
+        let proc = debugpy(line);
+        let verdict = proc.verdict("10.0.0.1:53387", &Owner::Process(8014));
+        assert_eq!(verdict, Verdict::Anothers(8019, line.to_owned()));
+    }
+}
+
+#[test]
+fn the_more_exact_address_takes_the_connection() {
+    let proc = Proc::new(&[
+        ("00000000:1000", NOBODY, LISTENS, 1),
+        ("0100007F:1000", NOBODY, LISTENS, 2),
+    ])
+    .process(10, "10", "worker", &[1])
+    .process(20, "20", "other", &[2]);
+    let worker = Owner::Process(10);
+    assert_eq!(proc.verdict("10.0.0.1:4096", &worker), Verdict::Its);
+    let other = Verdict::Anothers(20, "other".to_owned());
+    assert_eq!(proc.verdict("127.0.0.1:4096", &worker), other);
+}
+
+#[test]
+fn a_worker_in_a_container_is_known_by_its_own_number() {
+    let proc = Proc::new(&[("00000000:1000", NOBODY, LISTENS, 1)])
+        .process(90_210, "90210 41", "ray::f()", &[1])
+        .process(41, "41", "other", &[]);
+    assert_eq!(
+        proc.verdict("10.0.0.1:4096", &Owner::Process(41)),
+        Verdict::Its
+    );
+    let another = proc.verdict("10.0.0.1:4096", &Owner::Process(90_210));
+    assert!(
+        matches!(another, Verdict::Anothers(90_210, _)),
+        "{another:?}"
+    );
+}
+
+#[test]
+fn sockets_of_processes_that_cannot_be_looked_into_are_unseen() {
+    let proc = Proc::new(&[("00000000:1000", NOBODY, LISTENS, 1)]);
+    let verdict = proc.verdict("10.0.0.1:4096", &Owner::Process(41));
+    assert_eq!(verdict, Verdict::Unseen);
+    assert!(!Processes::new(proc.0.path()).are_seen());
+    let own = std::process::id();
+    let proc = proc.process(own, "1", "agent", &[7]);
+    assert!(!Processes::new(proc.0.path()).are_seen());
+    let proc = proc.process(own + 1, "1", "x", &[8]);
+    assert!(Processes::new(proc.0.path()).are_seen());
+}
+
+#[test]
+fn a_legacy_prompt_is_found_by_its_tasks_title() {
+    let proc = Proc::new(&[
+        ("0100007F:1000", NOBODY, LISTENS, 1),
+        ("0100007F:2000", NOBODY, LISTENS, 2),
+    ])
+    .process(10, "10", "ray::fails()", &[1])
+    .process(20, "20", "sshd: ray::fails()", &[2]);
+    let processes = Processes::new(proc.0.path());
+    let loopback = ["127.0.0.1".parse().unwrap()];
+    assert!(processes.listens("fails", 4096, &loopback));
+    for (name, port) in [("fail", 4096), ("fails", 8192), ("fails", 4097), ("", 4096)] {
+        assert!(!processes.listens(name, port, &loopback), "{name} {port}");
+    }
+}

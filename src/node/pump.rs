@@ -1,0 +1,156 @@
+//! Bytes both ways between a debugger and a relay, in one task, as fast as the slower side takes them.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_util::io::poll_read_buf;
+
+use crate::upstream::Worker;
+use crate::wire::tunnel::{ByteStream, LARGEST_FRAME};
+
+/// Less room than this is not read into.
+const ROOM: usize = LARGEST_FRAME / 4;
+
+/// A connection to a debugger.
+pub(super) trait Debugger: AsyncRead + Unpin {
+    /// Writes what can be written of `bytes`.
+    fn poll_forward(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
+}
+
+impl Debugger for Worker {
+    fn poll_forward(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Worker::poll_forward(self, cx, bytes)
+    }
+}
+
+impl Debugger for TcpStream {
+    fn poll_forward(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(self).poll_write(cx, bytes)
+    }
+}
+
+/// Who has ended the exchange.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// The debugger has closed, and the relay has its last word.
+    Debugger,
+    /// The relay has gone. What it has said and the debugger has not taken is left in [`Pump::unsaid`].
+    Relay,
+}
+
+/// The exchange between `debugger` and `relay`. Cancel safe: it goes on where it was.
+pub(super) struct Pump<D, S> {
+    pub(super) debugger: D,
+    relay: ByteStream<S>,
+    /// Room to read from the debugger into; none while it says nothing.
+    room: BytesMut,
+    from_debugger: Bytes,
+    debugger_ended: bool,
+    /// What the relay has said.
+    pub(super) unsaid: Bytes,
+    relay_ended: bool,
+}
+
+impl<D: Debugger, S: AsyncRead + AsyncWrite + Unpin> Pump<D, S> {
+    pub(super) fn new(debugger: D, relay: ByteStream<S>) -> Self {
+        Self {
+            debugger,
+            relay,
+            room: BytesMut::new(),
+            from_debugger: Bytes::new(),
+            debugger_ended: false,
+            unsaid: Bytes::new(),
+            relay_ended: false,
+        }
+    }
+
+    /// Says `text` to the relay, before any bytes; says whether the relay was there to hear it.
+    pub(super) async fn begin(&mut self, text: String) -> bool {
+        self.relay.say(text).await.is_ok()
+    }
+
+    /// The debugger, and what the relay has said that it has not taken.
+    pub(super) fn into_parts(self) -> (D, Bytes) {
+        (self.debugger, self.unsaid)
+    }
+
+    /// Passes bytes until one side has ended. A relay that only says that nothing more comes from it still hears.
+    pub(super) async fn run(&mut self) -> End {
+        poll_fn(|cx| {
+            let up = self.poll_up(cx);
+            let down = self.poll_down(cx);
+            match (up, down) {
+                (Poll::Ready(end), _) | (_, Poll::Ready(end)) => Poll::Ready(end),
+                (Poll::Pending, Poll::Pending) => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    /// Reads what the relay still says, until it has gone too: what is not read when a connection is closed can cost the
+    /// other side what it has not read.
+    pub(super) async fn linger(&mut self) {
+        while !self.relay_ended {
+            let said = poll_fn(|cx| self.relay.poll_bytes(cx)).await;
+            self.relay_ended = said.map_or(true, |bytes| bytes.is_empty());
+        }
+    }
+
+    fn poll_up(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        loop {
+            if !self.from_debugger.is_empty() {
+                match self.relay.poll_send(cx, &mut self.from_debugger) {
+                    Poll::Ready(Ok(())) => continue,
+                    Poll::Ready(Err(_)) => return Poll::Ready(End::Relay),
+                    Poll::Pending => return Poll::Pending,
+                }
+            }
+            if self.debugger_ended {
+                let said = Pin::new(&mut self.relay).poll_shutdown(cx);
+                return said.map(|said| said.map_or(End::Relay, |()| End::Debugger));
+            }
+            if self.room.capacity() - self.room.len() < ROOM {
+                self.room.reserve(LARGEST_FRAME);
+            }
+            match poll_read_buf(Pin::new(&mut self.debugger), cx, &mut self.room) {
+                Poll::Ready(Ok(1..)) => self.from_debugger = self.room.split().freeze(),
+                Poll::Ready(Ok(0) | Err(_)) => self.debugger_ended = true,
+                Poll::Pending => {
+                    // Who is idle holds no memory.
+                    self.room = BytesMut::new();
+                    return Poll::Pending;
+                }
+            }
+        }
+    }
+
+    fn poll_down(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        loop {
+            if !self.unsaid.is_empty() {
+                match self.debugger.poll_forward(cx, &self.unsaid) {
+                    Poll::Ready(Ok(taken)) => {
+                        self.unsaid.advance(taken);
+                        continue;
+                    }
+                    // It is read to its end first.
+                    Poll::Ready(Err(_)) => self.unsaid.clear(),
+                    Poll::Pending => return Poll::Pending,
+                }
+            }
+            if self.relay_ended {
+                return self.relay.poll_gone(cx).map(|()| End::Relay);
+            }
+            match self.relay.poll_bytes(cx) {
+                Poll::Ready(Ok(bytes)) if !bytes.is_empty() => self.unsaid = bytes,
+                Poll::Ready(Ok(_)) if self.relay.ended_in_order() => self.relay_ended = true,
+                Poll::Ready(_) => return Poll::Ready(End::Relay),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Links to all relays: every address that a name has, looked up again, each tried again after a pause.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use rand::Rng as _;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+/// How often a name is looked up.
+const LOOKUP: Duration = Duration::from_secs(10);
+
+/// Addresses of one name that are linked to.
+const MOST: usize = 64;
+
+/// The pause after the first failure, and the longest one.
+const FIRST: Duration = Duration::from_millis(500);
+const LONGEST: Duration = Duration::from_secs(15);
+
+/// Has `link` run for each address that `lookup` finds, until `ending`. Its token says that the name no longer has that
+/// address: a link that is up stays, and one that is lost is not made again.
+pub(super) async fn follow<L, F, R, G>(mut lookup: L, link: R, ending: CancellationToken)
+where
+    L: FnMut() -> F,
+    F: Future<Output = io::Result<Vec<SocketAddr>>>,
+    R: Fn(SocketAddr, CancellationToken) -> G,
+    G: Future<Output = ()> + Send + 'static,
+{
+    let mut known: HashMap<SocketAddr, CancellationToken> = HashMap::new();
+    let mut links = JoinSet::new();
+    let mut failing = false;
+    while !ending.is_cancelled() {
+        let looked = tokio::select! {
+            looked = lookup() => looked,
+            () = ending.cancelled() => break,
+        };
+        match looked {
+            Ok(found) if !found.is_empty() => {
+                failing = false;
+                known.retain(|address, retired| {
+                    let stays = found.contains(address);
+                    if !stays {
+                        retired.cancel();
+                    }
+                    stays
+                });
+                for address in found {
+                    if known.len() < MOST && !known.contains_key(&address) {
+                        let retired = CancellationToken::new();
+                        links.spawn(link(address, retired.clone()));
+                        known.insert(address, retired);
+                    }
+                }
+            }
+            looked => {
+                let why =
+                    looked.map_or_else(|error| error.to_string(), |_| "no address".to_owned());
+                if !std::mem::replace(&mut failing, true) {
+                    warn!(
+                        why,
+                        "the relay's name cannot be looked up; what was known of it stays"
+                    );
+                }
+            }
+        }
+        let next = Instant::now() + LOOKUP;
+        loop {
+            tokio::select! {
+                () = sleep_until(next) => break,
+                () = ending.cancelled() => break,
+                Some(_) = links.join_next() => {}
+            }
+        }
+    }
+    // They end by themselves, with a word to their relays.
+    while links.join_next().await.is_some() {}
+}
+
+/// What became of one attempt to link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Attempt {
+    /// There was a link, which is lost.
+    Linked,
+    /// There was none.
+    Failed,
+    /// The relay is linked to by another address: it is seldom that this has to be tried again.
+    Needless,
+}
+
+/// Makes `attempt` again and again with pauses between, until the address is `retired` or the agent is `ending`.
+pub(super) async fn again<F: Future<Output = Attempt>>(
+    mut attempt: impl FnMut() -> F,
+    retired: CancellationToken,
+    ending: CancellationToken,
+) {
+    let mut pause = FIRST;
+    loop {
+        let made = attempt().await;
+        pause = match made {
+            Attempt::Linked => FIRST,
+            Attempt::Failed => pause,
+            Attempt::Needless => LONGEST,
+        };
+        // So that not all agents come back to a relay at the same moment.
+        let jittered = pause.mul_f64(rand::rng().random_range(0.5..=1.0));
+        debug!(?made, ?jittered, "the next attempt");
+        tokio::select! {
+            () = tokio::time::sleep(jittered) => {}
+            () = retired.cancelled() => return,
+            () = ending.cancelled() => return,
+        }
+        pause = (2 * pause).min(LONGEST);
+    }
+}

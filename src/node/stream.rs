@@ -1,0 +1,199 @@
+//! One connection to a debugger, from the relay's question to the debugger's end.
+//!
+//! The agent looks for itself, takes the worker, opens the stream to the relay, and only then dials: a debugger is not
+//! dialled for nobody. When the relay has gone, in order or not, the debugger is left in the order that it survives.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use futures_util::SinkExt;
+use hyper::HeaderMap;
+use hyper::header::{HeaderName, HeaderValue};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{debug, info};
+
+use super::connect::{Dialler, Socket};
+use super::look::Refused;
+use super::pump::{Debugger, End, Pump};
+use super::{Agent, Hold};
+use crate::upstream::by_agent;
+use crate::wire::peer_stream::PeerStream as _;
+use crate::wire::tunnel::messages::{
+    Dialled, Failure, FromAgent, Kind, Open, Refusal, Replica, written,
+};
+use crate::wire::tunnel::{self, ByteStream};
+
+/// The deadline of the dial to one address of the debugger.
+const DIAL: Duration = Duration::from_secs(10);
+
+/// The deadline for the session before to be over: longer than a debugger takes to close.
+const SETTLED: Duration = Duration::from_secs(2);
+
+/// How long a relay may take to close once the debugger has.
+const LINGER: Duration = Duration::from_secs(10);
+
+/// Does what `open` asks for, and tells the relay on its link where it does not.
+pub(super) async fn serve(
+    agent: Arc<Agent>,
+    dialler: Dialler,
+    replica: Replica,
+    open: Open,
+    cancelled: CancellationToken,
+    answers: mpsc::Sender<FromAgent>,
+) {
+    let opening = Box::pin(prepare(&agent, &dialler, replica, &open));
+    let opened = tokio::select! {
+        opened = opening => opened,
+        () = cancelled.cancelled() => return,
+        () = agent.ending.cancelled() => Err(Refused::new(Refusal::Busy, "the agent is about to end")),
+    };
+    match opened {
+        Ok(opened) => Box::pin(opened.run(&agent, &open)).await,
+        Err(Refused { kind, detail }) => {
+            info!(port = open.port, ?kind, %detail, "a relay asked in vain");
+            let refused = FromAgent::Refused {
+                stream: open.stream,
+                kind,
+                detail,
+            };
+            // Where the link is gone, nobody waits.
+            _ = answers.send(refused).await;
+        }
+    }
+}
+
+/// A stream that the relay waits on, and where its debugger is.
+struct Opened {
+    relay: WebSocketStream<Socket>,
+    ways: Vec<SocketAddr>,
+    hold: Hold,
+}
+
+async fn prepare(
+    agent: &Agent,
+    dialler: &Dialler,
+    replica: Replica,
+    open: &Open,
+) -> Result<Opened, Refused> {
+    let ways = agent.look.ways(open).await?;
+    let hold = agent.held.take(open, replica).map_err(|held| {
+        let detail = format!("{} holds it through another relay", held.name);
+        Refused::new(Refusal::Held, &detail)
+    })?;
+    // A session that does not end in time is met by the debugger itself.
+    _ = timeout(SETTLED, hold.settled()).await;
+    let path = format!("{}{}", tunnel::STREAM_PATH, open.stream.digits());
+    let opened = dialler.open(
+        &path,
+        tunnel::STREAM_PROTOCOL,
+        secret(open),
+        tunnel::stream_config(),
+    );
+    let relay = opened.await.map_err(|error| {
+        Refused::new(Refusal::Busy, &format!("no stream to the relay: {error}"))
+    })?;
+    Ok(Opened { relay, ways, hold })
+}
+
+fn secret(open: &Open) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    if let Ok(mut secret) = HeaderValue::try_from(open.secret.digits()) {
+        secret.set_sensitive(true);
+        headers.insert(HeaderName::from_static(tunnel::SECRET_HEADER), secret);
+    }
+    headers
+}
+
+impl Opened {
+    async fn run(self, agent: &Agent, open: &Open) {
+        let Self {
+            mut relay,
+            ways,
+            hold,
+        } = self;
+        let stream = match by_agent::dial(&ways, DIAL).await {
+            Ok(stream) => stream,
+            Err(error) => {
+                info!(port = open.port, %error, "a debugger cannot be reached");
+                let failed = failure(&error);
+                let told = async {
+                    _ = relay.send(Message::text(written(&failed))).await;
+                    _ = relay.close(None).await;
+                };
+                _ = timeout(LINGER, told).await;
+                return;
+            }
+        };
+        info!(port = open.port, "a session has come");
+        match open.kind {
+            Kind::Debugpy => Box::pin(debugpy(agent, stream, relay)).await,
+            Kind::Pdb => Box::pin(pdb(agent, stream, relay)).await,
+        }
+        info!(port = open.port, "a session has gone");
+        drop(hold);
+    }
+}
+
+async fn debugpy(agent: &Agent, stream: TcpStream, relay: WebSocketStream<Socket>) {
+    // Its own, to know when this one debugger has been left.
+    let leaving = TaskTracker::new();
+    let worker = match by_agent::follow(stream, leaving.clone()) {
+        Ok(worker) => worker,
+        Err(error) => return debug!(%error, "a debugger's connection broke at once"),
+    };
+    let mut pump = Pump::new(worker, ByteStream::new(relay));
+    if exchange(agent, &mut pump).await == End::Relay {
+        let unsaid = std::mem::take(&mut pump.unsaid);
+        pump.debugger.complete(&unsaid);
+    }
+    drop(pump);
+    leaving.close();
+    leaving.wait().await;
+    sleep(by_agent::SETTLED).await;
+}
+
+async fn pdb(agent: &Agent, stream: TcpStream, relay: WebSocketStream<Socket>) {
+    let mut pump = Pump::new(stream, ByteStream::new(relay));
+    if exchange(agent, &mut pump).await == End::Relay {
+        let (stream, unsaid) = pump.into_parts();
+        by_agent::let_go(stream, BytesMut::from(&*unsaid)).await;
+    }
+}
+
+/// Tells the relay that its debugger is there, and passes what both say until one of them, or the agent, ends.
+async fn exchange<D: Debugger>(agent: &Agent, pump: &mut Pump<D, Socket>) -> End {
+    let exchange = async {
+        if timeout(DIAL, pump.begin(written(&Dialled::Dialled))).await != Ok(true) {
+            return End::Relay;
+        }
+        let end = pump.run().await;
+        if end == End::Debugger {
+            _ = timeout(LINGER, pump.linger()).await;
+        }
+        end
+    };
+    tokio::select! {
+        end = exchange => end,
+        () = agent.ending.cancelled() => End::Relay,
+    }
+}
+
+fn failure(error: &std::io::Error) -> Dialled {
+    let kind = match error.kind() {
+        std::io::ErrorKind::ConnectionRefused => Failure::Refused,
+        std::io::ErrorKind::TimedOut => Failure::TimedOut,
+        _ => Failure::Unreachable,
+    };
+    Dialled::Failed {
+        kind,
+        detail: error.to_string().as_str().into(),
+    }
+}

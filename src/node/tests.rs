@@ -1,0 +1,8 @@
+//! The agent between a relay, a head and a debugger of the tests' own making, on real sockets.
+#![allow(clippy::unwrap_used)]
+
+mod links;
+mod relays;
+mod sessions;
+mod stand_ins;
+mod trust;

@@ -1,0 +1,180 @@
+//! One link over a pipe: what ends it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{SinkExt, StreamExt};
+use tokio::io::{DuplexStream, duplex};
+use tokio::time::Instant;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::Role;
+
+use super::super::connect::{Dialler, Relay};
+use super::super::{Agent, link};
+use super::stand_ins::{hello, open, settings};
+use crate::wire::tunnel::link_config;
+use crate::wire::tunnel::messages::{FromAgent, FromRelay, Hex, read, written};
+
+type Far = WebSocketStream<DuplexStream>;
+
+fn agent() -> Arc<Agent> {
+    let head = "127.0.0.1:9".parse().unwrap();
+    Agent::new(&settings(head), Path::new("/nowhere")).unwrap()
+}
+
+async fn linked(agent: &Arc<Agent>) -> (Far, tokio::task::JoinHandle<(String, bool)>) {
+    let (near, far) = duplex(1 << 20);
+    let near = WebSocketStream::from_raw_socket(near, Role::Client, Some(link_config())).await;
+    let far = WebSocketStream::from_raw_socket(far, Role::Server, None).await;
+    let access = settings("127.0.0.1:9".parse().unwrap()).access;
+    let relay = Relay {
+        url: "http://127.0.0.1:9".parse().unwrap(),
+        address: "127.0.0.1:9".parse().unwrap(),
+        access,
+    };
+    let dialler = Dialler::new(relay).await.unwrap();
+    let agent = Arc::clone(agent);
+    let running = tokio::spawn(async move {
+        let (ended, welcome) = link::serve(&agent, near, dialler).await;
+        (ended.to_string(), welcome)
+    });
+    (far, running)
+}
+
+async fn say(far: &mut Far, message: &FromRelay) {
+    far.send(Message::text(written(message))).await.unwrap();
+}
+
+async fn hear(far: &mut Far) -> FromAgent {
+    read(far.next().await.unwrap().unwrap().to_text().unwrap()).unwrap()
+}
+
+async fn welcome(agent: &Arc<Agent>) -> (Far, tokio::task::JoinHandle<(String, bool)>) {
+    let (mut far, running) = linked(agent).await;
+    say(&mut far, &hello(Hex([1; 8]))).await;
+    assert!(matches!(hear(&mut far).await, FromAgent::Announce(_)));
+    say(&mut far, &FromRelay::Welcome { nodes: vec![] }).await;
+    assert!(matches!(hear(&mut far).await, FromAgent::Held { .. }));
+    (far, running)
+}
+
+/// As after a cable is cut: nothing comes, not even the end of the connection.
+#[tokio::test(start_paused = true)]
+async fn a_relay_that_is_silent_for_a_quarter_of_a_minute_is_gone() {
+    let agent = agent();
+    let (mut far, running) = welcome(&agent).await;
+    for _ in 0..10 {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        far.send(Message::Ping("1".into())).await.unwrap();
+        assert!(matches!(far.next().await, Some(Ok(Message::Pong(_)))));
+    }
+    let cut = Instant::now();
+    let (why, welcome) = running.await.unwrap();
+    assert_eq!(why, "the relay was silent for 15 s");
+    assert!(welcome && cut.elapsed() >= Duration::from_secs(15));
+    assert!(cut.elapsed() < Duration::from_secs(17));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_say_who_it_is_is_not_waited_for() {
+    let agent = agent();
+    let (_far, running) = linked(&agent).await;
+    let (why, welcome) = running.await.unwrap();
+    assert_eq!(why, "the relay was silent for 15 s");
+    assert!(!welcome);
+    let (mut far, running) = linked(&agent).await;
+    say(&mut far, &FromRelay::Welcome { nodes: vec![] }).await;
+    let why = running.await.unwrap().0;
+    assert_eq!(why, "the relay does not say first who it is");
+}
+
+#[tokio::test(start_paused = true)]
+async fn garbage_and_floods_end_a_link() {
+    let agent = agent();
+    let good = written(&FromRelay::Open(open("w", 4000)));
+    for (message, expected) in [
+        (Message::text("{"), "no message of a tunnel"),
+        (
+            Message::text(good.replace("4000", "70000")),
+            "no message of a tunnel",
+        ),
+        (
+            Message::text(good.replace("default", &"x".repeat(500))),
+            "no message of a tunnel",
+        ),
+        (Message::Binary("x".into()), "bytes where messages are due"),
+        (Message::text("x".repeat(300 << 10)), "the link broke"),
+        (Message::text(written(&hello(Hex([1; 8])))), "says twice"),
+    ] {
+        let (mut far, running) = welcome(&agent).await;
+        far.send(message).await.unwrap();
+        let (why, _) = running.await.unwrap();
+        assert!(why.contains(expected), "{why}");
+    }
+    let (mut far, running) = welcome(&agent).await;
+    for _ in 0..600 {
+        let cancel = FromRelay::Cancel {
+            stream: Hex([3; 8]),
+        };
+        let _ = far.feed(Message::text(written(&cancel))).await;
+    }
+    let _ = far.flush().await;
+    let (why, _) = running.await.unwrap();
+    assert!(why.contains("more than 512 messages a second"), "{why}");
+}
+
+/// As many questions as there may be streams are at work, and the next is refused at once.
+#[tokio::test]
+async fn a_flood_of_streams_is_refused() {
+    let agent = agent();
+    let (mut far, running) = welcome(&agent).await;
+    let taken = Arc::clone(&agent.places)
+        .try_acquire_many_owned(256)
+        .unwrap();
+    say(&mut far, &FromRelay::Open(open("w", 4000))).await;
+    let FromAgent::Refused { detail, .. } = hear(&mut far).await else {
+        panic!("not refused");
+    };
+    assert_eq!(&*detail, "the agent has as many streams as it may have");
+    drop(taken);
+    agent.ending.cancel();
+    assert_eq!(running.await.unwrap().0, "the agent ends");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_relay_that_two_addresses_lead_to_has_one_link() {
+    let agent = agent();
+    let (far, first) = welcome(&agent).await;
+    let (mut second, running) = linked(&agent).await;
+    say(&mut second, &hello(Hex([1; 8]))).await;
+    let (why, _) = running.await.unwrap();
+    assert_eq!(why, "another address leads to the same relay");
+    let (mut other, running) = linked(&agent).await;
+    say(&mut other, &hello(Hex([2; 8]))).await;
+    assert!(matches!(hear(&mut other).await, FromAgent::Announce(_)));
+    let reason = "two claim it".into();
+    say(&mut other, &FromRelay::Refused { reason }).await;
+    let (why, welcome_there) = running.await.unwrap();
+    assert_eq!(why, "the relay refuses this agent: two claim it");
+    assert!(!welcome_there);
+    drop(far);
+    let (why, _) = first.await.unwrap();
+    assert_eq!(why, "the connection to the relay is gone");
+    let (far, _running) = welcome(&agent).await;
+    drop(far);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_version_of_the_protocol_is_named() {
+    let agent = agent();
+    let (mut far, running) = linked(&agent).await;
+    let text = written(&hello(Hex([1; 8]))).replace(r#""protocol":1"#, r#""protocol":2"#);
+    far.send(Message::text(text)).await.unwrap();
+    let why = running.await.unwrap().0;
+    assert!(
+        why.contains("version 2") && why.contains("update the older"),
+        "{why}"
+    );
+}

@@ -1,0 +1,229 @@
+use std::time::Duration;
+
+use futures_util::SinkExt as _;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::time::timeout;
+
+use super::stand_ins::*;
+use crate::dap::testing::assert_not_dialled;
+use crate::wire::tunnel::messages::{FromAgent, FromRelay, Hex, Kind, Refusal};
+
+const SOON: Duration = Duration::from_secs(10);
+
+async fn held(link: &mut Socket) -> Vec<String> {
+    match heard(link).await {
+        FromAgent::Held { workers } => workers
+            .iter()
+            .map(|row| format!("{} {} {}", row.worker_id, row.name, row.session))
+            .collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn refused(link: &mut Socket) -> (Refusal, String) {
+    match heard(link).await {
+        FromAgent::Refused {
+            kind,
+            detail,
+            stream,
+        } => {
+            assert_eq!(stream, Hex([1; 8]));
+            (kind, detail.to_string())
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn bytes_pass_both_ways_and_all_relays_know_who_has_the_worker() {
+    let (debugger, port) = Debugger::start().await;
+    let head = head(vec![worker(port)], vec![node(NODE, "127.0.0.1")]).await;
+    let (one, other) = (Relay::start(1).await, Relay::start(2).await);
+    let agent = agent(head, &[&one, &other]);
+    let ((mut link, announce), (mut second, _)) = tokio::join!(one.link(), other.link());
+    assert!(announce.addresses.contains(&"127.0.0.1".parse().unwrap()));
+    let serving = tokio::spawn(debugger.serve());
+
+    tell(&mut link, &FromRelay::Open(open(WORKER, port))).await;
+    let (mut stream, first) = one.stream().await;
+    assert_eq!(first, r#"{"type":"dialled"}"#);
+    for link in [&mut link, &mut second] {
+        assert_eq!(held(link).await, ["beef ada 7"]);
+    }
+    tell(&mut second, &FromRelay::Open(open(WORKER, port))).await;
+    let (kind, detail) = refused(&mut second).await;
+    assert_eq!(kind, Refusal::Held);
+    assert_eq!(detail, "ada holds it through another relay");
+
+    let mut greeting = [0; 16];
+    stream.read_exact(&mut greeting).await.unwrap();
+    assert_eq!(&greeting, b"Content-Length: ");
+    stream.write_all(&request("attach")).await.unwrap();
+    stream.write_all(&request("disconnect")).await.unwrap();
+    let mut rest = Vec::new();
+    timeout(SOON, stream.read_to_end(&mut rest))
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(stream.ended_in_order());
+    assert!(String::from_utf8_lossy(&rest).contains(r#""command":"disconnect""#));
+    drop(stream);
+    assert_eq!(serving.await.unwrap(), ["attach", "disconnect"]);
+    for link in [&mut link, &mut second] {
+        assert_eq!(held(link).await, [""; 0]);
+    }
+    agent.end().await;
+}
+
+/// The relay's machine is gone in the middle of a session: the agent leaves the debugger for it.
+#[tokio::test]
+async fn a_debugger_is_left_in_order_when_the_relay_vanishes() {
+    let (debugger, port) = Debugger::start().await;
+    let head = head(vec![worker(port)], vec![node(NODE, "127.0.0.1")]).await;
+    let relay = Relay::start(1).await;
+    let agent = agent(head, &[&relay]);
+    let (mut link, _) = relay.link().await;
+    let serving = tokio::spawn(debugger.serve());
+    tell(&mut link, &FromRelay::Open(open(WORKER, port))).await;
+    let (mut stream, _) = relay.stream().await;
+    stream.write_all(&request("attach")).await.unwrap();
+    let mut said = String::new();
+    while !said.contains(r#""initialized""#) {
+        let mut some = [0; 1024];
+        let n = timeout(SOON, stream.read(&mut some))
+            .await
+            .unwrap()
+            .unwrap();
+        said += &String::from_utf8_lossy(&some[..n]);
+    }
+    drop((stream, link));
+    let commands = timeout(SOON, serving).await.unwrap().unwrap();
+    assert_eq!(commands, ["attach", "setFunctionBreakpoints", "disconnect"]);
+    agent.end().await;
+}
+
+#[tokio::test]
+async fn an_agent_that_ends_leaves_its_debuggers() {
+    let (debugger, port) = Debugger::start().await;
+    let head = head(vec![worker(port)], vec![node(NODE, "127.0.0.1")]).await;
+    let relay = Relay::start(1).await;
+    let agent = agent(head, &[&relay]);
+    let (mut link, _) = relay.link().await;
+    let serving = tokio::spawn(debugger.serve());
+    tell(&mut link, &FromRelay::Open(open(WORKER, port))).await;
+    let (mut stream, _) = relay.stream().await;
+    stream.write_all(&request("attach")).await.unwrap();
+    stream.read_exact(&mut [0; 16]).await.unwrap();
+    agent.end().await;
+    let commands = serving.await.unwrap();
+    assert_eq!(commands.last().unwrap(), "disconnect", "{commands:?}");
+    let mut rest = Vec::new();
+    let ended = timeout(SOON, stream.read_to_end(&mut rest)).await;
+    assert!(ended.is_ok());
+}
+
+/// Whatever a relay asks for that Ray does not attribute to a live worker of this node is not dialled.
+#[tokio::test]
+async fn a_relay_cannot_use_an_agent_as_a_way_into_the_network() {
+    let victim = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = victim.local_addr().unwrap().port();
+    let row = |change: &[(&str, serde_json::Value)]| {
+        let mut row = worker(port);
+        for (key, value) in change {
+            row[*key] = value.clone();
+        }
+        row
+    };
+    let own = || vec![node(NODE, "127.0.0.1"), node("bbbb", "10.9.9.9")];
+    for (rows, nodes, asked, expected) in [
+        (vec![], own(), (WORKER, port), Refusal::NotAWorker),
+        (vec![row(&[])], own(), ("cafe", port), Refusal::NotAWorker),
+        (vec![row(&[])], own(), (WORKER, 22), Refusal::NotAWorker),
+        (vec![row(&[])], vec![], (WORKER, port), Refusal::NotAWorker),
+        (
+            vec![row(&[("is_alive", false.into())])],
+            own(),
+            (WORKER, port),
+            Refusal::NotAWorker,
+        ),
+        (
+            vec![row(&[("debugger_port", 0.into())])],
+            own(),
+            (WORKER, port),
+            Refusal::NotAWorker,
+        ),
+        (
+            vec![row(&[("node_id", "bbbb".into())])],
+            own(),
+            (WORKER, port),
+            Refusal::NotAWorker,
+        ),
+        (
+            vec![row(&[("ip", "192.0.2.1".into())])],
+            own(),
+            (WORKER, port),
+            Refusal::NotAWorker,
+        ),
+        (
+            vec![row(&[("pid", 1.into())])],
+            own(),
+            (WORKER, port),
+            Refusal::WrongProcess,
+        ),
+    ] {
+        let head = head(rows.clone(), nodes).await;
+        let relay = Relay::start(1).await;
+        let agent = agent(head, &[&relay]);
+        let (mut link, _) = relay.link().await;
+        // An address is not part of the question, and changes nothing.
+        let mut question = serde_json::to_value(FromRelay::Open(open(asked.0, asked.1))).unwrap();
+        question["address"] = "127.0.0.1".into();
+        let text = question.to_string();
+        link.send(text.into()).await.unwrap();
+        let (kind, detail) = refused(&mut link).await;
+        assert_eq!(kind, expected, "{rows:?} {detail}");
+        agent.end().await;
+    }
+    assert_not_dialled(victim);
+}
+
+#[tokio::test]
+async fn a_head_that_is_gone_and_a_prompt_without_a_gcs_are_said() {
+    let nowhere = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let gone = nowhere.local_addr().unwrap();
+    drop(nowhere);
+    let relay = Relay::start(1).await;
+    let agent = agent(gone, &[&relay]);
+    let (mut link, _) = relay.link().await;
+    for kind in [Kind::Debugpy, Kind::Pdb] {
+        let asked = crate::wire::tunnel::messages::Open {
+            kind,
+            ..open(WORKER, 4000)
+        };
+        tell(&mut link, &FromRelay::Open(asked)).await;
+        assert_eq!(refused(&mut link).await.0, Refusal::Registry);
+    }
+    agent.end().await;
+}
+
+#[tokio::test]
+async fn a_debugger_that_does_not_listen_is_said_on_the_stream() {
+    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = gone.local_addr().unwrap().port();
+    drop(gone);
+    let head = head(vec![worker(port)], vec![node(NODE, "127.0.0.1")]).await;
+    let relay = Relay::start(1).await;
+    let agent = agent(head, &[&relay]);
+    let (mut link, _) = relay.link().await;
+    tell(&mut link, &FromRelay::Open(open(WORKER, port))).await;
+    let (mut stream, first) = relay.stream().await;
+    assert!(
+        first.starts_with(r#"{"type":"failed","kind":"refused""#),
+        "{first}"
+    );
+    assert_eq!(stream.read(&mut [0; 8]).await.unwrap(), 0);
+    assert_eq!(held(&mut link).await, ["beef ada 7"]);
+    assert_eq!(held(&mut link).await, [""; 0]);
+    agent.end().await;
+}

@@ -1,0 +1,204 @@
+//! What Ray says of one debugger and of its nodes, asked at the moment of need: for an agent, which keeps no list.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::config;
+use crate::ray::head::{HeadClient, HeadConfigError, HeadError};
+use crate::ray::registry::breakpoint::{Breakpoint, Kind};
+use crate::ray::registry::gcs::{GcsClient, GcsError, entry};
+use crate::ray::registry::live_nodes::{self, RayNode};
+use crate::ray::registry::query;
+use crate::ray::registry::rows::WorkerRow;
+
+/// Asks one cluster's head, and its GCS.
+#[derive(Debug, Clone)]
+pub struct Attribution {
+    cluster: Arc<str>,
+    head: HeadClient,
+    gcs: Option<GcsClient>,
+}
+
+/// A debugger that Ray's registry attributes to a live worker. Nobody makes one but [`Attribution`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attributed {
+    node_id: String,
+    address: SocketAddr,
+    owner: Owner,
+}
+
+/// By what the worker's process can be told from others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Owner {
+    /// Its process id on its node, as the worker sees it.
+    Process(u32),
+    /// The name of its task, which its process has for a title behind `ray::`.
+    Task(String),
+}
+
+impl Attributed {
+    /// Ray's id of the worker's node; empty where Ray does not say (the legacy debugger before Ray 2.40).
+    pub fn node_id(&self) -> &str {
+        &self.node_id
+    }
+
+    /// Where Ray says that the debugger listens. A loopback address is that of the worker's node.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Whose the listening socket has to be.
+    pub fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
+    /// The addresses to dial, in order: where Ray says, then the loopback address of the same family. Empty where Ray names
+    /// an address that is none of `own`, those of the worker's node.
+    pub fn ways(&self, own: &[IpAddr]) -> Vec<SocketAddr> {
+        let ip = self.address.ip().to_canonical();
+        let loopback: IpAddr = match ip {
+            IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        };
+        if !(ip.is_loopback() || own.contains(&ip)) {
+            return Vec::new();
+        }
+        let mut ways = vec![SocketAddr::new(ip, self.address.port())];
+        if !ip.is_loopback() {
+            ways.push(SocketAddr::new(loopback, self.address.port()));
+            if loopback.is_ipv6() {
+                // The hook binds 127.0.0.1 on every node.
+                let ip = Ipv4Addr::LOCALHOST.into();
+                ways.push(SocketAddr::new(ip, self.address.port()));
+            }
+        }
+        ways
+    }
+}
+
+/// Why Ray could not be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum AttributionError {
+    /// By the head.
+    #[error(transparent)]
+    Head(#[from] HeadError),
+    /// By the GCS.
+    #[error("{0}")]
+    Gcs(String),
+    /// No GCS is known, and the legacy debugger registers nowhere else.
+    #[error("the GCS is not asked, where alone the legacy debugger registers: give --gcs-address")]
+    NoGcs,
+}
+
+impl From<GcsError> for AttributionError {
+    fn from(error: GcsError) -> Self {
+        Self::Gcs(error.to_string())
+    }
+}
+
+impl Attribution {
+    /// Asks the head of `cluster`; each question takes at most `patience`. Ray's token is looked for as Ray does.
+    ///
+    /// # Errors
+    /// [`HeadConfigError`].
+    pub fn new(cluster: &config::Cluster, patience: Duration) -> Result<Self, HeadConfigError> {
+        let head = HeadClient::new(cluster, patience, true)?;
+        Ok(Self {
+            cluster: cluster.name.as_str().into(),
+            gcs: GcsClient::of(cluster, &head, patience),
+            head,
+        })
+    }
+
+    /// The nodes that are alive.
+    ///
+    /// # Errors
+    /// [`AttributionError`].
+    pub async fn nodes(&self) -> Result<Vec<RayNode>, AttributionError> {
+        let rows = query::nodes(&self.head).await?.into_rows();
+        Ok(live_nodes::alive(&self.cluster, &rows))
+    }
+
+    /// The debugger of kind `kind` on `port` of the live worker `worker_id`: none where Ray knows of none, and several where
+    /// a legacy debugger says neither worker nor node.
+    ///
+    /// # Errors
+    /// [`AttributionError`].
+    pub async fn debuggers(
+        &self,
+        kind: Kind,
+        worker_id: &str,
+        port: u16,
+    ) -> Result<Vec<Attributed>, AttributionError> {
+        match kind {
+            Kind::Debugpy => {
+                let row = self.worker(worker_id).await?;
+                Ok(row.and_then(|row| debugpy(row, port)).into_iter().collect())
+            }
+            Kind::Pdb => self.legacy(worker_id, port).await,
+        }
+    }
+
+    async fn legacy(
+        &self,
+        worker_id: &str,
+        port: u16,
+    ) -> Result<Vec<Attributed>, AttributionError> {
+        let gcs = self.gcs.as_ref().ok_or(AttributionError::NoGcs)?;
+        let entries = gcs.breakpoints().await?;
+        let read = |(key, value): &(String, Vec<u8>)| {
+            let stop = entry::read(&self.cluster, key, value)?;
+            (stop.port == port && stop.worker_id == worker_id).then_some(stop)
+        };
+        let stops: Vec<Breakpoint> = entries.iter().filter_map(read).collect();
+        if worker_id.is_empty() {
+            return Ok(stops
+                .into_iter()
+                .filter_map(|stop| pdb(stop, None))
+                .collect());
+        }
+        // An entry outlives its worker.
+        let Some(row) = self.worker(worker_id).await? else {
+            return Ok(Vec::new());
+        };
+        let of_it = |stop| pdb(stop, Some(&row));
+        Ok(stops.into_iter().filter_map(of_it).collect())
+    }
+
+    /// The row of a worker that lives.
+    async fn worker(&self, worker_id: &str) -> Result<Option<WorkerRow>, HeadError> {
+        let mut rows = query::worker(&self.head, worker_id).await?.into_rows();
+        rows.retain(|row| row.is_alive && row.worker_id == worker_id);
+        Ok(rows.pop())
+    }
+}
+
+fn debugpy(row: WorkerRow, port: u16) -> Option<Attributed> {
+    let (ip, registered) = row.debugger()?;
+    (registered == port).then_some(())?;
+    Some(Attributed {
+        owner: Owner::Process(pid(&row)?),
+        address: SocketAddr::new(ip, port),
+        node_id: row.node_id,
+    })
+}
+
+fn pdb(stop: Breakpoint, row: Option<&WorkerRow>) -> Option<Attributed> {
+    let owner = match row {
+        Some(row) if row.node_id == stop.node_id => Owner::Process(pid(row)?),
+        Some(_) => return None,
+        None => Owner::Task(stop.names.name.clone()?),
+    };
+    Some(Attributed {
+        owner,
+        address: stop.upstream(),
+        node_id: stop.node_id,
+    })
+}
+
+fn pid(row: &WorkerRow) -> Option<u32> {
+    row.pid
+        .and_then(|pid| u32::try_from(pid).ok())
+        .filter(|pid| *pid != 0)
+}

@@ -1,0 +1,102 @@
+//! The Ray nodes that heads list as alive, with their addresses.
+//!
+//! Kept from the same answer that tells which nodes are lost ([`crate::ray::registry::nodes`]), and published apart from the
+//! list of breakpoints: nodes come and go seldom, and few want to know.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use crate::ray::registry::rows::NodeRow;
+
+/// A Ray node that its head lists as alive.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RayNode {
+    /// Name of the cluster in the configuration.
+    pub cluster: Arc<str>,
+    /// Ray's node id (hex).
+    pub node_id: Arc<str>,
+    /// The node's address, as Ray knows it.
+    pub address: IpAddr,
+}
+
+/// Those of `cluster` among `rows`. What has no address that can be read is none.
+pub(super) fn alive(cluster: &Arc<str>, rows: &[NodeRow]) -> Vec<RayNode> {
+    let node = |row: &NodeRow| {
+        let ip = row.node_ip.trim_start_matches('[').trim_end_matches(']');
+        let is_alive = row.state.eq_ignore_ascii_case("ALIVE") && !row.node_id.is_empty();
+        Some(RayNode {
+            cluster: Arc::clone(cluster),
+            node_id: is_alive.then(|| row.node_id.as_str().into())?,
+            address: ip.parse().ok()?,
+        })
+    };
+    let mut nodes: Vec<_> = rows.iter().filter_map(node).collect();
+    nodes.sort_unstable();
+    nodes.dedup_by(|a, b| a.node_id == b.node_id);
+    nodes
+}
+
+/// Puts `now` in place of what was published of `cluster`; nobody is woken where that is the same.
+pub(super) fn publish(
+    published: &watch::Sender<Arc<[RayNode]>>,
+    cluster: &Arc<str>,
+    now: Vec<RayNode>,
+) {
+    published.send_if_modified(|all| {
+        let of_it = |node: &&RayNode| node.cluster == *cluster;
+        if all.iter().filter(of_it).eq(&now) {
+            return false;
+        }
+        let others = all.iter().filter(|node| !of_it(node)).cloned();
+        let mut next: Vec<_> = others.chain(now).collect();
+        next.sort_unstable();
+        *all = next.into();
+        true
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(node_id: &str, node_ip: &str, state: &str) -> NodeRow {
+        NodeRow {
+            node_id: node_id.to_owned(),
+            node_ip: node_ip.to_owned(),
+            state: state.to_owned(),
+            state_message: String::new(),
+        }
+    }
+
+    #[test]
+    fn nodes_of_a_cluster_are_replaced_whole_and_nobody_is_woken_for_the_same() {
+        let (east, west) = (Arc::from("east"), Arc::from("west"));
+        let published = watch::Sender::new(Arc::from([]));
+        let mut seen = published.subscribe();
+        let rows = [
+            row("b2", "10.0.0.2", "ALIVE"),
+            row("a1", "fd00::1", "ALIVE"),
+            row("c3", "10.0.0.3", "DEAD"),
+            row("", "10.0.0.4", "ALIVE"),
+            row("d4", "node.example.com", "ALIVE"),
+        ];
+        publish(&published, &west, alive(&west, &rows[..1]));
+        publish(&published, &east, alive(&east, &rows));
+        let shown = |all: &[RayNode]| {
+            let shown = all
+                .iter()
+                .map(|n| format!("{} {} {}", n.cluster, n.node_id, n.address));
+            shown.collect::<Vec<_>>()
+        };
+        assert_eq!(
+            shown(&seen.borrow_and_update()),
+            ["east a1 fd00::1", "east b2 10.0.0.2", "west b2 10.0.0.2"]
+        );
+        publish(&published, &east, alive(&east, &rows));
+        assert!(!seen.has_changed().unwrap_or(true));
+        publish(&published, &east, Vec::new());
+        assert_eq!(shown(&seen.borrow_and_update()), ["west b2 10.0.0.2"]);
+    }
+}

@@ -1,0 +1,249 @@
+use std::future::poll_fn;
+use std::time::Duration;
+
+use futures_util::{SinkExt, StreamExt};
+use proptest::prelude::*;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex, split};
+use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::protocol::Role;
+
+use super::super::stream_config;
+use super::*;
+
+type End = ByteStream<DuplexStream>;
+
+async fn sockets(room: usize) -> (WebSocketStream<DuplexStream>, WebSocketStream<DuplexStream>) {
+    let (near, far) = duplex(room);
+    let config = Some(stream_config());
+    (
+        WebSocketStream::from_raw_socket(near, Role::Client, config).await,
+        WebSocketStream::from_raw_socket(far, Role::Server, config).await,
+    )
+}
+
+async fn pair(room: usize) -> (End, End) {
+    let (near, far) = sockets(room).await;
+    (ByteStream::new(near), ByteStream::new(far))
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap()
+}
+
+/// Writes `bytes` in pieces, every second one without its being copied first, ends, and reads what comes meanwhile.
+async fn exchange(end: End, bytes: Vec<u8>, cuts: Vec<usize>, read: usize) -> Vec<u8> {
+    let mut end = end;
+    let mut sent = Bytes::from(bytes);
+    let mut cuts = cuts.into_iter().cycle();
+    let mut piece = Bytes::new();
+    let (mut copies, mut over) = (false, false);
+    let (mut got, mut buffer) = (Vec::new(), vec![0; read]);
+    poll_fn(|cx| {
+        // Both directions in one task: neither may wait for the other.
+        let mut reading = true;
+        while reading {
+            let mut into = ReadBuf::new(&mut buffer);
+            match Pin::new(&mut end).poll_read(cx, &mut into) {
+                Poll::Ready(Ok(())) if into.filled().is_empty() => break,
+                Poll::Ready(Ok(())) => got.extend_from_slice(into.filled()),
+                Poll::Ready(Err(error)) => panic!("{error}"),
+                Poll::Pending => reading = false,
+            }
+        }
+        while !over {
+            if piece.is_empty() && !sent.is_empty() {
+                piece = sent.split_to(cuts.next().unwrap().min(sent.len()));
+                copies = !copies;
+            }
+            if piece.is_empty() {
+                over = Pin::new(&mut end).poll_shutdown(cx).is_ready();
+                break;
+            }
+            let done = match copies {
+                true => Pin::new(&mut end)
+                    .poll_write(cx, &piece)
+                    .map_ok(|n| piece.advance(n)),
+                false => end.poll_send(cx, &mut piece),
+            };
+            match done {
+                Poll::Ready(done) => done.unwrap(),
+                Poll::Pending => break,
+            }
+        }
+        match reading && over {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    })
+    .await;
+    assert!(end.ended_in_order());
+    got
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn what_is_written_is_read_however_it_is_cut(
+        up in prop::collection::vec(any::<u8>(), 0..200_000),
+        down in prop::collection::vec(any::<u8>(), 0..200_000),
+        cuts in prop::collection::vec(1_usize..100_000, 1..8),
+        room in 1_usize..100_000,
+        read in 1_usize..100_000,
+    ) {
+        runtime().block_on(async {
+            let (near, far) = pair(room).await;
+            let both = async {
+                tokio::join!(
+                    exchange(near, up.clone(), cuts.clone(), read),
+                    exchange(far, down.clone(), cuts, read),
+                )
+            };
+            let (at_near, at_far) = timeout(Duration::from_secs(60), both).await.unwrap();
+            assert!(at_near == down && at_far == up);
+        });
+    }
+}
+
+#[tokio::test]
+async fn a_half_that_has_ended_leaves_the_other_open() {
+    let (mut near, mut far) = pair(4096).await;
+    near.write_all(b"last words").await.unwrap();
+    near.shutdown().await.unwrap();
+    let mut all = Vec::new();
+    far.read_to_end(&mut all).await.unwrap();
+    assert_eq!(all, b"last words");
+    assert!(far.ended_in_order());
+    far.write_all(b"the answer").await.unwrap();
+    far.shutdown().await.unwrap();
+    let mut all = Vec::new();
+    near.read_to_end(&mut all).await.unwrap();
+    assert_eq!(all, b"the answer");
+    let after = near.write_all(b"more").await.unwrap_err();
+    assert_eq!(after.kind(), io::ErrorKind::BrokenPipe);
+}
+
+#[tokio::test]
+async fn a_peer_that_is_gone_is_an_end_that_nobody_said() {
+    let (mut near, mut far) = pair(4096).await;
+    near.write_all(b"then").await.unwrap();
+    drop(near);
+    let mut all = Vec::new();
+    far.read_to_end(&mut all).await.unwrap();
+    assert_eq!(all, b"then");
+    assert!(!far.ended_in_order());
+    assert!(far.write_all(b"more").await.is_err());
+}
+
+#[tokio::test]
+async fn who_has_said_its_last_word_can_still_be_seen_to_go() {
+    let (mut near, mut far) = pair(4096).await;
+    near.shutdown().await.unwrap();
+    assert_eq!(far.read(&mut [0; 8]).await.unwrap(), 0);
+    let mut gone = poll_fn(|cx| Poll::Ready(far.poll_gone(cx)));
+    assert!((&mut gone).await.is_pending());
+    drop(near);
+    poll_fn(|cx| far.poll_gone(cx)).await;
+    assert!(far.ended_in_order());
+    assert!(far.write_all(b"more").await.is_err());
+}
+
+#[tokio::test]
+async fn a_close_frame_ends_both_halves() {
+    let (near, mut far) = sockets(4096).await;
+    let mut near = ByteStream::new(near);
+    far.send(Message::Binary("all".into())).await.unwrap();
+    far.close(None).await.unwrap();
+    let mut all = Vec::new();
+    near.read_to_end(&mut all).await.unwrap();
+    assert_eq!(all, b"all");
+    assert!(near.ended_in_order());
+    assert!(near.write_all(b"more").await.is_err());
+    assert!(matches!(far.next().await, Some(Ok(Message::Close(_)))));
+}
+
+#[tokio::test]
+async fn a_text_or_a_frame_that_is_too_large_breaks_the_stream() {
+    let (near, mut far) = sockets(1 << 20).await;
+    let mut near = ByteStream::new(near);
+    far.send(Message::text("hello")).await.unwrap();
+    let why = near.read(&mut [0; 8]).await.unwrap_err();
+    assert_eq!(why.kind(), io::ErrorKind::InvalidData);
+    assert_eq!(near.read(&mut [0; 8]).await.unwrap(), 0);
+
+    let (near, far) = duplex(1 << 20);
+    let near = WebSocketStream::from_raw_socket(near, Role::Client, Some(stream_config())).await;
+    let mut near = ByteStream::new(near);
+    let mut far = WebSocketStream::from_raw_socket(far, Role::Server, None).await;
+    far.send(Message::Binary(vec![0; LARGEST_FRAME + 1].into()))
+        .await
+        .unwrap();
+    let why = near.read(&mut [0; 8]).await.unwrap_err();
+    assert_eq!(why.kind(), io::ErrorKind::InvalidData);
+}
+
+/// `write` is done before everything is with the system: what is left goes out while the same task only reads.
+#[tokio::test(start_paused = true)]
+async fn what_was_taken_goes_out_while_somebody_reads() {
+    let (mut near, mut far) = pair(64).await;
+    let question = vec![7; 10_000];
+    assert_eq!(near.write(&question).await.unwrap(), question.len());
+    let asking = async {
+        let mut answer = [0; 2];
+        near.read_exact(&mut answer).await.unwrap();
+        answer
+    };
+    let answering = async {
+        let mut got = vec![0; 10_000];
+        far.read_exact(&mut got).await.unwrap();
+        far.write_all(b"ok").await.unwrap();
+        far.flush().await.unwrap();
+        got
+    };
+    let both = async { tokio::join!(asking, answering) };
+    let (answer, got) = timeout(Duration::from_secs(5), both).await.unwrap();
+    assert_eq!((&answer, got), (b"ok", question));
+}
+
+/// The reader may send the rest of what a writer in another task waits for, who has to be told.
+#[tokio::test(start_paused = true)]
+async fn a_reader_and_a_writer_may_be_different_tasks() {
+    let (near, far) = pair(64).await;
+    let echo = tokio::spawn(async move {
+        let (mut from, mut to) = split(far);
+        let copied = tokio::io::copy(&mut from, &mut to).await.unwrap();
+        to.shutdown().await.unwrap();
+        copied
+    });
+    let (mut from, mut to) = split(near);
+    let writer = tokio::spawn(async move {
+        for piece in vec![9; 500_000].chunks(9_999) {
+            to.write_all(piece).await.unwrap();
+        }
+        to.shutdown().await.unwrap();
+    });
+    let mut all = Vec::new();
+    let reading = from.read_to_end(&mut all);
+    timeout(Duration::from_secs(5), reading)
+        .await
+        .unwrap()
+        .unwrap();
+    writer.await.unwrap();
+    assert_eq!(echo.await.unwrap(), 500_000);
+    assert!(all == vec![9; 500_000]);
+}
+
+#[tokio::test]
+async fn pings_are_answered_by_whoever_reads() {
+    let (near, mut far) = sockets(4096).await;
+    let mut near = ByteStream::new(near);
+    far.send(Message::Ping("1".into())).await.unwrap();
+    far.send(Message::Binary("x".into())).await.unwrap();
+    assert_eq!(near.read(&mut [0; 8]).await.unwrap(), 1);
+    let mut rest = [0; 8];
+    let waiting = timeout(Duration::from_millis(50), near.read(&mut rest));
+    let (answer, _) = tokio::join!(far.next(), waiting);
+    assert!(matches!(answer, Some(Ok(Message::Pong(_)))));
+}

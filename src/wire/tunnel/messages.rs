@@ -1,0 +1,413 @@
+//! The messages of a link, and the first one of a stream: JSON objects with a `type`.
+//!
+//! What is read is bounded: a message as a whole, every text and every list in it. Fields that are not known are passed
+//! over, and so are types: the other side may be newer. Pure.
+
+use std::net::IpAddr;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+
+pub use super::text::{Hex, Text};
+
+/// The version of what is said here.
+pub const PROTOCOL: u32 = 1;
+
+/// Bytes of one message: 256 held workers have room.
+pub const LARGEST: usize = 256 * 1024;
+
+/// Rows of one list in a message; also the streams that an agent has at a time.
+pub const MOST_ROWS: usize = 256;
+
+/// Names one stream of a link.
+pub type StreamId = Hex<8>;
+
+/// What a relay process is told apart by.
+pub type Replica = Hex<8>;
+
+/// A name of Ray's or the relay's: a cluster, a node or a worker by its id, a host.
+pub type Name = Text<128>;
+
+/// A sentence for people.
+pub type Sentence = Text<512>;
+
+/// From a relay to an agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum FromRelay {
+    /// The first message of a link.
+    Hello {
+        /// [`PROTOCOL`] of the relay.
+        protocol: u32,
+        /// The relay's version.
+        version: Name,
+        /// Which relay process this is.
+        replica: Replica,
+        /// To be repeated in the announcement.
+        nonce: Hex<16>,
+    },
+    /// The agent may speak for these nodes; comes again whenever they change.
+    Welcome {
+        /// The nodes.
+        #[serde(deserialize_with = "few")]
+        nodes: Vec<Node>,
+    },
+    /// The agent may speak for no node. The link is closed.
+    Refused {
+        /// Why.
+        reason: Sentence,
+    },
+    /// Asks for a stream to a debugger.
+    Open(Open),
+    /// Asks whether a process of Ray's with that title listens on that port of the agent's node.
+    Locate {
+        /// Names the question.
+        query: Hex<8>,
+        /// The port.
+        port: u16,
+        /// The process's title, as Ray sets it: `ray::NAME`.
+        title: Text<256>,
+    },
+    /// The relay no longer waits for that stream.
+    Cancel {
+        /// The stream.
+        stream: StreamId,
+    },
+    /// Something that this version does not know.
+    #[serde(other, skip_serializing)]
+    Unknown,
+}
+
+/// A Ray node, as the head lists it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Node {
+    /// The relay's name of the cluster.
+    pub cluster: Name,
+    /// Ray's id of the node.
+    pub node_id: Name,
+    /// The address of the node.
+    pub address: IpAddr,
+}
+
+/// What a relay asks an agent for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Open {
+    /// Names the stream.
+    pub stream: StreamId,
+    /// Shows that who opens the stream was asked for it.
+    pub secret: Hex<16>,
+    /// The relay's name of the cluster.
+    pub cluster: Name,
+    /// The node of the worker.
+    pub node_id: Name,
+    /// The worker.
+    pub worker_id: Name,
+    /// What listens there.
+    pub kind: Kind,
+    /// The port of the worker's debugger, or of a subprocess's.
+    pub port: u16,
+    /// For whom the worker is taken; `None` for a further connection of a session that holds it, to a subprocess.
+    pub holder: Option<Holder>,
+}
+
+/// What listens on a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// debugpy's adapter.
+    Debugpy,
+    /// Ray's legacy debugger.
+    Pdb,
+}
+
+/// Who takes a worker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// The principal, as people see it.
+    pub name: Name,
+    /// The session, as the relay names it.
+    pub session: Name,
+}
+
+/// From an agent to a relay.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum FromAgent {
+    /// Says who the agent is: the answer to [`FromRelay::Hello`].
+    Announce(Announce),
+    /// The agent does not open that stream.
+    Refused {
+        /// The stream.
+        stream: StreamId,
+        /// Why, to decide by.
+        kind: Refusal,
+        /// Why, for people.
+        detail: Sentence,
+    },
+    /// Answers [`FromRelay::Locate`].
+    Located {
+        /// The question.
+        query: Hex<8>,
+        /// Whether such a process listens there.
+        found: bool,
+        /// The node on which it does.
+        node_id: Option<Name>,
+    },
+    /// All workers that sessions hold through this agent; comes again whenever they change.
+    Held {
+        /// The workers.
+        #[serde(deserialize_with = "few")]
+        workers: Vec<Held>,
+    },
+    /// Something that this version does not know.
+    #[serde(other, skip_serializing)]
+    Unknown,
+}
+
+/// Who an agent is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Announce {
+    /// [`PROTOCOL`] of the agent.
+    pub protocol: u32,
+    /// The agent's version.
+    pub version: Name,
+    /// What [`FromRelay::Hello`] said.
+    pub nonce: Hex<16>,
+    /// Known to this process of the agent's alone.
+    pub instance: Hex<16>,
+    /// The node that it stands on, where it was told.
+    pub node_id: Option<Name>,
+    /// The addresses of its machine.
+    #[serde(deserialize_with = "few")]
+    pub addresses: Vec<IpAddr>,
+    /// The name of its machine.
+    pub hostname: Name,
+    /// Its processor architecture.
+    pub architecture: Name,
+    /// Its process id.
+    pub pid: u32,
+    /// Whether it can see whose a listening socket is.
+    #[serde(default)]
+    pub sees_processes: bool,
+}
+
+/// Why a stream is not opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Refusal {
+    /// Ray attributes that port to no live worker of the agent's node.
+    NotAWorker,
+    /// The listening socket belongs to another process.
+    WrongProcess,
+    /// The session of another relay holds the worker.
+    Held,
+    /// The head cannot be asked.
+    Registry,
+    /// The agent has too much to do, or is about to end.
+    Busy,
+    /// Something that this version does not know.
+    #[serde(other)]
+    Other,
+}
+
+/// A worker that a session holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// The worker.
+    pub worker_id: Name,
+    /// The port of its debugger.
+    pub port: u16,
+    /// The principal, as people see it.
+    pub name: Name,
+    /// The session, as its relay names it.
+    pub session: Name,
+    /// The relay process of the session.
+    pub replica: Replica,
+    /// Since when, in milliseconds of Unix time.
+    pub since_unix_ms: u64,
+}
+
+/// The first message of a stream.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Dialled {
+    /// The debugger is there: what follows are its bytes.
+    Dialled,
+    /// It is not. The stream is closed.
+    Failed {
+        /// Why, to decide by.
+        kind: Failure,
+        /// Why, for people.
+        detail: Sentence,
+    },
+}
+
+/// Why a debugger cannot be reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Failure {
+    /// Nothing listens.
+    Refused,
+    /// Nothing came in time.
+    TimedOut,
+    /// There is no way to it.
+    #[serde(other)]
+    Unreachable,
+}
+
+/// What came is no message of these.
+#[derive(Debug, thiserror::Error)]
+#[error("what came is no message of a tunnel: {0}")]
+pub struct Unreadable(#[from] serde_json::Error);
+
+/// Reads a message.
+///
+/// # Errors
+/// [`Unreadable`]: no JSON, a field of the wrong kind or none, a text or a list that is too long.
+pub fn read<'a, M: Deserialize<'a>>(text: &'a str) -> Result<M, Unreadable> {
+    if text.len() > LARGEST {
+        return Err(serde_json::Error::custom("it is too long").into());
+    }
+    Ok(serde_json::from_str(text)?)
+}
+
+/// Writes a message. Texts are as long as they may be already; a list with too many rows is the sender's mistake, and the
+/// other side does not read it.
+pub fn written<M: Serialize>(message: &M) -> String {
+    // Strings, numbers and addresses: nothing of that fails.
+    serde_json::to_string(message).unwrap_or_default()
+}
+
+fn few<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    let rows = Vec::deserialize(deserializer)?;
+    match rows.len() <= MOST_ROWS {
+        true => Ok(rows),
+        false => Err(D::Error::custom(format_args!(
+            "a list has more than {MOST_ROWS} rows"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn row() -> Held {
+        Held {
+            worker_id: "a".repeat(56).as_str().into(),
+            port: 65_535,
+            name: "\"".repeat(200).as_str().into(),
+            session: "\\".repeat(200).as_str().into(),
+            replica: Hex([255; 8]),
+            since_unix_ms: u64::MAX,
+        }
+    }
+
+    #[test]
+    fn messages_are_spelled_as_the_protocol_says() {
+        let open = FromRelay::Open(Open {
+            stream: Hex([1; 8]),
+            secret: Hex([2; 16]),
+            cluster: "default".into(),
+            node_id: "0a0b".into(),
+            worker_id: "0c".into(),
+            kind: Kind::Debugpy,
+            port: 38_645,
+            holder: None,
+        });
+        let text = r#"{"type":"open","stream":"0101010101010101","secret":"02020202020202020202020202020202","cluster":"default","node_id":"0a0b","worker_id":"0c","kind":"debugpy","port":38645,"holder":null}"#;
+        assert_eq!(written(&open), text);
+        assert_eq!(read::<FromRelay>(text).unwrap(), open);
+        let refused = FromAgent::Refused {
+            stream: Hex([1; 8]),
+            kind: Refusal::NotAWorker,
+            detail: "no".into(),
+        };
+        let text =
+            r#"{"type":"refused","stream":"0101010101010101","kind":"not_a_worker","detail":"no"}"#;
+        assert_eq!(written(&refused), text);
+        assert_eq!(written(&Dialled::Dialled), r#"{"type":"dialled"}"#);
+        let failed = r#"{"type":"failed","kind":"timed_out","detail":"slow"}"#;
+        assert_eq!(written(&read::<Dialled>(failed).unwrap()), failed);
+    }
+
+    #[test]
+    fn what_a_newer_side_adds_is_passed_over() {
+        let text = r#"{"type":"cancel","stream":"0101010101010101","why":{"a":[1]}}"#;
+        let cancel = FromRelay::Cancel {
+            stream: Hex([1; 8]),
+        };
+        assert_eq!(read::<FromRelay>(text).unwrap(), cancel);
+        let text = r#"{"type":"dance","steps":4}"#;
+        assert_eq!(read::<FromRelay>(text).unwrap(), FromRelay::Unknown);
+        assert_eq!(read::<FromAgent>(text).unwrap(), FromAgent::Unknown);
+        let text = r#"{"type":"refused","stream":"0101010101010101","kind":"mood","detail":""}"#;
+        let read = read::<FromAgent>(text).unwrap();
+        assert!(matches!(read, FromAgent::Refused { kind, .. } if kind == Refusal::Other));
+    }
+
+    #[test]
+    fn what_is_too_long_or_of_another_kind_is_not_read() {
+        let locate = |port: &str, title: &str| {
+            format!(
+                r#"{{"type":"locate","query":"0101010101010101","port":{port},"title":"{title}"}}"#
+            )
+        };
+        assert!(read::<FromRelay>(&locate("1", "ray::f")).is_ok());
+        for text in [
+            locate("65536", "ray::f"),
+            locate("-1", "ray::f"),
+            locate("1", &"x".repeat(257)),
+            r#"{"type":"locate"}"#.to_owned(),
+            r#"{"type":"cancel","stream":"01"}"#.to_owned(),
+            r#"{"type":"cancel","stream":"010101010101010g"}"#.to_owned(),
+            r#"{"type":"cancel","stream":"+10101010101010é"}"#.to_owned(),
+            "[]".to_owned(),
+            "{}".to_owned(),
+            String::new(),
+            " ".repeat(LARGEST + 1) + &locate("1", "ray::f"),
+        ] {
+            assert!(read::<FromRelay>(&text).is_err(), "{text}");
+        }
+        let held = |rows: usize| {
+            let workers = vec![row(); rows];
+            written(&FromAgent::Held { workers })
+        };
+        let most = held(MOST_ROWS);
+        assert!(most.len() <= LARGEST, "{}", most.len());
+        assert!(read::<FromAgent>(&most).is_ok());
+        assert!(read::<FromAgent>(&held(MOST_ROWS + 1)).is_err());
+    }
+
+    #[test]
+    fn ids_and_secrets_are_not_shown() {
+        let text = r#"{"type":"hello","protocol":1,"version":"0.1.0","replica":"0123456789abcdef","nonce":"0123456789abcdef0123456789abcdef"}"#;
+        let shown = format!("{:?}", read::<FromRelay>(text).unwrap());
+        assert!(
+            !shown.contains("abcdef") && !shown.contains("171"),
+            "{shown}"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn a_text_that_is_cut_is_short_enough_and_can_be_read(text in "\\PC{0,200}|[🎉é]{0,200}") {
+            let cut = Text::<64>::new(&text);
+            prop_assert!(cut.len() <= 64);
+            prop_assert_eq!(read::<Text<64>>(&written(&cut)).unwrap(), cut);
+        }
+
+        #[test]
+        fn whatever_comes_is_read_or_refused(text in "\\PC{0,200}|(\\{\"type\":\"(open|held|announce|hello|welcome)\".{0,100}\\})") {
+            let _ = read::<FromRelay>(&text);
+            let _ = read::<FromAgent>(&text);
+            let _ = read::<Dialled>(&text);
+        }
+    }
+}

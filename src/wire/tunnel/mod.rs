@@ -1,0 +1,59 @@
+//! What relays and agents say to each other: the messages of a link, and the bytes of a debugger's connection in a
+//! WebSocket of its own.
+//!
+//! An agent stands beside the workers of a Ray node and dials every relay. On the link, a WebSocket with [`messages`], the
+//! relay asks for connections; for each the agent opens one more WebSocket, the stream, whose first message is a
+//! [`Dialled`](messages::Dialled) and in which [`ByteStream`] carries everything else. Flow control and fairness between
+//! streams are the kernel's, and a stream that is lost disturbs one session.
+
+pub mod byte_stream;
+pub mod messages;
+pub mod text;
+
+pub use self::byte_stream::ByteStream;
+
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+
+/// Where agents link, at a relay.
+pub const LINK_PATH: &str = "/relay/v1/nodes/link";
+
+/// Where agents open streams, at a relay: behind it stands the stream's id.
+pub const STREAM_PATH: &str = "/relay/v1/nodes/stream/";
+
+/// The subprotocol of a link.
+pub const LINK_PROTOCOL: &str = "ray-relay-node.v1";
+
+/// The subprotocol of a stream.
+pub const STREAM_PROTOCOL: &str = "ray-relay-stream.v1";
+
+/// The header of the request for a stream that has its secret.
+pub const SECRET_HEADER: &str = "ray-relay-stream-secret";
+
+/// Bytes of one frame of a stream.
+pub const LARGEST_FRAME: usize = 64 * 1024;
+
+/// Read at once from a stream: one TLS record.
+const STREAM_READ: usize = 16 * 1024;
+
+/// Read at once from a link, on which little is said.
+const LINK_READ: usize = 4 * 1024;
+
+/// How a stream's WebSocket is held: every frame is written as it comes, and not more than one waits.
+pub fn stream_config() -> WebSocketConfig {
+    WebSocketConfig::default()
+        .max_message_size(Some(LARGEST_FRAME))
+        .max_frame_size(Some(LARGEST_FRAME))
+        .read_buffer_size(STREAM_READ)
+        .write_buffer_size(0)
+        .max_write_buffer_size(2 * LARGEST_FRAME)
+}
+
+/// How a link's WebSocket is held: every message is written as it comes, and few wait.
+pub fn link_config() -> WebSocketConfig {
+    WebSocketConfig::default()
+        .max_message_size(Some(messages::LARGEST))
+        .max_frame_size(Some(messages::LARGEST))
+        .read_buffer_size(LINK_READ)
+        .write_buffer_size(0)
+        .max_write_buffer_size(2 * messages::LARGEST)
+}
