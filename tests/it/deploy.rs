@@ -26,8 +26,9 @@ impl<'a> Deployer<'a> {
         let dir = tempfile::tempdir().unwrap();
         let built = Path::new(env!("CARGO_BIN_EXE_ray-relay"));
         let program = dir.path().join("ray-relay");
-        let stripped = Command::new("strip").arg("-o").arg(&program).arg(built);
-        if !{ stripped }.status().is_ok_and(|status| status.success()) {
+        let mut strip = Command::new("strip");
+        let stripped = strip.arg("-o").arg(&program).arg(built).status();
+        if !stripped.is_ok_and(|status| status.success()) {
             std::fs::copy(built, &program).unwrap();
         }
         std::fs::write(dir.path().join("token"), TOKEN).unwrap();
@@ -40,7 +41,7 @@ impl<'a> Deployer<'a> {
 
     fn run(&self, args: &[&str]) -> Output {
         let mut command = self.cluster.exec("relay", &self.program);
-        let command = command
+        command
             .args(["deploy", "--ray-address", &self.cluster.dashboard()])
             .args(args)
             .env("HOME", self.dir.path());
