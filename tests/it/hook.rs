@@ -36,8 +36,8 @@ async fn the_port_is_on_loopback(version: &str) {
         assert_eq!(status.unwrap().status.success(), open, "{node} to {ip}");
     }
     let to = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let mut client = DapClient::connect_from(Editor::VsCode, &cluster, "w2", to).await;
-    let attach = Editor::VsCode.attach("127.0.0.1", port, "");
+    let mut client = DapClient::connect_from(Editor::Plain, &cluster, "w2", to).await;
+    let attach = Editor::Plain.attach("127.0.0.1", port, "");
     client.start(attach, None).await;
     let (thread, _) = client.stopped().await;
     client.resume(thread).await;
