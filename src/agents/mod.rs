@@ -15,7 +15,7 @@ mod open;
 mod rows;
 mod table;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod trust;
 mod tunnel;
 mod way;

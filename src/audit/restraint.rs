@@ -248,7 +248,7 @@ mod tests {
             let mut restraint = Restraint::default();
             let entry = Entry::new(Action::ALL[action]).with("outcome", outcome.as_str());
             let done = !matches!(&*outcome, "denied" | "refused")
-                || !matches!(entry.action, Action::Authentication | Action::Decision | Action::Command);
+                || !matches!(entry.action, Action::Authentication | Action::Decision | Action::Command | Action::Agent);
             for _ in 0..200 {
                 let verdict = restraint.judge(&entry, Instant::now(), SystemTime::UNIX_EPOCH);
                 prop_assert!(!done || matches!(verdict, Verdict::Write(None)));

@@ -281,6 +281,9 @@ pub struct ListArgs {
     /// Also show breakpoints that ended a short while ago
     #[arg(long)]
     pub ended: bool,
+    /// Also show the Ray nodes, each with its agent
+    #[arg(long, short, conflicts_with = "watch")]
+    pub verbose: bool,
     /// Sort by this column, with ,desc the other way round: waiting, name, job, node, ...
     #[arg(long, value_name = "KEY[,desc]")]
     pub sort: Option<Order>,

@@ -172,6 +172,12 @@ impl RelayClient {
         self.answer(response, "breakpoints").await
     }
 
+    /// The nodes, each with its agent.
+    pub(super) async fn nodes(&self) -> Result<Value, RelayError> {
+        let response = self.get("/relay/v1/nodes", "application/json").await?;
+        self.answer(response, "nodes").await
+    }
+
     /// The event stream; its body has no end.
     pub(super) async fn events(&self) -> Result<Response<Incoming>, RelayError> {
         let response = self.get("/relay/v1/events", "text/event-stream").await?;

@@ -15,6 +15,7 @@ mod recorded;
 mod recording;
 mod rewriting;
 mod subprocesses;
+mod through_agent;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -46,7 +46,7 @@ pub(super) struct Relay {
 /// Why there is no WebSocket. `Display` is a sentence for the log, with the next step.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectError {
-    #[error("cannot reach the relay: {0}")]
+    #[error("cannot reach the relay: {0}; is it up, and its port open to this node?")]
     Unreachable(String),
     #[error("no answer from the relay within {} s", PATIENCE.as_secs())]
     TimedOut,

@@ -1,6 +1,7 @@
 //! One link: who the agent is, what the relay asks for, what the agent answers.
 
 use std::collections::HashMap;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +32,9 @@ const SILENCE: Duration = Duration::from_secs(15);
 
 /// The deadline for a relay to take a message.
 const TAKEN: Duration = Duration::from_secs(10);
+
+/// What becomes of a relay that is killed.
+const GONE: &str = "the connection to the relay is gone";
 
 /// Messages of one second that a relay may send: more than it has questions.
 const MOST_A_SECOND: u32 = 512;
@@ -143,7 +147,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         };
         self.replica = replica;
         debug!(%version, "a relay has said who it is");
-        if let Err(ended) = self.send(&self.announcement(nonce)).await {
+        let announcement = self.announcement(nonce).await;
+        if let Err(ended) = self.send(&announcement).await {
             return ended;
         }
         match self.talk(to_send).await {
@@ -152,7 +157,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         }
     }
 
-    fn announcement(&self, nonce: Hex<16>) -> FromAgent {
+    async fn announcement(&self, nonce: Hex<16>) -> FromAgent {
         let place = self.agent.look.place();
         let mut addresses = place.addresses();
         addresses.truncate(MOST_ROWS);
@@ -166,7 +171,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             hostname: machine::hostname().as_str().into(),
             architecture: std::env::consts::ARCH.into(),
             pid: std::process::id(),
-            sees_processes: self.agent.look.sees_processes(),
+            sees_processes: self.agent.look.sees_processes().await,
         })
     }
 
@@ -234,13 +239,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
                     "the relay has closed the link: {reason}"
                 )))
             }
-            None | Some(Err(Error::Protocol(ProtocolError::ResetWithoutClosingHandshake))) => Err(
-                Ended::Lost("the connection to the relay is gone".to_owned()),
-            ),
-            Some(Err(error)) => Err(Ended::Lost(format!(
-                "the link broke: {}",
-                one_line(&error.to_string())
-            ))),
+            None => Err(Ended::Lost(GONE.to_owned())),
+            Some(Err(error)) => Err(broken(&error)),
         }
     }
 
@@ -262,10 +262,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         let sent = self.socket.send(Message::text(written(message)));
         match timeout(TAKEN, sent).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(Ended::Lost(format!(
-                "the link broke: {}",
-                one_line(&error.to_string())
-            ))),
+            Ok(Err(error)) => Err(broken(&error)),
             Err(_) => Err(Ended::Lost("the relay takes no messages".to_owned())),
         }
     }
@@ -347,4 +344,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         self.agent.tasks.spawn(serving.instrument(span));
         Ok(())
     }
+}
+
+/// Why a link is lost, by what its connection says.
+fn broken(error: &Error) -> Ended {
+    let gone = match error {
+        Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => true,
+        Error::Io(error) => matches!(
+            error.kind(),
+            io::ErrorKind::UnexpectedEof
+                | io::ErrorKind::ConnectionReset
+                | io::ErrorKind::BrokenPipe
+        ),
+        _ => false,
+    };
+    Ended::Lost(match gone {
+        true => GONE.to_owned(),
+        false => format!("the link broke: {}", one_line(&error.to_string())),
+    })
 }

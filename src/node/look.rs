@@ -6,6 +6,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -85,11 +86,12 @@ pub(super) struct Look {
     place: Place,
     processes: Arc<Processes>,
     nodes: Mutex<Option<(Instant, Arc<[RayNode]>)>>,
-    sees_processes: bool,
+    /// It was said that it cannot be checked whose a socket is.
+    said: AtomicBool,
 }
 
 impl Look {
-    /// Asks the head of `cluster`. Looks once whether processes can be seen, which blocks.
+    /// Asks the head of `cluster`; processes are those in `proc`.
     ///
     /// # Errors
     /// [`HeadConfigError`].
@@ -98,25 +100,20 @@ impl Look {
         place: Place,
         proc: &Path,
     ) -> Result<Self, HeadConfigError> {
-        let processes = Arc::new(Processes::new(proc));
-        let sees_processes = processes.are_seen();
-        if !sees_processes {
-            warn!(
-                "no other process can be seen from here: a debugger's port is taken to be its worker's on Ray's word alone; share the workers' process namespace and user with the agent to have it checked"
-            );
-        }
         Ok(Self {
             ray: Attribution::new(cluster, PATIENCE)?,
             place,
-            processes,
+            processes: Arc::new(Processes::new(proc)),
             nodes: Mutex::default(),
-            sees_processes,
+            said: AtomicBool::new(false),
         })
     }
 
-    /// Whether it can be checked whose a socket is.
-    pub(super) fn sees_processes(&self) -> bool {
-        self.sees_processes
+    /// Whether it can be checked now whose a socket is.
+    pub(super) async fn sees_processes(&self) -> bool {
+        let processes = Arc::clone(&self.processes);
+        let looked = tokio::task::spawn_blocking(move || processes.are_seen());
+        looked.await.unwrap_or(false)
     }
 
     pub(super) fn place(&self) -> &Place {
@@ -189,30 +186,37 @@ impl Look {
         &self,
         here: Vec<(Attributed, Vec<SocketAddr>)>,
     ) -> Result<Vec<SocketAddr>, Refused> {
-        let (processes, seen) = (Arc::clone(&self.processes), self.sees_processes);
+        let processes = Arc::clone(&self.processes);
         let looked = tokio::task::spawn_blocking(move || {
-            let mut good = Vec::new();
-            let mut wrong = None;
+            let (mut good, mut unseen, mut wrong) = (Vec::new(), false, None);
             for (debugger, ways) in here {
+                // Where nobody says the node, only the process's title tells that it is this one.
+                let blind = debugger.node_id().is_empty();
                 for way in ways {
-                    // Where nobody says the node, only the process's title tells that it is this one.
-                    let blind = debugger.node_id().is_empty();
                     match processes.verdict(way, debugger.owner()) {
                         Verdict::Its => good.push(way),
-                        Verdict::Unseen if !blind => good.push(way),
-                        Verdict::Unseen => wrong = wrong.or(Some((seen, None))),
-                        Verdict::Anothers(pid, title) => wrong = Some((seen, Some((pid, title)))),
+                        Verdict::Unseen => {
+                            unseen = true;
+                            good.extend((!blind).then_some(way));
+                        }
+                        Verdict::Anothers(pid, title) => wrong = Some((pid, title)),
                     }
                 }
             }
-            (good, wrong)
+            let blind = unseen && !processes.are_seen();
+            (good, wrong, blind)
         });
-        let Ok((good, wrong)) = looked.await else {
+        let Ok((good, wrong, blind)) = looked.await else {
             return Err(Refused::new(Refusal::Busy, "the agent is about to end"));
         };
+        if blind && !self.said.swap(true, Ordering::Relaxed) {
+            warn!(
+                "no other process can be seen from here: a debugger's port is taken to be its worker's on Ray's word alone; run the agent as the workers' user and in their process namespace to have it checked"
+            );
+        }
         match wrong {
             _ if !good.is_empty() => Ok(good),
-            Some((_, Some((pid, title)))) => {
+            Some((pid, title)) => {
                 warn!(
                     pid,
                     title, "a port that Ray attributes to a worker belongs to another process"
@@ -224,11 +228,11 @@ impl Look {
                     ),
                 ))
             }
-            Some((false, None)) => Err(Refused::new(
+            None if blind => Err(Refused::new(
                 Refusal::WrongProcess,
                 "Ray does not say on which node that prompt is, and the agent cannot see whose the port is",
             )),
-            _ => Err(Refused::new(
+            None => Err(Refused::new(
                 Refusal::NotAWorker,
                 "no process of that task listens there",
             )),

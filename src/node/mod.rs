@@ -224,7 +224,6 @@ pub async fn run(settings: Settings) -> Result<(), Error> {
         head = settings.cluster.ray_address,
         node_id = agent.look.place().node_id,
         addresses = ?agent.look.place().addresses(),
-        sees_processes = agent.look.sees_processes(),
         "this agent's node"
     );
     for relay in settings.relays {

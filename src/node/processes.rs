@@ -57,11 +57,17 @@ impl Processes {
         if listening.is_empty() {
             return Verdict::Unseen;
         }
+        let owners = self.owners(&listening);
+        // A process that the worker has forked may have its socket too; one that nobody of its own has is another's.
         let mut verdict = Verdict::Unseen;
-        for (pid, inodes) in self.owners(&listening) {
-            match self.is_its(pid, &inodes, owner, &table) {
+        for inode in &listening {
+            let mut have = owners.iter().filter(|(_, inodes)| inodes.contains(inode));
+            let Some((first, _)) = have.clone().next() else {
+                continue;
+            };
+            match have.any(|(pid, inodes)| self.is_its(*pid, inodes, owner, &table)) {
                 true => verdict = Verdict::Its,
-                false => return Verdict::Anothers(pid, self.title(pid)),
+                false => return Verdict::Anothers(*first, self.title(*first)),
             }
         }
         verdict

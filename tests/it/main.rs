@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `tls` | nothing, and sslscan for one test |
 //! | `departures`, `loopback`, `pdb`, `prompt`, `view` | Python and the network once (a virtual environment under `target/`) |
-//! | `isolation`, `sessions`, `kinds`, `faults`, `gone`, `deploy`, `hook`, `tools`, `advertise`, `token`, `identity`, `nc`, `person`, `terminal`, `unlisted` | also root, iproute2 and util-linux (network namespaces) |
+//! | `agents`, `isolation`, `sessions`, `kinds`, `faults`, `gone`, `deploy`, `hook`, `tools`, `advertise`, `token`, `identity`, `nc`, `person`, `terminal`, `unlisted` | also root, iproute2 and util-linux (network namespaces) |
 //!
 //! What is missing is said on standard error and the test passes, except where `CI` is set: then
 //! it fails.
@@ -12,6 +12,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod advertise;
+mod agents;
 mod departures;
 mod deploy;
 mod faults;

@@ -1,5 +1,6 @@
 //! `ray-relay list`: what waits at a breakpoint, once or as it changes.
 
+mod nodes;
 mod pager;
 mod view;
 mod watch;
@@ -24,6 +25,8 @@ Examples:
   ray-relay list --sort waiting,desc --filter 'train*' --filter node=10.0.0.7
       a pattern fits the whole of a name, id or other column, text without * a part of it; all filters have to fit
   ray-relay list --json | jq -r '.breakpoints[] | select(.state == \"paused\") | .id'
+  ray-relay list --verbose
+      also the Ray nodes: each one's agent, its version, how far it is, and since when it is linked or gone
   ray-relay list --watch --json
       one object a line: {\"event\": \"snapshot\", ...}, then {\"event\": \"appeared\", \"breakpoint\": {...}}
 
@@ -44,12 +47,24 @@ pub(super) async fn run(args: ListArgs) -> Result<(), Error> {
     if args.watch {
         return watch::run(&client, args.json, args.ended, choice).await;
     }
-    let list = arranged(client.breakpoints(args.ended).await?, &choice);
+    let mut list = arranged(client.breakpoints(args.ended).await?, &choice);
+    let nodes = match args.verbose {
+        true => Some(client.nodes().await?),
+        false => None,
+    };
     if args.json {
+        if let Some(mut nodes) = nodes {
+            list["nodes"] = nodes["nodes"].take();
+        }
         writeln!(io::stdout().lock(), "{list:#}")?;
-    } else {
-        pager::write(&page(&list, terminal::columns()))?;
+        return Ok(());
     }
+    let columns = terminal::columns();
+    let mut text = page(&list, columns);
+    if let Some(nodes) = nodes {
+        text += &format!("\n{}", nodes::table(&nodes, columns));
+    }
+    pager::write(&text)?;
     Ok(())
 }
 

@@ -102,6 +102,23 @@ fn the_more_exact_address_takes_the_connection() {
 }
 
 #[test]
+fn what_a_worker_has_forked_has_its_socket_too_and_a_second_socket_is_another_matter() {
+    let table = [
+        ("0A00020A:1000", NOBODY, LISTENS, 1),
+        ("0A00020A:2000", NOBODY, LISTENS, 1),
+        ("0A00020A:2000", NOBODY, LISTENS, 2),
+    ];
+    let proc = Proc::new(&table)
+        .process(10, "10", "ray::f()", &[1])
+        .process(11, "11", "ray::f()", &[1])
+        .process(20, "20", "other", &[2]);
+    let worker = Owner::Process(10);
+    assert_eq!(proc.verdict("10.2.0.10:4096", &worker), Verdict::Its);
+    let other = Verdict::Anothers(20, "other".to_owned());
+    assert_eq!(proc.verdict("10.2.0.10:8192", &worker), other);
+}
+
+#[test]
 fn a_worker_in_a_container_is_known_by_its_own_number() {
     let proc = Proc::new(&[("00000000:1000", NOBODY, LISTENS, 1)])
         .process(90_210, "90210 41", "ray::f()", &[1])

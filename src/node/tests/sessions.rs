@@ -2,11 +2,12 @@ use std::time::Duration;
 
 use futures_util::SinkExt as _;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 use super::stand_ins::*;
 use crate::dap::testing::assert_not_dialled;
+use crate::wire::tunnel::ByteStream;
 use crate::wire::tunnel::messages::{FromAgent, FromRelay, Hex, Kind, Refusal};
 
 const SOON: Duration = Duration::from_secs(10);
@@ -32,6 +33,20 @@ async fn refused(link: &mut Socket) -> (Refusal, String) {
             (kind, detail.to_string())
         }
         other => panic!("{other:?}"),
+    }
+}
+
+/// Attaches, and waits until the debugger has taken it.
+async fn attach(stream: &mut ByteStream<TcpStream>) {
+    stream.write_all(&request("attach")).await.unwrap();
+    let mut said = String::new();
+    while !said.contains(r#""initialized""#) {
+        let mut some = [0; 1024];
+        let n = timeout(SOON, stream.read(&mut some))
+            .await
+            .unwrap()
+            .unwrap();
+        said += &String::from_utf8_lossy(&some[..n]);
     }
 }
 
@@ -87,16 +102,7 @@ async fn a_debugger_is_left_in_order_when_the_relay_vanishes() {
     let serving = tokio::spawn(debugger.serve());
     tell(&mut link, &FromRelay::Open(open(WORKER, port))).await;
     let (mut stream, _) = relay.stream().await;
-    stream.write_all(&request("attach")).await.unwrap();
-    let mut said = String::new();
-    while !said.contains(r#""initialized""#) {
-        let mut some = [0; 1024];
-        let n = timeout(SOON, stream.read(&mut some))
-            .await
-            .unwrap()
-            .unwrap();
-        said += &String::from_utf8_lossy(&some[..n]);
-    }
+    attach(&mut stream).await;
     drop((stream, link));
     let commands = timeout(SOON, serving).await.unwrap().unwrap();
     assert_eq!(commands, ["attach", "setFunctionBreakpoints", "disconnect"]);
@@ -113,8 +119,7 @@ async fn an_agent_that_ends_leaves_its_debuggers() {
     let serving = tokio::spawn(debugger.serve());
     tell(&mut link, &FromRelay::Open(open(WORKER, port))).await;
     let (mut stream, _) = relay.stream().await;
-    stream.write_all(&request("attach")).await.unwrap();
-    stream.read_exact(&mut [0; 16]).await.unwrap();
+    attach(&mut stream).await;
     agent.end().await;
     let commands = serving.await.unwrap();
     assert_eq!(commands.last().unwrap(), "disconnect", "{commands:?}");

@@ -94,6 +94,7 @@ pub(super) fn settings(head: SocketAddr) -> Settings {
             ray_address: format!("http://{head}"),
             token_file: None,
             gcs_address: config::Gcs::Off,
+            ..config::Cluster::default()
         },
         node_id: None,
         node_addresses: Vec::new(),
@@ -138,6 +139,7 @@ impl Relay {
         let accepting = async {
             let (stream, _) = self.listener.accept().await.unwrap();
             let mut path = String::new();
+            #[allow(clippy::result_large_err, reason = "it is the library's")]
             let look = |request: &server::Request, mut response: server::Response| {
                 path = request.uri().path().to_owned();
                 let headers = request.headers();

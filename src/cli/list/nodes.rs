@@ -1,0 +1,103 @@
+//! `list --verbose`: the nodes below the list, each with its agent. Pure.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::Value;
+
+use crate::listing::text::{beside, width};
+use crate::wire::human_time::span;
+use crate::wire::text::replaced;
+
+const TITLES: [&str; 6] = ["NODE", "ADDRESS", "CLUSTER", "AGENT", "ROUND TRIP", "LINK"];
+
+/// The nodes of the relay's `answer` as a table, each line ended by a line feed, for a terminal that is `columns` wide.
+pub(super) fn table(answer: &Value, columns: Option<usize>) -> String {
+    let Some(nodes) = answer["nodes"].as_array().filter(|nodes| !nodes.is_empty()) else {
+        return "No node is known.\n".to_owned();
+    };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.unwrap_or_default();
+    let mut lines = vec![TITLES.map(str::to_owned)];
+    lines.extend(nodes.iter().map(|node| cells(node, now)));
+    let widths: [usize; 6] = std::array::from_fn(|column| {
+        let widths = lines.iter().map(|line| width(&line[column]));
+        widths.max().unwrap_or_default()
+    });
+    let mut text = String::new();
+    for line in lines {
+        text += &beside(line.into_iter().zip(widths), columns);
+        text.push('\n');
+    }
+    text
+}
+
+fn cells(node: &Value, now: Duration) -> [String; 6] {
+    let text = |value: &Value| {
+        value
+            .as_str()
+            .map_or("-".to_owned(), |text| replaced(text).into_owned())
+    };
+    let ago = |since: &Value| {
+        let since = Duration::try_from_secs_f64(since.as_f64().unwrap_or_default());
+        span(now.saturating_sub(since.unwrap_or_default()))
+    };
+    let agent = &node["agent"];
+    let round_trip = agent["round_trip_ms"].as_f64();
+    let link = match node["link"].as_str() {
+        Some("linked") => format!("linked for {}", ago(&agent["since"])),
+        Some("down") => {
+            let down = &node["down"];
+            format!("down for {}: {}", ago(&down["since"]), text(&down["why"]))
+        }
+        Some("contested") => "two agents claim it".to_owned(),
+        _ => "no agent".to_owned(),
+    };
+    let id = text(&node["node_id"]);
+    [
+        id.get(..12).unwrap_or(&id).to_owned(),
+        text(&node["address"]),
+        text(&node["cluster"]),
+        text(&agent["version"]),
+        round_trip.map_or("-".to_owned(), |ms| format!("{ms:.1} ms")),
+        link,
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn each_node_says_what_became_of_its_agent() {
+        let answer = json!({"nodes": [
+            {"cluster": "default", "node_id": "0123456789abcdef", "address": "10.0.0.1", "link": "linked",
+                "agent": {"version": "0.1.0", "since": 0.0, "round_trip_ms": 0.42}},
+            {"cluster": "default", "node_id": "b2", "address": "fd00::2", "link": "down",
+                "down": {"since": 0.0, "why": "it\u{1b}[2J broke"}},
+            {"cluster": "default", "node_id": "c3", "address": "10.0.0.3", "link": "none"},
+        ]});
+        let text = table(&answer, None);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(
+            lines[0].starts_with("NODE          ADDRESS   CLUSTER"),
+            "{text}"
+        );
+        assert!(
+            lines[1].contains("0123456789ab  10.0.0.1  default  0.1.0  0.4 ms"),
+            "{text}"
+        );
+        assert!(
+            lines[2].contains("down for") && !text.contains('\u{1b}'),
+            "{text}"
+        );
+        assert!(lines[3].ends_with("no agent"), "{text}");
+        assert!(
+            table(&answer, Some(30))
+                .lines()
+                .all(|line| width(line) <= 30)
+        );
+        assert_eq!(table(&json!({}), None), "No node is known.\n");
+    }
+}

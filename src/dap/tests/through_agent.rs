@@ -1,0 +1,172 @@
+//! Sessions whose last hop is the agent of the worker's node.
+
+use futures_util::{SinkExt, StreamExt};
+use tokio::io::AsyncReadExt;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::{Bytes, Message};
+
+use super::*;
+use crate::agents::tests::{Scene, StandIn, dialled};
+use crate::config::UpstreamPath;
+use crate::identity::testing::{revoke, token_of};
+use crate::wire::tunnel::messages::Kind as TunnelKind;
+
+/// A relay that reaches workers through agents alone, one of them for `a1`, and a worker there.
+async fn scene() -> (Scene, StandIn, Worker) {
+    let scene = Scene::with(|config| config.upstream.path = UpstreamPath::Agent).await;
+    let agent = scene.linked("agent", "a1", 1).await;
+    let mut breakpoint = paused("square", 1);
+    breakpoint.node_id = "a1".to_owned();
+    let worker = Worker::listening(breakpoint).await;
+    scene.context.registry.insert(worker.breakpoint.clone());
+    (scene, agent, worker)
+}
+
+fn attach(token: &str) -> Value {
+    json!({"rayRelay": {"token": token}})
+}
+
+/// Passes bytes between a stream and the worker until one of them ends, as an agent does.
+async fn pass(stream: &mut WebSocketStream<TcpStream>, worker: &mut TcpStream) {
+    let mut said = vec![0; 4096];
+    loop {
+        tokio::select! {
+            message = stream.next() => match message {
+                Some(Ok(Message::Binary(bytes))) if !bytes.is_empty() => worker.write_all(&bytes).await.unwrap(),
+                Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
+                _ => return,
+            },
+            read = worker.read(&mut said) => match read {
+                Ok(n @ 1..) => {
+                    let bytes = Bytes::copy_from_slice(&said[..n]);
+                    stream.send(Message::Binary(bytes)).await.unwrap();
+                }
+                _ => return,
+            },
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_session_goes_through_the_agent_and_the_record_says_so() {
+    let (scene, mut agent, worker) = scene().await;
+    let (mut debugger, attach) =
+        Debugger::attaching(&scene.context, attach(&token_of("person"))).await;
+    let open = agent.asked().await;
+    assert_eq!(open.kind, TunnelKind::Debugpy);
+    assert_eq!(
+        (&*open.worker_id, open.port),
+        (&*worker.breakpoint.worker_id, worker.breakpoint.port)
+    );
+    assert_eq!(&*open.holder.as_ref().unwrap().name, "person");
+    // On record before anything is dialled.
+    let lines = scene.record.lines();
+    let began = lines
+        .iter()
+        .find(|line| line.action == crate::audit::Action::SessionBegan);
+    assert_eq!(began.unwrap().details["way"], "agent");
+    let mut stream = scene.stream("agent", &open).await.unwrap();
+    let mut reached = TcpStream::connect(worker.listener.local_addr().unwrap())
+        .await
+        .unwrap();
+    dialled(&mut stream).await;
+    let passing = tokio::spawn(async move {
+        pass(&mut stream, &mut reached).await;
+    });
+    let (accepted, _) = worker.listener.accept().await.unwrap();
+    let mut debugpy = Conversation::new(accepted, 1 << 26);
+    let greeting = json!({"seq": 1, "type": "event", "event": "output", "body": {"category": "telemetry", "output": "ptvsd"}});
+    debugpy.send(&greeting).await.unwrap();
+    let initialize = debugpy.read().await.unwrap();
+    assert_eq!(initialize["command"], "initialize");
+    let answer = json!({"seq": 2, "type": "response", "request_seq": initialize["seq"], "success": true, "command": "initialize", "body": {}});
+    debugpy.send(&answer).await.unwrap();
+    let asked = debugpy.read().await.unwrap();
+    assert_eq!(asked["command"], "attach");
+    assert!(!asked.to_string().contains(&token_of("person")));
+    let initialized = json!({"seq": 3, "type": "event", "event": "initialized"});
+    debugpy.send(&initialized).await.unwrap();
+    let answer = json!({"seq": 4, "type": "response", "request_seq": asked["seq"], "success": true, "command": "attach"});
+    debugpy.send(&answer).await.unwrap();
+    assert_eq!(debugger.answer(attach).await["success"], true);
+    // The client goes without a word: the worker is left in order, through the agent.
+    drop(debugger.dap);
+    let goodbye = async {
+        loop {
+            let said = debugpy.read().await.unwrap();
+            let answer = json!({"seq": 9, "type": "response", "request_seq": said["seq"], "success": true, "command": said["command"]});
+            debugpy.send(&answer).await.unwrap();
+            if said["command"] == "disconnect" {
+                return said;
+            }
+        }
+    };
+    let said = timeout(PATIENCE, goodbye).await.expect("a goodbye");
+    assert_eq!(said["arguments"]["terminateDebuggee"], false);
+    drop(debugpy);
+    timeout(PATIENCE, passing)
+        .await
+        .expect("the stream ends")
+        .unwrap();
+}
+
+#[tokio::test]
+async fn nothing_reaches_an_agent_before_somebody_is_authorised() {
+    let (scene, mut agent, worker) = scene().await;
+    for token in ["nobody", "local"] {
+        let (mut debugger, seq) =
+            Debugger::attaching(&scene.context, attach(&token_of(token))).await;
+        assert_eq!(debugger.answer(seq).await["success"], false);
+    }
+    revoke(&scene.context.auth, "person").await;
+    let (mut debugger, seq) =
+        Debugger::attaching(&scene.context, attach(&token_of("person"))).await;
+    assert_eq!(debugger.answer(seq).await["success"], false);
+    assert_not_dialled(worker.listener);
+    let asked = timeout(Duration::from_millis(300), agent.asked()).await;
+    assert!(asked.is_err(), "{asked:?}");
+}
+
+#[tokio::test]
+async fn without_an_agent_it_is_said_which_is_missing_and_nothing_is_dialled() {
+    let (scene, agent, worker) = scene().await;
+    let refused = async |words: &str| {
+        let (mut debugger, seq) =
+            Debugger::attaching(&scene.context, attach(&token_of("person"))).await;
+        let answer = debugger.answer(seq).await;
+        assert_eq!(answer["success"], false);
+        assert!(answer.to_string().contains(words), "{answer}");
+    };
+    drop(agent);
+    let down = async {
+        while !scene.recorded().iter().any(|line| line.starts_with("gone")) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, down).await.expect("in time");
+    refused("the agent of its node has been gone for").await;
+    let mut elsewhere = worker.breakpoint.clone();
+    elsewhere.node_id = "zz".to_owned();
+    scene.context.registry.end(elsewhere.id, None);
+    scene.context.registry.insert(elsewhere);
+    refused("no agent (`ray-relay node`) is linked for its node").await;
+    assert_not_dialled(worker.listener);
+    let live = scene.context.registry.snapshot();
+    assert!(live.live[0].is_paused(), "it waits as before");
+}
+
+#[tokio::test]
+async fn a_port_that_is_closed_to_the_relay_is_told_with_what_would_open_it() {
+    let scene = Scene::with(|config| config.dap.connect_timeout = Duration::from_millis(300)).await;
+    let mut breakpoint = paused("square", 1);
+    // Nothing listens there.
+    (breakpoint.node_id, breakpoint.port) = ("a1".to_owned(), 9);
+    scene.context.registry.insert(breakpoint);
+    let (mut debugger, seq) =
+        Debugger::attaching(&scene.context, attach(&token_of("person"))).await;
+    let answer = debugger.answer(seq).await.to_string();
+    assert!(
+        answer.contains("closed to this relay") && answer.contains("no agent"),
+        "{answer}"
+    );
+}
