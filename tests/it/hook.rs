@@ -25,15 +25,11 @@ async fn the_port_is_on_loopback(version: &str) {
     let paused = cluster.wait_paused(1).remove(0);
     assert_eq!(paused.ip, cluster.address("w2"));
     let port = paused.port;
-    for (node, ip, open) in [
-        ("w2", Ipv4Addr::LOCALHOST, true),
-        ("w2", paused.ip, false),
-        ("head", paused.ip, false),
-        ("relay", paused.ip, false),
-    ] {
-        let connect = format!("exec 3<>/dev/tcp/{ip}/{port}");
+    // The open port is not tried out: debugpy's adapter takes no more connections after one that is closed at once.
+    for node in ["w2", "head", "relay"] {
+        let connect = format!("exec 3<>/dev/tcp/{}/{port}", paused.ip);
         let status = cluster.exec(node, "bash").args(["-c", &connect]).output();
-        assert_eq!(status.unwrap().status.success(), open, "{node} to {ip}");
+        assert!(!status.unwrap().status.success(), "{node}");
     }
     let to = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let mut client = DapClient::connect_from(Editor::Plain, &cluster, "w2", to).await;
