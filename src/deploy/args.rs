@@ -222,3 +222,85 @@ fn pin(pem: &str, file: &Path) -> Result<String, Error> {
     let key = certificate.tbs_certificate.subject_pki.raw;
     Ok(format!("sha256:{}", hex(digest(&SHA256, key).as_ref())))
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    /// `line` with `DIR` for a directory that has a token, a secret for tokens, a certificate and its key.
+    fn wanted(line: &str) -> (Result<Wanted, Error>, String) {
+        let dir = tempfile::tempdir().unwrap();
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = rcgen::CertificateParams::new(vec!["relay".to_owned()]).unwrap();
+        let certificate = certificate.self_signed(&key).unwrap();
+        for (name, content) in [
+            ("token", "s3cret\n"),
+            ("no-token", "two words"),
+            ("secret", "hs256:s3cret"),
+            ("public", "-----BEGIN PUBLIC KEY-----"),
+            ("cert", &certificate.pem()),
+            ("key", &key.serialize_pem()),
+        ] {
+            fs::write(dir.path().join(name), content).unwrap();
+        }
+        let line = format!("deploy {line}").replace("DIR", dir.path().to_str().unwrap());
+        let args = Line::try_parse_from(line.split(' ')).unwrap().args;
+        let spki = rcgen::PublicKeyData::subject_public_key_info(&key);
+        let pin = format!("sha256:{}", hex(digest(&SHA256, &spki).as_ref()));
+        (args.wanted(), pin)
+    }
+
+    #[test]
+    fn what_is_secret_is_sealed_and_not_in_the_plan() {
+        let (direct, _) = wanted("--relay-url https://r --token-file DIR/token --ca-file DIR/cert");
+        let (beside, pin) = wanted(
+            "--relay --auth-key DIR/public --tls-cert DIR/cert --tls-key DIR/key --token-file DIR/token",
+        );
+        let (direct, beside) = (direct.unwrap(), beside.unwrap());
+        for wanted in [&direct, &beside] {
+            let plan = wanted.plan().to_string();
+            assert!(!plan.contains("s3cret") && !plan.contains("KEY"), "{plan}");
+            let sealed = wanted.files.text().unwrap();
+            assert!(String::from_utf8_lossy(&sealed).contains("s3cret"));
+        }
+        assert_eq!(direct.plan()["node"], json!(["--relay", "https://r"]));
+        assert_eq!(direct.plan()["serve"], Value::Null);
+        assert_eq!(beside.plan()["node"], json!(["--pin", pin]));
+        assert_eq!(beside.plan()["port"], 5678);
+        let flags = |files: &[File]| {
+            files
+                .iter()
+                .map(|file| file.flag.clone())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(flags(&direct.files.agent), ["--token-file", "--ca-file"]);
+        assert_eq!(flags(&beside.files.agent), ["--token-file"]);
+        assert_eq!(
+            flags(&beside.files.relay),
+            ["--auth-key", "--tls-cert", "--tls-key"]
+        );
+    }
+
+    #[test]
+    fn what_would_give_a_secret_away_is_refused() {
+        let refused = |line| wanted(line).0.err().unwrap().to_string();
+        let in_clear = "--relay-url http://10.0.0.1 --token-file DIR/token";
+        assert!(refused(in_clear).contains("in clear text"));
+        assert!(wanted(&format!("{in_clear} --allow-plaintext")).0.is_ok());
+        let secret = "--relay --auth-key DIR/secret --tls-cert DIR/cert --tls-key DIR/key";
+        assert!(refused(secret).contains("no public key"));
+        assert!(refused("--relay-url https://r --token-file DIR/no-token").contains("no token"));
+        assert!(refused("--relay-url https://r --token-file DIR/nowhere").contains("cannot read"));
+        let no_certificate = "--relay --auth-key DIR/public --tls-cert DIR/key --tls-key DIR/key";
+        assert!(refused(no_certificate).contains("no certificate"));
+    }
+}
