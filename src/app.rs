@@ -151,6 +151,9 @@ fn start_essential(
     });
     let run = tls.clone().run(context.metrics.clone(), closed.clone());
     essential.spawn("the look at TLS files", tasks.track_future(run));
+    let (rows, until) = (context.shared_rows.clone(), closed.clone());
+    let run = async move { rows.run(until).await };
+    essential.spawn("the upkeep of lists", tasks.track_future(run));
     let audit = context.audit.clone();
     let run = async move { audit.run(closed).await };
     essential.spawn("the audit log", tasks.track_future(run));

@@ -68,17 +68,17 @@ fn breakpoint(worker: SocketAddr, id: &str, job: &str) -> Breakpoint {
         id: BreakpointId::derive("default", id),
         kind: Kind::Debugpy,
         cluster: "default".into(),
-        node_id: "aaaa".to_owned(),
+        node_id: "aaaa".into(),
         node_ip: worker.ip(),
-        worker_id: id.to_owned(),
+        worker_id: id.into(),
         pid: 4711,
         port: worker.port(),
         paused_threads: 1,
-        names: Names {
+        names: Arc::new(Names {
             name: Some("secret_task".to_owned()),
             job_id: Some(job.to_owned()),
             ..Names::default()
-        },
+        }),
         reason: Reason::Breakpoint,
         location: None,
         exception: None,

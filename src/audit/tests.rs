@@ -70,12 +70,12 @@ fn breakpoint() -> Arc<Breakpoint> {
     Arc::new(Breakpoint {
         id: BreakpointId::derive("default", "w"),
         worker_id: "w".into(),
-        names: Names {
+        names: Arc::new(Names {
             job_id: Some("01000000".into()),
             submission_id: Some("raysubmit_1".into()),
             task_id: Some("t".into()),
-            ..worker.names
-        },
+            ..Names::clone(&worker.names)
+        }),
         ..worker
     })
 }

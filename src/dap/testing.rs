@@ -20,16 +20,16 @@ pub(crate) fn paused(name: &str, n: u8) -> Breakpoint {
         id: BreakpointId::derive("default", &worker_id),
         kind: Kind::Debugpy,
         cluster: Arc::from("default"),
-        node_id: "ab".repeat(28),
+        node_id: "ab".repeat(28).into(),
         node_ip: [10, 88, 0, n].into(),
-        worker_id,
+        worker_id: worker_id.into(),
         pid: 100 + u32::from(n),
         port: 40_000,
         paused_threads: 1,
-        names: Names {
+        names: Arc::new(Names {
             name: Some(name.to_owned()),
             ..Names::default()
-        },
+        }),
         reason: Reason::Breakpoint,
         location: None,
         exception: None,

@@ -196,8 +196,8 @@ mod tests {
         let breakpoint = |n, stop, job: Option<&str>, submission: Option<&str>| {
             let mut breakpoint = paused("square", n);
             breakpoint.stop = stop;
-            breakpoint.names.job_id = job.map(str::to_owned);
-            breakpoint.names.submission_id = submission.map(str::to_owned);
+            breakpoint.names_mut().job_id = job.map(str::to_owned);
+            breakpoint.names_mut().submission_id = submission.map(str::to_owned);
             Arc::new(breakpoint)
         };
         let there_before = breakpoint(1, 1, None, None);

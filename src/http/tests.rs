@@ -50,13 +50,13 @@ pub(crate) fn breakpoint(worker_id: &str) -> Breakpoint {
     let mut breakpoint = Breakpoint {
         id: BreakpointId::derive("default", worker_id),
         node_ip: [10, 88, 0, 10].into(),
-        worker_id: worker_id.to_owned(),
+        worker_id: worker_id.into(),
         pid: 495,
         port: 38645,
         first_seen: Moment::now(),
         ..paused("square", 1)
     };
-    breakpoint.names.job_id = Some("01000000".to_owned());
+    breakpoint.names_mut().job_id = Some("01000000".to_owned());
     breakpoint
 }
 

@@ -68,7 +68,7 @@ impl<'a> JsonRow<'a> {
             actor_name: names.actor_name.as_deref(),
             rank: names.rank,
             reason: breakpoint.reason,
-            location: breakpoint.location.as_ref(),
+            location: breakpoint.location.as_deref(),
             exception: breakpoint.exception.as_deref(),
             stop: breakpoint.stop,
             first_seen: breakpoint.first_seen,

@@ -13,7 +13,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::OnceCell;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
 
 use super::json::{self, JsonRow, Rest};
 use crate::moment::Moment;
@@ -23,8 +24,11 @@ use crate::wire::gzip::Beginning;
 /// How long the rows of a list are given out as they are: so far behind `waiting_seconds` may be.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// Lists that nobody has asked for in so long are forgotten when one is made.
-const UNUSED: Duration = Duration::from_secs(60);
+/// Lists that nobody has asked for in so long are forgotten.
+const UNUSED: Duration = Duration::from_secs(10);
+
+/// The pause between looks for them.
+const SWEEP: Duration = Duration::from_secs(5);
 
 /// Lists that are kept at most: one for each set of breakpoints that somebody may see or has asked for.
 const MOST_LISTS: usize = 32;
@@ -98,13 +102,34 @@ struct Told {
 }
 
 impl SharedRows {
-    /// The beginning of the list of `breakpoints`, in their order.
-    pub(crate) fn list(&self, breakpoints: &[&Arc<Breakpoint>]) -> ListRows {
-        let now = Instant::now();
+    /// Gives back what nobody asks for any more, until `shutdown`: rows of thousands of breakpoints, each with all that was
+    /// known of it when it was in a list, would otherwise stay until somebody asks again.
+    pub(crate) async fn run(&self, shutdown: CancellationToken) {
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                () = sleep(SWEEP) => self.forget_unused(Instant::now()),
+            }
+        }
+    }
+
+    fn forget_unused(&self, now: Instant) {
         let mut lists = self.lists.lock();
         lists
             .kept
             .retain(|list| now.duration_since(list.used) < UNUSED);
+        let mut rows = self.rows();
+        match lists.kept.is_empty() {
+            // Those of events are in the texts of the events too.
+            true => *rows = Rows::default(),
+            false => rows.sweep(),
+        }
+    }
+
+    /// The beginning of the list of `breakpoints`, in their order.
+    pub(crate) fn list(&self, breakpoints: &[&Arc<Breakpoint>]) -> ListRows {
+        let now = Instant::now();
+        let mut lists = self.lists.lock();
         let known = lists.kept.iter().position(|list| list.is_of(breakpoints));
         let known = known.map(|at| lists.kept.remove(at));
         let list = match known {
@@ -151,7 +176,7 @@ impl SharedRows {
                 text.reserve((text.len() + 16) * breakpoints.len());
             }
         }
-        rows.sweep();
+        rows.sweep_if_many();
         text.shrink_to_fit();
         text.into()
     }
@@ -174,7 +199,7 @@ impl SharedRows {
         // One line, because JSON escapes line breaks.
         let mut rows = self.rows();
         rows.write(breakpoint, Moment::now(), &mut text);
-        rows.sweep();
+        rows.sweep_if_many();
         drop(rows);
         text.extend(b"\n\n");
         let text = Bytes::from(text);
@@ -235,12 +260,17 @@ impl Rows {
         out.extend_from_slice(after);
     }
 
-    /// Takes out what nobody has any more, now and then.
+    /// Takes out what nobody has any more.
     fn sweep(&mut self) {
+        self.by_address
+            .retain(|_, row| Arc::strong_count(&row.breakpoint) > 1);
+        self.swept = self.by_address.len();
+    }
+
+    /// The same, now and then.
+    fn sweep_if_many(&mut self) {
         if self.by_address.len() > FEW_ROWS + 2 * self.swept {
-            self.by_address
-                .retain(|_, row| Arc::strong_count(&row.breakpoint) > 1);
-            self.swept = self.by_address.len();
+            self.sweep();
         }
     }
 }

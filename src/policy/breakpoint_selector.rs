@@ -159,9 +159,10 @@ mod tests {
         };
         let mut breakpoint = crate::dap::testing::paused("square", 1);
         assert!(selector.fits(&breakpoint));
-        (breakpoint.stop, breakpoint.names.provisional) = (2, true);
+        breakpoint.stop = 2;
+        breakpoint.names_mut().provisional = true;
         assert!(!selector.fits(&breakpoint));
-        breakpoint.names.provisional = false;
+        breakpoint.names_mut().provisional = false;
         assert!(selector.fits(&breakpoint));
     }
 

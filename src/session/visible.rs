@@ -102,7 +102,7 @@ mod tests {
 
     fn of_job(name: &str, n: u8, job: Option<&str>) -> Breakpoint {
         let mut breakpoint = paused(name, n);
-        breakpoint.names.job_id = job.map(str::to_owned);
+        breakpoint.names_mut().job_id = job.map(str::to_owned);
         breakpoint
     }
 

@@ -33,7 +33,7 @@ fn rays_own_breakpoint_survives_just_my_code() {
 fn the_working_dir_is_mapped_only_where_there_is_one_and_nobody_said_otherwise() {
     let mapped = |arguments: &Value, unpacked: bool, root: Option<&str>| {
         let mut breakpoint = paused("square", 1);
-        breakpoint.names.unpacked_working_dir = unpacked;
+        breakpoint.names_mut().unpacked_working_dir = unpacked;
         for_worker(arguments, &breakpoint, root)["pathMappings"].take()
     };
     let to = |root: &str| json!([{"localRoot": root, "remoteRoot": "."}]);
@@ -139,7 +139,7 @@ fn a_wrong_folder_can_be_told_by_one_line() {
     let said = note(open.clone(), &breakpoint, Some("/home/ada/job")).unwrap();
     let job = "/home/ada/job stands for the job's working_dir";
     assert!(said.starts_with(job), "{said}");
-    breakpoint.names.unpacked_working_dir = true;
+    breakpoint.names_mut().unpacked_working_dir = true;
     let said = note(open, &breakpoint, None).unwrap();
     assert!(
         said.starts_with("/home/ada/other stands for") && said.contains("rayRelay.localRoot"),

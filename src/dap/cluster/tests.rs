@@ -78,7 +78,7 @@ fn each_stop_is_announced_once_and_the_next_stop_of_the_same_worker_again() {
 fn a_worker_that_is_gone_has_its_job_asked_after_once() {
     let mut announcer = announcer(Children::StartDebugging);
     let mut gone = paused("square", 1);
-    gone.names.job_id = Some("02000000".to_owned());
+    gone.names_mut().job_id = Some("02000000".to_owned());
     announcer.announces(vec![gone.clone()]);
     assert!(announcer.jobs.is_empty());
     gone.state = State::Died {
@@ -98,13 +98,13 @@ fn a_worker_that_is_gone_has_its_job_asked_after_once() {
 #[test]
 fn what_differs_comes_first_in_the_name_of_a_session() {
     let mut shard = paused("train_shard", 1);
-    shard.names.rank = Some(3);
-    shard.names.actor_name = Some("worker_3".to_owned());
+    shard.names_mut().rank = Some(3);
+    shard.names_mut().actor_name = Some("worker_3".to_owned());
     assert_eq!(
         shard.session_name(),
         "#3 train_shard [worker_3] · pid 101 @ 10.88.0.1"
     );
-    shard.names.rank = None;
+    shard.names_mut().rank = None;
     assert_eq!(
         shard.session_name(),
         "pid 101 train_shard [worker_3] @ 10.88.0.1"
@@ -117,7 +117,7 @@ fn what_differs_comes_first_in_the_name_of_a_session() {
 fn a_worker_waits_for_its_name_but_not_for_ever() {
     let mut announcer = announcer(Children::StartDebugging);
     let mut nameless = paused("square", 1);
-    nameless.names.name = None;
+    nameless.names_mut().name = None;
     let nameless_since = nameless.first_seen;
     let after = |by: Duration| Moment {
         instant: nameless_since.instant + by,

@@ -50,7 +50,7 @@ pub(super) fn relay(audit: Arc<Audit>, adapt: impl FnOnce(&mut Config)) -> Arc<C
 /// A worker of job 1.
 pub(super) async fn worker(context: &Context) -> Worker {
     let mut worker = Worker::listen().await;
-    worker.breakpoint.names.job_id = Some("01000000".to_owned());
+    worker.breakpoint.names_mut().job_id = Some("01000000".to_owned());
     context.registry.insert(worker.breakpoint.clone());
     worker
 }

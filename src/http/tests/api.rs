@@ -89,7 +89,7 @@ async fn the_list_a_page_at_a_time() {
     for i in 0..25u64 {
         let mut row = breakpoint(&format!("aa{i:02}"));
         row.first_seen = crate::moment::testing::at(100 + i / 2);
-        row.names.name = Some(format!("{}-{i}", if i % 5 == 0 { "load" } else { "step" }));
+        row.names_mut().name = Some(format!("{}-{i}", if i % 5 == 0 { "load" } else { "step" }));
         relay.registry.insert(row);
     }
     for b in &relay.registry.snapshot().live {

@@ -8,8 +8,8 @@ use serde_json::Value;
 /// A paused worker of another job.
 fn foreign(worker_id: &str) -> Breakpoint {
     let mut breakpoint = breakpoint(worker_id);
-    breakpoint.names.job_id = Some("02000000".to_owned());
-    breakpoint.names.name = Some("secret_step".to_owned());
+    breakpoint.names_mut().job_id = Some("02000000".to_owned());
+    breakpoint.names_mut().name = Some("secret_step".to_owned());
     breakpoint
 }
 
@@ -226,7 +226,7 @@ async fn a_breakpoint_appears_once_it_is_known_to_be_ones_own() {
     let ann = narrow("\"list\"");
     let relay = Relay::guarded(&[], &[&ann]).await;
     let mut nameless = breakpoint("aa11");
-    nameless.names.job_id = None;
+    nameless.names_mut().job_id = None;
     relay.registry.insert(nameless);
     let mut body = relay
         .get_as(&token_of("ann"), "/relay/v1/events")
@@ -314,7 +314,7 @@ async fn somebody_narrowed_gets_the_lists_and_nothing_else_of_the_dashboard() {
     .await;
     let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
     let mut own = breakpoint("aa11");
-    own.names.task_id = Some("t1".to_owned());
+    own.names_mut().task_id = Some("t1".to_owned());
     relay.registry.insert(own);
     relay.registry.insert(foreign("bb22"));
     for path in [

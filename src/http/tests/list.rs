@@ -59,7 +59,7 @@ async fn no_list_is_given_out_for_anothers() {
     let relay = Relay::guarded(&[], &[&ann, &bob]).await;
     relay.registry.insert(breakpoint("aa11"));
     let mut theirs = breakpoint("bb22");
-    theirs.names.job_id = Some("02000000".to_owned());
+    theirs.names_mut().job_id = Some("02000000".to_owned());
     relay.registry.insert(theirs);
     let ask = async |who: &str, known: Option<&str>| {
         let mut request = relay

@@ -87,10 +87,30 @@ async fn what_is_kept_is_bounded() {
     }
     assert_eq!(shared.lists.lock().kept.len(), MOST_LISTS);
     assert!(shared.rows().by_address.len() <= FEW_ROWS + 2 * MOST_LISTS + 1);
-    tokio::time::advance(UNUSED).await;
-    let last = snapshot(vec![paused("square", 1)]);
-    whole(&shared, &last);
-    assert_eq!(shared.lists.lock().kept.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_asks_for_any_more_is_given_back() {
+    let shared = Arc::new(SharedRows::default());
+    let until = CancellationToken::new();
+    let running = tokio::spawn({
+        let (shared, until) = (Arc::clone(&shared), until.clone());
+        async move { shared.run(until).await }
+    });
+    let list = snapshot(breakpoints());
+    let kept = || Arc::strong_count(list.live.first().unwrap());
+    whole(&shared, &list);
+    assert!(kept() > 1);
+    // Who asks now and then finds it.
+    for _ in 0..10 {
+        tokio::time::sleep(UNUSED / 2).await;
+        whole(&shared, &list);
+        assert_eq!(shared.lists.lock().made, 1);
+    }
+    tokio::time::sleep(UNUSED + SWEEP).await;
+    assert_eq!(kept(), 1);
+    until.cancel();
+    running.await.unwrap();
 }
 
 #[tokio::test]

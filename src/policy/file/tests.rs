@@ -19,8 +19,8 @@ fn policy(text: &str) -> Policy {
 fn breakpoint(cluster: &str, job: &str, task: &str) -> Breakpoint {
     let mut breakpoint = test_breakpoint("aa11");
     breakpoint.cluster = cluster.into();
-    breakpoint.names.job_id = Some(job.to_owned());
-    breakpoint.names.name = Some(task.to_owned());
+    breakpoint.names_mut().job_id = Some(job.to_owned());
+    breakpoint.names_mut().name = Some(task.to_owned());
     breakpoint
 }
 
@@ -47,14 +47,15 @@ fn the_example_means_what_its_comments_say() {
     assert!(!oncall.may_on_cluster(Scope::DashboardWrite, "staging"));
     // What is not known fits nothing, nor does what is not known for sure.
     let mut trainer = breakpoint("default", "01000000", "train_it");
-    trainer.names.namespace = Some("training".to_owned());
+    trainer.names_mut().namespace = Some("training".to_owned());
     let looks = |on: &Breakpoint| {
         let access = policy.access("carol", &groups(&["support"]));
         access.rights(on).scopes.contains(Scope::View)
     };
     assert!(looks(&trainer));
     // Of a worker that stopped before, the name may be that of what it ran then.
-    (trainer.names.provisional, trainer.stop) = (true, 2);
+    trainer.stop = 2;
+    trainer.names_mut().provisional = true;
     assert!(!looks(&trainer));
     let support = policy.access("carol", &groups(&["support"]));
     assert!(!support.rights(&other).scopes.contains(Scope::View));

@@ -247,7 +247,8 @@ pub struct Registered {
     pub read: Instant,
 }
 
-/// One worker with a debugger port, and what is known of it.
+/// One worker with a debugger port, and what is known of it. Each claim and each name makes another version of it, so what
+/// seldom changes is shared by the versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Breakpoint {
     /// Id of eight letters and digits, which stays the same for a worker.
@@ -257,11 +258,11 @@ pub struct Breakpoint {
     /// Name of the cluster in the configuration.
     pub cluster: Arc<str>,
     /// Ray's node id (hex).
-    pub node_id: String,
+    pub node_id: Arc<str>,
     /// The node's address as the registry reported it. Never sent to a client as an address to dial.
     pub node_ip: IpAddr,
     /// Ray's worker id (hex).
-    pub worker_id: String,
+    pub worker_id: Arc<str>,
     /// Process id on that node; 0 where it is not known (a legacy breakpoint).
     pub pid: u32,
     /// Port of the debugger on the node: the upstream of sessions.
@@ -269,11 +270,11 @@ pub struct Breakpoint {
     /// Threads that wait for a client, by Ray's last word.
     pub paused_threads: u32,
     /// Names of what runs in the worker.
-    pub names: Names,
+    pub names: Arc<Names>,
     /// Why the task stopped.
     pub reason: Reason,
     /// Where the task stopped, if the head tells.
-    pub location: Option<Location>,
+    pub location: Option<Arc<Location>>,
     /// Type of the exception of a post-mortem stop, where Ray says it. Its message is left out: it often quotes values,
     /// which only a session may show.
     pub exception: Option<String>,
@@ -291,6 +292,12 @@ pub struct Breakpoint {
 }
 
 impl Breakpoint {
+    /// Its names, to be changed in this version alone.
+    #[cfg(test)]
+    pub(crate) fn names_mut(&mut self) -> &mut Names {
+        Arc::make_mut(&mut self.names)
+    }
+
     /// The task, actor method, replica or driver, or `worker 1f2e3d4c` until that is known.
     pub fn name(&self) -> String {
         match &self.names.name {

@@ -240,7 +240,7 @@ impl Left {
         match query::worker(head, worker).await {
             Ok(list) => {
                 let rows = list.into_rows();
-                match rows.iter().find(|row| row.worker_id == *worker) {
+                match rows.iter().find(|row| *row.worker_id == **worker) {
                     Some(row) if !row.is_alive => Whereabouts::Dead,
                     Some(row) if row.num_paused_threads == Some(0) => Whereabouts::Unlisted,
                     Some(_) => Whereabouts::Listed,
@@ -316,7 +316,7 @@ async fn ask(shared: Arc<Shared>, cluster: Cluster, breakpoint: Arc<Breakpoint>)
         };
         if let Some(row) = rows
             .iter()
-            .find(|row| row.worker_id == breakpoint.worker_id)
+            .find(|row| *row.worker_id == *breakpoint.worker_id)
             && let Some(why) =
                 shared.change(|state, now| state.apply_death(cluster, breakpoint.key(), row, now))
         {

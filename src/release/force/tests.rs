@@ -40,13 +40,13 @@ fn what_is_no_worker_makes_no_command() {
     };
     assert_eq!(bad(|b| b.pid = 1), None);
     assert_eq!(bad(|b| b.node_id = "ab; reboot".into()), None);
-    assert_eq!(bad(|b| b.worker_id = String::new()), None);
+    assert_eq!(bad(|b| b.worker_id = "".into()), None);
 }
 
 proptest! {
     #[test]
     fn nothing_of_a_list_means_anything_to_a_shell(node in ".{0,30}", worker in ".{0,30}") {
-        let breakpoint = Breakpoint { node_id: node, worker_id: worker, ..paused("square", 1) };
+        let breakpoint = Breakpoint { node_id: node.into(), worker_id: worker.into(), ..paused("square", 1) };
         if let Some(line) = entrypoint(&breakpoint) {
             let words = line.rsplit_once("\" ").unwrap().1;
             prop_assert!(words.bytes().all(|b| b.is_ascii_hexdigit() || b == b' '), "{words}");

@@ -93,7 +93,7 @@ async fn what_is_hidden_is_answered_like_what_does_not_exist() {
     let context = relay(Audit::off(), |_| {});
     let worker = worker(&context).await;
     let mut visible = paused("bens", 2);
-    visible.names.job_id = Some("02000000".to_owned());
+    visible.names_mut().job_id = Some("02000000".to_owned());
     context.registry.insert(visible);
     let hidden = worker.breakpoint.id;
     let nothing = BreakpointId::derive("default", "nothing");

@@ -34,7 +34,7 @@ async fn an_address_of_something_hidden_says_what_one_of_something_gone_says() {
 async fn who_is_revoked_while_a_breakpoint_is_waited_for_does_not_reach_it() {
     let relay = relay(Audit::off(), by_name);
     let mut worker = Worker::listen().await;
-    worker.breakpoint.names.job_id = Some("01000000".to_owned());
+    worker.breakpoint.names_mut().job_id = Some("01000000".to_owned());
     let (mut debugger, seq) =
         Debugger::attaching(&relay, dialled(worker.breakpoint.id, token_of("ann"))).await;
     // Answered while it waits, so it is recognised by now.
@@ -62,7 +62,7 @@ async fn a_breakpoint_that_is_not_known_yet_is_waited_for_while_its_client_stays
     let early = stays.ask("threads", Value::Null).await;
     assert_refused(&early, "not attached yet");
     let mut named = worker.breakpoint.clone();
-    named.names.job_id = Some("01000000".to_owned());
+    named.names_mut().job_id = Some("01000000".to_owned());
     context.registry.insert(named);
     worker.attached().await;
     assert!(

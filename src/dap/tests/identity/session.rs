@@ -77,7 +77,7 @@ async fn the_cluster_session_shows_what_its_principal_may_attach_to() {
     let _session = Debugger::attaching(context, configuration.clone()).await;
     worker.attached().await;
     // Its job becomes known.
-    not_known_yet.names.job_id = Some("01000000".to_owned());
+    not_known_yet.names_mut().job_id = Some("01000000".to_owned());
     context.registry.insert(not_known_yet.clone());
     let late = debugger.until(|m| m["command"] == "startDebugging").await;
     let configuration = &late["arguments"]["configuration"];

@@ -71,24 +71,26 @@ pub(in crate::ray::registry) fn read(
         id: BreakpointId::derive(cluster, key),
         kind: Kind::Pdb,
         cluster: cluster.clone(),
-        node_id: text(value.node_id).unwrap_or_default(),
+        node_id: text(value.node_id).unwrap_or_default().into(),
         node_ip,
-        worker_id: text(value.worker_id).unwrap_or_default(),
+        worker_id: text(value.worker_id).unwrap_or_default().into(),
         pid: 0,
         port,
         paused_threads: 1,
-        names: Names {
+        names: Arc::new(Names {
             name: (!name.is_empty()).then_some(name),
             job_id: text(value.job_id),
             task_id: text(value.task_id),
             actor_id: text(value.actor_id),
             ..Names::default()
-        },
+        }),
         reason: stopped.reason,
-        location: stopped.location.map(|location| Location {
-            file: one_line(&location.file),
-            function: one_line(&location.function),
-            ..location
+        location: stopped.location.map(|location| {
+            Arc::new(Location {
+                file: one_line(&location.file),
+                function: one_line(&location.function),
+                ..location
+            })
         }),
         exception: stopped.exception,
         first_seen: since(value.timestamp).unwrap_or_else(Moment::now),

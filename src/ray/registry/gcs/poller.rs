@@ -125,7 +125,7 @@ async fn ask(head: &HeadClient, found: &[Breakpoint]) -> Alive {
                 let rows = list.into_rows();
                 let row = rows
                     .iter()
-                    .find(|row| row.worker_id == breakpoint.worker_id);
+                    .find(|row| *row.worker_id == *breakpoint.worker_id);
                 if row.is_some_and(|row| !row.is_alive) {
                     alive.dead.insert(breakpoint.key().to_owned());
                 }

@@ -61,7 +61,7 @@ impl<'a> Asker<'a> {
         let mut found: Vec<Option<Found>> = Vec::with_capacity(targets.len());
         for stretch in targets.chunks(STRETCH) {
             found.extend(stretch.iter().map(|target| {
-                let rows = by_worker.get(&target.worker_id)?;
+                let rows = by_worker.get(&*target.worker_id)?;
                 names::of_tasks(rows)
             }));
             tokio::task::yield_now().await;
@@ -113,7 +113,10 @@ impl<'a> Asker<'a> {
         if crowded {
             // Each job by itself has fewer, and costs one question for all of its workers.
             for job in self.running_jobs().await {
-                if targets.iter().all(|t| by_worker.contains_key(&t.worker_id)) {
+                if targets
+                    .iter()
+                    .all(|t| by_worker.contains_key(&*t.worker_id))
+                {
                     break;
                 }
                 match query::running_tasks_of_job(self.head, &job.job_id).await {
@@ -252,7 +255,7 @@ fn add(by_worker: &mut HashMap<String, Vec<TaskRow>>, rows: Vec<TaskRow>) {
 fn actor_of<'a>(actors: &'a [ActorRow], target: &Target) -> Option<&'a ActorRow> {
     actors.iter().find(|actor| {
         actor.pid == Some(target.pid.into())
-            && actor.node_id == target.node_id
+            && *actor.node_id == *target.node_id
             && actor.state != "DEAD"
     })
 }

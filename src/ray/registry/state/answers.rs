@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use crate::ray::registry::breakpoint::{
-    Breakpoint, BreakpointId, Kind, Names, Reason, State as Life,
-};
+use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId, Kind, Reason, State as Life};
 use crate::ray::registry::names::{Certainty, Found};
 use crate::ray::registry::pending_lookups::PendingLookups;
 use crate::ray::registry::rows::{NodeRow, WorkerRow};
@@ -118,7 +116,7 @@ impl State {
         }
         for mut breakpoint in found {
             let state = &mut self.clusters[cluster];
-            let node = state.nodes.get(&breakpoint.node_id);
+            let node = state.nodes.get(&*breakpoint.node_id);
             let stale = state
                 .gone
                 .get(breakpoint.key())
@@ -213,7 +211,7 @@ impl State {
             .entries
             .iter()
             .filter_map(
-                |(id, entry)| match state.nodes.get(&entry.breakpoint().node_id) {
+                |(id, entry)| match state.nodes.get(&*entry.breakpoint().node_id) {
                     Some(Node::Dead { why }) => Some((Arc::clone(id), Arc::clone(why))),
                     _ => None,
                 },
@@ -263,13 +261,14 @@ impl State {
         let mut next = Breakpoint::clone(entry.breakpoint());
         // A provisional answer (the class of an actor) does not replace a better one.
         if found.certainty != Certainty::Provisional || next.names.name.is_none() {
-            next.names = found.names;
-            next.names.provisional = match found.certainty {
+            let mut names = found.names;
+            names.provisional = match found.certainty {
                 Certainty::Settled => false,
                 // Of a worker that stopped before, this may still be the task of that stop.
                 Certainty::Likely => stop > 1 && entry.wants_names(),
                 Certainty::Provisional => true,
             };
+            next.names = Arc::new(names);
         }
         if let Some(stopped) = found.stop {
             stopped_as(&mut next, stopped);
@@ -381,13 +380,13 @@ impl ClusterState {
             id,
             kind: Kind::Debugpy,
             cluster: Arc::clone(&self.name),
-            node_id: row.node_id.clone(),
+            node_id: row.node_id.as_str().into(),
             node_ip,
-            worker_id: row.worker_id.clone(),
+            worker_id: row.worker_id.as_str().into(),
             pid,
             port,
             paused_threads: row.paused_threads(),
-            names: Names::default(),
+            names: Arc::default(),
             reason: Reason::Unknown,
             location: None,
             exception: None,
@@ -403,8 +402,8 @@ impl ClusterState {
 /// What a lookup does not say stays as it was.
 fn stopped_as(breakpoint: &mut Breakpoint, stopped: Stopped) {
     breakpoint.reason = stopped.reason;
-    if stopped.location.is_some() {
-        breakpoint.location = stopped.location;
+    if let Some(location) = stopped.location {
+        breakpoint.location = Some(Arc::new(location));
     }
     if stopped.exception.is_some() {
         breakpoint.exception = stopped.exception;

@@ -1,9 +1,10 @@
 //! What is learned of a breakpoint by the session that holds it, or for somebody who asks for it by its worker id.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ray::registry::Change;
-use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId, Names, Reason, State as Life};
+use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId, Reason, State as Life};
 use crate::ray::registry::pending_lookups::PendingLookups;
 use crate::ray::registry::rows::WorkerRow;
 use crate::ray::registry::state::{Changes, Cluster, Entry, Node, Now, State};
@@ -67,7 +68,7 @@ impl State {
         };
         let mut next = Breakpoint::clone(entry.breakpoint());
         next.stop = state.next_stop(next.id);
-        next.names = Names::default();
+        next.names = Arc::default();
         (next.reason, next.location, next.exception) = (Reason::Unknown, None, None);
         (next.first_seen, next.task_ended) = (at, None);
         self.dirty = true;

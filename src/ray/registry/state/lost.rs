@@ -94,7 +94,7 @@ impl State {
         entries
             .filter(|(_, entry)| entry.claim.is_none())
             .map(|(_, entry)| entry.breakpoint())
-            .filter(|b| nodes.contains(&b.node_id) && b.waiting(now) >= SETTLED)
+            .filter(|b| nodes.iter().any(|node| **node == *b.node_id) && b.waiting(now) >= SETTLED)
             .map(Arc::clone)
             .collect()
     }

@@ -90,9 +90,9 @@ pub(super) struct Questions {
 /// Who a lookup is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Target {
-    pub(super) worker_id: String,
+    pub(super) worker_id: Arc<str>,
     pub(super) stop: u64,
-    pub(super) node_id: String,
+    pub(super) node_id: Arc<str>,
     pub(super) node_ip: std::net::IpAddr,
     pub(super) pid: u32,
     pub(super) driver: bool,

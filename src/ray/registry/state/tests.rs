@@ -100,8 +100,8 @@ struct Bench {
     clock: Instant,
     began: Instant,
     /// What events alone say: live stops by worker.
-    heard: HashMap<String, u64>,
-    last_stop: HashMap<String, u64>,
+    heard: HashMap<Arc<str>, u64>,
+    last_stop: HashMap<Arc<str>, u64>,
     published: List,
     /// The rows that arrived last.
     taken: Vec<WorkerRow>,
@@ -219,7 +219,7 @@ impl Bench {
             peer: ([127, 0, 0, 1], 1).into(),
             since: now,
         };
-        let known = self.heard.contains_key(&format!("w{w}"));
+        let known = self.heard.contains_key(&*format!("w{w}"));
         match self.state.claim(Self::id(w), self.next_claim, holder, now) {
             Ok((_, breakpoint)) => {
                 assert!(known && breakpoint.holder().is_some());
@@ -274,7 +274,7 @@ impl Bench {
         assert_eq!(listed, self.heard);
         for w in self.claims.keys() {
             assert!(
-                listed.contains_key(&format!("w{w}")),
+                listed.contains_key(&*format!("w{w}")),
                 "a claimed breakpoint left the list"
             );
         }
@@ -307,7 +307,7 @@ impl Bench {
         for w in 0..WORKERS {
             let Worker { paused, dead } = self.truth.workers[w];
             let lost = self.truth.lost[w % 2];
-            let listed = self.heard.contains_key(&format!("w{w}"));
+            let listed = self.heard.contains_key(&*format!("w{w}"));
             let expected = (paused && !dead && !lost) || self.claims.contains_key(&w);
             assert_eq!(listed, expected, "w{w}");
             assert!(!(lost && listed), "listed on a lost node");
@@ -340,7 +340,7 @@ fn the_longest_waiting_comes_first_and_the_latest_end_too() {
     }
     let now = bench.tick();
     let lists = bench.state.publish(now.instant).unwrap();
-    let order: Vec<_> = lists.live.iter().map(|b| b.worker_id.as_str()).collect();
+    let order: Vec<_> = lists.live.iter().map(|b| &*b.worker_id).collect();
     assert_eq!(order, ["w2", "w0", "w1"]);
     assert!(bench.state.publish(now.instant).is_none(), "nothing new");
     for w in [0, 2] {
@@ -349,7 +349,7 @@ fn the_longest_waiting_comes_first_and_the_latest_end_too() {
         }
     }
     let lists = bench.state.publish(now.instant).unwrap();
-    let order: Vec<_> = lists.ended.iter().map(|b| b.worker_id.as_str()).collect();
+    let order: Vec<_> = lists.ended.iter().map(|b| &*b.worker_id).collect();
     assert_eq!(order, ["w2", "w0"]);
     let later = now.instant + Duration::from_secs(3700);
     assert!(

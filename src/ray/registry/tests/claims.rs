@@ -15,7 +15,7 @@ async fn a_lost_node_ends_its_breakpoints_and_their_sessions() {
     head.with(|w| w.workers = vec![worker("w1", 1), worker("w2", 1)]);
     let (registry, _guard) = watch(&head, &settings());
     let mut events = registry.events();
-    let first = live(&registry, |b| b.worker_id == "w1").await;
+    let first = live(&registry, |b| *b.worker_id == *"w1").await;
     let mut claim = registry.claim(first.id, holder(1)).unwrap();
     head.with(|w| {
         w.workers[0] = worker("w1", 0);
@@ -160,7 +160,7 @@ async fn a_registry_that_polls_nothing_is_fed_by_hand() {
     registry.insert(Breakpoint {
         id,
         cluster: "other".into(),
-        worker_id: "w1".to_owned(),
+        worker_id: "w1".into(),
         ..paused("square", 1)
     });
     assert_eq!(next(&mut events, Change::Appeared).await.breakpoint.id, id);

@@ -129,9 +129,9 @@ async fn what_nobody_holds_comes_first() {
     let (registry, _guard) = watch(&head, &settings());
     for id in ["w1", "w2", "w3"] {
         head.with(|w| w.workers.push(worker(id, 1)));
-        live(&registry, |b| b.worker_id == id).await;
+        live(&registry, |b| *b.worker_id == *id).await;
     }
-    let first = live(&registry, |b| b.worker_id == "w1").await.id;
+    let first = live(&registry, |b| *b.worker_id == *"w1").await.id;
     let claim = registry.claim(first, holder(1)).unwrap();
     assert_eq!(ids(&registry.snapshot()), ["w2", "w3", "w1"]);
     drop(claim);

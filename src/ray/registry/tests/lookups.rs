@@ -114,7 +114,7 @@ async fn drivers_replicas_and_actors_are_named() {
         s.live.len() == 3 && s.live.iter().all(|b| b.names.name.is_some())
     })
     .await;
-    let find = |id: &str| snapshot.live.iter().find(|b| b.worker_id == id).unwrap();
+    let find = |id: &str| snapshot.live.iter().find(|b| *b.worker_id == *id).unwrap();
     let driver = &find(&driver_id).names;
     assert_eq!(driver.name.as_deref(), Some("driver: python train.py"));
     assert_eq!(

@@ -48,7 +48,13 @@ async fn what_waits_on_a_lost_node_goes_with_what_was_attached_there() {
         s.live.len() == 3 && s.live.iter().all(|b| b.names.name.is_some())
     };
     let list = until(&registry, named).await;
-    let id = |worker: &str| list.live.iter().find(|b| b.worker_id == worker).unwrap().id;
+    let id = |worker: &str| {
+        list.live
+            .iter()
+            .find(|b| *b.worker_id == *worker)
+            .unwrap()
+            .id
+    };
     let mut claim = registry.claim(id("w1"), holder(1)).unwrap();
     tokio::time::sleep(5 * SECOND).await;
     let mut events = registry.events();
@@ -65,7 +71,7 @@ async fn what_waits_on_a_lost_node_goes_with_what_was_attached_there() {
     claim.ask_why_died(2 * SECOND).await;
     drop(claim);
     let died = next(&mut events, Change::Died).await;
-    assert_eq!(died.breakpoint.worker_id, "w2");
+    assert_eq!(&*died.breakpoint.worker_id, "w2");
     assert!(
         why(&died).starts_with("node 10.0.0.7 was lost"),
         "{}",
@@ -76,7 +82,7 @@ async fn what_waits_on_a_lost_node_goes_with_what_was_attached_there() {
     tokio::time::sleep(10 * SECOND).await;
     let list = registry.snapshot();
     assert_eq!(list.live.len(), 1, "{list:?}");
-    assert_eq!(list.live[0].worker_id, "w3");
+    assert_eq!(&*list.live[0].worker_id, "w3");
     head.with(|w| w.nodes[0]["state"] = "DEAD".into());
     tokio::time::sleep(100 * SECOND).await;
     assert_eq!(registry.snapshot().live.len(), 1);

@@ -19,7 +19,7 @@ async fn a_stop_is_listed_within_one_interval() {
     until(&registry, |s| s.clusters[0].polled.is_some()).await;
     let began = Instant::now();
     head.with(|w| w.workers.push(worker("w1", 1)));
-    let found = live(&registry, |b| b.worker_id == "w1").await;
+    let found = live(&registry, |b| *b.worker_id == *"w1").await;
     assert!(
         began.elapsed() <= SECOND + Duration::from_millis(50),
         "{:?}",
@@ -84,7 +84,7 @@ async fn a_head_that_is_away_keeps_its_list_and_is_asked_ever_less() {
     let head = FakeHead::start().await;
     head.with(|w| w.workers.push(worker("w1", 1)));
     let (registry, _guard) = watch(&head, &settings());
-    live(&registry, |b| b.worker_id == "w1").await;
+    live(&registry, |b| *b.worker_id == *"w1").await;
     head.stop();
     let lost = until(&registry, |s| s.clusters[0].trouble.is_some()).await;
     let trouble = lost.clusters[0].trouble.clone().unwrap();
