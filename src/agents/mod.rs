@@ -1,6 +1,6 @@
 //! The agents of Ray nodes that are linked to this relay, and the streams that they open to debuggers.
 //!
-//! An agent (`ray-relay node`) stands beside the workers of a node and dials the relay. On its link ([`link`]) it says which
+//! An agent (`ray-relay node`) stands beside the workers of a node and dials the relay. On its link ([`serve`], [`link`]) it says which
 //! node it stands on; which nodes it may speak for is decided by its credential, the address that it comes from and what
 //! the head lists ([`trust`]), and by nobody else speaking for them ([`table`]). For each connection to a debugger it is
 //! asked for a stream ([`open`]), which becomes a [`Tunnel`]. [`way`] says by which way a breakpoint is reached.
@@ -13,6 +13,7 @@ mod link;
 mod meter;
 mod open;
 mod rows;
+mod serve;
 mod table;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -33,7 +34,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::open::{NotOpened, Wanted};
 pub use self::tunnel::Tunnel;
-pub(crate) use self::way::{Absence, Way};
+pub(crate) use self::way::{Absence, NoWay, Way};
 
 use self::open::Waiting;
 use self::table::Table;

@@ -173,7 +173,7 @@ impl Agents {
             secret,
             cluster: (&*breakpoint.cluster).into(),
             node_id: node_id.into(),
-            worker_id: breakpoint.worker_id.as_str().into(),
+            worker_id: (&*breakpoint.worker_id).into(),
             kind: match breakpoint.kind {
                 Kind::Debugpy => messages::Kind::Debugpy,
                 Kind::Pdb => messages::Kind::Pdb,

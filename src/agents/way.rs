@@ -1,7 +1,7 @@
 //! By which way a breakpoint is reached, and why by none.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use futures_util::future::join_all;
 use hyper::Uri;
@@ -75,6 +75,14 @@ pub(crate) enum NoWay {
         "it cannot be reached: {0}, and workers of cluster {1} are reached through agents alone"
     )]
     NoAgent(Absence, Arc<str>),
+    /// A session of another relay has it, by the word of the agent.
+    #[error("it is being debugged by {name} through another relay")]
+    Held {
+        /// Who.
+        name: String,
+        /// Since when.
+        since: Moment,
+    },
     /// It listens on its node's loopback address.
     #[error(
         "this breakpoint can be entered on its own node alone, because that node was started without `--ray-debugger-external`{}",
@@ -100,7 +108,10 @@ impl Agents {
             UpstreamPath::Direct => None,
             UpstreamPath::Agent | UpstreamPath::PreferAgent => {
                 match self.speaker(breakpoint).await {
-                    Ok(way) => return Ok(way),
+                    Ok((link, node_id)) => {
+                        self.is_free(&link, breakpoint)?;
+                        return Ok(Way::Agent { link, node_id });
+                    }
                     Err(absence) => Some(absence),
                 }
             }
@@ -119,17 +130,34 @@ impl Agents {
         }
     }
 
+    /// No session of another relay has `breakpoint`, as far as the agent has said. Of this relay's own the registry knows.
+    fn is_free(&self, link: &Link, breakpoint: &Breakpoint) -> Result<(), NoWay> {
+        let held = link.held();
+        let elsewhere = held.iter().find(|held| {
+            let same = *held.worker_id == *breakpoint.worker_id && held.port == breakpoint.port;
+            same && held.replica != self.replica
+        });
+        let Some(held) = elsewhere else {
+            return Ok(());
+        };
+        let since = Duration::from_millis(held.since_unix_ms);
+        let since = SystemTime::UNIX_EPOCH.checked_add(since);
+        Err(NoWay::Held {
+            name: held.name.to_string(),
+            since: Moment::written(since.unwrap_or(SystemTime::UNIX_EPOCH)),
+        })
+    }
+
     /// The agent that speaks for the node of `breakpoint`.
-    async fn speaker(&self, breakpoint: &Breakpoint) -> Result<Way, Absence> {
+    async fn speaker(&self, breakpoint: &Breakpoint) -> Result<(Arc<Link>, Name), Absence> {
         let cluster = &*breakpoint.cluster;
         if breakpoint.node_id.is_empty() {
             return self.locate(breakpoint).await;
         }
-        let node_id: Name = breakpoint.node_id.as_str().into();
+        let node_id: Name = (&*breakpoint.node_id).into();
         let table = self.table.lock();
         if let Some(link) = table.of_node(cluster, &node_id) {
-            let link = Arc::clone(link);
-            return Ok(Way::Agent { link, node_id });
+            return Ok((Arc::clone(link), node_id));
         }
         Err(match table.lost(cluster, &node_id) {
             _ if table.is_contested(cluster, &node_id, Instant::now()) => Absence::Contested,
@@ -143,7 +171,7 @@ impl Agents {
 
     /// The same for a legacy breakpoint of a Ray that does not say on which node it is (before 2.40): by its address, or,
     /// where that is `localhost`, by asking all.
-    async fn locate(&self, breakpoint: &Breakpoint) -> Result<Way, Absence> {
+    async fn locate(&self, breakpoint: &Breakpoint) -> Result<(Arc<Link>, Name), Absence> {
         let links = self.table.lock().of_cluster(&breakpoint.cluster);
         if links.is_empty() {
             return Err(Absence::None);
@@ -159,7 +187,7 @@ impl Agents {
             };
             let found = links.iter().find_map(has);
             let (node_id, link) = found.ok_or(Absence::None)?;
-            return Ok(Way::Agent { link, node_id });
+            return Ok((link, node_id));
         }
         let registered = breakpoint.registered.as_ref();
         let title = registered.map_or("", |registered| registered.title.as_str());
@@ -176,7 +204,7 @@ impl Agents {
         let mut found = join_all(ask).await.into_iter().flatten();
         // Two with the same port and title: it is not known which.
         match (found.next(), found.next()) {
-            (Some((node_id, link)), None) => Ok(Way::Agent { link, node_id }),
+            (Some((node_id, link)), None) => Ok((link, node_id)),
             _ => Err(Absence::NotLocated),
         }
     }

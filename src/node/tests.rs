@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod links;
+mod pumping;
 mod relays;
 mod sessions;
 mod stand_ins;

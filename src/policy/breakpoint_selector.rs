@@ -173,10 +173,10 @@ mod tests {
             ..BreakpointSelector::default()
         };
         let mut breakpoint = crate::dap::testing::paused("square", 1);
-        (breakpoint.node_id, breakpoint.node_ip) = ("ab12".to_owned(), [10, 0, 0, 7].into());
+        (breakpoint.node_id, breakpoint.node_ip) = ("ab12".into(), [10, 0, 0, 7].into());
         assert!(on("ab12").fits(&breakpoint) && on("10.0.0.*").fits(&breakpoint));
         assert!(!on("ab13").fits(&breakpoint) && !on("10.0.0.8").fits(&breakpoint));
-        (breakpoint.node_id, breakpoint.node_ip) = (String::new(), [127, 0, 0, 1].into());
+        (breakpoint.node_id, breakpoint.node_ip) = ("".into(), [127, 0, 0, 1].into());
         assert!(
             !on("*").fits(&breakpoint),
             "it says `localhost`, which is any node"

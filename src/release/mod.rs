@@ -54,7 +54,7 @@ pub async fn release(
 ) -> Result<(), NotReleased> {
     let breakpoint = authorized.breakpoint().clone();
     let way = context.agents.way(&breakpoint).await;
-    let way = way.map_err(|why| SessionRefusal::Unable(why.to_string()))?;
+    let way = way.map_err(|why| SessionRefusal::no_way(&breakpoint, why))?;
     let mut permit = Permit::acquire(&context.registry, authorized, holder)
         .map_err(|why| SessionRefusal::unclaimed(why, &breakpoint, no_such_breakpoint))?;
     permit.settle(way);

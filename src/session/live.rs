@@ -96,7 +96,7 @@ impl<'a> Begun<'a> {
             client, scopes = %permit.rights().scopes, subprocess = !permit.holds(), "session attaches"
         );
         let way = services.agents.way(&breakpoint).await;
-        let way = way.map_err(|why| SessionRefusal::Unable(why.to_string()))?;
+        let way = way.map_err(|why| SessionRefusal::no_way(&breakpoint, why))?;
         details.insert("way".into(), way.word().into());
         permit.settle(way);
         let capture = match permit.rights().obligations.record {

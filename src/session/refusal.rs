@@ -1,5 +1,6 @@
 //! Why a client gets no session, in sentences that its editor or terminal shows.
 
+use crate::agents::NoWay;
 use crate::moment::Moment;
 use crate::ray::registry::{Breakpoint, ClaimError, Holder, Snapshot, State};
 use crate::telemetry::metrics::RefusalKind;
@@ -65,6 +66,18 @@ impl SessionRefusal {
             name: breakpoint.title(),
             holder: holder.to_string(),
             held: span(held),
+        }
+    }
+
+    /// For a breakpoint that is reached by no way.
+    pub(crate) fn no_way(breakpoint: &Breakpoint, why: NoWay) -> Self {
+        match why {
+            NoWay::Held { name, since } => Self::InUse {
+                name: breakpoint.title(),
+                holder: format!("{name} through another relay"),
+                held: span(since.until(Moment::now())),
+            },
+            why => Self::Unable(why.to_string()),
         }
     }
 

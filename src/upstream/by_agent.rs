@@ -76,3 +76,28 @@ impl Worker {
         Poll::Ready(Ok(written))
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_next_address_is_dialled_where_nothing_listens_at_the_first() {
+        let closed = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let nobody = closed.local_addr().unwrap();
+        drop(closed);
+        let open = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let there = open.local_addr().unwrap();
+        let patience = Duration::from_secs(5);
+        let dialled = dial(&[nobody, there], patience).await.unwrap();
+        assert_eq!(dialled.peer_addr().unwrap(), there);
+        for ways in [&[nobody, nobody][..], &[nobody]] {
+            let why = dial(ways, patience).await.unwrap_err();
+            assert_eq!(why.kind(), io::ErrorKind::ConnectionRefused);
+        }
+        assert!(dial(&[], patience).await.is_err());
+    }
+}

@@ -83,7 +83,7 @@ fn check_config_says_what_a_policy_comes_to() {
     let output = run(&["check-config", "--policy", example]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let text = out(&output);
-    assert!(text.contains("is right, and has 4 rules:\n#   "), "{text}");
+    assert!(text.contains("is right, and has 5 rules:\n#   "), "{text}");
     assert!(
         text.contains(": group \"ml-team\" may view, debug; jobs "),
         "{text}"

@@ -11,7 +11,7 @@ use crate::wire::tunnel::messages::Refusal;
 
 fn breakpoint() -> Breakpoint {
     let mut breakpoint = paused("square", 1);
-    (breakpoint.node_id, breakpoint.node_ip) = ("a1".to_owned(), [10, 0, 0, 1].into());
+    (breakpoint.node_id, breakpoint.node_ip) = ("a1".into(), [10, 0, 0, 1].into());
     breakpoint
 }
 

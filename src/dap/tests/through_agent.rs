@@ -8,15 +8,16 @@ use tokio_tungstenite::tungstenite::{Bytes, Message};
 use super::*;
 use crate::agents::tests::{Scene, StandIn, dialled};
 use crate::config::UpstreamPath;
-use crate::identity::testing::{revoke, token_of};
-use crate::wire::tunnel::messages::Kind as TunnelKind;
+use crate::identity::testing::{principal, revoke, token_of};
+use crate::wire::tunnel::messages::{FromAgent, Held, Kind as TunnelKind};
+use crate::wire::tunnel::text::Hex;
 
 /// A relay that reaches workers through agents alone, one of them for `a1`, and a worker there.
 async fn scene() -> (Scene, StandIn, Worker) {
     let scene = Scene::with(|config| config.upstream.path = UpstreamPath::Agent).await;
     let agent = scene.linked("agent", "a1", 1).await;
     let mut breakpoint = paused("square", 1);
-    breakpoint.node_id = "a1".to_owned();
+    breakpoint.node_id = "a1".into();
     let worker = Worker::listening(breakpoint).await;
     scene.context.registry.insert(worker.breakpoint.clone());
     (scene, agent, worker)
@@ -146,7 +147,7 @@ async fn without_an_agent_it_is_said_which_is_missing_and_nothing_is_dialled() {
     timeout(PATIENCE, down).await.expect("in time");
     refused("the agent of its node has been gone for").await;
     let mut elsewhere = worker.breakpoint.clone();
-    elsewhere.node_id = "zz".to_owned();
+    elsewhere.node_id = "zz".into();
     scene.context.registry.end(elsewhere.id, None);
     scene.context.registry.insert(elsewhere);
     refused("no agent (`ray-relay node`) is linked for its node").await;
@@ -156,11 +157,52 @@ async fn without_an_agent_it_is_said_which_is_missing_and_nothing_is_dialled() {
 }
 
 #[tokio::test]
+async fn what_a_session_of_another_relay_holds_is_refused_with_the_same_sentence() {
+    let (scene, mut agent, worker) = scene().await;
+    let held = |replica: u8| FromAgent::Held {
+        workers: vec![Held {
+            worker_id: (&*worker.breakpoint.worker_id).into(),
+            port: worker.breakpoint.port,
+            name: "bob".into(),
+            session: "7".into(),
+            replica: Hex([replica; 8]),
+            since_unix_ms: 0,
+        }],
+    };
+    agent.say(&held(9)).await;
+    let person = principal(&scene.context.auth, "person").await;
+    let live = scene.context.registry.watch_nodes().borrow().clone();
+    let told = async {
+        loop {
+            let rows = serde_json::to_value(scene.context.agents.rows(&live, &person)).unwrap();
+            if rows[0]["agent"]["held"] == 0 || rows[0]["link"] != "linked" {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                continue;
+            }
+            return;
+        }
+    };
+    timeout(PATIENCE, told).await.expect("in time");
+    let (mut debugger, seq) =
+        Debugger::attaching(&scene.context, attach(&token_of("person"))).await;
+    let answer = debugger.answer(seq).await.to_string();
+    assert!(
+        answer.contains("is being debugged by bob through another relay, for"),
+        "{answer}"
+    );
+    assert!(
+        answer.contains("it is free again when that session ends"),
+        "{answer}"
+    );
+    assert_not_dialled(worker.listener);
+}
+
+#[tokio::test]
 async fn a_port_that_is_closed_to_the_relay_is_told_with_what_would_open_it() {
     let scene = Scene::with(|config| config.dap.connect_timeout = Duration::from_millis(300)).await;
     let mut breakpoint = paused("square", 1);
     // Nothing listens there.
-    (breakpoint.node_id, breakpoint.port) = ("a1".to_owned(), 9);
+    (breakpoint.node_id, breakpoint.port) = ("a1".into(), 9);
     scene.context.registry.insert(breakpoint);
     let (mut debugger, seq) =
         Debugger::attaching(&scene.context, attach(&token_of("person"))).await;

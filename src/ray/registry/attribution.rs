@@ -149,21 +149,18 @@ impl Attribution {
         let entries = gcs.breakpoints().await?;
         let read = |(key, value): &(String, Vec<u8>)| {
             let stop = entry::read(&self.cluster, key, value)?;
-            (stop.port == port && stop.worker_id == worker_id).then_some(stop)
+            (stop.port == port && *stop.worker_id == *worker_id).then_some(stop)
         };
         let stops: Vec<Breakpoint> = entries.iter().filter_map(read).collect();
         if worker_id.is_empty() {
-            return Ok(stops
-                .into_iter()
-                .filter_map(|stop| pdb(stop, None))
-                .collect());
+            return Ok(stops.iter().filter_map(|stop| pdb(stop, None)).collect());
         }
         // An entry outlives its worker.
         let Some(row) = self.worker(worker_id).await? else {
             return Ok(Vec::new());
         };
         let of_it = |stop| pdb(stop, Some(&row));
-        Ok(stops.into_iter().filter_map(of_it).collect())
+        Ok(stops.iter().filter_map(of_it).collect())
     }
 
     /// The row of a worker that lives.
@@ -184,16 +181,16 @@ fn debugpy(row: WorkerRow, port: u16) -> Option<Attributed> {
     })
 }
 
-fn pdb(stop: Breakpoint, row: Option<&WorkerRow>) -> Option<Attributed> {
+fn pdb(stop: &Breakpoint, row: Option<&WorkerRow>) -> Option<Attributed> {
     let owner = match row {
-        Some(row) if row.node_id == stop.node_id => Owner::Process(pid(row)?),
+        Some(row) if *row.node_id == *stop.node_id => Owner::Process(pid(row)?),
         Some(_) => return None,
         None => Owner::Task(stop.names.name.clone()?),
     };
     Some(Attributed {
         owner,
         address: stop.upstream(),
-        node_id: stop.node_id,
+        node_id: stop.node_id.to_string(),
     })
 }
 
@@ -201,4 +198,77 @@ fn pid(row: &WorkerRow) -> Option<u32> {
     row.pid
         .and_then(|pid| u32::try_from(pid).ok())
         .filter(|pid| *pid != 0)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn row(change: &serde_json::Value) -> WorkerRow {
+        let mut row = json!({"worker_id": "beef", "is_alive": true, "node_id": "aaaa", "ip": "10.0.0.7", "pid": 41, "debugger_port": 4000});
+        for (key, value) in change.as_object().unwrap() {
+            row[key] = value.clone();
+        }
+        serde_json::from_value(row).unwrap()
+    }
+
+    fn stop(address: &str, node_id: &str) -> Breakpoint {
+        let value = json!({"proctitle": "ray::fails()", "pdb_address": address, "node_id": node_id,
+            "worker_id": if node_id.is_empty() { "" } else { "beef" }});
+        entry::read(&"default".into(), "RAY_PDB_1", value.to_string().as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_debugger_is_where_ray_says_or_at_loopback_and_nowhere_else() {
+        let ways = |ip: &str, own: &[&str]| {
+            let own: Vec<IpAddr> = own.iter().map(|ip| ip.parse().unwrap()).collect();
+            let ways = debugpy(row(&json!({"ip": ip})), 4000).unwrap().ways(&own);
+            ways.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            ways("10.0.0.7", &["10.0.0.7"]),
+            ["10.0.0.7:4000", "127.0.0.1:4000"]
+        );
+        assert_eq!(
+            ways("2001:db8::7", &["2001:db8::7"]),
+            ["[2001:db8::7]:4000", "[::1]:4000", "127.0.0.1:4000"]
+        );
+        assert_eq!(ways("127.0.0.1", &[]), ["127.0.0.1:4000"]);
+        assert_eq!(ways("10.0.0.8", &["10.0.0.7"]), [""; 0]);
+        assert_eq!(ways("::ffff:10.0.0.7", &["10.0.0.7"]).len(), 2);
+    }
+
+    #[test]
+    fn only_the_registered_port_of_a_worker_with_a_process_is_its_debugger() {
+        assert!(debugpy(row(&json!({})), 4000).is_some());
+        assert_eq!(debugpy(row(&json!({})), 4001), None);
+        for change in [
+            json!({"debugger_port": 0}),
+            json!({"debugger_port": null}),
+            json!({"is_alive": false}),
+            json!({"pid": 0}),
+            json!({"pid": null}),
+            json!({"ip": "evil.example.com"}),
+        ] {
+            assert_eq!(debugpy(row(&change), 4000), None, "{change}");
+        }
+    }
+
+    #[test]
+    fn a_legacy_prompt_is_its_workers_or_of_a_process_with_its_tasks_title() {
+        let of_worker = pdb(&stop("10.0.0.7:41001", "aaaa"), Some(&row(&json!({})))).unwrap();
+        assert_eq!(of_worker.owner(), &Owner::Process(41));
+        assert_eq!(of_worker.node_id(), "aaaa");
+        // An entry that another worker has written.
+        assert_eq!(
+            pdb(&stop("10.0.0.7:41001", "bbbb"), Some(&row(&json!({})))),
+            None
+        );
+        let of_task = pdb(&stop("localhost:41001", ""), None).unwrap();
+        assert_eq!(of_task.owner(), &Owner::Task("fails".to_owned()));
+        assert_eq!(of_task.address(), "127.0.0.1:41001".parse().unwrap());
+    }
 }

@@ -1,0 +1,436 @@
+//! A link from the agent's announcement to its end.
+
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tracing::{info, warn};
+
+use super::end::End;
+use super::link::{About, Link, Outgoing, words};
+use super::table::Claim;
+use super::wire::{Heard, Wire};
+use super::{Agents, LinkPlace, Socket, is_same, secret, trust};
+use crate::audit::{Action, Entry};
+use crate::identity::Principal;
+use crate::moment::Moment;
+use crate::ray::registry::RayNode;
+use crate::telemetry::metrics::LinkEnd;
+use crate::wire::tunnel::messages::{Announce, FromAgent, FromRelay, Node, PROTOCOL};
+
+/// The deadline from the connection to the announcement.
+const ANNOUNCED: Duration = Duration::from_secs(10);
+
+/// How long the heads are asked for a node that they have not listed yet.
+const LOOKED_FOR: Duration = Duration::from_secs(3);
+
+/// How often an agent is asked whether it is there.
+const PING: Duration = Duration::from_secs(5);
+
+/// Messages that wait to be sent.
+const OUTBOX: usize = 256;
+
+/// When the relay ends, how long a link stays for streams that a worker's last look takes, and how long where there are some.
+const LAST_LOOKS: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(45));
+
+/// How often it is tried to enter a table in which others come and go.
+const TRIES: usize = 4;
+
+/// What a link goes on with.
+enum Next {
+    End(End),
+    Heard(Result<Heard, End>),
+    Outgoing(Outgoing),
+    Tick,
+    /// The heads list other nodes.
+    Nodes,
+}
+
+/// What the loop of a link holds besides.
+struct Serving {
+    link: Arc<Link>,
+    announced: Announce,
+    outbox: mpsc::Receiver<Outgoing>,
+    told: watch::Receiver<Option<End>>,
+    nodes: watch::Receiver<Arc<[RayNode]>>,
+}
+
+impl Agents {
+    /// Serves the link of somebody who was recognised as `principal`, to its end.
+    pub(crate) async fn serve(
+        self: Arc<Self>,
+        socket: Socket,
+        principal: Principal,
+        peer: SocketAddr,
+        place: LinkPlace,
+    ) {
+        let mut wire = Wire::new(socket);
+        let introduced = tokio::select! {
+            introduced = self.introduced(&mut wire, &principal, peer) => introduced,
+            over = principal.ended() => Err(End::Over(over)),
+        };
+        let end = match introduced {
+            Err(end) => {
+                self.refused(&end, &principal, peer).await;
+                end
+            }
+            Ok(mut serving) => {
+                let _linked = self.metrics.agent_linked();
+                let end = match self.recorded(&serving.link).await {
+                    Ok(()) => self.run(&mut wire, &mut serving).await,
+                    Err(end) => end,
+                };
+                self.gone(&serving.link, &end).await;
+                end
+            }
+        };
+        self.metrics.agent_link(end.label());
+        wire.close(&end).await;
+        drop(place);
+    }
+
+    /// Puts on record that `link` is there. Nothing that it is asked for is sent before: what is not on record does not happen.
+    async fn recorded(&self, link: &Link) -> Result<(), End> {
+        let entry = self.entry(link).with("outcome", "linked");
+        let recorded = self.audit.write(entry).await;
+        recorded.map_err(|why| End::Unrecorded(why.to_string()))?;
+        info!(
+            agent = %link.about.hostname, version = %link.about.version, peer = %link.peer, nodes = link.as_words(), "agent linked"
+        );
+        Ok(())
+    }
+
+    /// Has the agent say who it is, and enters its link. Cancel safe: it is entered when this returns, and not before.
+    async fn introduced(
+        &self,
+        wire: &mut Wire,
+        principal: &Principal,
+        peer: SocketAddr,
+    ) -> Result<Serving, End> {
+        let nonce = secret::<16>().ok_or(End::NoSecrets)?;
+        wire.say(&FromRelay::Hello {
+            protocol: PROTOCOL,
+            version: env!("CARGO_PKG_VERSION").into(),
+            replica: self.replica,
+            nonce,
+        })
+        .await?;
+        let announced = timeout(ANNOUNCED, announcement(wire));
+        let announced = announced.await.unwrap_or(Err(End::Unannounced))?;
+        if announced.protocol != PROTOCOL {
+            return Err(End::Version(announced.protocol));
+        }
+        if !is_same(&announced.nonce, &nonce) {
+            return Err(End::Replayed);
+        }
+        // From here on the heads are asked for their nodes.
+        let mut live = self.registry.watch_nodes();
+        let trusted =
+            |live: &[RayNode]| trust::nodes(&announced, live, peer.ip(), principal.access());
+        let mut nodes = trusted(&live.borrow_and_update());
+        if nodes.is_empty() {
+            // It may have joined a moment ago.
+            let _ = timeout(LOOKED_FOR, self.registry.nodes_refreshed()).await;
+            nodes = trusted(&live.borrow_and_update());
+        }
+        if nodes.is_empty() {
+            return Err(End::Untrusted(trust::none(&announced, peer.ip())));
+        }
+        let (outbox, outgoing) = mpsc::channel(OUTBOX);
+        let (told, telling) = watch::channel(None);
+        let (id, standing) = {
+            let mut table = self.table.lock();
+            (table.number(), table.standing(announced.instance))
+        };
+        let link = Arc::new(Link {
+            id,
+            instance: announced.instance,
+            principal: principal.clone(),
+            peer,
+            about: About {
+                version: announced.version.clone(),
+                hostname: announced.hostname.clone(),
+                architecture: announced.architecture.clone(),
+                pid: announced.pid,
+                sees_processes: announced.sees_processes,
+            },
+            since: Moment::now(),
+            standing,
+            outbox,
+            told,
+            heard: watch::Sender::new(Instant::now()),
+            state: Mutex::default(),
+        });
+        // The first that is sent, whatever it is asked for meanwhile.
+        link.tell(welcome(&nodes));
+        self.claim(&link, &nodes).await?;
+        Ok(Serving {
+            link,
+            announced,
+            outbox: outgoing,
+            told: telling,
+            nodes: live,
+        })
+    }
+
+    /// Has `link` speak for `nodes`, unless somebody else who is there does.
+    async fn claim(&self, link: &Arc<Link>, nodes: &[RayNode]) -> Result<(), End> {
+        for _ in 0..TRIES {
+            let claim = self.table.lock().claim(link, nodes, Instant::now());
+            let rivals = match claim {
+                Claim::Taken { replaced } => {
+                    for old in replaced {
+                        old.end(End::Replaced);
+                    }
+                    return Ok(());
+                }
+                Claim::Contested(node) => return Err(End::Contested(words(&node))),
+                Claim::Rivals(rivals) => rivals,
+            };
+            for rival in rivals {
+                if rival.is_there().await {
+                    return Err(self.contest(link, nodes, &rival));
+                }
+                rival.end(End::Silent);
+                self.leave(&rival, &End::Silent);
+            }
+        }
+        Err(End::Contested("that others claim as well".to_owned()))
+    }
+
+    /// Two that are there claim the same: neither is believed.
+    fn contest(&self, link: &Link, nodes: &[RayNode], rival: &Arc<Link>) -> End {
+        let theirs = rival.nodes().clone();
+        let both: Vec<_> = nodes.iter().filter(|node| theirs.contains(node)).collect();
+        self.table
+            .lock()
+            .contest(both.iter().copied(), Instant::now());
+        let which: Vec<_> = both.iter().map(|node| words(node)).collect();
+        let which = which.join(", ");
+        for (one, other) in [(link, &**rival), (&**rival, link)] {
+            warn!(
+                node = which, agent = %one.about.hostname, peer = %one.peer, principal = ?one.principal,
+                rival = %other.about.hostname, rival_peer = %other.peer, rival_principal = ?other.principal,
+                "two agents claim the same node: both are refused"
+            );
+        }
+        rival.end(End::Contested(which.clone()));
+        for one in [link, &**rival] {
+            one.standing.cut.cancel();
+        }
+        End::Contested(which)
+    }
+
+    async fn run(&self, wire: &mut Wire, serving: &mut Serving) -> End {
+        let Serving {
+            link,
+            announced,
+            outbox,
+            told,
+            nodes,
+        } = serving;
+        let mut ping = interval(PING);
+        ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut pings, mut pinged) = (0_u64, Instant::now());
+        let mut over = pin!(link.principal.ended());
+        let mut ending = pin!(self.ending(link));
+        loop {
+            let next = tokio::select! {
+                over = &mut over => Next::End(End::Over(over)),
+                told = told.wait_for(Option::is_some) => {
+                    Next::End(told.ok().and_then(|told| told.clone()).unwrap_or(End::Broken))
+                }
+                heard = wire.hear() => Next::Heard(heard),
+                Some(outgoing) = outbox.recv() => Next::Outgoing(outgoing),
+                _ = ping.tick() => Next::Tick,
+                Ok(()) = nodes.changed() => Next::Nodes,
+                () = &mut ending => Next::End(End::Ending),
+            };
+            let done = match next {
+                Next::End(end) => Err(end),
+                Next::Heard(heard) => {
+                    link.heard.send_replace(Instant::now());
+                    match heard {
+                        Ok(Heard::Message(message)) => self.on_message(link, *message),
+                        Ok(Heard::Pong(number)) => {
+                            if number == Some(pings) {
+                                link.state.lock().round_trip = Some(pinged.elapsed());
+                            }
+                            Ok(())
+                        }
+                        Ok(Heard::Something) => Ok(()),
+                        Err(end) => Err(end),
+                    }
+                }
+                Next::Outgoing(Outgoing::Message(message)) => wire.say(&message).await,
+                // Of no number that is waited for.
+                Next::Outgoing(Outgoing::Probe) => wire.ping(0).await,
+                Next::Tick if link.is_silent() => Err(End::Silent),
+                Next::Tick => {
+                    (pings, pinged) = (pings + 1, Instant::now());
+                    wire.ping(pings).await
+                }
+                Next::Nodes => {
+                    let live = Arc::clone(&nodes.borrow_and_update());
+                    self.renew(wire, link, announced, &live).await
+                }
+            };
+            if let Err(end) = done {
+                return end;
+            }
+        }
+    }
+
+    /// The heads list other nodes than before.
+    async fn renew(
+        &self,
+        wire: &mut Wire,
+        link: &Arc<Link>,
+        announced: &Announce,
+        live: &[RayNode],
+    ) -> Result<(), End> {
+        let nodes = trust::nodes(announced, live, link.peer.ip(), link.principal.access());
+        if nodes == *link.nodes() {
+            return Ok(());
+        }
+        if nodes.is_empty() {
+            return Err(End::Untrusted(trust::none(announced, link.peer.ip())));
+        }
+        self.claim(link, &nodes).await?;
+        wire.say(&welcome(&nodes)).await
+    }
+
+    fn on_message(&self, link: &Arc<Link>, message: FromAgent) -> Result<(), End> {
+        match message {
+            FromAgent::Announce(_) => {
+                return Err(End::Garbage("a second announcement".to_owned()));
+            }
+            FromAgent::Refused {
+                stream,
+                kind,
+                detail,
+            } => self.refuse_stream(link, &stream, kind, detail),
+            FromAgent::Located {
+                query,
+                found,
+                node_id,
+            } => {
+                let asker = link.state.lock().queries.remove(&query);
+                if let Some(asker) = asker {
+                    // Nobody may be waiting any more.
+                    let _ = asker.send(node_id.filter(|_| found));
+                }
+            }
+            FromAgent::Held { workers } => link.state.lock().held = workers.into(),
+            FromAgent::Unknown => {}
+        }
+        Ok(())
+    }
+
+    /// Resolves some time after the relay has come to its end: workers are still being left then, through this link too.
+    async fn ending(&self, link: &Link) {
+        self.abort.cancelled().await;
+        let since = Instant::now();
+        let (short, long) = LAST_LOOKS;
+        loop {
+            tokio::time::sleep(short).await;
+            let streams = super::STREAMS - link.standing.streams.available_permits();
+            if streams == 0 || since.elapsed() >= long {
+                return;
+            }
+        }
+    }
+
+    /// Takes a link that is over out of the table, and what waits for it with it.
+    fn leave(&self, link: &Arc<Link>, end: &End) {
+        let was_there = self.table.lock().leave(link, end, Moment::now());
+        // Where it is not there any more, the agent has a newer one.
+        if was_there && end.cuts() {
+            link.standing.cut.cancel();
+        }
+        self.forget_waiting(link);
+    }
+
+    async fn gone(&self, link: &Arc<Link>, end: &End) {
+        self.leave(link, end);
+        let agent = &link.about.hostname;
+        match end.is_refusal() {
+            true => {
+                warn!(%agent, peer = %link.peer, nodes = link.as_words(), why = %end, "agent refused")
+            }
+            false => {
+                info!(%agent, peer = %link.peer, nodes = link.as_words(), why = %end, "agent gone")
+            }
+        }
+        let outcome = match end.is_refusal() {
+            true => "refused",
+            false => "gone",
+        };
+        let entry = self.entry(link).with("outcome", outcome);
+        self.on_record(entry.with("why", end.to_string())).await;
+    }
+
+    async fn refused(&self, end: &End, principal: &Principal, peer: SocketAddr) {
+        if matches!(
+            end.label(),
+            LinkEnd::Left | LinkEnd::Lost | LinkEnd::Drained
+        ) {
+            return;
+        }
+        warn!(%peer, ?principal, why = %end, "agent refused");
+        let mut entry = Entry::new(Action::Agent);
+        entry.principal = Some(principal.clone());
+        entry.peer = Some(peer);
+        let entry = entry
+            .with("outcome", "refused")
+            .with("why", end.to_string());
+        self.on_record(entry).await;
+    }
+
+    fn entry(&self, link: &Link) -> Entry {
+        let nodes: Vec<_> = link.nodes().iter().map(words).collect();
+        let mut entry = Entry::new(Action::Agent);
+        entry.principal = Some(link.principal.clone());
+        entry.peer = Some(link.peer);
+        entry
+            .with("link", link.id)
+            .with("nodes", nodes)
+            .with("host", &*link.about.hostname)
+            .with("version", &*link.about.version)
+    }
+
+    /// Writes what has happened already.
+    async fn on_record(&self, entry: Entry) {
+        if let Err(why) = self.audit.write(entry).await {
+            warn!(%why, "what became of an agent is not on record");
+        }
+    }
+}
+
+async fn announcement(wire: &mut Wire) -> Result<Announce, End> {
+    loop {
+        match wire.hear().await? {
+            Heard::Message(message) => match *message {
+                FromAgent::Announce(announced) => return Ok(announced),
+                FromAgent::Unknown => {}
+                _ => return Err(End::Garbage("it comes before the announcement".to_owned())),
+            },
+            Heard::Pong(_) | Heard::Something => {}
+        }
+    }
+}
+
+fn welcome(nodes: &[RayNode]) -> FromRelay {
+    let node = |node: &RayNode| Node {
+        cluster: (&*node.cluster).into(),
+        node_id: (&*node.node_id).into(),
+        address: node.address,
+    };
+    FromRelay::Welcome {
+        nodes: nodes.iter().map(node).collect(),
+    }
+}

@@ -1,0 +1,124 @@
+//! Bytes between a debugger and a relay: bulk in both directions at once, and how it ends.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex, split};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::protocol::Role;
+
+use super::super::pump::{End, Pump};
+use crate::wire::tunnel::{ByteStream, stream_config};
+
+const SOON: Duration = Duration::from_secs(30);
+
+/// A pump, the debugger's end and the relay's.
+async fn pumping() -> (
+    Pump<TcpStream, DuplexStream>,
+    TcpStream,
+    ByteStream<DuplexStream>,
+) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let dialled = TcpStream::connect(listener.local_addr().unwrap());
+    let (dialled, accepted) = tokio::join!(dialled, listener.accept());
+    let (near, far) = duplex(50_000);
+    let config = Some(stream_config());
+    let near = WebSocketStream::from_raw_socket(near, Role::Client, config).await;
+    let far = WebSocketStream::from_raw_socket(far, Role::Server, config).await;
+    (
+        Pump::new(dialled.unwrap(), ByteStream::new(near)),
+        accepted.unwrap().0,
+        ByteStream::new(far),
+    )
+}
+
+fn bytes(seed: u8) -> Vec<u8> {
+    (0..4 << 20)
+        .map(|n: u32| (n.wrapping_mul(2_654_435_761) >> 24) as u8 ^ seed)
+        .collect()
+}
+
+#[tokio::test]
+async fn bulk_passes_both_ways_at_once_and_the_debuggers_end_is_told() {
+    let (mut pump, debugger, relay) = pumping().await;
+    let (up, down) = (bytes(1), bytes(2));
+    let pumped = tokio::spawn(async move {
+        let end = pump.run().await;
+        pump.linger().await;
+        end
+    });
+    let (mut from_pump, mut to_pump) = debugger.into_split();
+    let (said, heard) = (up.clone(), down.len());
+    let at_debugger = tokio::spawn(async move {
+        let writing = async {
+            to_pump.write_all(&said).await.unwrap();
+            to_pump
+        };
+        let mut got = vec![0; heard];
+        let reading = from_pump.read_exact(&mut got);
+        let (to_pump, read) = tokio::join!(writing, reading);
+        read.unwrap();
+        drop(to_pump);
+        got
+    });
+    let (mut from_agent, mut to_agent) = split(relay);
+    let said = down.clone();
+    let sending = tokio::spawn(async move {
+        to_agent.write_all(&said).await.unwrap();
+        to_agent
+    });
+    let mut got = Vec::new();
+    let reading = from_agent.read_to_end(&mut got);
+    timeout(SOON, reading).await.unwrap().unwrap();
+    assert!(got == up && at_debugger.await.unwrap() == down);
+    drop((from_agent, sending.await.unwrap()));
+    assert_eq!(timeout(SOON, pumped).await.unwrap().unwrap(), End::Debugger);
+}
+
+/// A relay that has said its last word still hears, and is only gone when its connection is.
+#[tokio::test]
+async fn half_an_end_is_no_end() {
+    let (mut pump, mut debugger, mut relay) = pumping().await;
+    let pumped = tokio::spawn(async move { pump.run().await });
+    relay.write_all(b"last words").await.unwrap();
+    relay.shutdown().await.unwrap();
+    let mut got = [0; 10];
+    debugger.read_exact(&mut got).await.unwrap();
+    assert_eq!(&got, b"last words");
+    debugger.write_all(b"answer").await.unwrap();
+    let mut answer = [0; 6];
+    relay.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"answer");
+    // The debugger does not see the end of half a conversation: debugpy would end with it.
+    let nothing = timeout(Duration::from_millis(50), debugger.read(&mut got));
+    assert!(nothing.await.is_err());
+    drop(relay);
+    assert_eq!(timeout(SOON, pumped).await.unwrap().unwrap(), End::Relay);
+}
+
+/// What the debugger has not taken when the relay goes is there for whoever leaves it.
+#[tokio::test]
+async fn what_was_not_taken_is_kept() {
+    let (mut pump, debugger, mut relay) = pumping().await;
+    let all = bytes(3);
+    let sent = all.clone();
+    let sending = tokio::spawn(async move {
+        // The debugger takes nothing: at some point this does not go on.
+        let writing = relay.write_all(&sent);
+        let _ = timeout(Duration::from_millis(300), writing).await;
+    });
+    let mut end = None;
+    let _ = timeout(Duration::from_secs(1), async {
+        end = Some(pump.run().await);
+    })
+    .await;
+    sending.await.unwrap();
+    let (stream, unsaid) = pump.into_parts();
+    drop(stream);
+    let mut debugger = debugger;
+    let mut taken = Vec::new();
+    debugger.read_to_end(&mut taken).await.unwrap();
+    assert!(all.starts_with(&taken) && all[taken.len()..].starts_with(&unsaid));
+    assert!(end.is_none_or(|end| end == End::Relay));
+}
