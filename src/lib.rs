@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`cli`] | the commands |
 //! | [`demo`] | a small real Ray cluster with tasks that stop at breakpoints |
+//! | [`deploy`] | agents on every node of a cluster, put there by Ray itself |
 //! | [`app`] | composition: validates, binds, starts, drains |
 //! | [`node`] | the agent of a Ray node: dials out to relays, and opens the node's debuggers to them |
 //! | [`listener`] | the one port: accepts, terminates TLS, recognises the protocol of the first bytes, replays them |
@@ -27,10 +28,11 @@
 //! | [`masking`] | hides secrets in what a debugger or a terminal shows |
 //! | [`policy`] | rules: which scopes on which breakpoints |
 //! | [`tls`] | TLS on the one port, and client certificates |
-//! | [`telemetry`] | logs and metrics |
-//! | [`ray`] | Ray as the relay sees it, in two rooms |
+//! | [`telemetry`] | logs and metrics, the progress of a long preparation |
+//! | [`ray`] | Ray as the relay sees it, in three rooms |
 //! | [`ray::registry`] | polls the heads and keeps one immutable [`ray::registry::Snapshot`] of all paused workers |
 //! | [`ray::head`] | HTTP to a Ray head: the State API and everything else behind port 8265, with Ray's own token |
+//! | [`ray::jobs`] | Ray's Jobs API: jobs, their packages and output |
 //! | [`config`] | defaults < file < environment < flags, every problem reported at once |
 //! | [`pdb`] | a pdb prompt, spoken to a worker's debugger as DAP |
 //! | [`wire`] | protocols alone, without the relay's part in them |
@@ -71,6 +73,7 @@ pub mod connection;
 pub mod context;
 pub mod dap;
 pub mod demo;
+pub mod deploy;
 #[cfg(feature = "fault-injection")]
 mod fault;
 #[cfg(feature = "fuzzing")]

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 const LAYERS: &[&[&str]] = &[
     &["main", "fuzzing"],
     &["cli"],
-    &["demo"],
+    &["demo", "deploy"],
     &["app", "node"],
     &["listener"],
     &["dap", "http", "lineproto"],

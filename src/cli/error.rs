@@ -11,6 +11,7 @@ use super::worker_session;
 use crate::app;
 use crate::config::Problems;
 use crate::demo;
+use crate::deploy;
 use crate::node;
 use crate::telemetry::logging::{LoggingError, colours};
 
@@ -41,6 +42,9 @@ pub enum Error {
     /// The demo could not be shown.
     #[error(transparent)]
     Demo(#[from] demo::Error),
+    /// Nothing was deployed, or not everywhere.
+    #[error(transparent)]
+    Deploy(#[from] deploy::Error),
     /// A key or token is of no use, or could not be made.
     #[error(transparent)]
     Token(#[from] super::token::TokenError),
@@ -69,6 +73,8 @@ impl Error {
             | Self::Demo(demo::Error::Relay(app::Error::Fallen(_))) => 70,
             Self::Relay(error) if error.is_unreachable() => 69,
             Self::Relay(error) if error.is_not_permitted() => 77,
+            Self::Deploy(error) if error.is_unreachable() => 69,
+            Self::Deploy(error) if error.is_not_permitted() => 77,
             Self::Session(error) => error.exit_code(),
             Self::Relay(_)
             | Self::App(_)
@@ -76,6 +82,7 @@ impl Error {
             | Self::Audit(_)
             | Self::Cert(_)
             | Self::Demo(_)
+            | Self::Deploy(_)
             | Self::Token(_)
             | Self::Logging(_)
             | Self::Output(_) => 1,
@@ -88,6 +95,7 @@ impl Error {
             Self::Config(_) => Some("every key is explained in config/example.toml; `ray-relay check-config` checks without starting".into()),
             Self::Relay(error) => error.hint(),
             Self::Session(error) => error.hint().map(Cow::from),
+            Self::Deploy(error) => error.hint().map(Cow::from),
             _ => None,
         }
     }

@@ -11,8 +11,10 @@ mod completions;
 mod dap;
 mod debug;
 mod demo;
+mod deploy;
 mod error;
 mod exec;
+mod hook;
 mod launch_config;
 mod list;
 mod node;
@@ -128,6 +130,15 @@ pub enum Command {
     /// Start a small real Ray cluster with tasks at breakpoints, and the relay in front of it
     #[command(after_help = demo::AFTER_HELP)]
     Demo(crate::demo::Args),
+    /// Put an agent on every node of a cluster, through Ray's own Jobs API
+    #[command(after_help = deploy::AFTER_HELP)]
+    Deploy(crate::deploy::Args),
+    /// What `deploy` has the cluster run
+    #[command(hide = true)]
+    Deployed(crate::deploy::DeployedArgs),
+    /// Print Python that keeps the debug ports of Ray's workers on loopback
+    #[command(after_help = hook::AFTER_HELP)]
+    Hook,
     /// Make keys and tokens, show and revoke tokens
     #[command(after_help = token::AFTER_HELP)]
     Token(TokenArgs),
@@ -444,6 +455,9 @@ pub async fn run(cli: Cli) -> Result<(), Error> {
         Command::Release(args) => release::run(args).await,
         Command::Dap(args) => dap::run(args).await,
         Command::Demo(args) => demo::run(args).await,
+        Command::Deploy(args) => deploy::run(args).await,
+        Command::Deployed(args) => Ok(crate::deploy::run_deployed(args)?),
+        Command::Hook => hook::run(),
         Command::Token(args) => token::run(args),
         Command::Audit(args) => audit::run(args).await,
         Command::Completions(args) => completions::run(&args),

@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 
 use super::cluster::ClusterError;
-use super::head_api::HeadApiError;
 use super::venv;
 use crate::app;
+use crate::ray::head::{HeadConfigError, HeadError};
 
 /// Why the demo ended early. `Display` is a sentence with the next step.
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +34,10 @@ pub enum Error {
     Relay(#[from] app::Error),
     /// The job could not be submitted.
     #[error("the sample job could not be submitted: {0}")]
-    Submit(#[source] HeadApiError),
+    Submit(#[source] HeadError),
+    /// The cluster that was named cannot be asked.
+    #[error(transparent)]
+    Address(#[from] HeadConfigError),
     /// The job ended, or nothing stopped.
     #[error("{what}. The job said:\n{output}")]
     NoBreakpoints {

@@ -7,12 +7,10 @@
 
 pub mod cluster;
 mod error;
-pub mod head_api;
 mod installation;
 mod instructions;
 pub mod job;
 pub mod processes;
-pub mod progress;
 mod stop;
 mod submitted;
 pub mod venv;
@@ -23,14 +21,14 @@ use std::time::Duration;
 
 use self::cluster::{Cluster, Plan};
 pub use self::error::Error;
-use self::head_api::HeadApi;
 use self::job::Job;
 use self::processes::Family;
-use self::progress::Progress;
 use self::stop::Stop;
 use self::submitted::{Submitted, stops_before};
 use crate::app::{self, Running};
 use crate::config::{self, Config};
+use crate::ray::jobs::Jobs;
+use crate::telemetry::progress::Progress;
 
 /// Sessions get this long to end; their tasks end with the cluster anyway.
 const DRAIN: Duration = Duration::from_secs(3);
@@ -66,7 +64,7 @@ struct Started {
     relay: Option<Running>,
     cluster: Option<Cluster>,
     /// Through which a job in a cluster of somebody else's is stopped.
-    job: Option<(HeadApi, String)>,
+    job: Option<(Jobs, String)>,
     folder: Option<PathBuf>,
     ready: bool,
 }
@@ -120,10 +118,10 @@ async fn show(args: &Args, progress: &Progress, started: &mut Started) -> Result
             let relay = start_relay(args, dashboard, token_file, gcs, progress).await?;
             let relay = started.relay.insert(relay);
             let job = write_job(&cluster.dir().join("project"), relay)?;
-            let api = cluster.api();
+            let jobs = cluster.jobs();
             let before = stops_before(relay).await;
-            let id = job.submit_here(&api).await.map_err(Error::Submit)?;
-            (job, relay, Submitted::new(api, id, before))
+            let id = job.submit_here(&jobs).await.map_err(Error::Submit)?;
+            (job, relay, Submitted::new(jobs, id, before))
         }
         Some(address) => {
             let relay = start_relay(args, address, None, config::Gcs::Auto, progress).await?;
@@ -136,12 +134,12 @@ async fn show(args: &Args, progress: &Progress, started: &mut Started) -> Result
                 return Err(app::Error::from(relay.fallen().await).into());
             }
             // Through the relay's own port: it knows the way, and Ray's token.
-            let api = HeadApi::new(format!("http://{}", relay.local_addr()), None);
+            let jobs = Jobs::new(format!("http://{}", relay.local_addr()), None, false)?;
             let folder = cluster::make_short_dir()?;
             let job = write_job(&started.folder.insert(folder).join("project"), relay)?;
-            let id = job.submit_packaged(&api).await.map_err(Error::Submit)?;
-            started.job = Some((api.clone(), id.clone()));
-            (job, relay, Submitted::new(api, id, before))
+            let id = job.submit_packaged(&jobs).await?;
+            started.job = Some((jobs.clone(), id.clone()));
+            (job, relay, Submitted::new(jobs, id, before))
         }
     };
     submitted.wait_listed(relay, progress).await?;
@@ -222,9 +220,9 @@ fn write_job(folder: &Path, relay: &Running) -> Result<Job, Error> {
 /// Undoes everything; the second signal shortens each step. Returns what would not die.
 async fn clean_up(started: Started, stop: &Stop, progress: &Progress) -> Vec<i32> {
     let step = progress.step("cleaning up");
-    if let Some((api, id)) = started.job {
+    if let Some((jobs, id)) = started.job {
         tokio::select! {
-            _ = api.stop_job(&id) => {}
+            _ = jobs.stop(&id) => {}
             () = stop.hurried() => {}
         }
     }

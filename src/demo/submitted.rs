@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use super::Error;
 use super::cluster::last_lines;
-use super::head_api::HeadApi;
 use super::job::BREAKPOINTS;
-use super::progress::Progress;
 use crate::app::Running;
+use crate::ray::jobs::Jobs;
 use crate::ray::registry::{Breakpoint, BreakpointId, Snapshot};
+use crate::telemetry::progress::Progress;
 
 /// The deadline of the head's first answer; a head that gives none refuses the job too.
 const POLLED_DEADLINE: Duration = Duration::from_secs(5);
@@ -48,7 +48,7 @@ pub(super) async fn named(relay: &Running) {
 
 /// A job that was submitted.
 pub(super) struct Submitted {
-    api: HeadApi,
+    jobs: Jobs,
     /// Submission id of the job.
     id: String,
     before: HashSet<Stop>,
@@ -60,9 +60,9 @@ pub(super) struct Submitted {
 
 impl Submitted {
     /// `id` is the submission id; `before` what [`stops_before`] said.
-    pub(super) fn new(api: HeadApi, id: String, before: HashSet<Stop>) -> Self {
+    pub(super) fn new(jobs: Jobs, id: String, before: HashSet<Stop>) -> Self {
         Self {
-            api,
+            jobs,
             id,
             before,
             job_id: None,
@@ -81,8 +81,8 @@ impl Submitted {
         let mut told = 0;
         let mut complete = None;
         loop {
-            let job = self.api.job(&self.id).await;
-            if let Ok(job) = &job {
+            let job = self.jobs.job(&self.id).await;
+            if let Ok(Some(job)) = &job {
                 self.job_id.clone_from(&job.job_id);
             }
             self.look(&snapshots.borrow_and_update());
@@ -99,7 +99,7 @@ impl Submitted {
                 }
             }
             let what = match job {
-                Ok(job) if job.ended() => Some(format!(
+                Ok(Some(job)) if job.ended() => Some(format!(
                     "the sample job ended ({}) before its breakpoints: {}",
                     job.status, job.message
                 )),
@@ -110,7 +110,7 @@ impl Submitted {
                 _ => None,
             };
             if let Some(what) = what {
-                let output = self.api.job_output(&self.id).await.unwrap_or_default();
+                let output = self.jobs.output(&self.id).await.unwrap_or_default();
                 let output = last_lines(&output, 15);
                 return Err(Error::NoBreakpoints { what, output });
             }
@@ -151,15 +151,15 @@ impl Submitted {
         let mut shown = 0;
         loop {
             // The state first: output that comes before the end is then never missed.
-            let state = self.api.job(&self.id).await;
-            if let Ok(output) = self.api.job_output(&self.id).await {
+            let state = self.jobs.job(&self.id).await;
+            if let Ok(output) = self.jobs.output(&self.id).await {
                 let whole = output.rfind('\n').map_or(0, |end| end + 1);
                 for line in output.get(shown..whole).unwrap_or_default().lines() {
                     progress.say(format_args!("job | {}", without_colours(line)));
                 }
                 shown = shown.max(whole);
             }
-            if let Ok(state) = state
+            if let Ok(Some(state)) = state
                 && state.ended()
             {
                 progress.say(format_args!(
@@ -186,6 +186,7 @@ fn without_colours(line: &str) -> String {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use crate::dap::testing::paused;
@@ -201,8 +202,8 @@ mod tests {
         };
         let there_before = breakpoint(1, 1, None, None);
         let before = HashSet::from([(there_before.id, 1)]);
-        let api = HeadApi::new("http://127.0.0.1:1", None);
-        let mut submitted = Submitted::new(api, "raysubmit_1".to_owned(), before);
+        let jobs = Jobs::new("http://127.0.0.1:1", None, false).unwrap();
+        let mut submitted = Submitted::new(jobs, "raysubmit_1".to_owned(), before);
         submitted.job_id = Some("02000000".to_owned());
         let live = vec![
             there_before,

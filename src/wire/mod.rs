@@ -13,5 +13,6 @@ pub(crate) mod text;
 pub mod tunnel;
 pub(crate) mod watched_file;
 mod write_through;
+pub(crate) mod zip;
 
 pub(crate) use write_through::write_through;

@@ -70,6 +70,11 @@ fn mistakes_at_the_command_line() {
         "audit verify /nonexistent/audit.log",
         "audit replay /nonexistent/recording",
         "cert self-signed /nonexistent/tls",
+        "deploy",
+        "deploy --relay",
+        "deploy --relay-url https://relay --token-file /nonexistent/token",
+        "deploy --status --ray-address nonsense",
+        "deploy --status --ray-address http://127.0.0.1:1",
     ]
     .map(says)
     .concat();

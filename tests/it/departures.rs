@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use ray_relay::demo::cluster::{Cluster, Plan};
 use ray_relay::demo::processes::adopt_orphans;
-use ray_relay::demo::progress::Progress;
+use ray_relay::telemetry::progress::Progress;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ray_relay::demo::cluster::{Cluster, Plan};
 use ray_relay::demo::processes::adopt_orphans;
-use ray_relay::demo::progress::Progress;
+use ray_relay::telemetry::progress::Progress;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::ray::{self, NEWEST};
@@ -37,7 +37,7 @@ async fn a_loopback_cluster_stops_tasks_on_every_node_and_leaves_nothing() {
     cluster.own(driver.id());
     let end = tokio::time::Instant::now() + Duration::from_secs(180);
     loop {
-        let rows = cluster.api().rows("workers?detail=1").await.unwrap();
+        let rows = cluster.jobs().rows("workers?detail=1").await.unwrap();
         let paused = rows
             .iter()
             .filter(|row| row["num_paused_threads"] == 1)

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `tls` | nothing, and sslscan for one test |
 //! | `departures`, `loopback`, `pdb`, `prompt`, `view` | Python and the network once (a virtual environment under `target/`) |
-//! | `agents`, `isolation`, `sessions`, `kinds`, `faults`, `gone`, `tools`, `advertise`, `token`, `identity`, `nc`, `person`, `terminal`, `unlisted` | also root, iproute2 and util-linux (network namespaces) |
+//! | `agents`, `isolation`, `sessions`, `kinds`, `faults`, `gone`, `deploy`, `hook`, `tools`, `advertise`, `token`, `identity`, `nc`, `person`, `terminal`, `unlisted` | also root, iproute2 and util-linux (network namespaces) |
 //!
 //! What is missing is said on standard error and the test passes, except where `CI` is set: then
 //! it fails.
@@ -14,8 +14,10 @@
 mod advertise;
 mod agents;
 mod departures;
+mod deploy;
 mod faults;
 mod gone;
+mod hook;
 mod identity;
 mod isolation;
 mod kinds;

@@ -4,6 +4,7 @@ use std::io;
 
 use super::UP_DEADLINE;
 use super::allocation::PORTS;
+use crate::ray::head::HeadConfigError;
 
 /// Why there is no cluster. `Display` is a sentence with the next step.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +32,9 @@ pub enum ClusterError {
         /// End of its log.
         said: String,
     },
+    /// The head cannot be asked.
+    #[error(transparent)]
+    Address(#[from] HeadConfigError),
     /// Not all nodes came.
     #[error("only {alive} of {wanted} Ray nodes were alive after {} s; close what keeps this machine busy, or try --nodes 1. The head said:\n{said}", UP_DEADLINE.as_secs())]
     Late {

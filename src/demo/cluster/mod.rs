@@ -23,10 +23,10 @@ pub use self::allocation::make_short_dir;
 use self::allocation::{free_port, node_addresses, random_token};
 pub use self::error::ClusterError;
 use self::node::{Node, clean, search_path};
-use super::head_api::HeadApi;
 use super::processes::Family;
-use super::progress::Progress;
 use super::venv::{Venv, major_minor};
+use crate::ray::jobs::Jobs;
+use crate::telemetry::progress::{Progress, Step};
 
 /// The deadline from start to all nodes alive; it takes about ten seconds on two quiet cores.
 const UP_DEADLINE: Duration = Duration::from_secs(180);
@@ -61,6 +61,7 @@ pub struct Cluster {
     dashboard: String,
     gcs: SocketAddr,
     token: Option<String>,
+    jobs: Jobs,
     environment: Vec<(String, String)>,
 }
 
@@ -105,16 +106,16 @@ impl Cluster {
             .chain(on_head.iter().map(String::as_str))
             .collect();
         cluster.start_head(plan, *head_ip, &resources)?;
-        let api = cluster.api();
-        cluster.wait(&api, 1, &mut step).await?;
+        let jobs = cluster.jobs();
+        cluster.wait(&jobs, 1, &mut step).await?;
         for (started, (name, ip)) in names.iter().zip(worker_ips).enumerate() {
             if major_minor(plan.ray) < OWN_TEMP_DIR {
-                cluster.wait(&api, 1 + started, &mut step).await?;
+                cluster.wait(&jobs, 1 + started, &mut step).await?;
             }
             cluster.start_worker(plan, name, *ip)?;
         }
         if !worker_ips.is_empty() {
-            cluster.wait(&api, 1 + worker_ips.len(), &mut step).await?;
+            cluster.wait(&jobs, 1 + worker_ips.len(), &mut step).await?;
         }
         step.done(format_args!("{} node(s) alive", 1 + worker_ips.len()));
         Ok(cluster)
@@ -136,8 +137,8 @@ impl Cluster {
     }
 
     /// Requests to the head.
-    pub fn api(&self) -> HeadApi {
-        HeadApi::new(self.dashboard.clone(), self.token.clone())
+    pub fn jobs(&self) -> Jobs {
+        self.jobs.clone()
     }
 
     /// A directory of the caller's, removed with the cluster.
@@ -212,10 +213,13 @@ impl Cluster {
             environment.push(("RAY_AUTH_MODE".into(), "disabled".into()));
         }
         environment.extend(plan.env.iter().map(|(k, v)| ((*k).into(), (*v).into())));
+        let dashboard = format!("http://127.0.0.1:{}", free_port()?);
+        let token_file = token.as_ref().map(|_| dir.join("token"));
         let cluster = Self {
+            jobs: Jobs::new(&*dashboard, token_file, false)?,
             nodes: Vec::new(),
             family: Family::marked(format!("{MARK}={id}")),
-            dashboard: format!("http://127.0.0.1:{}", free_port()?),
+            dashboard,
             gcs: SocketAddr::new(IpAddr::V4(head_ip), free_port()?),
             token,
             environment,
@@ -242,9 +246,9 @@ impl Cluster {
 
     async fn wait(
         &mut self,
-        api: &HeadApi,
+        jobs: &Jobs,
         wanted: usize,
-        step: &mut super::progress::Step<'_>,
+        step: &mut Step<'_>,
     ) -> Result<(), ClusterError> {
         let end = tokio::time::Instant::now() + UP_DEADLINE;
         let mut before = wanted.saturating_sub(1).min(1);
@@ -257,7 +261,7 @@ impl Cluster {
                 let said = self.tail(&node);
                 return Err(ClusterError::Exited { node, status, said });
             }
-            let alive = api.nodes_alive().await.unwrap_or(0);
+            let alive = jobs.nodes_alive().await.map_or(0, |nodes| nodes.len());
             if alive > before {
                 before = alive;
                 step.note(format_args!("node {alive} is alive"));

@@ -17,7 +17,7 @@ use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT};
 use hyper::http::uri::Scheme;
-use hyper::{Request, Response, StatusCode, Uri, Version};
+use hyper::{Method, Request, Response, StatusCode, Uri, Version};
 use serde::de::DeserializeOwned;
 
 use crate::config;
@@ -41,6 +41,9 @@ const MAX_ANSWER: usize = 64 * 1024 * 1024;
 
 /// An answer from this size in bytes on is parsed on a blocking thread.
 const PARSE_ELSEWHERE: usize = 1024 * 1024;
+
+/// Content type of the requests that Ray's APIs take.
+pub(crate) const JSON: &str = "application/json";
 
 /// How long a proxied request may wait for the head of its answer after the last byte of its own
 /// body went out. Generous: Ray's profiling requests answer only when the profile is done.
@@ -203,8 +206,8 @@ impl HeadClient {
     where
         T: DeserializeOwned,
     {
-        let body = Bytes::from(body.to_string());
-        let answer = self.within(patience, path, Some(body)).await?;
+        let body = Some((JSON, Bytes::from(body.to_string())));
+        let answer = self.ask(Method::POST, path, body, patience).await?;
         serde_json::from_slice(&answer).map_err(|error| HeadError::NotJson {
             address: self.inner.address.clone(),
             cause: one_line(&error.to_string()),
@@ -225,22 +228,28 @@ impl HeadClient {
     /// # Errors
     /// As [`Self::get_json`].
     pub async fn get(&self, path_and_query: &str) -> Result<Bytes, HeadError> {
-        self.within(self.inner.timeout, path_and_query, None).await
+        self.ask(Method::GET, path_and_query, None, self.inner.timeout)
+            .await
     }
 
-    /// The body of a 200; a `posted` one is JSON.
-    async fn within(
+    /// Sends a request with `body` (its content type, and itself) and returns the body of a 200, within `after`. What was
+    /// refused for its token is sent once more.
+    ///
+    /// # Errors
+    /// As [`Self::post_json`].
+    pub async fn ask(
         &self,
-        after: Duration,
+        method: Method,
         path_and_query: &str,
-        posted: Option<Bytes>,
+        body: Option<(&'static str, Bytes)>,
+        after: Duration,
     ) -> Result<Bytes, HeadError> {
         let whole = async {
-            match self.once(path_and_query, posted.clone()).await {
+            match self.once(&method, path_and_query, body.clone()).await {
                 Err(HeadError::TokenMissing { .. } | HeadError::TokenRefused { .. })
                     if self.inner.token.distrust() =>
                 {
-                    self.once(path_and_query, posted).await
+                    self.once(&method, path_and_query, body).await
                 }
                 answer => answer,
             }
@@ -255,12 +264,17 @@ impl HeadClient {
             })
     }
 
-    async fn once(&self, path_and_query: &str, posted: Option<Bytes>) -> Result<Bytes, HeadError> {
-        let request = match posted {
-            None => Request::get(path_and_query)
-                .body(Empty::new().map_err(|never| match never {}).boxed()),
-            Some(body) => Request::post(path_and_query)
-                .header(CONTENT_TYPE, "application/json")
+    async fn once(
+        &self,
+        method: &Method,
+        path_and_query: &str,
+        body: Option<(&'static str, Bytes)>,
+    ) -> Result<Bytes, HeadError> {
+        let request = Request::builder().method(method).uri(path_and_query);
+        let request = match body {
+            None => request.body(Empty::new().map_err(|never| match never {}).boxed()),
+            Some((content_type, body)) => request
+                .header(CONTENT_TYPE, content_type)
                 .body(Full::new(body).map_err(|never| match never {}).boxed()),
         };
         let request = request.map_err(|error| self.bad_request(&error.to_string()))?;

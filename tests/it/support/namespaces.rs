@@ -150,6 +150,18 @@ impl Cluster {
         &self.venv
     }
 
+    /// Where each node has its files, Ray's session among them.
+    pub(crate) fn state(&self) -> &Path {
+        &self.state
+    }
+
+    /// Pids, inside of `node`, of the processes whose whole command line fits `pattern`.
+    pub(crate) fn processes(&self, node: &str, pattern: &str) -> Vec<u32> {
+        let output = self.exec(node, "pgrep").args(["-xf", pattern]).output();
+        let pids = String::from_utf8(output.unwrap().stdout).unwrap();
+        pids.lines().map(|pid| pid.parse().unwrap()).collect()
+    }
+
     /// Address of `head`, `w1`, ... on the cluster's network.
     pub(crate) fn address(&self, node: &str) -> Ipv4Addr {
         match node.strip_prefix('w').map(str::parse::<u8>) {

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use ray_relay::demo::progress::Progress;
 use ray_relay::demo::venv::{self, Venv, VenvError};
+use ray_relay::telemetry::progress::Progress;
 
 use super::skip;
 

@@ -1,0 +1,306 @@
+//! The flags of `deploy`, and what comes of them: what everybody may see, and what is sealed.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use hyper::Uri;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use serde_json::{Value, json};
+
+use super::Error;
+use super::deployed::{File, Files};
+use crate::wire::text::hex;
+
+/// Longest file that is taken.
+const LONGEST_FILE: u64 = 64 << 10;
+
+/// `ray-relay deploy`
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// Dashboard of the cluster, or a relay in front of it
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8265", value_hint = clap::ValueHint::Url)]
+    pub ray_address: String,
+    /// Relay that the agents dial, as the nodes reach it; once for each
+    #[arg(long, value_name = "URL", value_hint = clap::ValueHint::Url)]
+    #[arg(required_unless_present_any = ["relay", "status", "remove"])]
+    pub relay_url: Vec<String>,
+    /// Run a relay beside the head too, which the agents dial
+    #[arg(long, conflicts_with = "relay_url", requires_all = ["auth_key", "tls_cert", "tls_key"])]
+    pub relay: bool,
+    /// File with the agents' token, of the scope `node`
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub token_file: Option<PathBuf>,
+    /// PEM file of the authorities, or the certificate itself, by which the agents know the relay, instead of those of
+    /// the nodes' systems
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, conflicts_with_all = ["pin", "relay"])]
+    pub ca_file: Option<PathBuf>,
+    /// Public key of the relay's certificate, by which the agents know it; with --relay it is that of --tls-cert
+    #[arg(long, value_name = "sha256:HEX", conflicts_with = "relay")]
+    pub pin: Option<String>,
+    /// Let agents speak to the relay without TLS, where everybody on the way can read and change what is debugged
+    #[arg(long)]
+    pub allow_plaintext: bool,
+    /// File with Ray's own token, or with one of the relay's that --ray-address names
+    /// [env: RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH, as Ray itself]
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub ray_token_file: Option<PathBuf>,
+    /// Dashboard as the nodes reach it, where it is not at the address that Ray gives it
+    #[arg(long, value_name = "URL", value_hint = clap::ValueHint::Url)]
+    pub node_ray_address: Option<String>,
+    /// Where the relay listens on the head (with --relay)
+    #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:5678")]
+    pub listen: SocketAddr,
+    /// Public key, PEM, that the relay verifies tokens with; once for each (with --relay)
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub auth_key: Vec<PathBuf>,
+    /// Certificate of the relay, PEM (with --relay)
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub tls_cert: Option<PathBuf>,
+    /// Its private key, PEM (with --relay)
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub tls_key: Option<PathBuf>,
+    /// Name of the deployment, where a cluster has several
+    #[arg(long, value_name = "NAME", default_value = "agents", value_parser = name)]
+    pub name: String,
+    /// Show which nodes have an agent
+    #[arg(long, conflicts_with_all = ["remove", "relay_url", "relay"])]
+    pub status: bool,
+    /// End the agents, and the relay
+    #[arg(long, conflicts_with_all = ["relay_url", "relay"])]
+    pub remove: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// How long to wait for the agents to begin
+    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = crate::config::units::parse_duration)]
+    pub timeout: Duration,
+}
+
+fn name(text: &str) -> Result<String, &'static str> {
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    match text.len() {
+        1..=40 if text.chars().all(fits) => Ok(text.to_owned()),
+        _ => Err("1 to 40 lower-case letters, digits and `-`"),
+    }
+}
+
+/// What is to be deployed.
+pub(super) struct Wanted {
+    /// Arguments of the agents, but for those that the driver adds.
+    node: Vec<String>,
+    /// Arguments of the relay, if there is to be one, and its port.
+    serve: Option<(Vec<String>, u16)>,
+    node_ray_address: Option<String>,
+    relay_urls: Vec<String>,
+    /// What is sealed.
+    pub(super) files: Files,
+}
+
+impl Args {
+    /// Reads the files.
+    pub(super) fn wanted(&self) -> Result<Wanted, Error> {
+        let mut files = Files::default();
+        let mut node: Vec<String> = Vec::new();
+        for url in &self.relay_url {
+            self.check_relay(url)?;
+            node.extend(["--relay".to_owned(), url.clone()]);
+        }
+        if let Some(path) = &self.token_file {
+            let token = read(path)?;
+            let fits = |c: char| c.is_ascii_graphic();
+            if token.trim().is_empty() || !token.trim().chars().all(fits) {
+                return Err(Error::Content {
+                    file: path.clone(),
+                    what: "there is no token in it: one line of letters, digits and signs is wanted",
+                });
+            }
+            files.agent.push(file("--token-file", token));
+        }
+        if let Some(path) = &self.ca_file {
+            files.agent.push(file("--ca-file", read(path)?));
+        }
+        if let Some(pin) = &self.pin {
+            node.extend(["--pin".to_owned(), pin.clone()]);
+        }
+        if self.allow_plaintext {
+            node.push("--allow-plaintext".to_owned());
+        }
+        let mut serve = None;
+        if let (true, Some(cert), Some(key)) = (self.relay, &self.tls_cert, &self.tls_key) {
+            let (cert_file, cert) = (cert, read(cert)?);
+            node.extend(["--pin".to_owned(), pin(&cert, cert_file)?]);
+            for path in &self.auth_key {
+                let key = read(path)?;
+                if !key.contains("PUBLIC KEY") {
+                    return Err(Error::Content {
+                        file: path.clone(),
+                        what: "it holds no public key: what jobs of the cluster could read must not let them make tokens; \
+                               `ray-relay token keygen` makes a pair",
+                    });
+                }
+                files.relay.push(file("--auth-key", key));
+            }
+            files.relay.push(file("--tls-cert", cert));
+            files.relay.push(file("--tls-key", read(key)?));
+            let arguments = vec!["--listen".to_owned(), self.listen.to_string()];
+            serve = Some((arguments, self.listen.port()));
+        }
+        Ok(Wanted {
+            node,
+            serve,
+            node_ray_address: self.node_ray_address.clone(),
+            relay_urls: self.relay_url.clone(),
+            files,
+        })
+    }
+
+    fn check_relay(&self, url: &str) -> Result<(), Error> {
+        let https = url
+            .parse::<Uri>()
+            .is_ok_and(|url| url.scheme_str() == Some("https"));
+        match https || self.allow_plaintext || self.token_file.is_none() {
+            true => Ok(()),
+            false => Err(Error::InClear(url.to_owned())),
+        }
+    }
+}
+
+impl Wanted {
+    /// What the driver is started with: nothing that is secret.
+    pub(super) fn plan(&self) -> Value {
+        json!({
+            "machine": std::env::consts::ARCH,
+            "node": self.node,
+            "serve": self.serve.as_ref().map(|(arguments, _)| arguments),
+            "port": self.serve.as_ref().map(|(_, port)| port),
+            "node_ray_address": self.node_ray_address,
+        })
+    }
+
+    /// Which relays the agents dial, for people.
+    pub(super) fn relays(&self) -> String {
+        match &self.serve {
+            Some(_) => "beside the head".to_owned(),
+            None => self.relay_urls.join(" "),
+        }
+    }
+}
+
+fn file(flag: &str, content: String) -> File {
+    File {
+        flag: flag.to_owned(),
+        content,
+    }
+}
+
+fn read(path: &Path) -> Result<String, Error> {
+    let unreadable = |cause| Error::File {
+        file: path.to_owned(),
+        cause,
+    };
+    let size = fs::metadata(path).map_err(unreadable)?.len();
+    if size > LONGEST_FILE {
+        return Err(unreadable(std::io::Error::other(
+            "it is longer than 64 KiB",
+        )));
+    }
+    fs::read_to_string(path).map_err(unreadable)
+}
+
+/// The public key of the first certificate of `pem`, as `--pin` names it.
+fn pin(pem: &str, file: &Path) -> Result<String, Error> {
+    let wrong = || Error::Content {
+        file: file.to_owned(),
+        what: "it holds no certificate in PEM",
+    };
+    let der = CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|_| wrong())?;
+    let (_, certificate) = x509_parser::parse_x509_certificate(&der).map_err(|_| wrong())?;
+    let key = certificate.tbs_certificate.subject_pki.raw;
+    Ok(format!("sha256:{}", hex(digest(&SHA256, key).as_ref())))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    /// `line` with `DIR` for a directory that has a token, a secret for tokens, a certificate and its key.
+    fn wanted(line: &str) -> (Result<Wanted, Error>, String) {
+        let dir = tempfile::tempdir().unwrap();
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = rcgen::CertificateParams::new(vec!["relay".to_owned()]).unwrap();
+        let certificate = certificate.self_signed(&key).unwrap();
+        for (name, content) in [
+            ("token", "s3cret\n"),
+            ("no-token", "two words"),
+            ("secret", "hs256:s3cret"),
+            ("public", "-----BEGIN PUBLIC KEY-----"),
+            ("cert", &certificate.pem()),
+            ("key", &key.serialize_pem()),
+        ] {
+            fs::write(dir.path().join(name), content).unwrap();
+        }
+        let line = format!("deploy {line}").replace("DIR", dir.path().to_str().unwrap());
+        let args = Line::try_parse_from(line.split(' ')).unwrap().args;
+        let spki = rcgen::PublicKeyData::subject_public_key_info(&key);
+        let pin = format!("sha256:{}", hex(digest(&SHA256, &spki).as_ref()));
+        (args.wanted(), pin)
+    }
+
+    #[test]
+    fn what_is_secret_is_sealed_and_not_in_the_plan() {
+        let (direct, _) = wanted("--relay-url https://r --token-file DIR/token --ca-file DIR/cert");
+        let (beside, pin) = wanted(
+            "--relay --auth-key DIR/public --tls-cert DIR/cert --tls-key DIR/key --token-file DIR/token",
+        );
+        let (direct, beside) = (direct.unwrap(), beside.unwrap());
+        for wanted in [&direct, &beside] {
+            let plan = wanted.plan().to_string();
+            assert!(!plan.contains("s3cret") && !plan.contains("KEY"), "{plan}");
+            let sealed = wanted.files.text().unwrap();
+            assert!(String::from_utf8_lossy(&sealed).contains("s3cret"));
+        }
+        assert_eq!(direct.plan()["node"], json!(["--relay", "https://r"]));
+        assert_eq!(direct.plan()["serve"], Value::Null);
+        assert_eq!(beside.plan()["node"], json!(["--pin", pin]));
+        assert_eq!(beside.plan()["port"], 5678);
+        let flags = |files: &[File]| {
+            files
+                .iter()
+                .map(|file| file.flag.clone())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(flags(&direct.files.agent), ["--token-file", "--ca-file"]);
+        assert_eq!(flags(&beside.files.agent), ["--token-file"]);
+        assert_eq!(
+            flags(&beside.files.relay),
+            ["--auth-key", "--tls-cert", "--tls-key"]
+        );
+    }
+
+    #[test]
+    fn what_would_give_a_secret_away_is_refused() {
+        let refused = |line| wanted(line).0.err().unwrap().to_string();
+        let in_clear = "--relay-url http://10.0.0.1 --token-file DIR/token";
+        assert!(refused(in_clear).contains("in clear text"));
+        assert!(wanted(&format!("{in_clear} --allow-plaintext")).0.is_ok());
+        let secret = "--relay --auth-key DIR/secret --tls-cert DIR/cert --tls-key DIR/key";
+        assert!(refused(secret).contains("no public key"));
+        assert!(refused("--relay-url https://r --token-file DIR/no-token").contains("no token"));
+        assert!(refused("--relay-url https://r --token-file DIR/nowhere").contains("cannot read"));
+        let no_certificate = "--relay --auth-key DIR/public --tls-cert DIR/key --tls-key DIR/key";
+        assert!(refused(no_certificate).contains("no certificate"));
+    }
+}

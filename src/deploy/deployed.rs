@@ -1,0 +1,226 @@
+//! What runs on the cluster: `ray-relay deployed keep` beside the driver, `ray-relay deployed run` in an actor's hands.
+//!
+//! A file that is secret goes from the deployer to `keep`, and from there to each `run`, sealed for the one that reads it.
+//! `run` puts it into memory that only its own process names, and becomes the agent, or the relay.
+
+use std::io::{self, BufRead, Read as _, Write as _};
+
+use serde::{Deserialize, Serialize};
+use zeroize::{Zeroize as _, Zeroizing};
+
+use super::Error;
+use super::sealed::{Recipient, seal};
+
+/// Longest line that is read. Certificates and tokens take some kilobytes.
+const LONGEST: u64 = 1 << 20;
+
+/// The hidden half of `deploy`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct DeployedArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Clone, clap::Subcommand)]
+enum What {
+    /// Keep what the deployer sealed, and seal it for the processes that need it
+    Keep,
+    /// Receive what is secret, and become `ray-relay` with these arguments; ends with the thread that started it
+    Run {
+        /// The command, and its flags
+        #[arg(last = true, required = true, value_name = "ARGUMENT")]
+        arguments: Vec<String>,
+    },
+}
+
+/// A file that a process is given, by the flag that names it.
+#[derive(Serialize, Deserialize)]
+pub(super) struct File {
+    pub(super) flag: String,
+    pub(super) content: String,
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        self.content.zeroize();
+    }
+}
+
+/// All files that are secret, or belong to one that is.
+#[derive(Default, Serialize, Deserialize)]
+pub(super) struct Files {
+    /// Those of an agent.
+    pub(super) agent: Vec<File>,
+    /// Those of a relay.
+    pub(super) relay: Vec<File>,
+}
+
+impl Files {
+    /// As JSON.
+    pub(super) fn text(&self) -> Result<Zeroizing<Vec<u8>>, Error> {
+        text(self)
+    }
+}
+
+fn text(value: &impl Serialize) -> Result<Zeroizing<Vec<u8>>, Error> {
+    serde_json::to_vec(value)
+        .map(Zeroizing::new)
+        .map_err(|_| Error::Seal)
+}
+
+/// Runs one of the two.
+///
+/// # Errors
+/// [`Error`].
+pub fn run(args: DeployedArgs) -> Result<(), Error> {
+    match args.what {
+        What::Keep => keep(io::stdin().lock(), io::stdout().lock()),
+        What::Run { arguments } => become_(&arguments),
+    }
+}
+
+/// Tells its key, takes the sealed [`Files`], and answers each line `ROLE KEY` with what that process is to have. Ends
+/// with its input.
+fn keep(mut input: impl BufRead, mut output: impl io::Write) -> Result<(), Error> {
+    let recipient = Recipient::new()?;
+    let mut answer = |line: &str| writeln!(output, "{line}").and_then(|()| output.flush());
+    answer(&recipient.key()).map_err(Error::Pipe)?;
+    let Some(sealed) = line(&mut input)? else {
+        return Ok(());
+    };
+    let files = recipient.open(&sealed)?;
+    let files: Files = serde_json::from_slice(&files).map_err(|_| Error::Seal)?;
+    answer("kept").map_err(Error::Pipe)?;
+    while let Some(asked) = line(&mut input)? {
+        let files = match asked.split_once(' ') {
+            Some(("agent", key)) => seal(key, &text(&files.agent)?)?,
+            Some(("relay", key)) => seal(key, &text(&files.relay)?)?,
+            _ => return Err(Error::Seal),
+        };
+        answer(&files).map_err(Error::Pipe)?;
+    }
+    Ok(())
+}
+
+/// One line without its end; `None` at the end of `input`.
+fn line(input: &mut impl BufRead) -> Result<Option<Zeroizing<String>>, Error> {
+    let mut line = Zeroizing::new(String::new());
+    input
+        .take(LONGEST)
+        .read_line(&mut line)
+        .map_err(Error::Pipe)?;
+    Ok(line.pop().filter(|last| *last == '\n').map(|_| line))
+}
+
+/// Becomes `ray-relay ARGUMENTS`, in this process.
+#[cfg(target_os = "linux")]
+fn become_(arguments: &[String]) -> Result<(), Error> {
+    use std::os::fd::AsFd as _;
+    use std::os::unix::process::CommandExt as _;
+    use std::process::{Command, Stdio};
+
+    use rustix::process::{Signal, set_parent_process_death_signal};
+
+    // Before anything is answered: whoever starts this has not gone yet when it gives the files.
+    let with_parent = set_parent_process_death_signal(Some(Signal::TERM));
+    with_parent.map_err(|error| Error::Pipe(error.into()))?;
+    let recipient = Recipient::new()?;
+    let mut output = io::stdout().lock();
+    writeln!(output, "{}", recipient.key())
+        .and_then(|()| output.flush())
+        .map_err(Error::Pipe)?;
+    let Some(sealed) = line(&mut io::stdin().lock())? else {
+        return Ok(());
+    };
+    let files: Vec<File> =
+        serde_json::from_slice(&recipient.open(&sealed)?).map_err(|_| Error::Seal)?;
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("ray-relay").args(arguments);
+    let mut kept = Vec::new();
+    for file in &files {
+        let (path, memory) = in_memory(&file.content).map_err(Error::Pipe)?;
+        command.arg(&file.flag).arg(path);
+        kept.push(memory);
+    }
+    let log = io::stderr().as_fd().try_clone_to_owned();
+    let log = log.map_err(Error::Pipe)?;
+    Err(Error::Pipe(
+        command.stdin(Stdio::null()).stdout(Stdio::from(log)).exec(),
+    ))
+}
+
+/// A file that is on no disk, and the path by which this process reads it, however often.
+#[cfg(target_os = "linux")]
+fn in_memory(content: &str) -> io::Result<(String, std::fs::File)> {
+    use std::os::fd::AsRawFd as _;
+
+    use rustix::fs::{MemfdFlags, Mode, fchmod, memfd_create};
+
+    // Without CLOEXEC: the program that this process becomes has it.
+    let memory = memfd_create("ray-relay", MemfdFlags::empty())?;
+    fchmod(&memory, Mode::RUSR | Mode::WUSR)?;
+    let mut memory = std::fs::File::from(memory);
+    memory.write_all(content.as_bytes())?;
+    Ok((format!("/proc/self/fd/{}", memory.as_raw_fd()), memory))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn become_(_: &[String]) -> Result<(), Error> {
+    Err(Error::NotLinux)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::io::BufReader;
+
+    use super::*;
+
+    #[test]
+    fn a_keeper_gives_each_process_its_own_files() {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let input = BufReader::new(theirs.try_clone().unwrap());
+        let kept = std::thread::spawn(move || keep(input, theirs));
+        let mut said = BufReader::new(ours.try_clone().unwrap());
+        let mut ask = |text: &str| {
+            (&ours).write_all(text.as_bytes()).unwrap();
+            let answer = line(&mut said).unwrap().unwrap();
+            String::clone(&answer)
+        };
+        let key = ask("");
+        let file = |flag: &str, content: &str| File {
+            flag: flag.to_owned(),
+            content: content.to_owned(),
+        };
+        let files = Files {
+            agent: vec![file("--token-file", "t0ken")],
+            relay: vec![file("--tls-key", "k3y")],
+        };
+        let sealed = seal(&key, &files.text().unwrap()).unwrap();
+        assert_eq!(ask(&format!("{sealed}\n")), "kept");
+        for (role, flag, content) in [
+            ("agent", "--token-file", "t0ken"),
+            ("relay", "--tls-key", "k3y"),
+        ] {
+            let process = Recipient::new().unwrap();
+            let sealed = ask(&format!("{role} {}\n", process.key()));
+            let files: Vec<File> = serde_json::from_slice(&process.open(&sealed).unwrap()).unwrap();
+            assert_eq!(files.len(), 1);
+            assert_eq!((&*files[0].flag, &*files[0].content), (flag, content));
+        }
+        ours.shutdown(std::net::Shutdown::Write).unwrap();
+        kept.join().unwrap().unwrap();
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_file_in_memory_is_read_as_often_as_wanted_and_by_its_owner_alone() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let (path, _memory) = in_memory("t0ken").unwrap();
+        for _ in 0..2 {
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), "t0ken");
+        }
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+}

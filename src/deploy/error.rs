@@ -1,0 +1,103 @@
+//! Why nothing was deployed, or not everywhere.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::ray::head::{HeadConfigError, HeadError};
+use crate::wire::text::replaced;
+
+/// Why a deployment came to nothing. `Display` is a sentence with the next step.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The cluster gave no usable answer.
+    #[error(transparent)]
+    Head(#[from] HeadError),
+    /// The cluster cannot be asked.
+    #[error(transparent)]
+    Address(#[from] HeadConfigError),
+    /// A file cannot be read.
+    #[error("cannot read {file}: {cause}", file = replaced(&.file.display().to_string()))]
+    File {
+        /// Its path.
+        file: PathBuf,
+        /// The operating system's error message.
+        cause: io::Error,
+    },
+    /// A file holds something else than what it is for.
+    #[error("{file}: {what}", file = replaced(&.file.display().to_string()))]
+    Content {
+        /// Its path.
+        file: PathBuf,
+        /// What is wrong, and what to do.
+        what: &'static str,
+    },
+    /// Agents would send their token in clear text.
+    #[error(
+        "the agents would send their token to {0} in clear text: use https, or, on a network where nobody else listens, give --allow-plaintext"
+    )]
+    InClear(String),
+    /// The running program cannot run on a node of Ray's.
+    #[error(
+        "deploy puts the running program on the cluster's nodes, which are Linux: run it on Linux"
+    )]
+    NotLinux,
+    /// What is sealed does not open, or the other side has gone.
+    #[error("the sealed credential was made for somebody else, or was damaged on its way")]
+    Seal,
+    /// A process on the cluster lost the one that it talks to.
+    #[error("cannot talk to the process that started this one: {0}")]
+    Pipe(io::Error),
+    /// The driver's job ended, or did not begin.
+    #[error("the job {id} on the cluster {what}. It said:\n{output}")]
+    Job {
+        /// Submission id.
+        id: String,
+        /// What became of it.
+        what: String,
+        /// End of its output.
+        output: String,
+    },
+    /// Not all is as it was to be; the rows that were printed say where.
+    #[error("{0}")]
+    Incomplete(String),
+    /// Standard output cannot be written to.
+    #[error("cannot write to standard output: {0}")]
+    Output(#[from] io::Error),
+}
+
+impl Error {
+    /// Whether the cluster was not reached.
+    pub fn is_unreachable(&self) -> bool {
+        matches!(
+            self,
+            Self::Head(
+                HeadError::Unreachable { .. }
+                    | HeadError::TimedOut { .. }
+                    | HeadError::Certificate { .. }
+            )
+        )
+    }
+
+    /// Whether it wants a credential, or refuses the one that it got.
+    pub fn is_not_permitted(&self) -> bool {
+        matches!(
+            self,
+            Self::Head(
+                HeadError::TokenMissing { .. }
+                    | HeadError::TokenRefused { .. }
+                    | HeadError::Status {
+                        status: 401 | 403,
+                        ..
+                    }
+            )
+        )
+    }
+
+    /// The next step, where the sentence does not name it.
+    pub fn hint(&self) -> Option<&'static str> {
+        self.is_not_permitted().then_some(
+            "give Ray's token with --ray-token-file FILE; where --ray-address is a relay's, one of the relay's with the \
+             scopes dashboard:read and dashboard:write",
+        )
+    }
+}

@@ -1,0 +1,345 @@
+//! `ray-relay deploy`: agents on every node of a cluster, put there by Ray itself through its Jobs API.
+//!
+//! The running program and `driver.py` are uploaded as a package, and a job is submitted whose driver keeps one actor on
+//! each node; an actor keeps one process. What is secret goes to the driver sealed for a key that the driver tells in its
+//! output, and from there to each process sealed for that process's own ([`sealed`], [`deployed`]).
+//!
+//! Called by the CLI.
+
+mod args;
+mod deployed;
+mod error;
+mod sealed;
+mod state;
+
+use std::io::Write as _;
+use std::time::{Duration, SystemTime};
+
+use aws_lc_rs::digest::{SHA256, digest};
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+pub use self::args::Args;
+use self::args::Wanted;
+pub use self::deployed::{DeployedArgs, run as run_deployed};
+pub use self::error::Error;
+use self::state::{Said, State};
+use crate::ray::jobs::{JobState, Jobs};
+use crate::telemetry::progress::{Progress, Step};
+use crate::wire::text::{hex, one_line, replaced};
+use crate::wire::zip::{self, Entry};
+
+const DRIVER: &str = include_str!("driver.py");
+const DRIVER_FILE: &str = "ray_relay_driver.py";
+const PROGRAM_FILE: &str = "ray-relay";
+/// By which the metadata of a job names the deployment that it is of.
+const DEPLOYMENT: &str = "ray_relay_deployment";
+
+/// How often the cluster is asked how it goes.
+const LOOK: Duration = Duration::from_millis(500);
+/// A process that has run for so long has begun well.
+const BEGUN: Duration = Duration::from_secs(2);
+/// One that has not run for so long will not soon.
+const HOPELESS: Duration = Duration::from_secs(8);
+/// The deadline for a job to end that was asked to.
+const STOP_DEADLINE: Duration = Duration::from_secs(60);
+/// Seconds that Ray gives the driver to end the agents in good order, before it is killed.
+const STOP_WAIT: &str = "25";
+
+/// Deploys, or shows or removes what is deployed.
+///
+/// # Errors
+/// [`Error`].
+pub async fn run(args: Args) -> Result<(), Error> {
+    let deployment = Deployment {
+        jobs: Jobs::new(&*args.ray_address, args.ray_token_file.clone(), true)?,
+        name: args.name.clone(),
+        progress: Progress::new("deploy"),
+    };
+    if args.status {
+        return deployment.show(args.json).await;
+    }
+    if args.remove {
+        return deployment.remove(args.json).await;
+    }
+    let wanted = args.wanted()?;
+    let deadline = Instant::now() + args.timeout;
+    let id = deployment.submit(&wanted).await?;
+    deployment.hand_over(&id, &wanted, deadline).await?;
+    deployment.wait_running(&id, deadline).await?;
+    deployment.show(args.json).await
+}
+
+struct Deployment {
+    jobs: Jobs,
+    name: String,
+    progress: Progress,
+}
+
+impl Deployment {
+    /// Uploads the package and submits the job, in the place of one that is there; returns its submission id.
+    ///
+    /// Each has an id of its own: Ray appends to the log of a job whose id was used before, and on 2.60 the monitor of the
+    /// old one marks the new one as failed.
+    async fn submit(&self, wanted: &Wanted) -> Result<String, Error> {
+        let id = format!("ray-relay-{}-{:016x}", self.name, rand::random::<u64>());
+        // Whoever may not change anything is told before megabytes are sent: there is no such job.
+        self.jobs.forget(&id).await?;
+        let step = self.progress.step("packing this program");
+        let package = match tokio::task::spawn_blocking(package).await {
+            Ok(package) => package?,
+            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+        };
+        step.done(format_args!("{:.1} MB", package.len() as f64 / 1e6));
+        let step = self.progress.step("uploading it");
+        let uri = self.jobs.upload_package(package).await?;
+        step.done(&uri);
+        self.end_all().await?;
+        // The shell that Ray starts the job with ends a quotation at the next such sign.
+        let plan = wanted.plan().to_string().replace('\'', "\\u0027");
+        let request = json!({
+            "submission_id": id,
+            "entrypoint": format!("python -u {DRIVER_FILE} '{plan}'"),
+            "runtime_env": {
+                "working_dir": uri,
+                "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": STOP_WAIT},
+            },
+            "metadata": {
+                DEPLOYMENT: self.name,
+                "ray_relay_version": env!("CARGO_PKG_VERSION"),
+                "ray_relay": wanted.relays(),
+            },
+        });
+        Ok(self.jobs.submit(&request).await?)
+    }
+
+    /// Waits for the driver's key, and gives it what is secret, sealed.
+    async fn hand_over(&self, id: &str, wanted: &Wanted, deadline: Instant) -> Result<(), Error> {
+        let mut step = self.progress.step(format_args!("the job {id} begins"));
+        let key = loop {
+            let said = self.said(id).await;
+            if let Some(fatal) = said.fatal {
+                return Err(Error::Incomplete(fatal));
+            }
+            if let Some(key) = said.key {
+                break key;
+            }
+            self.check_job(id, deadline).await?;
+            let seconds = step.elapsed().as_secs();
+            step.pulse(|| format!("Ray prepares it, {seconds} s"));
+            sleep(LOOK).await;
+        };
+        let sealed = sealed::seal(&key, &wanted.files.text()?)?;
+        // The driver knows the name by its key.
+        let of_key = hex(digest(&SHA256, key.as_bytes()).as_ref());
+        let name = format!("ray_relay_sealed_{}", &of_key[..32]);
+        self.jobs.put_package(&name, sealed.into()).await?;
+        step.done("it has been given the credential, sealed");
+        Ok(())
+    }
+
+    /// Waits until the agents of all nodes run, or nothing more is to be expected.
+    async fn wait_running(&self, id: &str, deadline: Instant) -> Result<(), Error> {
+        let mut step = self.progress.step("agents begin");
+        let (mut told, mut last, mut since) = (0, Vec::new(), Instant::now());
+        loop {
+            let state = self.state().await?;
+            let (running, nodes) = state.running();
+            if running > told {
+                told = running;
+                step.note(format_args!("{running} of {nodes} nodes have an agent"));
+            }
+            let now = state.processes();
+            if now != last {
+                (last, since) = (now, Instant::now());
+            }
+            let still = since.elapsed();
+            if state.is_complete() && still >= BEGUN {
+                step.done("all of them run");
+                return Ok(());
+            }
+            if (state.is_settled() && still >= HOPELESS) || Instant::now() >= deadline {
+                step.done(format_args!("{running} of {nodes} nodes have an agent"));
+                return Ok(());
+            }
+            self.check_job(id, deadline + LOOK).await?;
+            let seconds = step.elapsed().as_secs();
+            step.pulse(|| format!("{running} of {nodes} nodes have an agent, {seconds} s"));
+            sleep(LOOK).await;
+        }
+    }
+
+    /// Fails where the job has ended, or it is `deadline`.
+    async fn check_job(&self, id: &str, deadline: Instant) -> Result<(), Error> {
+        let what = match self.jobs.job(id).await? {
+            Some(job) if job.ended() => {
+                format!("has ended ({}): {}", job.status, one_line(&job.message))
+            }
+            Some(job) if Instant::now() >= deadline => {
+                let message = one_line(&job.message);
+                format!("is not ready in time ({}): {message}", job.status)
+            }
+            Some(_) => return Ok(()),
+            None => "is gone".to_owned(),
+        };
+        let output = self.jobs.output(id).await.unwrap_or_default();
+        let skipped = output.lines().count().saturating_sub(15);
+        let last: Vec<_> = output.lines().skip(skipped).map(replaced).collect();
+        Err(Error::Job {
+            id: id.to_owned(),
+            what,
+            output: last.join("\n"),
+        })
+    }
+
+    /// The jobs of this deployment: those that run first, then the last one.
+    async fn mine(&self) -> Result<Vec<JobState>, Error> {
+        let mut jobs = self.jobs.list().await?;
+        jobs.retain(|job| job.metadata[DEPLOYMENT].as_str() == Some(&self.name));
+        jobs.sort_by_key(|job| std::cmp::Reverse((!job.ended(), job.start_time)));
+        Ok(jobs)
+    }
+
+    /// What the driver said so far. A job that begins has no output yet, for which Ray has an error.
+    async fn said(&self, id: &str) -> Said {
+        Said::read(&self.jobs.output(id).await.unwrap_or_default())
+    }
+
+    async fn state(&self) -> Result<State, Error> {
+        let job = self.mine().await?.into_iter().next();
+        let said = match &job {
+            Some(job) => self.said(&job.submission_id).await,
+            None => Said::default(),
+        };
+        let nodes = self.jobs.nodes_alive().await?;
+        Ok(State::new(&self.name, job, &nodes, &said))
+    }
+
+    /// Prints how it is; an error where an agent is missing.
+    async fn show(&self, json: bool) -> Result<(), Error> {
+        let state = self.state().await?;
+        let mut out = std::io::stdout().lock();
+        if json {
+            writeln!(out, "{:#}", state.json())?;
+        } else {
+            write!(out, "{}", state.table(SystemTime::now()))?;
+        }
+        let (running, nodes) = state.running();
+        let what = match &state.job {
+            _ if state.is_complete() => return Ok(()),
+            None => "nothing is deployed".to_owned(),
+            Some(job) if job.ended() => format!(
+                "nothing is deployed: the job {} has ended ({}) {}",
+                job.submission_id,
+                one_line(&job.status),
+                one_line(&job.message)
+            ),
+            Some(_) => format!(
+                "{running} of {nodes} nodes have an agent that runs; what an agent says is in the log of its actor \
+                 (class RayRelay in the dashboard)"
+            ),
+        };
+        Err(Error::Incomplete(what))
+    }
+
+    /// Ends what is deployed, and says so.
+    async fn remove(&self, json: bool) -> Result<(), Error> {
+        let removed = self.end_all().await?;
+        let name = &self.name;
+        let mut out = std::io::stdout().lock();
+        if json {
+            writeln!(out, "{}", json!({"deployment": name, "removed": removed}))?;
+        } else if removed {
+            writeln!(out, "Removed {name}: no process of it is left.")?;
+        } else {
+            writeln!(out, "Nothing to remove: no job of {name} runs.")?;
+        }
+        Ok(())
+    }
+
+    /// Ends all jobs of this deployment; whether there were any.
+    async fn end_all(&self) -> Result<bool, Error> {
+        let mut any = false;
+        for job in self.mine().await?.iter().filter(|job| !job.ended()) {
+            any = true;
+            let id = &job.submission_id;
+            let mut step = self.progress.step(format_args!("ending {id}"));
+            self.end(id, &mut step).await?;
+            step.done("it has ended");
+        }
+        Ok(any)
+    }
+
+    /// Ends a job, which ends its agents, and waits until no process of it is left.
+    async fn end(&self, id: &str, step: &mut Step<'_>) -> Result<(), Error> {
+        let deadline = Instant::now() + STOP_DEADLINE;
+        let late = |what: &str| {
+            let seconds = STOP_DEADLINE.as_secs();
+            Error::Incomplete(format!(
+                "{what} ended after {seconds} s: try again with --remove"
+            ))
+        };
+        self.jobs.stop(id).await?;
+        let job_id = loop {
+            match self.jobs.job(id).await? {
+                None => return Ok(()),
+                Some(job) if job.ended() => break job.job_id,
+                Some(_) if Instant::now() >= deadline => return Err(late("the job has not")),
+                Some(_) => {}
+            }
+            step.pulse(|| "agents take leave of their workers".to_owned());
+            sleep(LOOK).await;
+        };
+        // Of a job that ended before its driver began there are none.
+        if let Some(job_id) = job_id {
+            let query = format!(
+                "actors?detail=1&limit=10000&filter_keys=job_id&filter_predicates=%3D&filter_values={job_id}"
+            );
+            loop {
+                let actors = self.jobs.rows(&query).await?;
+                let left = actors.iter().filter(|actor| actor["state"] != "DEAD");
+                match left.count() {
+                    0 => break,
+                    left if Instant::now() >= deadline => {
+                        return Err(late(&format!("{left} of its actors have not")));
+                    }
+                    _ => sleep(LOOK).await,
+                }
+            }
+        }
+        match self.said(id).await.left {
+            Some(nodes) if !nodes.is_empty() => Err(Error::Incomplete(format!(
+                "it has ended, but on these nodes nobody could say that the agent has: {}",
+                replaced(&nodes.join(", "))
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The running program and its driver.
+fn package() -> Result<bytes::Bytes, Error> {
+    if std::env::consts::OS != "linux" {
+        return Err(Error::NotLinux);
+    }
+    // The program itself, also where its file has been replaced since.
+    let path = std::path::Path::new("/proc/self/exe");
+    let unreadable = |cause| Error::File {
+        file: path.to_owned(),
+        cause,
+    };
+    let program = std::fs::read(path).map_err(unreadable)?;
+    let entries = [
+        Entry {
+            name: DRIVER_FILE,
+            content: DRIVER.as_bytes(),
+            executable: false,
+        },
+        Entry {
+            name: PROGRAM_FILE,
+            content: &program,
+            executable: true,
+        },
+    ];
+    zip::archive(&entries).map_err(unreadable)
+}

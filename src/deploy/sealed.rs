@@ -1,0 +1,85 @@
+//! What must not be read on its way: sealed for one key, whose other half never leaves the process that made it.
+//!
+//! HPKE (RFC 9180) with X25519, HKDF-SHA256 and AES-256-GCM. Keys and sealed texts are one line each.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rustls::crypto::aws_lc_rs::hpke::DH_KEM_X25519_HKDF_SHA256_AES_256 as SUITE;
+use rustls::crypto::hpke::{EncapsulatedSecret, Hpke as _, HpkePrivateKey, HpkePublicKey};
+use zeroize::Zeroizing;
+
+use super::Error;
+
+/// What the sealed texts are for: nothing that was sealed for something else opens here.
+const PURPOSE: &[u8] = b"ray-relay deploy 1";
+
+/// Bytes of an X25519 public key, and of what stands before a sealed text for its recipient to open it with.
+const KEY: usize = 32;
+
+/// Who can open what is sealed for [`Self::key`].
+pub(super) struct Recipient {
+    public: HpkePublicKey,
+    private: HpkePrivateKey,
+}
+
+impl Recipient {
+    /// One with a new key pair.
+    pub(super) fn new() -> Result<Self, Error> {
+        let (public, private) = SUITE.generate_key_pair().map_err(|_| Error::Seal)?;
+        Ok(Self { public, private })
+    }
+
+    /// The public key, which everybody may see.
+    pub(super) fn key(&self) -> String {
+        STANDARD.encode(&self.public.0)
+    }
+
+    /// What was sealed.
+    pub(super) fn open(&self, sealed: &str) -> Result<Zeroizing<Vec<u8>>, Error> {
+        let sealed = STANDARD.decode(sealed.trim()).map_err(|_| Error::Seal)?;
+        let (secret, text) = sealed.split_at_checked(KEY).ok_or(Error::Seal)?;
+        let secret = EncapsulatedSecret(secret.to_vec());
+        let content = SUITE.open(&secret, PURPOSE, &[], text, &self.private);
+        content.map(Zeroizing::new).map_err(|_| Error::Seal)
+    }
+}
+
+/// `content`, for whoever has the other half of `key`.
+pub(super) fn seal(key: &str, content: &[u8]) -> Result<String, Error> {
+    let key = STANDARD.decode(key.trim()).map_err(|_| Error::Seal)?;
+    if key.len() != KEY {
+        return Err(Error::Seal);
+    }
+    let sealed = SUITE.seal(PURPOSE, &[], content, &HpkePublicKey(key));
+    let (secret, text) = sealed.map_err(|_| Error::Seal)?;
+    Ok(STANDARD.encode([secret.0, text].concat()))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_but_the_recipient_opens_it() {
+        let (one, other) = (Recipient::new().unwrap(), Recipient::new().unwrap());
+        let sealed = seal(&one.key(), b"s3cret").unwrap();
+        assert_eq!(**one.open(&sealed).unwrap(), *b"s3cret");
+        assert!(other.open(&sealed).is_err());
+        assert!(
+            !STANDARD
+                .decode(&sealed)
+                .unwrap()
+                .windows(6)
+                .any(|part| part == b"s3cret")
+        );
+        // Not the same text twice, and none that was changed.
+        assert_ne!(sealed, seal(&one.key(), b"s3cret").unwrap());
+        let mut changed = STANDARD.decode(&sealed).unwrap();
+        *changed.last_mut().unwrap() ^= 1;
+        assert!(one.open(&STANDARD.encode(changed)).is_err());
+        for nonsense in ["", "AAAA", "no base64"] {
+            assert!(one.open(nonsense).is_err() && seal(nonsense, b"x").is_err());
+        }
+    }
+}

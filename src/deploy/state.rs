@@ -1,0 +1,317 @@
+//! How a deployment is: what its driver said of each process, beside the nodes that Ray lists.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::ray::jobs::JobState;
+use crate::wire::human_time::moment;
+use crate::wire::text::{one_line, replaced};
+
+/// Begins each line of the driver's output that is JSON for this program.
+const MARK: &str = "@ray-relay ";
+
+/// Which process of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Role {
+    Relay,
+    Agent,
+}
+
+/// How one process is, as the driver last said.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+pub(super) struct Process {
+    #[serde(skip_serializing)]
+    pub(super) role: Role,
+    #[serde(skip_serializing)]
+    node: String,
+    /// Host name of the node.
+    #[serde(skip_serializing)]
+    name: String,
+    /// `starting`, `running`, `restarting` (its actor), `ended`, `stopped`, `gone` (its node).
+    pub(super) state: String,
+    pub(super) pid: Option<u32>,
+    /// Unix time, seconds, since when it runs.
+    pub(super) since: Option<f64>,
+    #[serde(default)]
+    restarts: u64,
+    /// Why it does not run.
+    pub(super) why: Option<String>,
+}
+
+/// What the driver's output says.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    /// The key that it wants the credential sealed for.
+    pub(super) key: Option<String>,
+    /// Why it could not begin.
+    pub(super) fatal: Option<String>,
+    /// It ended everything itself, but for what was on these nodes.
+    pub(super) left: Option<Vec<String>>,
+    processes: BTreeMap<(Role, String), Process>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Line {
+    Key { key: String },
+    Fatal { fatal: String },
+    Ended { left: Vec<String> },
+    Process(Process),
+}
+
+impl Said {
+    /// Reads the output of the driver, whose last word on each process counts.
+    pub(super) fn read(output: &str) -> Self {
+        let mut said = Self::default();
+        // What has no end yet may not be all.
+        let whole = output.rfind('\n').map_or("", |end| &output[..end]);
+        for line in whole.lines().filter_map(|line| line.strip_prefix(MARK)) {
+            match serde_json::from_str(line) {
+                Ok(Line::Key { key }) => said.key = Some(key),
+                Ok(Line::Fatal { fatal }) => said.fatal = Some(one_line(&fatal)),
+                Ok(Line::Ended { left }) => said.left = Some(left),
+                Ok(Line::Process(process)) => {
+                    let of = (process.role, process.node.clone());
+                    said.processes.insert(of, process);
+                }
+                // Of a driver that is newer than this program.
+                Err(_) => {}
+            }
+        }
+        said
+    }
+}
+
+/// One node that Ray lists as alive.
+#[derive(Debug)]
+pub(super) struct Node {
+    id: String,
+    address: String,
+    name: String,
+    pub(super) agent: Option<Process>,
+    pub(super) relay: Option<Process>,
+}
+
+/// A deployment at one moment.
+#[derive(Debug)]
+pub(super) struct State {
+    name: String,
+    pub(super) job: Option<JobState>,
+    pub(super) nodes: Vec<Node>,
+}
+
+impl State {
+    /// `rows` are those of the State API's nodes that are alive.
+    pub(super) fn new(name: &str, job: Option<JobState>, rows: &[Value], said: &Said) -> Self {
+        let runs = job.as_ref().is_some_and(|job| !job.ended());
+        let nodes = rows.iter().map(|row| {
+            let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
+            let of = |role| {
+                let process = said.processes.get(&(role, text("node_id")));
+                process.filter(|_| runs).cloned()
+            };
+            let agent = of(Role::Agent);
+            // Ray's own name for a node is its address, unless somebody gave it another.
+            let name = agent.as_ref().map(|agent| agent.name.clone());
+            Node {
+                id: text("node_id"),
+                address: text("node_ip"),
+                name: name.unwrap_or_else(|| text("node_name")),
+                agent,
+                relay: of(Role::Relay),
+            }
+        });
+        let mut nodes: Vec<_> = nodes.collect();
+        nodes.sort_by(|one, other| (&one.address, &one.id).cmp(&(&other.address, &other.id)));
+        Self {
+            name: name.to_owned(),
+            nodes,
+            job,
+        }
+    }
+
+    /// How many nodes have an agent that runs, and of how many.
+    pub(super) fn running(&self) -> (usize, usize) {
+        let running = self.nodes.iter().filter(|node| runs(node.agent.as_ref()));
+        (running.count(), self.nodes.len())
+    }
+
+    /// Whether the agents of all nodes run, and every relay that was begun.
+    pub(super) fn is_complete(&self) -> bool {
+        self.each().all(|(_, _, process)| runs(process))
+    }
+
+    /// Whether each process runs or has ended: none is on its way.
+    pub(super) fn is_settled(&self) -> bool {
+        let mut states = self
+            .each()
+            .map(|(_, _, process)| process.map(|process| &*process.state));
+        states.all(|state| matches!(state, Some("running" | "ended")))
+    }
+
+    /// How each process is.
+    pub(super) fn processes(&self) -> Vec<Option<Process>> {
+        self.each()
+            .map(|(_, _, process)| process.cloned())
+            .collect()
+    }
+
+    /// Of each node, its relay where it is to have one, and its agent.
+    fn each(&self) -> impl Iterator<Item = (&Node, Role, Option<&Process>)> {
+        self.nodes.iter().flat_map(|node| {
+            let relay = node
+                .relay
+                .as_ref()
+                .map(|relay| (node, Role::Relay, Some(relay)));
+            relay
+                .into_iter()
+                .chain([(node, Role::Agent, node.agent.as_ref())])
+        })
+    }
+
+    /// What `--json` prints.
+    pub(super) fn json(&self) -> Value {
+        let nodes = self.nodes.iter().map(|node| {
+            json!({
+                "node_id": node.id, "address": node.address, "name": node.name,
+                "agent": node.agent, "relay": node.relay,
+            })
+        });
+        let job = self.job.as_ref().map(|job| {
+            json!({
+                "submission_id": job.submission_id, "status": job.status, "message": job.message,
+                "metadata": job.metadata,
+            })
+        });
+        json!({"deployment": self.name, "job": job, "nodes": nodes.collect::<Vec<_>>()})
+    }
+
+    /// What people read: a line for each process that there is to be.
+    pub(super) fn table(&self, now: SystemTime) -> String {
+        let mut rows =
+            vec![["NODE", "ADDRESS", "NAME", "PROCESS", "RESTARTS", "STATE"].map(str::to_owned)];
+        for (node, role, process) in self.each() {
+            let role = match role {
+                Role::Relay => "relay",
+                Role::Agent => "agent",
+            };
+            let restarts = process.map_or(0, |process| process.restarts);
+            rows.push([
+                replaced(&node.id.chars().take(8).collect::<String>()).into_owned(),
+                replaced(&node.address).into_owned(),
+                replaced(&node.name).into_owned(),
+                role.to_owned(),
+                restarts.to_string(),
+                state(process, now),
+            ]);
+        }
+        let width = |column: usize| {
+            let cells = rows.iter().map(|row| row[column].chars().count());
+            cells.max().unwrap_or(0)
+        };
+        let widths: [usize; 5] = std::array::from_fn(width);
+        let line = |row: &[String; 6]| {
+            let padded = row
+                .iter()
+                .zip(widths)
+                .map(|(cell, width)| format!("{cell:width$}  "));
+            format!("{}{}\n", padded.collect::<String>(), row[5])
+        };
+        rows.iter().map(line).collect()
+    }
+}
+
+fn runs(process: Option<&Process>) -> bool {
+    process.is_some_and(|process| process.state == "running")
+}
+
+fn state(process: Option<&Process>, now: SystemTime) -> String {
+    let Some(process) = process else {
+        return "none".to_owned();
+    };
+    let since = process
+        .since
+        .and_then(|since| Duration::try_from_secs_f64(since).ok());
+    let since = since.and_then(|since| SystemTime::UNIX_EPOCH.checked_add(since));
+    match (&*process.state, since, &process.why) {
+        ("running", Some(since), _) => format!("running since {}", moment(since, now)),
+        (state, _, Some(why)) => format!("{}: {}", replaced(state), one_line(why)),
+        (state, _, None) => replaced(state).into_owned(),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    const OUTPUT: &str = r#"2026-01-01 INFO worker.py: Connecting
+@ray-relay {"key": "AAAA"}
+@ray-relay {"role": "agent", "node": "aa", "address": "10.0.0.1", "name": "head", "restarts": 0, "state": "starting"}
+@ray-relay {"role": "agent", "node": "aa", "address": "10.0.0.1", "name": "head", "restarts": 2, "state": "running", "pid": 7, "since": 1000.5}
+@ray-relay {"role": "relay", "node": "aa", "address": "10.0.0.1", "name": "head", "restarts": 0, "state": "running", "pid": 8, "since": 1000.5}
+@ray-relay {"role": "agent", "node": "bb", "address": "10.0.0.2", "name": "w1", "restarts": 0, "state": "ended", "why": "its processor is aarch64"}
+@ray-relay {"role": "agent", "node": "cc", "address": "10.0.0.3", "name": "w2", "restarts": 0, "state": "gone"}
+@ray-relay {"something": "new"}
+@ray-relay {"role": "agent", "node": "bb", "#;
+
+    fn state_of(status: &str) -> State {
+        let job = JobState {
+            submission_id: "ray-relay-agents-01".to_owned(),
+            start_time: 0,
+            status: status.to_owned(),
+            message: String::new(),
+            job_id: None,
+            metadata: Value::Null,
+        };
+        let row = |id, address, name| json!({"node_id": id, "node_ip": address, "node_name": name});
+        let rows = [
+            row("bb", "10.0.0.2", "w1"),
+            row("aa", "10.0.0.1", "head"),
+            row("dd", "10.0.0.4", "w\u{1b}3"),
+        ];
+        State::new("agents", Some(job), &rows, &Said::read(OUTPUT))
+    }
+
+    #[test]
+    fn the_last_word_on_each_process_counts_for_the_nodes_that_are_there() {
+        let said = Said::read(OUTPUT);
+        assert_eq!((said.key.as_deref(), said.left), (Some("AAAA"), None));
+        let state = state_of("RUNNING");
+        assert_eq!(state.running(), (1, 3));
+        assert!(!state.is_complete());
+        let table = state.table(SystemTime::UNIX_EPOCH + Duration::from_secs(1060));
+        let lines: Vec<_> = table.lines().collect();
+        assert_eq!(lines.len(), 5, "{table}");
+        assert!(
+            lines[1].contains("relay") && lines[1].contains("running since"),
+            "{table}"
+        );
+        assert!(
+            lines[2].contains(" 2 ") && lines[2].starts_with("aa "),
+            "{table}"
+        );
+        assert!(
+            lines[3].ends_with("ended: its processor is aarch64"),
+            "{table}"
+        );
+        assert!(
+            lines[4].ends_with("none") && !table.contains('\u{1b}'),
+            "{table}"
+        );
+        let json = state.json();
+        assert_eq!(json["nodes"][0]["agent"]["pid"], 7);
+        assert_eq!(json["nodes"][2]["agent"], Value::Null);
+    }
+
+    #[test]
+    fn where_the_job_has_ended_nothing_runs() {
+        assert_eq!(state_of("FAILED").running(), (0, 3));
+        let ended = format!("{MARK}{{\"ended\": 3, \"left\": [\"aa\"]}}\n");
+        assert_eq!(Said::read(&ended).left.unwrap(), ["aa"]);
+    }
+}
