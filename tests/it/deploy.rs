@@ -76,6 +76,14 @@ impl<'a> Deployer<'a> {
             .collect()
     }
 
+    /// Waits until exactly one agent's process is on `node`: it is counted from its start, when it has yet to be given the
+    /// token, and becomes `ray-relay node` then.
+    fn wait_one(&self, node: &str) {
+        eventually(node, Duration::from_secs(30), || {
+            (self.cluster.processes(node, AGENT).len() == 1).then_some(())
+        });
+    }
+
     /// Waits until the agents of `nodes` nodes run, and that many restarts were counted.
     fn wait_running(&self, nodes: usize, restarts: u64) {
         let what = format!("{nodes} agents, {restarts} restarts");
@@ -116,7 +124,7 @@ fn agents_come_and_go(version: &str) {
     let output = deployer.deploy();
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     for node in ["head", "w1", "w2"] {
-        assert_eq!(cluster.processes(node, AGENT).len(), 1, "{node}");
+        deployer.wait_one(node);
     }
     nobody_sees_the_token(&cluster);
 
@@ -125,10 +133,10 @@ fn agents_come_and_go(version: &str) {
     // Its actor: Ray restarts that, and the agent ends with it.
     cluster.signal("w2", cluster.processes("w2", ACTOR)[0], "KILL");
     deployer.wait_running(3, 2);
-    assert_eq!(cluster.processes("w2", AGENT).len(), 1);
+    deployer.wait_one("w2");
     cluster.start_node("w3");
     deployer.wait_running(4, 2);
-    assert_eq!(cluster.processes("w3", AGENT).len(), 1);
+    deployer.wait_one("w3");
 
     // Another in its place.
     let output = deployer.deploy();
