@@ -6,7 +6,7 @@
 //! asked for a stream ([`open`]), which becomes a [`Tunnel`]. [`way`] says by which way a breakpoint is reached.
 //!
 //! Bounds: links in all (`upstream.max_agents`), [`STREAMS`] and [`WAITING`] for each agent, what it may say in a second
-//! ([`meter`]), one message ([`messages::LARGEST`]). Where anything is in doubt, nobody speaks for the node.
+//! ([`meter`]), one message ([`LARGEST`](crate::wire::tunnel::messages::LARGEST)). Where anything is in doubt, nobody speaks for the node.
 
 mod end;
 mod link;
