@@ -5,14 +5,14 @@ use std::time::Duration;
 use futures_util::{SinkExt, StreamExt};
 use tokio::time::{Instant, timeout};
 use tokio_tungstenite::tungstenite::error::{CapacityError, Error, ProtocolError};
-use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{Bytes, Message};
 
 use super::Socket;
 use super::end::End;
 use super::meter::Meter;
-use crate::wire::text::{one_line, shortened};
+use crate::wire::text::one_line;
+use crate::wire::tunnel::close_frame;
 use crate::wire::tunnel::messages::{self, FromAgent, FromRelay};
 
 /// How long an agent may take a message that is under way.
@@ -20,9 +20,6 @@ const SAID: Duration = Duration::from_secs(10);
 
 /// How long the closing handshake may take.
 const CLOSING: Duration = Duration::from_secs(2);
-
-/// Bytes of the reason in a close frame.
-const REASON: usize = 120;
 
 /// See the module.
 pub(super) struct Wire {
@@ -120,16 +117,7 @@ impl Wire {
                     .send(Message::text(messages::written(&refused)))
                     .await;
             }
-            let mut limit = REASON;
-            let mut short = shortened(&reason, limit);
-            while short.len() > REASON {
-                limit -= 8;
-                short = shortened(&reason, limit);
-            }
-            let frame = CloseFrame {
-                code,
-                reason: short.into(),
-            };
+            let frame = close_frame(code, &reason);
             let _ = self.socket.close(Some(frame)).await;
             while let Some(Ok(_)) = self.socket.next().await {}
         };

@@ -5,15 +5,14 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use aws_lc_rs::digest::{SHA256, digest};
-use hyper::Uri;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use serde_json::{Value, json};
 
 use super::Error;
 use super::deployed::{File, Files};
-use crate::wire::text::hex;
+use crate::tls::Pin;
+use crate::wire::relay_url::{BadRelayUrl, RelayUrl};
 
 /// Longest file that is taken.
 const LONGEST_FILE: u64 = 64 << 10;
@@ -26,7 +25,7 @@ pub struct Args {
     pub ray_address: String,
     /// Relay that the agents dial, as the nodes reach it; once for each
     #[arg(long, value_name = "URL", value_hint = clap::ValueHint::Url)]
-    #[arg(required_unless_present_any = ["relay", "status", "remove"])]
+    #[arg(required_unless_present_any = ["relay", "status", "remove"], value_parser = relay_url)]
     pub relay_url: Vec<String>,
     /// Run a relay beside the head too, which the agents dial
     #[arg(long, conflicts_with = "relay_url", requires_all = ["auth_key", "tls_cert", "tls_key"])]
@@ -40,7 +39,7 @@ pub struct Args {
     pub ca_file: Option<PathBuf>,
     /// Public key of the relay's certificate, by which the agents know it; with --relay it is that of --tls-cert
     #[arg(long, value_name = "sha256:HEX", conflicts_with = "relay")]
-    pub pin: Option<String>,
+    pub pin: Option<Pin>,
     /// Let agents speak to the relay without TLS, where everybody on the way can read and change what is debugged
     #[arg(long)]
     pub allow_plaintext: bool,
@@ -78,6 +77,11 @@ pub struct Args {
     /// How long to wait for the agents to begin
     #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = crate::config::units::parse_duration)]
     pub timeout: Duration,
+}
+
+/// As it was written: the agents read it themselves.
+fn relay_url(text: &str) -> Result<String, BadRelayUrl> {
+    text.parse::<RelayUrl>().map(|_| text.to_owned())
 }
 
 fn name(text: &str) -> Result<String, &'static str> {
@@ -123,8 +127,8 @@ impl Args {
         if let Some(path) = &self.ca_file {
             files.agent.push(file("--ca-file", read(path)?));
         }
-        if let Some(pin) = &self.pin {
-            node.extend(["--pin".to_owned(), pin.clone()]);
+        if let Some(pin) = self.pin {
+            node.extend(["--pin".to_owned(), pin.to_string()]);
         }
         if self.allow_plaintext {
             node.push("--allow-plaintext".to_owned());
@@ -132,7 +136,7 @@ impl Args {
         let mut serve = None;
         if let (true, Some(cert), Some(key)) = (self.relay, &self.tls_cert, &self.tls_key) {
             let (cert_file, cert) = (cert, read(cert)?);
-            node.extend(["--pin".to_owned(), pin(&cert, cert_file)?]);
+            node.extend(["--pin".to_owned(), pin(&cert, cert_file)?.to_string()]);
             for path in &self.auth_key {
                 let key = read(path)?;
                 if !key.contains("PUBLIC KEY") {
@@ -159,9 +163,7 @@ impl Args {
     }
 
     fn check_relay(&self, url: &str) -> Result<(), Error> {
-        let https = url
-            .parse::<Uri>()
-            .is_ok_and(|url| url.scheme_str() == Some("https"));
+        let https = url.parse::<RelayUrl>().is_ok_and(|url| url.is_https());
         match https || self.allow_plaintext || self.token_file.is_none() {
             true => Ok(()),
             false => Err(Error::InClear(url.to_owned())),
@@ -211,24 +213,24 @@ fn read(path: &Path) -> Result<String, Error> {
     fs::read_to_string(path).map_err(unreadable)
 }
 
-/// The public key of the first certificate of `pem`, as `--pin` names it.
-fn pin(pem: &str, file: &Path) -> Result<String, Error> {
+/// The pin of the first certificate of `pem`.
+fn pin(pem: &str, file: &Path) -> Result<Pin, Error> {
     let wrong = || Error::Content {
         file: file.to_owned(),
         what: "it holds no certificate in PEM",
     };
     let der = CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|_| wrong())?;
-    let (_, certificate) = x509_parser::parse_x509_certificate(&der).map_err(|_| wrong())?;
-    let key = certificate.tbs_certificate.subject_pki.raw;
-    Ok(format!("sha256:{}", hex(digest(&SHA256, key).as_ref())))
+    Pin::of(&der).ok_or_else(wrong)
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use aws_lc_rs::digest::{SHA256, digest};
     use clap::Parser;
 
     use super::*;
+    use crate::wire::text::hex;
 
     #[derive(Parser)]
     struct Line {

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::listing::text;
 use crate::ray::jobs::JobState;
 use crate::wire::human_time::moment;
 use crate::wire::text::{one_line, replaced};
@@ -209,19 +210,7 @@ impl State {
                 state(process, now),
             ]);
         }
-        let width = |column: usize| {
-            let cells = rows.iter().map(|row| row[column].chars().count());
-            cells.max().unwrap_or(0)
-        };
-        let widths: [usize; 5] = std::array::from_fn(width);
-        let line = |row: &[String; 6]| {
-            let padded = row
-                .iter()
-                .zip(widths)
-                .map(|(cell, width)| format!("{cell:width$}  "));
-            format!("{}{}\n", padded.collect::<String>(), row[5])
-        };
-        rows.iter().map(line).collect()
+        text::table(rows, None)
     }
 }
 

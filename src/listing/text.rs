@@ -52,6 +52,21 @@ pub(crate) fn fit(text: &str, columns: usize, keep: Keep) -> Cow<'_, str> {
     })
 }
 
+/// A table of `lines`, the first of which has the titles: columns as wide as what is in them, each line ended by a line
+/// feed and in at most `columns`.
+pub(crate) fn table<const N: usize>(lines: Vec<[String; N]>, columns: Option<usize>) -> String {
+    let widths: [usize; N] = std::array::from_fn(|column| {
+        let widths = lines.iter().map(|line| width(&line[column]));
+        widths.max().unwrap_or_default()
+    });
+    let mut text = String::new();
+    for line in lines {
+        text += &beside(line.into_iter().zip(widths), columns);
+        text.push('\n');
+    }
+    text
+}
+
 /// One line of a table: `cells` side by side, each in as much room as is given with it, in at most `columns`. Padding
 /// waits for the next cell, so that no line ends in blanks.
 pub(crate) fn beside(

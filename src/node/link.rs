@@ -13,7 +13,6 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::error::{Error, ProtocolError};
-use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, debug, info, info_span};
@@ -25,7 +24,7 @@ use crate::wire::tunnel::messages::{
     Announce, FromAgent, FromRelay, Hex, MOST_ROWS, Node, Open, PROTOCOL, Refusal, Replica,
     StreamId, read, written,
 };
-use crate::wire::tunnel::{LINK_PATH, LINK_PROTOCOL, link_config};
+use crate::wire::tunnel::{LINK_PATH, LINK_PROTOCOL, close_frame, link_config};
 
 /// A relay that was silent for so long is gone: it asks every 5 s whether the agent is there.
 const SILENCE: Duration = Duration::from_secs(15);
@@ -103,8 +102,8 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         Ended::Duplicate => CloseCode::Normal,
         _ => CloseCode::Policy,
     };
-    let reason = shortened(&ended.to_string(), 100).into();
-    let last = link.socket.close(Some(CloseFrame { code, reason }));
+    let frame = close_frame(code, &ended.to_string());
+    let last = link.socket.close(Some(frame));
     _ = timeout(Duration::from_secs(1), last).await;
     (ended, link.nodes.is_some())
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
-use crate::listing::text::{beside, width};
+use crate::listing::text;
 use crate::wire::human_time::span;
 use crate::wire::text::replaced;
 
@@ -19,16 +19,7 @@ pub(super) fn table(answer: &Value, columns: Option<usize>) -> String {
     let now = now.unwrap_or_default();
     let mut lines = vec![TITLES.map(str::to_owned)];
     lines.extend(nodes.iter().map(|node| cells(node, now)));
-    let widths: [usize; 6] = std::array::from_fn(|column| {
-        let widths = lines.iter().map(|line| width(&line[column]));
-        widths.max().unwrap_or_default()
-    });
-    let mut text = String::new();
-    for line in lines {
-        text += &beside(line.into_iter().zip(widths), columns);
-        text.push('\n');
-    }
-    text
+    text::table(lines, columns)
 }
 
 fn cells(node: &Value, now: Duration) -> [String; 6] {
@@ -96,7 +87,7 @@ mod tests {
         assert!(
             table(&answer, Some(30))
                 .lines()
-                .all(|line| width(line) <= 30)
+                .all(|line| text::width(line) <= 30)
         );
         assert_eq!(table(&json!({}), None), "No node is known.\n");
     }

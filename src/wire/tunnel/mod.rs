@@ -12,7 +12,10 @@ pub mod text;
 
 pub use self::byte_stream::ByteStream;
 
-use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, WebSocketConfig};
+
+use crate::wire::text::shortened;
 
 /// Where agents link, at a relay.
 pub const LINK_PATH: &str = "/relay/v1/nodes/link";
@@ -32,11 +35,28 @@ pub const SECRET_HEADER: &str = "ray-relay-stream-secret";
 /// Bytes of one frame of a stream.
 pub const LARGEST_FRAME: usize = 64 * 1024;
 
+/// Bytes of the reason in a close frame, of which it has room for 123 (RFC 6455 section 5.5).
+const REASON: usize = 120;
+
 /// Read at once from a stream: one TLS record.
 const STREAM_READ: usize = 16 * 1024;
 
 /// Read at once from a link, on which little is said.
 const LINK_READ: usize = 4 * 1024;
+
+/// The last word on a link: with as much of `reason` as there is room for.
+pub(crate) fn close_frame(code: CloseCode, reason: &str) -> CloseFrame {
+    let mut limit = REASON;
+    let mut short = shortened(reason, limit);
+    while short.len() > REASON {
+        limit -= 8;
+        short = shortened(reason, limit);
+    }
+    CloseFrame {
+        code,
+        reason: short.into(),
+    }
+}
 
 /// How a stream's WebSocket is held: every frame is written as it comes, and not more than one waits.
 pub fn stream_config() -> WebSocketConfig {
@@ -56,4 +76,19 @@ pub fn link_config() -> WebSocketConfig {
         .read_buffer_size(LINK_READ)
         .write_buffer_size(0)
         .max_write_buffer_size(2 * messages::LARGEST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_cut_to_the_room_of_a_close_frame() {
+        let frame = |reason: &str| close_frame(CloseCode::Policy, reason);
+        assert_eq!(frame("why").reason.as_str(), "why");
+        for long in ["a", "\u{fc}", "\u{1f600}"] {
+            let reason = frame(&long.repeat(400)).reason;
+            assert!((80..=123).contains(&reason.len()), "{}", reason.len());
+        }
+    }
 }
