@@ -154,6 +154,9 @@ fn start_essential(
     let (rows, until) = (context.shared_rows.clone(), closed.clone());
     let run = async move { rows.run(until).await };
     essential.spawn("the upkeep of lists", tasks.track_future(run));
+    let (agents, until) = (context.agents.clone(), closed.clone());
+    let run = async move { agents.share(until).await };
+    essential.spawn("what relays share", tasks.track_future(run));
     let audit = context.audit.clone();
     let run = async move { audit.run(closed).await };
     essential.spawn("the audit log", tasks.track_future(run));

@@ -81,6 +81,7 @@ impl Context {
         let agents = Agents::new(
             &config,
             registry.clone(),
+            auth.clone(),
             audit.clone(),
             metrics.clone(),
             shutdown.abort.clone(),

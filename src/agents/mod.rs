@@ -5,13 +5,18 @@
 //! the head lists ([`trust`]), and by nobody else speaking for them ([`table`]). For each connection to a debugger it is
 //! asked for a stream ([`open`]), which becomes a [`Tunnel`]. [`way`] says by which way a breakpoint is reached.
 //!
+//! Relays that are linked with the same agents know through them what each other's sessions hold ([`elsewhere`]), and what
+//! is revoked ([`revoked`]).
+//!
 //! Bounds: links in all (`upstream.max_agents`), [`STREAMS`] and [`WAITING`] for each agent, what it may say in a second
 //! ([`meter`]), one message ([`LARGEST`](crate::wire::tunnel::messages::LARGEST)). Where anything is in doubt, nobody speaks for the node.
 
+mod elsewhere;
 mod end;
 mod link;
 mod meter;
 mod open;
+mod revoked;
 mod rows;
 mod serve;
 mod table;
@@ -33,13 +38,17 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::open::{NotOpened, Wanted};
+pub(crate) use self::rows::SessionElsewhere;
 pub use self::tunnel::Tunnel;
 pub(crate) use self::way::{Absence, NoWay, Way};
 
+use self::elsewhere::Elsewhere;
 use self::open::Waiting;
+use self::revoked::Heard;
 use self::table::Table;
 use crate::audit::Audit;
 use crate::config::{Config, UpstreamPath};
+use crate::identity::Authenticator;
 use crate::ray::registry::Registry;
 use crate::telemetry::Metrics;
 use crate::wire::tunnel::messages::{Replica, StreamId};
@@ -60,8 +69,13 @@ pub(crate) struct Agents {
     replica: Replica,
     clusters: HashMap<String, Cluster>,
     registry: Registry,
+    auth: Arc<Authenticator>,
     audit: Arc<Audit>,
     metrics: Arc<Metrics>,
+    /// What agents say of other relays' sessions.
+    elsewhere: Elsewhere,
+    /// What other relays have said that is revoked.
+    heard: Mutex<Heard>,
     /// A place for each link.
     places: Arc<Semaphore>,
     table: Mutex<Table>,
@@ -89,6 +103,7 @@ impl Agents {
     pub(crate) fn new(
         config: &Config,
         registry: Registry,
+        auth: Arc<Authenticator>,
         audit: Arc<Audit>,
         metrics: Arc<Metrics>,
         abort: CancellationToken,
@@ -103,8 +118,11 @@ impl Agents {
             replica: Hex(rand::random()),
             clusters: clusters.collect(),
             registry,
+            auth,
             audit,
             metrics,
+            elsewhere: Elsewhere::new(),
+            heard: Mutex::default(),
             places: Arc::new(Semaphore::new(config.upstream.max_agents)),
             table: Mutex::default(),
             waiting: Mutex::default(),
@@ -116,6 +134,19 @@ impl Agents {
     pub(crate) fn place(&self) -> Option<LinkPlace> {
         let permit = Arc::clone(&self.places).try_acquire_owned().ok()?;
         Some(LinkPlace { _permit: permit })
+    }
+
+    /// What tells this process from other relays.
+    pub(crate) fn replica(&self) -> Replica {
+        self.replica
+    }
+
+    /// Shares with other relays what there is to share, until `shutdown`.
+    pub(crate) async fn share(&self, shutdown: CancellationToken) {
+        tokio::join!(
+            self.follow_holds(shutdown.clone()),
+            self.tell_revocations(shutdown)
+        );
     }
 
     fn path(&self, cluster: &str) -> UpstreamPath {

@@ -15,11 +15,11 @@ use super::table::{Instance, Standing};
 use super::tunnel::Tunnel;
 use super::{Agents, Socket, is_same, secret};
 use crate::identity::{Ended, Principal};
-use crate::ray::registry::{Breakpoint, Kind};
+use crate::ray::registry::{Breakpoint, Holder, Kind};
 use crate::telemetry::metrics::StreamOutcome;
 use crate::wire::tunnel::ByteStream;
 use crate::wire::tunnel::messages::{
-    self, Dialled, Failure, FromRelay, Holder, Open, Refusal, Sentence, StreamId,
+    self, Dialled, Failure, FromRelay, Open, Refusal, Sentence, StreamId,
 };
 use crate::wire::tunnel::text::Hex;
 
@@ -31,7 +31,7 @@ pub(crate) struct Wanted<'a> {
     /// The node that it is on.
     pub(crate) node_id: &'a str,
     /// For whom; `None` for a further connection beside the session that holds the worker.
-    pub(crate) holder: Option<Holder>,
+    pub(crate) holder: Option<messages::Holder>,
 }
 
 /// Why there is no stream. `Display` is the middle of a sentence for the client: it names no address and no port.
@@ -45,6 +45,9 @@ pub(crate) enum NotOpened {
     /// The agent does not open it.
     #[error("{}", refused(*.kind, .detail))]
     Refused { kind: Refusal, detail: Sentence },
+    /// A session of another relay was first.
+    #[error("it is being debugged by {0}")]
+    Held(Holder),
     /// The agent has dialled, and reached nothing.
     #[error("the agent of its node cannot reach its debugger")]
     Failed(Failure),
@@ -63,7 +66,7 @@ impl NotOpened {
     fn label(&self) -> StreamOutcome {
         match self {
             Self::Busy => StreamOutcome::Limited,
-            Self::Refused { .. } => StreamOutcome::Refused,
+            Self::Refused { .. } | Self::Held(_) => StreamOutcome::Refused,
             Self::Failed(_) => StreamOutcome::Failed,
             Self::LinkLost => StreamOutcome::Lost,
             Self::TimedOut(_) => StreamOutcome::Timeout,
@@ -214,13 +217,7 @@ impl Agents {
     }
 
     /// The agent of `link` does not open that stream.
-    pub(super) fn refuse_stream(
-        &self,
-        link: &Arc<Link>,
-        stream: &StreamId,
-        kind: Refusal,
-        detail: Sentence,
-    ) {
+    pub(super) fn refuse_stream(&self, link: &Arc<Link>, stream: &StreamId, why: NotOpened) {
         let mut all = self.waiting.lock();
         if all
             .get(stream)
@@ -232,11 +229,9 @@ impl Agents {
             return;
         };
         drop(all);
-        debug!(?kind, %detail, agent = %link.about.hostname, "an agent refuses a stream");
+        debug!(?why, agent = %link.about.hostname, "an agent refuses a stream");
         // Nobody may be waiting any more.
-        let _ = waiting
-            .deliver
-            .send(Err(NotOpened::Refused { kind, detail }));
+        let _ = waiting.deliver.send(Err(why));
     }
 
     /// Nothing comes from the agent of `link` any more.

@@ -1,17 +1,19 @@
-//! `GET /relay/v1/nodes`: the nodes, each with its agent, as JSON.
+//! What of agents is shown as JSON: `GET /relay/v1/nodes`, and of `GET /relay/v1/sessions` those of other relays.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use serde::Serialize;
 use tokio::time::Instant;
 
 use super::Agents;
+use super::elsewhere::holder;
 use super::link::Link;
 use crate::identity::Principal;
 use crate::moment::Moment;
 use crate::policy::Scope;
-use crate::ray::registry::RayNode;
+use crate::ray::registry::{BreakpointId, RayNode};
+use crate::wire::tunnel::messages::{self, Replica};
 
 /// One live Ray node.
 #[derive(Debug, Serialize)]
@@ -48,6 +50,23 @@ struct AgentRow {
 struct DownRow {
     since: Moment,
     why: String,
+}
+
+/// One live session of another relay, by the word of an agent.
+#[derive(Debug, Serialize)]
+pub(crate) struct SessionElsewhere {
+    /// The relay: it counts its sessions itself.
+    replica: Replica,
+    id: u64,
+    kind: messages::Kind,
+    state: &'static str,
+    peer: Option<SocketAddr>,
+    subject: Option<String>,
+    client: Option<String>,
+    breakpoint: Option<BreakpointId>,
+    name: Option<String>,
+    cluster: Arc<str>,
+    since: Moment,
 }
 
 impl AgentRow {
@@ -101,6 +120,34 @@ impl Agents {
             }
         };
         seen.map(row).collect()
+    }
+
+    /// The sessions of other relays: `principal`'s own, or everybody's with `admin`.
+    pub(crate) fn sessions_elsewhere(&self, principal: &Principal) -> Vec<SessionElsewhere> {
+        let all = principal.access().may_anywhere(Scope::Admin);
+        let list = self.registry.snapshot();
+        let holds = self.holds_elsewhere();
+        let rows = holds.iter().filter_map(|hold| {
+            let holder = holder(&hold.held);
+            if !all && holder.subject.as_deref() != Some(principal.subject()) {
+                return None;
+            }
+            let breakpoint = hold.find(&list);
+            Some(SessionElsewhere {
+                replica: hold.held.replica,
+                id: holder.session,
+                kind: hold.held.kind,
+                state: "attached",
+                peer: holder.peer,
+                subject: holder.subject,
+                client: (!holder.client.is_empty()).then_some(holder.client),
+                breakpoint: breakpoint.map(|b| b.id),
+                name: breakpoint.map(|b| b.name()),
+                cluster: Arc::clone(&hold.node.cluster),
+                since: holder.since,
+            })
+        });
+        rows.collect()
     }
 
     /// No agent is linked.

@@ -14,13 +14,13 @@ use super::end::End;
 use super::link::{About, Link, Outgoing, words};
 use super::table::Claim;
 use super::wire::{Heard, Wire};
-use super::{Agents, LinkPlace, Socket, is_same, secret, trust};
+use super::{Agents, LinkPlace, NotOpened, Socket, elsewhere, is_same, secret, trust};
 use crate::audit::{Action, Entry};
 use crate::identity::Principal;
 use crate::moment::Moment;
 use crate::ray::registry::RayNode;
 use crate::telemetry::metrics::LinkEnd;
-use crate::wire::tunnel::messages::{Announce, FromAgent, FromRelay, Node, PROTOCOL};
+use crate::wire::tunnel::messages::{Announce, FromAgent, FromRelay, Node, PROTOCOL, Refusal};
 
 /// The deadline from the connection to the announcement.
 const ANNOUNCED: Duration = Duration::from_secs(10);
@@ -81,7 +81,10 @@ impl Agents {
             Ok(mut serving) => {
                 let _linked = self.metrics.agent_linked();
                 let end = match self.recorded(&serving.link).await {
-                    Ok(()) => self.run(&mut wire, &mut serving).await,
+                    Ok(()) => {
+                        self.tell_what_is_revoked(&serving.link);
+                        self.run(&mut wire, &mut serving).await
+                    }
                     Err(end) => end,
                 };
                 self.gone(&serving.link, &end).await;
@@ -255,7 +258,7 @@ impl Agents {
                 Next::Heard(heard) => {
                     link.heard.send_replace(Instant::now());
                     match heard {
-                        Ok(Heard::Message(message)) => self.on_message(link, *message),
+                        Ok(Heard::Message(message)) => self.on_message(link, *message).await,
                         Ok(Heard::Pong(number)) => {
                             if number == Some(pings) {
                                 link.state.lock().round_trip = Some(pinged.elapsed());
@@ -301,10 +304,12 @@ impl Agents {
             return Err(End::Untrusted(trust::none(announced, link.peer.ip())));
         }
         self.claim(link, &nodes).await?;
-        wire.say(&welcome(&nodes)).await
+        let welcome = welcome(&nodes);
+        self.elsewhere.hear(link.id, nodes, &link.held());
+        wire.say(&welcome).await
     }
 
-    fn on_message(&self, link: &Arc<Link>, message: FromAgent) -> Result<(), End> {
+    async fn on_message(&self, link: &Arc<Link>, message: FromAgent) -> Result<(), End> {
         match message {
             FromAgent::Announce(_) => {
                 return Err(End::Garbage("a second announcement".to_owned()));
@@ -313,7 +318,14 @@ impl Agents {
                 stream,
                 kind,
                 detail,
-            } => self.refuse_stream(link, &stream, kind, detail),
+                holder,
+            } => {
+                let why = match holder.filter(|_| kind == Refusal::Held) {
+                    Some(held) => NotOpened::Held(elsewhere::holder(&held)),
+                    None => NotOpened::Refused { kind, detail },
+                };
+                self.refuse_stream(link, &stream, why);
+            }
             FromAgent::Located {
                 query,
                 found,
@@ -325,7 +337,13 @@ impl Agents {
                     let _ = asker.send(node_id.filter(|_| found));
                 }
             }
-            FromAgent::Held { workers } => link.state.lock().held = workers.into(),
+            FromAgent::Held { workers } => {
+                let held: Arc<[_]> = workers.into();
+                link.state.lock().held = Arc::clone(&held);
+                self.elsewhere.hear(link.id, link.nodes().clone(), &held);
+            }
+            FromAgent::Relays { replicas } => self.elsewhere.hear_relays(link.id, replicas),
+            FromAgent::Revocations(said) => self.hear_revocations(link, said).await,
             FromAgent::Unknown => {}
         }
         Ok(())
@@ -353,6 +371,7 @@ impl Agents {
             link.standing.cut.cancel();
         }
         self.forget_waiting(link);
+        self.elsewhere.leave(link.id, end, Instant::now());
     }
 
     async fn gone(&self, link: &Arc<Link>, end: &End) {
@@ -404,7 +423,7 @@ impl Agents {
     }
 
     /// Writes what has happened already.
-    async fn on_record(&self, entry: Entry) {
+    pub(super) async fn on_record(&self, entry: Entry) {
         if let Err(why) = self.audit.write(entry).await {
             warn!(%why, "what became of an agent is not on record");
         }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod linking;
+mod sharing;
 mod streams;
 mod trouble;
 
@@ -26,6 +27,7 @@ use crate::config::Config;
 use crate::connection::ConnectionInfo;
 use crate::context::Context;
 use crate::http::serve_connection;
+use crate::identity::Authenticator;
 use crate::identity::testing::{authenticator, token_of};
 use crate::ray::registry::RayNode;
 use crate::wire::tunnel::messages::{Announce, Dialled, FromAgent, FromRelay, Open, PROTOCOL};
@@ -89,17 +91,24 @@ impl Scene {
     }
 
     pub(crate) async fn with(adapt: impl FnOnce(&mut Config)) -> Self {
+        Self::of(authenticator(POLICY), adapt).await
+    }
+
+    /// The same, which recognises people as `auth` does.
+    async fn of(auth: Arc<Authenticator>, adapt: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config::default();
         config.dap.connect_timeout = Duration::from_secs(5);
         adapt(&mut config);
         let (audit, record) = spied(false);
-        let context = Context::offline(config, authenticator(POLICY), audit);
+        let context = Context::offline(config, auth, audit);
         context
             .registry
             .set_nodes(&[node("a1", "10.0.0.1"), node("c3", "127.0.0.1")]);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let mut tasks = JoinSet::new();
+        let agents = Arc::clone(&context.agents);
+        tasks.spawn(async move { agents.share(CancellationToken::new()).await });
         let served = Arc::clone(&context);
         tasks.spawn(async move {
             let mut open = JoinSet::new();

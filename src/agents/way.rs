@@ -1,7 +1,7 @@
 //! By which way a breakpoint is reached, and why by none.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use hyper::Uri;
@@ -11,7 +11,7 @@ use super::Agents;
 use super::link::Link;
 use crate::config::{UpstreamPath, is_loopback_host};
 use crate::moment::Moment;
-use crate::ray::registry::{Breakpoint, Kind, RayNode};
+use crate::ray::registry::{Breakpoint, Holder, Kind, RayNode};
 use crate::wire::human_time::span;
 use crate::wire::tunnel::messages::Name;
 
@@ -76,13 +76,8 @@ pub(crate) enum NoWay {
     )]
     NoAgent(Absence, Arc<str>),
     /// A session of another relay has it, by the word of the agent.
-    #[error("it is being debugged by {name} through another relay")]
-    Held {
-        /// Who.
-        name: String,
-        /// Since when.
-        since: Moment,
-    },
+    #[error("it is being debugged by {0}")]
+    Held(Holder),
     /// It listens on its node's loopback address.
     #[error(
         "this breakpoint can be entered on its own node alone, because that node was started without `--ray-debugger-external`{}",
@@ -103,15 +98,15 @@ impl Agents {
     /// # Errors
     /// [`NoWay`].
     pub(crate) async fn way(&self, breakpoint: &Breakpoint) -> Result<Way, NoWay> {
+        if let Some(holder) = self.holder_elsewhere(breakpoint) {
+            return Err(NoWay::Held(holder));
+        }
         let path = self.path(&breakpoint.cluster);
         let without = match path {
             UpstreamPath::Direct => None,
             UpstreamPath::Agent | UpstreamPath::PreferAgent => {
                 match self.speaker(breakpoint).await {
-                    Ok((link, node_id)) => {
-                        self.is_free(&link, breakpoint)?;
-                        return Ok(Way::Agent { link, node_id });
-                    }
+                    Ok((link, node_id)) => return Ok(Way::Agent { link, node_id }),
                     Err(absence) => Some(absence),
                 }
             }
@@ -128,24 +123,6 @@ impl Agents {
             (_, without) if on_loopback && !is_local() => Err(NoWay::NotExternal(without)),
             (_, without) => Ok(Way::Direct { without }),
         }
-    }
-
-    /// No session of another relay has `breakpoint`, as far as the agent has said. Of this relay's own the registry knows.
-    fn is_free(&self, link: &Link, breakpoint: &Breakpoint) -> Result<(), NoWay> {
-        let held = link.held();
-        let elsewhere = held.iter().find(|held| {
-            let same = *held.worker_id == *breakpoint.worker_id && held.port == breakpoint.port;
-            same && held.replica != self.replica
-        });
-        let Some(held) = elsewhere else {
-            return Ok(());
-        };
-        let since = Duration::from_millis(held.since_unix_ms);
-        let since = SystemTime::UNIX_EPOCH.checked_add(since);
-        Err(NoWay::Held {
-            name: held.name.to_string(),
-            since: Moment::written(since.unwrap_or(SystemTime::UNIX_EPOCH)),
-        })
     }
 
     /// The agent that speaks for the node of `breakpoint`.

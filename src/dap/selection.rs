@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::attach_selector::{AttachSelector, fits, names};
 use crate::moment::Moment;
-use crate::ray::registry::{Breakpoint, BreakpointId, Snapshot};
+use crate::ray::registry::{Breakpoint, BreakpointId, Holder, Snapshot};
 use crate::session::refusal::{SessionRefusal, inventory};
 use crate::wire::text::shortened;
 
@@ -158,14 +158,15 @@ fn subprocess(
         },
         _ => selector.clone(),
     };
-    let mut held = snapshot
-        .live
-        .iter()
-        .filter(|b| b.holder().is_some() && fits(&selector, b));
+    let fitting = || snapshot.live.iter().filter(|b| fits(&selector, b));
+    let mut held = fitting().filter(|b| b.holder().is_some_and(Holder::is_here));
     match (held.next(), held.next()) {
         (Some(only), None) => Ok(Choice::Subprocess(only.clone())),
         (Some(_), Some(_)) => Err(SessionRefusal::Nothing(
             "several workers are being debugged, and this subprocess session does not say which one it belongs to (rayRelay.breakpoint)".into(),
+        )),
+        (None, _) if fitting().any(|b| b.holder().is_some()) => Err(SessionRefusal::Nothing(
+            "the session that this subprocess belongs to is at another relay: have the address lead each client to one relay (`sessionAffinity: ClientIP` of a Kubernetes Service)".into(),
         )),
         (None, _) => Err(SessionRefusal::Nothing("the session that this subprocess belongs to has ended".into())),
     }

@@ -9,24 +9,45 @@ mod page;
 use std::time::{Duration, Instant};
 
 use hyper::{Response, StatusCode};
-use serde_json::json;
+use serde::Serialize;
+use serde_json::{Value, json};
 
 pub(crate) use self::list::breakpoints;
 use super::answer::{self, Body};
 use super::query;
+use crate::agents::SessionElsewhere;
 use crate::identity::Principal;
 use crate::listing::json::seconds;
 use crate::policy::Scope;
 use crate::ray::registry::Snapshot;
 use crate::session::SessionRow;
 use crate::telemetry::Metrics;
+use crate::wire::tunnel::messages::Replica;
 
-/// `GET /relay/v1/sessions`: one's own, or everybody's with `admin`.
-pub(crate) fn sessions(rows: &[SessionRow], principal: &Principal) -> Response<Body> {
+/// A session of this relay.
+#[derive(Debug, Serialize)]
+struct OwnSession<'a> {
+    #[serde(flatten)]
+    row: &'a SessionRow,
+    /// This relay: others count theirs as well.
+    replica: Replica,
+}
+
+/// `GET /relay/v1/sessions`: one's own, or everybody's with `admin`; of this relay, and of those that are linked with the
+/// same agents.
+pub(crate) fn sessions(
+    rows: &[SessionRow],
+    replica: Replica,
+    elsewhere: &[SessionElsewhere],
+    principal: &Principal,
+) -> Response<Body> {
     let all = principal.access().may_anywhere(Scope::Admin);
     let own = |row: &&SessionRow| all || row.subject.as_deref() == Some(principal.subject());
-    let rows: Vec<&SessionRow> = rows.iter().filter(own).collect();
-    answer::json(StatusCode::OK, &json!({ "sessions": rows }))
+    let here = rows.iter().filter(own);
+    let here = here.map(|row| json!(OwnSession { row, replica }));
+    let rows: Vec<Value> = here.chain(elsewhere.iter().map(|row| json!(row))).collect();
+    let body = json!({ "replica": replica, "sessions": rows });
+    answer::json(StatusCode::OK, &body)
 }
 
 /// `GET /relay/healthz`: the process runs.

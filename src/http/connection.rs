@@ -388,7 +388,11 @@ async fn own(
             api::breakpoints(&ctx.shared_rows, &snapshot(), query, headers, principal).await
         }
         Route::Nodes => nodes::list(ctx, principal).await,
-        Route::Sessions => api::sessions(&ctx.sessions.rows(), principal),
+        Route::Sessions => {
+            let elsewhere = ctx.agents.sessions_elsewhere(principal);
+            let (rows, replica) = (ctx.sessions.rows(), ctx.agents.replica());
+            api::sessions(&rows, replica, &elsewhere, principal)
+        }
         Route::Events => {
             let head_only = parts.method == Method::HEAD;
             events::subscribe(ctx, &connection.closing, principal, head_only)

@@ -44,7 +44,10 @@ pub(crate) async fn list(ctx: &Context, principal: &Principal) -> Response<Body>
     }
     let live = Arc::clone(&live.borrow());
     let rows = ctx.agents.rows(&live, principal);
-    answer::json(StatusCode::OK, &json!({ "nodes": rows }))
+    let agents = &ctx.agents;
+    let (replica, others) = (agents.replica(), agents.other_relays());
+    let body = json!({ "nodes": rows, "replica": replica, "other_relays": others });
+    answer::json(StatusCode::OK, &body)
 }
 
 /// The link of an agent, or a stream.

@@ -139,8 +139,9 @@ async fn one(
         session: 0,
         subject: caller.principal.known_subject(),
         client: if force { force::CLIENT } else { CLIENT }.to_owned(),
-        peer: connection.peer,
+        peer: Some(connection.peer),
         since: Moment::now(),
+        replica: None,
     };
     if force {
         let ended = force::end_worker(ctx, authorized, holder).await;

@@ -18,7 +18,7 @@ use super::keys::KeyRing;
 use super::kubernetes::Reviewer;
 use super::principal::{CredentialId, Principal, VerifiedIdentity};
 use super::refusal::CredentialRefusal;
-use super::revocation::{Revocation, RevocationList, RevokeError, StoredIn};
+use super::revocation::{Revocation, RevocationList, RevocationSeal, RevokeError, StoredIn};
 use super::secret::Secret;
 use super::setup::Parts;
 use super::verifier::Failure;
@@ -236,6 +236,22 @@ impl Authenticator {
             Some(checks) => checks.revocations.revoke(revocation).await,
             None => Err(RevokeError::Open),
         }
+    }
+
+    /// Revokes what another relay has ([`RevocationSeal`] says so), as far as that is news, which is told.
+    ///
+    /// # Errors
+    /// [`RevokeError`], where it does not hold.
+    pub(crate) async fn hear(&self, said: Vec<Revocation>) -> Result<Vec<Revocation>, RevokeError> {
+        match &self.checks {
+            Some(checks) => checks.revocations.hear(said).await,
+            None => Err(RevokeError::Open),
+        }
+    }
+
+    /// By which relays believe each other what is revoked. `None` without `auth.ticket_key_file`.
+    pub(crate) fn revocation_seal(&self) -> Option<&RevocationSeal> {
+        self.checks.as_ref()?.seal.as_ref()
     }
 
     /// What is revoked, as principals watch it. `None` where nobody is authenticated.

@@ -14,12 +14,14 @@ use super::subject::is_presentable;
 
 mod file;
 mod live;
+mod seal;
 #[cfg(test)]
 mod tests;
 
 pub use file::{RevocationFile, RevocationFileError, append};
 pub(super) use live::LiveRevocations;
 pub use live::{RevokeError, StoredIn};
+pub(crate) use seal::RevocationSeal;
 
 /// Most entries of each kind.
 pub const MOST: usize = 100_000;
@@ -81,6 +83,23 @@ impl RevocationList {
             .get(subject)
             .is_some_and(|since| issued.is_none_or(|issued| issued <= since.at));
         by_subject || self.credentials.contains_key(credential.id())
+    }
+
+    /// Whether `revocation` adds nothing to it.
+    pub fn covers(&self, revocation: &Revocation) -> bool {
+        let until = revocation.until;
+        match &revocation.what {
+            Revoked::CredentialId(id) => {
+                let known = self.credentials.get(id);
+                known.is_some_and(|known| later(*known, until) == *known)
+            }
+            Revoked::Subject { subject, at } => {
+                let known = self.subjects.get(subject);
+                known.is_some_and(|known| {
+                    known.at >= *at && later(known.until, until) == known.until
+                })
+            }
+        }
     }
 
     /// Adds `revocation`. Of two for the same the one that reaches further counts.

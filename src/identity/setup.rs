@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use super::key_files::{KeyFileError, KeyFiles, LONGEST_KEY_FILE};
 use super::keys::{SECRET_PREFIX, read_secret};
-use super::revocation::LiveRevocations;
+use super::revocation::{LiveRevocations, RevocationSeal};
 use super::signing::random_secret;
 use super::ticket::Tickets;
 use crate::config::{Auth, Problem, Problems};
@@ -21,6 +21,8 @@ pub(super) struct Parts {
     pub(super) policy: Option<PolicyFile>,
     pub(super) revocations: LiveRevocations,
     pub(super) tickets: Tickets,
+    /// Where other relays have the same secret.
+    pub(super) seal: Option<RevocationSeal>,
 }
 
 impl Parts {
@@ -49,11 +51,12 @@ impl Parts {
         });
         let tickets = tickets(auth).map_err(|why| problems.push(why));
         match (keys, policy, revocations, tickets) {
-            (Ok(keys), Ok(policy), Ok(revocations), Ok(tickets)) => Ok(Self {
+            (Ok(keys), Ok(policy), Ok(revocations), Ok((tickets, seal))) => Ok(Self {
                 keys,
                 policy,
                 revocations,
                 tickets,
+                seal,
             }),
             _ => Err(Problems { problems }),
         }
@@ -93,7 +96,7 @@ fn key_problem(error: &KeyFileError) -> Problem {
     )
 }
 
-fn tickets(auth: &Auth) -> Result<Tickets, Problem> {
+fn tickets(auth: &Auth) -> Result<(Tickets, Option<RevocationSeal>), Problem> {
     let path = auth.ticket_key_file.as_deref();
     let wrong = |found: &dyn fmt::Display| {
         problem(
@@ -106,7 +109,8 @@ fn tickets(auth: &Auth) -> Result<Tickets, Problem> {
     };
     let Some(path) = path else {
         let secret = random_secret().map_err(|_| wrong(&"no randomness"))?;
-        return Tickets::new(&*secret, auth.leeway).map_err(|why| wrong(&why));
+        let own = Tickets::new(&*secret, auth.leeway).map_err(|why| wrong(&why));
+        return own.map(|tickets| (tickets, None));
     };
     let file = File::open(path).map_err(|why| wrong(&why))?;
     warn_if_open(path, Holds::Secret);
@@ -114,5 +118,6 @@ fn tickets(auth: &Auth) -> Result<Tickets, Problem> {
     let secret = text.trim_start().strip_prefix(SECRET_PREFIX);
     let secret = secret.ok_or_else(|| wrong(&"something that does not begin with hs256:"))?;
     let secret = read_secret(secret).map_err(|why| wrong(&why))?;
-    Tickets::new(&secret, auth.leeway).map_err(|why| wrong(&why))
+    let shared = Tickets::new(&secret, auth.leeway).map_err(|why| wrong(&why));
+    shared.map(|tickets| (tickets, Some(RevocationSeal::new(&secret))))
 }

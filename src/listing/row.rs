@@ -174,7 +174,9 @@ impl Row {
             true => ", its task has ended",
             false => "",
         };
-        let holder = match (text(&row["holder"]["client"]), text(&row["holder"]["peer"])) {
+        // An agent of another relay may not say by which client.
+        let client = text(&row["holder"]["client"]).or_else(|| text(&row["holder"]["subject"]));
+        let holder = match (client.clone(), text(&row["holder"]["peer"])) {
             (Some(client), Some(peer)) => format!("{client} from {peer}{ended}"),
             (Some(someone), None) | (None, Some(someone)) => someone,
             (None, None) if state == "paused" || state.is_empty() => none(),
@@ -183,7 +185,7 @@ impl Row {
                 None => state.clone(),
             },
         };
-        let holder_name = text(&row["holder"]["client"]).unwrap_or_else(|| holder.clone());
+        let holder_name = client.unwrap_or_else(|| holder.clone());
         Self {
             id: of("id"),
             cluster: text(&row["cluster"]).unwrap_or_default(),

@@ -76,9 +76,14 @@ impl Table {
                 rows.push(Row {
                     held: Held {
                         worker_id: open.worker_id.clone(),
+                        kind: open.kind,
                         port: open.port,
                         name: holder.map(|holder| holder.name.clone()).unwrap_or_default(),
                         session: session.clone(),
+                        client: holder
+                            .map(|holder| holder.client.clone())
+                            .unwrap_or_default(),
+                        peer: holder.and_then(|holder| holder.peer),
                         replica,
                         since_unix_ms: now(),
                     },
@@ -162,6 +167,8 @@ mod tests {
             holder: session.map(|session| Holder {
                 name: "ada".into(),
                 session: session.into(),
+                client: "nvim".into(),
+                peer: Some("192.0.2.1:5000".parse().unwrap()),
             }),
         }
     }

@@ -17,12 +17,13 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, debug, info, info_span};
 
+use super::board;
 use super::connect::{ConnectError, Dialler, Relay};
 use super::{Agent, machine, stream};
 use crate::wire::text::{one_line, shortened};
 use crate::wire::tunnel::messages::{
     Announce, FromAgent, FromRelay, Hex, MOST_ROWS, Node, Open, PROTOCOL, Refusal, Replica,
-    StreamId, read, written,
+    Revocations, StreamId, read, written,
 };
 use crate::wire::tunnel::{LINK_PATH, LINK_PROTOCOL, close_frame, link_config};
 
@@ -40,6 +41,10 @@ const MOST_A_SECOND: u32 = 512;
 
 /// Answers that wait to be sent: beyond them who answers waits.
 const ANSWERS: usize = 64;
+
+/// The pause after what other relays have said, before more of that: a relay takes no more messages than an agent has to
+/// send.
+const PASSED_ON: Duration = Duration::from_millis(100);
 
 /// Why a link is over. `Display` is for the log.
 #[derive(Debug, thiserror::Error)]
@@ -141,7 +146,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         if protocol != PROTOCOL {
             return Ended::Version(protocol);
         }
-        let Some(_only) = self.agent.replicas.claim(replica) else {
+        let agent = Arc::clone(&self.agent);
+        let Some(_only) = agent.board.claim(replica) else {
             return Ended::Duplicate;
         };
         self.replica = replica;
@@ -180,6 +186,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
     ) -> Result<std::convert::Infallible, Ended> {
         let mut held = self.agent.held.watch();
         held.mark_changed();
+        let mut relays = self.agent.board.relays();
+        relays.mark_changed();
+        let mut others = self.agent.board.reader(self.replica);
+        let mut pass_on = Instant::now();
         let mut silent = Instant::now() + SILENCE;
         let ending = self.agent.ending.clone();
         loop {
@@ -189,6 +199,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
                 _ = held.changed(), if welcome => {
                     let workers = held.borrow_and_update().iter().take(MOST_ROWS).cloned().collect();
                     self.send(&FromAgent::Held { workers }).await?;
+                }
+                _ = relays.changed(), if welcome => {
+                    let replicas = board::few(&relays.borrow_and_update());
+                    self.send(&FromAgent::Relays { replicas }).await?;
+                }
+                said = others.heard(pass_on), if welcome => {
+                    self.send(&FromAgent::Revocations(Revocations::clone(&said))).await?;
+                    pass_on = Instant::now() + PASSED_ON;
                 }
                 // The link has a sender of its own.
                 Some(answer) = to_send.recv() => {
@@ -302,6 +320,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
                     opening.cancel();
                 }
             }
+            // Of one that has not made the agent welcome nothing is known.
+            FromRelay::Revocations(said) if self.nodes.is_some() => {
+                self.agent.board.put(self.replica, said);
+            }
+            FromRelay::Revocations(_) => {}
             FromRelay::Hello { .. } => {
                 return Err(Ended::Lost("the relay says twice who it is".to_owned()));
             }
@@ -326,6 +349,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
                 stream: open.stream,
                 kind: Refusal::Busy,
                 detail: detail.into(),
+                holder: None,
             };
             return self.send(&refused).await;
         }

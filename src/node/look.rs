@@ -18,7 +18,7 @@ use super::processes::{Processes, Verdict};
 use crate::config;
 use crate::ray::head::HeadConfigError;
 use crate::ray::registry::{Attributed, Attribution, AttributionError, Kind, RayNode};
-use crate::wire::tunnel::messages::{self, Open, Refusal, Sentence};
+use crate::wire::tunnel::messages::{self, Held, Open, Refusal, Sentence};
 
 /// The deadline of one question to Ray.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -65,12 +65,17 @@ impl Place {
 pub(super) struct Refused {
     pub(super) kind: Refusal,
     pub(super) detail: Sentence,
+    /// Who holds the worker, where that is why.
+    pub(super) holder: Option<Box<Held>>,
 }
 
 impl Refused {
     pub(super) fn new(kind: Refusal, detail: &str) -> Self {
-        let detail = detail.into();
-        Self { kind, detail }
+        Self {
+            kind,
+            detail: detail.into(),
+            holder: None,
+        }
     }
 }
 

@@ -2,8 +2,9 @@
 //!
 //! It dials out to every relay and has no port of its own. `relays` keeps a link with each, `link` is one of them, `stream`
 //! one debugger's connection. What a relay asks for is looked at by `look` with the agent's own eyes before anything is
-//! dialled, and `held` tells all relays who has what.
+//! dialled, `held` tells all relays who has what, and `board` what they say to each other.
 
+mod board;
 mod connect;
 mod held;
 mod link;
@@ -17,7 +18,6 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashSet;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -35,6 +35,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument as _, debug, error_span, info, warn};
 
+use self::board::Board;
 use self::connect::Relay;
 use self::held::{Hold, Table};
 use self::link::Ended;
@@ -44,7 +45,7 @@ use crate::config::{self, is_loopback_host};
 use crate::ray::head::HeadConfigError;
 use crate::shutdown::Signals;
 use crate::wire::relay_url::RelayUrl;
-use crate::wire::tunnel::messages::{Hex, MOST_ROWS, Replica};
+use crate::wire::tunnel::messages::{Hex, MOST_ROWS};
 
 /// The deadline of one look-up of a name.
 const LOOKUP: Duration = Duration::from_secs(5);
@@ -107,36 +108,11 @@ struct Agent {
     instance: Hex<16>,
     look: Look,
     held: Table,
-    replicas: Replicas,
+    board: Board,
     /// One for each stream, and each question that is being answered.
     places: Arc<Semaphore>,
     tasks: TaskTracker,
     ending: CancellationToken,
-}
-
-/// The relay processes that are linked to. A process that several addresses lead to has one link.
-#[derive(Debug, Clone, Default)]
-struct Replicas(Arc<Mutex<HashSet<Replica>>>);
-
-/// The one link with a relay process.
-struct Only {
-    replicas: Replicas,
-    replica: Replica,
-}
-
-impl Replicas {
-    fn claim(&self, replica: Replica) -> Option<Only> {
-        self.0.lock().insert(replica).then(|| Only {
-            replicas: self.clone(),
-            replica,
-        })
-    }
-}
-
-impl Drop for Only {
-    fn drop(&mut self) {
-        self.replicas.0.lock().remove(&self.replica);
-    }
 }
 
 impl Agent {
@@ -155,7 +131,7 @@ impl Agent {
             instance: Hex(rand::rng().random()),
             look: Look::new(&settings.cluster, place, proc)?,
             held: Table::new(),
-            replicas: Replicas::default(),
+            board: Board::new(),
             places: Arc::new(Semaphore::new(MOST_ROWS)),
             tasks: TaskTracker::new(),
             ending: CancellationToken::new(),

@@ -57,12 +57,17 @@ pub(super) async fn serve(
     };
     match opened {
         Ok(opened) => Box::pin(opened.run(&agent, &open)).await,
-        Err(Refused { kind, detail }) => {
+        Err(Refused {
+            kind,
+            detail,
+            holder,
+        }) => {
             info!(port = open.port, ?kind, %detail, "a relay asked in vain");
             let refused = FromAgent::Refused {
                 stream: open.stream,
                 kind,
                 detail,
+                holder,
             };
             // Where the link is gone, nobody waits.
             _ = answers.send(refused).await;
@@ -85,8 +90,15 @@ async fn prepare(
 ) -> Result<Opened, Refused> {
     let ways = agent.look.ways(open).await?;
     let hold = agent.held.take(open, replica).map_err(|held| {
-        let detail = format!("{} holds it through another relay", held.name);
-        Refused::new(Refusal::Held, &detail)
+        let who = match held.name.is_empty() {
+            true => &*held.client,
+            false => &*held.name,
+        };
+        let detail = format!("{who} holds it through another relay");
+        Refused {
+            holder: Some(Box::new(held)),
+            ..Refused::new(Refusal::Held, &detail)
+        }
     })?;
     // A session that does not end in time is met by the debugger itself.
     _ = timeout(SETTLED, hold.settled()).await;

@@ -128,8 +128,9 @@ async fn let_go(context: &Arc<Context>, breakpoint: &Arc<Breakpoint>) {
         session: 0,
         subject: None,
         client: CLIENT.to_owned(),
-        peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        peer: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
         since: Moment::now(),
+        replica: None,
     };
     match release(context, authorized, holder).await {
         Ok(()) => {

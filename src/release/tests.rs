@@ -32,8 +32,9 @@ fn holder() -> Holder {
         session: 0,
         subject: None,
         client: CLIENT.to_owned(),
-        peer: ([127, 0, 0, 1], 1).into(),
+        peer: Some(([127, 0, 0, 1], 1).into()),
         since: Moment::now(),
+        replica: None,
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::SessionTable;
-use crate::ray::registry::{Breakpoint, Registry};
+use crate::ray::registry::{Breakpoint, Holder, Registry};
 
 /// How long a breakpoint that is being left is waited for: longer than a debugger takes that has nothing to finish.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -19,7 +19,8 @@ pub(crate) async fn given_back(
 ) {
     let is_being_left = |breakpoint: &Breakpoint| {
         let holder = breakpoint.holder();
-        holder.is_some_and(|holder| !sessions.is_live(holder.session)) && wanted(breakpoint)
+        let is_over = |holder: &Holder| holder.is_here() && !sessions.is_live(holder.session);
+        holder.is_some_and(is_over) && wanted(breakpoint)
     };
     let mut lists = registry.watch();
     let left = lists.wait_for(|list| !list.held().any(|b| is_being_left(b)));

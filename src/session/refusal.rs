@@ -72,11 +72,7 @@ impl SessionRefusal {
     /// For a breakpoint that is reached by no way.
     pub(crate) fn no_way(breakpoint: &Breakpoint, why: NoWay) -> Self {
         match why {
-            NoWay::Held { name, since } => Self::InUse {
-                name: breakpoint.title(),
-                holder: format!("{name} through another relay"),
-                held: span(since.until(Moment::now())),
-            },
+            NoWay::Held(holder) => Self::in_use(breakpoint, &holder, Moment::now()),
             why => Self::Unable(why.to_string()),
         }
     }

@@ -188,8 +188,9 @@ impl Session {
             subject: principal.known_subject(),
             session: self.id(),
             client: client.to_owned(),
-            peer: self.peer(),
+            peer: Some(self.peer()),
             since: Moment::now(),
+            replica: None,
         }
     }
 

@@ -30,8 +30,10 @@ use tracing::Instrument as _;
 
 use crate::agents::{Absence, Agents, NotOpened, Wanted, Way};
 use crate::context::Context;
+use crate::moment::Moment;
 use crate::ray::registry::{Breakpoint, BreakpointId, Lease};
 use crate::session::Permit;
+use crate::session::refusal::SessionRefusal;
 use crate::wire::dap::conversation::{Closed, Conversation};
 use crate::wire::tcp;
 use crate::wire::text::shortened;
@@ -137,8 +139,10 @@ impl Dialling {
         };
         let holder = breakpoint.holder().filter(|_| permit.holds());
         dialling.holder = holder.map(|holder| Holder {
-            name: permit.principal().subject().into(),
+            name: holder.subject.as_deref().unwrap_or_default().into(),
             session: holder.session.to_string().as_str().into(),
+            client: holder.client.as_str().into(),
+            peer: holder.peer,
         });
         Ok(dialling)
     }
@@ -185,6 +189,10 @@ impl Dialling {
                 Err(ConnectError::Refused(io::ErrorKind::ConnectionRefused))
             }
             Err(NotOpened::Failed(Failure::TimedOut)) => Err(ConnectError::TimedOut(patience)),
+            Err(NotOpened::Held(holder)) => {
+                let refusal = SessionRefusal::in_use(breakpoint, &holder, Moment::now());
+                Err(ConnectError::NoWay(refusal.to_string()))
+            }
             Err(why) => Err(ConnectError::NoWay(why.to_string())),
         }
     }

@@ -128,6 +128,7 @@ async fn a_refusal_reaches_who_asked_and_one_of_another_link_does_not() {
         stream: open.stream,
         kind,
         detail: "bob holds it".into(),
+        holder: None,
     };
     other.say(&refused(Refusal::Busy)).await;
     agent.say(&refused(Refusal::Held)).await;

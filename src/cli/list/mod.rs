@@ -54,7 +54,9 @@ pub(super) async fn run(args: ListArgs) -> Result<(), Error> {
     };
     if args.json {
         if let Some(mut nodes) = nodes {
-            list["nodes"] = nodes["nodes"].take();
+            for key in ["nodes", "other_relays"] {
+                list[key] = nodes[key].take();
+            }
         }
         writeln!(io::stdout().lock(), "{list:#}")?;
         return Ok(());
@@ -62,7 +64,8 @@ pub(super) async fn run(args: ListArgs) -> Result<(), Error> {
     let columns = terminal::columns();
     let mut text = page(&list, columns);
     if let Some(nodes) = nodes {
-        text += &format!("\n{}", nodes::table(&nodes, columns));
+        let (table, beside) = (nodes::table(&nodes, columns), nodes::beside(&nodes));
+        text += &format!("\n{table}{beside}");
     }
     pager::write(&text)?;
     Ok(())

@@ -22,6 +22,22 @@ pub(super) fn table(answer: &Value, columns: Option<usize>) -> String {
     text::table(lines, columns)
 }
 
+/// Which relays there are beside the one that answers.
+pub(super) fn beside(answer: &Value) -> String {
+    let nodes = answer["nodes"].as_array().into_iter().flatten();
+    let linked = nodes.filter(|node| node["link"] == "linked").count();
+    match (
+        linked,
+        answer["other_relays"].as_array().map_or(0, Vec::len),
+    ) {
+        (0, _) => "No agent is linked: this relay stands alone, and knows of its own sessions.\n"
+            .to_owned(),
+        (_, 0) => "No other relay is linked with these agents.\n".to_owned(),
+        (_, 1) => "One other relay is linked with these agents.\n".to_owned(),
+        (_, relays) => format!("{relays} other relays are linked with these agents.\n"),
+    }
+}
+
 fn cells(node: &Value, now: Duration) -> [String; 6] {
     let text = |value: &Value| {
         value
@@ -90,5 +106,14 @@ mod tests {
                 .all(|line| text::width(line) <= 30)
         );
         assert_eq!(table(&json!({}), None), "No node is known.\n");
+        let beside_of = |others: Value| {
+            let mut answer = answer.clone();
+            answer["other_relays"] = others;
+            beside(&answer)
+        };
+        assert!(beside_of(json!([])).starts_with("No other relay"));
+        assert!(beside_of(json!(["aa"])).starts_with("One other relay"));
+        assert!(beside_of(json!(["aa", "bb"])).starts_with("2 other relays"));
+        assert!(beside(&json!({"nodes": [], "other_relays": ["aa"]})).contains("stands alone"));
     }
 }

@@ -50,7 +50,7 @@ pub(super) fn run(args: RevokeArgs) -> Result<(), Error> {
         }
     };
     let revocation = Revocation { what, until };
-    append(&args.file, &revocation).map_err(TokenError::Revocations)?;
+    append(&args.file, &[revocation]).map_err(TokenError::Revocations)?;
     writeln!(io::stdout(), "{said}")?;
     Ok(())
 }

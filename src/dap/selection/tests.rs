@@ -17,8 +17,9 @@ fn held(name: &str, n: u8) -> Breakpoint {
         session: 7,
         subject: None,
         client: "Visual Studio Code".into(),
-        peer: ([10, 0, 0, 9], 1234).into(),
+        peer: Some(([10, 0, 0, 9], 1234).into()),
         since: at(1_000_035),
+        replica: None,
     };
     Breakpoint {
         state: State::Attached(holder),

@@ -162,9 +162,12 @@ async fn what_a_session_of_another_relay_holds_is_refused_with_the_same_sentence
     let held = |replica: u8| FromAgent::Held {
         workers: vec![Held {
             worker_id: (&*worker.breakpoint.worker_id).into(),
+            kind: TunnelKind::Debugpy,
             port: worker.breakpoint.port,
             name: "bob".into(),
             session: "7".into(),
+            client: "".into(),
+            peer: None,
             replica: Hex([replica; 8]),
             since_unix_ms: 0,
         }],

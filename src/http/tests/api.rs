@@ -41,8 +41,9 @@ fn holder() -> Holder {
         session: 1,
         subject: None,
         client: "an editor".to_owned(),
-        peer: ([127, 0, 0, 1], 1).into(),
+        peer: Some(([127, 0, 0, 1], 1).into()),
         since: Moment::now(),
+        replica: None,
     }
 }
 

@@ -3,6 +3,7 @@
 use super::proxy::workers;
 use super::*;
 use crate::moment::Moment;
+use crate::wire::tunnel::text::Hex;
 use serde_json::Value;
 
 /// A paused worker of another job.
@@ -446,7 +447,7 @@ async fn sessions_are_ones_own_or_all_for_an_administrator() {
     let auth = authenticator(&policy.map(|person| person.rules).concat());
     let of = async |subject| {
         let principal = principal(&auth, subject).await;
-        let response = super::super::api::sessions(&sessions(), &principal);
+        let response = super::super::api::sessions(&sessions(), Hex([7; 8]), &[], &principal);
         let body = response.into_body().collect().await.unwrap();
         let told: Value = serde_json::from_slice(&body.to_bytes()).unwrap();
         let rows = told["sessions"].as_array().unwrap();

@@ -17,7 +17,7 @@ use crate::identity::keys::KeyRing;
 use crate::identity::kubernetes::Reviewer;
 use crate::identity::principal::{CredentialId, Principal, VerifiedIdentity};
 use crate::identity::refusal::CredentialRefusal;
-use crate::identity::revocation::LiveRevocations;
+use crate::identity::revocation::{LiveRevocations, RevocationSeal};
 use crate::identity::secret::{Digest, Secret};
 use crate::identity::setup::Parts;
 use crate::identity::throttle::{Limits, Throttle, Verdict};
@@ -34,6 +34,7 @@ pub(super) struct Checks {
     policy: Option<Arc<PolicySlot>>,
     pub(super) revocations: Arc<LiveRevocations>,
     pub(super) tickets: Tickets,
+    pub(super) seal: Option<RevocationSeal>,
     throttle: Mutex<Throttle>,
     pub(super) summary: String,
 }
@@ -108,6 +109,7 @@ impl Checks {
             }),
             revocations: Arc::new(parts.revocations),
             tickets: parts.tickets,
+            seal: parts.seal,
             throttle: Mutex::new(Throttle::new(limits)),
             summary: by.join(", "),
         })

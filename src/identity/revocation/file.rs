@@ -124,24 +124,26 @@ fn read(path: &Path, text: &str, now: SystemTime) -> (RevocationList, Option<Rev
     (list, wrong)
 }
 
-fn is_past(revocation: &Revocation, now: SystemTime) -> bool {
+/// Whether it means nothing any more.
+pub(super) fn is_past(revocation: &Revocation, now: SystemTime) -> bool {
     revocation.until.is_some_and(|until| until <= now)
 }
 
-/// Appends `revocation` to the file at `path`, which is made (for its owner alone) where there is none. One line in
+/// Appends `revocations` to the file at `path`, which is made (for its owner alone) where there is none. A line for each in
 /// one write, under a lock, and on the disk when this returns. Lines whose time has passed stay: removing them is for
 /// whoever keeps the file.
 ///
 /// # Errors
 /// [`RevocationFileError::Io`].
-pub fn append(path: &Path, revocation: &Revocation) -> Result<(), RevocationFileError> {
-    append_line(path, &revocation.to_line()).map_err(|source| RevocationFileError::Io {
+pub fn append(path: &Path, revocations: &[Revocation]) -> Result<(), RevocationFileError> {
+    let lines = revocations.iter().map(|one| one.to_line() + "\n");
+    append_lines(path, &lines.collect::<String>()).map_err(|source| RevocationFileError::Io {
         path: path.to_owned(),
         source,
     })
 }
 
-fn append_line(path: &Path, line: &str) -> io::Result<()> {
+fn append_lines(path: &Path, lines: &str) -> io::Result<()> {
     let mut file = loop {
         let file = OpenOptions::new()
             .create(true)
@@ -160,7 +162,7 @@ fn append_line(path: &Path, line: &str) -> io::Result<()> {
     } else {
         ""
     };
-    file.write_all(format!("{gap}{line}\n").as_bytes())?;
+    file.write_all(format!("{gap}{lines}").as_bytes())?;
     file.sync_data()
 }
 

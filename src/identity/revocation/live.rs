@@ -6,9 +6,9 @@ use std::time::SystemTime;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
-use super::file::{RevocationFile, RevocationFileError, append};
+use super::file::{RevocationFile, RevocationFileError, append, is_past};
 use super::{Full, Revocation, RevocationList};
 
 /// Where a revocation is kept.
@@ -116,25 +116,65 @@ impl LiveRevocations {
         self: &Arc<Self>,
         revocation: Revocation,
     ) -> Result<StoredIn, RevokeError> {
-        let this = self.clone();
-        let revoked = tokio::task::spawn_blocking(move || this.revoke_blocking(&revocation));
-        revoked.await.map_err(|_| RevokeError::Ending)?
+        self.elsewhere(move |this| this.revoke_blocking(&[revocation]))
+            .await
     }
 
-    fn revoke_blocking(&self, revocation: &Revocation) -> Result<StoredIn, RevokeError> {
+    /// Revokes what another relay has, as far as that is news, which is told. It holds when this returns.
+    ///
+    /// # Errors
+    /// [`RevokeError`], but not [`RevokeError::NotWritten`]: the other relay has it, and says it again.
+    pub(in crate::identity) async fn hear(
+        self: &Arc<Self>,
+        said: Vec<Revocation>,
+    ) -> Result<Vec<Revocation>, RevokeError> {
+        self.elsewhere(move |this| {
+            let now = SystemTime::now();
+            // The file may be one that all relays share.
+            this.poll(now);
+            let list = Arc::clone(&this.sender.borrow());
+            let mut news = said;
+            news.retain(|one| !is_past(one, now) && !list.covers(one));
+            if !news.is_empty() {
+                match this.revoke_blocking(&news) {
+                    Err(why @ RevokeError::NotWritten(_)) => {
+                        warn!(%why, "another relay's revocation")
+                    }
+                    revoked => _ = revoked?,
+                }
+            }
+            Ok(news)
+        })
+        .await
+    }
+
+    /// On a thread that may block.
+    async fn elsewhere<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Self) -> Result<T, RevokeError> + Send + 'static,
+    ) -> Result<T, RevokeError> {
+        let this = Arc::clone(self);
+        let done = tokio::task::spawn_blocking(move || work(&this));
+        done.await.map_err(|_| RevokeError::Ending)?
+    }
+
+    fn revoke_blocking(&self, revocations: &[Revocation]) -> Result<StoredIn, RevokeError> {
         // A line that cannot be read back would keep relays from starting.
-        if Revocation::from_line(&revocation.to_line()).is_none() {
+        let is_line = |one: &Revocation| Revocation::from_line(&one.to_line()).is_some();
+        if !revocations.iter().all(is_line) {
             return Err(RevokeError::Name);
         }
         // First what takes effect, then what makes it last.
         {
             let mut state = self.state.lock();
-            state.told.add(revocation.clone())?;
+            let mut all = revocations.iter().cloned();
+            let added = all.try_for_each(|one| state.told.add(one));
             self.publish(&state);
+            added?;
         }
         match &self.path {
             None => Ok(StoredIn::Memory),
-            Some(path) => match append(path, revocation) {
+            Some(path) => match append(path, revocations) {
                 Ok(()) => Ok(StoredIn::File),
                 Err(error) => Err(RevokeError::NotWritten(error)),
             },

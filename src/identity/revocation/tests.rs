@@ -49,9 +49,9 @@ fn a_file_is_read_when_it_changes_and_lines_of_the_past_are_left_out() {
     let mut file = RevocationFile::new(path.clone());
     let now = at(1000);
     assert!(file.poll(now).is_none(), "none is an empty list");
-    append(&path, &credential("one", None)).unwrap();
-    append(&path, &credential("old", Some(999))).unwrap();
-    append(&path, &subject("ada", 5)).unwrap();
+    append(&path, &[credential("one", None)]).unwrap();
+    append(&path, &[credential("old", Some(999))]).unwrap();
+    append(&path, &[subject("ada", 5)]).unwrap();
     let (list, wrong) = file.poll(now).unwrap();
     assert!(wrong.is_none());
     assert_eq!(list.len(), 2);
@@ -74,7 +74,7 @@ fn a_line_that_is_none_is_said_and_the_others_hold() {
     assert_eq!(list.len(), 2);
     assert!(wrong.unwrap().to_string().contains("line 4"));
     // The last line had no end, and is not to swallow the next.
-    append(&path, &credential("four", None)).unwrap();
+    append(&path, &[credential("four", None)]).unwrap();
     assert_eq!(file.poll(at(0)).unwrap().0.len(), 3);
 }
 
@@ -87,7 +87,7 @@ fn appending_at_the_same_time_loses_nothing() {
             let path = &path;
             scope.spawn(move || {
                 for i in 0..20 {
-                    append(path, &credential(&format!("{writer}-{i}"), None)).unwrap();
+                    append(path, &[credential(&format!("{writer}-{i}"), None)]).unwrap();
                 }
             });
         }

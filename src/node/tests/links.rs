@@ -15,7 +15,7 @@ use super::super::connect::{Dialler, Relay};
 use super::super::{Agent, link};
 use super::stand_ins::{hello, open, settings};
 use crate::wire::tunnel::link_config;
-use crate::wire::tunnel::messages::{FromAgent, FromRelay, Hex, read, written};
+use crate::wire::tunnel::messages::{FromAgent, FromRelay, Hex, Revocations, read, written};
 
 type Far = WebSocketStream<DuplexStream>;
 
@@ -52,12 +52,55 @@ async fn hear(far: &mut Far) -> FromAgent {
 }
 
 async fn welcome(agent: &Arc<Agent>) -> (Far, tokio::task::JoinHandle<(String, bool)>) {
+    welcomed(agent, 1).await
+}
+
+/// The link of the relay `replica`.
+async fn welcomed(
+    agent: &Arc<Agent>,
+    replica: u8,
+) -> (Far, tokio::task::JoinHandle<(String, bool)>) {
     let (mut far, running) = linked(agent).await;
-    say(&mut far, &hello(Hex([1; 8]))).await;
+    say(&mut far, &hello(Hex([replica; 8]))).await;
     assert!(matches!(hear(&mut far).await, FromAgent::Announce(_)));
     say(&mut far, &FromRelay::Welcome { nodes: vec![] }).await;
-    assert!(matches!(hear(&mut far).await, FromAgent::Held { .. }));
+    // In either order.
+    let first = [hear(&mut far).await, hear(&mut far).await];
+    let held = |message: &FromAgent| matches!(message, FromAgent::Held { .. });
+    let relays = |message: &FromAgent| matches!(message, FromAgent::Relays { .. });
+    assert!(first.iter().any(held) && first.iter().any(relays));
     (far, running)
+}
+
+/// What comes next, but for which relays there are.
+async fn revocations(far: &mut Far) -> Revocations {
+    loop {
+        match hear(far).await {
+            FromAgent::Revocations(said) => return said,
+            FromAgent::Relays { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// The agent passes on what it does not understand, also to whoever comes later, and to nobody who knows it.
+#[tokio::test(start_paused = true)]
+async fn what_one_relay_says_is_revoked_the_others_hear_as_it_was_said() {
+    let agent = agent();
+    let (mut one, _first) = welcome(&agent).await;
+    let (mut other, _second) = welcomed(&agent, 2).await;
+    let said = |mac: u8| Revocations {
+        entries: vec![r#"{"jti":"a"}"#.into()],
+        mac: Hex([mac; 32]),
+    };
+    say(&mut one, &FromRelay::Revocations(said(1))).await;
+    assert_eq!(revocations(&mut other).await, said(1));
+    say(&mut other, &FromRelay::Revocations(said(2))).await;
+    assert_eq!(revocations(&mut one).await, said(2));
+    drop(one);
+    let (mut late, _third) = welcomed(&agent, 3).await;
+    assert_eq!(revocations(&mut late).await, said(1));
+    assert_eq!(revocations(&mut late).await, said(2));
 }
 
 /// As after a cable is cut: nothing comes, not even the end of the connection.

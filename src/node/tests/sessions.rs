@@ -28,8 +28,10 @@ async fn refused(link: &mut Socket) -> (Refusal, String) {
             kind,
             detail,
             stream,
+            holder,
         } => {
             assert_eq!(stream, Hex([1; 8]));
+            assert_eq!(holder.is_some(), kind == Refusal::Held);
             (kind, detail.to_string())
         }
         other => panic!("{other:?}"),

@@ -212,6 +212,8 @@ pub(super) fn open(worker_id: &str, port: u16) -> Open {
         holder: Some(Holder {
             name: "ada".into(),
             session: "7".into(),
+            client: "nvim".into(),
+            peer: None,
         }),
     }
 }
@@ -225,8 +227,14 @@ pub(super) async fn next(socket: &mut Socket) -> Message {
     next.unwrap().unwrap().unwrap()
 }
 
+/// What comes next, but for which relays there are.
 pub(super) async fn heard(link: &mut Socket) -> FromAgent {
-    read(next(link).await.to_text().unwrap()).unwrap()
+    loop {
+        let message = read(next(link).await.to_text().unwrap()).unwrap();
+        if !matches!(message, FromAgent::Relays { .. }) {
+            return message;
+        }
+    }
 }
 
 /// debugpy, as far as its order matters.

@@ -14,6 +14,7 @@ use serde::{Serialize, Serializer};
 use tokio::time::Instant;
 
 use crate::moment::Moment;
+use crate::wire::tunnel::messages::Replica;
 
 /// Crockford's base 32 in lower case: no i, l, o or u, so an id survives being read aloud.
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
@@ -125,18 +126,38 @@ pub struct Holder {
     pub subject: Option<String>,
     /// What the client calls itself (`clientName` or `clientID` of `initialize`), cleaned for display.
     pub client: String,
-    /// Address that the client came from.
-    pub peer: SocketAddr,
+    /// Address that the client came from; `None` where another relay's agent does not tell it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peer: Option<SocketAddr>,
     /// When the client attached.
     pub since: Moment,
+    /// The other relay whose session it is; `None`: this one's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replica: Option<Replica>,
+}
+
+impl Holder {
+    /// Its session is one of this relay's.
+    pub fn is_here(&self) -> bool {
+        self.replica.is_none()
+    }
 }
 
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(subject) = &self.subject {
-            write!(f, "{subject} with ")?;
+        match (&self.subject, self.client.as_str()) {
+            (Some(subject), "") => f.write_str(subject)?,
+            (Some(subject), client) => write!(f, "{subject} with {client}")?,
+            (None, "") => f.write_str("somebody")?,
+            (None, client) => f.write_str(client)?,
         }
-        write!(f, "{} from {}", self.client, self.peer)
+        if let Some(peer) = &self.peer {
+            write!(f, " from {peer}")?;
+        }
+        match self.is_here() {
+            true => Ok(()),
+            false => f.write_str(" through another relay"),
+        }
     }
 }
 
@@ -153,7 +174,7 @@ pub enum State {
     },
     /// Ray does not count it as paused, and somebody asked for it by its worker id. Offered to nobody else.
     Unlisted,
-    /// A session of this relay holds it.
+    /// A session holds it.
     Attached(Holder),
     /// Its debugger was detached: the task runs on.
     Released {

@@ -64,8 +64,9 @@ async fn who_attaches_after_the_announcement_keeps_it_and_a_new_stop_has_its_own
         session: 1,
         subject: None,
         client: "an editor".to_owned(),
-        peer: ([127, 0, 0, 1], 1).into(),
+        peer: Some(([127, 0, 0, 1], 1).into()),
         since: Moment::now(),
+        replica: None,
     };
     let claim = context.registry.claim(id, holder).unwrap();
     tokio::time::advance(10 * MINUTE).await;

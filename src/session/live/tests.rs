@@ -13,6 +13,7 @@ use crate::audit::Action;
 use crate::audit::testing::{AuditSpy, spied};
 use crate::config::{self, Config};
 use crate::dap::testing::paused;
+use crate::identity::Authenticator;
 use crate::identity::revocation::{Revocation, RevocationList, Revoked};
 use crate::identity::testing::somebody;
 use crate::moment::Moment;
@@ -59,6 +60,7 @@ impl Scene {
         let agents = Agents::new(
             &Config::default(),
             registry.clone(),
+            Authenticator::open(),
             audit.clone(),
             metrics.clone(),
             abort,
@@ -89,8 +91,9 @@ impl Scene {
             subject: None,
             session: self.session.id(),
             client: "test".to_owned(),
-            peer: self.session.peer(),
+            peer: Some(self.session.peer()),
             since: Moment::now(),
+            replica: None,
         };
         let authorised = authorise(&self.ann, &breakpoint, Scope::Debug).unwrap();
         let permit = Permit::acquire(&self.registry, authorised, holder).unwrap();

@@ -3,7 +3,7 @@
 //! What is read is bounded: a message as a whole, every text and every list in it. Fields that are not known are passed
 //! over, and so are types: the other side may be newer. Pure.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -30,6 +30,12 @@ pub type Name = Text<128>;
 
 /// A sentence for people.
 pub type Sentence = Text<512>;
+
+/// What a client calls itself.
+pub type Client = Text<64>;
+
+/// Relays that one agent tells of.
+pub const MOST_RELAYS: usize = 64;
 
 /// From a relay to an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,9 +79,21 @@ pub enum FromRelay {
         /// The stream.
         stream: StreamId,
     },
+    /// What is revoked, for the agent to pass on.
+    Revocations(Revocations),
     /// Something that this version does not know.
     #[serde(other, skip_serializing)]
     Unknown,
+}
+
+/// What one relay tells the others that is revoked. An agent passes it on as it is: it can neither make nor change one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Revocations {
+    /// Lines as in a file of revocations.
+    #[serde(deserialize_with = "few")]
+    pub entries: Vec<Text<2048>>,
+    /// By which relays that share a secret know that one of them has said it.
+    pub mac: Hex<32>,
 }
 
 /// A Ray node, as the head lists it.
@@ -111,10 +129,11 @@ pub struct Open {
 }
 
 /// What listens on a port.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// debugpy's adapter.
+    #[default]
     Debugpy,
     /// Ray's legacy debugger.
     Pdb,
@@ -123,10 +142,16 @@ pub enum Kind {
 /// Who takes a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
-    /// The principal, as people see it.
+    /// The principal, as people see it; empty where nobody is authenticated.
     pub name: Name,
     /// The session, as the relay names it.
     pub session: Name,
+    /// What the client calls itself.
+    #[serde(default)]
+    pub client: Client,
+    /// The address that the client came from.
+    #[serde(default)]
+    pub peer: Option<SocketAddr>,
 }
 
 /// From an agent to a relay.
@@ -143,6 +168,9 @@ pub enum FromAgent {
         kind: Refusal,
         /// Why, for people.
         detail: Sentence,
+        /// Who holds the worker, where that is why.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        holder: Option<Box<Held>>,
     },
     /// Answers [`FromRelay::Locate`].
     Located {
@@ -159,6 +187,15 @@ pub enum FromAgent {
         #[serde(deserialize_with = "few")]
         workers: Vec<Held>,
     },
+    /// The relays that the agent is linked with, this one among them, at most [`MOST_RELAYS`]; comes again whenever they
+    /// change.
+    Relays {
+        /// The relays.
+        #[serde(deserialize_with = "few")]
+        replicas: Vec<Replica>,
+    },
+    /// What another relay has said that is revoked.
+    Revocations(Revocations),
     /// Something that this version does not know.
     #[serde(other, skip_serializing)]
     Unknown,
@@ -215,12 +252,21 @@ pub enum Refusal {
 pub struct Held {
     /// The worker.
     pub worker_id: Name,
+    /// What listens there.
+    #[serde(default)]
+    pub kind: Kind,
     /// The port of its debugger.
     pub port: u16,
-    /// The principal, as people see it.
+    /// The principal, as people see it; empty where nobody is authenticated.
     pub name: Name,
     /// The session, as its relay names it.
     pub session: Name,
+    /// What the client calls itself.
+    #[serde(default)]
+    pub client: Client,
+    /// The address that the client came from.
+    #[serde(default)]
+    pub peer: Option<SocketAddr>,
     /// The relay process of the session.
     pub replica: Replica,
     /// Since when, in milliseconds of Unix time.
@@ -302,9 +348,16 @@ mod tests {
     fn row() -> Held {
         Held {
             worker_id: "a".repeat(56).as_str().into(),
+            kind: Kind::Debugpy,
             port: 65_535,
             name: "\"".repeat(200).as_str().into(),
             session: "\\".repeat(200).as_str().into(),
+            client: "\"".repeat(200).as_str().into(),
+            peer: Some(
+                "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535"
+                    .parse()
+                    .unwrap(),
+            ),
             replica: Hex([255; 8]),
             since_unix_ms: u64::MAX,
         }
@@ -329,6 +382,7 @@ mod tests {
             stream: Hex([1; 8]),
             kind: Refusal::NotAWorker,
             detail: "no".into(),
+            holder: None,
         };
         let text =
             r#"{"type":"refused","stream":"0101010101010101","kind":"not_a_worker","detail":"no"}"#;
@@ -384,6 +438,16 @@ mod tests {
         assert!(most.len() <= LARGEST, "{}", most.len());
         assert!(read::<FromAgent>(&most).is_ok());
         assert!(read::<FromAgent>(&held(MOST_ROWS + 1)).is_err());
+    }
+
+    #[test]
+    fn what_an_older_agent_does_not_say_of_a_holder_is_nothing() {
+        let text = r#"{"type":"held","workers":[{"worker_id":"0c","port":4000,"name":"bob","session":"7","replica":"0909090909090909","since_unix_ms":5}]}"#;
+        let Ok(FromAgent::Held { workers }) = read(text) else {
+            panic!("not read");
+        };
+        assert!(workers[0].peer.is_none() && workers[0].client.is_empty());
+        assert_eq!(workers[0].kind, Kind::Debugpy);
     }
 
     #[test]

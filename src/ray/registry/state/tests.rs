@@ -216,8 +216,9 @@ impl Bench {
             session: 1,
             subject: None,
             client: "c".into(),
-            peer: ([127, 0, 0, 1], 1).into(),
+            peer: Some(([127, 0, 0, 1], 1).into()),
             since: now,
+            replica: None,
         };
         let known = self.heard.contains_key(&*format!("w{w}"));
         match self.state.claim(Self::id(w), self.next_claim, holder, now) {

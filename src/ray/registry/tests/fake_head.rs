@@ -328,8 +328,9 @@ pub(super) fn holder(session: u64) -> Holder {
         session,
         subject: None,
         client: "test".to_owned(),
-        peer: ([127, 0, 0, 1], 1).into(),
+        peer: Some(([127, 0, 0, 1], 1).into()),
         since: crate::moment::Moment::now(),
+        replica: None,
     }
 }
 

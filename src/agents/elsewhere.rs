@@ -1,0 +1,323 @@
+//! What sessions of other relays hold, by the word of the agents that both are linked with.
+//!
+//! An agent says with each change which workers are held through it, and by whom ([`Held`]); for its own nodes alone it is
+//! believed. What it says stands in for a session: the breakpoint is claimed for it in the registry, so that it is shown,
+//! refused and left alone like one that is held here. A worker that this relay did not list when it was taken, because
+//! Ray no longer has it as paused, is asked for.
+//!
+//! A link that breaks leaves the agent's last word standing for [`KEPT`], or until the next link of the node says another;
+//! an agent that has left, or is not to be trusted, leaves none.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use super::Agents;
+use super::end::End;
+use super::table::{NodeKey, key};
+use crate::moment::Moment;
+use crate::ray::registry::{Breakpoint, Claim, Holder, Kind, RayNode, Snapshot};
+use crate::wire::tunnel::messages::{self, Held, Name, Replica};
+
+/// How long the word of an agent stands whose link broke: as long as one that is silent is taken to be there.
+const KEPT: Duration = Duration::from_secs(15);
+
+/// How long after a worker was asked for in vain it is asked for again.
+const ASK_AGAIN: Duration = Duration::from_secs(10);
+
+/// Workers that are asked for at a time.
+const ASKED_AT_ONCE: usize = 4;
+
+/// Characters of a whole worker id: of less than that several could be meant.
+const WORKER_ID: usize = 56;
+
+/// The longest pause between looks.
+const LOOK: Duration = Duration::from_secs(3600);
+
+/// What agents have said of sessions, by node. One for the relay.
+pub(super) struct Elsewhere {
+    words: Mutex<HashMap<NodeKey, Word>>,
+    /// Which relays each link's agent is linked with.
+    relays: Mutex<HashMap<u64, Vec<Replica>>>,
+    news: watch::Sender<()>,
+}
+
+/// The last word of the agent of one node.
+struct Word {
+    link: u64,
+    node: RayNode,
+    held: Arc<[Held]>,
+    /// Until when it stands, where its link broke.
+    until: Option<Instant>,
+}
+
+/// A worker that a session of another relay holds.
+#[derive(Debug, Clone)]
+pub(super) struct Hold {
+    pub(super) node: RayNode,
+    pub(super) held: Held,
+}
+
+/// What tells one hold from another: node, worker, port, relay and session.
+type HoldKey = (NodeKey, Name, u16, Replica, Name);
+
+/// The holds that are known, each with its claim.
+#[derive(Default)]
+struct Known {
+    holds: HashMap<HoldKey, Taken>,
+    asking: JoinSet<()>,
+}
+
+#[derive(Default)]
+struct Taken {
+    claim: Option<Claim>,
+    asked: Option<Instant>,
+}
+
+impl Hold {
+    fn key(&self) -> HoldKey {
+        let held = &self.held;
+        (
+            key(&self.node),
+            held.worker_id.clone(),
+            held.port,
+            held.replica,
+            held.session.clone(),
+        )
+    }
+
+    /// The breakpoint in `list` that it is of. Where there are several, it is not known which.
+    pub(super) fn find<'a>(&self, list: &'a Snapshot) -> Option<&'a Arc<Breakpoint>> {
+        let is_it = |b: &&Arc<Breakpoint>| is_of(&self.node, &self.held, b);
+        let mut fitting = list.live.iter().filter(is_it);
+        let found = fitting.next()?;
+        fitting.next().is_none().then_some(found)
+    }
+}
+
+/// Whether `held`, which the agent of `node` says, is `breakpoint`.
+fn is_of(node: &RayNode, held: &Held, breakpoint: &Breakpoint) -> bool {
+    let kind = match held.kind {
+        messages::Kind::Debugpy => Kind::Debugpy,
+        messages::Kind::Pdb => Kind::Pdb,
+    };
+    // Ray before 2.40 does not say on which node a legacy breakpoint is.
+    let there = match breakpoint.node_id.is_empty() {
+        true => breakpoint.node_ip == node.address || breakpoint.node_ip.is_loopback(),
+        false => breakpoint.node_id == node.node_id,
+    };
+    there
+        && breakpoint.kind == kind
+        && breakpoint.port == held.port
+        && *breakpoint.worker_id == *held.worker_id
+        && breakpoint.cluster == node.cluster
+}
+
+/// Who `held` says that it is.
+pub(super) fn holder(held: &Held) -> Holder {
+    let since = Duration::from_millis(held.since_unix_ms);
+    let since = SystemTime::UNIX_EPOCH.checked_add(since);
+    Holder {
+        session: held.session.parse().unwrap_or_default(),
+        subject: (!held.name.is_empty()).then(|| held.name.to_string()),
+        client: held.client.to_string(),
+        peer: held.peer,
+        since: Moment::written(since.unwrap_or(SystemTime::UNIX_EPOCH)),
+        replica: Some(held.replica),
+    }
+}
+
+impl Elsewhere {
+    pub(super) fn new() -> Self {
+        Self {
+            words: Mutex::default(),
+            relays: Mutex::default(),
+            news: watch::Sender::default(),
+        }
+    }
+
+    /// The agent of the link `link`, which speaks for `nodes`, has said what is `held` through it.
+    pub(super) fn hear(&self, link: u64, nodes: Vec<RayNode>, held: &Arc<[Held]>) {
+        let mut words = self.words.lock();
+        words.retain(|_, word| word.link != link);
+        for node in nodes {
+            let word = Word {
+                link,
+                held: Arc::clone(held),
+                until: None,
+                node,
+            };
+            words.insert(key(&word.node), word);
+        }
+        drop(words);
+        self.news.send_replace(());
+    }
+
+    /// The agent of the link `link` has said which relays it is linked with.
+    pub(super) fn hear_relays(&self, link: u64, replicas: Vec<Replica>) {
+        self.relays.lock().insert(link, replicas);
+        self.news.send_replace(());
+    }
+
+    /// The link `link` has ended at `now`.
+    pub(super) fn leave(&self, link: u64, end: &End, now: Instant) {
+        self.relays.lock().remove(&link);
+        let stands = matches!(end, End::Broken | End::Replaced);
+        self.words.lock().retain(|_, word| {
+            if word.link == link {
+                word.until = Some(now + KEPT);
+            }
+            stands || word.link != link
+        });
+        self.news.send_replace(());
+    }
+
+    /// What other relays than `own` hold at `now`, and when that is to be looked at again at the latest.
+    fn holds(&self, own: Replica, now: Instant) -> (Vec<Hold>, Instant) {
+        let mut words = self.words.lock();
+        words.retain(|_, word| word.until.is_none_or(|until| until > now));
+        let next = words.values().filter_map(|word| word.until).min();
+        let rows = words.values().flat_map(|word| {
+            let others = word.held.iter().filter(|held| held.replica != own);
+            others.map(|held| Hold {
+                node: word.node.clone(),
+                held: held.clone(),
+            })
+        });
+        (rows.collect(), next.unwrap_or(now + LOOK))
+    }
+
+    /// The relays beside `own` that agents are linked with.
+    fn others(&self, own: Replica) -> BTreeSet<String> {
+        let relays = self.relays.lock();
+        let all = relays.values().flatten().filter(|replica| **replica != own);
+        all.map(Replica::digits).collect()
+    }
+}
+
+impl Agents {
+    /// Who holds `breakpoint` through another relay.
+    pub(super) fn holder_elsewhere(&self, breakpoint: &Breakpoint) -> Option<Holder> {
+        let (words, now) = (self.elsewhere.words.lock(), Instant::now());
+        let stands = |word: &&Word| word.until.is_none_or(|until| until > now);
+        let held = words.values().filter(stands).find_map(|word| {
+            let mut others = word.held.iter().filter(|held| held.replica != self.replica);
+            others.find(|held| is_of(&word.node, held, breakpoint))
+        })?;
+        Some(holder(held))
+    }
+
+    /// What sessions of other relays hold now, each session once.
+    pub(super) fn holds_elsewhere(&self) -> Vec<Hold> {
+        let (mut holds, _) = self.elsewhere.holds(self.replica, Instant::now());
+        // A node may be known by several names of its cluster.
+        let session = |hold: &Hold| {
+            let held = &hold.held;
+            let session = held.session.parse::<u64>().unwrap_or_default();
+            let worker = held.worker_id.to_string();
+            (held.replica.digits(), session, worker, held.port)
+        };
+        holds.sort_by_cached_key(session);
+        holds.dedup_by_key(|hold| session(hold));
+        holds
+    }
+
+    /// The relays beside this one that agents are linked with, by what they are told apart by.
+    pub(crate) fn other_relays(&self) -> BTreeSet<String> {
+        self.elsewhere.others(self.replica)
+    }
+
+    /// Has the registry know what other relays hold, until `shutdown`.
+    pub(super) async fn follow_holds(&self, shutdown: CancellationToken) {
+        let mut lists = self.registry.watch();
+        let mut news = self.elsewhere.news.subscribe();
+        let mut known = Known::default();
+        let mut others = BTreeSet::new();
+        info!("no agent is linked yet: this relay stands alone, and knows of its own sessions");
+        loop {
+            lists.mark_unchanged();
+            news.mark_unchanged();
+            let now_others = self.other_relays();
+            if now_others != others {
+                match now_others.len() {
+                    0 => info!("no other relay is linked with the agents: this one stands alone"),
+                    relays => info!(relays, "other relays are linked with the same agents"),
+                }
+                others = now_others;
+            }
+            let next = self.take_holds(&mut known);
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                Ok(()) = lists.changed() => {}
+                Ok(()) = news.changed() => {}
+                Some(_) = known.asking.join_next() => {}
+                () = sleep_until(next) => {}
+            }
+        }
+    }
+
+    /// Claims what others hold, gives back what they do no longer, and says when to look again at the latest.
+    fn take_holds(&self, known: &mut Known) -> Instant {
+        let now = Instant::now();
+        let (holds, mut next) = self.elsewhere.holds(self.replica, now);
+        let holds: HashMap<_, _> = holds.iter().map(|hold| (hold.key(), hold)).collect();
+        known.holds.retain(|key, taken| {
+            let stays = holds.contains_key(key);
+            if !stays && let Some(claim) = taken.claim.take() {
+                // Whether the task was let run is not known here: a poll says at once what waits, as another stop.
+                claim.lease().let_run();
+            }
+            stays
+        });
+        let list = self.registry.snapshot();
+        for (key, hold) in holds {
+            let taken = known.holds.entry(key).or_default();
+            if taken.claim.is_some() {
+                continue;
+            }
+            match hold.find(&list) {
+                Some(breakpoint) if breakpoint.is_free() => {
+                    let claim = self.registry.claim(breakpoint.id, holder(&hold.held));
+                    taken.claim = claim.ok();
+                }
+                // A session of this relay has it meanwhile: the agent says to one of them that the other was first.
+                Some(_) => {}
+                None if hold.held.kind == messages::Kind::Debugpy => {
+                    let due = taken.asked.is_none_or(|at| now >= at + ASK_AGAIN);
+                    if due && known.asking.len() < ASKED_AT_ONCE {
+                        taken.asked = Some(now);
+                        self.ask_for(hold, &mut known.asking);
+                    }
+                    next = next.min(taken.asked.unwrap_or(now) + ASK_AGAIN);
+                }
+                // The GCS forgets a legacy breakpoint that was entered.
+                None => {}
+            }
+        }
+        next
+    }
+
+    /// Has the head asked for the worker of `hold`: it is in the list afterwards, where Ray knows it.
+    fn ask_for(&self, hold: &Hold, asking: &mut JoinSet<()>) {
+        let worker = hold.held.worker_id.to_string();
+        let cluster = Arc::clone(&hold.node.cluster);
+        let registry = self.registry.clone();
+        if worker.len() == WORKER_ID {
+            asking.spawn(async move {
+                let _ = registry.look_again(Some(&cluster), &worker).await;
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+#[path = "elsewhere/tests.rs"]
+mod tests;

@@ -1,0 +1,180 @@
+//! What is revoked at one relay is revoked at those that are linked with the same agents.
+//!
+//! A relay tells each agent what is in force when that links, and whatever comes to it later; the agent passes it on. The
+//! lines are sealed with a key that comes of `auth.ticket_key_file`: who has that may revoke, agents have not. What was
+//! said before changes nothing, and nothing is ever taken back. Without that file nothing is said, and nothing believed.
+//!
+//! Bounds: [`PAGES`] of [`LINES`] lines or [`BYTES`] to one agent, those that are the last to expire.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::Agents;
+use super::end::End;
+use super::link::Link;
+use crate::audit::{Action, Entry};
+use crate::identity::revocation::{Revocation, RevocationSeal};
+use crate::wire::tunnel::messages::{FromRelay, MOST_ROWS, Revocations};
+use crate::wire::tunnel::text::{Hex, Text};
+
+/// Lines of one message.
+const LINES: usize = MOST_ROWS;
+
+/// Bytes of the lines of one message.
+const BYTES: usize = 32 * 1024;
+
+/// Messages that an agent that links is told, which is what agents keep of one relay.
+const PAGES: usize = 16;
+
+/// Messages of others that are known again: each comes through every agent.
+const KNOWN: usize = 1024;
+
+/// What other relays have said.
+#[derive(Default)]
+pub(super) struct Heard {
+    /// The newest last.
+    macs: VecDeque<Hex<32>>,
+    /// It was said in the log that something was not believed.
+    doubted: bool,
+}
+
+impl Heard {
+    fn knows(&self, said: &Revocations) -> bool {
+        self.macs.contains(&said.mac)
+    }
+
+    fn remember(&mut self, said: &Revocations) {
+        if self.macs.len() >= KNOWN {
+            self.macs.pop_front();
+        }
+        self.macs.push_back(said.mac);
+    }
+}
+
+/// `revocations` as messages, those that are the last to expire first.
+fn pages(seal: &RevocationSeal, mut revocations: Vec<Revocation>) -> Vec<Revocations> {
+    // The same list gives the same messages, whichever relay says them.
+    let first = |revocation: &Revocation| {
+        let until = revocation.until;
+        std::cmp::Reverse((until.is_none(), until, revocation.to_line()))
+    };
+    revocations.sort_by_cached_key(first);
+    let mut pages: Vec<Vec<Text<2048>>> = Vec::new();
+    let mut bytes = 0;
+    for line in revocations.iter().map(Revocation::to_line) {
+        let entry = Text::new(&line);
+        // Nothing that is not said as it is.
+        if *entry != *line {
+            continue;
+        }
+        bytes += line.len();
+        match pages.last_mut() {
+            Some(page) if page.len() < LINES && bytes <= BYTES => page.push(entry),
+            _ => {
+                bytes = line.len();
+                pages.push(vec![entry]);
+            }
+        }
+    }
+    let sealed = pages.into_iter().map(|entries| Revocations {
+        mac: Hex(seal.of(entries.iter().map(|entry| &**entry))),
+        entries,
+    });
+    sealed.collect()
+}
+
+impl Agents {
+    /// Tells the agent of `link`, which is there now, what is revoked.
+    pub(super) fn tell_what_is_revoked(&self, link: &Link) {
+        let (Some(seal), Some(list)) = (self.auth.revocation_seal(), self.auth.revocations())
+        else {
+            return;
+        };
+        let list = Arc::clone(&list.borrow());
+        tell(
+            link,
+            pages(seal, list.iter().collect()).into_iter().take(PAGES),
+        );
+    }
+
+    /// Tells every agent what comes to be revoked, until `shutdown`.
+    pub(super) async fn tell_revocations(&self, shutdown: CancellationToken) {
+        let (Some(seal), Some(mut lists)) = (self.auth.revocation_seal(), self.auth.revocations())
+        else {
+            return shutdown.cancelled().await;
+        };
+        let mut known = Arc::clone(&lists.borrow_and_update());
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                Ok(()) = lists.changed() => {}
+            }
+            let list = Arc::clone(&lists.borrow_and_update());
+            let news = list.iter().filter(|revocation| !known.covers(revocation));
+            let pages = pages(seal, news.collect());
+            let links = self.table.lock().all();
+            for link in links {
+                tell(&link, pages.iter().take(PAGES).cloned());
+            }
+            known = list;
+        }
+    }
+
+    /// Takes in what the agent of `link` passes on.
+    pub(super) async fn hear_revocations(&self, link: &Link, said: Revocations) {
+        if self.heard.lock().knows(&said) {
+            return;
+        }
+        let believed = match self.auth.revocation_seal() {
+            Some(seal) => seal.is_of(&said.mac.0, said.entries.iter().map(|entry| &**entry)),
+            None => false,
+        };
+        if !believed {
+            // Once: it may come through every agent.
+            if !std::mem::replace(&mut self.heard.lock().doubted, true) {
+                warn!(
+                    agent = %link.about.hostname, peer = %link.peer,
+                    "an agent passes on revocations that no relay with this relay's auth.ticket_key_file has sealed: they are not believed; has another relay another file, or none?"
+                );
+            }
+            return;
+        }
+        let read = said.entries.iter();
+        let revocations = read.filter_map(|entry| Revocation::from_line(entry));
+        match self.auth.hear(revocations.collect()).await {
+            Ok(news) => {
+                if !news.is_empty() {
+                    self.revoked(link, &news).await;
+                }
+                self.heard.lock().remember(&said);
+            }
+            Err(why) => warn!(%why, "what another relay has revoked may not hold here"),
+        }
+    }
+
+    /// Puts on record what holds already: nothing waits for the record to be safe.
+    async fn revoked(&self, link: &Link, news: &[Revocation]) {
+        info!(revocations = news.len(), agent = %link.about.hostname, "another relay has revoked credentials");
+        let lines: Vec<_> = news.iter().map(Revocation::to_line).collect();
+        let mut entry = Entry::new(Action::Administration);
+        entry.peer = Some(link.peer);
+        let entry = entry
+            .with("command", "revoke")
+            .with("outcome", "heard")
+            .with("link", link.id)
+            .with("revocations", lines);
+        self.on_record(entry).await;
+    }
+}
+
+/// Says `pages` on `link`. Where it takes them not, it ends, and is told everything when it comes again.
+fn tell(link: &Link, pages: impl Iterator<Item = Revocations>) {
+    for page in pages {
+        if !link.tell(FromRelay::Revocations(page)) {
+            return link.end(End::Broken);
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! What relays that are linked with this agent have told for each other: which of them there are, and what they have
+//! revoked. The agent understands none of it: relays seal what they say with a secret that agents do not have.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use crate::wire::tunnel::messages::{Hex, MOST_RELAYS, Replica, Revocations};
+
+/// What one relay may have told that is kept: so much can none crowd out of another's.
+const OF_ONE: usize = 16;
+
+/// What is kept of all of them, also of those that have gone: one that comes later hears of it.
+const MOST: usize = 64;
+
+/// What one relay has said.
+pub(super) type Notice = (Replica, Arc<Revocations>);
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Board {
+    relays: watch::Sender<Vec<Replica>>,
+    notices: watch::Sender<Arc<[Notice]>>,
+}
+
+/// The one link with a relay process: a process that several addresses lead to has one.
+pub(super) struct Only<'a> {
+    board: &'a Board,
+    replica: Replica,
+}
+
+/// What one link has passed on, and what it has still to.
+#[derive(Debug)]
+pub(super) struct Reader {
+    notices: watch::Receiver<Arc<[Notice]>>,
+    replica: Replica,
+    /// What its relay knows.
+    known: HashSet<Hex<32>>,
+}
+
+impl Board {
+    pub(super) fn new() -> Self {
+        Self {
+            relays: watch::Sender::default(),
+            notices: watch::Sender::new(Arc::new([])),
+        }
+    }
+
+    /// Enters a link with `replica`; `None`: there is one.
+    pub(super) fn claim(&self, replica: Replica) -> Option<Only<'_>> {
+        let entered = self.relays.send_if_modified(|relays| {
+            let is_new = !relays.contains(&replica);
+            if is_new {
+                relays.push(replica);
+            }
+            is_new
+        });
+        entered.then_some(Only {
+            board: self,
+            replica,
+        })
+    }
+
+    /// The relays that are linked with.
+    pub(super) fn relays(&self) -> watch::Receiver<Vec<Replica>> {
+        self.relays.subscribe()
+    }
+
+    /// Keeps what `replica` has said, for the others. What was said before is no news.
+    pub(super) fn put(&self, replica: Replica, said: Revocations) {
+        self.notices.send_if_modified(|notices| {
+            if notices
+                .iter()
+                .any(|(_, known)| known.mac == said.mac && **known == said)
+            {
+                return false;
+            }
+            let mut all = notices.to_vec();
+            all.push((replica, Arc::new(said)));
+            let own = |(of, _): &Notice| *of == replica;
+            if all.iter().filter(|notice| own(notice)).count() > OF_ONE
+                && let Some(oldest) = all.iter().position(own)
+            {
+                all.remove(oldest);
+            }
+            if all.len() > MOST {
+                all.remove(0);
+            }
+            *notices = all.into();
+            true
+        });
+    }
+
+    /// What the relay `replica` is to be told, from now on.
+    pub(super) fn reader(&self, replica: Replica) -> Reader {
+        Reader {
+            notices: self.notices.subscribe(),
+            replica,
+            known: HashSet::new(),
+        }
+    }
+}
+
+impl Reader {
+    /// The next that the relay has not heard of.
+    fn next(&mut self) -> Option<Arc<Revocations>> {
+        let notices = Arc::clone(&self.notices.borrow_and_update());
+        // No more of it than there is.
+        self.known
+            .retain(|mac| notices.iter().any(|(_, said)| said.mac == *mac));
+        let others = notices.iter().filter(|(of, _)| *of != self.replica);
+        let mut unheard = others.filter(|(_, said)| !self.known.contains(&said.mac));
+        let said = Arc::clone(&unheard.next()?.1);
+        self.known.insert(said.mac);
+        Some(said)
+    }
+
+    /// The same as soon as there is one, `after` that time. Cancel safe.
+    pub(super) async fn heard(&mut self, after: Instant) -> Arc<Revocations> {
+        sleep_until(after).await;
+        loop {
+            if let Some(said) = self.next() {
+                return said;
+            }
+            if self.notices.changed().await.is_err() {
+                // The board outlives every link.
+                return std::future::pending().await;
+            }
+        }
+    }
+}
+
+impl Drop for Only<'_> {
+    fn drop(&mut self) {
+        let replica = self.replica;
+        self.board
+            .relays
+            .send_modify(|relays| relays.retain(|known| *known != replica));
+    }
+}
+
+/// As many of `relays` as a message has room for.
+pub(super) fn few(relays: &[Replica]) -> Vec<Replica> {
+    relays.iter().take(MOST_RELAYS).copied().collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn said(mac: u8) -> Revocations {
+        Revocations {
+            entries: vec!["{}".into()],
+            mac: Hex([mac; 32]),
+        }
+    }
+
+    fn all(reader: &mut Reader) -> Vec<u8> {
+        std::iter::from_fn(|| Some(reader.next()?.mac.0[0])).collect()
+    }
+
+    #[test]
+    fn what_one_has_said_all_others_hear_once_also_those_who_come_later() {
+        let board = Board::new();
+        let (one, other) = (Hex([1; 8]), Hex([2; 8]));
+        let (mut first, mut second) = (board.reader(one), board.reader(other));
+        board.put(one, said(1));
+        board.put(other, said(1));
+        board.put(other, said(2));
+        assert_eq!(all(&mut first), [2]);
+        assert_eq!(all(&mut second), [1]);
+        assert!(all(&mut second).is_empty());
+        board.put(one, said(3));
+        assert_eq!(all(&mut second), [3]);
+        assert_eq!(all(&mut board.reader(Hex([3; 8]))), [1, 2, 3]);
+    }
+
+    #[test]
+    fn one_relay_crowds_out_no_other() {
+        let board = Board::new();
+        board.put(Hex([1; 8]), said(0));
+        for mac in 1..=200 {
+            board.put(Hex([2; 8]), said(mac));
+        }
+        let kept = all(&mut board.reader(Hex([3; 8])));
+        assert_eq!(kept.first(), Some(&0));
+        assert_eq!((kept.len(), kept.last()), (1 + OF_ONE, Some(&200)));
+    }
+
+    #[test]
+    fn a_relay_process_has_one_link() {
+        let board = Board::new();
+        let relays = board.relays();
+        let link = board.claim(Hex([1; 8])).unwrap();
+        assert!(board.claim(Hex([1; 8])).is_none());
+        let other = board.claim(Hex([2; 8]));
+        assert_eq!(*relays.borrow(), [Hex([1; 8]), Hex([2; 8])]);
+        drop(link);
+        assert_eq!(*relays.borrow(), [Hex([2; 8])]);
+        drop(other);
+        assert!(board.claim(Hex([1; 8])).is_some());
+    }
+}
