@@ -57,7 +57,8 @@ impl Board {
             }
             is_new
         });
-        entered.then_some(Only {
+        // Made only then: dropped, it would take the other one off.
+        entered.then(|| Only {
             board: self,
             replica,
         })

@@ -186,8 +186,9 @@ async fn what_a_session_of_another_relay_holds_is_refused_with_the_same_sentence
         }
     };
     timeout(PATIENCE, told).await.expect("in time");
-    let (mut debugger, seq) =
-        Debugger::attaching(&scene.context, attach(&token_of("person"))).await;
+    let id = worker.breakpoint.id;
+    let named = json!({"rayRelay": {"token": token_of("person"), "breakpoint": id}});
+    let (mut debugger, seq) = Debugger::attaching(&scene.context, named).await;
     let answer = debugger.answer(seq).await.to_string();
     assert!(
         answer.contains("is being debugged by bob through another relay, for"),

@@ -32,7 +32,12 @@ impl Relay {
 
     /// The same, where `args` say who may do what.
     pub(crate) fn guarded(cluster: &Cluster, args: &[&str]) -> Self {
-        let address = SocketAddr::from((RELAY_IP, PORT));
+        Self::guarded_at(cluster, PORT, args)
+    }
+
+    /// The same, on that port.
+    pub(crate) fn guarded_at(cluster: &Cluster, port: u16, args: &[&str]) -> Self {
+        let address = SocketAddr::from((RELAY_IP, port));
         let mut command = cluster.exec("relay", env!("CARGO_BIN_EXE_ray-relay"));
         command
             .arg("serve")

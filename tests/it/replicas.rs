@@ -1,0 +1,308 @@
+//! Two relays side by side, behind one address, linked with the same agents.
+
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::support::dap_client::{DapClient, Editor};
+use crate::support::namespaces::{Cluster, RELAY_IP};
+use crate::support::ray::NEWEST;
+use crate::support::relay::{PORT, Relay};
+use crate::support::scene::Scene;
+use crate::support::{eventually, say};
+
+/// The relay's address on the cluster's network.
+const RELAY_AMONG_NODES: &str = "10.88.0.200";
+
+/// The port of the address that leads to either.
+const EITHER: u16 = 5700;
+
+/// The ports of the two, and that of one that comes later.
+const PORTS: [u16; 3] = [PORT, PORT + 1, PORT + 2];
+
+/// A program that is killed when dropped.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What all relays have in common, and tokens.
+struct Shared(tempfile::TempDir);
+
+impl Shared {
+    fn new() -> Self {
+        let shared = Self(tempfile::tempdir().unwrap());
+        shared.token(&["keygen", &shared.path("")]);
+        shared.token(&["keygen", "--algorithm", "HS256", &shared.path("tickets")]);
+        shared
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    fn token(&self, args: &[&str]) -> String {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ray-relay"));
+        let output = command.arg("token").args(args).output().unwrap();
+        assert!(output.status.success(), "token {args:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+
+    fn mint(&self, subject: &str, scope: &str) -> String {
+        let key = self.path("relay.key");
+        self.token(&[
+            "mint", "--key", &key, "--sub", subject, "--scope", scope, "--ttl", "1h",
+        ])
+    }
+
+    /// The relay at `port`, with a file of revocations of its own.
+    fn relay<'a>(&self, cluster: &'a Cluster, port: u16, token: &str) -> Scene<'a> {
+        let config = self.path(&format!("relay-{port}.toml"));
+        let text = format!(
+            "[upstream]\npath = \"agent\"\n[auth]\nkeys = [{:?}]\nticket_key_file = {:?}\nrevocations_file = {:?}\n",
+            self.path("relay.pub"),
+            self.path("tickets/relay.key"),
+            self.revoked(port),
+        );
+        std::fs::write(&config, text).unwrap();
+        Scene {
+            relay: Relay::guarded_at(cluster, port, &["--config", &config]),
+            cluster,
+            token: Some(token.to_owned()),
+        }
+    }
+
+    fn revoked(&self, port: u16) -> String {
+        self.path(&format!("revoked-{port}"))
+    }
+}
+
+fn agent(cluster: &Cluster, node: &str, token_file: &str) -> Process {
+    let to_relay = format!("{RELAY_IP}/32");
+    let routed = cluster
+        .exec(node, "ip")
+        .args(["route", "replace", &to_relay, "via", RELAY_AMONG_NODES])
+        .status();
+    assert!(routed.unwrap().success());
+    let relays = PORTS.map(|port| format!("http://{RELAY_IP}:{port}"));
+    let child = cluster
+        .exec(node, env!("CARGO_BIN_EXE_ray-relay"))
+        .args(["node", "--allow-plaintext", "--token-file", token_file])
+        .args(relays.iter().flat_map(|relay| ["--relay", relay]))
+        .args(["--ray-address", &cluster.dashboard()])
+        .stdout(Stdio::null())
+        .spawn();
+    Process(child.unwrap())
+}
+
+/// One address for both, as a Service has.
+fn splitter(cluster: &Cluster) -> Process {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cluster/splitter.py");
+    let mut child = cluster
+        .exec("relay", cluster.venv().python())
+        .arg(script)
+        .arg(format!("{RELAY_IP}:{EITHER}"))
+        .args(PORTS[..2].iter().map(|port| format!("{RELAY_IP}:{port}")))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let said = child.stdout.take().unwrap();
+    BufReader::new(said).read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    Process(child)
+}
+
+fn get(scene: &Scene<'_>, path: &str) -> Value {
+    let url = format!("{}{path}", scene.relay.url());
+    let (patience, token) = (Duration::from_secs(10), scene.token.as_deref());
+    let (status, body) = scene
+        .cluster
+        .get_as("client", &url, patience, token)
+        .unwrap();
+    assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
+    serde_json::from_slice(&body).unwrap()
+}
+
+/// Waits until `count` nodes have an agent at the relay of `scene`, which knows `others` beside it.
+fn linked(scene: &Scene<'_>, count: usize, others: usize) {
+    eventually("the agents' links", Duration::from_secs(60), || {
+        let answer = get(scene, "/relay/v1/nodes");
+        let nodes = answer["nodes"].as_array().unwrap();
+        let linked = nodes.iter().filter(|node| node["link"] == "linked").count();
+        let known = answer["other_relays"].as_array().unwrap().len();
+        (linked == count && known == others).then_some(())
+    });
+}
+
+fn row(scene: &Scene<'_>, id: &Value) -> Option<Value> {
+    scene.list().into_iter().find(|row| row["id"] == *id)
+}
+
+/// Who has `id`, as soon as the relay of `scene` knows that somebody has.
+fn holder(scene: &Scene<'_>, id: &Value) -> Value {
+    eventually("a holder", Duration::from_secs(10), || {
+        let holder = row(scene, id)?["holder"].take();
+        holder.is_object().then_some(holder)
+    })
+}
+
+/// An editor at `port`, attached to `id` with `token`.
+async fn attached(cluster: &Cluster, port: u16, id: &Value, token: &str) -> DapClient {
+    let to = SocketAddr::from((RELAY_IP, port));
+    let mut client = DapClient::connect_from(Editor::VsCode, cluster, "client", to).await;
+    let mut arguments = Editor::VsCode.attach(&to.ip().to_string(), port, "");
+    arguments.insert("rayRelay".into(), json!({"breakpoint": id, "token": token}));
+    client.start(arguments, None).await;
+    client
+}
+
+/// The frame in which the client's task stands, once that can be looked at.
+async fn evaluates(client: &mut DapClient) -> u64 {
+    let (thread, _) = client.stopped().await;
+    let frame = client.frames(thread).await[0].id;
+    let evaluated = client.evaluate(frame, "x * 100").await;
+    assert!(evaluated.ends_with("00"), "{evaluated}");
+    frame
+}
+
+/// The sentence without the times in it.
+fn timeless(sentence: &str) -> String {
+    let (before, after) = sentence.split_once(", for ").unwrap();
+    let (_, after) = after.split_once(" now; ").unwrap();
+    format!("{before}; {after}")
+}
+
+#[tokio::test]
+async fn two_relays_behind_one_address_are_like_one() {
+    let Some(cluster) = Cluster::up(NEWEST, 1, &[]) else {
+        return;
+    };
+    let shared = Shared::new();
+    let ada = shared.mint("ada", "list,debug,admin");
+    let bob = shared.mint("bob", "list,debug");
+    std::fs::write(shared.path("agent.token"), shared.mint("agents", "node")).unwrap();
+    let one = shared.relay(&cluster, PORTS[0], &ada);
+    let other = shared.relay(&cluster, PORTS[1], &ada);
+    let _agents = ["head", "w1"].map(|node| agent(&cluster, node, &shared.path("agent.token")));
+    let _splitter = splitter(&cluster);
+    let both = [&one, &other];
+    for scene in both {
+        linked(scene, 2, 1);
+    }
+    let driver = cluster.start_driver("tasks.py", &[]);
+    let rows = one.wait_listed(3);
+    let ids = |rows: Vec<Value>| {
+        let mut ids: Vec<_> = rows.iter().map(|row| row["id"].to_string()).collect();
+        ids.sort();
+        ids
+    };
+    assert_eq!(ids(rows.clone()), ids(other.wait_listed(3)));
+
+    say("a client of either sees the holders of both");
+    let [first, second, third] = [0, 1, 2].map(|n| rows[n]["id"].clone());
+    let mut adas = attached(&cluster, EITHER, &first, &ada).await;
+    let mut bobs = attached(&cluster, EITHER, &second, &bob).await;
+    let mut here = Vec::new();
+    for scene in both {
+        let holders = [holder(scene, &first), holder(scene, &second)];
+        assert_eq!(
+            [&holders[0]["subject"], &holders[1]["subject"]],
+            ["ada", "bob"]
+        );
+        assert!(
+            holders.iter().all(|holder| holder["peer"].is_string()),
+            "{holders:?}"
+        );
+        here.push(holders.map(|holder| holder["replica"].is_null()));
+        let sessions = get(scene, "/relay/v1/sessions");
+        let sessions = sessions["sessions"].as_array().unwrap();
+        let attached = sessions.iter().filter(|row| row["state"] == "attached");
+        let mut who: Vec<_> = attached
+            .map(|row| row["subject"].as_str().unwrap())
+            .collect();
+        who.sort_unstable();
+        assert_eq!(who, ["ada", "bob"]);
+    }
+    // Each has one of the two.
+    assert_eq!(here[0], here[1].map(|is_here| !is_here));
+    assert_ne!(here[0][0], here[0][1]);
+    let (with_ada, with_bob) = match here[0][0] {
+        true => (&one, &other),
+        false => (&other, &one),
+    };
+
+    say("a second client is refused with the same sentence");
+    let selector = json!({"breakpoint": first, "token": bob});
+    let mine = timeless(&with_ada.refusal(selector.clone()).await);
+    let theirs = timeless(&with_bob.refusal(selector).await);
+    assert!(mine.contains("is being debugged by ada with "), "{mine}");
+    assert_eq!(theirs.replace(" through another relay", ""), mine);
+    evaluates(&mut adas).await;
+    let frame = evaluates(&mut bobs).await;
+
+    say("a ticket of one is good at the other");
+    let mut parent = with_ada.connect(Editor::VsCode).await;
+    let token = json!({"token": ada, "all": true});
+    parent
+        .start(with_ada.arguments(Editor::VsCode, "", token), None)
+        .await;
+    let mut child = parent.child().await;
+    let selector = child["rayRelay"].as_object_mut().unwrap();
+    assert_eq!(selector["breakpoint"], third);
+    assert!(selector.contains_key("ticket"), "{selector:?}");
+    // On its own, without the cluster session that had it opened.
+    selector.remove("family");
+    let mut with_ticket = with_bob.connect(Editor::VsCode).await;
+    with_ticket.start(child, None).await;
+    with_ticket.stopped().await;
+    assert_eq!(holder(with_ada, &third)["subject"], "ada");
+    parent.disconnect().await;
+    with_ticket.disconnect().await;
+
+    say("one is killed");
+    let killed = Instant::now();
+    with_ada.relay.signal(Signal::KILL);
+    eventually("the right list", Duration::from_secs(10), || {
+        row(with_bob, &first).is_none().then_some(())
+    });
+    say(format_args!(
+        "right after {:.2} s",
+        killed.elapsed().as_secs_f64()
+    ));
+    assert!(killed.elapsed() < Duration::from_secs(5));
+    let evaluated = bobs.evaluate(frame, "x * 100").await;
+    assert!(evaluated.ends_with("00"), "{evaluated}");
+
+    say("one that comes later knows what Ray no longer lists, and what is revoked");
+    let late = shared.relay(&cluster, PORTS[2], &ada);
+    linked(&late, 2, 1);
+    assert_eq!(holder(&late, &second)["subject"], "bob");
+    let began = Instant::now();
+    let revoked = shared.revoked(PORTS[2]);
+    shared.token(&["revoke", "--sub", "bob", "--file", &revoked]);
+    let told = bobs.important_output().await;
+    assert!(told.contains("revoked"), "{told}");
+    say(format_args!(
+        "ended after {:.2} s",
+        began.elapsed().as_secs_f64()
+    ));
+    assert!(began.elapsed() < Duration::from_secs(3));
+    bobs.event("terminated").await;
+    let port = with_bob.relay.address().port();
+    let file = std::fs::read_to_string(shared.revoked(port)).unwrap();
+    assert!(file.contains("bob"), "{file}");
+    eventually("an end", Duration::from_secs(10), || {
+        row(&late, &second).is_none().then_some(())
+    });
+    drop((adas, driver));
+}
