@@ -150,7 +150,8 @@ fn claim_all(registry: &Registry) -> Result<f64> {
             session: 1,
             subject: None,
             client: "bench".to_owned(),
-            peer: ([127, 0, 0, 1], 1).into(),
+            peer: Some(([127, 0, 0, 1], 1).into()),
+            replica: None,
             since: Moment::now(),
         };
         let claim = registry.claim(breakpoint.id, holder);

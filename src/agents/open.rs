@@ -47,7 +47,7 @@ pub(crate) enum NotOpened {
     Refused { kind: Refusal, detail: Sentence },
     /// A session of another relay was first.
     #[error("it is being debugged by {0}")]
-    Held(Holder),
+    Held(Box<Holder>),
     /// The agent has dialled, and reached nothing.
     #[error("the agent of its node cannot reach its debugger")]
     Failed(Failure),

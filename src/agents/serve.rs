@@ -321,7 +321,7 @@ impl Agents {
                 holder,
             } => {
                 let why = match holder.filter(|_| kind == Refusal::Held) {
-                    Some(held) => NotOpened::Held(elsewhere::holder(&held)),
+                    Some(held) => NotOpened::Held(Box::new(elsewhere::holder(&held))),
                     None => NotOpened::Refused { kind, detail },
                 };
                 self.refuse_stream(link, &stream, why);

@@ -77,7 +77,7 @@ pub(crate) enum NoWay {
     NoAgent(Absence, Arc<str>),
     /// A session of another relay has it, by the word of the agent.
     #[error("it is being debugged by {0}")]
-    Held(Holder),
+    Held(Box<Holder>),
     /// It listens on its node's loopback address.
     #[error(
         "this breakpoint can be entered on its own node alone, because that node was started without `--ray-debugger-external`{}",
@@ -99,7 +99,7 @@ impl Agents {
     /// [`NoWay`].
     pub(crate) async fn way(&self, breakpoint: &Breakpoint) -> Result<Way, NoWay> {
         if let Some(holder) = self.holder_elsewhere(breakpoint) {
-            return Err(NoWay::Held(holder));
+            return Err(NoWay::Held(Box::new(holder)));
         }
         let path = self.path(&breakpoint.cluster);
         let without = match path {

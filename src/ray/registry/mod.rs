@@ -85,7 +85,7 @@ pub enum Change {
 #[derive(Debug, Clone)]
 pub enum ClaimError {
     /// Somebody else is attached.
-    InUse(Holder),
+    InUse(Box<Holder>),
     /// The breakpoint ended a short while ago.
     Ended(Arc<Breakpoint>),
     /// No breakpoint of that id is known.

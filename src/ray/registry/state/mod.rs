@@ -166,7 +166,7 @@ impl State {
         let entries = &mut self.clusters[cluster].entries;
         let entry = entries.get_mut(&key).ok_or(ClaimError::Unknown)?;
         if let Life::Attached(holder) = &entry.breakpoint().state {
-            return Err(ClaimError::InUse(holder.clone()));
+            return Err(ClaimError::InUse(Box::new(holder.clone())));
         }
         entry.claim = Some(claim);
         entry.since = now.instant;
