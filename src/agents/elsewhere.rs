@@ -8,7 +8,7 @@
 //! A link that breaks leaves the agent's last word standing for [`KEPT`], or until the next link of the node says another;
 //! an agent that has left, or is not to be trusted, leaves none.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -195,10 +195,10 @@ impl Elsewhere {
     }
 
     /// The relays beside `own` that agents are linked with.
-    fn others(&self, own: Replica) -> BTreeSet<String> {
+    fn others(&self, own: Replica) -> HashSet<Replica> {
         let relays = self.relays.lock();
-        let all = relays.values().flatten().filter(|replica| **replica != own);
-        all.map(Replica::digits).collect()
+        let all = relays.values().flatten().copied();
+        all.filter(|replica| *replica != own).collect()
     }
 }
 
@@ -231,7 +231,8 @@ impl Agents {
 
     /// The relays beside this one that agents are linked with, by what they are told apart by.
     pub(crate) fn other_relays(&self) -> BTreeSet<String> {
-        self.elsewhere.others(self.replica)
+        let others = self.elsewhere.others(self.replica);
+        others.iter().map(Replica::digits).collect()
     }
 
     /// Has the registry know what other relays hold, until `shutdown`.
@@ -239,18 +240,18 @@ impl Agents {
         let mut lists = self.registry.watch();
         let mut news = self.elsewhere.news.subscribe();
         let mut known = Known::default();
-        let mut others = BTreeSet::new();
+        let mut others = HashSet::new();
         info!("no agent is linked yet: this relay stands alone, and knows of its own sessions");
         loop {
             lists.mark_unchanged();
             news.mark_unchanged();
-            let now_others = self.other_relays();
-            if now_others != others {
-                match now_others.len() {
+            let known_now = self.elsewhere.others(self.replica);
+            if known_now != others {
+                match known_now.len() {
                     0 => info!("no other relay is linked with the agents: this one stands alone"),
                     relays => info!(relays, "other relays are linked with the same agents"),
                 }
-                others = now_others;
+                others = known_now;
             }
             let next = self.take_holds(&mut known);
             tokio::select! {

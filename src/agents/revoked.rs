@@ -8,7 +8,9 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -16,7 +18,7 @@ use super::Agents;
 use super::end::End;
 use super::link::Link;
 use crate::audit::{Action, Entry};
-use crate::identity::revocation::{Revocation, RevocationSeal};
+use crate::identity::revocation::{Revocation, RevocationSeal, RevokeError};
 use crate::wire::tunnel::messages::{FromRelay, MOST_ROWS, Revocations};
 use crate::wire::tunnel::text::{Hex, Text};
 
@@ -28,6 +30,9 @@ const BYTES: usize = 32 * 1024;
 
 /// Messages that an agent that links is told, which is what agents keep of one relay.
 const PAGES: usize = 16;
+
+/// How long it is waited for what another relay has revoked to be written.
+const TAKEN_IN: Duration = Duration::from_secs(5);
 
 /// Messages of others that are known again: each comes through every agent.
 const KNOWN: usize = 1024;
@@ -144,7 +149,9 @@ impl Agents {
         }
         let read = said.entries.iter();
         let revocations = read.filter_map(|entry| Revocation::from_line(entry));
-        match self.auth.hear(revocations.collect()).await {
+        // A disk that hangs holds up no link: what is revoked holds before it is written.
+        let heard = timeout(TAKEN_IN, self.auth.hear(revocations.collect())).await;
+        match heard.unwrap_or(Err(RevokeError::Late)) {
             Ok(news) => {
                 if !news.is_empty() {
                     self.revoked(link, &news).await;

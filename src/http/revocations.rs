@@ -61,7 +61,7 @@ pub(super) async fn revoke(ctx: &Context, revocation: Revocation) -> Response<Bo
         }
         Err(error) => {
             let status = match &error {
-                RevokeError::NotWritten(_) => StatusCode::INTERNAL_SERVER_ERROR,
+                RevokeError::NotWritten(_) | RevokeError::Late => StatusCode::INTERNAL_SERVER_ERROR,
                 RevokeError::Full(_) => StatusCode::INSUFFICIENT_STORAGE,
                 RevokeError::Name => StatusCode::BAD_REQUEST,
                 RevokeError::Open => StatusCode::CONFLICT,

@@ -175,6 +175,22 @@ async fn evaluates(client: &mut DapClient) -> u64 {
     frame
 }
 
+/// What `ray-relay release` says of `id`, by the relay of `scene`.
+fn released(scene: &Scene<'_>, id: &Value, args: &[&str]) -> String {
+    let released = scene
+        .cluster
+        .exec("client", env!("CARGO_BIN_EXE_ray-relay"))
+        .args(["release", "--yes", "--relay", &scene.relay.url()])
+        .args(args)
+        .arg(id.as_str().unwrap())
+        .env("RAY_RELAY_TOKEN", scene.token.as_deref().unwrap())
+        .output()
+        .unwrap();
+    assert!(!released.status.success(), "{released:?}");
+    String::from_utf8_lossy(&released.stdout).into_owned()
+        + &String::from_utf8_lossy(&released.stderr)
+}
+
 /// The sentence without the times in it.
 fn timeless(sentence: &str) -> String {
     let (before, after) = sentence.split_once(", for ").unwrap();
@@ -188,7 +204,7 @@ async fn two_relays_behind_one_address_are_like_one() {
         return;
     };
     let shared = Shared::new();
-    let ada = shared.mint("ada", "list,debug,admin");
+    let ada = shared.mint("ada", "list,debug,admin,terminate");
     let bob = shared.mint("bob", "list,debug");
     std::fs::write(shared.path("agent.token"), shared.mint("agents", "node")).unwrap();
     let one = shared.relay(&cluster, PORTS[0], &ada);
@@ -247,6 +263,13 @@ async fn two_relays_behind_one_address_are_like_one() {
     let theirs = timeless(&with_bob.refusal(selector).await);
     assert!(mine.contains("is being debugged by ada with "), "{mine}");
     assert_eq!(theirs.replace(" through another relay", ""), mine);
+    for force in [&[][..], &["--force"]] {
+        let released = released(with_bob, &first, force);
+        assert!(
+            released.contains("is being debugged by ada with "),
+            "{released}"
+        );
+    }
     evaluates(&mut adas).await;
     let frame = evaluates(&mut bobs).await;
 

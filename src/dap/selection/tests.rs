@@ -7,6 +7,7 @@ use crate::dap::attach_selector::read_selector;
 use crate::dap::testing::{paused, snapshot};
 use crate::moment::testing::at;
 use crate::ray::registry::{Holder, State};
+use crate::wire::tunnel::text::Hex;
 
 fn now() -> Moment {
     at(1_000_100)
@@ -199,4 +200,19 @@ fn a_subprocess_joins_the_worker_that_is_being_debugged_and_no_other() {
     let two = snapshot(vec![held_one, held("cube", 2)]);
     let of_some = pick(json!({"subProcessId": 9}), Children::None, &two);
     assert_refused(of_some, "several workers");
+}
+
+#[test]
+fn a_subprocess_of_a_session_at_another_relay_is_told_where_that_is() {
+    let mut elsewhere = held("cube", 2);
+    if let State::Attached(holder) = &mut elsewhere.state {
+        holder.replica = Some(Hex([9; 8]));
+    }
+    let here = held("square", 1);
+    let some = json!({"subProcessId": 9});
+    let both = snapshot(vec![here.clone(), elsewhere.clone()]);
+    let joined = pick(some.clone(), Children::None, &both);
+    assert_eq!(joined, Ok(Choice::Subprocess(Arc::new(here))));
+    let alone = snapshot(vec![elsewhere]);
+    assert_refused(pick(some, Children::None, &alone), "sessionAffinity");
 }

@@ -9,7 +9,7 @@ use super::*;
 use crate::agents::tests::{Scene, StandIn, dialled};
 use crate::config::UpstreamPath;
 use crate::identity::testing::{principal, revoke, token_of};
-use crate::wire::tunnel::messages::{FromAgent, Held, Kind as TunnelKind};
+use crate::wire::tunnel::messages::{FromAgent, Held, Kind as TunnelKind, Refusal};
 use crate::wire::tunnel::text::Hex;
 
 /// A relay that reaches workers through agents alone, one of them for `a1`, and a worker there.
@@ -156,23 +156,50 @@ async fn without_an_agent_it_is_said_which_is_missing_and_nothing_is_dialled() {
     assert!(live.live[0].is_paused(), "it waits as before");
 }
 
+fn held(worker: &Worker, replica: u8) -> Held {
+    Held {
+        worker_id: (&*worker.breakpoint.worker_id).into(),
+        kind: TunnelKind::Debugpy,
+        port: worker.breakpoint.port,
+        name: "bob".into(),
+        session: "7".into(),
+        client: "".into(),
+        peer: None,
+        replica: Hex([replica; 8]),
+        since_unix_ms: 0,
+    }
+}
+
+/// Two relays ask the agent before either has heard of the other: it says to the second who was first.
+#[tokio::test]
+async fn who_comes_second_is_told_by_the_agent_who_was_first() {
+    let (scene, mut agent, worker) = scene().await;
+    let (mut debugger, seq) =
+        Debugger::attaching(&scene.context, attach(&token_of("person"))).await;
+    let open = agent.asked().await;
+    let holder = open.holder.unwrap();
+    assert_eq!((&*holder.name, holder.client.is_empty()), ("person", false));
+    assert!(holder.peer.is_some());
+    let refused = FromAgent::Refused {
+        stream: open.stream,
+        kind: Refusal::Held,
+        detail: "bob holds it through another relay".into(),
+        holder: Some(Box::new(held(&worker, 9))),
+    };
+    agent.say(&refused).await;
+    let answer = debugger.answer(seq).await.to_string();
+    assert!(
+        answer.contains("is being debugged by bob through another relay, for"),
+        "{answer}"
+    );
+    assert_not_dialled(worker.listener);
+}
+
 #[tokio::test]
 async fn what_a_session_of_another_relay_holds_is_refused_with_the_same_sentence() {
     let (scene, mut agent, worker) = scene().await;
-    let held = |replica: u8| FromAgent::Held {
-        workers: vec![Held {
-            worker_id: (&*worker.breakpoint.worker_id).into(),
-            kind: TunnelKind::Debugpy,
-            port: worker.breakpoint.port,
-            name: "bob".into(),
-            session: "7".into(),
-            client: "".into(),
-            peer: None,
-            replica: Hex([replica; 8]),
-            since_unix_ms: 0,
-        }],
-    };
-    agent.say(&held(9)).await;
+    let workers = vec![held(&worker, 9)];
+    agent.say(&FromAgent::Held { workers }).await;
     let person = principal(&scene.context.auth, "person").await;
     let live = scene.context.registry.watch_nodes().borrow().clone();
     let told = async {

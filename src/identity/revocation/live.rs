@@ -39,6 +39,9 @@ pub enum RevokeError {
     /// There are no credentials.
     #[error("this relay authenticates nobody, so there is nothing to revoke")]
     Open,
+    /// The file system takes its time.
+    #[error("it holds for this relay until it ends; that it was written is not known yet")]
+    Late,
     /// Blocking work was cancelled: the process ends.
     #[error("the relay is ending; try again at another replica")]
     Ending,
