@@ -16,7 +16,7 @@ use crate::support::scene::Scene;
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// `nc RELAY 5678`.
-struct Person {
+pub(crate) struct Person {
     typing: ChildStdin,
     screen: ChildStdout,
     seen: String,
@@ -24,7 +24,7 @@ struct Person {
 }
 
 impl Person {
-    fn connect(scene: &Scene<'_>) -> Self {
+    pub(crate) fn connect(scene: &Scene<'_>) -> Self {
         let bridge = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cluster/bridge.py");
         let to = scene.relay.address();
         let mut command = scene.cluster.exec("client", scene.cluster.venv().python());
@@ -62,7 +62,7 @@ impl Person {
     }
 
     /// Types a line, and what is shown up to `wanted`.
-    async fn line(&mut self, line: &str, wanted: &str) -> String {
+    pub(crate) async fn line(&mut self, line: &str, wanted: &str) -> String {
         self.typing
             .write_all(format!("{line}\n").as_bytes())
             .await

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::nc::Person;
 use crate::support::dap_client::{DapClient, Editor};
 use crate::support::namespaces::{Cluster, RELAY_IP};
-use crate::support::ray::NEWEST;
+use crate::support::ray::{NEWEST, OLDEST};
 use crate::support::relay::{PORT, Relay};
 use crate::support::scene::Scene;
 use crate::support::{eventually, say};
@@ -86,7 +87,7 @@ impl Shared {
     }
 }
 
-fn agent(cluster: &Cluster, node: &str, token_file: &str) -> Process {
+fn agent(cluster: &Cluster, node: &str, token_file: Option<&str>) -> Process {
     let to_relay = format!("{RELAY_IP}/32");
     let routed = cluster
         .exec(node, "ip")
@@ -96,7 +97,8 @@ fn agent(cluster: &Cluster, node: &str, token_file: &str) -> Process {
     let relays = PORTS.map(|port| format!("http://{RELAY_IP}:{port}"));
     let child = cluster
         .exec(node, env!("CARGO_BIN_EXE_ray-relay"))
-        .args(["node", "--allow-plaintext", "--token-file", token_file])
+        .args(["node", "--allow-plaintext"])
+        .args(token_file.iter().flat_map(|file| ["--token-file", file]))
         .args(relays.iter().flat_map(|relay| ["--relay", relay]))
         .args(["--ray-address", &cluster.dashboard()])
         .stdout(Stdio::null())
@@ -210,7 +212,8 @@ async fn two_relays_behind_one_address_are_like_one() {
     std::fs::write(shared.path("agent.token"), shared.mint("agents", "node")).unwrap();
     let one = shared.relay(&cluster, PORTS[0], &ada);
     let other = shared.relay(&cluster, PORTS[1], &ada);
-    let _agents = ["head", "w1"].map(|node| agent(&cluster, node, &shared.path("agent.token")));
+    let token_file = shared.path("agent.token");
+    let _agents = ["head", "w1"].map(|node| agent(&cluster, node, Some(&token_file)));
     let _splitter = splitter(&cluster);
     let both = [&one, &other];
     for scene in both {
@@ -329,4 +332,52 @@ async fn two_relays_behind_one_address_are_like_one() {
         row(&late, &second).is_none().then_some(())
     });
     drop((adas, driver));
+}
+
+/// Ray 2.9.3 tells neither worker nor node of a legacy breakpoint.
+#[tokio::test]
+async fn a_legacy_prompt_at_one_relay_is_known_at_the_other() {
+    let Some(cluster) = Cluster::up(OLDEST, 1, &[]) else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("relay.toml");
+    std::fs::write(&config, "[upstream]\npath = \"agent\"\n").unwrap();
+    let args = ["--insecure-no-auth", "--config", config.to_str().unwrap()];
+    let [one, other] = [PORTS[0], PORTS[1]].map(|port| Scene {
+        relay: Relay::guarded_at(&cluster, port, &args),
+        cluster: &cluster,
+        token: None,
+    });
+    let _agents = ["head", "w1"].map(|node| agent(&cluster, node, None));
+    for scene in [&one, &other] {
+        linked(scene, 2, 1);
+    }
+    let mut driver = cluster.start_legacy_driver("legacy.py", &[]);
+    let rows = one.wait_listed(2);
+    other.wait_listed(2);
+    let id = &rows[0]["id"];
+    let mut person = Person::connect(&one);
+    person.line("", "q leaves): ").await;
+    person.line(id.as_str().unwrap(), "(Pdb) ").await;
+    let there = holder(&other, id);
+    assert_eq!(
+        (&there["client"], there["replica"].is_string()),
+        (&json!("terminal"), true)
+    );
+    let mut second = Person::connect(&other);
+    second.line("", "q leaves): ").await;
+    let refused = second.line(id.as_str().unwrap(), "it is free again").await;
+    assert!(
+        refused.contains("is being debugged by terminal from "),
+        "{refused}"
+    );
+    assert!(refused.contains("through another relay"), "{refused}");
+    person.line("c", "q leaves): ").await;
+    eventually("an end", Duration::from_secs(10), || {
+        row(&other, id).is_none().then_some(())
+    });
+    second.line(rows[1]["id"].as_str().unwrap(), "(Pdb) ").await;
+    second.line("c", "q leaves): ").await;
+    assert_eq!(driver.result(), json!([[1, 2], [2, 4]]));
 }
