@@ -32,8 +32,9 @@ const KEPT: Duration = Duration::from_secs(15);
 /// How long after a worker was asked for in vain it is asked for again.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 
-/// Workers that are asked for at a time.
+/// Workers that are asked for at a time, and the pause between two: an agent that makes them up costs the head no more.
 const ASKED_AT_ONCE: usize = 4;
+const ASK_PAUSE: Duration = Duration::from_millis(50);
 
 /// Characters of a whole worker id: of less than that several could be meant.
 const WORKER_ID: usize = 56;
@@ -73,6 +74,8 @@ type HoldKey = (NodeKey, Name, u16, Replica, Name);
 struct Known {
     holds: HashMap<HoldKey, Taken>,
     asking: JoinSet<()>,
+    /// When a worker may be asked for.
+    ask_at: Option<Instant>,
 }
 
 #[derive(Default)]
@@ -291,12 +294,15 @@ impl Agents {
                 // A session of this relay has it meanwhile: the agent says to one of them that the other was first.
                 Some(_) => {}
                 None if hold.held.kind == messages::Kind::Debugpy => {
-                    let due = taken.asked.is_none_or(|at| now >= at + ASK_AGAIN);
-                    if due && known.asking.len() < ASKED_AT_ONCE {
-                        taken.asked = Some(now);
+                    let due = taken.asked.map_or(now, |at| at + ASK_AGAIN).max(now);
+                    let due = known.ask_at.map_or(due, |at| at.max(due));
+                    if due > now {
+                        next = next.min(due);
+                    } else if known.asking.len() < ASKED_AT_ONCE {
+                        (taken.asked, known.ask_at) = (Some(now), Some(now + ASK_PAUSE));
                         self.ask_for(hold, &mut known.asking);
+                        next = next.min(now + ASK_AGAIN);
                     }
-                    next = next.min(taken.asked.unwrap_or(now) + ASK_AGAIN);
                 }
                 // The GCS forgets a legacy breakpoint that was entered.
                 None => {}

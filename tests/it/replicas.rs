@@ -287,8 +287,11 @@ async fn two_relays_behind_one_address_are_like_one() {
     let selector = child["rayRelay"].as_object_mut().unwrap();
     assert_eq!(selector["breakpoint"], third);
     assert!(selector.contains_key("ticket"), "{selector:?}");
+    let selector = Value::Object(selector.clone());
+    let refused = with_bob.refusal(selector).await;
+    assert!(refused.contains("is at another relay"), "{refused}");
     // On its own, without the cluster session that had it opened.
-    selector.remove("family");
+    child["rayRelay"].as_object_mut().unwrap().remove("family");
     let mut with_ticket = with_bob.connect(Editor::VsCode).await;
     with_ticket.start(child, None).await;
     with_ticket.stopped().await;

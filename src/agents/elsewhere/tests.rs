@@ -263,3 +263,26 @@ async fn relays_that_agents_know_are_counted_once() {
     scene.ends(2, End::Broken).await;
     assert!(agents.other_relays().is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn workers_that_an_agent_makes_up_are_asked_for_one_by_one() {
+    let scene = Scene::new().await;
+    let made_up = (0..100).map(|n| Held {
+        worker_id: format!("{n:056x}").as_str().into(),
+        ..scene.held(&n.to_string())
+    });
+    let made_up: Arc<[Held]> = made_up.collect();
+    let agents = &scene.context.agents;
+    let nodes = vec![node("a1", "10.0.0.1")];
+    agents.elsewhere.hear(1, nodes, &made_up);
+    let mut known = Known::default();
+    for asked in 1..=ASKED_AT_ONCE {
+        for _ in 0..3 {
+            let next = agents.take_holds(&mut known);
+            assert!(next <= Instant::now() + ASK_PAUSE);
+        }
+        let all = known.holds.values();
+        assert_eq!(all.filter(|taken| taken.asked.is_some()).count(), asked);
+        tokio::time::advance(ASK_PAUSE).await;
+    }
+}

@@ -84,10 +84,11 @@ impl AttachFlow<'_> {
         let families = &self.context.families;
         let joined = families.join(family, &self.principal, self.session.id(), stop);
         joined.map(Some).ok_or_else(|| {
-            SessionRefusal::Nothing(
-                "the cluster session that opened this one has ended, and the task waits on; start the cluster session again"
-                    .into(),
-            )
+            let why = match self.context.agents.other_relays().is_empty() {
+                true => "the cluster session that opened this one has ended, and the task waits on; start the cluster session again",
+                false => "the cluster session that opened this one has ended, or is at another relay, and the task waits on; start the cluster session again, and have the address lead each client to one relay (`sessionAffinity: ClientIP` of a Kubernetes Service)",
+            };
+            SessionRefusal::Nothing(why.into())
         })
     }
 }
