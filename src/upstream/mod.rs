@@ -103,6 +103,11 @@ impl ConnectError {
         }
     }
 
+    /// Something has answered, and is not what was expected.
+    pub fn is_answer(&self) -> bool {
+        matches!(self, Self::NotDap(_) | Self::Declined(_))
+    }
+
     /// Nothing listens, as far as was found out.
     fn is_gone(&self) -> bool {
         match self {

@@ -9,6 +9,7 @@ use super::*;
 use crate::agents::tests::{Scene, StandIn, dialled};
 use crate::config::UpstreamPath;
 use crate::identity::testing::{principal, revoke, token_of};
+use crate::wire::dap::message::tells_unreachable;
 use crate::wire::tunnel::messages::{FromAgent, Held, Kind as TunnelKind};
 use crate::wire::tunnel::text::Hex;
 
@@ -137,6 +138,7 @@ async fn without_an_agent_it_is_said_which_is_missing_and_nothing_is_dialled() {
         let answer = debugger.answer(seq).await;
         assert_eq!(answer["success"], false);
         assert!(answer.to_string().contains(words), "{answer}");
+        assert!(tells_unreachable(&answer["body"]), "{answer}");
     };
     drop(agent);
     let down = async {
@@ -185,7 +187,9 @@ async fn what_a_session_of_another_relay_holds_is_refused_with_the_same_sentence
     timeout(PATIENCE, told).await.expect("in time");
     let (mut debugger, seq) =
         Debugger::attaching(&scene.context, attach(&token_of("person"))).await;
-    let answer = debugger.answer(seq).await.to_string();
+    let answer = debugger.answer(seq).await;
+    assert!(!tells_unreachable(&answer["body"]), "{answer}");
+    let answer = answer.to_string();
     assert!(
         answer.contains("is being debugged by bob through another relay, for"),
         "{answer}"
@@ -206,7 +210,9 @@ async fn a_port_that_is_closed_to_the_relay_is_told_with_what_would_open_it() {
     scene.context.registry.insert(breakpoint);
     let (mut debugger, seq) =
         Debugger::attaching(&scene.context, attach(&token_of("person"))).await;
-    let answer = debugger.answer(seq).await.to_string();
+    let answer = debugger.answer(seq).await;
+    assert!(tells_unreachable(&answer["body"]), "{answer}");
+    let answer = answer.to_string();
     assert!(
         answer.contains("closed to this relay") && answer.contains("no agent"),
         "{answer}"
