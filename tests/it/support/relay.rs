@@ -19,6 +19,8 @@ pub(crate) struct Relay {
     child: Child,
     address: SocketAddr,
     log: PathBuf,
+    /// The certificate that clients trust, where it speaks TLS.
+    pub(crate) ca: Option<String>,
     _dir: tempfile::TempDir,
 }
 
@@ -81,6 +83,7 @@ impl Relay {
             child,
             address,
             log,
+            ca: None,
             _dir: dir,
         }
     }
@@ -92,7 +95,8 @@ impl Relay {
 
     /// Its base URL.
     pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.address)
+        let scheme = self.ca.as_ref().map_or("http", |_| "https");
+        format!("{scheme}://{}", self.address)
     }
 
     /// All that it logged so far.
