@@ -23,6 +23,7 @@ mod way;
 mod wire;
 
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use hyper::upgrade::Upgraded;
@@ -31,6 +32,8 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_tungstenite::WebSocketStream;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 pub(crate) use self::open::{NotOpened, Wanted};
 pub use self::tunnel::Tunnel;
@@ -67,8 +70,25 @@ pub(crate) struct Agents {
     table: Mutex<Table>,
     /// Streams that were asked for and have not come.
     waiting: Mutex<HashMap<StreamId, Waiting>>,
-    /// The relay ends.
-    abort: CancellationToken,
+    /// A token for everybody who has a worker to leave, or to look after.
+    leaving: TaskTracker,
+    /// The relay ends, and nothing is in progress.
+    closed: CancellationToken,
+}
+
+/// The agents, for who has a worker to leave and perhaps to reach once more: links stay for it when the relay ends.
+#[derive(Debug, Clone)]
+pub(crate) struct Needed {
+    agents: Arc<Agents>,
+    _token: TaskTrackerToken,
+}
+
+impl Deref for Needed {
+    type Target = Arc<Agents>;
+
+    fn deref(&self) -> &Arc<Agents> {
+        &self.agents
+    }
 }
 
 /// How the workers of a cluster are reached.
@@ -85,13 +105,13 @@ pub(crate) struct LinkPlace {
 }
 
 impl Agents {
-    /// None yet. Links end some time after `abort`.
+    /// None yet. Links end after `closed`, as soon as nobody needs one to leave a worker.
     pub(crate) fn new(
         config: &Config,
         registry: Registry,
         audit: Arc<Audit>,
         metrics: Arc<Metrics>,
-        abort: CancellationToken,
+        closed: CancellationToken,
     ) -> Self {
         let clusters = config.clusters.iter().map(|cluster| {
             let path = cluster.path.unwrap_or(config.upstream.path);
@@ -108,7 +128,16 @@ impl Agents {
             places: Arc::new(Semaphore::new(config.upstream.max_agents)),
             table: Mutex::default(),
             waiting: Mutex::default(),
-            abort,
+            leaving: TaskTracker::new(),
+            closed,
+        }
+    }
+
+    /// For who is about to have a worker.
+    pub(crate) fn needed(self: &Arc<Self>) -> Needed {
+        Needed {
+            agents: Arc::clone(self),
+            _token: self.leaving.token(),
         }
     }
 

@@ -34,8 +34,8 @@ const PING: Duration = Duration::from_secs(5);
 /// Messages that wait to be sent.
 const OUTBOX: usize = 256;
 
-/// When the relay ends, how long a link stays for streams that a worker's last look takes, and how long where there are some.
-const LAST_LOOKS: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(45));
+/// When the relay ends, how long a link stays at most for workers that are being left.
+const LEFT: Duration = Duration::from_secs(45);
 
 /// How often it is tried to enter a table in which others come and go.
 const TRIES: usize = 4;
@@ -237,7 +237,7 @@ impl Agents {
         ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut pings, mut pinged) = (0_u64, Instant::now());
         let mut over = pin!(link.principal.ended());
-        let mut ending = pin!(self.ending(link));
+        let mut ending = pin!(self.ending());
         loop {
             let next = tokio::select! {
                 over = &mut over => Next::End(End::Over(over)),
@@ -331,18 +331,11 @@ impl Agents {
         Ok(())
     }
 
-    /// Resolves some time after the relay has come to its end: workers are still being left then, through this link too.
-    async fn ending(&self, link: &Link) {
-        self.abort.cancelled().await;
-        let since = Instant::now();
-        let (short, long) = LAST_LOOKS;
-        loop {
-            tokio::time::sleep(short).await;
-            let streams = super::STREAMS - link.standing.streams.available_permits();
-            if streams == 0 || since.elapsed() >= long {
-                return;
-            }
-        }
+    /// Resolves when the relay has come to its end, and every worker is left: some through this link.
+    async fn ending(&self) {
+        self.closed.cancelled().await;
+        self.leaving.close();
+        let _ = timeout(LEFT, self.leaving.wait()).await;
     }
 
     /// Takes a link that is over out of the table, and what waits for it with it.

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::table::Standing;
 use crate::wire::tunnel::ByteStream;
@@ -28,6 +29,8 @@ pub struct Tunnel {
     /// Of those that the agent may have.
     _slot: OwnedSemaphorePermit,
     _standing: Arc<Standing>,
+    /// The worker is to be left before the relay ends.
+    _leaving: TaskTrackerToken,
 }
 
 impl Tunnel {
@@ -37,6 +40,7 @@ impl Tunnel {
         open: oneshot::Sender<()>,
         slot: OwnedSemaphorePermit,
         standing: Arc<Standing>,
+        leaving: TaskTrackerToken,
     ) -> Self {
         Self {
             bytes: Mutex::new(bytes),
@@ -45,6 +49,7 @@ impl Tunnel {
             _open: open,
             _slot: slot,
             _standing: standing,
+            _leaving: leaving,
         }
     }
 

@@ -244,7 +244,7 @@ async fn greet(
 ) -> Result<Conversation<Worker>, ConnectError> {
     let owner = tasks.clone();
     let greeting = async move {
-        let agents = Arc::clone(&dialling.agents);
+        let agents = dialling.agents.needed();
         let stream = dialling.dial(DIAL).await?;
         if let Some(socket) = stream.socket() {
             tcp::tune(socket, PROBE_AFTER)

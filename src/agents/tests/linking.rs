@@ -249,3 +249,22 @@ async fn there_are_no_more_links_than_there_may_be() {
         .await
         .expect("a place is given back");
 }
+
+/// When the relay ends, a link stays for a worker that is being left, and no longer.
+#[tokio::test]
+async fn a_link_ends_with_the_last_worker_that_is_left() {
+    let scene = Scene::new().await;
+    let mut idle = scene.linked("agent", "a1", 1).await;
+    let needed = scene.context.agents.needed();
+    scene.context.shutdown.closed.cancel();
+    let early = timeout(Duration::from_millis(300), idle.ends()).await;
+    assert!(early.is_err(), "{early:?}");
+    drop(needed);
+    let began = std::time::Instant::now();
+    assert_eq!(idle.ends().await, "this relay is being shut down");
+    assert!(
+        began.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        began.elapsed()
+    );
+}
