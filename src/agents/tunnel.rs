@@ -17,7 +17,7 @@ use super::table::Standing;
 use crate::wire::tunnel::ByteStream;
 
 /// Bytes to and from a worker's debugger. Once the agent's credential is no longer good, or its node contested, it is broken
-/// in both directions.
+/// in both directions. That the agent has gone reads as an error, unlike the end of the debugger's connection.
 pub struct Tunnel {
     /// Behind a lock that nobody ever waits for: what holds a worker has to be `Sync`.
     bytes: Mutex<ByteStream<TokioIo<Upgraded>>>,
@@ -79,7 +79,14 @@ impl AsyncRead for Tunnel {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.unless_cut(cx, |bytes, cx| bytes.poll_read(cx, buf))
+        let before = buf.filled().len();
+        let read = self.unless_cut(cx, |bytes, cx| bytes.poll_read(cx, buf));
+        let ended = matches!(read, Poll::Ready(Ok(()))) && buf.filled().len() == before;
+        if ended && buf.remaining() > 0 && !self.bytes.get_mut().ended_in_order() {
+            // The debugger has not closed.
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
+        read
     }
 }
 

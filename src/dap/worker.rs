@@ -405,11 +405,11 @@ impl<S: PeerStream> Relaying<'_, S> {
                 return ControlFlow::Continue(Some(Outcome::Client));
             }
             SpliceEvent::Eof(Side::Worker) => {
-                return ControlFlow::Break(self.on_worker_gone().await);
+                return ControlFlow::Break(self.on_worker_gone(false).await);
             }
             SpliceEvent::Failed(Side::Worker, error) => {
                 debug!(%error, "the connection to the worker failed");
-                return ControlFlow::Break(self.on_worker_gone().await);
+                return ControlFlow::Break(self.on_worker_gone(true).await);
             }
             SpliceEvent::Failed(Side::Client, error) => {
                 debug!(%error, "the connection to the client failed");
