@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
@@ -166,7 +166,7 @@ impl Agents {
             state: Mutex::default(),
         });
         // The first that is sent, whatever it is asked for meanwhile.
-        link.tell(welcome(&nodes));
+        link.tell(welcome(&nodes, &link.principal));
         self.claim(&link, &nodes).await?;
         Ok(Serving {
             link,
@@ -301,7 +301,7 @@ impl Agents {
             return Err(End::Untrusted(trust::none(announced, link.peer.ip())));
         }
         self.claim(link, &nodes).await?;
-        wire.say(&welcome(&nodes)).await
+        wire.say(&welcome(&nodes, &link.principal)).await
     }
 
     fn on_message(&self, link: &Arc<Link>, message: FromAgent) -> Result<(), End> {
@@ -417,13 +417,20 @@ async fn announcement(wire: &mut Wire) -> Result<Announce, End> {
     }
 }
 
-fn welcome(nodes: &[RayNode]) -> FromRelay {
+fn welcome(nodes: &[RayNode], principal: &Principal) -> FromRelay {
     let node = |node: &RayNode| Node {
         cluster: (&*node.cluster).into(),
         node_id: (&*node.node_id).into(),
         address: node.address,
     };
+    let good_for = |expires: SystemTime| {
+        let left = expires
+            .duration_since(SystemTime::now())
+            .unwrap_or_default();
+        u64::try_from(left.as_millis()).unwrap_or(u64::MAX)
+    };
     FromRelay::Welcome {
         nodes: nodes.iter().map(node).collect(),
+        good_for_ms: principal.expires().map(good_for),
     }
 }

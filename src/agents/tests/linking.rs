@@ -33,7 +33,7 @@ async fn an_agent_is_linked_listed_and_missed() {
     assert_eq!(rows(&scene).await[0]["link"], "none");
     let mut agent = scene.dial("agent").await.unwrap();
     agent.announce("a1", 1).await;
-    let Ok(FromRelay::Welcome { nodes }) = agent.hear().await else {
+    let Ok(FromRelay::Welcome { nodes, .. }) = agent.hear().await else {
         panic!("no welcome");
     };
     assert_eq!(nodes.len(), 1);
@@ -220,7 +220,7 @@ async fn nodes_that_come_and_go_are_told_and_an_agent_without_any_is_let_go() {
     let registry = &scene.context.registry;
     registry.set_nodes(&[node("a1", "10.0.0.9"), node("c3", "127.0.0.1")]);
     let mut agent = agent;
-    let Ok(FromRelay::Welcome { nodes }) = agent.hear().await else {
+    let Ok(FromRelay::Welcome { nodes, .. }) = agent.hear().await else {
         panic!("no welcome");
     };
     assert_eq!(nodes[0].address.to_string(), "10.0.0.9");
