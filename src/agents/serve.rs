@@ -195,8 +195,9 @@ impl Agents {
                 if rival.is_there().await {
                     return Err(self.contest(link, nodes, &rival));
                 }
+                // Its streams may well go on: it was given three seconds.
                 rival.end(End::Silent);
-                self.leave(&rival, &End::Silent);
+                self.leave(&rival, &End::Broken);
             }
         }
         Err(End::Contested("that others claim as well".to_owned()))

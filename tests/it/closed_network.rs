@@ -203,6 +203,40 @@ async fn everything_through_agents(scene: &Scene<'_>, version: &str) {
     nc::commands(scene);
 }
 
+/// Whose agent is killed, or cut off from the relay alone, is told so, and the task runs on.
+async fn an_agent_that_is_gone_is_told(guarded: &Guarded, scene: &Scene<'_>) {
+    say("agents that are killed, and one that is cut off");
+    const TOLD: &str = "because the agent of its node is gone";
+    let [_head, w1, w2] = guarded.agents(scene);
+    let mut driver = scene.cluster.start_driver("tasks.py", &[]);
+    let rows = scene.wait_listed(3);
+    let mut cut_off = scene.attached(scene.on(&rows, "head")).await;
+    let (thread, _) = cut_off.stopped().await;
+    let mut killed = scene.attached(scene.on(&rows, "w1")).await;
+    killed.stopped().await;
+    let mut person = nc::Person::connect(scene);
+    person.list().await;
+    let on_w2 = scene.on(&rows, "w2")["id"].as_str().unwrap();
+    person.line(on_w2, "(Pdb) ").await;
+    drop((w1, w2));
+    let told = killed.important_output().await;
+    assert!(told.contains(TOLD) && told.contains("broke"), "{told}");
+    killed.event("terminated").await;
+    person.line("", TOLD).await;
+    scene.cluster.cut_from_relay("head");
+    // What is said now is lost.
+    let arguments = json!({"threadId": thread, "startFrame": 0, "levels": 20});
+    cut_off.send("stackTrace", arguments).await;
+    let told = cut_off.important_output().await;
+    assert!(
+        told.contains(TOLD) && told.contains("nothing was heard from it for 15 s"),
+        "{told}"
+    );
+    cut_off.event("terminated").await;
+    assert_eq!(driver.result(), json!([["head", 4], ["w1", 9], ["w2", 16]]));
+    scene.gone();
+}
+
 /// On every cable: to and from the relay's port TLS, between others Ray's own, and nothing of a debugger's or of a token.
 fn on_the_cables(guarded: &Guarded, captures: Vec<(&str, Capture)>) {
     let relay = SocketAddr::from((RELAY_IP, PORT));
@@ -283,8 +317,12 @@ async fn behind_closed_ports(version: &str) {
     without_agents(&guarded, &cluster).await;
     {
         let scene = guarded.scene(&cluster, "agent");
-        let _agents = guarded.agents(&scene);
+        let agents = guarded.agents(&scene);
         everything_through_agents(&scene, version).await;
+        drop(agents);
+        if version == NEWEST {
+            an_agent_that_is_gone_is_told(&guarded, &scene).await;
+        }
     }
     on_the_cables(&guarded, captures);
 }

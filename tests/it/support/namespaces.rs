@@ -340,6 +340,18 @@ impl Cluster {
         true
     }
 
+    /// From now on nothing passes between a node that [closes its ports](Self::close) and the relay's port; nobody is told.
+    pub(crate) fn cut_from_relay(&self, node: &str) {
+        let port = super::relay::PORT;
+        let rules = format!(
+            "insert rule inet closed incoming tcp sport {port} drop;
+             add chain inet closed outgoing {{ type filter hook output priority filter; }};
+             add rule inet closed outgoing tcp dport {port} drop"
+        );
+        let status = self.on_network_of(node, "nft").arg(rules).status();
+        assert!(status.unwrap().success());
+    }
+
     /// A command that shares the network with `node`, and nothing else.
     pub(crate) fn on_network_of(
         &self,
