@@ -87,7 +87,7 @@ cable() {                        # cable NODE up|down
   esac
 }
 # What a node says to itself, by whatever address, comes in by lo. Connections of Ray's from before the rules are not known
-# to them: answers on those come from its ports.
+# to them: answers on those come from its ports. Without ICMP there are no neighbours in IPv6.
 close_node() {
   ip netns exec "$NS-$1" nft -f - <<RULES
 table inet closed {
@@ -95,6 +95,7 @@ table inet closed {
     type filter hook input priority filter; policy drop;
     iif lo accept
     ct state established,related accept
+    meta l4proto ipv6-icmp accept
     tcp dport { $OWN_PORTS } accept
     tcp sport { $OWN_PORTS } tcp flags & (syn | ack) != syn accept
   }

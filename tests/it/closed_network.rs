@@ -2,17 +2,15 @@
 //! TLS on both hops, and on no cable is there a debugger's byte that can be read.
 
 use std::net::SocketAddr;
-use std::process::Command;
 
 use serde_json::json;
 
-use crate::support::agent::{Agent, linked};
 use crate::support::capture::{Capture, Flow, holds};
 use crate::support::dap_client::{DapClient, Editor};
-use crate::support::issuer::Issuer;
+use crate::support::guarded::Guarded;
 use crate::support::namespaces::{Cluster, RELAY_IP};
 use crate::support::ray::{NEWEST, OLDEST};
-use crate::support::relay::{PORT, Relay};
+use crate::support::relay::PORT;
 use crate::support::say;
 use crate::support::scene::Scene;
 use crate::{nc, person, sessions, terminal, tools, unlisted};
@@ -22,66 +20,6 @@ const NODES: [&str; 3] = ["head", "w1", "w2"];
 /// What a debugger answers to [`SECRET`], and nobody sends.
 const SEEN: &[u8] = b"k4711k4711k4711";
 const SECRET: &str = "p 'k4711' * 3";
-
-/// A guarded relay in front of a cluster, and what its clients and agents show.
-struct Guarded {
-    issuer: Issuer,
-    tokens: Vec<String>,
-}
-
-impl Guarded {
-    fn new() -> Self {
-        let issuer = Issuer::new();
-        let mut certify = Command::new(env!("CARGO_BIN_EXE_ray-relay"));
-        let host = RELAY_IP.to_string();
-        certify.args([
-            "cert",
-            "self-signed",
-            "--host",
-            &host,
-            "--out",
-            &issuer.path(""),
-        ]);
-        assert!(certify.output().unwrap().status.success());
-        let scopes = "list,debug,terminal,dashboard:read";
-        let ann = issuer.mint("ann", &["--scope", scopes]);
-        let agent = issuer.mint("agent", &["--scope", "node"]);
-        issuer.write("agent.token", &agent);
-        Self {
-            issuer,
-            tokens: vec![ann, agent],
-        }
-    }
-
-    /// A relay that speaks TLS alone and knows its clients by their tokens.
-    fn scene<'a>(&self, cluster: &'a Cluster, path: &str) -> Scene<'a> {
-        let at = |name| self.issuer.path(name);
-        let text = format!(
-            "[upstream]\npath = {path:?}\n[auth]\nkeys = [{:?}]\n",
-            at("relay.pub")
-        );
-        let config = self.issuer.write("relay.toml", &text);
-        let tls = ["--tls-cert", &at("cert.pem"), "--tls-key", &at("key.pem")];
-        let mut relay = Relay::guarded(cluster, &[&["--config", &config], &tls[..]].concat());
-        relay.ca = Some(at("cert.pem"));
-        Scene {
-            relay,
-            cluster,
-            token: Some(self.tokens[0].clone()),
-        }
-    }
-
-    fn agents(&self, scene: &Scene<'_>) -> [Agent; 3] {
-        let (token, ca) = (
-            self.issuer.path("agent.token"),
-            self.issuer.path("cert.pem"),
-        );
-        let shown = ["--token-file", &token, "--ca-file", &ca];
-        let agents = NODES.map(|node| Agent::on(scene, node, &shown));
-        linked(scene, NODES.len());
-        agents
-    }
-}
 
 /// Before the firewall the relay's side reaches a debugger by itself.
 async fn an_open_port_is_reached(cluster: &Cluster) {
@@ -141,7 +79,7 @@ async fn without_agents(guarded: &Guarded, cluster: &Cluster) {
         }
     }
     let scene = guarded.scene(cluster, "prefer-agent");
-    let _agents = guarded.agents(&scene);
+    let _agents = guarded.agents(&scene, NODES);
     let row = scene.listed("Counter.add", &driver);
     let id = row["id"].as_str().unwrap();
     let output = scene.command(&["exec", id, "--", SECRET]).output().unwrap();
@@ -207,7 +145,7 @@ async fn everything_through_agents(scene: &Scene<'_>, version: &str) {
 async fn an_agent_that_is_gone_is_told(guarded: &Guarded, scene: &Scene<'_>) {
     say("agents that are killed, and one that is cut off");
     const TOLD: &str = "because the agent of its node is gone";
-    let [_head, w1, w2] = guarded.agents(scene);
+    let [_head, w1, w2] = guarded.agents(scene, NODES);
     let mut driver = scene.cluster.start_driver("tasks.py", &[]);
     let rows = scene.wait_listed(3);
     let mut cut_off = scene.attached(scene.on(&rows, "head")).await;
@@ -317,7 +255,7 @@ async fn behind_closed_ports(version: &str) {
     without_agents(&guarded, &cluster).await;
     {
         let scene = guarded.scene(&cluster, "agent");
-        let agents = guarded.agents(&scene);
+        let agents = guarded.agents(&scene, NODES);
         everything_through_agents(&scene, version).await;
         drop(agents);
         if version == NEWEST {

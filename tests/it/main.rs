@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `tls` | nothing, and sslscan for one test |
 //! | `departures`, `loopback`, `pdb`, `prompt`, `view` | Python and the network once (a virtual environment under `target/`) |
-//! | `closed_network` | also root, iproute2, util-linux and nftables (network namespaces with a firewall) |
+//! | `closed_network`, `other_networks` | also root, iproute2, util-linux and nftables (network namespaces with a firewall) |
 //! | `agents`, `isolation`, `sessions`, `kinds`, `faults`, `gone`, `deploy`, `hook`, `tools`, `advertise`, `token`, `identity`, `nc`, `person`, `terminal`, `unlisted` | the same without nftables |
 //!
 //! What is missing is said on standard error and the test passes, except where `CI` is set: then
@@ -25,6 +25,7 @@ mod isolation;
 mod kinds;
 mod loopback;
 mod nc;
+mod other_networks;
 mod pdb;
 mod person;
 mod prompt;

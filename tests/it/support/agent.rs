@@ -18,11 +18,16 @@ pub(crate) struct Agent(Child);
 impl Agent {
     /// One that links to the relay of `scene`, with `args` behind `node`.
     pub(crate) fn on(scene: &Scene<'_>, node: &str, args: &[&str]) -> Self {
+        Self::linking_to(scene, node, &scene.relay.url(), args)
+    }
+
+    /// The same by another address of the relay's.
+    pub(crate) fn linking_to(scene: &Scene<'_>, node: &str, url: &str, args: &[&str]) -> Self {
         let cluster = scene.cluster;
         lead_to_relay(cluster, node);
         let child = cluster
             .exec(node, env!("CARGO_BIN_EXE_ray-relay"))
-            .args(["node", "--relay", &scene.relay.url()])
+            .args(["node", "--relay", url])
             .args(["--ray-address", &cluster.dashboard()])
             .args(args)
             .stdout(Stdio::null())

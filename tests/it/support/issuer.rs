@@ -35,8 +35,13 @@ impl Issuer {
 
     /// A token for `subject`, good for an hour.
     pub(crate) fn mint(&self, subject: &str, more: &[&str]) -> String {
+        self.mint_for("1h", subject, more)
+    }
+
+    /// The same, good for as long as `ttl` says.
+    pub(crate) fn mint_for(&self, ttl: &str, subject: &str, more: &[&str]) -> String {
         let key = self.path("relay.key");
-        let mut args = vec!["mint", "--key", &key, "--sub", subject, "--ttl", "1h"];
+        let mut args = vec!["mint", "--key", &key, "--sub", subject, "--ttl", ttl];
         args.extend(more);
         self.token(&args)
     }

@@ -3,6 +3,7 @@
 pub(crate) mod agent;
 pub(crate) mod capture;
 pub(crate) mod dap_client;
+pub(crate) mod guarded;
 pub(crate) mod issuer;
 pub(crate) mod namespaces;
 pub(crate) mod prompt;

@@ -34,14 +34,20 @@ impl Relay {
 
     /// The same, where `args` say who may do what.
     pub(crate) fn guarded(cluster: &Cluster, args: &[&str]) -> Self {
-        let address = SocketAddr::from((RELAY_IP, PORT));
+        Self::listening(cluster, &format!("{RELAY_IP}:{PORT}"), args)
+    }
+
+    /// The same, where it listens at `listen`, by which the client sees it at its address too.
+    pub(crate) fn listening(cluster: &Cluster, listen: &str, args: &[&str]) -> Self {
         let mut command = cluster.exec("relay", env!("CARGO_BIN_EXE_ray-relay"));
         command
             .arg("serve")
             .args(["--ray-address", &cluster.dashboard()])
-            .args(["--listen", &address.to_string()])
+            .args(["--listen", listen])
             .args(args);
-        Self::start(command)
+        let mut relay = Self::start(command);
+        relay.address = SocketAddr::from((RELAY_IP, PORT));
+        relay
     }
 
     /// A relay on loopback, with a head that is nowhere: for what needs no cluster. `args` follow `serve`.
