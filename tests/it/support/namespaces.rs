@@ -329,8 +329,8 @@ impl Cluster {
     pub(crate) fn close(&self) -> bool {
         if !has(&"nft") {
             say("nft is missing, which drops packets: installing the package nftables ...");
-            let mut install = Command::new("apt-get");
-            let _ = install.args(["install", "-y", "-q", "nftables"]).output();
+            let install = "apt-get -q update; apt-get -qy install nftables";
+            let _ = Command::new("sh").args(["-c", install]).output();
         }
         if !has(&"nft") {
             skip("nft is missing, which drops packets; apt install nftables");
