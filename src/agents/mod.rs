@@ -133,6 +133,11 @@ impl Agents {
         }
     }
 
+    /// The relay ends, and nothing is in progress. Cancel safe.
+    pub(crate) async fn closed(&self) {
+        self.closed.cancelled().await;
+    }
+
     /// For who is about to have a worker.
     pub(crate) fn needed(self: &Arc<Self>) -> Needed {
         Needed {

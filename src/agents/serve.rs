@@ -334,7 +334,7 @@ impl Agents {
 
     /// Resolves when the relay has come to its end, and every worker is left: some through this link.
     async fn ending(&self) {
-        self.closed.cancelled().await;
+        self.closed().await;
         self.leaving.close();
         let _ = timeout(LEFT, self.leaving.wait()).await;
     }

@@ -118,9 +118,16 @@ async fn end(mut line: Line) -> Option<(Left, Needed)> {
 async fn look_after(left: &Left, agents: &Arc<Agents>, tasks: &TaskTracker) {
     let since = Instant::now();
     for (done, after) in LOOKS.into_iter().enumerate() {
-        sleep_until(since + after).await;
-        if done >= LOOKS_AT_THE_END && tasks.is_closed() {
-            return;
+        let ending = async {
+            match done < LOOKS_AT_THE_END {
+                true => std::future::pending().await,
+                false => agents.closed().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = ending => return,
+            () = sleep_until(since + after) => {}
         }
         let now = Box::pin(left.now()).await;
         debug!(breakpoint = %left.id(), ?now, "looks after a worker that was left");

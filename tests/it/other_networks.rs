@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use serde_json::json;
 
 use crate::support::agent::linked;
@@ -73,7 +74,7 @@ async fn an_agent_from_another_network_is_linked_where_its_token_names_the_node(
         return;
     }
     let guarded = Guarded::new();
-    let scene = guarded.listening(&cluster, "agent", "[::]");
+    let mut scene = guarded.listening(&cluster, "agent", "[::]");
     let node = cluster.address("w1").to_string();
     let named = guarded.name_node(&node, "1h");
 
@@ -125,4 +126,13 @@ async fn an_agent_from_another_network_is_linked_where_its_token_names_the_node(
         scene.relay.log()
     );
     session(&scene).await;
+
+    say("the end of a relay with an agent, behind a session");
+    let began = Instant::now();
+    scene.relay.signal(Signal::TERM);
+    assert!(scene.relay.wait_exit(Duration::from_secs(30)).success());
+    let took = began.elapsed();
+    say(format_args!("it took {took:?}"));
+    // The worker is looked after for one second.
+    assert!(took < Duration::from_millis(2500), "{took:?}");
 }
