@@ -84,7 +84,7 @@ impl Context {
             auth.clone(),
             audit.clone(),
             metrics.clone(),
-            shutdown.abort.clone(),
+            shutdown.closed.clone(),
         );
         let recording = CaptureStore::new(config.recording.clone(), metrics.clone());
         Self {

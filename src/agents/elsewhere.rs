@@ -5,8 +5,8 @@
 //! refused and left alone like one that is held here. A worker that this relay did not list when it was taken, because
 //! Ray no longer has it as paused, is asked for.
 //!
-//! A link that breaks leaves the agent's last word standing for [`KEPT`], or until the next link of the node says another;
-//! an agent that has left, or is not to be trusted, leaves none.
+//! A link that breaks, or whose credential has expired, leaves the agent's last word standing for [`KEPT`], or until the next
+//! link of the node says another; an agent that has left, or is not to be trusted, leaves none.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -22,6 +22,7 @@ use tracing::info;
 use super::Agents;
 use super::end::End;
 use super::table::{NodeKey, key};
+use crate::identity::Ended;
 use crate::moment::Moment;
 use crate::ray::registry::{Breakpoint, Claim, Holder, Kind, RayNode, Snapshot};
 use crate::wire::tunnel::messages::{self, Held, Name, Replica};
@@ -172,7 +173,7 @@ impl Elsewhere {
     /// The link `link` has ended at `now`.
     pub(super) fn leave(&self, link: u64, end: &End, now: Instant) {
         self.relays.lock().remove(&link);
-        let stands = matches!(end, End::Broken | End::Replaced);
+        let stands = matches!(end, End::Broken | End::Replaced | End::Over(Ended::Expired));
         self.words.lock().retain(|_, word| {
             if word.link == link {
                 word.until = Some(now + KEPT);

@@ -208,6 +208,7 @@ impl Agents {
                 open,
                 slot,
                 Arc::clone(standing),
+                self.leaving.token(),
             )),
             Dialled::Failed { kind, detail } => {
                 debug!(%detail, breakpoint = %breakpoint.id, "an agent does not reach a debugger");

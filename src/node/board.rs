@@ -21,13 +21,13 @@ pub(super) type Notice = (Replica, Arc<Revocations>);
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Board {
-    relays: watch::Sender<Vec<Replica>>,
+    relays: Arc<watch::Sender<Vec<Replica>>>,
     notices: watch::Sender<Arc<[Notice]>>,
 }
 
 /// The one link with a relay process: a process that several addresses lead to has one.
-pub(super) struct Only<'a> {
-    board: &'a Board,
+pub(super) struct Only {
+    relays: Arc<watch::Sender<Vec<Replica>>>,
     replica: Replica,
 }
 
@@ -43,13 +43,13 @@ pub(super) struct Reader {
 impl Board {
     pub(super) fn new() -> Self {
         Self {
-            relays: watch::Sender::default(),
+            relays: Arc::default(),
             notices: watch::Sender::new(Arc::new([])),
         }
     }
 
     /// Enters a link with `replica`; `None`: there is one.
-    pub(super) fn claim(&self, replica: Replica) -> Option<Only<'_>> {
+    pub(super) fn claim(&self, replica: Replica) -> Option<Only> {
         let entered = self.relays.send_if_modified(|relays| {
             let is_new = !relays.contains(&replica);
             if is_new {
@@ -59,7 +59,7 @@ impl Board {
         });
         // Made only then: dropped, it would take the other one off.
         entered.then(|| Only {
-            board: self,
+            relays: Arc::clone(&self.relays),
             replica,
         })
     }
@@ -133,11 +133,10 @@ impl Reader {
     }
 }
 
-impl Drop for Only<'_> {
+impl Drop for Only {
     fn drop(&mut self) {
         let replica = self.replica;
-        self.board
-            .relays
+        self.relays
             .send_modify(|relays| relays.retain(|known| *known != replica));
     }
 }

@@ -3,22 +3,21 @@
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::nc::Person;
+use crate::support::agent::Agent;
 use crate::support::dap_client::{DapClient, Editor};
+use crate::support::issuer::Issuer;
 use crate::support::namespaces::{Cluster, RELAY_IP};
 use crate::support::ray::{NEWEST, OLDEST};
 use crate::support::relay::{PORT, Relay};
 use crate::support::scene::Scene;
 use crate::support::{eventually, say};
-
-/// The relay's address on the cluster's network.
-const RELAY_AMONG_NODES: &str = "10.88.0.200";
 
 /// The port of the address that leads to either.
 const EITHER: u16 = 5700;
@@ -37,44 +36,28 @@ impl Drop for Process {
 }
 
 /// What all relays have in common, and tokens.
-struct Shared(tempfile::TempDir);
+struct Shared(Issuer);
 
 impl Shared {
     fn new() -> Self {
-        let shared = Self(tempfile::tempdir().unwrap());
-        shared.token(&["keygen", &shared.path("")]);
-        shared.token(&["keygen", "--algorithm", "HS256", &shared.path("tickets")]);
-        shared
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.path().join(name).to_str().unwrap().to_owned()
-    }
-
-    fn token(&self, args: &[&str]) -> String {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ray-relay"));
-        let output = command.arg("token").args(args).output().unwrap();
-        assert!(output.status.success(), "token {args:?}: {output:?}");
-        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+        let issuer = Issuer::new();
+        issuer.token(&["keygen", "--algorithm", "HS256", &issuer.path("tickets")]);
+        Self(issuer)
     }
 
     fn mint(&self, subject: &str, scope: &str) -> String {
-        let key = self.path("relay.key");
-        self.token(&[
-            "mint", "--key", &key, "--sub", subject, "--scope", scope, "--ttl", "1h",
-        ])
+        self.0.mint(subject, &["--scope", scope])
     }
 
     /// The relay at `port`, with a file of revocations of its own.
     fn relay<'a>(&self, cluster: &'a Cluster, port: u16, token: &str) -> Scene<'a> {
-        let config = self.path(&format!("relay-{port}.toml"));
         let text = format!(
             "[upstream]\npath = \"agent\"\n[auth]\nkeys = [{:?}]\nticket_key_file = {:?}\nrevocations_file = {:?}\n",
-            self.path("relay.pub"),
-            self.path("tickets/relay.key"),
+            self.0.path("relay.pub"),
+            self.0.path("tickets/relay.key"),
             self.revoked(port),
         );
-        std::fs::write(&config, text).unwrap();
+        let config = self.0.write(&format!("relay-{port}.toml"), &text);
         Scene {
             relay: Relay::guarded_at(cluster, port, &["--config", &config]),
             cluster,
@@ -83,27 +66,23 @@ impl Shared {
     }
 
     fn revoked(&self, port: u16) -> String {
-        self.path(&format!("revoked-{port}"))
+        self.0.path(&format!("revoked-{port}"))
     }
 }
 
-fn agent(cluster: &Cluster, node: &str, token_file: Option<&str>) -> Process {
-    let to_relay = format!("{RELAY_IP}/32");
-    let routed = cluster
-        .exec(node, "ip")
-        .args(["route", "replace", &to_relay, "via", RELAY_AMONG_NODES])
-        .status();
-    assert!(routed.unwrap().success());
-    let relays = PORTS.map(|port| format!("http://{RELAY_IP}:{port}"));
-    let child = cluster
-        .exec(node, env!("CARGO_BIN_EXE_ray-relay"))
-        .args(["node", "--allow-plaintext"])
-        .args(token_file.iter().flat_map(|file| ["--token-file", file]))
-        .args(relays.iter().flat_map(|relay| ["--relay", relay]))
-        .args(["--ray-address", &cluster.dashboard()])
-        .stdout(Stdio::null())
-        .spawn();
-    Process(child.unwrap())
+/// An agent on `node` that links to the relay of `scene` and all others.
+fn agent(scene: &Scene<'_>, node: &str, token_file: Option<&str>) -> Agent {
+    let others = PORTS[1..]
+        .iter()
+        .map(|port| format!("--relay=http://{RELAY_IP}:{port}"));
+    let token = token_file.map(|file| format!("--token-file={file}"));
+    let args: Vec<_> = others.chain(token).collect();
+    let plain = ["--allow-plaintext"];
+    let args: Vec<_> = plain
+        .into_iter()
+        .chain(args.iter().map(String::as_str))
+        .collect();
+    Agent::on(scene, node, &args)
 }
 
 /// One address for both, as a Service has.
@@ -124,21 +103,10 @@ fn splitter(cluster: &Cluster) -> Process {
     Process(child)
 }
 
-fn get(scene: &Scene<'_>, path: &str) -> Value {
-    let url = format!("{}{path}", scene.relay.url());
-    let (patience, token) = (Duration::from_secs(10), scene.token.as_deref());
-    let (status, body) = scene
-        .cluster
-        .get_as("client", &url, patience, token)
-        .unwrap();
-    assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
-    serde_json::from_slice(&body).unwrap()
-}
-
 /// Waits until `count` nodes have an agent at the relay of `scene`, which knows `others` beside it.
 fn linked(scene: &Scene<'_>, count: usize, others: usize) {
     eventually("the agents' links", Duration::from_secs(60), || {
-        let answer = get(scene, "/relay/v1/nodes");
+        let answer = scene.get("/relay/v1/nodes");
         let nodes = answer["nodes"].as_array().unwrap();
         let linked = nodes.iter().filter(|node| node["link"] == "linked").count();
         let known = answer["other_relays"].as_array().unwrap().len();
@@ -180,13 +148,9 @@ async fn evaluates(client: &mut DapClient) -> u64 {
 /// What `ray-relay release` says of `id`, by the relay of `scene`.
 fn released(scene: &Scene<'_>, id: &Value, args: &[&str]) -> String {
     let released = scene
-        .cluster
-        .exec("client", env!("CARGO_BIN_EXE_ray-relay"))
-        .args(["release", "--yes", "--insecure-send-token"])
-        .args(["--relay", &scene.relay.url()])
+        .command(&["release", "--yes", "--insecure-send-token"])
         .args(args)
         .arg(id.as_str().unwrap())
-        .env("RAY_RELAY_TOKEN", scene.token.as_deref().unwrap())
         .output()
         .unwrap();
     assert!(!released.status.success(), "{released:?}");
@@ -209,11 +173,12 @@ async fn two_relays_behind_one_address_are_like_one() {
     let shared = Shared::new();
     let ada = shared.mint("ada", "list,debug,admin,terminate");
     let bob = shared.mint("bob", "list,debug");
-    std::fs::write(shared.path("agent.token"), shared.mint("agents", "node")).unwrap();
+    let token_file = shared
+        .0
+        .write("agent.token", &shared.mint("agents", "node"));
     let one = shared.relay(&cluster, PORTS[0], &ada);
     let other = shared.relay(&cluster, PORTS[1], &ada);
-    let token_file = shared.path("agent.token");
-    let _agents = ["head", "w1"].map(|node| agent(&cluster, node, Some(&token_file)));
+    let _agents = ["head", "w1"].map(|node| agent(&one, node, Some(&token_file)));
     let _splitter = splitter(&cluster);
     let both = [&one, &other];
     for scene in both {
@@ -244,7 +209,7 @@ async fn two_relays_behind_one_address_are_like_one() {
             "{holders:?}"
         );
         here.push(holders.map(|holder| holder["replica"].is_null()));
-        let sessions = get(scene, "/relay/v1/sessions");
+        let sessions = scene.get("/relay/v1/sessions");
         let sessions = sessions["sessions"].as_array().unwrap();
         let attached = sessions.iter().filter(|row| row["state"] == "attached");
         let mut who: Vec<_> = attached
@@ -319,7 +284,9 @@ async fn two_relays_behind_one_address_are_like_one() {
     assert_eq!(holder(&late, &second)["subject"], "bob");
     let began = Instant::now();
     let revoked = shared.revoked(PORTS[2]);
-    shared.token(&["revoke", "--sub", "bob", "--file", &revoked]);
+    shared
+        .0
+        .token(&["revoke", "--sub", "bob", "--file", &revoked]);
     let told = bobs.important_output().await;
     assert!(told.contains("revoked"), "{told}");
     say(format_args!(
@@ -352,7 +319,7 @@ async fn a_legacy_prompt_at_one_relay_is_known_at_the_other() {
         cluster: &cluster,
         token: None,
     });
-    let _agents = ["head", "w1"].map(|node| agent(&cluster, node, None));
+    let _agents = ["head", "w1"].map(|node| agent(&one, node, None));
     for scene in [&one, &other] {
         linked(scene, 2, 1);
     }

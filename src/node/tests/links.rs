@@ -11,8 +11,9 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
+use super::super::Agent;
 use super::super::connect::{Dialler, Relay};
-use super::super::{Agent, link};
+use super::super::link::{self, Link, Over};
 use super::stand_ins::{hello, open, settings};
 use crate::wire::tunnel::link_config;
 use crate::wire::tunnel::messages::{FromAgent, FromRelay, Hex, Revocations, read, written};
@@ -37,10 +38,19 @@ async fn linked(agent: &Arc<Agent>) -> (Far, tokio::task::JoinHandle<(String, bo
     let dialler = Dialler::new(relay).await.unwrap();
     let agent = Arc::clone(agent);
     let running = tokio::spawn(async move {
-        let (ended, welcome) = link::serve(&agent, near, dialler).await;
-        (ended.to_string(), welcome)
+        match link::serve(Link::new(agent, near, dialler)).await {
+            Over::Ended(ended, welcome) => (ended.to_string(), welcome),
+            Over::Renewed(_) => panic!("nobody is there to link to"),
+        }
     });
     (far, running)
+}
+
+fn welcomed(good_for_ms: Option<u64>) -> FromRelay {
+    FromRelay::Welcome {
+        nodes: vec![],
+        good_for_ms,
+    }
 }
 
 async fn say(far: &mut Far, message: &FromRelay) {
@@ -52,18 +62,18 @@ async fn hear(far: &mut Far) -> FromAgent {
 }
 
 async fn welcome(agent: &Arc<Agent>) -> (Far, tokio::task::JoinHandle<(String, bool)>) {
-    welcomed(agent, 1).await
+    welcome_by(agent, 1).await
 }
 
 /// The link of the relay `replica`.
-async fn welcomed(
+async fn welcome_by(
     agent: &Arc<Agent>,
     replica: u8,
 ) -> (Far, tokio::task::JoinHandle<(String, bool)>) {
     let (mut far, running) = linked(agent).await;
     say(&mut far, &hello(Hex([replica; 8]))).await;
     assert!(matches!(hear(&mut far).await, FromAgent::Announce(_)));
-    say(&mut far, &FromRelay::Welcome { nodes: vec![] }).await;
+    say(&mut far, &welcomed(None)).await;
     // In either order.
     let first = [hear(&mut far).await, hear(&mut far).await];
     let held = |message: &FromAgent| matches!(message, FromAgent::Held { .. });
@@ -88,7 +98,7 @@ async fn revocations(far: &mut Far) -> Revocations {
 async fn what_one_relay_says_is_revoked_the_others_hear_as_it_was_said() {
     let agent = agent();
     let (mut one, _first) = welcome(&agent).await;
-    let (mut other, _second) = welcomed(&agent, 2).await;
+    let (mut other, _second) = welcome_by(&agent, 2).await;
     let said = |mac: u8| Revocations {
         entries: vec![r#"{"jti":"a"}"#.into()],
         mac: Hex([mac; 32]),
@@ -98,7 +108,7 @@ async fn what_one_relay_says_is_revoked_the_others_hear_as_it_was_said() {
     say(&mut other, &FromRelay::Revocations(said(2))).await;
     assert_eq!(revocations(&mut one).await, said(2));
     drop(one);
-    let (mut late, _third) = welcomed(&agent, 3).await;
+    let (mut late, _third) = welcome_by(&agent, 3).await;
     assert_eq!(revocations(&mut late).await, said(1));
     assert_eq!(revocations(&mut late).await, said(2));
 }
@@ -128,7 +138,7 @@ async fn who_does_not_say_who_it_is_is_not_waited_for() {
     assert_eq!(why, "the relay was silent for 15 s");
     assert!(!welcome);
     let (mut far, running) = linked(&agent).await;
-    say(&mut far, &FromRelay::Welcome { nodes: vec![] }).await;
+    say(&mut far, &welcomed(None)).await;
     let why = running.await.unwrap().0;
     assert_eq!(why, "the relay does not say first who it is");
 }

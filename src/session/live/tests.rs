@@ -56,14 +56,14 @@ impl Scene {
         registry.insert(breakpoint);
         let metrics = Metrics::new().unwrap();
         let table = Arc::new(SessionTable::new(metrics.clone()));
-        let abort = tokio_util::sync::CancellationToken::new();
+        let closed = tokio_util::sync::CancellationToken::new();
         let agents = Agents::new(
             &Config::default(),
             registry.clone(),
             Authenticator::open(),
             audit.clone(),
             metrics.clone(),
-            abort,
+            closed,
         );
         Self {
             agents,

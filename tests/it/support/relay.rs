@@ -19,6 +19,8 @@ pub(crate) struct Relay {
     child: Child,
     address: SocketAddr,
     log: PathBuf,
+    /// The certificate that clients trust, where it speaks TLS.
+    pub(crate) ca: Option<String>,
     _dir: tempfile::TempDir,
 }
 
@@ -37,14 +39,20 @@ impl Relay {
 
     /// The same, on that port.
     pub(crate) fn guarded_at(cluster: &Cluster, port: u16, args: &[&str]) -> Self {
-        let address = SocketAddr::from((RELAY_IP, port));
+        Self::listening(cluster, &format!("{RELAY_IP}:{port}"), args)
+    }
+
+    /// The same, where it listens at `listen`, by which the client sees it at its address too.
+    pub(crate) fn listening(cluster: &Cluster, listen: &str, args: &[&str]) -> Self {
         let mut command = cluster.exec("relay", env!("CARGO_BIN_EXE_ray-relay"));
         command
             .arg("serve")
             .args(["--ray-address", &cluster.dashboard()])
-            .args(["--listen", &address.to_string()])
+            .args(["--listen", listen])
             .args(args);
-        Self::start(command)
+        let mut relay = Self::start(command);
+        relay.address.set_ip(RELAY_IP.into());
+        relay
     }
 
     /// A relay on loopback, with a head that is nowhere: for what needs no cluster. `args` follow `serve`.
@@ -86,6 +94,7 @@ impl Relay {
             child,
             address,
             log,
+            ca: None,
             _dir: dir,
         }
     }
@@ -97,7 +106,8 @@ impl Relay {
 
     /// Its base URL.
     pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.address)
+        let scheme = self.ca.as_ref().map_or("http", |_| "https");
+        format!("{scheme}://{}", self.address)
     }
 
     /// All that it logged so far.
