@@ -3,7 +3,7 @@
 //! An agent (`ray-relay node`) stands beside the workers of a node and dials the relay. On its link ([`serve`], [`link`]) it says which
 //! node it stands on; which nodes it may speak for is decided by its credential, the address that it comes from and what
 //! the head lists ([`trust`]), and by nobody else speaking for them ([`table`]). For each connection to a debugger it is
-//! asked for a stream ([`open`]), which becomes a [`Tunnel`]. [`way`] says by which way a breakpoint is reached.
+//! asked for a stream ([`open`]), which becomes a [`Tunnel`]. Workers that dial out are met at a [`reverse`] rendezvous. [`way`] says by which way a breakpoint is reached.
 //!
 //! Bounds: links in all (`upstream.max_agents`), [`STREAMS`] and [`WAITING`] for each agent, what it may say in a second
 //! ([`meter`]), one message ([`LARGEST`](crate::wire::tunnel::messages::LARGEST)). Where anything is in doubt, nobody speaks for the node.
@@ -12,6 +12,7 @@ mod end;
 mod link;
 mod meter;
 mod open;
+pub(crate) mod reverse;
 mod rows;
 mod serve;
 mod table;
@@ -67,6 +68,8 @@ pub(crate) struct Agents {
     table: Mutex<Table>,
     /// Streams that were asked for and have not come.
     waiting: Mutex<HashMap<StreamId, Waiting>>,
+    /// Where workers meet debuggers that listen.
+    reverse: reverse::Table,
     /// The relay ends.
     abort: CancellationToken,
 }
@@ -108,6 +111,7 @@ impl Agents {
             places: Arc::new(Semaphore::new(config.upstream.max_agents)),
             table: Mutex::default(),
             waiting: Mutex::default(),
+            reverse: reverse::Table::default(),
             abort,
         }
     }

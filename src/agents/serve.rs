@@ -81,7 +81,10 @@ impl Agents {
             Ok(mut serving) => {
                 let _linked = self.metrics.agent_linked();
                 let end = match self.recorded(&serving.link).await {
-                    Ok(()) => self.run(&mut wire, &mut serving).await,
+                    Ok(()) => {
+                        self.meets(&serving.link);
+                        self.run(&mut wire, &mut serving).await
+                    }
                     Err(end) => end,
                 };
                 self.gone(&serving.link, &end).await;
@@ -157,6 +160,7 @@ impl Agents {
                 architecture: announced.architecture.clone(),
                 pid: announced.pid,
                 sees_processes: announced.sees_processes,
+                reverse_ports: announced.reverse_ports,
             },
             since: Moment::now(),
             standing,
@@ -301,6 +305,7 @@ impl Agents {
             return Err(End::Untrusted(trust::none(announced, link.peer.ip())));
         }
         self.claim(link, &nodes).await?;
+        self.meets(link);
         wire.say(&welcome(&nodes)).await
     }
 
@@ -326,6 +331,11 @@ impl Agents {
                 }
             }
             FromAgent::Held { workers } => link.state.lock().held = workers.into(),
+            FromAgent::Listening {
+                rendezvous,
+                refused,
+            } => self.reverse.listening(link, &rendezvous, refused),
+            FromAgent::Arrived(arrived) => self.reverse.arrived(link, arrived),
             FromAgent::Unknown => {}
         }
         Ok(())
@@ -353,6 +363,7 @@ impl Agents {
             link.standing.cut.cancel();
         }
         self.forget_waiting(link);
+        self.reverse.lose(link);
     }
 
     async fn gone(&self, link: &Arc<Link>, end: &End) {

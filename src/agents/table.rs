@@ -176,6 +176,11 @@ impl Table {
         self.links.get(id)
     }
 
+    /// All links.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Link>> {
+        self.links.values()
+    }
+
     /// All links that speak for a node of `cluster`.
     pub(super) fn of_cluster(&self, cluster: &str) -> Vec<Arc<Link>> {
         let speaks = |link: &&Arc<Link>| link.nodes().iter().any(|node| *node.cluster == *cluster);

@@ -64,6 +64,7 @@ pub(crate) fn announcement(node_id: Option<&str>, addresses: &[&str]) -> Announc
         architecture: "x86_64".into(),
         pid: 7,
         sees_processes: true,
+        reverse_ports: None,
     }
 }
 

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, debug, info, info_span};
 
 use super::connect::{ConnectError, Dialler, Relay};
+use super::reverse::Reverse;
 use super::{Agent, machine, stream};
 use crate::wire::text::{one_line, shortened};
 use crate::wire::tunnel::messages::{
@@ -94,6 +95,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         opening: HashMap::new(),
         replica: Hex([0; 8]),
         nodes: None,
+        reverse: Reverse::default(),
         second: (Instant::now(), 0),
     };
     let ended = link.all(to_send).await;
@@ -118,6 +120,8 @@ struct Link<S> {
     replica: Replica,
     /// What the agent may speak for, once it is welcome.
     nodes: Option<Vec<Node>>,
+    /// Where the relay has workers met whose debugger listens elsewhere.
+    reverse: Reverse,
     /// The beginning of a second, and the messages in it.
     second: (Instant, u32),
 }
@@ -171,6 +175,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             architecture: std::env::consts::ARCH.into(),
             pid: std::process::id(),
             sees_processes: self.agent.look.sees_processes().await,
+            reverse_ports: self
+                .agent
+                .reverse_ports
+                .as_ref()
+                .map(|ports| (*ports.start(), *ports.end())),
         })
     }
 
@@ -302,6 +311,28 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
                     opening.cancel();
                 }
             }
+            FromRelay::Listen { rendezvous } => {
+                for meeting in rendezvous {
+                    self.reverse
+                        .listen(&self.agent, &self.dialler, &self.answers, meeting);
+                }
+            }
+            FromRelay::Unlisten { rendezvous } => self.reverse.unlisten(&rendezvous),
+            FromRelay::Receive {
+                stream,
+                secret,
+                arrival,
+            } => {
+                if !self.reverse.receive(&arrival, stream, secret) {
+                    let refused = FromAgent::Refused {
+                        stream,
+                        kind: Refusal::NotAWorker,
+                        detail: "that worker waits no longer".into(),
+                    };
+                    return self.send(&refused).await;
+                }
+            }
+            FromRelay::Dismiss { arrival } => self.reverse.dismiss(&arrival),
             FromRelay::Hello { .. } => {
                 return Err(Ended::Lost("the relay says twice who it is".to_owned()));
             }

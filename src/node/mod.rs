@@ -2,7 +2,7 @@
 //!
 //! It dials out to every relay and has no port of its own. `relays` keeps a link with each, `link` is one of them, `stream`
 //! one debugger's connection. What a relay asks for is looked at by `look` with the agent's own eyes before anything is
-//! dialled, and `held` tells all relays who has what.
+//! dialled, and `held` tells all relays who has what. `reverse` is the other way round: workers that dial a debugger.
 
 mod connect;
 mod held;
@@ -13,12 +13,14 @@ mod proc_net;
 mod processes;
 mod pump;
 mod relays;
+mod reverse;
 mod stream;
 #[cfg(test)]
 mod tests;
 
 use std::collections::HashSet;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,6 +42,7 @@ use self::held::{Hold, Table};
 use self::link::Ended;
 use self::look::{Look, Place};
 use self::relays::Attempt;
+pub use self::reverse::reverse_ports;
 use crate::config::{self, is_loopback_host};
 use crate::ray::head::HeadConfigError;
 use crate::shutdown::Signals;
@@ -62,6 +65,8 @@ pub struct Settings {
     pub node_id: Option<String>,
     /// The addresses of its nodes. Empty: those of the machine.
     pub node_addresses: Vec<IpAddr>,
+    /// Ports of loopback on which workers may dial somebody's debugger ([`reverse_ports`]). `None`: they may not.
+    pub reverse_ports: Option<RangeInclusive<u16>>,
     /// How relays are trusted, and what they are shown.
     pub access: Arc<dyn Access>,
 }
@@ -107,6 +112,7 @@ struct Agent {
     instance: Hex<16>,
     look: Look,
     held: Table,
+    reverse_ports: Option<RangeInclusive<u16>>,
     replicas: Replicas,
     /// One for each stream, and each question that is being answered.
     places: Arc<Semaphore>,
@@ -155,6 +161,7 @@ impl Agent {
             instance: Hex(rand::rng().random()),
             look: Look::new(&settings.cluster, place, proc)?,
             held: Table::new(),
+            reverse_ports: settings.reverse_ports.clone(),
             replicas: Replicas::default(),
             places: Arc::new(Semaphore::new(MOST_ROWS)),
             tasks: TaskTracker::new(),
