@@ -363,7 +363,7 @@ impl Arrival {
 }
 
 /// The port of the rendezvous `name`, in the `ranges` of agents.
-fn chosen(
+pub(super) fn chosen(
     name: &RendezvousName,
     ranges: &[(u16, u16)],
     port: Option<u16>,

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod linking;
+mod reverse;
 mod streams;
 mod trouble;
 
@@ -47,8 +48,18 @@ subjects = ["local"]
 scopes = ["node"]
 
 [[rule]]
-subjects = ["person"]
+subjects = ["person", "other"]
 scopes = ["list", "debug", "terminal"]
+
+[[rule]]
+subjects = ["elsewhere"]
+jobs = ["ff000000"]
+scopes = ["list", "debug"]
+
+[[rule]]
+subjects = ["taped"]
+scopes = ["list", "debug"]
+record = true
 "#;
 
 /// What an agent says of itself, with a nonce of zeros.

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `tls` | nothing, and sslscan for one test |
 //! | `departures`, `loopback`, `pdb`, `prompt`, `view` | Python and the network once (a virtual environment under `target/`) |
-//! | `agents`, `isolation`, `sessions`, `kinds`, `faults`, `gone`, `deploy`, `hook`, `tools`, `advertise`, `token`, `identity`, `nc`, `person`, `terminal`, `unlisted` | also root, iproute2 and util-linux (network namespaces) |
+//! | `agents`, `isolation`, `sessions`, `kinds`, `faults`, `gone`, `deploy`, `hook`, `reverse`, `tools`, `advertise`, `token`, `identity`, `nc`, `person`, `terminal`, `unlisted` | also root, iproute2 and util-linux (network namespaces) |
 //!
 //! What is missing is said on standard error and the test passes, except where `CI` is set: then
 //! it fails.
@@ -26,6 +26,7 @@ mod nc;
 mod pdb;
 mod person;
 mod prompt;
+mod reverse;
 mod sessions;
 mod support;
 mod terminal;
