@@ -67,7 +67,7 @@ impl Scene {
     }
 
     fn of_sessions(&self) -> Vec<(Action, String)> {
-        let told = |line: &crate::audit::Entry| {
+        let told = |line: &crate::audit::testing::Line| {
             let outcome = line.details["outcome"].as_str().unwrap_or_default();
             (line.action, outcome.to_owned())
         };
