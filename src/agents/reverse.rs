@@ -122,9 +122,9 @@ pub(crate) enum NotMet {
 }
 
 impl NotMet {
-    /// It may be there when asked for again.
+    /// It may be there when asked for again: agents come, and what a lost connection had is free after a while.
     pub(crate) fn is_passing(&self) -> bool {
-        matches!(self, Self::NoAgent)
+        matches!(self, Self::NoAgent | Self::Name | Self::Port(..))
     }
 }
 
