@@ -1,6 +1,10 @@
-//! The kernel's tables of TCP sockets, `/proc/net/tcp` and `/proc/net/tcp6`. Pure.
+//! The kernel's tables of TCP sockets, `/proc/net/tcp` and `/proc/net/tcp6`.
 
+use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// Bytes of about two lines.
+const LINES: usize = 256;
 
 /// One socket. An IPv4 address that a socket of IPv6 has is written as one of IPv4.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +27,17 @@ pub(super) enum State {
 /// The sockets in `text`; lines that are none are passed over.
 pub(super) fn sockets(text: &str) -> impl Iterator<Item = Socket> {
     text.lines().filter_map(socket)
+}
+
+/// The sockets of `table` that listen: the kernel writes these first. It is read as few lines at a time, because the
+/// kernel looks for connected ones, in a large table of its own, as soon as there is room for them.
+pub(super) fn listeners(table: impl Read) -> impl Iterator<Item = Socket> {
+    let lines = BufReader::with_capacity(LINES, table).lines();
+    let sockets = lines
+        .map_while(Result::ok)
+        .skip(1)
+        .map_while(|line| socket(&line));
+    sockets.take_while(|socket| socket.state == State::Listening)
 }
 
 /// `0: 0100007F:D5AF 00000000:0000 0A 00000000:00000000 00:00000000 00000000  0  0 7632316 …`
@@ -105,6 +120,15 @@ mod tests {
                 "10.0.2.15:41805 10.0.2.3:443 Established 55",
             ]
         );
+    }
+
+    #[test]
+    fn those_that_listen_are_read_and_nothing_behind_them() {
+        let table = TCP.as_bytes().chain(std::io::repeat(b'\n'));
+        let ports: Vec<_> = listeners(table).map(|socket| socket.local.port()).collect();
+        assert_eq!(ports, [54703, 53387]);
+        assert_eq!(listeners(TCP6.as_bytes()).count(), 2);
+        assert_eq!(listeners(&b""[..]).count(), 0);
     }
 
     proptest::proptest! {

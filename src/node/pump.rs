@@ -12,6 +12,7 @@ use tokio_util::io::poll_read_buf;
 
 use crate::upstream::Worker;
 use crate::wire::tunnel::{ByteStream, LARGEST_FRAME};
+use crate::wire::turn::{TURN, yield_turn};
 
 /// Less room than this is not read into.
 const ROOM: usize = LARGEST_FRAME / 4;
@@ -102,6 +103,7 @@ impl<D: Debugger, S: AsyncRead + AsyncWrite + Unpin> Pump<D, S> {
     }
 
     fn poll_up(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        let mut moved = 0;
         loop {
             if !self.from_debugger.is_empty() {
                 match self.relay.poll_send(cx, &mut self.from_debugger) {
@@ -114,11 +116,17 @@ impl<D: Debugger, S: AsyncRead + AsyncWrite + Unpin> Pump<D, S> {
                 let said = Pin::new(&mut self.relay).poll_shutdown(cx);
                 return said.map(|said| said.map_or(End::Relay, |()| End::Debugger));
             }
+            if moved >= TURN {
+                return yield_turn(cx);
+            }
             if self.room.capacity() - self.room.len() < ROOM {
                 self.room.reserve(LARGEST_FRAME);
             }
             match poll_read_buf(Pin::new(&mut self.debugger), cx, &mut self.room) {
-                Poll::Ready(Ok(1..)) => self.from_debugger = self.room.split().freeze(),
+                Poll::Ready(Ok(read @ 1..)) => {
+                    moved += read;
+                    self.from_debugger = self.room.split().freeze();
+                }
                 Poll::Ready(Ok(0) | Err(_)) => self.debugger_ended = true,
                 Poll::Pending => {
                     // Who is idle holds no memory.
@@ -130,6 +138,7 @@ impl<D: Debugger, S: AsyncRead + AsyncWrite + Unpin> Pump<D, S> {
     }
 
     fn poll_down(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        let mut moved = 0;
         loop {
             if !self.unsaid.is_empty() {
                 match self.debugger.poll_forward(cx, &self.unsaid) {
@@ -145,8 +154,14 @@ impl<D: Debugger, S: AsyncRead + AsyncWrite + Unpin> Pump<D, S> {
             if self.relay_ended {
                 return self.relay.poll_gone(cx).map(|()| End::Relay);
             }
+            if moved >= TURN {
+                return yield_turn(cx);
+            }
             match self.relay.poll_bytes(cx) {
-                Poll::Ready(Ok(bytes)) if !bytes.is_empty() => self.unsaid = bytes,
+                Poll::Ready(Ok(bytes)) if !bytes.is_empty() => {
+                    moved += bytes.len();
+                    self.unsaid = bytes;
+                }
                 Poll::Ready(Ok(_)) if self.relay.ended_in_order() => self.relay_ended = true,
                 Poll::Ready(_) => return Poll::Ready(End::Relay),
                 Poll::Pending => return Poll::Pending,

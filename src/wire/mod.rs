@@ -11,6 +11,7 @@ pub mod relay_url;
 pub mod tcp;
 pub(crate) mod text;
 pub mod tunnel;
+pub(crate) mod turn;
 pub(crate) mod watched_file;
 mod write_through;
 pub(crate) mod zip;

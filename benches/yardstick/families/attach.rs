@@ -83,7 +83,7 @@ impl Family for Attach {
         for session in sessions {
             session.leave().await?;
         }
-        open.scene.until_all_can_be_dialled().await?;
+        open.scene.until_can_be_dialled(0).await?;
         let attaches = open.together.len() as f64;
         Ok(vec![
             percentile(&mut times, 50),

@@ -14,7 +14,7 @@ use crate::harness::yard::Yard;
 use crate::stand_in::Size;
 
 /// Sessions that transfer.
-const BULK: usize = 4;
+pub(super) const BULK: usize = 4;
 /// How long round trips are made in a round, and how long the transfers have to get going.
 const TIME: Duration = Duration::from_millis(600);
 const GET_GOING: Duration = Duration::from_millis(50);
@@ -69,16 +69,18 @@ impl Family for Beside {
     }
 
     async fn round(&self, yard: &Yard, open: &mut Open) -> Result<Vec<f64>> {
-        let bulk = open.bulk.run().await?;
-        sleep(GET_GOING).await;
-        let (start, before) = (Instant::now(), bulk.bytes());
-        let mut trips = open.editor.trips(yard.size(TIME, TIME / 20)).await?;
-        let rate = (bulk.bytes() - before) as f64 / start.elapsed().as_secs_f64();
-        bulk.stop().await?;
-        Ok(vec![
-            percentile(&mut trips, 50),
-            percentile(&mut trips, 99),
-            rate,
-        ])
+        let figures = beside(yard, &mut open.editor, &open.bulk).await?;
+        Ok(figures.to_vec())
     }
+}
+
+/// Median and 99th percentile of the round trips of `editor`, and what `bulk` transfers a second meanwhile.
+pub(super) async fn beside(yard: &Yard, editor: &mut Session, bulk: &Bulk) -> Result<[f64; 3]> {
+    let bulk = bulk.run().await?;
+    sleep(GET_GOING).await;
+    let (start, before) = (Instant::now(), bulk.bytes());
+    let mut trips = editor.trips(yard.size(TIME, TIME / 20)).await?;
+    let rate = (bulk.bytes() - before) as f64 / start.elapsed().as_secs_f64();
+    bulk.stop().await?;
+    Ok([percentile(&mut trips, 50), percentile(&mut trips, 99), rate])
 }

@@ -11,9 +11,9 @@ use crate::harness::yard::Yard;
 use crate::stand_in::Size;
 
 /// Bytes of a transfer.
-const BULK: usize = 256 << 20;
+pub(super) const BULK: usize = 256 << 20;
 /// Bytes of the body of a frame.
-const FRAME: usize = 64 << 10;
+pub(super) const FRAME: usize = 64 << 10;
 const LARGE_FRAME: usize = 1 << 20;
 
 pub(super) struct Bulk {

@@ -159,6 +159,6 @@ async fn attach(scene: &Scene, targets: &[Target]) -> Result<Vec<f64>> {
     for session in sessions {
         session.leave().await?;
     }
-    scene.until_all_can_be_dialled().await?;
+    scene.until_can_be_dialled(0).await?;
     Ok(times)
 }

@@ -9,12 +9,13 @@ mod idle;
 mod leave;
 mod many;
 mod trips;
+mod tunnel;
 
 use crate::harness::contest::Contest;
 use crate::harness::scene::Access;
 
 /// What can be asked for by itself.
-pub(crate) const NAMES: [&str; 10] = [
+pub(crate) const NAMES: [&str; 11] = [
     "trips",
     "bulk",
     "beside",
@@ -25,6 +26,7 @@ pub(crate) const NAMES: [&str; 10] = [
     "many",
     "events",
     "leave",
+    "tunnel",
 ];
 
 /// Everything that is asked for, in the order of the table.
@@ -53,4 +55,7 @@ pub(crate) async fn run(contest: &mut Contest<'_>) {
     contest.hold("many", many::Many).await;
     contest.hold("events", events::Events).await;
     contest.hold("leave", leave::Leave).await;
+    for tls in [false, true] {
+        contest.hold("tunnel", tunnel::Tunnel { tls }).await;
+    }
 }

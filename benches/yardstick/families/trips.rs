@@ -13,7 +13,7 @@ use crate::harness::yard::Yard;
 use crate::stand_in::{ANSWER, Size};
 
 /// How long round trips are made in a round, of one connection and of all.
-const TIME: Duration = Duration::from_millis(500);
+pub(super) const TIME: Duration = Duration::from_millis(500);
 
 pub(super) struct Trips {
     pinned: bool,
@@ -91,7 +91,7 @@ impl Family for Trips {
         let before = open.scene.cpu()?;
         let mut trips = open.sessions[0].trips(time).await?;
         let between = open.scene.cpu()?;
-        let (messages, rate) = open.all(time).await?;
+        let (messages, rate) = all(&mut open.sessions, time).await?;
         let after = open.scene.cpu()?;
         Ok(vec![
             percentile(&mut trips, 50),
@@ -102,23 +102,21 @@ impl Family for Trips {
     }
 }
 
-impl Open {
-    /// Round trips of all sessions at once: how many, and how many a second.
-    async fn all(&mut self, time: Duration) -> Result<(usize, f64)> {
-        let start = Instant::now();
-        let mut tasks = JoinSet::new();
-        for mut session in self.sessions.drain(1..) {
-            tasks.spawn(async move {
-                let answered = session.trips(time).await?.len();
-                Result::Ok((session, answered))
-            });
-        }
-        let mut messages = self.sessions[0].trips(time).await?.len();
-        while let Some(done) = tasks.join_next().await {
-            let (session, answered) = done??;
-            messages += answered;
-            self.sessions.push(session);
-        }
-        Ok((messages, messages as f64 / start.elapsed().as_secs_f64()))
+/// Round trips of all sessions at once: how many, and how many a second.
+pub(super) async fn all(sessions: &mut Vec<Session>, time: Duration) -> Result<(usize, f64)> {
+    let start = Instant::now();
+    let mut tasks = JoinSet::new();
+    for mut session in sessions.drain(1..) {
+        tasks.spawn(async move {
+            let answered = session.trips(time).await?.len();
+            Result::Ok((session, answered))
+        });
     }
+    let mut messages = sessions[0].trips(time).await?.len();
+    while let Some(done) = tasks.join_next().await {
+        let (session, answered) = done??;
+        messages += answered;
+        sessions.push(session);
+    }
+    Ok((messages, messages as f64 / start.elapsed().as_secs_f64()))
 }

@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, split};
 use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
 
 use crate::Result;
 use crate::stand_in::frame::{FrameReader, field, frame, padded};
@@ -17,19 +18,21 @@ pub(crate) const REQUEST: usize = 300;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Where a session goes.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Target {
     pub(crate) address: SocketAddr,
     /// For the relay: Ray's worker id.
     pub(crate) worker: Option<String>,
     /// For the relay, where it wants one.
     pub(crate) token: Option<String>,
+    /// With what it is encrypted, where it is.
+    pub(crate) tls: Option<TlsConnector>,
 }
 
 /// An attached debug session.
-pub(crate) struct Session<R = OwnedReadHalf, W = OwnedWriteHalf> {
-    answers: FrameReader<R>,
-    requests: W,
+pub(crate) struct Session {
+    answers: FrameReader<Box<dyn AsyncRead + Send + Unpin>>,
+    requests: Box<dyn AsyncWrite + Send + Unpin>,
     seq: u64,
 }
 
@@ -38,19 +41,26 @@ impl Session {
     pub(crate) async fn open(target: &Target) -> Result<Self> {
         let stream = TcpStream::connect(target.address).await?;
         stream.set_nodelay(true)?;
-        let (answers, requests) = stream.into_split();
-        Self::attach(answers, requests, target).await
-    }
-}
-
-impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Session<R, W> {
-    /// Attaches over a connection that is there already.
-    pub(crate) async fn attach(answers: R, requests: W, target: &Target) -> Result<Self> {
         // Seven digits from the start, so that every request and answer has the same size.
-        let mut session = Self {
-            answers: FrameReader::new(answers),
-            requests,
-            seq: 1_000_000,
+        let seq = 1_000_000;
+        let mut session = match &target.tls {
+            None => {
+                let (answers, requests) = stream.into_split();
+                Self {
+                    answers: FrameReader::new(Box::new(answers)),
+                    requests: Box::new(requests),
+                    seq,
+                }
+            }
+            Some(connector) => {
+                let name = ServerName::try_from("localhost")?;
+                let (answers, requests) = split(connector.connect(name, stream).await?);
+                Self {
+                    answers: FrameReader::new(Box::new(answers)),
+                    requests: Box::new(requests),
+                    seq,
+                }
+            }
         };
         timeout(PATIENCE, session.come_up(target))
             .await
@@ -86,6 +96,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Session<R, W> {
         self.requests
             .write_all(&frame(&padded(&front, REQUEST)))
             .await?;
+        self.requests.flush().await?;
         timeout(PATIENCE, self.answered("stackTrace"))
             .await
             .map_err(|_| "no answer within the deadline")?
@@ -145,7 +156,8 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Session<R, W> {
     async fn send(&mut self, rest: &str) -> Result<()> {
         self.seq += 1;
         let body = format!(r#"{{"seq":{},"type":"request",{rest}}}"#, self.seq);
-        Ok(self.requests.write_all(&frame(&body)).await?)
+        self.requests.write_all(&frame(&body)).await?;
+        Ok(self.requests.flush().await?)
     }
 
     /// Reads up to the answer to `command`, which must be a success.

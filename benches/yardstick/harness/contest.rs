@@ -14,12 +14,23 @@ pub(crate) enum Contestant {
     /// Another build of it.
     Base,
     HaProxy,
+    /// `ssh -L`, to an OpenSSH server beside the workers.
+    Ssh,
     /// Nobody in between.
     Direct,
 }
 
 impl Contestant {
-    pub(crate) const ALL: [Self; 4] = [Self::Relay, Self::Base, Self::HaProxy, Self::Direct];
+    /// Wherever no tunnel is measured.
+    pub(crate) const USUAL: [Self; 4] = [Self::Relay, Self::Base, Self::HaProxy, Self::Direct];
+    /// Of what goes through a process beside the workers.
+    pub(crate) const TUNNELS: [Self; 5] = [
+        Self::Relay,
+        Self::Base,
+        Self::HaProxy,
+        Self::Ssh,
+        Self::Direct,
+    ];
     /// Of what nobody else does.
     pub(crate) const RELAYS: [Self; 2] = [Self::Relay, Self::Base];
     /// Of what takes a process.
@@ -30,6 +41,7 @@ impl Contestant {
             Self::Relay => "relay",
             Self::Base => "base",
             Self::HaProxy => "haproxy",
+            Self::Ssh => "ssh",
             Self::Direct => "direct",
         }
     }
@@ -52,7 +64,7 @@ pub(crate) trait Family {
     const ONCE: bool = false;
 
     /// Who takes part.
-    const CONTESTANTS: &[Contestant] = &Contestant::ALL;
+    const CONTESTANTS: &'static [Contestant] = &Contestant::USUAL;
 
     /// Its rows, in the order in which a round gives their figures.
     fn rows(&self, yard: &Yard) -> Vec<Row>;
@@ -98,7 +110,7 @@ impl Contest<'_> {
     /// Has the contestants take turns, round by round, so that a slow moment of the machine meets all of them.
     async fn rounds<F: Family>(&mut self, family: &F) -> Result<()> {
         let yard = self.yard;
-        let first = self.table.add(family.rows(yard));
+        let first = self.table.add(family.rows(yard), F::CONTESTANTS);
         let mut open = Vec::new();
         for contestant in F::CONTESTANTS.iter().copied().filter(|c| yard.has(*c)) {
             let opened = family.open(yard, contestant).await;

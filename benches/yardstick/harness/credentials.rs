@@ -2,6 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::TlsConnector;
 
 use crate::Result;
 
@@ -17,6 +23,8 @@ pub(crate) struct Credentials {
     pub(crate) certificate_key: PathBuf,
     /// Both in one file, for HAProxy.
     pub(crate) pem: PathBuf,
+    /// Trusts the certificate and nothing else.
+    pub(crate) connector: TlsConnector,
 }
 
 impl Credentials {
@@ -51,9 +59,21 @@ impl Credentials {
             public_key: directory.join("keys/relay.pub"),
             debug,
             view,
+            connector: connector(&certificate)?,
             certificate,
             certificate_key,
             pem,
         })
     }
+}
+
+fn connector(certificate: &Path) -> Result<TlsConnector> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(certificate)?)?;
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(TlsConnector::from(Arc::new(config)))
 }

@@ -1,5 +1,6 @@
 //! HAProxy in front of a stand-in: in TCP mode for its first worker and for the first of those for transfers, in HTTP mode
-//! for its dashboard; all else is as its package has it.
+//! for its dashboard; all else is as its package has it. Where a tunnel is measured with TLS from the client on, it is two of
+//! them, which speak TLS with each other.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -23,6 +24,44 @@ pub(super) async fn start(
     plan: &Plan,
     stand_in: &StandIn,
     folder: &Path,
+) -> Result<(Vec<Process>, Addresses)> {
+    let size = stand_in.size();
+    let mut servers = Servers {
+        worker: (size.workers > 0).then(|| stand_in.worker(0)).transpose()?,
+        bulk: (size.bulk > 0)
+            .then(|| stand_in.worker(size.workers))
+            .transpose()?,
+        dashboard: stand_in.head(),
+    };
+    let (mut processes, mut to) = (Vec::new(), String::new());
+    if plan.tunnel && plan.tls {
+        // Beside the workers; what comes next speaks TLS with it.
+        let (process, addresses) = one(yard, plan, &servers, &to, folder, "node").await?;
+        processes.push(process);
+        (servers.worker, servers.bulk) = (Some(addresses.worker), Some(addresses.bulk));
+        let ca = yard.credentials.certificate.display();
+        to = format!(" ssl verify required ca-file {ca} verifyhost localhost");
+    }
+    let (process, addresses) = one(yard, plan, &servers, &to, folder, "front").await?;
+    processes.push(process);
+    Ok((processes, addresses))
+}
+
+/// What a HAProxy forwards to.
+struct Servers {
+    worker: Option<SocketAddr>,
+    bulk: Option<SocketAddr>,
+    dashboard: SocketAddr,
+}
+
+/// One process, which speaks with the servers of sessions as `to` says.
+async fn one(
+    yard: &Yard,
+    plan: &Plan,
+    servers: &Servers,
+    to: &str,
+    folder: &Path,
+    name: &str,
 ) -> Result<(Process, Addresses)> {
     let haproxy = yard.haproxy.as_ref().ok_or("HAProxy is not installed")?;
     let reserved = [reserve()?, reserve()?, reserve()?];
@@ -32,7 +71,6 @@ pub(super) async fn start(
         bulk: bulk.local_addr()?,
         dashboard: dashboard.local_addr()?,
     };
-    let size = stand_in.size();
     let tls = match plan.tls {
         true => format!(" ssl crt {}", yard.credentials.pem.display()),
         false => String::new(),
@@ -42,9 +80,9 @@ pub(super) async fn start(
         plan.connections.max(256) + 64,
         if plan.pinned { "  nbthread 1\n" } else { "" },
     );
-    let mut listen = |name, mode, address: SocketAddr, tls: &str, server: SocketAddr| {
+    let mut listen = |name, mode, address: SocketAddr, tls: &str, server: SocketAddr, to: &str| {
         text += &format!(
-            "listen {name}\n  mode {mode}\n  bind {address}{tls}\n  server {name} {server}\n"
+            "listen {name}\n  mode {mode}\n  bind {address}{tls}\n  server {name} {server}{to}\n"
         );
     };
     listen(
@@ -52,20 +90,20 @@ pub(super) async fn start(
         "http",
         addresses.dashboard,
         "",
-        stand_in.head(),
+        servers.dashboard,
+        "",
     );
-    if size.workers > 0 {
-        listen("worker", "tcp", addresses.worker, &tls, stand_in.worker(0)?);
+    if let Some(server) = servers.worker {
+        listen("worker", "tcp", addresses.worker, &tls, server, to);
     }
-    if size.bulk > 0 {
-        let server = stand_in.worker(size.workers)?;
-        listen("bulk", "tcp", addresses.bulk, &tls, server);
+    if let Some(server) = servers.bulk {
+        listen("bulk", "tcp", addresses.bulk, &tls, server, to);
     }
-    let file = folder.join("haproxy.cfg");
+    let file = folder.join(format!("{name}.cfg"));
     std::fs::write(&file, text)?;
     let mut command = command(haproxy.program, plan.pinned);
     command.arg("-db").arg("-f").arg(&file);
-    let mut process = Process::start(command, &folder.join("haproxy.log"))?;
+    let mut process = Process::start(command, &folder.join(format!("{name}.log")))?;
     process
         .until(async |_| Ok(TcpStream::connect(addresses.dashboard).await.ok()))
         .await?;

@@ -1,5 +1,6 @@
 //! What all rows share: the contestants and their processes, the clients, the rounds, the table.
 
+pub(crate) mod agent;
 pub(crate) mod background;
 pub(crate) mod client;
 pub(crate) mod contest;
@@ -10,5 +11,6 @@ pub(crate) mod process;
 pub(crate) mod relay;
 pub(crate) mod report;
 pub(crate) mod scene;
+pub(crate) mod ssh;
 pub(crate) mod table;
 pub(crate) mod yard;

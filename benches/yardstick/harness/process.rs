@@ -87,21 +87,10 @@ impl Process {
         }
     }
 
-    /// User and system time of the process and its threads so far, in seconds (steps of 10 ms).
+    /// User and system time of the process, its threads and its children so far, in seconds (steps of 10 ms).
     pub(crate) fn cpu(&self) -> Result<f64> {
-        let stat = self.proc("stat")?;
-        // The name in parentheses may hold spaces; utime and stime are the 14th and 15th field.
-        let (_, rest) = stat
-            .rsplit_once(')')
-            .ok_or("an unexpected /proc/PID/stat")?;
-        let ticks: Option<u64> = rest
-            .split_whitespace()
-            .skip(11)
-            .take(2)
-            .map(|field| field.parse::<u64>().ok())
-            .sum();
         // USER_HZ is 100 on every Linux that Rust runs on.
-        Ok(ticks.ok_or("an unexpected /proc/PID/stat")? as f64 / 100.0)
+        Ok(ticks(self.child.id())? as f64 / 100.0)
     }
 
     /// Resident memory in bytes. What the kernel keeps for sockets is not in it.
@@ -118,6 +107,25 @@ impl Process {
             self.child.id()
         ))?)
     }
+}
+
+/// Of `pid` and of everybody below it.
+fn ticks(pid: u32) -> Result<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // The name in parentheses may hold spaces; utime and stime are the 14th and 15th field.
+    let (_, rest) = stat
+        .rsplit_once(')')
+        .ok_or("an unexpected /proc/PID/stat")?;
+    let fields = rest.split_whitespace().skip(11).take(2);
+    let own: Option<u64> = fields.map(|field| field.parse::<u64>().ok()).sum();
+    let mut sum = own.ok_or("an unexpected /proc/PID/stat")?;
+    // Whoever has children here has one thread.
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
+    for child in children.split_whitespace() {
+        // One that has ended meanwhile has done nothing since.
+        sum += ticks(child.parse()?).unwrap_or_default();
+    }
+    Ok(sum)
 }
 
 impl Drop for Process {

@@ -58,8 +58,11 @@ fn config(yard: &Yard, plan: &Plan, head: SocketAddr, folder: &Path) -> String {
         }
         Access::ViewMasked => text += "[masking]\nenabled = true\n",
     }
-    if plan.tls {
-        // Sessions are encrypted; the list is read as everywhere else.
+    if plan.tunnel {
+        text += "[upstream]\npath = \"agent\"\n";
+    }
+    if plan.tls || plan.tunnel {
+        // What is measured is encrypted; the list is read as everywhere else.
         text += &format!(
             "[tls]\nmode = \"optional\"\ncert_file = {:?}\nkey_file = {:?}\n",
             credentials.certificate, credentials.certificate_key

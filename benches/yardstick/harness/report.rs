@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::harness::contest::Contestant;
-use crate::harness::table::{Compared, Goal, Table, Unit};
+use crate::harness::table::{Compared, Goal, Row, Table, Unit};
 use crate::harness::yard::Yard;
 
 /// On standard output.
@@ -12,43 +12,27 @@ pub(crate) fn print(yard: &Yard, table: &Table) {
     if yard.haproxy.is_none() {
         println!("HAProxy is not installed (Debian package: haproxy), so its column is empty");
     }
-    let columns: Vec<Contestant> = Contestant::ALL
-        .into_iter()
-        .filter(|c| yard.has(*c) || *c == Contestant::HaProxy)
-        .collect();
-    let others = &columns[1..];
-    let mut head = format!("{:<52}{:>6}", "median", "unit");
-    for contestant in &columns {
-        head += &format!("{:>10}", contestant.name());
+    if yard.ssh.is_none() {
+        println!(
+            "no OpenSSH server is installed (Debian package: openssh-server), so its column is missing"
+        );
     }
-    for other in others {
-        head += &format!("{:>10}", format!("/{}", other.name()));
-    }
-    println!("{head}  goal");
+    let mut heading = String::new();
     for row in &table.rows {
-        let mut line = format!("{:<52}{:>6}", row.name, row.unit.name);
-        for contestant in &columns {
-            let figure = row.median(*contestant).map(|value| shown(value, row.unit));
-            line += &format!("{:>10}", figure.unwrap_or_else(|| "-".to_owned()));
-        }
-        for other in others {
-            let compared = row.to(*other).map(|value| match row.compared {
-                Compared::Ratio => format!("{value:.2}"),
-                Compared::Difference => format!("{:+.1}", value * row.unit.scale),
-            });
-            line += &format!("{:>10}", compared.unwrap_or_else(|| "-".to_owned()));
-        }
-        let goal = row
-            .goal
-            .map_or_else(String::new, |goal| text(goal, row.unit));
-        let verdict = match row.meets() {
-            // What is small, or not optimised, says nothing.
-            Some(_) if yard.short || cfg!(debug_assertions) => "",
-            Some(true) => "  met",
-            Some(false) => "  missed",
-            None => "",
+        // Where nobody tunnels, there is no column for it.
+        let tunnels = row.contestants.contains(&Contestant::Ssh);
+        let all: &[Contestant] = match tunnels {
+            true => &Contestant::TUNNELS,
+            false => &Contestant::USUAL,
         };
-        println!("{}", format!("{line}  {goal}{verdict}").trim_end());
+        let there = |c: &Contestant| yard.has(*c) || *c == Contestant::HaProxy;
+        let columns: Vec<Contestant> = all.iter().copied().filter(there).collect();
+        let head = head(&columns);
+        if head != heading {
+            println!("{head}");
+            heading = head;
+        }
+        println!("{}", line(yard, row, &columns));
     }
     let all: f64 = table.times.iter().map(|(_, took)| took).sum();
     let each = table
@@ -59,10 +43,50 @@ pub(crate) fn print(yard: &Yard, table: &Table) {
     println!("{all:.0} s in all: {}", each.join(", "));
 }
 
+fn head(columns: &[Contestant]) -> String {
+    let mut head = format!("{:<52}{:>6}", "median", "unit");
+    for contestant in columns {
+        head += &format!("{:>10}", contestant.name());
+    }
+    for other in &columns[1..] {
+        head += &format!("{:>10}", format!("/{}", other.name()));
+    }
+    head + "  goal"
+}
+
+fn line(yard: &Yard, row: &Row, columns: &[Contestant]) -> String {
+    let mut line = format!("{:<52}{:>6}", row.name, row.unit.name);
+    for contestant in columns {
+        let figure = row.median(*contestant).map(|value| shown(value, row.unit));
+        line += &format!("{:>10}", figure.unwrap_or_else(|| "-".to_owned()));
+    }
+    for other in &columns[1..] {
+        let compared = row.to(*other).map(|value| match row.compared {
+            Compared::Ratio => format!("{value:.2}"),
+            Compared::Difference => format!("{:+.1}", value * row.unit.scale),
+        });
+        line += &format!("{:>10}", compared.unwrap_or_else(|| "-".to_owned()));
+    }
+    let verdict = match row.meets() {
+        // What is small, or not optimised, says nothing.
+        Some(_) if yard.short || cfg!(debug_assertions) => "",
+        Some(true) => "  met",
+        Some(false) => "  missed",
+        None => "",
+    };
+    let line = format!("{line}  {}{verdict}", goals(row));
+    line.trim_end().to_owned()
+}
+
+fn goals(row: &Row) -> String {
+    let goals = row.goals.iter().map(|goal| text(*goal, row.unit));
+    goals.collect::<Vec<_>>().join(" and ")
+}
+
 /// Everything, for whoever compares runs.
 pub(crate) fn json(yard: &Yard, table: &Table) -> Value {
     let of_each = |figure: &dyn Fn(Contestant) -> Value| -> Value {
-        let each = Contestant::ALL.into_iter().filter(|c| yard.has(*c));
+        let each = Contestant::TUNNELS.into_iter().filter(|c| yard.has(*c));
         each.map(|c| (c.name().to_owned(), figure(c))).collect()
     };
     let mut heading = "";
@@ -84,7 +108,7 @@ pub(crate) fn json(yard: &Yard, table: &Table) -> Value {
             "median": of_each(&|c| json!(row.median(c))),
             "compared": of_each(&|c| json!(row.to(c))),
             "difference": row.compared == Compared::Difference,
-            "goal": row.goal.map(|goal| text(goal, row.unit)),
+            "goal": (!row.goals.is_empty()).then(|| goals(row)),
             "met": row.meets(),
         }));
     }

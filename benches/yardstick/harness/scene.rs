@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tokio::time::sleep;
+use tokio_rustls::TlsConnector;
 
 use crate::Result;
 use crate::harness::client::Target;
@@ -12,7 +13,7 @@ use crate::harness::contest::Contestant;
 use crate::harness::http::Http;
 use crate::harness::process::{PATIENCE, Process};
 use crate::harness::yard::Yard;
-use crate::harness::{haproxy, relay};
+use crate::harness::{agent, haproxy, relay, ssh};
 use crate::stand_in::{Size, StandIn, worker_id};
 
 /// A relay leaves a debugger alone for a while (300 ms) when it has closed.
@@ -39,6 +40,8 @@ pub(crate) struct Plan {
     pub(crate) access: Access,
     /// On the way from the client.
     pub(crate) tls: bool,
+    /// Workers are reached through a process beside them, to which everything is encrypted: for a relay its agent.
+    pub(crate) tunnel: bool,
     /// Connections at a time, at most.
     pub(crate) connections: usize,
     /// How often a relay asks the head.
@@ -52,6 +55,7 @@ impl Plan {
             pinned: false,
             access: Access::default(),
             tls: false,
+            tunnel: false,
             connections: size.workers + size.bulk,
             poll: Duration::from_secs(1),
         }
@@ -61,11 +65,12 @@ impl Plan {
 pub(crate) struct Scene {
     pub(crate) contestant: Contestant,
     pub(crate) stand_in: StandIn,
-    proxy: Option<Process>,
+    proxies: Vec<Process>,
     worker: Option<SocketAddr>,
     bulk: Option<SocketAddr>,
     dashboard: SocketAddr,
     token: Option<String>,
+    tls: Option<TlsConnector>,
 }
 
 impl Scene {
@@ -77,11 +82,12 @@ impl Scene {
         let mut scene = Self {
             contestant,
             stand_in,
-            proxy: None,
+            proxies: Vec::new(),
             worker: None,
             bulk: None,
             dashboard: head,
             token: None,
+            tls: plan.tls.then(|| yard.credentials.connector.clone()),
         };
         match contestant {
             Contestant::Relay | Contestant::Base => {
@@ -92,17 +98,28 @@ impl Scene {
                 };
                 let (process, address) =
                     relay::start(yard, contestant, plan, head, &folder).await?;
-                scene.proxy = Some(process);
+                scene.proxies.push(process);
                 (scene.worker, scene.bulk) = (Some(address), Some(address));
                 scene.dashboard = address;
+                if plan.tunnel {
+                    let agent = agent::start(yard, contestant, address, head, &folder)?;
+                    scene.proxies.push(agent);
+                    scene.until_nodes_are_linked(1).await?;
+                }
             }
             Contestant::HaProxy => {
-                let (process, addresses) =
+                let (processes, addresses) =
                     haproxy::start(yard, plan, &scene.stand_in, &folder).await?;
-                scene.proxy = Some(process);
+                scene.proxies = processes;
                 scene.worker = Some(addresses.worker);
                 scene.bulk = Some(addresses.bulk);
                 scene.dashboard = addresses.dashboard;
+            }
+            Contestant::Ssh => {
+                let (processes, [worker, bulk]) =
+                    ssh::start(yard, &scene.stand_in, &folder).await?;
+                scene.proxies = processes;
+                (scene.worker, scene.bulk) = (Some(worker), Some(bulk));
             }
             Contestant::Direct => {}
         }
@@ -121,6 +138,11 @@ impl Scene {
             },
             worker: self.contestant.is_relay().then(|| worker_id(index)),
             token: self.token.clone(),
+            // `ssh -L` listens beside its client; and without anybody there is nobody to speak TLS with.
+            tls: match self.contestant {
+                Contestant::Direct | Contestant::Ssh => None,
+                _ => self.tls.clone(),
+            },
         })
     }
 
@@ -131,17 +153,36 @@ impl Scene {
 
     /// Processor seconds of the contestant so far; 0 where nobody is in between.
     pub(crate) fn cpu(&self) -> Result<f64> {
-        self.proxy.as_ref().map_or(Ok(0.0), Process::cpu)
+        self.proxies.iter().map(Process::cpu).sum()
     }
 
     /// Its memory in bytes.
     pub(crate) fn memory(&self) -> Result<f64> {
-        self.proxy.as_ref().map_or(Ok(f64::NAN), Process::memory)
+        self.proxies.iter().map(Process::memory).sum()
     }
 
-    /// The same as [`Self::until_all_wait`], and a relay dials each of them at once.
-    pub(crate) async fn until_all_can_be_dialled(&self) -> Result<()> {
-        self.until_all_wait().await?;
+    /// Returns once a relay lists `count` nodes whose agent is linked.
+    pub(crate) async fn until_nodes_are_linked(&self, count: usize) -> Result<()> {
+        let begin = Instant::now();
+        let mut http = self.http().await?;
+        loop {
+            let answer = http.get("/relay/v1/nodes", None).await?;
+            let list: Value = serde_json::from_slice(answer.body())?;
+            let rows = list["nodes"].as_array().ok_or("no list of nodes")?;
+            let linked = rows.iter().filter(|row| row["link"] == "linked").count();
+            if linked == count {
+                return Ok(());
+            }
+            if begin.elapsed() > PATIENCE {
+                return Err(format!("{linked} of {count} nodes have an agent").into());
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Returns once a relay lists all workers but `attached` of them as waiting, and dials each of these at once.
+    pub(crate) async fn until_can_be_dialled(&self, attached: usize) -> Result<()> {
+        self.until_wait(attached).await?;
         if self.contestant.is_relay() {
             sleep(SETTLED).await;
         }
@@ -150,11 +191,15 @@ impl Scene {
 
     /// Returns once a relay lists all workers, by name and with nobody attached.
     pub(crate) async fn until_all_wait(&self) -> Result<()> {
+        self.until_wait(0).await
+    }
+
+    async fn until_wait(&self, attached: usize) -> Result<()> {
         if !self.contestant.is_relay() {
             return Ok(());
         }
         let size = self.stand_in.size();
-        let expected = size.workers + size.bulk + size.shown;
+        let expected = size.workers + size.bulk + size.shown - attached;
         // A long list takes its time to write.
         let pause = Duration::from_millis(if expected > 1000 { 300 } else { 10 });
         let begin = Instant::now();

@@ -57,7 +57,10 @@ pub(crate) struct Row {
     pub(crate) name: String,
     pub(crate) unit: Unit,
     pub(crate) compared: Compared,
-    pub(crate) goal: Option<Goal>,
+    /// All of them are to be met.
+    pub(crate) goals: Vec<Goal>,
+    /// Who may have figures.
+    pub(crate) contestants: &'static [Contestant],
     /// Of each contestant, one for each round.
     figures: BTreeMap<Contestant, Vec<f64>>,
 }
@@ -68,7 +71,8 @@ impl Row {
             name: name.into(),
             unit,
             compared: Compared::Ratio,
-            goal: None,
+            goals: Vec::new(),
+            contestants: &[],
             figures: BTreeMap::new(),
         }
     }
@@ -78,9 +82,9 @@ impl Row {
         Self { compared, ..self }
     }
 
-    pub(crate) fn goal(self, goal: Goal) -> Self {
-        let goal = Some(goal);
-        Self { goal, ..self }
+    pub(crate) fn goal(mut self, goal: Goal) -> Self {
+        self.goals.push(goal);
+        self
     }
 
     pub(crate) fn figures(&self, contestant: Contestant) -> &[f64] {
@@ -102,13 +106,18 @@ impl Row {
         })
     }
 
-    /// Whether the goal is met, where there is one and a figure for it.
+    /// Whether its goals are met; `None` where there is none, or no figure for one.
     pub(crate) fn meets(&self) -> Option<bool> {
-        Some(match self.goal? {
-            Goal::AtMost(most, other) | Goal::Above(most, other) => self.to(other)? <= most,
-            Goal::AtLeast(times, other) => self.to(other)? >= times,
-            Goal::Within(most) => self.median(Contestant::Relay)? <= most,
-        })
+        let met = |goal: &Goal| {
+            Some(match *goal {
+                Goal::AtMost(most, other) | Goal::Above(most, other) => self.to(other)? <= most,
+                Goal::AtLeast(times, other) => self.to(other)? >= times,
+                Goal::Within(most) => self.median(Contestant::Relay)? <= most,
+            })
+        };
+        let met: Option<Vec<bool>> = self.goals.iter().map(met).collect();
+        met.filter(|met| !met.is_empty())
+            .map(|met| met.iter().all(|met| *met))
     }
 }
 
@@ -121,9 +130,10 @@ pub(crate) struct Table {
 
 impl Table {
     /// Takes the rows of a family; returns the place of the first.
-    pub(crate) fn add(&mut self, rows: Vec<Row>) -> usize {
+    pub(crate) fn add(&mut self, rows: Vec<Row>, contestants: &'static [Contestant]) -> usize {
         let first = self.rows.len();
-        self.rows.extend(rows);
+        let row = |row| Row { contestants, ..row };
+        self.rows.extend(rows.into_iter().map(row));
         first
     }
 

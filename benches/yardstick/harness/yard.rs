@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::harness::contest::Contestant;
 use crate::harness::credentials::Credentials;
+use crate::harness::ssh::Ssh;
 use crate::{Options, Result};
 
 /// Names the build that the relay is compared with.
@@ -21,6 +22,7 @@ pub(crate) struct Yard {
     pub(crate) credentials: Credentials,
     pub(crate) base: Option<PathBuf>,
     pub(crate) haproxy: Option<HaProxy>,
+    pub(crate) ssh: Option<Ssh>,
     directory: tempfile::TempDir,
     scenes: AtomicUsize,
 }
@@ -50,6 +52,7 @@ impl Yard {
             credentials: Credentials::new(Path::new(RELAY), directory.path())?,
             base: base.map(std::path::absolute).transpose()?,
             haproxy: HaProxy::find(),
+            ssh: Ssh::find(),
             directory,
             scenes: AtomicUsize::new(0),
         })
@@ -61,6 +64,7 @@ impl Yard {
             Contestant::Relay | Contestant::Direct => true,
             Contestant::Base => self.base.is_some(),
             Contestant::HaProxy => self.haproxy.is_some(),
+            Contestant::Ssh => self.ssh.is_some(),
         }
     }
 

@@ -123,7 +123,8 @@ impl Head {
         format!(
             r#"{{"worker_id":"{}","is_alive":true,"worker_type":"WORKER","exit_type":null,"node_id":"{NODE}","ip":"127.0.0.1","pid":{},"exit_detail":null,"worker_launch_time_ms":1795236353301,"worker_launched_time_ms":1795236353972,"start_time_ms":1795236353972,"end_time_ms":0,"debugger_port":{port},"num_paused_threads":{}}}"#,
             worker_id(index),
-            1000 + index,
+            // An agent looks whose the listening socket is.
+            std::process::id(),
             u8::from(paused)
         )
     }

@@ -3,7 +3,7 @@
 //! Used by [`super::Splice`], which polls both of them.
 
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, ReadBuf};
@@ -13,9 +13,7 @@ use super::pipe::Pipe;
 use crate::wire::dap::codec::FrameError;
 use crate::wire::dap::scanner::{Rules, Scanner, Step};
 use crate::wire::peer_stream::PeerStream;
-
-/// Bytes that are read of one direction before other sessions get their turn.
-const TURN: usize = 128 * 1024;
+use crate::wire::turn::{TURN, yield_turn};
 
 /// Bytes that the kernel moves before other sessions get theirs: each turn costs a wake-up, and twice as many gained nothing.
 const SPLICED: usize = 64 * 1024;
@@ -319,13 +317,4 @@ fn poll_some<T: PeerStream>(
         0 => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
         n => Poll::Ready(Ok(n)),
     }
-}
-
-/// Goes on after everybody else who can, and after a look at who can: with a plain wake the runtime would look only
-/// at every 61st turn, and a small message would wait for all of those.
-fn yield_turn<T>(cx: &mut Context<'_>) -> Poll<T> {
-    if pin!(tokio::task::yield_now()).poll(cx).is_ready() {
-        cx.waker().wake_by_ref();
-    }
-    Poll::Pending
 }

@@ -2,7 +2,7 @@ use std::os::unix::fs::symlink;
 
 use super::*;
 
-/// A `/proc` of the test's making.
+/// A `/proc` of the test's making. In a table those that listen come first, as the kernel writes it.
 struct Proc(tempfile::TempDir);
 
 impl Proc {
@@ -47,9 +47,9 @@ fn debugpy(adapter: &str) -> Proc {
     Proc::new(&[
         ("00000000:D08B", NOBODY, LISTENS, 1),
         ("0100007F:D5AF", NOBODY, LISTENS, 2),
+        ("0100007F:1F90", NOBODY, LISTENS, 5),
         ("0100007F:D5AF", "0100007F:99BC", ESTABLISHED, 3),
         ("0100007F:99BC", "0100007F:D5AF", ESTABLISHED, 4),
-        ("0100007F:1F90", NOBODY, LISTENS, 5),
         ("0100007F:1F90", "0100007F:99BD", ESTABLISHED, 6),
         ("0100007F:99BD", "0100007F:1F90", ESTABLISHED, 7),
     ])
