@@ -97,7 +97,7 @@ impl Processes {
         match ends.is_empty() {
             true => Vec::new(),
             false => self
-                .owners(&ends)
+                .owners(self.all(), &ends)
                 .into_keys()
                 .map(|pid| self.own_number(pid))
                 .collect(),

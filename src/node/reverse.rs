@@ -26,6 +26,7 @@ use tracing::{Instrument as _, debug, info, info_span, warn};
 
 use super::Agent;
 use super::connect::Dialler;
+use super::look::Stranger;
 use crate::wire::tcp;
 use crate::wire::tunnel::join::{Passed, join};
 use crate::wire::tunnel::messages::{
@@ -86,6 +87,16 @@ struct Site {
     waiting: Waiting,
     meeting: Meeting,
     over: CancellationToken,
+}
+
+/// Who has dialled.
+enum Looked {
+    /// A worker of this node.
+    Worker(Arrived),
+    /// Nobody of Ray's.
+    Stranger,
+    /// It is not known who.
+    Unknown,
 }
 
 impl Reverse {
@@ -183,8 +194,11 @@ impl Site {
 
     /// Serves one connection to its end. `waits` is its place among those that wait.
     async fn arrive<P>(self, mut stream: TcpStream, peer: SocketAddr, waits: P) {
-        let Some(arrived) = self.looked_at(&stream, peer).await else {
-            return;
+        let arrived = match self.looked_at(&stream, peer).await {
+            Looked::Worker(arrived) => arrived,
+            Looked::Stranger => return,
+            // It may be a worker, and would wait for ever.
+            Looked::Unknown => return let_run::let_run(&mut stream).await,
         };
         if tcp::tune(&stream, PROBE_AFTER).is_err() {
             return;
@@ -216,16 +230,18 @@ impl Site {
         info!(worker = %worker_id, let_run = free, "a worker's connection is over");
     }
 
-    /// Who has dialled, where that is a worker of this node.
-    async fn looked_at(&self, stream: &TcpStream, peer: SocketAddr) -> Option<Arrived> {
-        let local = stream.local_addr().ok()?;
+    /// Who has dialled.
+    async fn looked_at(&self, stream: &TcpStream, peer: SocketAddr) -> Looked {
+        let Ok(local) = stream.local_addr() else {
+            return Looked::Stranger;
+        };
         let looking = timeout(LOOKED, self.agent.look.caller(peer, local));
         let looked = tokio::select! {
             looked = looking => looked,
-            () = self.over.cancelled() => return None,
+            () = self.over.cancelled() => return Looked::Unknown,
         };
         match looked {
-            Ok(Ok(resident)) => Some(Arrived {
+            Ok(Ok(resident)) => Looked::Worker(Arrived {
                 rendezvous: self.meeting.rendezvous,
                 arrival: Hex(rand::rng().random()),
                 worker_id: resident.worker_id.as_str().into(),
@@ -233,11 +249,14 @@ impl Site {
             }),
             Ok(Err(stranger)) => {
                 warn!(%peer, why = %stranger, "a connection is closed unheard");
-                None
+                match stranger {
+                    Stranger::NotAWorker(_) => Looked::Stranger,
+                    _ => Looked::Unknown,
+                }
             }
             Err(_) => {
                 warn!(%peer, "a connection is closed unheard: Ray did not say in time whose it is");
-                None
+                Looked::Unknown
             }
         }
     }

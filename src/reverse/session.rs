@@ -269,11 +269,8 @@ impl Arriving {
         let (mut last, mut said) = ((0, 0), Instant::now());
         let over = loop {
             tokio::select! {
-                joined = &mut joined => break match joined {
-                    Ok(Ended::First) => Over::new(Outcome::Client, "the debugger has closed the connection"),
-                    Ok(Ended::Second) => Over::new(Outcome::Upstream, "the worker has closed the connection"),
-                    Err(error) => Over::new(Outcome::Failed, format!("the connection broke: {error}")),
-                },
+                // What ends the link as well is named.
+                biased;
                 over = self.person.ended() => break Over::new(Outcome::Revoked, over.to_string()),
                 () = self.over.cancelled() => break Over::new(Outcome::Client, "the command has left"),
                 () = shutdown.abort.cancelled() => break Over::new(Outcome::Drained, "the relay was shut down"),
@@ -299,6 +296,11 @@ impl Arriving {
                         break Over::new(Outcome::Drained, "the relay is being shut down");
                     }
                 }
+                joined = &mut joined => break match joined {
+                    Ok(Ended::First) => Over::new(Outcome::Client, "the debugger has closed the connection"),
+                    Ok(Ended::Second) => Over::new(Outcome::Upstream, "the worker has closed the connection"),
+                    Err(error) => Over::new(Outcome::Failed, format!("the connection broke: {error}")),
+                },
             }
         };
         drop(joined);

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::support::namespaces::{Cluster, Driver, RELAY_IP};
-use crate::support::ray::NEWEST;
+use crate::support::ray::{NEWEST, OLDEST};
 use crate::support::relay::{PORT, Relay};
 use crate::support::{eventually, say};
 
@@ -98,8 +98,8 @@ struct Scene {
 }
 
 impl Scene {
-    fn new() -> Option<Self> {
-        let cluster = Cluster::up(NEWEST, 1, &[])?;
+    fn new(version: &str) -> Option<Self> {
+        let cluster = Cluster::up(version, 1, &[])?;
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
         let keys = Command::new(env!("CARGO_BIN_EXE_ray-relay"))
@@ -116,7 +116,7 @@ impl Scene {
         );
         std::fs::write(path("relay.toml"), config).unwrap();
         let relay = Relay::guarded(&cluster, &["--config", &path("relay.toml")]);
-        let tools = pydevd_pycharm(&cluster);
+        let tools = pydevd_pycharm(&cluster, version);
         Some(Self {
             cluster,
             relay,
@@ -215,8 +215,9 @@ impl Scene {
 }
 
 /// The newest pydevd-pycharm, in a directory of its own beside the environments of Ray.
-fn pydevd_pycharm(cluster: &Cluster) -> PathBuf {
-    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("pydevd-pycharm");
+fn pydevd_pycharm(cluster: &Cluster, version: &str) -> PathBuf {
+    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let dir = dir.join(format!("pydevd-pycharm-{version}"));
     if !dir.join("pydevd_pycharm.py").exists() {
         let installed = Command::new(cluster.venv().python())
             .args([
@@ -245,7 +246,7 @@ fn port_of(command: &Process) -> u16 {
 
 #[tokio::test]
 async fn workers_reach_the_right_laptop_and_nobody_elses() {
-    let Some(scene) = Scene::new() else {
+    let Some(scene) = Scene::new(NEWEST) else {
         return;
     };
 
@@ -381,4 +382,23 @@ async fn workers_reach_the_right_laptop_and_nobody_elses() {
     }
     assert_eq!(with("session_began", "eve"), 0);
     drop(scene.relay);
+}
+
+/// The same questions to Ray, and the same look at processes.
+#[tokio::test]
+async fn workers_of_the_oldest_are_known_too() {
+    let Some(scene) = Scene::new(OLDEST) else {
+        return;
+    };
+    let agent = scene.agent("w1", &["--reverse-ports", PORTS]);
+    agent.says("linked");
+    let ada = scene.reverse("ada", 9001, &["--port", "7710", "--json"]);
+    ada.says(r#""nodes":1"#);
+    let _laptop = scene.laptop("pydevd", 9001, "5005");
+    let mut driver = scene.dials(&json!([["w1", "pydevd", 7710]]));
+    assert_eq!(driver.result(), json!([5005]));
+    ada.says(r#""event":"ended""#);
+    let of_job =
+        |line: &str| line.contains(r#""event":"arrived""#) && line.contains(r#""job_id":"0"#);
+    assert!(ada.output().lines().any(of_job), "{}", ada.output());
 }
