@@ -353,6 +353,13 @@ async fn a_worker_that_is_not_ones_own_to_debug_is_taken_to_nobody() {
     // A rendezvous of nobody's.
     agent.arrives(Hex([9; 8]), &worker().worker_id, "a1").await;
     agent.dismissed().await;
+    // An agent that was not asked to listen.
+    let mut another = scene.linked("local", "c3", 2).await;
+    another.arrives(id, &worker().worker_id, "c3").await;
+    another.dismissed().await;
+    revoke(&scene.context.auth, "person").await;
+    let (why, _) = person.refused().await;
+    assert!(why.contains("revoked"), "{why}");
     assert!(scene.context.sessions.is_empty());
 }
 

@@ -3,6 +3,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
@@ -23,10 +24,9 @@ async fn free_port() -> u16 {
 }
 
 /// An agent that may listen on `port`, sees the processes in `proc`, and is linked with `relay`.
-async fn agent(port: u16, pid: u32, proc: &str, relay: &Relay) -> (Arc<Agent>, Socket) {
-    let mut row = worker(4000);
-    row["pid"] = pid.into();
-    let head = head(vec![row], vec![node(NODE, "127.0.0.1")]).await;
+async fn agent(port: u16, row: Value, proc: &str, relay: &Relay) -> (Arc<Agent>, Socket) {
+    let nodes = vec![node(NODE, "127.0.0.1"), node("bbbb", "10.9.9.9")];
+    let head = head(vec![row], nodes).await;
     let mut settings = settings(head);
     settings.reverse_ports = Some(port..=port);
     let agent = Agent::new(&settings, Path::new(proc)).unwrap();
@@ -84,7 +84,7 @@ async fn closed(port: u16) {
 async fn a_worker_that_dials_is_told_of_and_goes_on_by_the_stream_that_is_asked_for() {
     let port = free_port().await;
     let relay = Relay::start(1).await;
-    let (agent, mut link) = agent(port, std::process::id(), "/proc", &relay).await;
+    let (agent, mut link) = agent(port, worker(4000), "/proc", &relay).await;
     let none_of = listen(&mut link, 8, 1).await.unwrap();
     assert!(none_of.contains("none of its --reverse-ports"), "{none_of}");
     assert_eq!(listen(&mut link, 7, port).await, None);
@@ -132,16 +132,23 @@ async fn a_worker_that_dials_is_told_of_and_goes_on_by_the_stream_that_is_asked_
     agent.end().await;
 }
 
-/// Ray lists no worker with this test's process, or nobody's process is seen: that may be a worker, which is let run.
+/// Ray lists no worker with this test's process on this node, or nobody's process is seen: that may be a worker, which is let
+/// run.
 #[tokio::test]
 async fn who_is_no_worker_is_not_heard_and_hears_nothing() {
     let empty = tempfile::tempdir().unwrap();
-    let own = std::process::id();
     let unseen = empty.path().to_str().unwrap();
-    for (pid, proc, begins) in [(1, "/proc", &b""[..]), (own, unseen, RUN)] {
+    for (key, value, proc, begins) in [
+        ("pid", Value::from(1), "/proc", &b""[..]),
+        ("node_id", "bbbb".into(), "/proc", b""),
+        ("is_alive", false.into(), "/proc", b""),
+        ("pid", std::process::id().into(), unseen, RUN),
+    ] {
         let port = free_port().await;
         let relay = Relay::start(1).await;
-        let (agent, mut link) = agent(port, pid, proc, &relay).await;
+        let mut row = worker(4000);
+        row[key] = value;
+        let (agent, mut link) = agent(port, row, proc, &relay).await;
         assert_eq!(listen(&mut link, 7, port).await, None);
         let mut stranger = dial(port).await;
         stranger.write_all(b"hello").await.unwrap();
@@ -158,7 +165,7 @@ async fn who_is_no_worker_is_not_heard_and_hears_nothing() {
 async fn a_worker_that_is_taken_to_nobody_is_let_run() {
     let port = free_port().await;
     let relay = Relay::start(1).await;
-    let (agent, mut link) = agent(port, std::process::id(), "/proc", &relay).await;
+    let (agent, mut link) = agent(port, worker(4000), "/proc", &relay).await;
     assert_eq!(listen(&mut link, 7, port).await, None);
     let worker = dial(port).await;
     let arrival = arrived(&mut link).await.arrival;
