@@ -55,7 +55,7 @@ impl Processes {
 
     /// Whose the sockets are that a connection to `address` may come to.
     pub(super) fn verdict(&self, address: SocketAddr, owner: &Owner) -> Verdict {
-        let listening = listening(&self.listeners(), address);
+        let listening = self.listening(address);
         if listening.is_empty() {
             return Verdict::Unseen;
         }
@@ -229,13 +229,17 @@ impl Processes {
         read(&self.root.join(format!("{pid}/{name}")), LONGEST_TEXT)
     }
 
-    /// The sockets that listen.
-    fn listeners(&self) -> Vec<Socket> {
-        let files = TABLES.map(|name| File::open(self.root.join(name)).ok());
-        let files = files.into_iter().flatten();
-        files
-            .flat_map(|file| listeners(file.take(LONGEST_TABLE)))
-            .collect()
+    /// The sockets that take a connection to `address`, one of IPv4 where both families have some.
+    fn listening(&self, address: SocketAddr) -> HashSet<u64> {
+        let found = TABLES.iter().map(|name| {
+            let Ok(file) = File::open(self.root.join(name)) else {
+                return HashSet::new();
+            };
+            let table: Vec<Socket> = listeners(file.take(LONGEST_TABLE)).collect();
+            listening(&table, address)
+        });
+        let mut found = found.filter(|found| !found.is_empty());
+        found.next().unwrap_or_default()
     }
 
     /// All sockets. The kernel looks through a table of its own for those that are connected, which takes it about 10 ms on

@@ -1,5 +1,6 @@
 //! The rows of the table, a file for each family of them.
 
+mod agents;
 mod attach;
 mod beside;
 mod bulk;
@@ -15,7 +16,7 @@ use crate::harness::contest::Contest;
 use crate::harness::scene::Access;
 
 /// What can be asked for by itself.
-pub(crate) const NAMES: [&str; 11] = [
+pub(crate) const NAMES: [&str; 12] = [
     "trips",
     "bulk",
     "beside",
@@ -27,6 +28,7 @@ pub(crate) const NAMES: [&str; 11] = [
     "events",
     "leave",
     "tunnel",
+    "agents",
 ];
 
 /// Everything that is asked for, in the order of the table.
@@ -58,4 +60,5 @@ pub(crate) async fn run(contest: &mut Contest<'_>) {
     for tls in [false, true] {
         contest.hold("tunnel", tunnel::Tunnel { tls }).await;
     }
+    contest.hold("agents", agents::Agents).await;
 }

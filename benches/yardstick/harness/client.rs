@@ -29,38 +29,38 @@ pub(crate) struct Target {
     pub(crate) tls: Option<TlsConnector>,
 }
 
+type Answers = Box<dyn AsyncRead + Send + Unpin>;
+type Requests = Box<dyn AsyncWrite + Send + Unpin>;
+
+/// A connection to `target`.
+pub(crate) async fn connected(target: &Target) -> Result<(Answers, Requests)> {
+    let stream = TcpStream::connect(target.address).await?;
+    stream.set_nodelay(true)?;
+    let Some(connector) = &target.tls else {
+        let (answers, requests) = stream.into_split();
+        return Ok((Box::new(answers), Box::new(requests)));
+    };
+    let name = ServerName::try_from("localhost")?;
+    let (answers, requests) = split(connector.connect(name, stream).await?);
+    Ok((Box::new(answers), Box::new(requests)))
+}
+
 /// An attached debug session.
 pub(crate) struct Session {
-    answers: FrameReader<Box<dyn AsyncRead + Send + Unpin>>,
-    requests: Box<dyn AsyncWrite + Send + Unpin>,
+    answers: FrameReader<Answers>,
+    requests: Requests,
     seq: u64,
 }
 
 impl Session {
     /// Connects, attaches and finishes the configuration.
     pub(crate) async fn open(target: &Target) -> Result<Self> {
-        let stream = TcpStream::connect(target.address).await?;
-        stream.set_nodelay(true)?;
-        // Seven digits from the start, so that every request and answer has the same size.
-        let seq = 1_000_000;
-        let mut session = match &target.tls {
-            None => {
-                let (answers, requests) = stream.into_split();
-                Self {
-                    answers: FrameReader::new(Box::new(answers)),
-                    requests: Box::new(requests),
-                    seq,
-                }
-            }
-            Some(connector) => {
-                let name = ServerName::try_from("localhost")?;
-                let (answers, requests) = split(connector.connect(name, stream).await?);
-                Self {
-                    answers: FrameReader::new(Box::new(answers)),
-                    requests: Box::new(requests),
-                    seq,
-                }
-            }
+        let (answers, requests) = connected(target).await?;
+        let mut session = Self {
+            answers: FrameReader::new(answers),
+            requests,
+            // Seven digits from the start, so that every request and answer has the same size.
+            seq: 1_000_000,
         };
         timeout(PATIENCE, session.come_up(target))
             .await

@@ -15,10 +15,9 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 
-use super::{Cluster, worker_id};
+use super::{Cluster, node_id, worker_id};
 use crate::Result;
 
-const NODE: &str = "b33d556f9b56cb0ac73db2bfdc214db09cf4243e3f60f2f9b8548323";
 /// The small page.
 const PAGE: usize = 1024;
 
@@ -68,9 +67,11 @@ impl Head {
             ),
             "/api/v0/workers" => self.workers(query),
             "/api/v0/tasks" => self.tasks(query),
-            "/api/v0/nodes" => rows(&[format!(
-                r#"{{"node_id":"{NODE}","node_ip":"127.0.0.1","node_name":"127.0.0.1","is_head_node":true,"state":"ALIVE","state_message":null,"start_time_ms":1,"end_time_ms":0}}"#
-            )]),
+            "/api/v0/nodes" => rows(
+                &(0..=self.cluster.size.nodes)
+                    .map(node_row)
+                    .collect::<Vec<_>>(),
+            ),
             "/api/v0/actors" => rows(&[]),
             "/api/jobs/" => Bytes::from_static(b"[]"),
             "/api/cluster_status" => Bytes::from(format!(
@@ -121,8 +122,9 @@ impl Head {
             worker.address.port()
         });
         format!(
-            r#"{{"worker_id":"{}","is_alive":true,"worker_type":"WORKER","exit_type":null,"node_id":"{NODE}","ip":"127.0.0.1","pid":{},"exit_detail":null,"worker_launch_time_ms":1795236353301,"worker_launched_time_ms":1795236353972,"start_time_ms":1795236353972,"end_time_ms":0,"debugger_port":{port},"num_paused_threads":{}}}"#,
+            r#"{{"worker_id":"{}","is_alive":true,"worker_type":"WORKER","exit_type":null,"node_id":"{}","ip":"127.0.0.1","pid":{},"exit_detail":null,"worker_launch_time_ms":1795236353301,"worker_launched_time_ms":1795236353972,"start_time_ms":1795236353972,"end_time_ms":0,"debugger_port":{port},"num_paused_threads":{}}}"#,
             worker_id(index),
+            node_id(0),
             // An agent looks whose the listening socket is.
             std::process::id(),
             u8::from(paused)
@@ -155,9 +157,18 @@ impl Cluster {
     }
 }
 
+fn node_row(index: usize) -> String {
+    format!(
+        r#"{{"node_id":"{}","node_ip":"127.0.0.1","node_name":"127.0.0.1","is_head_node":{},"state":"ALIVE","state_message":null,"start_time_ms":1,"end_time_ms":0}}"#,
+        node_id(index),
+        index == 0
+    )
+}
+
 fn task_row(index: usize) -> String {
     format!(
-        r#"{{"task_id":"{index:048x}","attempt_number":0,"name":"step-{index}","state":"RUNNING","job_id":"01000000","actor_id":null,"type":"NORMAL_TASK","func_or_class_name":"train.step","parent_task_id":null,"node_id":"{NODE}","worker_id":"{}","worker_pid":{},"error_type":null}}"#,
+        r#"{{"task_id":"{index:048x}","attempt_number":0,"name":"step-{index}","state":"RUNNING","job_id":"01000000","actor_id":null,"type":"NORMAL_TASK","func_or_class_name":"train.step","parent_task_id":null,"node_id":"{}","worker_id":"{}","worker_pid":{},"error_type":null}}"#,
+        node_id(0),
         worker_id(index),
         1000 + index
     )

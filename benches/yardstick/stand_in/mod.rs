@@ -30,6 +30,8 @@ pub(crate) struct Size {
     pub(crate) rows: usize,
     /// The number of those rows that are there from the beginning.
     pub(crate) shown: usize,
+    /// Nodes beside the one that everything runs on, all at its address.
+    pub(crate) nodes: usize,
 }
 
 /// Where it listens: its first line of output.
@@ -94,6 +96,11 @@ impl Drop for StandIn {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Of the node that every worker is on, and of those beside it.
+pub(crate) fn node_id(index: usize) -> String {
+    format!("b33d556f9b56cb0ac73db2bfdc214db09cf4243e3f60f2f9{index:08x}")
 }
 
 /// The id of worker `index`, as scattered as Ray's own.
