@@ -169,7 +169,11 @@ impl Site {
         info!("listens for workers whose debugger listens elsewhere");
         let places = Arc::new(Semaphore::new(WAITING));
         loop {
-            let (stream, peer) = match listener.accept().await {
+            // Beyond those that may wait they do so in the kernel's queue: a connection that is just closed is waited on for ever.
+            let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+                return;
+            };
+            let (mut stream, peer) = match listener.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     debug!(%error, "a connection was not accepted");
@@ -177,10 +181,10 @@ impl Site {
                     continue;
                 }
             };
-            let place = Arc::clone(&places).try_acquire_owned();
-            let of_all = Arc::clone(&self.agent.places).try_acquire_owned();
-            let (Ok(place), Ok(of_all)) = (place, of_all) else {
-                warn!(%peer, "too many wait already: a connection is closed");
+            let of_all = Arc::clone(&self.agent.places).acquire_owned();
+            let Ok(Ok(of_all)) = timeout(ASKED_FOR, of_all).await else {
+                warn!(%peer, "the agent has as many streams as it may have: a connection is passed on to nobody");
+                let_run::let_run(&mut stream).await;
                 continue;
             };
             let site = self.clone();

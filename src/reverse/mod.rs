@@ -246,6 +246,11 @@ impl Link {
 
     fn arrive(&mut self, arrival: Arrival, port: u16) {
         if self.sessions.len() >= SESSIONS {
+            let reason =
+                format!("{SESSIONS} workers are there, which is all that one name may have");
+            let reason = reason.as_str().into();
+            // Where more waits to be said than there is room for, it is one of many.
+            let _ = self.say.try_send(ToPerson::TurnedAway { reason });
             return warn!(rendezvous = %self.name, "too many workers at one rendezvous");
         }
         let arriving = Arriving {

@@ -204,3 +204,31 @@ async fn a_worker_that_is_taken_to_nobody_is_let_run() {
     closed(port).await;
     agent.end().await;
 }
+
+#[tokio::test]
+async fn more_workers_than_may_wait_at_once_are_told_of_all_the_same() {
+    let port = free_port().await;
+    let relay = Relay::start(1).await;
+    let (agent, mut link) = agent(port, worker(4000), "/proc", &relay).await;
+    assert_eq!(listen(&mut link, 7, port).await, None);
+    let mut workers = Vec::new();
+    for _ in 0..20 {
+        workers.push(dial(port).await);
+    }
+    let mut told = Vec::new();
+    for _ in 0..16 {
+        told.push(arrived(&mut link).await.arrival);
+    }
+    // The rest come as these go.
+    while let Some(arrival) = told.pop() {
+        tell(&mut link, &FromRelay::Dismiss { arrival }).await;
+    }
+    for _ in 16..20 {
+        let arrival = arrived(&mut link).await.arrival;
+        tell(&mut link, &FromRelay::Dismiss { arrival }).await;
+    }
+    for worker in workers {
+        assert!(all_heard(worker).await.starts_with(RUN));
+    }
+    agent.end().await;
+}
