@@ -387,7 +387,7 @@ async fn workers_reach_the_right_laptop_and_nobody_elses() {
 /// The same questions to Ray, and the same look at processes.
 #[tokio::test]
 async fn workers_of_the_oldest_are_known_too() {
-    let Some(scene) = Scene::new(OLDEST) else {
+    let Some(mut scene) = Scene::new(OLDEST) else {
         return;
     };
     let agent = scene.agent("w1", &["--reverse-ports", PORTS]);
@@ -401,4 +401,18 @@ async fn workers_of_the_oldest_are_known_too() {
     let of_job =
         |line: &str| line.contains(r#""event":"arrived""#) && line.contains(r#""job_id":"0"#);
     assert!(ada.output().lines().any(of_job), "{}", ada.output());
+
+    say("a relay that is lost comes back");
+    scene.relay.signal(Signal::KILL);
+    scene.relay.wait_exit(Duration::from_secs(10));
+    ada.says(r#""event":"lost""#);
+    let config = scene.path("relay.toml");
+    scene.relay = Relay::guarded(&scene.cluster, &["--config", config.to_str().unwrap()]);
+    eventually("the port again", Duration::from_secs(60), || {
+        let output = ada.output();
+        let (_, since) = output.rsplit_once(r#""event":"lost""#)?;
+        since.contains(r#""port":7710,"nodes":1"#).then_some(())
+    });
+    let mut driver = scene.dials(&json!([["w1", "pydevd", 7710]]));
+    assert_eq!(driver.result(), json!([5005]));
 }
