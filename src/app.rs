@@ -235,20 +235,21 @@ impl Running {
     }
 }
 
-/// Raises the limit of open files as far as the system lets: a session takes two, and connections that were given up
-/// take theirs until they are gone.
-fn allow_descriptors(connections: usize) {
+/// Raises the limit of open files as far as the system lets: a session takes two, an agent one for its link, and
+/// connections that were given up take theirs until they are gone. What a session has through an agent is one of its two.
+fn allow_descriptors(connections: usize, agents: usize) {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     let raised = setrlimit(Resource::Nofile, limit);
-    let wanted = u64::try_from(2 * connections + 512).unwrap_or(u64::MAX);
+    let wanted = connections.saturating_mul(2).saturating_add(agents);
+    let wanted = u64::try_from(wanted.saturating_add(512)).unwrap_or(u64::MAX);
     let there = getrlimit(Resource::Nofile).current;
     if let Some(there) = there.filter(|there| *there < wanted) {
         warn!(
             there,
             wanted,
             raised = raised.is_ok(),
-            "listen.max_connections may need more open files than this process may have: raise `ulimit -n` (LimitNOFILE=), or lower it"
+            "listen.max_connections and upstream.max_agents may need more open files than this process may have: raise `ulimit -n` (LimitNOFILE=), or lower them"
         );
     }
 }
@@ -259,7 +260,7 @@ fn allow_descriptors(connections: usize) {
 /// [`Error`].
 pub async fn run(config: Config) -> Result<(), Error> {
     let mut signals = Signals::new().map_err(Error::Signal)?;
-    allow_descriptors(config.listen.max_connections);
+    allow_descriptors(config.listen.max_connections, config.upstream.max_agents);
     let mut relay = start(config).await?;
     let config = &relay.context.config;
     for cluster in &config.clusters {

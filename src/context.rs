@@ -83,7 +83,7 @@ impl Context {
             registry.clone(),
             audit.clone(),
             metrics.clone(),
-            shutdown.abort.clone(),
+            shutdown.closed.clone(),
         );
         let recording = CaptureStore::new(config.recording.clone(), metrics.clone());
         Self {

@@ -81,8 +81,9 @@ impl End {
         )
     }
 
-    /// Whoever had streams through it is no longer to be trusted with them.
+    /// The streams of the agent break with it: it is no longer to be trusted with them, or as silent on them, where nobody
+    /// who has said something would hear of that for many minutes.
     pub(super) fn cuts(&self) -> bool {
-        matches!(self, Self::Contested(_) | Self::Over(_))
+        matches!(self, Self::Contested(_) | Self::Over(_) | Self::Silent)
     }
 }

@@ -24,6 +24,7 @@ mod way;
 mod wire;
 
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use hyper::upgrade::Upgraded;
@@ -32,6 +33,8 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_tungstenite::WebSocketStream;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 pub(crate) use self::open::{NotOpened, Wanted};
 pub use self::tunnel::Tunnel;
@@ -70,8 +73,25 @@ pub(crate) struct Agents {
     waiting: Mutex<HashMap<StreamId, Waiting>>,
     /// Where workers meet debuggers that listen.
     reverse: reverse::Table,
-    /// The relay ends.
-    abort: CancellationToken,
+    /// A token for everybody who has a worker to leave, or to look after.
+    leaving: TaskTracker,
+    /// The relay ends, and nothing is in progress.
+    closed: CancellationToken,
+}
+
+/// The agents, for who has a worker to leave and perhaps to reach once more: links stay for it when the relay ends.
+#[derive(Debug, Clone)]
+pub(crate) struct Needed {
+    agents: Arc<Agents>,
+    _token: TaskTrackerToken,
+}
+
+impl Deref for Needed {
+    type Target = Arc<Agents>;
+
+    fn deref(&self) -> &Arc<Agents> {
+        &self.agents
+    }
 }
 
 /// How the workers of a cluster are reached.
@@ -88,13 +108,13 @@ pub(crate) struct LinkPlace {
 }
 
 impl Agents {
-    /// None yet. Links end some time after `abort`.
+    /// None yet. Links end after `closed`, as soon as nobody needs one to leave a worker.
     pub(crate) fn new(
         config: &Config,
         registry: Registry,
         audit: Arc<Audit>,
         metrics: Arc<Metrics>,
-        abort: CancellationToken,
+        closed: CancellationToken,
     ) -> Self {
         let clusters = config.clusters.iter().map(|cluster| {
             let path = cluster.path.unwrap_or(config.upstream.path);
@@ -112,7 +132,21 @@ impl Agents {
             table: Mutex::default(),
             waiting: Mutex::default(),
             reverse: reverse::Table::default(),
-            abort,
+            leaving: TaskTracker::new(),
+            closed,
+        }
+    }
+
+    /// The relay ends, and nothing is in progress. Cancel safe.
+    pub(crate) async fn closed(&self) {
+        self.closed.cancelled().await;
+    }
+
+    /// For who is about to have a worker.
+    pub(crate) fn needed(self: &Arc<Self>) -> Needed {
+        Needed {
+            agents: Arc::clone(self),
+            _token: self.leaving.token(),
         }
     }
 

@@ -221,6 +221,7 @@ impl Agents {
                 open,
                 slot,
                 Arc::clone(standing),
+                self.leaving.token(),
             )),
             Dialled::Failed { kind, detail } => {
                 debug!(%detail, agent = %link.about.hostname, "an agent does not reach a debugger");

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
@@ -34,8 +34,8 @@ const PING: Duration = Duration::from_secs(5);
 /// Messages that wait to be sent.
 const OUTBOX: usize = 256;
 
-/// When the relay ends, how long a link stays for streams that a worker's last look takes, and how long where there are some.
-const LAST_LOOKS: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(45));
+/// When the relay ends, how long a link stays at most for workers that are being left.
+const LEFT: Duration = Duration::from_secs(45);
 
 /// How often it is tried to enter a table in which others come and go.
 const TRIES: usize = 4;
@@ -170,7 +170,7 @@ impl Agents {
             state: Mutex::default(),
         });
         // The first that is sent, whatever it is asked for meanwhile.
-        link.tell(welcome(&nodes));
+        link.tell(welcome(&nodes, &link.principal));
         self.claim(&link, &nodes).await?;
         Ok(Serving {
             link,
@@ -199,8 +199,9 @@ impl Agents {
                 if rival.is_there().await {
                     return Err(self.contest(link, nodes, &rival));
                 }
+                // Its streams may well go on: it was given three seconds.
                 rival.end(End::Silent);
-                self.leave(&rival, &End::Silent);
+                self.leave(&rival, &End::Broken);
             }
         }
         Err(End::Contested("that others claim as well".to_owned()))
@@ -241,7 +242,7 @@ impl Agents {
         ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut pings, mut pinged) = (0_u64, Instant::now());
         let mut over = pin!(link.principal.ended());
-        let mut ending = pin!(self.ending(link));
+        let mut ending = pin!(self.ending());
         loop {
             let next = tokio::select! {
                 over = &mut over => Next::End(End::Over(over)),
@@ -306,7 +307,7 @@ impl Agents {
         }
         self.claim(link, &nodes).await?;
         self.meets(link);
-        wire.say(&welcome(&nodes)).await
+        wire.say(&welcome(&nodes, &link.principal)).await
     }
 
     fn on_message(&self, link: &Arc<Link>, message: FromAgent) -> Result<(), End> {
@@ -341,18 +342,11 @@ impl Agents {
         Ok(())
     }
 
-    /// Resolves some time after the relay has come to its end: workers are still being left then, through this link too.
-    async fn ending(&self, link: &Link) {
-        self.abort.cancelled().await;
-        let since = Instant::now();
-        let (short, long) = LAST_LOOKS;
-        loop {
-            tokio::time::sleep(short).await;
-            let streams = super::STREAMS - link.standing.streams.available_permits();
-            if streams == 0 || since.elapsed() >= long {
-                return;
-            }
-        }
+    /// Resolves when the relay has come to its end, and every worker is left: some through this link.
+    async fn ending(&self) {
+        self.closed().await;
+        self.leaving.close();
+        let _ = timeout(LEFT, self.leaving.wait()).await;
     }
 
     /// Takes a link that is over out of the table, and what waits for it with it.
@@ -435,13 +429,20 @@ async fn announcement(wire: &mut Wire) -> Result<Announce, End> {
     }
 }
 
-fn welcome(nodes: &[RayNode]) -> FromRelay {
+fn welcome(nodes: &[RayNode], principal: &Principal) -> FromRelay {
     let node = |node: &RayNode| Node {
         cluster: (&*node.cluster).into(),
         node_id: (&*node.node_id).into(),
         address: node.address,
     };
+    let good_for = |expires: SystemTime| {
+        let left = expires
+            .duration_since(SystemTime::now())
+            .unwrap_or_default();
+        u64::try_from(left.as_millis()).unwrap_or(u64::MAX)
+    };
     FromRelay::Welcome {
         nodes: nodes.iter().map(node).collect(),
+        good_for_ms: principal.expires().map(good_for),
     }
 }

@@ -11,12 +11,13 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::table::Standing;
 use crate::wire::tunnel::ByteStream;
 
 /// Bytes to and from a worker's debugger. Once the agent's credential is no longer good, or its node contested, it is broken
-/// in both directions.
+/// in both directions. That the agent has gone reads as an error, unlike the end of the debugger's connection.
 pub struct Tunnel {
     /// Behind a lock that nobody ever waits for: what holds a worker has to be `Sync`.
     bytes: Mutex<ByteStream<TokioIo<Upgraded>>>,
@@ -28,6 +29,8 @@ pub struct Tunnel {
     /// Of those that the agent may have.
     _slot: OwnedSemaphorePermit,
     _standing: Arc<Standing>,
+    /// The worker is to be left before the relay ends.
+    _leaving: TaskTrackerToken,
 }
 
 impl Tunnel {
@@ -37,6 +40,7 @@ impl Tunnel {
         open: oneshot::Sender<()>,
         slot: OwnedSemaphorePermit,
         standing: Arc<Standing>,
+        leaving: TaskTrackerToken,
     ) -> Self {
         Self {
             bytes: Mutex::new(bytes),
@@ -45,6 +49,7 @@ impl Tunnel {
             _open: open,
             _slot: slot,
             _standing: standing,
+            _leaving: leaving,
         }
     }
 
@@ -74,7 +79,14 @@ impl AsyncRead for Tunnel {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.unless_cut(cx, |bytes, cx| bytes.poll_read(cx, buf))
+        let before = buf.filled().len();
+        let read = self.unless_cut(cx, |bytes, cx| bytes.poll_read(cx, buf));
+        let ended = matches!(read, Poll::Ready(Ok(()))) && buf.filled().len() == before;
+        if ended && buf.remaining() > 0 && !self.bytes.get_mut().ended_in_order() {
+            // The debugger has not closed.
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
+        read
     }
 }
 

@@ -18,6 +18,9 @@ use crate::wire::tunnel::messages::Name;
 /// How long agents are asked which of their nodes a legacy breakpoint is on.
 const LOCATED: Duration = Duration::from_secs(2);
 
+/// How much later than a stream's its agent's end may be noticed.
+const NOTICED: Duration = Duration::from_millis(500);
+
 /// How a session goes on its last hop.
 #[derive(Debug, Clone)]
 pub(crate) enum Way {
@@ -128,6 +131,20 @@ impl Agents {
             (_, without) if on_loopback && !is_local() => Err(NoWay::NotExternal(without)),
             (_, without) => Ok(Way::Direct { without }),
         }
+    }
+
+    /// Why nobody speaks any more for the node of a worker of `cluster` that was reached by `way`, and whose connection
+    /// broke; `None`: somebody does, or `way` is no agent's. The link may be noticed later: it is waited for, for half a second.
+    pub(crate) async fn lost(&self, cluster: &str, way: &Way) -> Option<String> {
+        let Way::Agent { link, node_id } = way else {
+            return None;
+        };
+        timeout(NOTICED, link.closed()).await.ok()?;
+        let table = self.table.lock();
+        if table.of_node(cluster, node_id).is_some() {
+            return None;
+        }
+        table.lost(cluster, node_id).map(|lost| lost.why.clone())
     }
 
     /// No session of another relay has `breakpoint`, as far as the agent has said. Of this relay's own the registry knows.

@@ -27,8 +27,8 @@ The task runs on when the commands are done: a debugger that leaves releases it,
 paused (`ray-relay snapshot` looks without releasing). The first command that fails (***) ends the rest, unless
 --keep-going is given; the task runs on then too.
 
-Exit codes: 0 done, 1 a command failed or the task ended in between, 69 the relay cannot be reached or the
-connection broke, 77 refused (by the relay, or because somebody else debugs the task).";
+Exit codes: 0 done, 1 a command failed or the task ended in between, 69 the relay or the
+task's debugger cannot be reached, or the connection broke, 77 refused (by the relay, or because somebody else debugs the task).";
 
 pub(super) async fn run(args: ExecArgs) -> Result<(), Error> {
     let which = match (args.target, args.next) {

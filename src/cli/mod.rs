@@ -71,8 +71,9 @@ Environment:
 
 Exit codes:
   0  done        1  failed        2  wrong usage
-  69 the relay cannot be reached  78 the configuration is wrong
+  69 the relay, or the task's debugger, cannot be reached
   70 a part of the relay itself has ended (a defect)
+  78 the configuration is wrong
   77 the relay wants a token, or the token does not permit it";
 
 /// One port into every paused Ray task.

@@ -31,7 +31,8 @@ Examples:
       \"source\", \"locals\": {NAME: TEXT}}]}]}]}; \"error\" in place of \"threads\" where there is none; \"exception\"
       and \"raised\" besides \"frames\" at a post-mortem
 
-Exit codes: 0 done, 1 not for all of several, 69 the relay cannot be reached, 77 refused.";
+Exit codes: 0 done, 1 not for all of several, 69 the relay or the task's debugger cannot be
+reached, 77 refused.";
 
 pub(super) async fn run(args: SnapshotArgs) -> Result<(), Error> {
     let client = RelayClient::new(args.relay.clone())?;

@@ -33,6 +33,9 @@ pub enum Error {
     /// The relay refuses the session, with this sentence.
     #[error("{0}")]
     Refused(String),
+    /// The relay cannot reach the task's debugger, as this sentence says.
+    #[error("{0}")]
+    Unreachable(String),
     /// The connection to the relay is gone.
     #[error("the session broke off: {0}")]
     Lost(Lost),
@@ -60,7 +63,7 @@ impl Error {
     pub(super) fn exit_code(&self) -> u8 {
         match self {
             Self::Refused(_) => 77,
-            Self::Lost(_) | Self::NotOpened(_) => 69,
+            Self::Unreachable(_) | Self::Lost(_) | Self::NotOpened(_) => 69,
             Self::Terminated
             | Self::TaskEnded
             | Self::Failed(_)
@@ -93,6 +96,9 @@ impl From<PromptError> for Error {
     fn from(error: PromptError) -> Self {
         match error {
             PromptError::Refused(sentence) => Self::Refused(replaced(&sentence).into_owned()),
+            PromptError::Unreachable(sentence) => {
+                Self::Unreachable(replaced(&sentence).into_owned())
+            }
             PromptError::Lost(lost) => Self::NotOpened(lost),
             PromptError::NoStop => Self::Failed(error.to_string()),
         }

@@ -33,7 +33,7 @@ use tracing::{debug, info};
 
 use self::attach::RelayEndpoint;
 use self::client::Client;
-use self::refusal::{hang_up, refuse};
+use self::refusal::{close_with, hang_up, refuse};
 use self::route::AttachFlow;
 use crate::connection::ConnectionInfo;
 use crate::context::Context;
@@ -205,7 +205,12 @@ where
 {
     debug!(%refusal, "refused");
     context.metrics.refused(refusal.kind());
-    refuse(client, request, &refusal.to_string()).await;
+    let sentence = refusal.to_string();
+    let answer = match refusal {
+        SessionRefusal::Unreachable(_) => request.unreachable(&sentence),
+        _ => request.failure(&sentence),
+    };
+    close_with(client, &answer).await;
     Outcome::Refused
 }
 

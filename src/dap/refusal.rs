@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
@@ -12,11 +13,19 @@ use crate::wire::dap::message::Request;
 const REFUSAL_LINGER: Duration = Duration::from_secs(2);
 
 /// Answers `request` with `sentence`, then closes.
-pub(crate) async fn refuse<S>(mut client: Conversation<S>, request: &Request, sentence: &str)
+pub(crate) async fn refuse<S>(client: Conversation<S>, request: &Request, sentence: &str)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let told = async { client.send(&request.failure(sentence)).await };
+    close_with(client, &request.failure(sentence)).await;
+}
+
+/// Sends `answer`, a refusal, then closes.
+pub(super) async fn close_with<S>(mut client: Conversation<S>, answer: &Value)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let told = async { client.send(answer).await };
     if let Ok(Ok(())) = timeout(REFUSAL_LINGER, told).await {
         hang_up(client).await;
     }

@@ -26,7 +26,7 @@ use super::client::Goodbye;
 use super::farewell::Farewell;
 use super::message_filter::MessageFilter;
 use super::messages;
-use super::refusal::refuse;
+use super::refusal::close_with;
 use super::splice::{Side, Splice, SpliceEvent};
 use crate::connection::on_wake::OnWake;
 use crate::context::Context;
@@ -102,16 +102,23 @@ where
             let breakpoint = begun.permit.breakpoint().clone();
             debug!(%why, "worker not reached");
             context.metrics.refused(RefusalKind::Upstream);
-            let sentence = match begun.permit.ask_why_died(WHY_PATIENCE).await {
+            let attach = &opening.attach;
+            let answer = match begun.permit.ask_why_died(WHY_PATIENCE).await {
                 Some(death) => {
                     let list = context.registry.snapshot();
-                    WorkerEnd::explained(&list, &breakpoint, &death).sentence
+                    attach.failure(&WorkerEnd::explained(&list, &breakpoint, &death).sentence)
                 }
-                None => format!("cannot attach to {}: {why}", breakpoint.title()),
+                None => {
+                    let sentence = format!("cannot attach to {}: {why}", breakpoint.title());
+                    match why.is_answer() {
+                        true => attach.failure(&sentence),
+                        false => attach.unreachable(&sentence),
+                    }
+                }
             };
             let (permit, closing) = begun.part();
             drop(permit);
-            refuse(client, &opening.attach, &sentence).await;
+            close_with(client, &answer).await;
             closing.end(Outcome::Refused).await;
             return Err(Outcome::Refused);
         }
@@ -398,11 +405,11 @@ impl<S: PeerStream> Relaying<'_, S> {
                 return ControlFlow::Continue(Some(Outcome::Client));
             }
             SpliceEvent::Eof(Side::Worker) => {
-                return ControlFlow::Break(self.on_worker_gone().await);
+                return ControlFlow::Break(self.on_worker_gone(false).await);
             }
             SpliceEvent::Failed(Side::Worker, error) => {
                 debug!(%error, "the connection to the worker failed");
-                return ControlFlow::Break(self.on_worker_gone().await);
+                return ControlFlow::Break(self.on_worker_gone(true).await);
             }
             SpliceEvent::Failed(Side::Client, error) => {
                 debug!(%error, "the connection to the client failed");

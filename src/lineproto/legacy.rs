@@ -53,6 +53,8 @@ fn keep_question(question: &mut Vec<u8>, said: &[u8]) {
 pub(super) enum Ended {
     /// The prompt closed: the task runs on, or failed by `q`.
     Closed,
+    /// The connection to it failed.
+    Broken,
     /// It closed after `remote` or `get`: another one may follow.
     Continues,
     /// The client left.
@@ -100,23 +102,24 @@ impl Entered {
             said.clear();
             tokio::select! {
                 read = from_prompt.read_buf(&mut said) => match read {
-                    Ok(0) | Err(_) => {
+                    Ok(1..) => {
+                        keep_question(&mut question, &said);
+                        shown.raw(&said).await;
+                    }
+                    end => {
                         shown.quiet().await;
                         break match (leave_at, &*last) {
                             (None, "remote" | "get") => Ended::Continues,
+                            (None, _) if end.is_err() => Ended::Broken,
                             (None, _) => Ended::Closed,
                             (Some(_), _) => Ended::Left,
                         };
-                    }
-                    Ok(_) => {
-                        keep_question(&mut question, &said);
-                        shown.raw(&said).await;
                     }
                 },
                 written = to_prompt.write_buf(&mut self.pending), if !self.pending.is_empty() => {
                     if let Err(error) = written {
                         debug!(%error, "the prompt takes no more");
-                        break Ended::Closed;
+                        break Ended::Broken;
                     }
                 }
                 typed = input.next(), if listening => match typed {

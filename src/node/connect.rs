@@ -68,7 +68,7 @@ pub(super) enum ConnectError {
 /// A relay, with the TLS of one link: its streams resume the session.
 #[derive(Clone)]
 pub(super) struct Dialler {
-    relay: Relay,
+    pub(super) relay: Relay,
     tls: Option<Arc<ClientConfig>>,
 }
 

@@ -1,14 +1,18 @@
 //! One link: who the agent is, what the relay asks for, what the agent answers.
+//!
+//! Before the credential of a link expires, another link takes its place, by what the files of tokens and certificates hold
+//! then. The older one stays until the relay has made the newer one welcome, and its streams beyond that.
 
 use std::collections::HashMap;
 use std::io;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
 use hyper::HeaderMap;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
@@ -17,12 +21,12 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, debug, info, info_span};
 
-use super::connect::{ConnectError, Dialler, Relay};
+use super::connect::{ConnectError, Dialler, Relay, Socket};
 use super::reverse::Reverse;
-use super::{Agent, machine, stream};
+use super::{Agent, Only, machine, stream};
 use crate::wire::text::{one_line, shortened};
 use crate::wire::tunnel::messages::{
-    Announce, FromAgent, FromRelay, Hex, MOST_ROWS, Node, Open, PROTOCOL, Refusal, Replica,
+    Announce, FromAgent, FromRelay, Held, Hex, MOST_ROWS, Node, Open, PROTOCOL, Refusal, Replica,
     StreamId, read, written,
 };
 use crate::wire::tunnel::{LINK_PATH, LINK_PROTOCOL, close_frame, link_config};
@@ -32,6 +36,9 @@ const SILENCE: Duration = Duration::from_secs(15);
 
 /// The deadline for a relay to take a message.
 const TAKEN: Duration = Duration::from_secs(10);
+
+/// A credential that is good for less is not renewed: the link ends with it, and is made again.
+const HARDLY_GOOD: Duration = Duration::from_secs(3);
 
 /// What becomes of a relay that is killed.
 const GONE: &str = "the connection to the relay is gone";
@@ -63,58 +70,55 @@ pub(super) enum Ended {
 
 /// Links to `relay` until that is over, and says whether the agent was made welcome.
 pub(super) async fn run(agent: &Arc<Agent>, relay: Relay) -> (Ended, bool) {
-    let linked = async {
-        let dialler = Dialler::new(relay).await?;
-        let socket = dialler
-            .open(LINK_PATH, LINK_PROTOCOL, HeaderMap::new(), link_config())
-            .await?;
-        Ok::<_, ConnectError>((socket, dialler))
-    };
-    let linked = tokio::select! {
-        linked = Box::pin(linked) => linked,
+    let dialled = tokio::select! {
+        dialled = Box::pin(Link::dial(agent, relay)) => dialled,
         () = agent.ending.cancelled() => return (Ended::Ending, false),
     };
-    match linked {
-        Ok((socket, dialler)) => Box::pin(serve(agent, socket, dialler)).await,
-        Err(error) => (error.into(), false),
+    let mut link = match dialled {
+        Ok(link) => link,
+        Err(error) => return (error.into(), false),
+    };
+    loop {
+        match Box::pin(serve(link)).await {
+            Over::Renewed(newer) => link = *newer,
+            Over::Ended(ended, welcome) => return (ended, welcome),
+        }
     }
 }
 
-/// The link over `socket`.
-pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
-    agent: &Arc<Agent>,
-    socket: WebSocketStream<S>,
-    dialler: Dialler,
-) -> (Ended, bool) {
-    let (answers, to_send) = mpsc::channel(ANSWERS);
-    let mut link = Link {
-        agent: Arc::clone(agent),
-        socket,
-        dialler,
-        answers,
-        opening: HashMap::new(),
-        replica: Hex([0; 8]),
-        nodes: None,
-        reverse: Reverse::default(),
-        second: (Instant::now(), 0),
+/// What a link comes to.
+pub(super) enum Over {
+    /// This one has taken its place.
+    Renewed(Box<Link<Socket>>),
+    /// Its end, and whether the agent was made welcome.
+    Ended(Ended, bool),
+}
+
+/// Serves `link` until it is over.
+pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(mut link: Link<S>) -> Over {
+    let ended = match link.all().await {
+        Ok(newer) => return Over::Renewed(Box::new(newer)),
+        Err(ended) => ended,
     };
-    let ended = link.all(to_send).await;
     let code = match ended {
         Ended::Ending => CloseCode::Away,
         Ended::Duplicate => CloseCode::Normal,
         _ => CloseCode::Policy,
     };
     let frame = close_frame(code, &ended.to_string());
-    let last = link.socket.close(Some(frame));
+    let last = link.wire.socket.close(Some(frame));
     _ = timeout(Duration::from_secs(1), last).await;
-    (ended, link.nodes.is_some())
+    Over::Ended(ended, link.nodes.is_some())
 }
 
-struct Link<S> {
+pub(super) struct Link<S> {
     agent: Arc<Agent>,
-    socket: WebSocketStream<S>,
+    wire: Wire<S>,
     dialler: Dialler,
     answers: mpsc::Sender<FromAgent>,
+    to_send: mpsc::Receiver<FromAgent>,
+    /// Nobody else links to the same relay process.
+    only: Option<Only>,
     /// What the relay may call off.
     opening: HashMap<StreamId, CancellationToken>,
     replica: Replica,
@@ -122,16 +126,114 @@ struct Link<S> {
     nodes: Option<Vec<Node>>,
     /// Where the relay has workers met whose debugger listens elsewhere.
     reverse: Reverse,
-    /// The beginning of a second, and the messages in it.
-    second: (Instant, u32),
+    /// When its credential expires.
+    good_until: Option<Instant>,
+    /// When a link with a newer one is to be tried for.
+    renew_at: Option<Instant>,
+}
+
+impl Link<Socket> {
+    async fn dial(agent: &Arc<Agent>, relay: Relay) -> Result<Self, ConnectError> {
+        let dialler = Dialler::new(relay).await?;
+        let socket = dialler
+            .open(LINK_PATH, LINK_PROTOCOL, HeaderMap::new(), link_config())
+            .await?;
+        Ok(Self::new(Arc::clone(agent), socket, dialler))
+    }
+
+    /// Another link with the process `replica` of `relay`, which has made the agent welcome on it.
+    async fn newer(agent: Arc<Agent>, relay: Relay, replica: Replica) -> Result<Self, Ended> {
+        let mut link = Self::dial(&agent, relay).await?;
+        let nonce = link.hello().await?;
+        if link.replica != replica {
+            return Err(Ended::Duplicate);
+        }
+        link.announce(nonce).await?;
+        let silent = Instant::now() + SILENCE;
+        while link.nodes.is_none() {
+            if let Some(message) = link.wire.next(silent).await? {
+                link.message(message).await?;
+            }
+        }
+        Ok(link)
+    }
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
-    async fn all(&mut self, to_send: mpsc::Receiver<FromAgent>) -> Ended {
-        let hello = match self.next(Instant::now() + SILENCE).await {
-            Ok(Some(message)) => message,
-            Ok(None) => return Ended::Lost("the relay does not say who it is".to_owned()),
-            Err(ended) => return ended,
+    pub(super) fn new(agent: Arc<Agent>, socket: WebSocketStream<S>, dialler: Dialler) -> Self {
+        let (answers, to_send) = mpsc::channel(ANSWERS);
+        Self {
+            agent,
+            wire: Wire {
+                socket,
+                second: (Instant::now(), 0),
+            },
+            dialler,
+            answers,
+            to_send,
+            only: None,
+            opening: HashMap::new(),
+            replica: Hex([0; 8]),
+            nodes: None,
+            reverse: Reverse::default(),
+            good_until: None,
+            renew_at: None,
+        }
+    }
+
+    /// Everything, to the newer link that takes the place of this one, or to the end.
+    async fn all(&mut self) -> Result<Link<Socket>, Ended> {
+        if self.only.is_none() {
+            let nonce = self.hello().await?;
+            let only = self.agent.replicas.claim(self.replica);
+            self.only = Some(only.ok_or(Ended::Duplicate)?);
+            self.announce(nonce).await?;
+        }
+        let mut held = self.agent.held.watch();
+        held.mark_changed();
+        loop {
+            self.talk(&mut held, true).await?;
+            let (agent, replica) = (Arc::clone(&self.agent), self.replica);
+            let mut newer = Box::pin(Link::newer(agent, self.dialler.relay.clone(), replica));
+            let made = tokio::select! {
+                made = &mut newer => made,
+                talked = self.talk(&mut held, false) => match talked {
+                    Err(ended) if !matches!(ended, Ended::Ending) => {
+                        // The relay ends this one before it makes the agent welcome on the other.
+                        let made = timeout(SILENCE, newer).await;
+                        Ok(made.ok().and_then(Result::ok).ok_or(ended)?)
+                    }
+                    talked => talked.and(Err(Ended::Ending)),
+                },
+            };
+            match made {
+                Ok(mut newer) => {
+                    newer.only = self.only.take();
+                    debug!("a newer link has taken the place of this one");
+                    return Ok(newer);
+                }
+                Err(Ended::Ending) => return Err(Ended::Ending),
+                Err(why) => debug!(%why, "no newer link"),
+            }
+            self.renew_later();
+        }
+    }
+
+    /// Settles when a link with a newer credential is to be tried for: early enough for some more tries.
+    fn renew_later(&mut self) {
+        let now = Instant::now();
+        let left = self
+            .good_until
+            .map(|until| until.saturating_duration_since(now));
+        self.renew_at = left
+            .filter(|left| *left >= HARDLY_GOOD)
+            .map(|left| now + left * 2 / 3);
+    }
+
+    /// Hears which relay process this is, and what the announcement has to repeat.
+    async fn hello(&mut self) -> Result<Hex<16>, Ended> {
+        let Some(hello) = self.wire.next(Instant::now() + SILENCE).await? else {
+            return Err(Ended::Lost("the relay does not say who it is".to_owned()));
         };
         let FromRelay::Hello {
             protocol,
@@ -140,30 +242,28 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             nonce,
         } = hello
         else {
-            return Ended::Lost("the relay does not say first who it is".to_owned());
+            return Err(Ended::Lost(
+                "the relay does not say first who it is".to_owned(),
+            ));
         };
         if protocol != PROTOCOL {
-            return Ended::Version(protocol);
+            return Err(Ended::Version(protocol));
         }
-        let Some(_only) = self.agent.replicas.claim(replica) else {
-            return Ended::Duplicate;
-        };
-        self.replica = replica;
         debug!(%version, "a relay has said who it is");
+        self.replica = replica;
+        Ok(nonce)
+    }
+
+    async fn announce(&mut self, nonce: Hex<16>) -> Result<(), Ended> {
         let announcement = self.announcement(nonce).await;
-        if let Err(ended) = self.send(&announcement).await {
-            return ended;
-        }
-        match self.talk(to_send).await {
-            Ok(never) => match never {},
-            Err(ended) => ended,
-        }
+        self.wire.send(&announcement).await
     }
 
     async fn announcement(&self, nonce: Hex<16>) -> FromAgent {
         let place = self.agent.look.place();
         let mut addresses = place.addresses();
         addresses.truncate(MOST_ROWS);
+        let reverse_ports = self.agent.reverse_ports.clone();
         FromAgent::Announce(Announce {
             protocol: PROTOCOL,
             version: env!("CARGO_PKG_VERSION").into(),
@@ -175,38 +275,36 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             architecture: std::env::consts::ARCH.into(),
             pid: std::process::id(),
             sees_processes: self.agent.look.sees_processes().await,
-            reverse_ports: self
-                .agent
-                .reverse_ports
-                .as_ref()
-                .map(|ports| (*ports.start(), *ports.end())),
+            reverse_ports: reverse_ports.map(RangeInclusive::into_inner),
         })
     }
 
+    /// Until the link is to be renewed, or the end.
     async fn talk(
         &mut self,
-        mut to_send: mpsc::Receiver<FromAgent>,
-    ) -> Result<std::convert::Infallible, Ended> {
-        let mut held = self.agent.held.watch();
-        held.mark_changed();
+        held: &mut watch::Receiver<Arc<[Held]>>,
+        renews: bool,
+    ) -> Result<(), Ended> {
         let mut silent = Instant::now() + SILENCE;
         let ending = self.agent.ending.clone();
         loop {
             let welcome = self.nodes.is_some();
+            let renew_at = self.renew_at.filter(|_| renews);
             tokio::select! {
                 () = ending.cancelled() => return Err(Ended::Ending),
+                () = sleep_until(renew_at.unwrap_or(silent)), if renew_at.is_some() => return Ok(()),
                 _ = held.changed(), if welcome => {
                     let workers = held.borrow_and_update().iter().take(MOST_ROWS).cloned().collect();
-                    self.send(&FromAgent::Held { workers }).await?;
+                    self.wire.send(&FromAgent::Held { workers }).await?;
                 }
                 // The link has a sender of its own.
-                Some(answer) = to_send.recv() => {
+                Some(answer) = self.to_send.recv() => {
                     if let FromAgent::Refused { stream, .. } = &answer {
                         self.opening.remove(stream);
                     }
-                    self.send(&answer).await?;
+                    self.wire.send(&answer).await?;
                 }
-                message = self.next(silent) => {
+                message = self.wire.next(silent) => {
                     silent = Instant::now() + SILENCE;
                     if let Some(message) = message? {
                         self.message(message).await?;
@@ -216,6 +314,112 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         }
     }
 
+    async fn message(&mut self, message: FromRelay) -> Result<(), Ended> {
+        match message {
+            FromRelay::Welcome { nodes, good_for_ms } => {
+                if self.nodes.as_ref() != Some(&nodes) {
+                    let shown = nodes.iter().map(|node| {
+                        format!("{} at {} of {}", node.node_id, node.address, node.cluster)
+                    });
+                    let shown = shown.collect::<Vec<_>>().join(", ");
+                    info!(nodes = shown, "linked");
+                }
+                self.nodes = Some(nodes);
+                let good_for = good_for_ms.map(Duration::from_millis);
+                self.good_until = good_for.and_then(|good| Instant::now().checked_add(good));
+                self.renew_later();
+            }
+            FromRelay::Refused { reason } => return Err(Ended::Refused(shortened(&reason, 512))),
+            FromRelay::Open(open) => return self.open(open).await,
+            FromRelay::Locate { query, port, title } => {
+                let (agent, answers) = (Arc::clone(&self.agent), self.answers.clone());
+                let Ok(place) = Arc::clone(&self.agent.places).try_acquire_owned() else {
+                    return Ok(());
+                };
+                let locating = async move {
+                    let node_id = agent.look.locate(port, &title).await;
+                    let located = FromAgent::Located {
+                        query,
+                        found: node_id.is_some(),
+                        node_id: node_id.as_deref().map(Into::into),
+                    };
+                    _ = answers.send(located).await;
+                    drop(place);
+                };
+                self.agent.tasks.spawn(locating.in_current_span());
+            }
+            FromRelay::Cancel { stream } => {
+                if let Some(opening) = self.opening.remove(&stream) {
+                    opening.cancel();
+                }
+            }
+            FromRelay::Listen { rendezvous } => {
+                let (agent, dialler) = (&self.agent, &self.dialler);
+                self.reverse
+                    .listen(agent, dialler, &self.answers, rendezvous);
+            }
+            FromRelay::Unlisten { rendezvous } => self.reverse.unlisten(&rendezvous),
+            FromRelay::Receive {
+                stream,
+                secret,
+                arrival,
+            } => {
+                if let Some(refused) = self.reverse.receive(&arrival, stream, secret) {
+                    return self.wire.send(&refused).await;
+                }
+            }
+            FromRelay::Dismiss { arrival } => self.reverse.dismiss(&arrival),
+            FromRelay::Hello { .. } => {
+                return Err(Ended::Lost("the relay says twice who it is".to_owned()));
+            }
+            FromRelay::Unknown => {
+                debug!("the relay says something that this version does not know")
+            }
+        }
+        Ok(())
+    }
+
+    async fn open(&mut self, open: Open) -> Result<(), Ended> {
+        self.opening.retain(|_, opening| !opening.is_cancelled());
+        let place = Arc::clone(&self.agent.places).try_acquire_owned();
+        let refusal = match &place {
+            _ if self.nodes.is_none() => Some("the agent is not welcome yet"),
+            Err(_) => Some("the agent has as many streams as it may have"),
+            _ if self.opening.contains_key(&open.stream) => Some("that stream is open already"),
+            Ok(_) => None,
+        };
+        if let Some(detail) = refusal {
+            let refused = FromAgent::Refused {
+                stream: open.stream,
+                kind: Refusal::Busy,
+                detail: detail.into(),
+            };
+            return self.wire.send(&refused).await;
+        }
+        let cancelled = CancellationToken::new();
+        self.opening.insert(open.stream, cancelled.clone());
+        let span = info_span!("stream", cluster = %open.cluster, worker = %open.worker_id);
+        let (agent, answers) = (Arc::clone(&self.agent), self.answers.clone());
+        let (dialler, replica) = (self.dialler.clone(), self.replica);
+        let over = cancelled.clone();
+        let serving = async move {
+            stream::serve(agent, dialler, replica, open, cancelled, answers).await;
+            over.cancel();
+            drop(place);
+        };
+        self.agent.tasks.spawn(serving.instrument(span));
+        Ok(())
+    }
+}
+
+/// The WebSocket, each message bounded in time.
+struct Wire<S> {
+    socket: WebSocketStream<S>,
+    /// The beginning of a second, and the messages in it.
+    second: (Instant, u32),
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     /// The next message; `None` for a ping or the like. Cancel safe.
     async fn next(&mut self, silent: Instant) -> Result<Option<FromRelay>, Ended> {
         let next = tokio::select! {
@@ -273,106 +477,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             Ok(Err(error)) => Err(broken(&error)),
             Err(_) => Err(Ended::Lost("the relay takes no messages".to_owned())),
         }
-    }
-
-    async fn message(&mut self, message: FromRelay) -> Result<(), Ended> {
-        match message {
-            FromRelay::Welcome { nodes } => {
-                if self.nodes.as_ref() != Some(&nodes) {
-                    let shown = nodes.iter().map(|node| {
-                        format!("{} at {} of {}", node.node_id, node.address, node.cluster)
-                    });
-                    let shown = shown.collect::<Vec<_>>().join(", ");
-                    info!(nodes = shown, "linked");
-                }
-                self.nodes = Some(nodes);
-            }
-            FromRelay::Refused { reason } => return Err(Ended::Refused(shortened(&reason, 512))),
-            FromRelay::Open(open) => return self.open(open).await,
-            FromRelay::Locate { query, port, title } => {
-                let (agent, answers) = (Arc::clone(&self.agent), self.answers.clone());
-                let Ok(place) = Arc::clone(&self.agent.places).try_acquire_owned() else {
-                    return Ok(());
-                };
-                let locating = async move {
-                    let node_id = agent.look.locate(port, &title).await;
-                    let located = FromAgent::Located {
-                        query,
-                        found: node_id.is_some(),
-                        node_id: node_id.as_deref().map(Into::into),
-                    };
-                    _ = answers.send(located).await;
-                    drop(place);
-                };
-                self.agent.tasks.spawn(locating.in_current_span());
-            }
-            FromRelay::Cancel { stream } => {
-                if let Some(opening) = self.opening.remove(&stream) {
-                    opening.cancel();
-                }
-            }
-            FromRelay::Listen { rendezvous } => {
-                for meeting in rendezvous {
-                    self.reverse
-                        .listen(&self.agent, &self.dialler, &self.answers, meeting);
-                }
-            }
-            FromRelay::Unlisten { rendezvous } => self.reverse.unlisten(&rendezvous),
-            FromRelay::Receive {
-                stream,
-                secret,
-                arrival,
-            } => {
-                if !self.reverse.receive(&arrival, stream, secret) {
-                    let refused = FromAgent::Refused {
-                        stream,
-                        kind: Refusal::NotAWorker,
-                        detail: "that worker waits no longer".into(),
-                    };
-                    return self.send(&refused).await;
-                }
-            }
-            FromRelay::Dismiss { arrival } => self.reverse.dismiss(&arrival),
-            FromRelay::Hello { .. } => {
-                return Err(Ended::Lost("the relay says twice who it is".to_owned()));
-            }
-            FromRelay::Unknown => {
-                debug!("the relay says something that this version does not know")
-            }
-        }
-        Ok(())
-    }
-
-    async fn open(&mut self, open: Open) -> Result<(), Ended> {
-        self.opening.retain(|_, opening| !opening.is_cancelled());
-        let place = Arc::clone(&self.agent.places).try_acquire_owned();
-        let refusal = match &place {
-            _ if self.nodes.is_none() => Some("the agent is not welcome yet"),
-            Err(_) => Some("the agent has as many streams as it may have"),
-            _ if self.opening.contains_key(&open.stream) => Some("that stream is open already"),
-            Ok(_) => None,
-        };
-        if let Some(detail) = refusal {
-            let refused = FromAgent::Refused {
-                stream: open.stream,
-                kind: Refusal::Busy,
-                detail: detail.into(),
-            };
-            return self.send(&refused).await;
-        }
-        let cancelled = CancellationToken::new();
-        self.opening.insert(open.stream, cancelled.clone());
-        let span = info_span!("stream", cluster = %open.cluster, worker = %open.worker_id);
-        let (agent, answers) = (Arc::clone(&self.agent), self.answers.clone());
-        let (dialler, replica) = (self.dialler.clone(), self.replica);
-        let over = cancelled.clone();
-        let serving = async move {
-            stream::serve(agent, dialler, replica, open, cancelled, answers).await;
-            over.cancel();
-            drop(place);
-        };
-        self.agent.tasks.spawn(serving.instrument(span));
-        Ok(())
     }
 }
 

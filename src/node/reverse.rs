@@ -100,29 +100,31 @@ enum Looked {
 }
 
 impl Reverse {
-    /// Listens for `meeting`, and tells the relay on its link whether that came about.
+    /// Listens for all of `rendezvous`, and tells the relay on its link where that came about.
     pub(super) fn listen(
         &mut self,
         agent: &Arc<Agent>,
         dialler: &Dialler,
         answers: &mpsc::Sender<FromAgent>,
-        meeting: Meeting,
+        rendezvous: Vec<Meeting>,
     ) {
-        let over = CancellationToken::new();
-        let guard = over.clone().drop_guard();
-        if self.listening.insert(meeting.rendezvous, guard).is_some() {
-            debug!("a rendezvous is asked for again");
+        for meeting in rendezvous {
+            let over = CancellationToken::new();
+            let guard = over.clone().drop_guard();
+            if self.listening.insert(meeting.rendezvous, guard).is_some() {
+                debug!("a rendezvous is asked for again");
+            }
+            let site = Site {
+                agent: Arc::clone(agent),
+                dialler: dialler.clone(),
+                answers: answers.clone(),
+                waiting: Arc::clone(&self.waiting),
+                meeting,
+                over,
+            };
+            let span = info_span!("rendezvous", port = meeting.port);
+            agent.tasks.spawn(site.keep().instrument(span));
         }
-        let site = Site {
-            agent: Arc::clone(agent),
-            dialler: dialler.clone(),
-            answers: answers.clone(),
-            waiting: Arc::clone(&self.waiting),
-            meeting,
-            over,
-        };
-        let span = info_span!("rendezvous", port = meeting.port);
-        agent.tasks.spawn(site.keep().instrument(span));
     }
 
     /// Nobody waits there any more.
@@ -130,10 +132,20 @@ impl Reverse {
         self.listening.remove(rendezvous);
     }
 
-    /// The relay asks for a worker; `false`: that waits no longer.
-    pub(super) fn receive(&self, arrival: &ArrivalId, stream: StreamId, secret: Hex<16>) -> bool {
+    /// The relay asks for a worker; what it is told where that waits no longer.
+    pub(super) fn receive(
+        &self,
+        arrival: &ArrivalId,
+        stream: StreamId,
+        secret: Hex<16>,
+    ) -> Option<FromAgent> {
         let waiting = self.waiting.lock().remove(arrival);
-        waiting.is_some_and(|waiting| waiting.send(Asked { stream, secret }).is_ok())
+        let received = waiting.is_some_and(|one| one.send(Asked { stream, secret }).is_ok());
+        (!received).then(|| FromAgent::Refused {
+            stream,
+            kind: Refusal::NotAWorker,
+            detail: "that worker waits no longer".into(),
+        })
     }
 
     /// The relay passes a worker on to nobody.

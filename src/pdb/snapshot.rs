@@ -121,7 +121,7 @@ where
 {
     let asked = wire.send(command, arguments).await?;
     loop {
-        if let Incoming::Answer { to, body } = wire.read().await?
+        if let Incoming::Answer { to, body, .. } = wire.read().await?
             && to == asked
         {
             return body.map_err(PromptError::Refused);

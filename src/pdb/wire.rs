@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::PromptError;
 use crate::wire::dap::codec::{frame, header, parse};
-use crate::wire::dap::message::request;
+use crate::wire::dap::message::{request, tells_unreachable};
 use crate::wire::dap::names::{Command, Event};
 
 /// Largest message that is read, in bytes.
@@ -26,10 +26,11 @@ const PEEKED: usize = 512;
 /// A message that the prompt has to look at.
 #[derive(Debug)]
 pub(super) enum Incoming {
-    /// The answer to a request: its body, or the sentence of a refusal.
+    /// The answer to a request: its body, or the sentence of a refusal, and whether that is for want of a way to the debugger.
     Answer {
         to: u64,
         body: Result<Value, String>,
+        unreachable: bool,
     },
     /// An event; of no name, where it is one that nothing here knows.
     Event { name: Option<Event>, body: Value },
@@ -134,8 +135,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     ) -> Result<Option<Value>, PromptError> {
         loop {
             match self.read().await? {
-                Incoming::Answer { to, body } if to == attach => {
-                    body.map_err(PromptError::Refused)?;
+                Incoming::Answer {
+                    to,
+                    body,
+                    unreachable,
+                } if to == attach => {
+                    body.map_err(match unreachable {
+                        true => PromptError::Unreachable,
+                        false => PromptError::Refused,
+                    })?;
                 }
                 Incoming::Event {
                     name: Some(name),
@@ -167,6 +175,7 @@ fn read(mut message: Value) -> Incoming {
     match message["type"].as_str() {
         Some("response") => {
             let to = message["request_seq"].as_u64().unwrap_or_default();
+            let unreachable = tells_unreachable(&message["body"]);
             let body = if message["success"] == true {
                 Ok(message["body"].take())
             } else {
@@ -175,7 +184,11 @@ fn read(mut message: Value) -> Incoming {
                     .find_map(Value::as_str);
                 Err(sentence.unwrap_or("refused without a reason").to_owned())
             };
-            Incoming::Answer { to, body }
+            Incoming::Answer {
+                to,
+                body,
+                unreachable,
+            }
         }
         Some("event") => Incoming::Event {
             name: message["event"]
@@ -205,6 +218,7 @@ fn oversize(beginning: &[u8], length: usize) -> Incoming {
             body: Err(format!(
                 "the answer of {length} bytes is too long to be shown"
             )),
+            unreachable: false,
         },
         None if beginning.contains("\"output\"") => Incoming::Event {
             name: Some(Event::Output),
@@ -230,7 +244,7 @@ mod tests {
                 json!({"seq": 2, "type": "event", "event": "stopped", "body": {"threadId": 1}});
             far.write_all(&frame(&next)).await.unwrap();
         });
-        let Incoming::Answer { to: 7, body } = wire.read().await.unwrap() else {
+        let Incoming::Answer { to: 7, body, .. } = wire.read().await.unwrap() else {
             panic!("no answer");
         };
         assert!(body.is_err() && wire.bytes.capacity() < 1 << 20);

@@ -215,6 +215,11 @@ impl Attached {
         self.permit.ask_why_died(patience).await
     }
 
+    /// By which way the worker was reached.
+    pub(crate) fn way(&self) -> Option<&Way> {
+        self.permit.way()
+    }
+
     /// Takes note that the worker's debugger ended the session and that Ray does not say why: what it says later is in the
     /// list of what ended.
     pub(crate) fn unexplained(&self) {

@@ -41,6 +41,9 @@ pub enum SessionRefusal {
     /// The principal, or everybody together, has as many such sessions as may be.
     #[error("{0}")]
     Throttled(String),
+    /// There is no way to its debugger.
+    #[error("{0}")]
+    Unreachable(String),
     /// The relay cannot judge, or cannot record what it would allow.
     #[error("{0}")]
     Unable(String),
@@ -55,6 +58,7 @@ impl SessionRefusal {
             Self::Ended { .. } | Self::Nothing(_) => RefusalKind::NotFound,
             Self::Forbidden(_) => RefusalKind::Forbidden,
             Self::Throttled(_) => RefusalKind::Limited,
+            Self::Unreachable(_) => RefusalKind::Upstream,
             Self::Unable(_) => RefusalKind::Internal,
         }
     }
@@ -77,7 +81,7 @@ impl SessionRefusal {
                 holder: format!("{name} through another relay"),
                 held: span(since.until(Moment::now())),
             },
-            why => Self::Unable(why.to_string()),
+            why => Self::Unreachable(why.to_string()),
         }
     }
 

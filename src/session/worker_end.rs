@@ -1,6 +1,8 @@
 //! How the end of a worker reads to whoever was attached to it: the same in an editor, at a prompt and in a refusal.
 
-use crate::ray::registry::{Breakpoint, BreakpointId, Snapshot};
+use super::permit::Attached;
+use crate::agents::Agents;
+use crate::ray::registry::{Breakpoint, BreakpointId, Kind, Snapshot};
 
 /// The end of a worker of which Ray says why.
 pub struct WorkerEnd {
@@ -36,6 +38,30 @@ pub fn unexplained(breakpoint: &Breakpoint) -> String {
         "the debugger of {} on node {} ended the session, and Ray does not say why yet: `ray-relay list --ended` tells when it does",
         breakpoint.title(),
         breakpoint.node_ip
+    )
+}
+
+/// For a session whose connection to `worker` broke: the agent through which it went has no link any more, where that is so.
+/// Takes half a second where it went through one.
+pub(crate) async fn agent_lost(agents: &Agents, worker: &Attached) -> Option<String> {
+    let breakpoint = worker.breakpoint();
+    let why = agents.lost(&breakpoint.cluster, worker.way()?).await?;
+    Some(without_agent(breakpoint, &why))
+}
+
+/// Whether the agent was killed, or cut off and leaves the worker in order, is not known here.
+fn without_agent(breakpoint: &Breakpoint, why: &str) -> String {
+    let then = match breakpoint.kind {
+        Kind::Debugpy => {
+            "if its node lives, the task runs on, and `ray-relay list` has it when it stops again"
+        }
+        Kind::Pdb => {
+            "the task runs on if the agent could still tell it to, and fails if the agent was killed"
+        }
+    };
+    format!(
+        "this session with {} is over, because the agent of its node is gone ({why}); {then}",
+        breakpoint.title()
     )
 }
 

@@ -26,7 +26,7 @@ use super::ledger::{Attach, Ledger};
 use super::let_run::{LetRunError, touch};
 use super::worker::Line;
 use super::{Dialling, greet};
-use crate::agents::Agents;
+use crate::agents::{Agents, Needed};
 use crate::ray::registry::{Lease, Left, Whereabouts};
 use crate::wire::dap::codec::frame;
 use crate::wire::dap::mappings;
@@ -91,7 +91,7 @@ pub(super) async fn say(line: Line) {
 }
 
 /// Ends the connection; gives what is to be looked after, and by whom it may be reached.
-async fn end(mut line: Line) -> Option<(Left, Arc<Agents>)> {
+async fn end(mut line: Line) -> Option<(Left, Needed)> {
     line.finish().await;
     if let Some(since) = line.configured.filter(|_| !line.ledger.stopped) {
         sleep_until(since + WRITTEN_DOWN).await;
@@ -118,9 +118,16 @@ async fn end(mut line: Line) -> Option<(Left, Arc<Agents>)> {
 async fn look_after(left: &Left, agents: &Arc<Agents>, tasks: &TaskTracker) {
     let since = Instant::now();
     for (done, after) in LOOKS.into_iter().enumerate() {
-        sleep_until(since + after).await;
-        if done >= LOOKS_AT_THE_END && tasks.is_closed() {
-            return;
+        let ending = async {
+            match done < LOOKS_AT_THE_END {
+                true => std::future::pending().await,
+                false => agents.closed().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = ending => return,
+            () = sleep_until(since + after) => {}
         }
         let now = Box::pin(left.now()).await;
         debug!(breakpoint = %left.id(), ?now, "looks after a worker that was left");

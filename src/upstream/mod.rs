@@ -103,6 +103,11 @@ impl ConnectError {
         }
     }
 
+    /// Something has answered, and is not what was expected.
+    pub fn is_answer(&self) -> bool {
+        matches!(self, Self::NotDap(_) | Self::Declined(_))
+    }
+
     /// Nothing listens, as far as was found out.
     fn is_gone(&self) -> bool {
         match self {
@@ -239,7 +244,7 @@ async fn greet(
 ) -> Result<Conversation<Worker>, ConnectError> {
     let owner = tasks.clone();
     let greeting = async move {
-        let agents = Arc::clone(&dialling.agents);
+        let agents = dialling.agents.needed();
         let stream = dialling.dial(DIAL).await?;
         if let Some(socket) = stream.socket() {
             tcp::tune(socket, PROBE_AFTER)

@@ -8,7 +8,6 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -20,7 +19,7 @@ use tracing::Instrument as _;
 
 use super::ledger::{Attach, Ledger};
 use super::{Stream, goodbye};
-use crate::agents::Agents;
+use crate::agents::Needed;
 use crate::ray::registry::Lease;
 use crate::wire::peer_stream::PeerStream;
 
@@ -45,7 +44,7 @@ pub(super) struct Line {
     /// Keeps the breakpoint taken; `None` for a subprocess of a worker that a session holds.
     pub(super) lease: Option<Lease>,
     /// By whom it may be dialled again; `None` in an agent.
-    pub(super) agents: Option<Arc<Agents>>,
+    pub(super) agents: Option<Needed>,
     pub(super) tasks: TaskTracker,
     runtime: Handle,
 }
@@ -60,7 +59,7 @@ impl Worker {
     pub(super) fn new(
         stream: Stream,
         lease: Option<Lease>,
-        agents: Option<Arc<Agents>>,
+        agents: Option<Needed>,
         tasks: TaskTracker,
     ) -> Self {
         Self {

@@ -2,10 +2,13 @@
 
     python bridge.py HOST PORT
 
-Half-closes are kept in both directions. Exit 7: no connection.
+Half-closes are kept in both directions, but with RAY_RELAY_CA_FILE in the environment, for TLS, where it is who is trusted.
+Exit 7: no connection.
 """
 import os
+import select
 import socket
+import ssl
 import sys
 import threading
 
@@ -16,6 +19,35 @@ except OSError as error:
     sys.exit(7)
 peer.settimeout(None)
 peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def encrypted(trusted):
+    tls = ssl.create_default_context(cafile=trusted).wrap_socket(peer, server_hostname=sys.argv[1])
+    while True:
+        ready = [tls] if tls.pending() else select.select([0, tls], [], [])[0]
+        if 0 in ready:
+            data = os.read(0, 65536)
+            if not data:
+                return
+            tls.sendall(data)
+        if tls in ready:
+            # What came may be for TLS itself alone.
+            tls.setblocking(False)
+            try:
+                data = tls.recv(65536)
+            except ssl.SSLWantReadError:
+                continue
+            finally:
+                tls.setblocking(True)
+            if not data:
+                return
+            while data:
+                data = data[os.write(1, data):]
+
+
+if "RAY_RELAY_CA_FILE" in os.environ:
+    encrypted(os.environ["RAY_RELAY_CA_FILE"])
+    sys.exit(0)
 
 
 def upwards():

@@ -2,9 +2,9 @@
 
     capture.py INTERFACE DIRECTORY
 
-prints "ready", listens until SIGTERM, and then writes the payloads of each connection and direction, one behind the
-other, to DIRECTORY/sent (what this machine sent) and DIRECTORY/received. Segments are put in the order of their
-sequence numbers, so that text cut in two by the network is found. Needs root (AF_PACKET).
+prints "ready", listens until SIGTERM, and then writes what each direction of a connection carried to a file of its own in
+DIRECTORY, "sent FROM PORT TO PORT" (what this machine sent) or "received FROM PORT TO PORT". Segments are put in the
+order of their sequence numbers, so that text cut in two by the network is found. Needs root (AF_PACKET).
 """
 
 import pathlib
@@ -24,11 +24,12 @@ flows: dict[tuple, dict[int, bytes]] = {}
 
 
 def finish(*_):
-    for name, outgoing in (("sent", True), ("received", False)):
-        with open(directory / name, "wb") as out:
-            for flow, segments in flows.items():
-                if flow[0] == outgoing:
-                    out.write(b"".join(segments[at] for at in sorted(segments)) + b"\n")
+    for (way, source, port, target, to), segments in flows.items():
+        first = next(iter(segments))
+        # Numbers begin anywhere, and after the largest comes 0.
+        order = sorted(segments, key=lambda at: (at - first + (1 << 31)) % (1 << 32))
+        name = f"{way} {source} {port} {target} {to}"
+        (directory / name).write_bytes(b"".join(segments[at] for at in order))
     sys.exit(0)
 
 
@@ -36,11 +37,16 @@ signal.signal(signal.SIGTERM, finish)
 print("ready", flush=True)
 while True:
     packet, (_, protocol, kind, *_) = listener.recvfrom(1 << 17)
-    if protocol != 0x0800 or packet[9] != socket.IPPROTO_TCP:
+    if protocol == 0x0800 and packet[9] == socket.IPPROTO_TCP:
+        head, end = (packet[0] & 15) * 4, struct.unpack_from("!H", packet, 2)[0] or len(packet)
+        source, target = (socket.inet_ntop(socket.AF_INET, packet[at : at + 4]) for at in (12, 16))
+    elif protocol == 0x86DD and packet[6] == socket.IPPROTO_TCP:
+        head, end = 40, struct.unpack_from("!H", packet, 4)[0] + 40
+        source, target = (socket.inet_ntop(socket.AF_INET6, packet[at : at + 16]) for at in (8, 24))
+    else:
         continue
-    head = (packet[0] & 15) * 4
-    length = struct.unpack_from("!H", packet, 2)[0] or len(packet)
-    ports, sequence = packet[head : head + 4], struct.unpack_from("!I", packet, head + 4)[0]
-    payload = packet[head + (packet[head + 12] >> 4) * 4 : length]
+    port, to, sequence = struct.unpack_from("!HHI", packet, head)
+    payload = packet[head + (packet[head + 12] >> 4) * 4 : end]
     if payload:
-        flows.setdefault((kind == OUTGOING, packet[12:20], ports), {})[sequence] = payload
+        flow = ("sent" if kind == OUTGOING else "received", source, port, target, to)
+        flows.setdefault(flow, {})[sequence] = payload

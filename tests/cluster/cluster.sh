@@ -16,6 +16,8 @@
 #   cluster.sh kill-node NODE    lose a node at once, as when its machine loses power
 #   cluster.sh start-node NODE   bring a lost node back
 #   cluster.sh cut NODE          pull the cable of head, w1..wN or client
+#   cluster.sh close             drop whatever comes in to a Ray node and is not Ray's own (needs nft):
+#                                of what listens there, the ports below are left, and debuggers are not
 #   cluster.sh mend NODE         plug it in again
 #
 # Settings, all required unless a default is given:
@@ -33,6 +35,12 @@ WORKERS=${WORKERS:-2}
 WAIT=180
 STORE=$((80 * 1024 * 1024))
 NET=10.88.0 LINK=10.88.1
+# Ray's own, below those that the kernel gives to whoever asks for none, as debuggers do.
+GCS=6379 DASHBOARD=8265 WORKER_PORTS=20100-20999
+RAY_PORTS="--node-manager-port=20001 --object-manager-port=20002 --dashboard-agent-grpc-port=20003
+  --dashboard-agent-listen-port=20004 --runtime-env-agent-port=20005 --metrics-export-port=20006
+  --min-worker-port=${WORKER_PORTS%-*} --max-worker-port=${WORKER_PORTS#*-}"
+OWN_PORTS="$GCS, $DASHBOARD, 20001-20006, $WORKER_PORTS"
 
 die() { echo "cluster.sh: $*" >&2; exit 1; }
 addr_of() {
@@ -77,6 +85,22 @@ cable() {                        # cable NODE up|down
     client) ip -n "$NS-relay" link set link0 "$2" ;;
     *) ip -n "$NS-sw" link set "to-$1" "$2" ;;
   esac
+}
+# What a node says to itself, by whatever address, comes in by lo. Connections of Ray's from before the rules are not known
+# to them: answers on those come from its ports. Without ICMP there are no neighbours in IPv6.
+close_node() {
+  ip netns exec "$NS-$1" nft -f - <<RULES
+table inet closed {
+  chain incoming {
+    type filter hook input priority filter; policy drop;
+    iif lo accept
+    ct state established,related accept
+    meta l4proto ipv6-icmp accept
+    tcp dport { $OWN_PORTS } accept
+    tcp sport { $OWN_PORTS } tcp flags & (syn | ack) != syn accept
+  }
+}
+RULES
 }
 
 # ---- nodes
@@ -131,13 +155,13 @@ ray_start() {
   case $1 in
     # shellcheck disable=SC2086
     head) in_node head "$RAY_VENV/bin/ray" start --head --node-ip-address="$(addr_of head)" \
-        --port=6379 --dashboard-host=0.0.0.0 --dashboard-port=8265 --include-dashboard=true \
+        --port=$GCS --dashboard-host=0.0.0.0 --dashboard-port=$DASHBOARD --include-dashboard=true \
         --num-cpus=4 --object-store-memory=$STORE --disable-usage-stats \
-        --resources='{"head":1}' ${HEAD_ARGS:-} >"$log" 2>&1 </dev/null ;;
+        --resources='{"head":1}' $RAY_PORTS ${HEAD_ARGS:-} >"$log" 2>&1 </dev/null ;;
     # shellcheck disable=SC2086
-    *) in_node "$1" "$RAY_VENV/bin/ray" start --address="$(addr_of head):6379" \
+    *) in_node "$1" "$RAY_VENV/bin/ray" start --address="$(addr_of head):$GCS" \
         --node-ip-address="$(addr_of "$1")" --num-cpus=4 --object-store-memory=$STORE \
-        --disable-usage-stats --resources="{\"$1\":1}" ${WORKER_ARGS:-} \
+        --disable-usage-stats --resources="{\"$1\":1}" $RAY_PORTS ${WORKER_ARGS:-} \
         >"$log" 2>&1 </dev/null ;;
   esac
 }
@@ -209,5 +233,6 @@ case ${1:-} in
   start-node) node_init "$2"; start_ray "$2" ;;
   cut) cable "$2" down ;;
   mend) cable "$2" up ;;
+  close) for n in $(ray_nodes); do close_node "$n"; done ;;
   *) sed -n '2,/^set -euo/{/^set/!s/^# \{0,1\}//p}' "$0"; exit 2 ;;
 esac

@@ -1,69 +1,18 @@
 //! Workers that are reached through the agents of their nodes, and in no other way.
 
-use std::process::{Child, Stdio};
-use std::time::Duration;
-
 use rustix::process::Signal;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::support::eventually;
-use crate::support::namespaces::{Cluster, RELAY_IP};
+use crate::support::agent::{Agent, linked};
+use crate::support::namespaces::Cluster;
 use crate::support::ray::{NEWEST, OLDEST};
-use crate::support::relay::PORT;
 use crate::support::scene::Scene;
-
-/// The relay's address on the cluster's network.
-const RELAY_AMONG_NODES: &str = "10.88.0.200";
-
-/// An agent inside a node. Killed when dropped.
-struct Agent(Child);
-
-impl Agent {
-    /// One that links to the relay of a [`Scene`].
-    fn on(cluster: &Cluster, node: &str) -> Self {
-        let to_relay = format!("{RELAY_IP}/32");
-        let routed = cluster
-            .exec(node, "ip")
-            .args(["route", "replace", &to_relay, "via", RELAY_AMONG_NODES])
-            .status();
-        assert!(routed.unwrap().success());
-        let child = cluster
-            .exec(node, env!("CARGO_BIN_EXE_ray-relay"))
-            .args(["node", "--allow-plaintext"])
-            .args(["--relay", &format!("http://{RELAY_IP}:{PORT}")])
-            .args(["--ray-address", &cluster.dashboard()])
-            .stdout(Stdio::null())
-            .spawn();
-        Self(child.unwrap())
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// A relay that reaches workers through agents alone.
 fn scene<'a>(cluster: &'a Cluster, dir: &tempfile::TempDir) -> Scene<'a> {
     let config = dir.path().join("relay.toml");
     std::fs::write(&config, "[upstream]\npath = \"agent\"\n").unwrap();
     Scene::with(cluster, &["--config", config.to_str().unwrap()])
-}
-
-/// Waits until `count` nodes have an agent.
-fn linked(scene: &Scene<'_>, count: usize) {
-    let url = format!("{}/relay/v1/nodes", scene.relay.url());
-    eventually("the agents' links", Duration::from_secs(60), || {
-        let patience = Duration::from_secs(10);
-        let (status, body) = scene.cluster.get("client", &url, patience).unwrap();
-        assert_eq!(status, 200);
-        let answer: Value = serde_json::from_slice(&body).unwrap();
-        let nodes = answer["nodes"].as_array().unwrap();
-        let linked = nodes.iter().filter(|node| node["link"] == "linked");
-        (linked.count() == count).then_some(())
-    });
 }
 
 #[tokio::test]
@@ -79,7 +28,8 @@ async fn debuggers_of_every_node_are_reached_through_its_agent_alone() {
         let refusal = scene.refusal(json!({"breakpoint": rows[0]["id"]})).await;
         assert!(refusal.contains("agent"), "{refusal}");
 
-        let _agents = ["head", "w1", "w2"].map(|node| Agent::on(&cluster, node));
+        let _agents =
+            ["head", "w1", "w2"].map(|node| Agent::on(&scene, node, &["--allow-plaintext"]));
         linked(&scene, 3);
         for row in &rows {
             let mut client = scene.attached(row).await;
@@ -97,9 +47,7 @@ async fn debuggers_of_every_node_are_reached_through_its_agent_alone() {
         let mut driver = cluster.start_legacy_driver("legacy.py", &[]);
         scene.wait_listed(2);
         let released = scene
-            .cluster
-            .exec("client", env!("CARGO_BIN_EXE_ray-relay"))
-            .args(["release", "--all", "--yes", "--relay", &scene.relay.url()])
+            .command(&["release", "--all", "--yes"])
             .output()
             .unwrap();
         assert!(released.status.success(), "{released:?}");
@@ -116,7 +64,7 @@ async fn a_relay_that_is_killed_leaves_no_task_behind() {
     let dir = tempfile::tempdir().unwrap();
     let mut driver = cluster.start_driver("tasks.py", &[]);
     let scene = scene(&cluster, &dir);
-    let _agents = ["head", "w1"].map(|node| Agent::on(&cluster, node));
+    let _agents = ["head", "w1"].map(|node| Agent::on(&scene, node, &["--allow-plaintext"]));
     linked(&scene, 2);
     let rows = scene.wait_listed(3);
     let mut clients = Vec::new();

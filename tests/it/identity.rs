@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
+use crate::support::capture::{self, Capture, Flow};
 use crate::support::dap_client::{DapClient, Editor};
+use crate::support::issuer::Issuer;
 use crate::support::namespaces::Cluster;
 use crate::support::ray::{self, NEWEST};
 use crate::support::relay::Relay;
@@ -16,40 +18,8 @@ use crate::support::scene::Scene;
 /// Ray's own.
 const RAYS: &str = "0123456789abcdef0123456789abcdef";
 
-/// The relay's key pair, and tokens of it.
-struct Issuer(tempfile::TempDir);
-
-impl Issuer {
-    fn new() -> Self {
-        let issuer = Self(tempfile::tempdir().unwrap());
-        issuer.run(&["keygen", issuer.0.path().to_str().unwrap()]);
-        issuer
-    }
-
-    fn run(&self, args: &[&str]) -> String {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ray-relay"));
-        let output = command.arg("token").args(args).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "token {args:?}: {said}");
-        String::from_utf8(output.stdout).unwrap().trim().to_owned()
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.path().join(name).to_str().unwrap().to_owned()
-    }
-
-    fn mint(&self, subject: &str, more: &[&str]) -> String {
-        let key = self.path("relay.key");
-        let mut args = vec!["mint", "--key", &key, "--sub", subject, "--ttl", "1h"];
-        args.extend(more);
-        self.run(&args)
-    }
-}
-
 fn holds(haystack: &[u8], needle: &str) -> bool {
-    haystack
-        .windows(needle.len())
-        .any(|w| w == needle.as_bytes())
+    capture::holds(haystack, needle.as_bytes())
 }
 
 #[tokio::test]
@@ -75,9 +45,9 @@ async fn tokens_open_what_they_say_and_are_seen_nowhere_else() {
         issuer.path("ray-token"),
     );
     std::fs::write(&config, text).unwrap();
-    std::fs::write(issuer.path("ray-token"), RAYS).unwrap();
-    let to_cluster = cluster.capture("relay", "eth0");
-    let to_client = cluster.capture("relay", "link0");
+    issuer.write("ray-token", RAYS);
+    let to_cluster = Capture::start(&cluster, "relay", "eth0");
+    let to_client = Capture::start(&cluster, "relay", "link0");
     let mut scene = Scene {
         relay: Relay::guarded(&cluster, &["--config", &config]),
         cluster: &cluster,
@@ -144,7 +114,7 @@ async fn tokens_open_what_they_say_and_are_seen_nowhere_else() {
     let mut client = attached(&scene, &row, &leaving).await;
     client.stopped().await;
     let began = Instant::now();
-    issuer.run(&["revoke", "--sub", "leo", "--file", &issuer.path("revoked")]);
+    issuer.token(&["revoke", "--sub", "leo", "--file", &issuer.path("revoked")]);
     let told = client.important_output().await;
     assert!(told.contains("revoked"), "{told}");
     client.event("terminated").await;
@@ -166,8 +136,8 @@ async fn tokens_open_what_they_say_and_are_seen_nowhere_else() {
     let log = scene.relay.log().into_bytes();
     let record = std::fs::read(&audit).unwrap();
     drop(scene);
-    let (upstream, from_cluster) = to_cluster.finish();
-    let (downstream, _) = to_client.finish();
+    let (upstream, from_cluster) = both_ways(to_cluster);
+    let (downstream, _) = both_ways(to_client);
     assert!(
         holds(&upstream, RAYS),
         "the relay shows Ray's token to the head, so the capture works"
@@ -194,6 +164,14 @@ async fn tokens_open_what_they_say_and_are_seen_nowhere_else() {
         }
     }
     audited(Path::new(&audit), &record);
+}
+
+/// What was sent, and what was received.
+fn both_ways(capture: Capture) -> (Vec<u8>, Vec<u8>) {
+    let (sent, received): (Vec<_>, Vec<_>) =
+        capture.finish().into_iter().partition(|flow| flow.sent);
+    let all = |flows: Vec<Flow>| flows.into_iter().flat_map(|flow| flow.bytes).collect();
+    (all(sent), all(received))
 }
 
 async fn attached(scene: &Scene<'_>, row: &serde_json::Value, token: &str) -> DapClient {

@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `tls` | nothing, and sslscan for one test |
 //! | `departures`, `loopback`, `pdb`, `prompt`, `view` | Python and the network once (a virtual environment under `target/`) |
-//! | `agents`, `isolation`, `sessions`, `kinds`, `faults`, `gone`, `deploy`, `hook`, `reverse`, `tools`, `advertise`, `token`, `identity`, `nc`, `person`, `terminal`, `unlisted` | also root, iproute2 and util-linux (network namespaces) |
+//! | `closed_network`, `other_networks` | also root, iproute2, util-linux and nftables (network namespaces with a firewall) |
+//! | `agents`, `isolation`, `sessions`, `kinds`, `faults`, `gone`, `deploy`, `hook`, `reverse`, `tools`, `advertise`, `token`, `identity`, `nc`, `person`, `terminal`, `unlisted` | the same without nftables |
 //!
 //! What is missing is said on standard error and the test passes, except where `CI` is set: then
 //! it fails.
@@ -13,6 +14,7 @@
 
 mod advertise;
 mod agents;
+mod closed_network;
 mod departures;
 mod deploy;
 mod faults;
@@ -23,6 +25,7 @@ mod isolation;
 mod kinds;
 mod loopback;
 mod nc;
+mod other_networks;
 mod pdb;
 mod person;
 mod prompt;

@@ -3,7 +3,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::time::timeout;
@@ -16,21 +16,23 @@ use crate::support::scene::Scene;
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// `nc RELAY 5678`.
-struct Person {
+pub(crate) struct Person {
     typing: ChildStdin,
     screen: ChildStdout,
     seen: String,
+    token: Option<String>,
     _nc: Child,
 }
 
 impl Person {
-    fn connect(scene: &Scene<'_>) -> Self {
+    pub(crate) fn connect(scene: &Scene<'_>) -> Self {
         let bridge = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cluster/bridge.py");
         let to = scene.relay.address();
         let mut command = scene.cluster.exec("client", scene.cluster.venv().python());
         command
             .arg(bridge)
-            .args([to.ip().to_string(), to.port().to_string()]);
+            .args([to.ip().to_string(), to.port().to_string()])
+            .envs(scene.settings());
         let mut nc = tokio::process::Command::from(command)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -41,8 +43,18 @@ impl Person {
             typing: nc.stdin.take().unwrap(),
             screen: nc.stdout.take().unwrap(),
             seen: String::new(),
+            token: scene.token.clone(),
             _nc: nc,
         }
+    }
+
+    /// The list, which comes on Enter, where need be after a token.
+    pub(crate) async fn list(&mut self) -> String {
+        let Some(token) = self.token.take() else {
+            return self.line("", "q leaves): ").await;
+        };
+        self.line("", "token: ").await;
+        self.line(&token, "q leaves): ").await
     }
 
     async fn until(&mut self, wanted: &str) -> String {
@@ -62,7 +74,7 @@ impl Person {
     }
 
     /// Types a line, and what is shown up to `wanted`.
-    async fn line(&mut self, line: &str, wanted: &str) -> String {
+    pub(crate) async fn line(&mut self, line: &str, wanted: &str) -> String {
         self.typing
             .write_all(format!("{line}\n").as_bytes())
             .await
@@ -83,29 +95,24 @@ async fn plain_lines_are_enough_for_both_debuggers() {
     commands(&scene);
 }
 
-async fn legacy(scene: &Scene<'_>) {
+pub(crate) async fn legacy(scene: &Scene<'_>) {
     let mut driver = scene.cluster.start_legacy_driver("legacy.py", &[]);
     let rows = scene.wait_listed(2);
     assert!(rows.iter().all(|row| row["kind"] == "pdb"), "{rows:?}");
-    let on = |node: &str| -> Value {
-        let ip = scene.cluster.address(node).to_string();
-        rows.iter().find(|row| row["node_ip"] == *ip).unwrap()["id"].clone()
-    };
-    let (on_head, on_worker) = (on("head"), on("w2"));
+    let (on_head, on_worker) = (scene.on(&rows, "head"), scene.on(&rows, "w2"));
+    let node = on_worker["node_ip"].as_str().unwrap();
+    let [on_head, on_worker] = [on_head, on_worker].map(|row| row["id"].as_str().unwrap());
     // The list comes on Enter, and waits for no breakpoint to be touched.
     let mut person = Person::connect(scene);
-    let list = person.line("", "q leaves): ").await;
+    let list = person.list().await;
     assert_eq!(list.matches("outer").count(), 2, "{list}");
-    assert!(
-        list.contains("legacy.py:") && list.contains("10.88.0.12"),
-        "{list}"
-    );
+    assert!(list.contains("legacy.py:") && list.contains(node), "{list}");
     // As `ray-relay debug` shows it.
     assert!(
         list.contains("INDEX  ID ") && list.contains("KIND"),
         "{list}"
     );
-    person.line(on_head.as_str().unwrap(), "-> x = x + 0").await;
+    person.line(on_head, "-> x = x + 0").await;
     person.until("(Pdb) ").await;
     assert!(person.line("p x", "(Pdb) ").await.starts_with("1\r\n"));
     person.line("n", "(Pdb) ").await;
@@ -119,8 +126,8 @@ async fn legacy(scene: &Scene<'_>) {
     person.line("c", "q leaves): ").await;
     // Another one, and a connection that just goes.
     let mut second = Person::connect(scene);
-    second.line("", "q leaves): ").await;
-    second.line(on_worker.as_str().unwrap(), "(Pdb) ").await;
+    second.list().await;
+    second.line(on_worker, "(Pdb) ").await;
     assert!(second.line("p x", "(Pdb) ").await.starts_with("2\r\n"));
     drop(second);
     assert_eq!(driver.result(), json!([[40, 42], [2, 4]]));
@@ -128,11 +135,11 @@ async fn legacy(scene: &Scene<'_>) {
     person.line("q", "").await;
 }
 
-async fn debugpy(scene: &Scene<'_>) {
+pub(crate) async fn debugpy(scene: &Scene<'_>) {
     let mut driver = scene.cluster.start_driver("actor.py", &[]);
     scene.listed("Counter.add", &driver);
     let mut person = Person::connect(scene);
-    person.line("", "q leaves): ").await;
+    person.list().await;
     let stop = person.line("0", "(Pdb) ").await;
     assert!(stop.contains("actor.py"), "{stop}");
     assert!(
@@ -150,11 +157,11 @@ async fn debugpy(scene: &Scene<'_>) {
 }
 
 /// A task that comes to its end while its driver goes on: the worker stays, and debugpy says nothing.
-async fn task_end(scene: &Scene<'_>) {
+pub(crate) async fn task_end(scene: &Scene<'_>) {
     let mut driver = scene.cluster.start_driver("tasks.py", &[]);
     let rows = scene.wait_listed(3);
     let mut person = Person::connect(scene);
-    person.line("", "q leaves): ").await;
+    person.list().await;
     let ids: Vec<_> = rows.iter().map(|row| row["id"].as_str().unwrap()).collect();
     person.line(ids[0], "(Pdb) ").await;
     person.line("c", "The task has ended.").await;
@@ -170,14 +177,9 @@ async fn task_end(scene: &Scene<'_>) {
 }
 
 /// `ray-relay ARGS` in the client's namespace, with `typed` as its input: its exit code and what it printed.
-fn attempt(scene: &Scene<'_>, args: &[&str], typed: &str) -> (i32, String) {
-    let mut command = scene
-        .cluster
-        .exec("client", env!("CARGO_BIN_EXE_ray-relay"));
-    let mut child = command
-        .args(args)
-        .env("RAY_RELAY_URL", scene.relay.url())
-        .env_remove("RAY_ADDRESS")
+pub(crate) fn attempt(scene: &Scene<'_>, args: &[&str], typed: &str) -> (i32, String) {
+    let mut child = scene
+        .command(args)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -192,7 +194,7 @@ fn attempt(scene: &Scene<'_>, args: &[&str], typed: &str) -> (i32, String) {
 }
 
 /// `ray-relay debug` on one legacy breakpoint and `release` of the other; then `release` of several threads of an actor.
-fn commands(scene: &Scene<'_>) {
+pub(crate) fn commands(scene: &Scene<'_>) {
     let attempt = |args: &[&str], typed: &str| attempt(scene, args, typed);
     let run = |args: &[&str], typed: &str| {
         let (code, text) = attempt(args, typed);
@@ -201,9 +203,7 @@ fn commands(scene: &Scene<'_>) {
     };
     let mut driver = scene.cluster.start_legacy_driver("legacy.py", &[]);
     let rows = scene.wait_listed(2);
-    let head = scene.cluster.address("head").to_string();
-    let on_head = rows.iter().find(|row| row["node_ip"] == *head).unwrap();
-    let id = on_head["id"].as_str().unwrap();
+    let id = scene.on(&rows, "head")["id"].as_str().unwrap();
     let said = run(&["debug", id], "p 'seen', x\n!x = 7\nc\n");
     assert!(said.contains("(Pdb) ('seen', 1)"), "{said}");
     let said = run(&["release", "--all"], "");

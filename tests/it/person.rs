@@ -45,13 +45,11 @@ fn a_person_debugs(version: &str) {
 }
 
 fn id_on(scene: &Scene<'_>, rows: &[Value], node: &str) -> String {
-    let ip = scene.cluster.address(node).to_string();
-    let row = rows.iter().find(|row| row["node_ip"] == *ip).unwrap();
-    row["id"].as_str().unwrap().to_owned()
+    scene.on(rows, node)["id"].as_str().unwrap().to_owned()
 }
 
 /// Two breakpoints on two nodes; the first session goes on in the task that it calls, and back.
-fn legacy(scene: &Scene<'_>) {
+pub(crate) fn legacy(scene: &Scene<'_>) {
     let mut driver = scene.cluster.start_legacy_driver("legacy.py", &[]);
     let rows = scene.wait_listed(2);
     let (first, second) = (id_on(scene, &rows, "head"), id_on(scene, &rows, "w2"));
@@ -163,7 +161,7 @@ fn legacy_post_mortem(scene: &Scene<'_>) {
     scene.gone();
 }
 
-fn debugpy(scene: &Scene<'_>) {
+pub(crate) fn debugpy(scene: &Scene<'_>) {
     let mut driver = scene.cluster.start_driver("tasks.py", &[]);
     let rows = scene.wait_listed(3);
     let mut screen = Screen::start(scene, &["debug", "-v"]);

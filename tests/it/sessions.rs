@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::support::dap_client::{DapClient, Editor, PATIENCE};
+use crate::support::dap_client::{Editor, PATIENCE};
 use crate::support::eventually;
 use crate::support::namespaces::Cluster;
 use crate::support::ray::{self, NEWEST, OLDEST};
@@ -15,12 +15,8 @@ const BREAKPOINT: u32 = 9;
 const RETURN: u32 = 11;
 
 /// A VS Code with nothing but host and port: one child session for each of three paused tasks.
-async fn vs_code_gets_a_session_for_each_task(version: &str) {
-    let Some(cluster) = Cluster::shared(version) else {
-        return;
-    };
-    let scene = Scene::new(&cluster);
-    let mut driver = cluster.start_driver("tasks.py", &[]);
+pub(crate) async fn vs_code_gets_a_session_for_each_task(scene: &Scene<'_>, version: &str) {
+    let mut driver = scene.cluster.start_driver("tasks.py", &[]);
     scene.wait_listed(3);
     let address = scene.relay.address();
     let host = address.ip().to_string();
@@ -28,7 +24,7 @@ async fn vs_code_gets_a_session_for_each_task(version: &str) {
     let file = file.to_str().unwrap();
     let workspace = ray::job("");
     let attach = Editor::VsCode.attach(&host, address.port(), workspace.to_str().unwrap());
-    let mut parent = DapClient::connect_from(Editor::VsCode, &cluster, "client", address).await;
+    let mut parent = scene.connect(Editor::VsCode).await;
     parent.start(attach, None).await;
 
     let mut children = Vec::new();
@@ -42,7 +38,7 @@ async fn vs_code_gets_a_session_for_each_task(version: &str) {
             configuration["connect"],
             json!({"host": host, "port": address.port()})
         );
-        let mut child = DapClient::connect_from(Editor::VsCode, &cluster, "client", address).await;
+        let mut child = scene.connect(Editor::VsCode).await;
         child.start(configuration, Some((file, &[RETURN]))).await;
         children.push(child);
     }
@@ -75,9 +71,7 @@ async fn vs_code_gets_a_session_for_each_task(version: &str) {
         }
         let told = parent.output_with("has ended").await;
         assert_eq!(told["category"], "console", "{told}");
-        let url = format!("{}/relay/v1/breakpoints?ended=1", scene.relay.url());
-        let (_, body) = cluster.get("client", &url, PATIENCE).unwrap();
-        let list: Value = serde_json::from_slice(&body).unwrap();
+        let list = scene.get("/relay/v1/breakpoints?ended=1");
         for row in list["breakpoints"].as_array().unwrap() {
             assert_eq!(
                 (&row["state"], &row["why"]),
@@ -94,12 +88,18 @@ async fn vs_code_gets_a_session_for_each_task(version: &str) {
 
 #[tokio::test]
 async fn vs_code_newest_ray() {
-    vs_code_gets_a_session_for_each_task(NEWEST).await;
+    vs_code(NEWEST).await;
 }
 
 #[tokio::test]
 async fn vs_code_oldest_ray() {
-    vs_code_gets_a_session_for_each_task(OLDEST).await;
+    vs_code(OLDEST).await;
+}
+
+async fn vs_code(version: &str) {
+    if let Some(cluster) = Cluster::shared(version) {
+        vs_code_gets_a_session_for_each_task(&Scene::new(&cluster), version).await;
+    }
 }
 
 /// VS Code says goodbye to the parent alone: at Restart, and at Stop.

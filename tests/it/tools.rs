@@ -28,7 +28,7 @@ async fn stock_tools(version: &str) {
 }
 
 /// State API first, then DAP to whatever host and port it said, echoed word for word.
-async fn neovim(scene: &Scene<'_>) {
+pub(crate) async fn neovim(scene: &Scene<'_>) {
     say("a client like ray-debugger.nvim");
     let mut driver = scene.cluster.start_driver("tasks.py", &[]);
     scene.wait_listed(3);

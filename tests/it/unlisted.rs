@@ -9,7 +9,6 @@ use crate::support::dap_client::Editor;
 use crate::support::namespaces::Cluster;
 use crate::support::ray::{NEWEST, OLDEST};
 use crate::support::scene::Scene;
-use crate::support::screen::RELAY;
 use crate::support::{eventually, say};
 
 /// A task stands and Ray counts no paused thread. Its worker's id is what somebody knows, from `ray list workers`.
@@ -43,11 +42,7 @@ async fn by_worker_id(scene: &Scene<'_>) {
             client.disconnect().await;
         } else {
             // From its first nine characters.
-            let mut command = scene.cluster.exec("client", RELAY);
-            let output = command
-                .args(["release", "--relay", &scene.relay.url(), &id[..9]])
-                .output()
-                .unwrap();
+            let output = scene.command(&["release", &id[..9]]).output().unwrap();
             let said = String::from_utf8_lossy(&output.stdout);
             assert!(
                 output.status.success() && said.contains("released"),
@@ -112,8 +107,12 @@ async fn all(version: &str) {
     };
     let scene = Scene::new(&cluster);
     scene.idle_descriptors();
-    by_worker_id(&scene).await;
-    outlived(&scene).await;
+    what_the_list_does_not_show(&scene).await;
+}
+
+pub(crate) async fn what_the_list_does_not_show(scene: &Scene<'_>) {
+    by_worker_id(scene).await;
+    outlived(scene).await;
 }
 
 #[tokio::test]

@@ -33,7 +33,7 @@ async fn an_agent_is_linked_listed_and_missed() {
     assert_eq!(rows(&scene).await[0]["link"], "none");
     let mut agent = scene.dial("agent").await.unwrap();
     agent.announce("a1", 1).await;
-    let Ok(FromRelay::Welcome { nodes }) = agent.hear().await else {
+    let Ok(FromRelay::Welcome { nodes, .. }) = agent.hear().await else {
         panic!("no welcome");
     };
     assert_eq!(nodes.len(), 1);
@@ -220,7 +220,7 @@ async fn nodes_that_come_and_go_are_told_and_an_agent_without_any_is_let_go() {
     let registry = &scene.context.registry;
     registry.set_nodes(&[node("a1", "10.0.0.9"), node("c3", "127.0.0.1")]);
     let mut agent = agent;
-    let Ok(FromRelay::Welcome { nodes }) = agent.hear().await else {
+    let Ok(FromRelay::Welcome { nodes, .. }) = agent.hear().await else {
         panic!("no welcome");
     };
     assert_eq!(nodes[0].address.to_string(), "10.0.0.9");
@@ -248,4 +248,23 @@ async fn there_are_no_more_links_than_there_may_be() {
     timeout(PATIENCE, again)
         .await
         .expect("a place is given back");
+}
+
+/// When the relay ends, a link stays for a worker that is being left, and no longer.
+#[tokio::test]
+async fn a_link_ends_with_the_last_worker_that_is_left() {
+    let scene = Scene::new().await;
+    let mut idle = scene.linked("agent", "a1", 1).await;
+    let needed = scene.context.agents.needed();
+    scene.context.shutdown.closed.cancel();
+    let early = timeout(Duration::from_millis(300), idle.ends()).await;
+    assert!(early.is_err(), "{early:?}");
+    drop(needed);
+    let began = std::time::Instant::now();
+    assert_eq!(idle.ends().await, "this relay is being shut down");
+    assert!(
+        began.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        began.elapsed()
+    );
 }

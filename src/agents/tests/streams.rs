@@ -3,6 +3,7 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
+use crate::agents::end::End;
 use crate::agents::{NotOpened, Tunnel, Wanted, Way};
 use crate::dap::testing::paused;
 use crate::identity::testing::revoke;
@@ -223,5 +224,30 @@ async fn no_more_is_asked_of_an_agent_than_it_may_have() {
     drop(agent);
     for one in waiting {
         assert_eq!(one.await.unwrap().unwrap_err(), NotOpened::LinkLost);
+    }
+}
+
+/// A cable is cut: what was said on a stream would be sent again and again, and its session hear nothing.
+#[tokio::test]
+async fn the_streams_of_an_agent_that_is_silent_break_and_those_of_one_that_left_stay() {
+    for (end, breaks) in [(End::Silent, true), (End::Left, false)] {
+        let scene = Scene::new().await;
+        let mut agent = scene.linked("agent", "a1", 1).await;
+        let asking = asking(&scene, PATIENCE);
+        let open = agent.asked().await;
+        let mut stream = scene.stream("agent", &open).await.unwrap();
+        dialled(&mut stream).await;
+        let mut tunnel = asking.await.unwrap().unwrap();
+        let Ok(Way::Agent { link, .. }) = scene.context.agents.way(&breakpoint()).await else {
+            panic!("no agent");
+        };
+        link.end(end);
+        link.closed().await;
+        let read = timeout(Duration::from_millis(300), tunnel.read(&mut [0; 8])).await;
+        assert_eq!(read.is_ok(), breaks, "{read:?}");
+        if let Ok(read) = read {
+            let kind = read.unwrap_err().kind();
+            assert_eq!(kind, std::io::ErrorKind::ConnectionAborted);
+        }
     }
 }

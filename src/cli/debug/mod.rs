@@ -53,8 +53,8 @@ Examples:
 Source is shown as the worker has it. Output of the program is shown with control characters written out. Lines are
 kept in ray-relay/history in the state directory (XDG_STATE_HOME).
 
-Exit codes: 0 done, 1 the worker process ended at the prompt, 69 the relay cannot be reached or the connection broke,
-77 refused (by the relay, or because somebody else debugs the task).";
+Exit codes: 0 done, 1 the worker process ended at the prompt, 69 the relay or the task's debugger cannot be
+reached, or the connection broke, 77 refused (by the relay, or because somebody else debugs the task).";
 
 /// Lines around the rows of a page: titles, troubles, what the page is of, and the prompt.
 const AROUND: usize = 6;

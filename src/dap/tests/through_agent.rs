@@ -9,6 +9,7 @@ use super::*;
 use crate::agents::tests::{Scene, StandIn, dialled};
 use crate::config::UpstreamPath;
 use crate::identity::testing::{principal, revoke, token_of};
+use crate::wire::dap::message::tells_unreachable;
 use crate::wire::tunnel::messages::{FromAgent, Held, Kind as TunnelKind};
 use crate::wire::tunnel::text::Hex;
 
@@ -48,6 +49,26 @@ async fn pass(stream: &mut WebSocketStream<TcpStream>, worker: &mut TcpStream) {
     }
 }
 
+/// debugpy, to the answer to `attach`.
+async fn configured(worker: &Worker) -> Conversation<TcpStream> {
+    let (accepted, _) = worker.listener.accept().await.unwrap();
+    let mut debugpy = Conversation::new(accepted, 1 << 26);
+    let greeting = json!({"seq": 1, "type": "event", "event": "output", "body": {"category": "telemetry", "output": "ptvsd"}});
+    debugpy.send(&greeting).await.unwrap();
+    let initialize = debugpy.read().await.unwrap();
+    assert_eq!(initialize["command"], "initialize");
+    let answer = json!({"seq": 2, "type": "response", "request_seq": initialize["seq"], "success": true, "command": "initialize", "body": {}});
+    debugpy.send(&answer).await.unwrap();
+    let asked = debugpy.read().await.unwrap();
+    assert_eq!(asked["command"], "attach");
+    assert!(!asked.to_string().contains(&token_of("person")));
+    let initialized = json!({"seq": 3, "type": "event", "event": "initialized"});
+    debugpy.send(&initialized).await.unwrap();
+    let answer = json!({"seq": 4, "type": "response", "request_seq": asked["seq"], "success": true, "command": "attach"});
+    debugpy.send(&answer).await.unwrap();
+    debugpy
+}
+
 #[tokio::test]
 async fn a_session_goes_through_the_agent_and_the_record_says_so() {
     let (scene, mut agent, worker) = scene().await;
@@ -74,21 +95,7 @@ async fn a_session_goes_through_the_agent_and_the_record_says_so() {
     let passing = tokio::spawn(async move {
         pass(&mut stream, &mut reached).await;
     });
-    let (accepted, _) = worker.listener.accept().await.unwrap();
-    let mut debugpy = Conversation::new(accepted, 1 << 26);
-    let greeting = json!({"seq": 1, "type": "event", "event": "output", "body": {"category": "telemetry", "output": "ptvsd"}});
-    debugpy.send(&greeting).await.unwrap();
-    let initialize = debugpy.read().await.unwrap();
-    assert_eq!(initialize["command"], "initialize");
-    let answer = json!({"seq": 2, "type": "response", "request_seq": initialize["seq"], "success": true, "command": "initialize", "body": {}});
-    debugpy.send(&answer).await.unwrap();
-    let asked = debugpy.read().await.unwrap();
-    assert_eq!(asked["command"], "attach");
-    assert!(!asked.to_string().contains(&token_of("person")));
-    let initialized = json!({"seq": 3, "type": "event", "event": "initialized"});
-    debugpy.send(&initialized).await.unwrap();
-    let answer = json!({"seq": 4, "type": "response", "request_seq": asked["seq"], "success": true, "command": "attach"});
-    debugpy.send(&answer).await.unwrap();
+    let mut debugpy = configured(&worker).await;
     assert_eq!(debugger.answer(attach).await["success"], true);
     // The client goes without a word: the worker is left in order, through the agent.
     drop(debugger.dap);
@@ -137,6 +144,7 @@ async fn without_an_agent_it_is_said_which_is_missing_and_nothing_is_dialled() {
         let answer = debugger.answer(seq).await;
         assert_eq!(answer["success"], false);
         assert!(answer.to_string().contains(words), "{answer}");
+        assert!(tells_unreachable(&answer["body"]), "{answer}");
     };
     drop(agent);
     let down = async {
@@ -185,7 +193,9 @@ async fn what_a_session_of_another_relay_holds_is_refused_with_the_same_sentence
     timeout(PATIENCE, told).await.expect("in time");
     let (mut debugger, seq) =
         Debugger::attaching(&scene.context, attach(&token_of("person"))).await;
-    let answer = debugger.answer(seq).await.to_string();
+    let answer = debugger.answer(seq).await;
+    assert!(!tells_unreachable(&answer["body"]), "{answer}");
+    let answer = answer.to_string();
     assert!(
         answer.contains("is being debugged by bob through another relay, for"),
         "{answer}"
@@ -206,9 +216,61 @@ async fn a_port_that_is_closed_to_the_relay_is_told_with_what_would_open_it() {
     scene.context.registry.insert(breakpoint);
     let (mut debugger, seq) =
         Debugger::attaching(&scene.context, attach(&token_of("person"))).await;
-    let answer = debugger.answer(seq).await.to_string();
+    let answer = debugger.answer(seq).await;
+    assert!(tells_unreachable(&answer["body"]), "{answer}");
+    let answer = answer.to_string();
     assert!(
         answer.contains("closed to this relay") && answer.contains("no agent"),
         "{answer}"
     );
+}
+
+/// The process of the agent is killed: its link and its stream end without a word.
+#[tokio::test]
+async fn the_end_of_the_agent_is_told_and_is_no_end_of_the_worker() {
+    let (scene, mut agent, worker) = scene().await;
+    let (mut debugger, attach) =
+        Debugger::attaching(&scene.context, attach(&token_of("person"))).await;
+    let open = agent.asked().await;
+    let mut stream = scene.stream("agent", &open).await.unwrap();
+    let mut reached = TcpStream::connect(worker.listener.local_addr().unwrap())
+        .await
+        .unwrap();
+    dialled(&mut stream).await;
+    let passing = tokio::spawn(async move {
+        pass(&mut stream, &mut reached).await;
+    });
+    let _debugpy = configured(&worker).await;
+    assert_eq!(debugger.answer(attach).await["success"], true);
+    passing.abort();
+    drop(agent);
+    let told = timeout(PATIENCE, async {
+        loop {
+            let told = debugger.event("output").await;
+            if told["body"]["category"] == "important" {
+                return told.to_string();
+            }
+        }
+    });
+    let told = told.await.expect("a word");
+    assert!(
+        told.contains("because the agent of its node is gone (its link to this relay broke)"),
+        "{told}"
+    );
+    assert!(told.contains("the task runs on"), "{told}");
+    debugger.event("terminated").await;
+    drop(debugger);
+    let recorded = async {
+        loop {
+            let lines = scene.record.lines();
+            let mut ends = lines.iter();
+            let end = ends.find(|line| line.action == crate::audit::Action::SessionEnded);
+            if let Some(line) = end {
+                return line.details["outcome"].clone();
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let outcome = timeout(PATIENCE, recorded).await.expect("a last line");
+    assert_eq!(outcome, "upstream");
 }

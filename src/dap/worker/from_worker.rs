@@ -13,7 +13,7 @@ use crate::dap::messages::{FromWorker, OfWorker};
 use crate::dap::rewrite;
 use crate::dap::splice::Side;
 use crate::session::Member;
-use crate::session::worker_end::unexplained;
+use crate::session::worker_end::{agent_lost, unexplained};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::wire::dap::codec::{frame, parse, without_lone_surrogates};
 use crate::wire::dap::message::{Request, event, notice, task_end};
@@ -138,24 +138,28 @@ impl<S: PeerStream> Relaying<'_, S> {
         self.splice.insert_body(Side::Client, body);
     }
 
-    /// The worker's debugger closed or failed.
-    pub(super) async fn on_worker_gone(&mut self) -> Outcome {
+    /// The worker's debugger closed, or, with `broken`, the connection to it failed.
+    pub(super) async fn on_worker_gone(&mut self, broken: bool) -> Outcome {
         let by_wish = self.live.is_leaving();
         self.bereft = true;
-        if !by_wish && !self.terminated {
-            match self.live.worker.ask_why_died(WHY_AT_ONCE).await {
-                Some(why) => self.tell_death(&why),
-                None => {
-                    self.tell_unexplained(true);
-                    self.tell_terminated();
-                }
+        if by_wish {
+            return Outcome::Client;
+        }
+        if !self.terminated {
+            if let Some(why) = self.live.worker.ask_why_died(WHY_AT_ONCE).await {
+                self.tell_death(&why);
+            } else if broken
+                && let Some(told) = agent_lost(&self.context.agents, &self.live.worker).await
+            {
+                self.tell(&notice(&told, true));
+                self.tell_terminated();
+                return Outcome::Upstream;
+            } else {
+                self.tell_unexplained(true);
+                self.tell_terminated();
             }
         }
-        if by_wish {
-            Outcome::Client
-        } else {
-            Outcome::Died
-        }
+        Outcome::Died
     }
 
     /// The session stays: its client may have set breakpoints for what the worker runs next.

@@ -14,13 +14,13 @@ use crate::lineproto::output::{Out, Shown};
 use crate::lineproto::prompt;
 use crate::lineproto::session::{Next, TerminalSession};
 use crate::masking::MaskedStream;
-use crate::pdb::{End, PromptError};
+use crate::pdb::{End, Lost, PromptError};
 use crate::policy::Scope;
 use crate::ray::registry::{Breakpoint, Kind};
 use crate::recording::{CaptureTee, Direction, Protocol};
 use crate::session::audit::SessionAudit;
 use crate::session::live::{Begun, Live, SessionEnd, SessionEvent};
-use crate::session::worker_end::unexplained;
+use crate::session::worker_end::{agent_lost, unexplained};
 use crate::session::{Permit, TaskEnd, WorkerEnd};
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 use crate::upstream;
@@ -179,10 +179,16 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, R> {
                 out.text("The worker process is killed.\n").await;
                 (Outcome::Client, Next::List)
             }
-            Done::Prompt(Ok(End::Terminated | End::Lost(_))) => {
+            Done::Prompt(Ok(end @ (End::Terminated | End::Lost(_)))) => {
                 let sentence = match live.worker.ask_why_died(WHY).await {
                     Some(why) => self.ended(&breakpoint, &why),
                     None => {
+                        if matches!(end, End::Lost(Lost::Broken(_)))
+                            && let Some(told) = agent_lost(&context.agents, &live.worker).await
+                        {
+                            out.notice(&told).await;
+                            return (Outcome::Upstream, Next::List);
+                        }
                         live.worker.unexplained();
                         unexplained(&breakpoint)
                     }
@@ -196,6 +202,12 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, R> {
             }
             Done::Gone => (Outcome::Client, Next::Ended(Outcome::Client)),
             Done::Legacy(Ended::Closed) => (Outcome::Upstream, Next::List),
+            Done::Legacy(Ended::Broken) => {
+                if let Some(told) = agent_lost(&context.agents, &live.worker).await {
+                    out.notice(&told).await;
+                }
+                (Outcome::Upstream, Next::List)
+            }
             Done::Legacy(Ended::Left) => (Outcome::Client, Next::Ended(Outcome::Client)),
             Done::Legacy(Ended::Continues) => (Outcome::Upstream, Next::Follow(breakpoint)),
         }

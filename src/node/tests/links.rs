@@ -11,8 +11,9 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
+use super::super::Agent;
 use super::super::connect::{Dialler, Relay};
-use super::super::{Agent, link};
+use super::super::link::{self, Link, Over};
 use super::stand_ins::{hello, open, settings};
 use crate::wire::tunnel::link_config;
 use crate::wire::tunnel::messages::{FromAgent, FromRelay, Hex, read, written};
@@ -37,10 +38,19 @@ async fn linked(agent: &Arc<Agent>) -> (Far, tokio::task::JoinHandle<(String, bo
     let dialler = Dialler::new(relay).await.unwrap();
     let agent = Arc::clone(agent);
     let running = tokio::spawn(async move {
-        let (ended, welcome) = link::serve(&agent, near, dialler).await;
-        (ended.to_string(), welcome)
+        match link::serve(Link::new(agent, near, dialler)).await {
+            Over::Ended(ended, welcome) => (ended.to_string(), welcome),
+            Over::Renewed(_) => panic!("nobody is there to link to"),
+        }
     });
     (far, running)
+}
+
+fn welcomed(good_for_ms: Option<u64>) -> FromRelay {
+    FromRelay::Welcome {
+        nodes: vec![],
+        good_for_ms,
+    }
 }
 
 async fn say(far: &mut Far, message: &FromRelay) {
@@ -55,7 +65,7 @@ async fn welcome(agent: &Arc<Agent>) -> (Far, tokio::task::JoinHandle<(String, b
     let (mut far, running) = linked(agent).await;
     say(&mut far, &hello(Hex([1; 8]))).await;
     assert!(matches!(hear(&mut far).await, FromAgent::Announce(_)));
-    say(&mut far, &FromRelay::Welcome { nodes: vec![] }).await;
+    say(&mut far, &welcomed(None)).await;
     assert!(matches!(hear(&mut far).await, FromAgent::Held { .. }));
     (far, running)
 }
@@ -85,7 +95,7 @@ async fn who_does_not_say_who_it_is_is_not_waited_for() {
     assert_eq!(why, "the relay was silent for 15 s");
     assert!(!welcome);
     let (mut far, running) = linked(&agent).await;
-    say(&mut far, &FromRelay::Welcome { nodes: vec![] }).await;
+    say(&mut far, &welcomed(None)).await;
     let why = running.await.unwrap().0;
     assert_eq!(why, "the relay does not say first who it is");
 }

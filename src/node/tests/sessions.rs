@@ -128,6 +128,58 @@ async fn an_agent_that_ends_leaves_its_debuggers() {
     assert!(ended.is_ok());
 }
 
+/// Another link takes its place by what the file of the token holds then, and the session goes on.
+#[tokio::test]
+async fn a_link_is_renewed_before_its_credential_expires() {
+    let (debugger, port) = Debugger::start().await;
+    let head = head(vec![worker(port)], vec![node(NODE, "127.0.0.1")]).await;
+    let relay = Relay::start(1).await;
+    let agent = agent(head, &[&relay]);
+    let (mut old, announced) = relay.link_for(Some(3300)).await;
+    let serving = tokio::spawn(debugger.serve());
+    tell(&mut old, &FromRelay::Open(open(WORKER, port))).await;
+    let (mut stream, _) = relay.stream().await;
+    attach(&mut stream).await;
+    assert_eq!(held(&mut old).await, ["beef ada 7"]);
+    let began = std::time::Instant::now();
+    let (mut newer, path) = relay.accept().await;
+    assert_eq!(path, "/relay/v1/nodes/link");
+    assert!(began.elapsed() < Duration::from_millis(3300));
+    tell(&mut newer, &hello(Hex([1; 8]))).await;
+    let FromAgent::Announce(again) = heard(&mut newer).await else {
+        panic!("no announcement");
+    };
+    assert_eq!(again.instance, announced.instance);
+    // The older one is served until the relay ends it, which it does before it says welcome.
+    let locate = FromRelay::Locate {
+        query: Hex([4; 8]),
+        port: 1,
+        title: "ray::x".into(),
+    };
+    tell(&mut old, &locate).await;
+    assert!(matches!(heard(&mut old).await, FromAgent::Located { .. }));
+    old.close(None).await.unwrap();
+    let welcome = FromRelay::Welcome {
+        nodes: vec![],
+        good_for_ms: None,
+    };
+    tell(&mut newer, &welcome).await;
+    assert_eq!(held(&mut newer).await, ["beef ada 7"]);
+    stream.write_all(&request("threads")).await.unwrap();
+    let mut some = [0; 1024];
+    assert!(
+        timeout(SOON, stream.read(&mut some))
+            .await
+            .unwrap()
+            .unwrap()
+            > 0
+    );
+    agent.end().await;
+    let commands = serving.await.unwrap();
+    assert_eq!(commands[1], "threads");
+    assert_eq!(commands.last().unwrap(), "disconnect");
+}
+
 /// Whatever a relay asks for that Ray does not attribute to a live worker of this node is not dialled.
 #[tokio::test]
 async fn a_relay_cannot_use_an_agent_as_a_way_into_the_network() {

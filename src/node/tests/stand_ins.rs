@@ -163,6 +163,11 @@ impl Relay {
 
     /// The next link, which is made welcome.
     pub(super) async fn link(&self) -> (Socket, Announce) {
+        self.link_for(None).await
+    }
+
+    /// The same, by a credential that is good for so many milliseconds.
+    pub(super) async fn link_for(&self, good_for_ms: Option<u64>) -> (Socket, Announce) {
         let (mut link, path) = self.accept().await;
         assert_eq!(path, "/relay/v1/nodes/link");
         tell(&mut link, &hello(self.replica)).await;
@@ -175,7 +180,7 @@ impl Relay {
             node_id: NODE.into(),
             address: "127.0.0.1".parse().unwrap(),
         }];
-        tell(&mut link, &FromRelay::Welcome { nodes }).await;
+        tell(&mut link, &FromRelay::Welcome { nodes, good_for_ms }).await;
         let FromAgent::Held { workers } = heard(&mut link).await else {
             panic!("no list of what is held");
         };

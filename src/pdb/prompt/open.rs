@@ -54,6 +54,9 @@ pub enum PromptError {
     /// The relay's, or the debugger's, sentence.
     #[error("{0}")]
     Refused(String),
+    /// The relay has no way to the debugger, as this sentence says.
+    #[error("{0}")]
+    Unreachable(String),
     /// The connection broke.
     #[error(transparent)]
     Lost(#[from] Lost),

@@ -88,7 +88,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 _ = self.interrupts.changed() => return Err(Failure::Interrupted),
             };
             match incoming {
-                Incoming::Answer { to, body } if to == number => {
+                Incoming::Answer { to, body, .. } if to == number => {
                     return body.map_err(Failure::Refused);
                 }
                 Incoming::Event {

@@ -55,13 +55,13 @@ impl Scene {
         registry.insert(breakpoint);
         let metrics = Metrics::new().unwrap();
         let table = Arc::new(SessionTable::new(metrics.clone()));
-        let abort = tokio_util::sync::CancellationToken::new();
+        let closed = tokio_util::sync::CancellationToken::new();
         let agents = Agents::new(
             &Config::default(),
             registry.clone(),
             audit.clone(),
             metrics.clone(),
-            abort,
+            closed,
         );
         Self {
             agents,

@@ -7,6 +7,10 @@ use serde_json::{Value, json};
 
 use super::names::{Command, Event};
 
+/// The numbers of the relay's own refusals: of all, and of those because a task's debugger cannot be reached.
+const REFUSED: u32 = 5678;
+const UNREACHABLE: u32 = 5679;
+
 /// A request of a client, as far as the relay has to understand it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
@@ -71,12 +75,20 @@ impl Request {
         self.success(json!({ "breakpoints": taken }))
     }
 
+    /// [`Request::failure`] because the task's debugger cannot be reached, which programs tell by the number
+    /// ([`tells_unreachable`]).
+    pub fn unreachable(&self, sentence: &str) -> Value {
+        let mut answer = self.failure(sentence);
+        answer["body"]["error"]["id"] = UNREACHABLE.into();
+        answer
+    }
+
     /// An answer that VS Code shows in a dialog and Neovim as a message.
     pub fn failure(&self, sentence: &str) -> Value {
         let mut answer = json!({
             "seq": 0, "type": "response", "request_seq": self.seq, "success": false, "command": self.command,
             "message": sentence,
-            "body": {"error": {"id": 5678, "format": sentence, "showUser": true}},
+            "body": {"error": {"id": REFUSED, "format": sentence, "showUser": true}},
         });
         if sentence.contains(['{', '}']) {
             // In `format`, braces are placeholders. Only they become variables: a client that knows none shows the rest.
@@ -91,6 +103,11 @@ impl Request {
         }
         answer
     }
+}
+
+/// Whether the answer with this body is [`Request::unreachable`].
+pub fn tells_unreachable(body: &Value) -> bool {
+    body["error"]["id"] == UNREACHABLE
 }
 
 /// A request of the relay's own; `arguments` null means none.

@@ -57,6 +57,9 @@ pub enum FromRelay {
         /// The nodes.
         #[serde(deserialize_with = "few")]
         nodes: Vec<Node>,
+        /// How long the agent's credential is good for yet, in milliseconds; `None`: it does not expire.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        good_for_ms: Option<u64>,
     },
     /// The agent may speak for no node. The link is closed.
     Refused {

@@ -114,6 +114,11 @@ impl DapClient {
         command
             .arg(bridge)
             .args([to.ip().to_string(), to.port().to_string()]);
+        Self::through(editor, command)
+    }
+
+    /// Speaks to standard input and output of `command`.
+    pub(crate) fn through(editor: Editor, command: std::process::Command) -> Self {
         let mut child = tokio::process::Command::from(command)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

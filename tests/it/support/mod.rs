@@ -1,6 +1,10 @@
 //! What the tests stand on: Ray environments and clusters, the relay's process, a DAP client.
 
+pub(crate) mod agent;
+pub(crate) mod capture;
 pub(crate) mod dap_client;
+pub(crate) mod guarded;
+pub(crate) mod issuer;
 pub(crate) mod namespaces;
 pub(crate) mod prompt;
 pub(crate) mod ray;

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::hash::BuildHasher as _;
 use std::io::{BufRead as _, BufReader};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -17,7 +17,6 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use ray_relay::demo::venv::{Venv, major_minor};
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::{eventually, ray, say, skip};
@@ -178,23 +177,21 @@ impl Cluster {
     /// A command inside `head`, `w1`, ..., `relay` or `client`. In the last two the child's pid is
     /// the program's own. In a node it is that of its `nsenter`; killing that kills the program.
     pub(crate) fn exec(&self, node: &str, program: impl AsRef<std::ffi::OsStr>) -> Command {
-        let mut command;
         if matches!(node, "relay" | "client") {
-            command = Command::new("ip");
-            command.args(["netns", "exec", &format!("{}-{node}", self.prefix)]);
-        } else {
-            let pid = std::fs::read_to_string(self.state.join(node).join("pid")).unwrap();
-            command = Command::new("nsenter");
-            command
-                .args(["--target", pid.trim()])
-                .args(["--net", "--mount", "--uts", "--pid", "--wd=/", "--"])
-                // The program would otherwise outlive its nsenter.
-                .args(["setpriv", "--pdeathsig", "KILL", "--"])
-                .env("HOME", self.state.join(node).join("home"))
-                .env("RAY_ADDRESS", format!("{HEAD_IP}:6379"))
-                .env("RAY_USAGE_STATS_ENABLED", "0");
+            return self.on_network_of(node, program);
         }
-        command.arg(program).stdin(Stdio::null());
+        let pid = std::fs::read_to_string(self.state.join(node).join("pid")).unwrap();
+        let mut command = Command::new("nsenter");
+        command
+            .args(["--target", pid.trim()])
+            .args(["--net", "--mount", "--uts", "--pid", "--wd=/", "--"])
+            // The program would otherwise outlive its nsenter.
+            .args(["setpriv", "--pdeathsig", "KILL", "--"])
+            .env("HOME", self.state.join(node).join("home"))
+            .env("RAY_ADDRESS", format!("{HEAD_IP}:6379"))
+            .env("RAY_USAGE_STATS_ENABLED", "0")
+            .arg(program)
+            .stdin(Stdio::null());
         command
     }
 
@@ -240,23 +237,23 @@ impl Cluster {
         url: &str,
         patience: Duration,
     ) -> Result<(u16, Vec<u8>), String> {
-        self.get_as(node, url, patience, None)
+        self.get_with(node, url, patience, &[])
     }
 
-    /// The same, with `token` as its bearer token.
-    pub(crate) fn get_as(
+    /// The same with these settings of the relay's client commands: whom it trusts, and the token that it shows.
+    pub(crate) fn get_with(
         &self,
         node: &str,
         url: &str,
         patience: Duration,
-        token: Option<&str>,
+        settings: &[(&'static str, String)],
     ) -> Result<(u16, Vec<u8>), String> {
         let output = self
             .exec(node, self.venv.python())
             .arg(tool("http_get.py"))
             .arg(url)
             .arg(patience.as_secs_f64().to_string())
-            .envs(token.map(|token| ("BEARER", token)))
+            .envs(settings.iter().map(|(name, value)| (name, value)))
             .output()
             .unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
@@ -327,23 +324,54 @@ impl Cluster {
         self.run(&["mend", node]);
     }
 
-    /// Records everything that passes `interface` of `node` over TCP from now on.
-    pub(crate) fn capture(&self, node: &str, interface: &str) -> Capture {
-        let dir = tempfile::tempdir().unwrap();
-        let mut child = self
-            .exec(node, self.venv.python())
-            .arg(tool("capture.py"))
-            .arg(interface)
-            .arg(dir.path())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap())
-            .read_line(&mut line)
-            .unwrap();
-        assert_eq!(line, "ready\n", "the capture did not start");
-        Capture { child, dir }
+    /// From now on the Ray nodes take no connection but to Ray's own ports, and so none to a debugger. `false` (said aloud)
+    /// where this machine cannot.
+    pub(crate) fn close(&self) -> bool {
+        if !has(&"nft") {
+            say("nft is missing, which drops packets: installing the package nftables ...");
+            let install = "apt-get -q update; apt-get -qy install nftables";
+            let _ = Command::new("sh").args(["-c", install]).output();
+        }
+        if !has(&"nft") {
+            skip("nft is missing, which drops packets; apt install nftables");
+            return false;
+        }
+        self.run(&["close"]);
+        true
+    }
+
+    /// From now on nothing passes between a node that [closes its ports](Self::close) and the relay's port; nobody is told.
+    pub(crate) fn cut_from_relay(&self, node: &str) {
+        let port = super::relay::PORT;
+        let rules = format!(
+            "insert rule inet closed incoming tcp sport {port} drop;
+             add chain inet closed outgoing {{ type filter hook output priority filter; }};
+             add rule inet closed outgoing tcp dport {port} drop"
+        );
+        let status = self.on_network_of(node, "nft").arg(rules).status();
+        assert!(status.unwrap().success());
+    }
+
+    /// A command that shares the network with `node`, and nothing else.
+    pub(crate) fn on_network_of(
+        &self,
+        node: &str,
+        program: impl AsRef<std::ffi::OsStr>,
+    ) -> Command {
+        let mut command = Command::new("ip");
+        command
+            .args(["netns", "exec", &format!("{}-{node}", self.prefix)])
+            .arg(program)
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Whether somebody on the network of `node` gets a connection to `to`. Where the peer drops packets that takes 3 s.
+    pub(crate) fn connects(&self, node: &str, to: SocketAddr) -> bool {
+        let connect = "import socket, sys; socket.create_connection(sys.argv[1:], timeout=3)";
+        let mut command = self.on_network_of(node, self.venv.python());
+        command.args(["-c", connect, &to.ip().to_string(), &to.port().to_string()]);
+        command.output().unwrap().status.success()
     }
 
     fn run(&self, args: &[&str]) {
@@ -357,23 +385,6 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         drop(self.hold.stdin.take());
         let _ = self.hold.wait();
-    }
-}
-
-/// What passes an interface of the relay's or the client's namespace.
-pub(crate) struct Capture {
-    child: Child,
-    dir: tempfile::TempDir,
-}
-
-impl Capture {
-    /// Ends it: what that side sent, and what it received.
-    pub(crate) fn finish(mut self) -> (Vec<u8>, Vec<u8>) {
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        kill_process(pid.unwrap(), Signal::TERM).unwrap();
-        assert!(self.child.wait().unwrap().success());
-        let read = |name| std::fs::read(self.dir.path().join(name)).unwrap();
-        (read("sent"), read("received"))
     }
 }
 
@@ -431,7 +442,7 @@ fn number<T: TryFrom<u64>>(value: &Value) -> T {
     T::try_from(number.unwrap()).ok().unwrap()
 }
 
-fn tool(name: &str) -> PathBuf {
+pub(super) fn tool(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/cluster")
         .join(name)
@@ -454,15 +465,17 @@ fn script(prefix: &str, state: &Path, venv: &Venv, workers: usize) -> Command {
     command
 }
 
+/// Whether this machine has `tool`.
+fn has(tool: &&str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|dir| dir.join(tool).exists())
+}
+
 /// What this machine lacks for namespaces.
 fn lacking() -> Option<String> {
     if !cfg!(target_os = "linux") || !rustix::process::geteuid().is_root() {
         return Some("a cluster in network namespaces needs Linux and root".to_owned());
     }
-    let has = |tool: &&str| {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        std::env::split_paths(&path).any(|dir| dir.join(tool).exists())
-    };
     let tools = ["bash", "ip", "unshare", "nsenter", "setpriv"];
     let missing: Vec<_> = tools.into_iter().filter(|tool| !has(tool)).collect();
     if !missing.is_empty() {

@@ -19,6 +19,8 @@ pub(crate) struct Relay {
     child: Child,
     address: SocketAddr,
     log: PathBuf,
+    /// The certificate that clients trust, where it speaks TLS.
+    pub(crate) ca: Option<String>,
     _dir: tempfile::TempDir,
 }
 
@@ -32,14 +34,20 @@ impl Relay {
 
     /// The same, where `args` say who may do what.
     pub(crate) fn guarded(cluster: &Cluster, args: &[&str]) -> Self {
-        let address = SocketAddr::from((RELAY_IP, PORT));
+        Self::listening(cluster, &format!("{RELAY_IP}:{PORT}"), args)
+    }
+
+    /// The same, where it listens at `listen`, by which the client sees it at its address too.
+    pub(crate) fn listening(cluster: &Cluster, listen: &str, args: &[&str]) -> Self {
         let mut command = cluster.exec("relay", env!("CARGO_BIN_EXE_ray-relay"));
         command
             .arg("serve")
             .args(["--ray-address", &cluster.dashboard()])
-            .args(["--listen", &address.to_string()])
+            .args(["--listen", listen])
             .args(args);
-        Self::start(command)
+        let mut relay = Self::start(command);
+        relay.address = SocketAddr::from((RELAY_IP, PORT));
+        relay
     }
 
     /// A relay on loopback, with a head that is nowhere: for what needs no cluster. `args` follow `serve`.
@@ -81,6 +89,7 @@ impl Relay {
             child,
             address,
             log,
+            ca: None,
             _dir: dir,
         }
     }
@@ -92,7 +101,8 @@ impl Relay {
 
     /// Its base URL.
     pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.address)
+        let scheme = self.ca.as_ref().map_or("http", |_| "https");
+        format!("{scheme}://{}", self.address)
     }
 
     /// All that it logged so far.

@@ -1,5 +1,6 @@
 //! A cluster with a relay in front, and what a person at the client sees of them.
 
+use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
@@ -13,7 +14,7 @@ use super::relay::Relay;
 pub(crate) struct Scene<'a> {
     pub(crate) cluster: &'a Cluster,
     pub(crate) relay: Relay,
-    /// What its HTTP requests carry.
+    /// Who its clients are, where the relay wants to know.
     pub(crate) token: Option<String>,
 }
 
@@ -34,18 +35,40 @@ impl<'a> Scene<'a> {
 
     /// The whole answer of the list.
     pub(crate) fn answer(&self) -> Value {
-        let url = format!("{}/relay/v1/breakpoints", self.relay.url());
-        let (status, body) = self.get(&url);
+        self.get("/relay/v1/breakpoints")
+    }
+
+    /// The answer to a GET of `path` at the relay, from the client.
+    pub(crate) fn get(&self, path: &str) -> Value {
+        let url = self.relay.url() + path;
+        let patience = Duration::from_secs(10);
+        let answer = self
+            .cluster
+            .get_with("client", &url, patience, &self.settings());
+        let (status, body) = answer.unwrap();
         assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
         serde_json::from_slice(&body).unwrap()
     }
 
-    fn get(&self, url: &str) -> (u16, Vec<u8>) {
-        let patience = Duration::from_secs(10);
-        let answer = self
-            .cluster
-            .get_as("client", url, patience, self.token.as_deref());
-        answer.unwrap()
+    /// What the environment tells client commands of the relay.
+    pub(crate) fn settings(&self) -> Vec<(&'static str, String)> {
+        let ca = self.relay.ca.iter();
+        let token = self.token.iter();
+        [("RAY_RELAY_URL", self.relay.url())]
+            .into_iter()
+            .chain(ca.map(|ca| ("RAY_RELAY_CA_FILE", ca.clone())))
+            .chain(token.map(|token| ("RAY_RELAY_TOKEN", token.clone())))
+            .collect()
+    }
+
+    /// `ray-relay ARGS` at the client.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = self.cluster.exec("client", env!("CARGO_BIN_EXE_ray-relay"));
+        command
+            .args(args)
+            .envs(self.settings())
+            .env_remove("RAY_ADDRESS");
+        command
     }
 
     /// The breakpoints of the list.
@@ -55,10 +78,7 @@ impl<'a> Scene<'a> {
 
     /// What Ray's State API says of the workers, read through the relay from the client.
     pub(crate) fn workers(&self) -> Vec<Value> {
-        let url = format!("{}/api/v0/workers?detail=1&limit=10000", self.relay.url());
-        let (status, body) = self.get(&url);
-        assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
-        let mut answer: Value = serde_json::from_slice(&body).unwrap();
+        let mut answer = self.get("/api/v0/workers?detail=1&limit=10000");
         serde_json::from_value(answer["data"]["result"]["result"].take()).unwrap()
     }
 
@@ -75,6 +95,18 @@ impl<'a> Scene<'a> {
             let rows = self.list();
             (rows.len() == count && rows.iter().all(|row| row["state"] == "paused")).then_some(rows)
         })
+    }
+
+    /// Of `rows` that on `node`. A legacy breakpoint on its node's loopback address tells that by the node's id alone.
+    pub(crate) fn on<'r>(&self, rows: &'r [Value], node: &str) -> &'r Value {
+        let ip = self.cluster.address(node).to_string();
+        if let Some(row) = rows.iter().find(|row| row["node_ip"] == ip) {
+            return row;
+        }
+        let nodes = self.cluster.rows("nodes?detail=1");
+        let there = nodes.iter().find(|known| known["node_ip"] == ip);
+        let id = &there.unwrap()["node_id"];
+        rows.iter().find(|row| row["node_id"] == *id).unwrap()
     }
 
     /// Waits until one called `name` is paused, whatever else there is.
@@ -133,9 +165,16 @@ impl<'a> Scene<'a> {
         });
     }
 
-    /// Connects as `editor`, from the client's namespace.
+    /// Connects as `editor`, from the client's namespace. No editor speaks TLS: where the relay does, `ray-relay dap` is its
+    /// adapter.
     pub(crate) async fn connect(&self, editor: Editor) -> DapClient {
-        DapClient::connect_from(editor, self.cluster, "client", self.relay.address()).await
+        match self.relay.ca {
+            Some(_) => DapClient::through(editor, self.command(&["dap"])),
+            None => {
+                let to = self.relay.address();
+                DapClient::connect_from(editor, self.cluster, "client", to).await
+            }
+        }
     }
 
     /// The editor's attach arguments with `selector` as `rayRelay`.

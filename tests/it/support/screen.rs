@@ -37,7 +37,7 @@ impl Screen {
             .exec("client", "setsid")
             .args(["--ctty", "--wait", RELAY])
             .args(args)
-            .env("RAY_RELAY_URL", scene.relay.url())
+            .envs(scene.settings())
             .env("TERM", "xterm")
             .env("XDG_STATE_HOME", home.path())
             .env_remove("NO_COLOR")

@@ -1,0 +1,70 @@
+//! An agent's process inside a Ray node.
+
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::eventually;
+use super::namespaces::{Cluster, RELAY_IP};
+use super::scene::Scene;
+
+/// The relay's address on the cluster's network.
+const RELAY_AMONG_NODES: &str = "10.88.0.200";
+
+/// An agent inside a node. Killed when dropped.
+pub(crate) struct Agent(Child);
+
+impl Agent {
+    /// One that links to the relay of `scene`, with `args` behind `node`.
+    pub(crate) fn on(scene: &Scene<'_>, node: &str, args: &[&str]) -> Self {
+        Self::linking_to(scene, node, &scene.relay.url(), args)
+    }
+
+    /// The same by another address of the relay's.
+    pub(crate) fn linking_to(scene: &Scene<'_>, node: &str, url: &str, args: &[&str]) -> Self {
+        let cluster = scene.cluster;
+        lead_to_relay(cluster, node);
+        let child = cluster
+            .exec(node, env!("CARGO_BIN_EXE_ray-relay"))
+            .args(["node", "--relay", url])
+            .args(["--ray-address", &cluster.dashboard()])
+            .args(args)
+            .stdout(Stdio::null())
+            .spawn();
+        Self(child.unwrap())
+    }
+}
+
+/// From the nodes the relay is reached by the address that clients know it by.
+fn lead_to_relay(cluster: &Cluster, node: &str) {
+    let to_relay = format!("{RELAY_IP}/32");
+    let routed = cluster
+        .exec(node, "ip")
+        .args(["route", "replace", &to_relay, "via", RELAY_AMONG_NODES])
+        .status();
+    assert!(routed.unwrap().success());
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Waits until `count` nodes have an agent.
+pub(crate) fn linked(scene: &Scene<'_>, count: usize) {
+    eventually("the agents' links", Duration::from_secs(60), || {
+        let nodes = scene.nodes();
+        let linked = nodes.iter().filter(|node| node["link"] == "linked");
+        (linked.count() == count).then_some(())
+    });
+}
+
+impl Scene<'_> {
+    /// The nodes, each with its agent.
+    pub(crate) fn nodes(&self) -> Vec<Value> {
+        serde_json::from_value(self.get("/relay/v1/nodes")["nodes"].take()).unwrap()
+    }
+}
