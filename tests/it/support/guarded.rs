@@ -51,7 +51,7 @@ impl Guarded {
     pub(crate) fn listening<'a>(&self, cluster: &'a Cluster, path: &str, ip: &str) -> Scene<'a> {
         let at = |name| self.issuer.path(name);
         let text = format!(
-            "[upstream]\npath = {path:?}\n[auth]\nkeys = [{:?}]\n",
+            "[upstream]\npath = {path:?}\n[auth]\nkeys = [{:?}]\nleeway = \"1s\"\n",
             at("relay.pub")
         );
         let config = self.issuer.write("relay.toml", &text);
