@@ -15,6 +15,7 @@
 //! | [`http`] | the relay's API under `/relay/`, and the Ray dashboard under everything else |
 //! | [`lineproto`] | plain lines for a person with `nc`: the list, and a prompt |
 //! | [`release`] | lets paused tasks run on without a person attaching |
+//! | [`reverse`] | workers that dial somebody's debugger, which listens elsewhere |
 //! | [`upstream`] | the connection to a worker, for a permit, and how it is led to its end |
 //! | [`context`] | what every protocol works with |
 //! | [`session`] | what every session is: authorisation, permit, refusal, record, whatever can end it, the table of the live ones |
@@ -92,6 +93,7 @@ pub mod policy;
 pub mod ray;
 pub mod recording;
 pub mod release;
+pub mod reverse;
 pub mod session;
 pub mod shutdown;
 pub mod telemetry;

@@ -17,7 +17,7 @@ const LAYERS: &[&[&str]] = &[
     &["listener"],
     &["dap", "http", "lineproto"],
     &["release"],
-    &["upstream"],
+    &["upstream", "reverse"],
     &["context"],
     &["session"],
     &["agents"],

@@ -48,6 +48,7 @@ pub(super) struct About {
     pub(super) architecture: Name,
     pub(super) pid: u32,
     pub(super) sees_processes: bool,
+    pub(super) reverse_ports: Option<(u16, u16)>,
 }
 
 #[derive(Default)]

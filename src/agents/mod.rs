@@ -3,7 +3,7 @@
 //! An agent (`ray-relay node`) stands beside the workers of a node and dials the relay. On its link ([`serve`], [`link`]) it says which
 //! node it stands on; which nodes it may speak for is decided by its credential, the address that it comes from and what
 //! the head lists ([`trust`]), and by nobody else speaking for them ([`table`]). For each connection to a debugger it is
-//! asked for a stream ([`open`]), which becomes a [`Tunnel`]. [`way`] says by which way a breakpoint is reached.
+//! asked for a stream ([`open`]), which becomes a [`Tunnel`]. Workers that dial out are met at a [`reverse`] rendezvous. [`way`] says by which way a breakpoint is reached.
 //!
 //! Relays that are linked with the same agents know through them what each other's sessions hold ([`elsewhere`]), and what
 //! is revoked ([`revoked`]).
@@ -16,6 +16,7 @@ mod end;
 mod link;
 mod meter;
 mod open;
+pub(crate) mod reverse;
 mod revoked;
 mod rows;
 mod serve;
@@ -84,6 +85,8 @@ pub(crate) struct Agents {
     table: Mutex<Table>,
     /// Streams that were asked for and have not come.
     waiting: Mutex<HashMap<StreamId, Waiting>>,
+    /// Where workers meet debuggers that listen.
+    reverse: reverse::Table,
     /// A token for everybody who has a worker to leave, or to look after.
     leaving: TaskTracker,
     /// The relay ends, and nothing is in progress.
@@ -146,6 +149,7 @@ impl Agents {
             places: Arc::new(Semaphore::new(config.upstream.max_agents)),
             table: Mutex::default(),
             waiting: Mutex::default(),
+            reverse: reverse::Table::default(),
             leaving: TaskTracker::new(),
             closed,
         }

@@ -136,7 +136,37 @@ impl Agents {
         wanted: Wanted<'_>,
         patience: Duration,
     ) -> Result<Tunnel, NotOpened> {
-        let opened = timeout(patience, self.opened(link, wanted)).await;
+        let Wanted {
+            breakpoint,
+            node_id,
+            holder,
+        } = wanted;
+        let open = |stream, secret| {
+            FromRelay::Open(Open {
+                stream,
+                secret,
+                cluster: (&*breakpoint.cluster).into(),
+                node_id: node_id.into(),
+                worker_id: (&*breakpoint.worker_id).into(),
+                kind: match breakpoint.kind {
+                    Kind::Debugpy => messages::Kind::Debugpy,
+                    Kind::Pdb => messages::Kind::Pdb,
+                },
+                port: breakpoint.port,
+                holder,
+            })
+        };
+        self.streamed(link, open, patience).await
+    }
+
+    /// Has the agent of `link` open the stream that `ask` names.
+    pub(super) async fn streamed(
+        &self,
+        link: &Arc<Link>,
+        ask: impl FnOnce(StreamId, Hex<16>) -> FromRelay,
+        patience: Duration,
+    ) -> Result<Tunnel, NotOpened> {
+        let opened = timeout(patience, self.opened(link, ask)).await;
         let opened = opened.unwrap_or(Err(NotOpened::TimedOut(patience)));
         self.metrics.stream(match &opened {
             Ok(_) => StreamOutcome::Ok,
@@ -145,7 +175,11 @@ impl Agents {
         opened
     }
 
-    async fn opened(&self, link: &Arc<Link>, wanted: Wanted<'_>) -> Result<Tunnel, NotOpened> {
+    async fn opened(
+        &self,
+        link: &Arc<Link>,
+        ask: impl FnOnce(StreamId, Hex<16>) -> FromRelay,
+    ) -> Result<Tunnel, NotOpened> {
         let standing = &link.standing;
         let busy = |_| NotOpened::Busy;
         let _waits = standing.waiting.try_acquire().map_err(busy)?;
@@ -166,25 +200,7 @@ impl Agents {
             link,
             stream,
         };
-        let Wanted {
-            breakpoint,
-            node_id,
-            holder,
-        } = wanted;
-        let open = Open {
-            stream,
-            secret,
-            cluster: (&*breakpoint.cluster).into(),
-            node_id: node_id.into(),
-            worker_id: (&*breakpoint.worker_id).into(),
-            kind: match breakpoint.kind {
-                Kind::Debugpy => messages::Kind::Debugpy,
-                Kind::Pdb => messages::Kind::Pdb,
-            },
-            port: breakpoint.port,
-            holder,
-        };
-        if !link.tell(FromRelay::Open(open)) {
+        if !link.tell(ask(stream, secret)) {
             return Err(NotOpened::LinkLost);
         }
         let delivered = tokio::select! {
@@ -211,7 +227,7 @@ impl Agents {
                 self.leaving.token(),
             )),
             Dialled::Failed { kind, detail } => {
-                debug!(%detail, breakpoint = %breakpoint.id, "an agent does not reach a debugger");
+                debug!(%detail, agent = %link.about.hostname, "an agent does not reach a debugger");
                 Err(NotOpened::Failed(kind))
             }
         }

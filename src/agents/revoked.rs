@@ -120,7 +120,7 @@ impl Agents {
             let list = Arc::clone(&lists.borrow_and_update());
             let news = list.iter().filter(|revocation| !known.covers(revocation));
             let pages = pages(seal, news.collect());
-            let links = self.table.lock().all();
+            let links: Vec<_> = self.table.lock().all().cloned().collect();
             for link in links {
                 tell(&link, pages.iter().take(PAGES).cloned());
             }

@@ -37,6 +37,9 @@ struct AgentRow {
     architecture: String,
     pid: u32,
     sees_processes: bool,
+    /// The ports on which it would listen for workers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reverse_ports: Option<String>,
     since: Moment,
     #[serde(skip_serializing_if = "Option::is_none")]
     round_trip_ms: Option<f64>,
@@ -79,6 +82,9 @@ impl AgentRow {
             architecture: about.architecture.to_string(),
             pid: about.pid,
             sees_processes: about.sees_processes,
+            reverse_ports: about
+                .reverse_ports
+                .map(|(first, last)| format!("{first}-{last}")),
             since: link.since,
             round_trip_ms: link.round_trip().map(micros),
             streams: super::STREAMS - link.standing.streams.available_permits(),

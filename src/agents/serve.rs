@@ -83,6 +83,7 @@ impl Agents {
                 let end = match self.recorded(&serving.link).await {
                     Ok(()) => {
                         self.tell_what_is_revoked(&serving.link);
+                        self.meets(&serving.link);
                         self.run(&mut wire, &mut serving).await
                     }
                     Err(end) => end,
@@ -160,6 +161,7 @@ impl Agents {
                 architecture: announced.architecture.clone(),
                 pid: announced.pid,
                 sees_processes: announced.sees_processes,
+                reverse_ports: announced.reverse_ports,
             },
             since: Moment::now(),
             standing,
@@ -305,6 +307,7 @@ impl Agents {
             return Err(End::Untrusted(trust::none(announced, link.peer.ip())));
         }
         self.claim(link, &nodes).await?;
+        self.meets(link);
         let welcome = welcome(&nodes, &link.principal);
         self.elsewhere.hear(link.id, nodes, &link.held());
         wire.say(&welcome).await
@@ -345,6 +348,11 @@ impl Agents {
             }
             FromAgent::Relays { replicas } => self.elsewhere.hear_relays(link.id, replicas),
             FromAgent::Revocations(said) => self.hear_revocations(link, said).await,
+            FromAgent::Listening {
+                rendezvous,
+                refused,
+            } => self.reverse.listening(link, &rendezvous, refused),
+            FromAgent::Arrived(arrived) => self.reverse.arrived(link, arrived),
             FromAgent::Unknown => {}
         }
         Ok(())
@@ -366,6 +374,7 @@ impl Agents {
         }
         self.forget_waiting(link);
         self.elsewhere.leave(link.id, end, Instant::now());
+        self.reverse.lose(link);
     }
 
     async fn gone(&self, link: &Arc<Link>, end: &End) {

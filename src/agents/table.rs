@@ -177,8 +177,8 @@ impl Table {
     }
 
     /// All links.
-    pub(super) fn all(&self) -> Vec<Arc<Link>> {
-        self.links.values().cloned().collect()
+    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Link>> {
+        self.links.values()
     }
 
     /// All links that speak for a node of `cluster`.

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod linking;
+mod reverse;
 mod sharing;
 mod streams;
 mod trouble;
@@ -49,8 +50,18 @@ subjects = ["local"]
 scopes = ["node"]
 
 [[rule]]
-subjects = ["person"]
+subjects = ["person", "other"]
 scopes = ["list", "debug", "terminal"]
+
+[[rule]]
+subjects = ["elsewhere"]
+jobs = ["ff000000"]
+scopes = ["list", "debug"]
+
+[[rule]]
+subjects = ["taped"]
+scopes = ["list", "debug"]
+record = true
 "#;
 
 /// What an agent says of itself, with a nonce of zeros.
@@ -66,6 +77,7 @@ pub(crate) fn announcement(node_id: Option<&str>, addresses: &[&str]) -> Announc
         architecture: "x86_64".into(),
         pid: 7,
         sees_processes: true,
+        reverse_ports: None,
     }
 }
 

@@ -30,6 +30,9 @@ pub enum Error {
     /// A debug session came to nothing.
     #[error(transparent)]
     Session(#[from] worker_session::Error),
+    /// A debugger that listens gets no workers.
+    #[error(transparent)]
+    Reverse(#[from] super::reverse::ReverseError),
     /// The relay could not run.
     #[error(transparent)]
     App(#[from] app::Error),
@@ -77,6 +80,7 @@ impl Error {
             Self::Deploy(error) if error.is_not_permitted() => 77,
             Self::Session(error) => error.exit_code(),
             Self::Relay(_)
+            | Self::Reverse(_)
             | Self::App(_)
             | Self::Node(_)
             | Self::Audit(_)

@@ -22,6 +22,7 @@ mod relay_client;
 mod relay_tls;
 mod relay_token;
 mod release;
+mod reverse;
 mod serve;
 mod snapshot;
 mod sse;
@@ -40,6 +41,7 @@ pub use error::{Error, answer, report};
 pub use launch_config::Editor;
 pub use relay_tls::RelayTlsArgs;
 pub use relay_token::RelayTokenArgs;
+pub use reverse::{ReverseArgs, ReverseError};
 pub use token::{TokenArgs, TokenError};
 
 use crate::config::Flags;
@@ -125,6 +127,9 @@ pub enum Command {
     /// Let paused tasks run on without attaching to each
     #[command(after_help = release::AFTER_HELP)]
     Release(ReleaseArgs),
+    /// Take workers that dial out to a debugger that listens on this machine
+    #[command(after_help = reverse::AFTER_HELP)]
+    Reverse(ReverseArgs),
     /// Be a debug adapter on standard input and output, for editors that start one
     #[command(after_help = dap::AFTER_HELP)]
     Dap(DapArgs),
@@ -454,6 +459,7 @@ pub async fn run(cli: Cli) -> Result<(), Error> {
         Command::Exec(args) => exec::run(args).await,
         Command::Snapshot(args) => snapshot::run(args).await,
         Command::Release(args) => release::run(args).await,
+        Command::Reverse(args) => Box::pin(reverse::run(args)).await,
         Command::Dap(args) => dap::run(args).await,
         Command::Demo(args) => demo::run(args).await,
         Command::Deploy(args) => deploy::run(args).await,

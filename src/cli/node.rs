@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -33,12 +34,16 @@ relay's certificate. It dials a debugger only where Ray's own registry has a liv
 node behind that port, whatever the relay says; and where it can see the node's processes (same
 user, same process namespace), only where it is the worker's debugger that listens there.
 
+With --reverse-ports it listens on loopback ports of that range, only while somebody runs
+`ray-relay reverse`, and hears nobody there but live Ray workers of this node.
+
 SIGTERM: it leaves every debugger in order, and ends. A relay that is away is tried until it comes.
 
 Environment, in place of flags; several values with commas:
   RAY_RELAY_NODE_RELAY, RAY_RELAY_NODE_RAY_ADDRESS, RAY_RELAY_NODE_GCS_ADDRESS,
   RAY_RELAY_NODE_NODE_ID, RAY_RELAY_NODE_NODE_ADDRESS, RAY_RELAY_NODE_TOKEN_FILE,
-  RAY_RELAY_NODE_PIN, RAY_RELAY_NODE_RAY_TOKEN_FILE, RAY_RELAY_NODE_ALLOW_PLAINTEXT
+  RAY_RELAY_NODE_PIN, RAY_RELAY_NODE_RAY_TOKEN_FILE, RAY_RELAY_NODE_REVERSE_PORTS,
+  RAY_RELAY_NODE_ALLOW_PLAINTEXT
 
 Next: `ray-relay list -v` at the relay names each node's agent.";
 
@@ -90,6 +95,16 @@ pub struct NodeArgs {
     )]
     #[arg(value_delimiter = ',')]
     pub node_address: Vec<IpAddr>,
+    /// Ports of loopback, such as 7700-7799, on which workers may dial the debugger of somebody who runs
+    /// `ray-relay reverse`; without it there are none
+    #[arg(
+        long,
+        value_name = "FIRST-LAST",
+        env = "RAY_RELAY_NODE_REVERSE_PORTS",
+        hide_env = true
+    )]
+    #[arg(value_parser = node::reverse_ports)]
+    pub reverse_ports: Option<RangeInclusive<u16>>,
     /// File with the agent's token, of the scope `node` [env: RAY_RELAY_TOKEN, the token itself]
     #[arg(
         long,
@@ -154,6 +169,7 @@ pub(super) async fn run(args: NodeArgs) -> Result<(), Error> {
         cluster,
         node_id: args.node_id.clone(),
         node_addresses: args.node_address.clone(),
+        reverse_ports: args.reverse_ports.clone(),
         access: Arc::new(Shown {
             token: RelayTokenArgs {
                 token_file: args.token_file,

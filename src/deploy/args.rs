@@ -43,6 +43,10 @@ pub struct Args {
     /// Let agents speak to the relay without TLS, where everybody on the way can read and change what is debugged
     #[arg(long)]
     pub allow_plaintext: bool,
+    /// Ports of loopback, such as 7700-7799, on which workers may dial the debugger of somebody who runs
+    /// `ray-relay reverse`; without it there are none
+    #[arg(long, value_name = "FIRST-LAST", value_parser = reverse_ports)]
+    pub reverse_ports: Option<String>,
     /// File with Ray's own token, or with one of the relay's that --ray-address names
     /// [env: RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH, as Ray itself]
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
@@ -82,6 +86,11 @@ pub struct Args {
 /// As it was written: the agents read it themselves.
 fn relay_url(text: &str) -> Result<String, BadRelayUrl> {
     text.parse::<RelayUrl>().map(|_| text.to_owned())
+}
+
+/// As it was written, too.
+fn reverse_ports(text: &str) -> Result<String, String> {
+    crate::node::reverse_ports(text).map(|_| text.to_owned())
 }
 
 fn name(text: &str) -> Result<String, &'static str> {
@@ -132,6 +141,9 @@ impl Args {
         }
         if self.allow_plaintext {
             node.push("--allow-plaintext".to_owned());
+        }
+        if let Some(ports) = &self.reverse_ports {
+            node.extend(["--reverse-ports".to_owned(), ports.clone()]);
         }
         let mut serve = None;
         if let (true, Some(cert), Some(key)) = (self.relay, &self.tls_cert, &self.tls_key) {
@@ -263,7 +275,9 @@ mod tests {
 
     #[test]
     fn what_is_secret_is_sealed_and_not_in_the_plan() {
-        let (direct, _) = wanted("--relay-url https://r --token-file DIR/token --ca-file DIR/cert");
+        let (direct, _) = wanted(
+            "--relay-url https://r --token-file DIR/token --ca-file DIR/cert --reverse-ports 7700-7799",
+        );
         let (beside, pin) = wanted(
             "--relay --auth-key DIR/public --tls-cert DIR/cert --tls-key DIR/key --token-file DIR/token",
         );
@@ -274,7 +288,8 @@ mod tests {
             let sealed = wanted.files.text().unwrap();
             assert!(String::from_utf8_lossy(&sealed).contains("s3cret"));
         }
-        assert_eq!(direct.plan()["node"], json!(["--relay", "https://r"]));
+        let node = json!(["--relay", "https://r", "--reverse-ports", "7700-7799"]);
+        assert_eq!(direct.plan()["node"], node);
         assert_eq!(direct.plan()["serve"], Value::Null);
         assert_eq!(beside.plan()["node"], json!(["--pin", pin]));
         assert_eq!(beside.plan()["port"], 5678);

@@ -28,7 +28,7 @@ use super::dashboard::ProxiedRequest;
 use super::moving::Moving;
 use super::refusal::HttpRefusal;
 use super::route::{EXISTS, Route};
-use super::{api, events, guard, nodes, release, revocations};
+use super::{api, events, guard, nodes, release, reverse, revocations};
 use crate::connection::admission::Place;
 use crate::connection::on_wake::OnWake;
 use crate::connection::{ConnectionInfo, request_span};
@@ -312,6 +312,9 @@ async fn answer(
                         response.unwrap_or_else(|refused| refused.answer(ctx, true)),
                     );
                 }
+                (Route::Reverse(_) | Route::ReverseStream(..), _) => {
+                    Box::pin(reverse::open(ctx, connection, route, parts, &asked)).await
+                }
                 // The body goes unread.
                 _ => Box::pin(own(ctx, connection, route, &parts, &asked)).await,
             };
@@ -405,6 +408,8 @@ async fn own(
         | Route::Revocations
         | Route::NodeLink
         | Route::NodeStream(_)
+        | Route::Reverse(_)
+        | Route::ReverseStream(..)
         | Route::Cluster(..)
         | Route::Dashboard => answer::error(
             StatusCode::NOT_FOUND,

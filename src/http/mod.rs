@@ -28,6 +28,7 @@ mod query;
 mod refusal;
 mod release;
 mod required_access;
+mod reverse;
 mod revocations;
 #[cfg_attr(not(feature = "fuzzing"), allow(unreachable_pub))]
 pub(crate) mod rewrite;

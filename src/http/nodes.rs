@@ -130,15 +130,16 @@ pub(crate) async fn open(
     Ok(websocket::switch(&key, Some(&protocol)))
 }
 
-async fn socket(upgraded: OnUpgrade, config: WebSocketConfig) -> Option<Socket> {
+/// The WebSocket that `upgraded` becomes; `None`: it was not opened in time.
+pub(super) async fn socket(upgraded: OnUpgrade, config: WebSocketConfig) -> Option<Socket> {
     let upgraded: Upgraded = match timeout(HANDSHAKE, upgraded).await {
         Ok(Ok(upgraded)) => upgraded,
         Ok(Err(error)) => {
-            debug!(%error, "the websocket of an agent was not opened");
+            debug!(%error, "a websocket was not opened");
             return None;
         }
         Err(_) => {
-            debug!("the websocket of an agent was not opened in time");
+            debug!("a websocket was not opened in time");
             return None;
         }
     };

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use crate::identity::Principal;
 use crate::policy::Scope;
 use crate::telemetry::metrics;
+use crate::wire::tunnel::reverse::{REVERSE_PATH, STREAM};
 use crate::wire::tunnel::{LINK_PATH, STREAM_PATH};
 
 /// Everything that can be asked for.
@@ -26,6 +27,10 @@ pub(crate) enum Route<'a> {
     NodeLink,
     /// A connection to a debugger that an agent was asked for, by its id.
     NodeStream(&'a str),
+    /// The link of a person's rendezvous, by its name.
+    Reverse(&'a str),
+    /// The stream of a worker that has dialled one: the name and the stream's id.
+    ReverseStream(&'a str, &'a str),
     /// Does the process run?
     Healthz,
     /// Is the list fresh?
@@ -68,7 +73,7 @@ impl RouteAccess {
 pub(crate) const CLUSTERS: &str = "/relay/clusters/";
 
 /// What exists below `/relay`, for those who ask for something else.
-pub(crate) const EXISTS: &str = "/relay/v1/breakpoints, /relay/v1/sessions, /relay/v1/events, /relay/v1/release, /relay/v1/revocations, /relay/v1/nodes, \
+pub(crate) const EXISTS: &str = "/relay/v1/breakpoints, /relay/v1/sessions, /relay/v1/events, /relay/v1/release, /relay/v1/revocations, /relay/v1/nodes, /relay/v1/reverse/NAME, \
                                  /relay/healthz, /relay/readyz, /relay/metrics and /relay/clusters/NAME/";
 
 impl<'a> Route<'a> {
@@ -87,6 +92,13 @@ impl<'a> Route<'a> {
             "/relay/metrics" => Self::Metrics,
             "/relay" => Self::Unknown,
             _ if path.starts_with(STREAM_PATH) => Self::NodeStream(&path[STREAM_PATH.len()..]),
+            _ if path.starts_with(REVERSE_PATH) => {
+                let rest = &path[REVERSE_PATH.len()..];
+                match rest.split_once(STREAM) {
+                    Some((name, id)) => Self::ReverseStream(name, id),
+                    None => Self::Reverse(rest),
+                }
+            }
             _ if path.starts_with("/relay/") => match path.strip_prefix(CLUSTERS) {
                 Some("") | None => Self::Unknown,
                 Some(rest) => {
@@ -107,6 +119,9 @@ impl<'a> Route<'a> {
             // Each id is judged by itself.
             Self::Release => RouteAccess::Authenticated,
             Self::NodeLink | Self::NodeStream(_) => RouteAccess::Scope(Scope::Node, "on some node"),
+            Self::Reverse(_) | Self::ReverseStream(..) => {
+                RouteAccess::Scope(Scope::Debug, "on some breakpoint")
+            }
             Self::Nodes | Self::Breakpoints | Self::Events => {
                 RouteAccess::Scope(Scope::List, "on some breakpoint")
             }
@@ -124,6 +139,7 @@ impl<'a> Route<'a> {
             Self::Revocations => metrics::Route::Revocations,
             Self::Release => metrics::Route::Release,
             Self::Nodes | Self::NodeLink | Self::NodeStream(_) => metrics::Route::Nodes,
+            Self::Reverse(_) | Self::ReverseStream(..) => metrics::Route::Reverse,
             Self::Healthz | Self::Readyz => metrics::Route::Health,
             Self::Metrics => metrics::Route::Metrics,
             Self::Cluster(..) => metrics::Route::Cluster,
@@ -203,6 +219,12 @@ mod tests {
             Route::NodeStream("0a")
         );
         assert_eq!(Route::of("/relay/v1/nodes/other"), Route::Unknown);
+        assert_eq!(Route::of("/relay/v1/reverse/ada"), Route::Reverse("ada"));
+        assert_eq!(
+            Route::of("/relay/v1/reverse/ada/stream/0a"),
+            Route::ReverseStream("ada", "0a")
+        );
+        assert_eq!(Route::of("/relay/v1/reverse"), Route::Unknown);
         assert_eq!(Route::of("/relay/clusters/"), Route::Unknown);
         assert_eq!(Route::of("/relay/clusters/b"), Route::Cluster("b", ""));
         assert_eq!(

@@ -33,7 +33,7 @@ const UNKNOWN_ANSWER: &[u8] =
 /// `pydevd_pycharm.settrace` waits for its IDE. A debugger is not disturbed by it: it comes with the end.
 const SILENT_ANSWER: &[u8] = concat!(
     "ray-relay: nothing was said here for too long, so this connection is closed. In `nc`, press Enter for the list. ",
-    "pydevd_pycharm.settrace is not spoken here: PyCharm 2025.3 and later attach with \"Attach to DAP\".\r\n",
+    "pydevd_pycharm.settrace is not spoken here: PyCharm 2025.3 and later attach with \"Attach to DAP\", and `ray-relay reverse` takes settrace to a debug server.\r\n",
     // pydevd prints a line that it does not understand, and would wait for ever: CMD_RUN, whose text it does not read.
     "101\t0\t(to pydevd: run on)\r\n",
 )

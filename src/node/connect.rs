@@ -6,25 +6,24 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::header::{AUTHORIZATION, HOST, HeaderValue, SEC_WEBSOCKET_PROTOCOL, USER_AGENT};
-use hyper::http::uri::Authority;
-use hyper::{HeaderMap, StatusCode, Uri};
+use hyper::header::HeaderValue;
+use hyper::{HeaderMap, StatusCode};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
-use tokio_tungstenite::tungstenite::{self, http};
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 use tokio_util::either::Either;
 
 use super::Access;
 use crate::wire::relay_url::RelayUrl;
+use crate::wire::tcp;
 use crate::wire::text::{innermost_cause, one_line};
-use crate::wire::{http_client, tcp};
+use crate::wire::tunnel::handshake;
 
 /// The deadline of TCP and TLS together, and again of the WebSocket's handshake.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -105,35 +104,16 @@ impl Dialler {
         let socket = timeout(PATIENCE, Box::pin(self.connect()))
             .await
             .unwrap_or(Err(ConnectError::TimedOut))?;
-        let mut request = self.request(path)?;
-        let own = request.headers_mut();
-        own.extend(headers);
-        own.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(protocol));
-        own.insert(USER_AGENT, http_client::USER_AGENT);
-        if let Some(token) = self.authorization().await? {
-            own.insert(AUTHORIZATION, token);
-        }
+        let token = self.authorization().await?;
+        let url = &self.relay.url;
+        let request = handshake::request(url, path, protocol, token, headers)
+            .ok_or_else(|| ConnectError::Strange(format!("{url} cannot be asked")))?;
         let handshake = Box::pin(client_async_with_config(request, socket, Some(config)));
         match timeout(PATIENCE, handshake).await {
             Ok(Ok((socket, _))) => Ok(socket),
             Ok(Err(error)) => Err(refusal(error)),
             Err(_) => Err(ConnectError::TimedOut),
         }
-    }
-
-    /// Without the relay's address in it, which may be one of many: `Host` is what the URL says.
-    fn request(&self, path: &str) -> Result<http::Request<()>, ConnectError> {
-        let url = &self.relay.url;
-        let strange = || ConnectError::Strange(format!("{url} cannot be asked"));
-        let uri = url.uri(path).ok_or_else(strange)?;
-        let host = uri.authority().map(Authority::as_str).unwrap_or_default();
-        let host = HeaderValue::from_str(host).map_err(|_| strange())?;
-        let mut parts = uri.into_parts();
-        parts.scheme = Some("ws".parse().map_err(|_| strange())?);
-        let uri = Uri::from_parts(parts).map_err(|_| strange())?;
-        let mut request = uri.into_client_request().map_err(|_| strange())?;
-        request.headers_mut().insert(HOST, host);
-        Ok(request)
     }
 
     async fn authorization(&self) -> Result<Option<HeaderValue>, ConnectError> {
@@ -186,7 +166,7 @@ fn refusal(error: tungstenite::Error) -> ConnectError {
         tungstenite::Error::Http(response) => {
             let status = response.status();
             let body = response.body().as_deref().unwrap_or_default();
-            let words = words_of(body);
+            let words = handshake::words_of(body);
             match status {
                 StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                     ConnectError::NotPermitted { status, words }
@@ -196,18 +176,5 @@ fn refusal(error: tungstenite::Error) -> ConnectError {
         }
         tungstenite::Error::Io(error) => ConnectError::Unreachable(error.to_string()),
         error => ConnectError::Strange(one_line(&error.to_string())),
-    }
-}
-
-/// The relay's own words: `{"error": …}`, or a text.
-fn words_of(body: &[u8]) -> String {
-    #[derive(serde::Deserialize)]
-    struct Answer {
-        error: String,
-    }
-    let body = &body[..body.len().min(4096)];
-    match serde_json::from_slice::<Answer>(body) {
-        Ok(answer) => one_line(&answer.error),
-        Err(_) => one_line(&String::from_utf8_lossy(body)),
     }
 }

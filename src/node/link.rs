@@ -3,47 +3,35 @@
 //! Before the credential of a link expires, another link takes its place, by what the files of tokens and certificates hold
 //! then. The older one stays until the relay has made the newer one welcome, and its streams beyond that.
 
+mod wire;
+
 use std::collections::HashMap;
-use std::io;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::{SinkExt, StreamExt};
 use hyper::HeaderMap;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::Message;
-use tokio_tungstenite::tungstenite::error::{Error, ProtocolError};
-use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, debug, info, info_span};
 
+use self::wire::{SILENCE, Wire};
 use super::board::{self, Only};
 use super::connect::{ConnectError, Dialler, Relay, Socket};
+use super::reverse::Reverse;
 use super::{Agent, machine, stream};
-use crate::wire::text::{one_line, shortened};
+use crate::wire::text::shortened;
 use crate::wire::tunnel::messages::{
     Announce, FromAgent, FromRelay, Held, Hex, MOST_ROWS, Node, Open, PROTOCOL, Refusal, Replica,
-    Revocations, StreamId, read, written,
+    Revocations, StreamId,
 };
-use crate::wire::tunnel::{LINK_PATH, LINK_PROTOCOL, close_frame, link_config};
-
-/// A relay that was silent for so long is gone: it asks every 5 s whether the agent is there.
-const SILENCE: Duration = Duration::from_secs(15);
-
-/// The deadline for a relay to take a message.
-const TAKEN: Duration = Duration::from_secs(10);
+use crate::wire::tunnel::{LINK_PATH, LINK_PROTOCOL, link_config};
 
 /// A credential that is good for less is not renewed: the link ends with it, and is made again.
 const HARDLY_GOOD: Duration = Duration::from_secs(3);
-
-/// What becomes of a relay that is killed.
-const GONE: &str = "the connection to the relay is gone";
-
-/// Messages of one second that a relay may send: more than it has questions.
-const MOST_A_SECOND: u32 = 512;
 
 /// Answers that wait to be sent: beyond them who answers waits.
 const ANSWERS: usize = 64;
@@ -103,14 +91,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(mut link: Link<S>) 
         Ok(newer) => return Over::Renewed(Box::new(newer)),
         Err(ended) => ended,
     };
-    let code = match ended {
-        Ended::Ending => CloseCode::Away,
-        Ended::Duplicate => CloseCode::Normal,
-        _ => CloseCode::Policy,
-    };
-    let frame = close_frame(code, &ended.to_string());
-    let last = link.wire.socket.close(Some(frame));
-    _ = timeout(Duration::from_secs(1), last).await;
+    link.wire.close(&ended).await;
     Over::Ended(ended, link.nodes.is_some())
 }
 
@@ -127,6 +108,8 @@ pub(super) struct Link<S> {
     replica: Replica,
     /// What the agent may speak for, once it is welcome.
     nodes: Option<Vec<Node>>,
+    /// Where the relay has workers met whose debugger listens elsewhere.
+    reverse: Reverse,
     /// When its credential expires.
     good_until: Option<Instant>,
     /// When a link with a newer one is to be tried for.
@@ -174,10 +157,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         let (answers, to_send) = mpsc::channel(ANSWERS);
         Self {
             agent,
-            wire: Wire {
-                socket,
-                second: (Instant::now(), 0),
-            },
+            wire: Wire::new(socket),
             dialler,
             answers,
             to_send,
@@ -185,6 +165,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             opening: HashMap::new(),
             replica: Hex([0; 8]),
             nodes: None,
+            reverse: Reverse::default(),
             good_until: None,
             renew_at: None,
         }
@@ -278,6 +259,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         let place = self.agent.look.place();
         let mut addresses = place.addresses();
         addresses.truncate(MOST_ROWS);
+        let reverse_ports = self.agent.reverse_ports.clone();
         FromAgent::Announce(Announce {
             protocol: PROTOCOL,
             version: env!("CARGO_PKG_VERSION").into(),
@@ -289,6 +271,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             architecture: std::env::consts::ARCH.into(),
             pid: std::process::id(),
             sees_processes: self.agent.look.sees_processes().await,
+            reverse_ports: reverse_ports.map(RangeInclusive::into_inner),
         })
     }
 
@@ -376,6 +359,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
                 self.agent.board.put(self.replica, said);
             }
             FromRelay::Revocations(_) => {}
+            FromRelay::Listen { rendezvous } => {
+                let (agent, dialler) = (&self.agent, &self.dialler);
+                self.reverse
+                    .listen(agent, dialler, &self.answers, rendezvous);
+            }
+            FromRelay::Unlisten { rendezvous } => self.reverse.unlisten(&rendezvous),
+            FromRelay::Receive {
+                stream,
+                secret,
+                arrival,
+            } => {
+                if let Some(refused) = self.reverse.receive(&arrival, stream, secret) {
+                    return self.wire.send(&refused).await;
+                }
+            }
+            FromRelay::Dismiss { arrival } => self.reverse.dismiss(&arrival),
             FromRelay::Hello { .. } => {
                 return Err(Ended::Lost("the relay says twice who it is".to_owned()));
             }
@@ -418,90 +417,4 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         self.agent.tasks.spawn(serving.instrument(span));
         Ok(())
     }
-}
-
-/// The WebSocket, each message bounded in time.
-struct Wire<S> {
-    socket: WebSocketStream<S>,
-    /// The beginning of a second, and the messages in it.
-    second: (Instant, u32),
-}
-
-impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
-    /// The next message; `None` for a ping or the like. Cancel safe.
-    async fn next(&mut self, silent: Instant) -> Result<Option<FromRelay>, Ended> {
-        let next = tokio::select! {
-            next = self.socket.next() => next,
-            () = sleep_until(silent) => {
-                let silence = SILENCE.as_secs();
-                return Err(Ended::Lost(format!("the relay was silent for {silence} s")));
-            }
-        };
-        self.count()?;
-        match next {
-            Some(Ok(Message::Text(text))) => match read(&text) {
-                Ok(message) => Ok(Some(message)),
-                Err(error) => Err(Ended::Lost(one_line(&error.to_string()))),
-            },
-            Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => Ok(None),
-            Some(Ok(Message::Binary(_))) => Err(Ended::Lost(
-                "the relay sends bytes where messages are due".to_owned(),
-            )),
-            Some(Ok(Message::Close(frame))) => {
-                let frame = frame
-                    .map(|frame| one_line(&frame.reason))
-                    .unwrap_or_default();
-                let reason = match frame.is_empty() {
-                    true => "it does not say why",
-                    false => &frame,
-                };
-                Err(Ended::Lost(format!(
-                    "the relay has closed the link: {reason}"
-                )))
-            }
-            None => Err(Ended::Lost(GONE.to_owned())),
-            Some(Err(error)) => Err(broken(&error)),
-        }
-    }
-
-    fn count(&mut self) -> Result<(), Ended> {
-        let (since, messages) = &mut self.second;
-        if since.elapsed() >= Duration::from_secs(1) {
-            (*since, *messages) = (Instant::now(), 0);
-        }
-        *messages += 1;
-        match *messages <= MOST_A_SECOND {
-            true => Ok(()),
-            false => Err(Ended::Lost(format!(
-                "the relay sends more than {MOST_A_SECOND} messages a second"
-            ))),
-        }
-    }
-
-    async fn send(&mut self, message: &FromAgent) -> Result<(), Ended> {
-        let sent = self.socket.send(Message::text(written(message)));
-        match timeout(TAKEN, sent).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(broken(&error)),
-            Err(_) => Err(Ended::Lost("the relay takes no messages".to_owned())),
-        }
-    }
-}
-
-/// Why a link is lost, by what its connection says.
-fn broken(error: &Error) -> Ended {
-    let gone = match error {
-        Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => true,
-        Error::Io(error) => matches!(
-            error.kind(),
-            io::ErrorKind::UnexpectedEof
-                | io::ErrorKind::ConnectionReset
-                | io::ErrorKind::BrokenPipe
-        ),
-        _ => false,
-    };
-    Ended::Lost(match gone {
-        true => GONE.to_owned(),
-        false => format!("the link broke: {}", one_line(&error.to_string())),
-    })
 }

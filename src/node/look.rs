@@ -17,11 +17,14 @@ use super::machine;
 use super::processes::{Processes, Verdict};
 use crate::config;
 use crate::ray::head::HeadConfigError;
-use crate::ray::registry::{Attributed, Attribution, AttributionError, Kind, RayNode};
+use crate::ray::registry::{Attributed, Attribution, AttributionError, Kind, RayNode, Resident};
 use crate::wire::tunnel::messages::{self, Held, Open, Refusal, Sentence};
 
 /// The deadline of one question to Ray.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Processes with the same connection that are asked about.
+const MOST_FORKS: usize = 8;
 
 /// How long the nodes that this machine is are taken for the same.
 const NODES_KEPT: Duration = Duration::from_secs(10);
@@ -83,6 +86,23 @@ impl From<AttributionError> for Refused {
     fn from(error: AttributionError) -> Self {
         Self::new(Refusal::Registry, &error.to_string())
     }
+}
+
+/// Why who has dialled the agent is not heard. `Display` is for the log.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Stranger {
+    #[error(
+        "it cannot be seen which process it is of; run the agent as the workers' user and in their process namespace"
+    )]
+    Unseen,
+    #[error("Ray lists no live worker of this node with the process {0}")]
+    NotAWorker(u32),
+    #[error("Ray lists several workers of this machine with that process")]
+    Several,
+    #[error(transparent)]
+    Ray(#[from] AttributionError),
+    #[error("{}", .0.detail)]
+    Nodes(Refused),
 }
 
 /// Looks, at Ray and at this machine.
@@ -161,6 +181,34 @@ impl Look {
             ));
         }
         self.owned(here).await
+    }
+
+    /// The live worker of this machine's nodes whose process has the end at `peer` of a connection from there to `local`.
+    ///
+    /// # Errors
+    /// [`Stranger`]: whatever is not known to be a worker is none.
+    pub(super) async fn caller(
+        &self,
+        peer: SocketAddr,
+        local: SocketAddr,
+    ) -> Result<Resident, Stranger> {
+        let processes = Arc::clone(&self.processes);
+        let looked = tokio::task::spawn_blocking(move || processes.connected(peer, local));
+        let mut pids = looked.await.unwrap_or_default();
+        pids.retain(|pid| *pid != 0);
+        pids.truncate(MOST_FORKS);
+        let first = *pids.first().ok_or(Stranger::Unseen)?;
+        let mut found = Vec::new();
+        for pid in pids {
+            found.extend(self.ray.residents(pid).await?);
+        }
+        let nodes = self.own_nodes().await.map_err(Stranger::Nodes)?;
+        found.retain(|one| nodes.iter().any(|node| *node.node_id == *one.node_id));
+        match (found.pop(), found.pop()) {
+            (Some(one), None) => Ok(one),
+            (None, _) => Err(Stranger::NotAWorker(first)),
+            (Some(_), Some(_)) => Err(Stranger::Several),
+        }
     }
 
     /// The nodes that this machine is and one of which `wanted` names; asked for anew where the last answer has none.

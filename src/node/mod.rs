@@ -2,7 +2,8 @@
 //!
 //! It dials out to every relay and has no port of its own. `relays` keeps a link with each, `link` is one of them, `stream`
 //! one debugger's connection. What a relay asks for is looked at by `look` with the agent's own eyes before anything is
-//! dialled, `held` tells all relays who has what, and `board` what they say to each other.
+//! dialled, `held` tells all relays who has what, and `board` what they say to each other. `reverse` is the other way
+//! round: workers that dial a debugger.
 
 mod board;
 mod connect;
@@ -14,11 +15,13 @@ mod proc_net;
 mod processes;
 mod pump;
 mod relays;
+mod reverse;
 mod stream;
 #[cfg(test)]
 mod tests;
 
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +44,7 @@ use self::held::{Hold, Table};
 use self::link::Ended;
 use self::look::{Look, Place};
 use self::relays::Attempt;
+pub use self::reverse::reverse_ports;
 use crate::config::{self, is_loopback_host};
 use crate::ray::head::HeadConfigError;
 use crate::shutdown::Signals;
@@ -63,6 +67,8 @@ pub struct Settings {
     pub node_id: Option<String>,
     /// The addresses of its nodes. Empty: those of the machine.
     pub node_addresses: Vec<IpAddr>,
+    /// Ports of loopback on which workers may dial somebody's debugger ([`reverse_ports`]). `None`: they may not.
+    pub reverse_ports: Option<RangeInclusive<u16>>,
     /// How relays are trusted, and what they are shown.
     pub access: Arc<dyn Access>,
 }
@@ -109,6 +115,7 @@ struct Agent {
     look: Look,
     held: Table,
     board: Board,
+    reverse_ports: Option<RangeInclusive<u16>>,
     /// One for each stream, and each question that is being answered.
     places: Arc<Semaphore>,
     tasks: TaskTracker,
@@ -132,6 +139,7 @@ impl Agent {
             look: Look::new(&settings.cluster, place, proc)?,
             held: Table::new(),
             board: Board::new(),
+            reverse_ports: settings.reverse_ports.clone(),
             places: Arc::new(Semaphore::new(MOST_ROWS)),
             tasks: TaskTracker::new(),
             ending: CancellationToken::new(),

@@ -85,6 +85,25 @@ impl Processes {
         verdict
     }
 
+    /// The numbers by which the processes call themselves that have the end at `local` of the connection from there to `remote`;
+    /// none where they are not shown. A process that was forked has its parent's connections.
+    pub(super) fn connected(&self, local: SocketAddr, remote: SocketAddr) -> Vec<u32> {
+        let table = self.table();
+        let is_it = |socket: &&Socket| {
+            let open = socket.state == State::Established && socket.inode != 0;
+            open && (socket.local, socket.remote) == (local, remote)
+        };
+        let ends: HashSet<u64> = table.iter().filter(is_it).map(|s| s.inode).collect();
+        match ends.is_empty() {
+            true => Vec::new(),
+            false => self
+                .owners(self.all(), &ends)
+                .into_keys()
+                .map(|pid| self.own_number(pid))
+                .collect(),
+        }
+    }
+
     /// Whether a process with the title of the task `name` listens on `port` of one of `addresses`.
     pub(super) fn listens(&self, name: &str, port: u16, addresses: &[IpAddr]) -> bool {
         let owner = Owner::Task(name.to_owned());
@@ -116,14 +135,18 @@ impl Processes {
         }
     }
 
-    /// Whether the process `pid` is the one that calls itself `worker`: in a container it has another number than here.
+    /// Whether the process `pid` is the one that calls itself `worker`.
     fn is(&self, pid: u32, worker: u32) -> bool {
+        self.own_number(pid) == worker
+    }
+
+    /// The number by which the process `pid` calls itself: in a container it has another one than here.
+    fn own_number(&self, pid: u32) -> u32 {
         let status = self.text(pid, "status").unwrap_or_default();
         let of_spaces = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
-        match of_spaces.and_then(|pids| pids.split_ascii_whitespace().last()) {
-            Some(innermost) => innermost.parse() == Ok(worker),
-            None => pid == worker,
-        }
+        let innermost = of_spaces.and_then(|pids| pids.split_ascii_whitespace().last());
+        // What cannot be read is no process.
+        innermost.map_or(pid, |innermost| innermost.parse().unwrap_or_default())
     }
 
     fn is_adapter(&self, pid: u32) -> bool {

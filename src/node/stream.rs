@@ -9,8 +9,6 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use futures_util::SinkExt;
-use hyper::HeaderMap;
-use hyper::header::{HeaderName, HeaderValue};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
@@ -29,7 +27,7 @@ use crate::wire::peer_stream::PeerStream as _;
 use crate::wire::tunnel::messages::{
     Dialled, Failure, FromAgent, Kind, Open, Refusal, Replica, written,
 };
-use crate::wire::tunnel::{self, ByteStream};
+use crate::wire::tunnel::{self, ByteStream, handshake};
 
 /// The deadline of the dial to one address of the debugger.
 const DIAL: Duration = Duration::from_secs(10);
@@ -106,22 +104,13 @@ async fn prepare(
     let opened = dialler.open(
         &path,
         tunnel::STREAM_PROTOCOL,
-        secret(open),
+        handshake::shown(&open.secret),
         tunnel::stream_config(),
     );
     let relay = opened.await.map_err(|error| {
         Refused::new(Refusal::Busy, &format!("no stream to the relay: {error}"))
     })?;
     Ok(Opened { relay, ways, hold })
-}
-
-fn secret(open: &Open) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    if let Ok(mut secret) = HeaderValue::try_from(open.secret.digits()) {
-        secret.set_sensitive(true);
-        headers.insert(HeaderName::from_static(tunnel::SECRET_HEADER), secret);
-    }
-    headers
 }
 
 impl Opened {

@@ -4,6 +4,7 @@
 mod links;
 mod pumping;
 mod relays;
+mod reverse;
 mod sessions;
 mod stand_ins;
 mod trust;

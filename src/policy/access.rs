@@ -88,9 +88,12 @@ impl Access {
 
     /// Whether `scope` is allowed on `cluster` as a whole. A rule for some jobs, namespaces or tasks only does not count.
     pub fn may_on_cluster(&self, scope: Scope, cluster: &str) -> bool {
+        self.rights_on_cluster(cluster).scopes.contains(scope)
+    }
+
+    /// The rights on `cluster` as a whole. A rule for some jobs, namespaces or tasks only does not count.
+    pub fn rights_on_cluster(&self, cluster: &str) -> Rights {
         self.rights_where(|n| n.is_by_cluster_alone() && n.fits_cluster(cluster))
-            .scopes
-            .contains(scope)
     }
 
     /// Whether `scope` is allowed on each and every breakpoint, whatever is known of it.

@@ -20,7 +20,7 @@ use crate::telemetry::metrics::{Direction, OpenGuard, SessionProtocol};
 pub struct SessionRow {
     /// Counts the sessions of this process.
     pub id: u64,
-    /// `dap`, `dap_cluster`, `terminal` or `websocket`.
+    /// `dap`, `dap_cluster`, `terminal`, `websocket` or `reverse`.
     pub protocol: &'static str,
     /// A word for how far it got.
     pub state: &'static str,

@@ -71,6 +71,8 @@ labels! {
         Terminal = "terminal",
         /// A WebSocket through the dashboard proxy.
         WebSocket = "websocket",
+        /// A worker that has dialled somebody's debugger.
+        Reverse = "reverse",
     }
 }
 
@@ -187,6 +189,8 @@ labels! {
         Release = "release",
         /// The nodes with their agents, their links and streams, below `/relay/v1/nodes`.
         Nodes = "nodes",
+        /// The rendezvous of debuggers that listen, below `/relay/v1/reverse`.
+        Reverse = "reverse",
         /// `/relay/healthz` and `/relay/readyz`.
         Health = "health",
         /// The metrics, `/relay/metrics`.

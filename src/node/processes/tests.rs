@@ -162,3 +162,25 @@ fn a_legacy_prompt_is_found_by_its_tasks_title() {
         assert!(!processes.listens(name, port, &loopback), "{name} {port}");
     }
 }
+
+#[test]
+fn a_connection_is_of_the_processes_that_have_its_other_end() {
+    let (near, far) = ("0100007F:1E5A", "0100007F:C350");
+    let proc = Proc::new(&[
+        (near, NOBODY, LISTENS, 1),
+        (near, far, ESTABLISHED, 2),
+        (far, near, ESTABLISHED, 3),
+        ("0100007F:C351", near, "06", 0),
+    ])
+    .process(10, "10", "agent", &[1, 2])
+    .process(90_210, "90210 41", "ray::f()", &[3])
+    .process(90_211, "90211 42", "ray::f()", &[3]);
+    let processes = Processes::new(proc.0.path());
+    let at = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
+    let mut pids = processes.connected(at(50_000), at(7770));
+    pids.sort_unstable();
+    assert_eq!(pids, [41, 42], "as they call themselves");
+    for (from, to) in [(50_001, 7770), (50_000, 7771), (7770, 7770)] {
+        assert_eq!(processes.connected(at(from), at(to)), [0; 0]);
+    }
+}

@@ -98,6 +98,7 @@ pub(super) fn settings(head: SocketAddr) -> Settings {
         },
         node_id: None,
         node_addresses: Vec::new(),
+        reverse_ports: None,
         access: Arc::new(Plain),
     }
 }

@@ -77,6 +77,15 @@ impl Attributed {
     }
 }
 
+/// A live worker, by its process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resident {
+    /// Ray's id of the worker.
+    pub worker_id: String,
+    /// Ray's id of its node.
+    pub node_id: String,
+}
+
 /// Why Ray could not be asked.
 #[derive(Debug, thiserror::Error)]
 pub enum AttributionError {
@@ -138,6 +147,21 @@ impl Attribution {
             }
             Kind::Pdb => self.legacy(worker_id, port).await,
         }
+    }
+
+    /// The live workers whose process has the number `of` on its node, whichever that is.
+    ///
+    /// # Errors
+    /// [`AttributionError`].
+    pub async fn residents(&self, of: u32) -> Result<Vec<Resident>, AttributionError> {
+        let mut rows = query::workers_of_process(&self.head, of).await?.into_rows();
+        // Filters are checked again: old versions skip those that they do not know.
+        rows.retain(|row| row.is_alive && pid(row) == Some(of) && !row.worker_id.is_empty());
+        let resident = |row: WorkerRow| Resident {
+            worker_id: row.worker_id,
+            node_id: row.node_id,
+        };
+        Ok(rows.into_iter().map(resident).collect())
     }
 
     async fn legacy(

@@ -13,6 +13,7 @@ mod gcs;
 mod job;
 mod list;
 mod live_nodes;
+mod live_worker;
 mod lookup;
 mod names;
 mod nodes;
@@ -39,7 +40,7 @@ use crate::ray::head::{HeadClient, HeadConfigError};
 use gcs::GcsClient;
 use shared::{ClusterHandle, Shared};
 
-pub use attribution::{Attributed, Attribution, AttributionError, Owner};
+pub use attribution::{Attributed, Attribution, AttributionError, Owner, Resident};
 pub use breakpoint::{
     BadBreakpointId, Breakpoint, BreakpointId, Holder, Kind, Location, Names, Reason, Registered,
     State,

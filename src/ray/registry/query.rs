@@ -37,6 +37,13 @@ pub(super) async fn worker(head: &HeadClient, worker_id: &str) -> Answer<WorkerR
     list(head, "workers", &[("worker_id", "%3D", worker_id)]).await
 }
 
+/// The live workers with that process id, of every node.
+pub(super) async fn workers_of_process(head: &HeadClient, pid: u32) -> Answer<WorkerRow> {
+    let pid = pid.to_string();
+    let filters = [("is_alive", "%3D", "True"), ("pid", "%3D", pid.as_str())];
+    list(head, "workers", &filters).await
+}
+
 /// All nodes, dead ones too.
 pub(super) async fn nodes(head: &HeadClient) -> Answer<NodeRow> {
     list(head, "nodes", &[]).await

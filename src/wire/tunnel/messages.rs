@@ -22,6 +22,12 @@ pub const MOST_ROWS: usize = 256;
 /// Names one stream of a link.
 pub type StreamId = Hex<8>;
 
+/// Names one rendezvous of a relay.
+pub type RendezvousId = Hex<8>;
+
+/// Names one worker's connection to a rendezvous.
+pub type ArrivalId = Hex<8>;
+
 /// What a relay process is told apart by.
 pub type Replica = Hex<8>;
 
@@ -84,6 +90,31 @@ pub enum FromRelay {
     },
     /// What is revoked, for the agent to pass on.
     Revocations(Revocations),
+    /// Asks to listen on the loopback address of the agent's node, for debuggers that are dialled by workers.
+    Listen {
+        /// For whom, and on which ports.
+        #[serde(deserialize_with = "few")]
+        rendezvous: Vec<Meeting>,
+    },
+    /// Nobody waits at that rendezvous any more.
+    Unlisten {
+        /// The rendezvous.
+        rendezvous: RendezvousId,
+    },
+    /// Asks for a stream with the bytes of a worker that has arrived.
+    Receive {
+        /// Names the stream.
+        stream: StreamId,
+        /// Shows that who opens the stream was asked for it.
+        secret: Hex<16>,
+        /// Which worker.
+        arrival: ArrivalId,
+    },
+    /// A worker that has arrived is passed on to nobody.
+    Dismiss {
+        /// Which worker.
+        arrival: ArrivalId,
+    },
     /// Something that this version does not know.
     #[serde(other, skip_serializing)]
     Unknown,
@@ -129,6 +160,15 @@ pub struct Open {
     pub port: u16,
     /// For whom the worker is taken; `None` for a further connection of a session that holds it, to a subprocess.
     pub holder: Option<Holder>,
+}
+
+/// Where workers meet somebody's debugger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Meeting {
+    /// Names it.
+    pub rendezvous: RendezvousId,
+    /// The port on the loopback address of every node.
+    pub port: u16,
 }
 
 /// What listens on a port.
@@ -199,9 +239,31 @@ pub enum FromAgent {
     },
     /// What another relay has said that is revoked.
     Revocations(Revocations),
+    /// Answers [`FromRelay::Listen`] for one rendezvous.
+    Listening {
+        /// The rendezvous.
+        rendezvous: RendezvousId,
+        /// Why the agent does not listen; `None`: it does.
+        refused: Option<Sentence>,
+    },
+    /// A live worker of the agent's node has dialled a rendezvous.
+    Arrived(Arrived),
     /// Something that this version does not know.
     #[serde(other, skip_serializing)]
     Unknown,
+}
+
+/// A worker that has dialled a rendezvous.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Arrived {
+    /// The rendezvous.
+    pub rendezvous: RendezvousId,
+    /// Names the connection.
+    pub arrival: ArrivalId,
+    /// Whose process has dialled, as Ray told the agent.
+    pub worker_id: Name,
+    /// The worker's node.
+    pub node_id: Name,
 }
 
 /// Who an agent is.
@@ -229,6 +291,9 @@ pub struct Announce {
     /// Whether it can see whose a listening socket is.
     #[serde(default)]
     pub sees_processes: bool,
+    /// The first and the last port on which it would listen for workers; `None`: it listens on none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reverse_ports: Option<(u16, u16)>,
 }
 
 /// Why a stream is not opened.
@@ -343,139 +408,4 @@ where
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn row() -> Held {
-        Held {
-            worker_id: "a".repeat(56).as_str().into(),
-            kind: Kind::Debugpy,
-            port: 65_535,
-            name: "\"".repeat(200).as_str().into(),
-            session: "\\".repeat(200).as_str().into(),
-            client: "\"".repeat(200).as_str().into(),
-            peer: Some(
-                "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535"
-                    .parse()
-                    .unwrap(),
-            ),
-            replica: Hex([255; 8]),
-            since_unix_ms: u64::MAX,
-        }
-    }
-
-    #[test]
-    fn messages_are_spelled_as_the_protocol_says() {
-        let open = FromRelay::Open(Open {
-            stream: Hex([1; 8]),
-            secret: Hex([2; 16]),
-            cluster: "default".into(),
-            node_id: "0a0b".into(),
-            worker_id: "0c".into(),
-            kind: Kind::Debugpy,
-            port: 38_645,
-            holder: None,
-        });
-        let text = r#"{"type":"open","stream":"0101010101010101","secret":"02020202020202020202020202020202","cluster":"default","node_id":"0a0b","worker_id":"0c","kind":"debugpy","port":38645,"holder":null}"#;
-        assert_eq!(written(&open), text);
-        assert_eq!(read::<FromRelay>(text).unwrap(), open);
-        let refused = FromAgent::Refused {
-            stream: Hex([1; 8]),
-            kind: Refusal::NotAWorker,
-            detail: "no".into(),
-            holder: None,
-        };
-        let text =
-            r#"{"type":"refused","stream":"0101010101010101","kind":"not_a_worker","detail":"no"}"#;
-        assert_eq!(written(&refused), text);
-        assert_eq!(written(&Dialled::Dialled), r#"{"type":"dialled"}"#);
-        let failed = r#"{"type":"failed","kind":"timed_out","detail":"slow"}"#;
-        assert_eq!(written(&read::<Dialled>(failed).unwrap()), failed);
-    }
-
-    #[test]
-    fn what_a_newer_side_adds_is_passed_over() {
-        let text = r#"{"type":"cancel","stream":"0101010101010101","why":{"a":[1]}}"#;
-        let cancel = FromRelay::Cancel {
-            stream: Hex([1; 8]),
-        };
-        assert_eq!(read::<FromRelay>(text).unwrap(), cancel);
-        let text = r#"{"type":"dance","steps":4}"#;
-        assert_eq!(read::<FromRelay>(text).unwrap(), FromRelay::Unknown);
-        assert_eq!(read::<FromAgent>(text).unwrap(), FromAgent::Unknown);
-        let text = r#"{"type":"refused","stream":"0101010101010101","kind":"mood","detail":""}"#;
-        let read = read::<FromAgent>(text).unwrap();
-        assert!(matches!(read, FromAgent::Refused { kind, .. } if kind == Refusal::Other));
-    }
-
-    #[test]
-    fn what_is_too_long_or_of_another_kind_is_not_read() {
-        let locate = |port: &str, title: &str| {
-            format!(
-                r#"{{"type":"locate","query":"0101010101010101","port":{port},"title":"{title}"}}"#
-            )
-        };
-        assert!(read::<FromRelay>(&locate("1", "ray::f")).is_ok());
-        for text in [
-            locate("65536", "ray::f"),
-            locate("-1", "ray::f"),
-            locate("1", &"x".repeat(257)),
-            r#"{"type":"locate"}"#.to_owned(),
-            r#"{"type":"cancel","stream":"01"}"#.to_owned(),
-            r#"{"type":"cancel","stream":"010101010101010g"}"#.to_owned(),
-            r#"{"type":"cancel","stream":"+10101010101010é"}"#.to_owned(),
-            "[]".to_owned(),
-            "{}".to_owned(),
-            String::new(),
-            " ".repeat(LARGEST + 1) + &locate("1", "ray::f"),
-        ] {
-            assert!(read::<FromRelay>(&text).is_err(), "{text}");
-        }
-        let held = |rows: usize| {
-            let workers = vec![row(); rows];
-            written(&FromAgent::Held { workers })
-        };
-        let most = held(MOST_ROWS);
-        assert!(most.len() <= LARGEST, "{}", most.len());
-        assert!(read::<FromAgent>(&most).is_ok());
-        assert!(read::<FromAgent>(&held(MOST_ROWS + 1)).is_err());
-    }
-
-    #[test]
-    fn what_an_older_agent_does_not_say_of_a_holder_is_nothing() {
-        let text = r#"{"type":"held","workers":[{"worker_id":"0c","port":4000,"name":"bob","session":"7","replica":"0909090909090909","since_unix_ms":5}]}"#;
-        let Ok(FromAgent::Held { workers }) = read(text) else {
-            panic!("not read");
-        };
-        assert!(workers[0].peer.is_none() && workers[0].client.is_empty());
-        assert_eq!(workers[0].kind, Kind::Debugpy);
-    }
-
-    #[test]
-    fn ids_and_secrets_are_not_shown() {
-        let text = r#"{"type":"hello","protocol":1,"version":"0.1.0","replica":"0123456789abcdef","nonce":"0123456789abcdef0123456789abcdef"}"#;
-        let shown = format!("{:?}", read::<FromRelay>(text).unwrap());
-        assert!(
-            !shown.contains("abcdef") && !shown.contains("171"),
-            "{shown}"
-        );
-    }
-
-    proptest! {
-        #[test]
-        fn a_text_that_is_cut_is_short_enough_and_can_be_read(text in "\\PC{0,200}|[🎉é]{0,200}") {
-            let cut = Text::<64>::new(&text);
-            prop_assert!(cut.len() <= 64);
-            prop_assert_eq!(read::<Text<64>>(&written(&cut)).unwrap(), cut);
-        }
-
-        #[test]
-        fn whatever_comes_is_read_or_refused(text in "\\PC{0,200}|(\\{\"type\":\"(open|held|announce|hello|welcome)\".{0,100}\\})") {
-            let _ = read::<FromRelay>(&text);
-            let _ = read::<FromAgent>(&text);
-            let _ = read::<Dialled>(&text);
-        }
-    }
-}
+mod tests;

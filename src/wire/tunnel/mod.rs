@@ -5,9 +5,14 @@
 //! relay asks for connections; for each the agent opens one more WebSocket, the stream, whose first message is a
 //! [`Dialled`](messages::Dialled) and in which [`ByteStream`] carries everything else. Flow control and fairness between
 //! streams are the kernel's, and a stream that is lost disturbs one session.
+//!
+//! A person whose debugger listens ([`reverse`]) speaks the same way: a link, and a stream for each worker that dials out.
 
 pub mod byte_stream;
+pub(crate) mod handshake;
+pub mod join;
 pub mod messages;
+pub mod reverse;
 pub mod text;
 
 pub use self::byte_stream::ByteStream;

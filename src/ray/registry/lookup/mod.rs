@@ -135,6 +135,14 @@ pub(super) async fn run(shared: &Shared, cluster: Cluster, head: &HeadClient) {
     }
 }
 
+/// What the worker `target` runs, asked for at once and entered nowhere.
+pub(super) async fn found_now(head: &HeadClient, target: Target) -> Option<Found> {
+    match Asker::new(head).name_one(target).await {
+        Answer::Names(_, found) => found,
+        Answer::Stack(..) => None,
+    }
+}
+
 /// Questions that are out.
 #[derive(Default)]
 struct Out {

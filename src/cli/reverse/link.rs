@@ -1,0 +1,260 @@
+//! The link of `ray-relay reverse` with a relay, and its streams, each to a debugger of its own connection.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{SinkExt, StreamExt};
+use hyper::{HeaderMap, StatusCode};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::{self, Message};
+use tokio_tungstenite::{WebSocketStream, client_async_with_config};
+
+use super::told::Told;
+use super::{Debugger, ReverseArgs};
+use crate::cli::RelayArgs;
+use crate::cli::relay_client::RelayError;
+use crate::cli::worker_session::{Duplex, dial};
+use crate::wire::text::{one_line, replaced};
+use crate::wire::tunnel::join::{Passed, join};
+use crate::wire::tunnel::messages::{read, written};
+use crate::wire::tunnel::reverse::{
+    Arrived, FromPerson, REVERSE_PATH, REVERSE_PROTOCOL, REVERSE_STREAM_PROTOCOL, STREAM, ToPerson,
+};
+use crate::wire::tunnel::{ByteStream, handshake, link_config, stream_config};
+
+/// The deadline of a WebSocket's handshake, and of the debugger's.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A relay that was silent for so long is gone: it asks every 5 s whether the command is there.
+const SILENCE: Duration = Duration::from_secs(15);
+
+/// Workers at a time.
+const MOST: usize = 64;
+
+type Socket = WebSocketStream<Box<dyn Duplex>>;
+
+/// Why a link is over.
+pub(super) enum Broken {
+    /// There is none, or no answer of a relay's.
+    Relay(RelayError),
+    /// For good.
+    Refused(String),
+    /// For now.
+    Later(String),
+    /// It is gone.
+    Lost(String),
+    /// Nobody reads what is printed.
+    Output(io::Error),
+}
+
+impl From<io::Error> for Broken {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+/// The link, again and again.
+pub(super) struct Line {
+    args: ReverseArgs,
+    told: Arc<Told>,
+    /// The port, once there was one: to be the same when it is asked for anew.
+    pub(super) port: Option<u16>,
+    /// The last link was there.
+    pub(super) linked: bool,
+}
+
+impl Line {
+    pub(super) fn new(args: ReverseArgs, told: Arc<Told>) -> Self {
+        Self {
+            args,
+            told,
+            port: None,
+            linked: false,
+        }
+    }
+
+    /// Runs one link to its end; its streams end with it.
+    pub(super) async fn run(&mut self) -> Broken {
+        match self.served().await {
+            Ok(never) => match never {},
+            Err(broken) => broken,
+        }
+    }
+
+    async fn served(&mut self) -> Result<std::convert::Infallible, Broken> {
+        let path = format!("{REVERSE_PATH}{}", self.args.name);
+        let relay = &self.args.relay;
+        let none = HeaderMap::new();
+        let mut socket = open(relay, &path, REVERSE_PROTOCOL, none, link_config()).await?;
+        let begin = FromPerson::Begin {
+            port: self.args.port,
+            wish: self.port.or(Some(self.args.to.port)),
+        };
+        say(&mut socket, &begin).await?;
+        let mut streams: JoinSet<()> = JoinSet::new();
+        let (failing, mut failed) = mpsc::channel(MOST);
+        let mut silent = Instant::now() + SILENCE;
+        loop {
+            tokio::select! {
+                message = socket.next() => {
+                    silent = Instant::now() + SILENCE;
+                    match message {
+                        Some(Ok(Message::Text(text))) => match read(&text) {
+                            Ok(ToPerson::Arrived(arrived)) => {
+                                self.told.arrived(&arrived)?;
+                                if streams.len() < MOST {
+                                    let failing = failing.clone();
+                                    let (relay, to) = (relay.clone(), self.args.to.clone());
+                                    let path = format!("{path}{STREAM}{}", arrived.stream.digits());
+                                    streams.spawn(passed_on(relay, path, to, arrived, failing));
+                                }
+                            }
+                            Ok(message) => {
+                                if let ToPerson::Ready { port } = &message {
+                                    (self.port, self.linked) = (Some(*port), true);
+                                }
+                                heard(&self.told, message)?;
+                            }
+                            Err(why) => return Err(Broken::Lost(why.to_string())),
+                        },
+                        Some(Ok(Message::Close(_)) | Err(_)) | None => {
+                            return Err(Broken::Lost("the connection to the relay is gone".to_owned()));
+                        }
+                        Some(Ok(_)) => {}
+                    }
+                }
+                // The task has a sender of its own.
+                Some(why) = failed.recv() => say(&mut socket, &why).await?,
+                Some(_) = streams.join_next() => {}
+                () = sleep_until(silent) => {
+                    return Err(Broken::Lost("the relay is silent".to_owned()));
+                }
+            }
+        }
+    }
+}
+
+fn heard(told: &Told, message: ToPerson) -> Result<(), Broken> {
+    match message {
+        ToPerson::Ready { port } => told.ready(port),
+        ToPerson::Listening { nodes, refused } => told.listening(nodes, refused.as_deref())?,
+        ToPerson::TurnedAway { reason } => told.turned_away(&reason)?,
+        ToPerson::Warning { session, text } => told.warning(session, &text)?,
+        ToPerson::Ended { session, why } => told.ended(session, &why)?,
+        ToPerson::Refused { reason, passing } => {
+            let reason = replaced(&reason).into_owned();
+            return Err(match passing {
+                true => Broken::Later(reason),
+                false => Broken::Refused(reason),
+            });
+        }
+        ToPerson::Arrived(_) | ToPerson::Unknown => {}
+    }
+    Ok(())
+}
+
+async fn say(socket: &mut Socket, message: &FromPerson) -> Result<(), Broken> {
+    let sent = socket.send(Message::text(written(message)));
+    match timeout(PATIENCE, sent).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(_)) | Err(_) => Err(Broken::Lost("the relay takes no messages".to_owned())),
+    }
+}
+
+/// Takes a worker to the debugger at `to`; where that is not reached, the relay is told, and nothing is opened.
+async fn passed_on(
+    relay: RelayArgs,
+    path: String,
+    to: Debugger,
+    arrived: Arrived,
+    failing: mpsc::Sender<FromPerson>,
+) {
+    let failed = |detail: String| FromPerson::Failed {
+        stream: arrived.stream,
+        detail: detail.as_str().into(),
+    };
+    let debugger = match reached(&to).await {
+        Ok(debugger) => debugger,
+        Err(why) => {
+            let why =
+                format!("nothing is reached at {to} ({why}): is the debugger listening there?");
+            return drop(failing.send(failed(why)).await);
+        }
+    };
+    let headers = handshake::shown(&arrived.secret);
+    let opened = open(
+        &relay,
+        &path,
+        REVERSE_STREAM_PROTOCOL,
+        headers,
+        stream_config(),
+    )
+    .await;
+    match opened {
+        Ok(socket) => {
+            // Either end is told by the relay.
+            let _ = join(debugger, ByteStream::new(socket), &Passed::default()).await;
+        }
+        Err(error) => drop(failing.send(failed(error.to_string())).await),
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the debugger is the user's own, at the address of --to"
+)]
+async fn reached(to: &Debugger) -> io::Result<TcpStream> {
+    let dialled = timeout(PATIENCE, TcpStream::connect((&*to.host, to.port))).await;
+    let stream = dialled.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// Opens a WebSocket at `path` of the relay.
+async fn open(
+    args: &RelayArgs,
+    path: &str,
+    protocol: &'static str,
+    headers: HeaderMap,
+    config: WebSocketConfig,
+) -> Result<Socket, RelayError> {
+    let relay = || args.relay.to_string();
+    let unreachable = |cause: String| RelayError::Unreachable {
+        relay: relay(),
+        cause,
+    };
+    let authorization = args.token.authorization(&args.relay)?;
+    let request = handshake::request(&args.relay, path, protocol, authorization, headers)
+        .ok_or_else(|| unreachable("its address is no URL".to_owned()))?;
+    let stream = Box::pin(dial(args)).await?;
+    let opening = Box::pin(client_async_with_config(request, stream, Some(config)));
+    match timeout(PATIENCE, opening).await {
+        Ok(Ok((socket, _))) => Ok(socket),
+        Ok(Err(tungstenite::Error::Http(response))) => {
+            let body = response.body().as_deref().unwrap_or_default();
+            let message = handshake::words_of(body);
+            match response.status() {
+                StatusCode::NOT_FOUND if message.is_empty() => Err(RelayError::NotARelay {
+                    relay: relay(),
+                    found: "it knows no rendezvous".to_owned(),
+                }),
+                status => Err(RelayError::Refused {
+                    relay: relay(),
+                    status,
+                    message,
+                }),
+            }
+        }
+        Ok(Err(tungstenite::Error::Io(error))) => Err(unreachable(error.to_string())),
+        Ok(Err(error)) => Err(RelayError::NotARelay {
+            relay: relay(),
+            found: one_line(&error.to_string()),
+        }),
+        Err(_) => Err(unreachable("no answer".to_owned())),
+    }
+}

@@ -1,0 +1,409 @@
+//! Debuggers that listen: workers of this node dial the agent on loopback, and a relay takes them to somebody's debugger.
+//!
+//! Only on ports of the range that the agent was started with, and only while a relay has somebody who waits there. Whoever
+//! dials is looked at first: a process that Ray does not list as a live worker of this node is heard by nobody. Of a worker
+//! no byte leaves the agent before the relay has asked for it.
+
+mod let_run;
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rand::Rng as _;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tracing::{Instrument as _, debug, info, info_span, warn};
+
+use super::Agent;
+use super::connect::Dialler;
+use super::look::Stranger;
+use crate::wire::tcp;
+use crate::wire::tunnel::join::{Passed, join};
+use crate::wire::tunnel::messages::{
+    ArrivalId, Arrived, Dialled, FromAgent, Hex, Meeting, Refusal, RendezvousId, StreamId, written,
+};
+use crate::wire::tunnel::{self, ByteStream, handshake};
+
+/// Ports that an agent may be given.
+const MOST_PORTS: usize = 1000;
+
+/// Workers that may wait at one rendezvous.
+const WAITING: usize = 16;
+
+/// How long a port may still be another's: a link that was lost gives its own back in a moment.
+const BOUND: Duration = Duration::from_secs(3);
+
+/// The deadline of the look at who has dialled.
+const LOOKED: Duration = Duration::from_secs(15);
+
+/// The deadline for the relay to ask for a worker that has arrived: it looks at the worker itself, and the person's command
+/// dials a debugger first.
+const ASKED_FOR: Duration = Duration::from_secs(40);
+
+/// The deadline for the first word on a stream to be taken.
+const SAID: Duration = Duration::from_secs(10);
+
+/// Idle time before a worker is asked whether it is still there.
+const PROBE_AFTER: Duration = Duration::from_secs(10);
+
+/// What the relay says of a worker that waits: by which stream it goes on.
+#[derive(Debug)]
+struct Asked {
+    stream: StreamId,
+    secret: Hex<16>,
+}
+
+type Waiting = Arc<Mutex<HashMap<ArrivalId, oneshot::Sender<Asked>>>>;
+
+/// Where one link's relay has workers met. Dropped, all ports of it are closed, and workers that wait run on.
+#[derive(Default)]
+pub(super) struct Reverse {
+    listening: HashMap<RendezvousId, DropGuard>,
+    waiting: Waiting,
+}
+
+impl Drop for Reverse {
+    fn drop(&mut self) {
+        self.waiting.lock().clear();
+    }
+}
+
+/// What every arrival at one rendezvous goes by.
+#[derive(Clone)]
+struct Site {
+    agent: Arc<Agent>,
+    dialler: Dialler,
+    answers: mpsc::Sender<FromAgent>,
+    waiting: Waiting,
+    meeting: Meeting,
+    over: CancellationToken,
+}
+
+/// Who has dialled.
+enum Looked {
+    /// A worker of this node.
+    Worker(Arrived),
+    /// Nobody of Ray's.
+    Stranger,
+    /// It is not known who.
+    Unknown,
+}
+
+impl Reverse {
+    /// Listens for all of `rendezvous`, and tells the relay on its link where that came about.
+    pub(super) fn listen(
+        &mut self,
+        agent: &Arc<Agent>,
+        dialler: &Dialler,
+        answers: &mpsc::Sender<FromAgent>,
+        rendezvous: Vec<Meeting>,
+    ) {
+        for meeting in rendezvous {
+            let over = CancellationToken::new();
+            let guard = over.clone().drop_guard();
+            if self.listening.insert(meeting.rendezvous, guard).is_some() {
+                debug!("a rendezvous is asked for again");
+            }
+            let site = Site {
+                agent: Arc::clone(agent),
+                dialler: dialler.clone(),
+                answers: answers.clone(),
+                waiting: Arc::clone(&self.waiting),
+                meeting,
+                over,
+            };
+            let span = info_span!("rendezvous", port = meeting.port);
+            agent.tasks.spawn(site.keep().instrument(span));
+        }
+    }
+
+    /// Nobody waits there any more.
+    pub(super) fn unlisten(&mut self, rendezvous: &RendezvousId) {
+        self.listening.remove(rendezvous);
+    }
+
+    /// The relay asks for a worker; what it is told where that waits no longer.
+    pub(super) fn receive(
+        &self,
+        arrival: &ArrivalId,
+        stream: StreamId,
+        secret: Hex<16>,
+    ) -> Option<FromAgent> {
+        let waiting = self.waiting.lock().remove(arrival);
+        let received = waiting.is_some_and(|one| one.send(Asked { stream, secret }).is_ok());
+        (!received).then(|| FromAgent::Refused {
+            stream,
+            kind: Refusal::NotAWorker,
+            detail: "that worker waits no longer".into(),
+            holder: None,
+        })
+    }
+
+    /// The relay passes a worker on to nobody.
+    pub(super) fn dismiss(&self, arrival: &ArrivalId) {
+        self.waiting.lock().remove(arrival);
+    }
+}
+
+impl Site {
+    async fn keep(self) {
+        let ending = self.agent.ending.clone();
+        let over = self.over.clone();
+        tokio::select! {
+            () = self.listens() => {}
+            () = over.cancelled() => {}
+            () = ending.cancelled() => {}
+        }
+    }
+
+    async fn listens(&self) {
+        let Meeting { rendezvous, port } = self.meeting;
+        let listener = bound(self.agent.reverse_ports.as_ref(), port).await;
+        let refused = listener.as_ref().err().map(|why| why.as_str().into());
+        let told = FromAgent::Listening {
+            rendezvous,
+            refused,
+        };
+        _ = self.answers.send(told).await;
+        let listener = match listener {
+            Ok(listener) => listener,
+            Err(why) => return warn!(why, "a relay asks for a rendezvous in vain"),
+        };
+        info!("listens for workers whose debugger listens elsewhere");
+        let places = Arc::new(Semaphore::new(WAITING));
+        loop {
+            // Beyond those that may wait they do so in the kernel's queue: a connection that is just closed is waited on for ever.
+            let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+                return;
+            };
+            let (mut stream, peer) = match listener.accept().await {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    debug!(%error, "a connection was not accepted");
+                    sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
+            };
+            let of_all = Arc::clone(&self.agent.places).acquire_owned();
+            let Ok(Ok(of_all)) = timeout(ASKED_FOR, of_all).await else {
+                warn!(%peer, "the agent has as many streams as it may have: a connection is passed on to nobody");
+                let_run::let_run(&mut stream).await;
+                continue;
+            };
+            let site = self.clone();
+            let arriving = async move {
+                Box::pin(site.arrive(stream, peer, place)).await;
+                drop(of_all);
+            };
+            self.agent.tasks.spawn(arriving.in_current_span());
+        }
+    }
+
+    /// Serves one connection to its end. `waits` is its place among those that wait.
+    async fn arrive<P>(self, mut stream: TcpStream, peer: SocketAddr, waits: P) {
+        let arrived = match self.looked_at(&stream, peer).await {
+            Looked::Worker(arrived) => arrived,
+            Looked::Stranger => return,
+            // It may be a worker, and would wait for ever.
+            Looked::Unknown => return let_run::let_run(&mut stream).await,
+        };
+        if tcp::tune(&stream, PROBE_AFTER).is_err() {
+            return;
+        }
+        info!(worker = %arrived.worker_id, "a worker has dialled");
+        let mut worker = Worker {
+            stream: &mut stream,
+            spoken_to: false,
+        };
+        let (worker_id, arrival) = (arrived.worker_id.clone(), arrived.arrival);
+        let taken = tokio::select! {
+            taken = Box::pin(self.taken(arrived)) => taken,
+            () = self.over.cancelled() => None,
+            () = self.agent.ending.cancelled() => None,
+        };
+        self.waiting.lock().remove(&arrival);
+        drop(waits);
+        if let Some(relay) = taken {
+            let passed = Passed::default();
+            tokio::select! {
+                joined = join(&mut worker, relay, &passed) => debug!(?joined, "the connection is over"),
+                () = self.agent.ending.cancelled() => {}
+            }
+        }
+        let free = !worker.spoken_to;
+        if free {
+            let_run::let_run(&mut stream).await;
+        }
+        info!(worker = %worker_id, let_run = free, "a worker's connection is over");
+    }
+
+    /// Who has dialled.
+    async fn looked_at(&self, stream: &TcpStream, peer: SocketAddr) -> Looked {
+        let Ok(local) = stream.local_addr() else {
+            return Looked::Stranger;
+        };
+        let looking = timeout(LOOKED, self.agent.look.caller(peer, local));
+        let looked = tokio::select! {
+            looked = looking => looked,
+            () = self.over.cancelled() => return Looked::Unknown,
+        };
+        match looked {
+            Ok(Ok(resident)) => Looked::Worker(Arrived {
+                rendezvous: self.meeting.rendezvous,
+                arrival: Hex(rand::rng().random()),
+                worker_id: resident.worker_id.as_str().into(),
+                node_id: resident.node_id.as_str().into(),
+            }),
+            Ok(Err(stranger)) => {
+                warn!(%peer, why = %stranger, "a connection is closed unheard");
+                match stranger {
+                    Stranger::NotAWorker(_) => Looked::Stranger,
+                    _ => Looked::Unknown,
+                }
+            }
+            Err(_) => {
+                warn!(%peer, "a connection is closed unheard: Ray did not say in time whose it is");
+                Looked::Unknown
+            }
+        }
+    }
+
+    /// The stream by which `arrived` goes on, once the relay has asked for it.
+    async fn taken(&self, arrived: Arrived) -> Option<ByteStream<super::connect::Socket>> {
+        let (give, asked) = oneshot::channel();
+        let arrival = arrived.arrival;
+        self.waiting.lock().insert(arrival, give);
+        self.answers.send(FromAgent::Arrived(arrived)).await.ok()?;
+        let Asked { stream, secret } = timeout(ASKED_FOR, asked).await.ok()?.ok()?;
+        let path = format!("{}{}", tunnel::STREAM_PATH, stream.digits());
+        let opened = self.dialler.open(
+            &path,
+            tunnel::STREAM_PROTOCOL,
+            handshake::shown(&secret),
+            tunnel::stream_config(),
+        );
+        let relay = match opened.await {
+            Ok(relay) => relay,
+            Err(error) => {
+                let refused = FromAgent::Refused {
+                    stream,
+                    kind: Refusal::Busy,
+                    detail: format!("no stream to the relay: {error}").as_str().into(),
+                    holder: None,
+                };
+                _ = self.answers.send(refused).await;
+                return None;
+            }
+        };
+        let mut relay = ByteStream::new(relay);
+        let said = timeout(SAID, relay.say(written(&Dialled::Dialled))).await;
+        matches!(said, Ok(Ok(()))).then_some(relay)
+    }
+}
+
+/// Reads a range of ports, such as `7700-7799`.
+///
+/// # Errors
+/// What a range is, in a sentence: from port 1024 on, and of 1,000 ports at most.
+pub fn reverse_ports(text: &str) -> Result<RangeInclusive<u16>, String> {
+    let (first, last) = text.trim().split_once('-').unwrap_or((text, text));
+    let port = |text: &str| text.trim().parse().ok().filter(|port| *port >= 1024);
+    match (port(first), port(last)) {
+        (Some(first), Some(last)) if first <= last && usize::from(last - first) < MOST_PORTS => {
+            Ok(first..=last)
+        }
+        _ => Err(format!(
+            "write a range of at most {MOST_PORTS} ports from 1024 on, such as 7700-7799"
+        )),
+    }
+}
+
+/// Listens on `port` of loopback, where that is one of `ports`.
+async fn bound(ports: Option<&RangeInclusive<u16>>, port: u16) -> Result<TcpListener, String> {
+    if !ports.is_some_and(|ports| ports.contains(&port)) {
+        return Err(format!("port {port} is none of its --reverse-ports"));
+    }
+    let until = Instant::now() + BOUND;
+    loop {
+        match TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await {
+            Ok(listener) => return Ok(listener),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => {
+                sleep(BOUND / 20).await;
+            }
+            Err(error) => return Err(format!("port {port}: {error}")),
+        }
+    }
+}
+
+/// A worker that has dialled. It waits for its debugger's first word without end, also when the connection has ended: without
+/// that word its half is not ended, and it is let run instead.
+struct Worker<'a> {
+    stream: &'a mut TcpStream,
+    spoken_to: bool,
+}
+
+impl AsyncRead for Worker<'_> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Worker<'_> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.spoken_to = true;
+        Pin::new(&mut *self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.spoken_to {
+            true => Pin::new(&mut *self.stream).poll_shutdown(cx),
+            false => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_has_a_bound_and_leaves_the_system_its_ports() {
+        assert_eq!(reverse_ports("7700-7799").unwrap(), 7700..=7799);
+        assert_eq!(reverse_ports(" 7700 ").unwrap(), 7700..=7700);
+        assert_eq!(reverse_ports("7000-7999").unwrap().count(), 1000);
+        for text in [
+            "",
+            "-",
+            "7799-7700",
+            "7000-8000",
+            "80-90",
+            "x-y",
+            "7700-70000",
+        ] {
+            assert!(reverse_ports(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! A worker that lives, whether or not it waits at a breakpoint, looked up for somebody whose debugger it has dialled.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::moment::Moment;
+use crate::ray::registry::lookup::found_now;
+use crate::ray::registry::names::Certainty;
+use crate::ray::registry::rows::WorkerRow;
+use crate::ray::registry::state::Target;
+use crate::ray::registry::{Breakpoint, BreakpointId, Kind, Names, Reason, Registry, State, query};
+
+/// How long the worker's names are waited for: Ray's workers report their tasks once a second.
+const NAMED: Duration = Duration::from_secs(3);
+
+/// Between two questions for them.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// The whole look-up.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+impl Registry {
+    /// The live worker `worker_id` of `cluster`, as a breakpoint that is in no list and has no port: what rights are judged by.
+    /// Its names are waited for, three seconds at most. Where they may be those of the worker's last task they are
+    /// `provisional`, and no rule about tasks fits.
+    ///
+    /// `None`: there is none, or the head did not say. Takes ten seconds at most. Cancel safe.
+    pub async fn live_worker(&self, cluster: &str, worker_id: &str) -> Option<Arc<Breakpoint>> {
+        let mut clusters = self.shared.clusters.iter();
+        let handle = clusters.find(|handle| *handle.name == *cluster)?;
+        let Some(head) = &handle.head else {
+            // What is known without a head was put in by hand.
+            let list = self.snapshot();
+            let is_it = |b: &&Arc<Breakpoint>| *b.cluster == *cluster && *b.worker_id == *worker_id;
+            return list.live.iter().find(is_it).cloned();
+        };
+        let looked = async {
+            let list = query::worker(head, worker_id).await;
+            let rows = list
+                .inspect_err(|error| tracing::debug!(%error, "cannot look up a worker"))
+                .ok()?
+                .into_rows();
+            let is_it = |row: &WorkerRow| row.is_alive && row.worker_id == worker_id;
+            let row = rows.into_iter().find(is_it)?;
+            let target = target(&row)?;
+            let until = Instant::now() + NAMED;
+            let found = loop {
+                let found = found_now(head, target.clone()).await;
+                let settled = found
+                    .as_ref()
+                    .is_some_and(|found| found.certainty != Certainty::Provisional);
+                if settled || Instant::now() + PAUSE > until {
+                    break found;
+                }
+                sleep(PAUSE).await;
+            };
+            let (mut names, settled) = match found {
+                Some(found) => (found.names, found.certainty == Certainty::Settled),
+                None => (Names::default(), false),
+            };
+            names.provisional = !settled;
+            Some(Arc::new(seen(Arc::clone(&handle.name), target, names)))
+        };
+        timeout(PATIENCE, looked).await.ok()?
+    }
+
+    /// The same worker as `before`, once Ray has had the time to report what it runs: where that is still the same task, it is
+    /// no longer provisional. Takes some seconds. Cancel safe.
+    pub async fn confirmed(&self, before: &Breakpoint) -> Option<Arc<Breakpoint>> {
+        sleep(Duration::from_millis(1500)).await;
+        let mut now = self.live_worker(&before.cluster, &before.worker_id).await?;
+        let task = &before.names.task_id;
+        if task.is_some() && *task == now.names.task_id {
+            let breakpoint = Arc::make_mut(&mut now);
+            Arc::make_mut(&mut breakpoint.names).provisional = false;
+        }
+        Some(now)
+    }
+}
+
+fn target(row: &WorkerRow) -> Option<Target> {
+    let ip = row.ip.trim_start_matches('[').trim_end_matches(']');
+    Some(Target {
+        worker_id: row.worker_id.as_str().into(),
+        stop: 1,
+        node_id: row.node_id.as_str().into(),
+        node_ip: ip.parse().ok()?,
+        pid: row.pid.and_then(|pid| u32::try_from(pid).ok())?,
+        driver: row.is_driver(),
+    })
+}
+
+fn seen(cluster: Arc<str>, target: Target, names: Names) -> Breakpoint {
+    Breakpoint {
+        id: BreakpointId::derive(&cluster, &target.worker_id),
+        kind: Kind::Debugpy,
+        cluster,
+        node_id: target.node_id,
+        node_ip: target.node_ip,
+        worker_id: target.worker_id,
+        pid: target.pid,
+        port: 0,
+        paused_threads: 0,
+        names: Arc::new(names),
+        reason: Reason::Unknown,
+        location: None,
+        exception: None,
+        first_seen: Moment::now(),
+        // A worker is reused: a name that is provisional may be that of what it ran before.
+        stop: 2,
+        state: State::Unlisted,
+        task_ended: None,
+        registered: None,
+    }
+}

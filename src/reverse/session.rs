@@ -1,0 +1,310 @@
+//! One worker that has dialled a rendezvous, from the look at who it is to the end on record.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument as _, error_span, info};
+
+use super::{Failing, barred};
+use crate::agents::Tunnel;
+use crate::agents::reverse::{Arrival, Delivered};
+use crate::context::Context;
+use crate::identity::Principal;
+use crate::policy::Scope;
+use crate::ray::registry::Breakpoint;
+use crate::session::audit::{SessionAudit, denied};
+use crate::session::limits::{Due, Limits};
+use crate::session::{Authorized, Session, authorise};
+use crate::shutdown::QUIET;
+use crate::telemetry::metrics::{Outcome, SessionProtocol};
+use crate::wire::tunnel::ByteStream;
+use crate::wire::tunnel::join::{Ended, Passed, join};
+use crate::wire::tunnel::reverse::{self, RendezvousName, ToPerson};
+
+/// The deadline for the command to reach its debugger and to open the stream.
+const OPENED: Duration = Duration::from_secs(15);
+
+/// The deadline for the agent to open its own.
+const RECEIVED: Duration = Duration::from_secs(10);
+
+/// How often the bytes are counted.
+const COUNTED: Duration = Duration::from_secs(1);
+
+/// A worker that is told to nobody whose job, node or task they may not debug.
+const NOT_YOURS: &str = "a worker has dialled that your credential may not debug: it is passed on to nobody, and runs on";
+
+/// What a worker that has dialled meets.
+pub(super) struct Arriving {
+    pub(super) ctx: Arc<Context>,
+    pub(super) person: Principal,
+    pub(super) peer: SocketAddr,
+    pub(super) name: RendezvousName,
+    pub(super) port: u16,
+    pub(super) arrival: Arrival,
+    pub(super) say: mpsc::Sender<ToPerson>,
+    pub(super) failing: Failing,
+    /// The link is over.
+    pub(super) over: CancellationToken,
+}
+
+/// How a session ended.
+struct Over {
+    outcome: Outcome,
+    why: String,
+}
+
+impl Over {
+    fn new(outcome: Outcome, why: impl Into<String>) -> Self {
+        let why = why.into();
+        Self { outcome, why }
+    }
+}
+
+impl Arriving {
+    /// Serves it to its end. Where it is turned away, the agent lets the worker run on.
+    pub(super) async fn run(self) {
+        let authorized = tokio::select! {
+            authorized = Box::pin(self.authorized()) => authorized,
+            () = self.over.cancelled() => return,
+        };
+        let authorized = match authorized {
+            Ok(authorized) => authorized,
+            Err(reason) => {
+                let reason = reason.as_str().into();
+                return self.tell(ToPerson::TurnedAway { reason }).await;
+            }
+        };
+        let breakpoint = Arc::clone(authorized.breakpoint());
+        let session = self.ctx.sessions.open(self.peer);
+        let span = error_span!(
+            "reverse", session = session.id(), cluster = %breakpoint.cluster, name = breakpoint.name()
+        );
+        Box::pin(self.held(&session, &authorized))
+            .instrument(span)
+            .await;
+    }
+
+    async fn tell(&self, message: ToPerson) {
+        // The link may be over.
+        let _ = self.say.send(message).await;
+    }
+
+    /// Leave to debug the worker, by the same rules as at a breakpoint; otherwise what the person is told. A refusal is on
+    /// record.
+    async fn authorized(&self) -> Result<Authorized, String> {
+        let registry = &self.ctx.registry;
+        let node = &self.arrival.node;
+        let worker = registry
+            .live_worker(&node.cluster, &self.arrival.worker_id)
+            .await;
+        // The agent speaks for its nodes and no others.
+        let worker = worker.filter(|worker| worker.node_id == node.node_id);
+        let Some(mut worker) = worker else {
+            return Err("a process has dialled that Ray does not list as a live worker".to_owned());
+        };
+        let mut authorized = authorise(&self.person, &worker, Scope::Debug);
+        if authorized.is_err()
+            && worker.names.provisional
+            && let Some(confirmed) = registry.confirmed(&worker).await
+        {
+            worker = confirmed;
+            authorized = authorise(&self.person, &worker, Scope::Debug);
+        }
+        let why = match &authorized {
+            Ok(authorized) => barred(&self.ctx, authorized.rights()).map(str::to_owned),
+            Err(_) => Some(NOT_YOURS.to_owned()),
+        };
+        match (authorized, why) {
+            (Ok(authorized), None) => Ok(authorized),
+            (_, why) => {
+                let why = why.unwrap_or_default();
+                self.denied(&worker, &why).await;
+                Err(why)
+            }
+        }
+    }
+
+    async fn denied(&self, worker: &Arc<Breakpoint>, why: &str) {
+        info!(rendezvous = %self.name, why, "a worker is turned away");
+        let session = self.ctx.sessions.open(self.peer);
+        session.set_state(SessionProtocol::Reverse, "refused");
+        let mut details = self.details();
+        details.insert("why".to_owned(), why.into());
+        let worker = Some(Arc::clone(worker));
+        denied(&self.ctx.audit, &session, &self.person, worker, details).await;
+        let metrics = &self.ctx.metrics;
+        metrics.session_ended(SessionProtocol::Reverse, Outcome::Refused);
+    }
+
+    fn details(&self) -> Map<String, Value> {
+        let mut details = Map::new();
+        details.insert("protocol".to_owned(), "reverse".into());
+        details.insert("way".to_owned(), "reverse".into());
+        details.insert("rendezvous".to_owned(), self.name.to_string().into());
+        details.insert("port".to_owned(), self.port.into());
+        details
+    }
+
+    /// The session of a worker that the person may debug: nothing of it has left its node yet.
+    async fn held(&self, session: &Session, authorized: &Authorized) {
+        let breakpoint = authorized.breakpoint();
+        // By its subject alone: a further connection to the worker's debugger takes a session that has claimed it.
+        if let Some(subject) = self.person.known_subject() {
+            session.set_subject(&subject);
+        }
+        session.set_client(format!("ray-relay reverse {}", self.name));
+        session.set_state(SessionProtocol::Reverse, "connecting");
+        session.set_breakpoint(Arc::clone(breakpoint));
+        let services = self.ctx.services();
+        let begun = SessionAudit::begin(
+            services.audit,
+            session,
+            &self.person,
+            Some(breakpoint),
+            self.details(),
+        );
+        let audit = match begun.await {
+            Ok(audit) => audit,
+            Err(why) => {
+                let reason = why.to_string().as_str().into();
+                return self.tell(ToPerson::TurnedAway { reason }).await;
+            }
+        };
+        let over = match Box::pin(self.joined(session, authorized)).await {
+            Ok((person, worker)) => {
+                session.set_state(SessionProtocol::Reverse, "attached");
+                info!("a worker is passed on to a debugger that listens");
+                Box::pin(self.passing(session, authorized, person, worker)).await
+            }
+            Err(over) => over,
+        };
+        info!(
+            outcome = over.outcome.label(),
+            why = over.why,
+            "session ended"
+        );
+        let metrics = &self.ctx.metrics;
+        metrics.session_ended(SessionProtocol::Reverse, over.outcome);
+        let ended = ToPerson::Ended {
+            session: session.id(),
+            why: over.why.as_str().into(),
+        };
+        // Not waited for where the link is over.
+        let _ = self.say.try_send(ended);
+        audit.end(over.outcome).await;
+    }
+
+    /// Both streams: first the command's, which has its debugger then, so that a worker is taken from its node for nobody.
+    async fn joined(
+        &self,
+        session: &Session,
+        authorized: &Authorized,
+    ) -> Result<(Delivered, Tunnel), Over> {
+        let breakpoint = authorized.breakpoint();
+        let expected = self.ctx.agents.expect(&self.person);
+        let mut expected = expected
+            .ok_or_else(|| Over::new(Outcome::Failed, "this relay's system has no randomness"))?;
+        let (fail, failed) = oneshot::channel();
+        self.failing.lock().insert(expected.stream, fail);
+        let arrived = reverse::Arrived {
+            stream: expected.stream,
+            secret: expected.secret,
+            session: session.id(),
+            title: breakpoint.title().as_str().into(),
+            cluster: (&*breakpoint.cluster).into(),
+            node_id: (&*breakpoint.node_id).into(),
+            worker_id: (&*breakpoint.worker_id).into(),
+            pid: breakpoint.pid,
+            job_id: breakpoint.names.job_id.as_deref().map(Into::into),
+        };
+        self.tell(ToPerson::Arrived(arrived)).await;
+        let stream = expected.stream;
+        let come = tokio::select! {
+            come = timeout(OPENED, expected.come()) => match come {
+                Ok(Some(come)) => Ok(come),
+                Ok(None) | Err(_) => Err(Over::new(Outcome::Failed, "the command did not reach its debugger in time")),
+            },
+            Ok(detail) = failed => Err(Over::new(Outcome::Failed, detail.to_string())),
+            () = self.over.cancelled() => Err(Over::new(Outcome::Client, "the command has left")),
+            over = self.person.ended() => Err(Over::new(Outcome::Revoked, over.to_string())),
+        };
+        self.failing.lock().remove(&stream);
+        let person = come?;
+        let receiving = self.arrival.receive(&self.ctx.agents, RECEIVED);
+        let worker = tokio::select! {
+            worker = receiving => worker,
+            () = self.over.cancelled() => {
+                return Err(Over::new(Outcome::Client, "the command has left"));
+            }
+            over = self.person.ended() => return Err(Over::new(Outcome::Revoked, over.to_string())),
+        };
+        let worker = worker.map_err(|why| Over::new(Outcome::Failed, why.to_string()))?;
+        Ok((person, worker))
+    }
+
+    /// Passes bytes until one side has ended, or the session is over for another reason.
+    async fn passing(
+        &self,
+        session: &Session,
+        authorized: &Authorized,
+        person: Delivered,
+        worker: Tunnel,
+    ) -> Over {
+        let Delivered { socket, open } = person;
+        // Dropped behind the stream.
+        let _open = open;
+        let passed = Passed::default();
+        let mut joined = Box::pin(join(ByteStream::new(socket), worker, &passed));
+        let obligations = &authorized.rights().obligations;
+        let mut limits = Limits::new(obligations, Instant::now());
+        let period = limits.sampling().unwrap_or(COUNTED).min(COUNTED);
+        let mut tick = interval(period);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let shutdown = &self.ctx.shutdown;
+        let (mut last, mut said) = ((0, 0), Instant::now());
+        let over = loop {
+            tokio::select! {
+                // What ends the link as well is named.
+                biased;
+                over = self.person.ended() => break Over::new(Outcome::Revoked, over.to_string()),
+                () = self.over.cancelled() => break Over::new(Outcome::Client, "the command has left"),
+                () = shutdown.abort.cancelled() => break Over::new(Outcome::Drained, "the relay was shut down"),
+                _ = tick.tick() => {
+                    let now = Instant::now();
+                    let bytes = (passed.up(), passed.down());
+                    if bytes.0 != last.0 {
+                        limits.active(now);
+                    }
+                    if bytes != last {
+                        (last, said) = (bytes, now);
+                        session.set_bytes(bytes);
+                    }
+                    match limits.due(now) {
+                        Some(Due::End(why)) => break Over::new(Outcome::Limit, why),
+                        Some(Due::Warning(text)) => {
+                            let (session, text) = (session.id(), text.as_str().into());
+                            self.tell(ToPerson::Warning { session, text }).await;
+                        }
+                        None => {}
+                    }
+                    if shutdown.drain.is_cancelled() && said.elapsed() >= QUIET {
+                        break Over::new(Outcome::Drained, "the relay is being shut down");
+                    }
+                }
+                joined = &mut joined => break match joined {
+                    Ok(Ended::First) => Over::new(Outcome::Client, "the debugger has closed the connection"),
+                    Ok(Ended::Second) => Over::new(Outcome::Upstream, "the worker has closed the connection"),
+                    Err(error) => Over::new(Outcome::Failed, format!("the connection broke: {error}")),
+                },
+            }
+        };
+        drop(joined);
+        session.set_bytes((passed.up(), passed.down()));
+        over
+    }
+}

@@ -1,0 +1,184 @@
+//! What a person's `ray-relay reverse` and a relay say to each other: the messages of its link, JSON objects with a `type`.
+//!
+//! The command opens the link and says what it wants; the relay says on which port workers meet it and who has come. For each
+//! worker the command opens one more WebSocket, the stream, which carries that worker's bytes and nothing else. Pure.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::messages::{Name, Sentence, StreamId};
+use super::text::Hex;
+
+/// Where links and streams are opened, at a relay: behind it stands the rendezvous' name, and for a stream `/stream/ID`.
+pub const REVERSE_PATH: &str = "/relay/v1/reverse/";
+
+/// What stands between the name and the id of a stream.
+pub const STREAM: &str = "/stream/";
+
+/// The subprotocol of a link.
+pub const REVERSE_PROTOCOL: &str = "ray-relay-reverse.v1";
+
+/// The subprotocol of a stream.
+pub const REVERSE_STREAM_PROTOCOL: &str = "ray-relay-reverse-stream.v1";
+
+/// Characters of a name.
+const LONGEST: usize = 32;
+
+/// The name of a rendezvous: lower-case letters, digits and `-`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct RendezvousName(Box<str>);
+
+/// A text is no name of a rendezvous.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a name is 1 to {LONGEST} lower-case letters, digits and `-`")]
+pub struct BadName;
+
+impl FromStr for RendezvousName {
+    type Err = BadName;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+        match (1..=LONGEST).contains(&text.len()) && text.bytes().all(fits) {
+            true => Ok(Self(text.into())),
+            false => Err(BadName),
+        }
+    }
+}
+
+impl fmt::Display for RendezvousName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// From the command to the relay.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum FromPerson {
+    /// The first message of a link.
+    Begin {
+        /// The port that it has to be.
+        port: Option<u16>,
+        /// The port that it would best be.
+        wish: Option<u16>,
+    },
+    /// The person's debugger cannot be reached for that worker.
+    Failed {
+        /// The stream that was to be opened.
+        stream: StreamId,
+        /// Why.
+        detail: Sentence,
+    },
+    /// Something that this version does not know.
+    #[serde(other, skip_serializing)]
+    Unknown,
+}
+
+/// From the relay to the command.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum ToPerson {
+    /// The rendezvous is there.
+    Ready {
+        /// Its port.
+        port: u16,
+    },
+    /// There is none, or it is over. The link is closed.
+    Refused {
+        /// Why.
+        reason: Sentence,
+        /// It may be there when asked for again.
+        passing: bool,
+    },
+    /// On how many nodes it can be dialled; comes again whenever that changes.
+    Listening {
+        /// So many agents listen.
+        nodes: u32,
+        /// What one of the others says why it does not, where there are others.
+        refused: Option<Sentence>,
+    },
+    /// A worker has dialled, which the person may debug: the stream waits to be opened.
+    Arrived(Arrived),
+    /// A worker has dialled that is passed on to nobody.
+    TurnedAway {
+        /// Why.
+        reason: Sentence,
+    },
+    /// A session will end.
+    Warning {
+        /// Its number.
+        session: u64,
+        /// Why and when.
+        text: Sentence,
+    },
+    /// A session is over.
+    Ended {
+        /// Its number.
+        session: u64,
+        /// Why.
+        why: Sentence,
+    },
+    /// Something that this version does not know.
+    #[serde(other, skip_serializing)]
+    Unknown,
+}
+
+/// A worker that the person may debug.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Arrived {
+    /// Names the stream.
+    pub stream: StreamId,
+    /// Shows that who opens the stream was told of it.
+    pub secret: Hex<16>,
+    /// The session, as `/relay/v1/sessions` counts.
+    pub session: u64,
+    /// What the worker runs, with its process and node.
+    pub title: Sentence,
+    /// Its cluster.
+    pub cluster: Name,
+    /// Its node.
+    pub node_id: Name,
+    /// The worker.
+    pub worker_id: Name,
+    /// Its process id on its node.
+    pub pid: u32,
+    /// Its job.
+    pub job_id: Option<Name>,
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::messages::{read, written};
+    use super::*;
+
+    #[test]
+    fn names_are_few_plain_characters() {
+        for name in ["a", "ada-2", "0", &"x".repeat(32)] {
+            assert_eq!(name.parse::<RendezvousName>().unwrap().to_string(), name);
+        }
+        for name in ["", "Ada", "a b", "a/b", "..", "a.b", "ä", &"x".repeat(33)] {
+            assert_eq!(name.parse::<RendezvousName>(), Err(BadName), "{name}");
+        }
+    }
+
+    #[test]
+    fn messages_are_spelled_as_the_protocol_says() {
+        let begin = r#"{"type":"begin","port":null,"wish":7779}"#;
+        let read_begin = read::<FromPerson>(begin).unwrap();
+        assert_eq!(written(&read_begin), begin);
+        let ready = r#"{"type":"ready","port":7771,"more":1}"#;
+        assert_eq!(
+            read::<ToPerson>(ready).unwrap(),
+            ToPerson::Ready { port: 7771 }
+        );
+        let newer = r#"{"type":"dance"}"#;
+        assert_eq!(read::<ToPerson>(newer).unwrap(), ToPerson::Unknown);
+        assert_eq!(read::<FromPerson>(newer).unwrap(), FromPerson::Unknown);
+        let secret = r#"{"type":"arrived","stream":"0101010101010101","secret":"abababababababababababababababab","session":1,"title":"f","cluster":"c","node_id":"n","worker_id":"w","pid":1,"job_id":null}"#;
+        let shown = format!("{:?}", read::<ToPerson>(secret).unwrap());
+        assert!(!shown.contains("abab") && !shown.contains("171"), "{shown}");
+    }
+}
