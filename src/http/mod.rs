@@ -33,6 +33,7 @@ mod revocations;
 #[cfg_attr(not(feature = "fuzzing"), allow(unreachable_pub))]
 pub(crate) mod rewrite;
 mod route;
+mod tunnel;
 mod websocket;
 
 pub(crate) use connection::IDLE_WEIGHT;
