@@ -21,6 +21,7 @@ use crate::session::live::Services;
 use crate::session::shares::Shares;
 use crate::session::{Families, SessionTable};
 use crate::shutdown::Shutdown;
+use crate::takeover::Takeover;
 use crate::telemetry::Metrics;
 
 /// Cluster sessions that one principal may have at a time. Each opens sessions of its own for everything that pauses.
@@ -56,6 +57,8 @@ pub struct Context {
     pub(crate) event_streams: Arc<Shares>,
     /// The JSON of breakpoints, shared by all lists and event streams.
     pub(crate) shared_rows: Arc<SharedRows>,
+    /// Other processes of this machine from which this one has taken over, or which have from this one.
+    pub(crate) takeover: Arc<Takeover>,
     /// A token for each HTTP request in progress, which draining waits for.
     pub requests: TaskTracker,
     /// Port that the relay listens on.
@@ -78,13 +81,23 @@ impl Context {
         let sessions = Arc::new(SessionTable::new(metrics.clone()));
         let advertised = Arc::new(advertise::Table::new(config.advertise.clone()));
         let most = config.http.max_event_streams;
-        let agents = Agents::new(
+        let agents = Arc::new(Agents::new(
             &config,
             registry.clone(),
             auth.clone(),
             audit.clone(),
             metrics.clone(),
             shutdown.closed.clone(),
+        ));
+        let families = Arc::<Families>::default();
+        let takeover = Takeover::new(
+            registry.clone(),
+            agents.clone(),
+            auth.clone(),
+            audit.clone(),
+            sessions.clone(),
+            families.clone(),
+            shutdown.clone(),
         );
         let recording = CaptureStore::new(config.recording.clone(), metrics.clone());
         Self {
@@ -94,14 +107,15 @@ impl Context {
             audit,
             recording,
             registry,
-            agents: Arc::new(agents),
+            agents,
             sessions,
-            families: Arc::default(),
+            families,
             cluster_sessions: Shares::new(usize::MAX, CLUSTER_SESSIONS_OF_ONE),
             metrics,
             advertised,
             event_streams: Shares::new(most, (most / 4).max(1)),
             shared_rows: Arc::default(),
+            takeover: Arc::new(takeover),
             requests: TaskTracker::new(),
             port,
             shutdown,

@@ -18,6 +18,7 @@
 //! | [`reverse`] | workers that dial somebody's debugger, which listens elsewhere |
 //! | [`upstream`] | the connection to a worker, for a permit, and how it is led to its end |
 //! | [`context`] | what every protocol works with |
+//! | `takeover` | a hot restart: the listening sockets go from one process to the next, and what belongs to sessions of the former back to it |
 //! | [`session`] | what every session is: authorisation, permit, refusal, record, whatever can end it, the table of the live ones |
 //! | [`agents`] | the agents of Ray nodes that are linked, who of them may speak for which node, and the streams that they open |
 //! | [`recording`] | recordings: the messages of sessions whose policy wants them kept |
@@ -96,6 +97,7 @@ pub mod release;
 pub mod reverse;
 pub mod session;
 pub mod shutdown;
+mod takeover;
 pub mod telemetry;
 pub mod tls;
 pub mod upstream;

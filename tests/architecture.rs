@@ -19,6 +19,7 @@ const LAYERS: &[&[&str]] = &[
     &["release"],
     &["upstream", "reverse"],
     &["context"],
+    &["takeover"],
     &["session"],
     &["agents"],
     &["recording"],

@@ -9,6 +9,8 @@ mod support;
 mod drain;
 #[path = "door/late.rs"]
 mod late;
+#[path = "door/takeover.rs"]
+mod takeover;
 #[path = "door/texts.rs"]
 mod texts;
 #[path = "door/throttle.rs"]

@@ -41,6 +41,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+pub(crate) use self::elsewhere::Hold;
 pub(crate) use self::open::{NotOpened, Wanted};
 pub(crate) use self::rows::SessionElsewhere;
 pub use self::tunnel::Tunnel;
@@ -55,7 +56,7 @@ use crate::config::{Config, UpstreamPath};
 use crate::identity::Authenticator;
 use crate::ray::registry::Registry;
 use crate::telemetry::Metrics;
-use crate::wire::tunnel::messages::{Replica, StreamId};
+use crate::wire::tunnel::messages::{FromRelay, Replica, StreamId};
 use crate::wire::tunnel::text::Hex;
 
 /// Streams that one agent may have at a time.
@@ -185,6 +186,15 @@ impl Agents {
             self.follow_holds(shutdown.clone()),
             self.tell_revocations(shutdown)
         );
+    }
+
+    /// Tells every agent that another process listens where this one did: it is to be linked with as well.
+    pub(crate) fn tell_succeeded(&self) {
+        let links: Vec<_> = self.table.lock().all().cloned().collect();
+        for link in links {
+            // One that takes nothing in breaks, and is made again with the other process.
+            link.tell(FromRelay::Succeeded);
+        }
     }
 
     fn path(&self, cluster: &str) -> UpstreamPath {

@@ -169,6 +169,10 @@ pub struct ConfigArgs {
     /// The one port [env: RAY_RELAY_LISTEN_ADDRESS] [default: 127.0.0.1:5678]
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Option<String>,
+    /// Unix socket: take the port over from the relay that listens there, which serves its sessions to
+    /// their end; then listen there for a successor [env: RAY_RELAY_LISTEN_TAKEOVER]
+    #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::FilePath)]
+    pub takeover: Option<String>,
     /// Allow an address that other machines can reach, although nobody is authenticated: whoever
     /// reaches the port can run code in every paused task
     #[arg(long)]
@@ -212,6 +216,7 @@ impl From<ConfigArgs> for Flags {
             config: args.config,
             ray_address: args.ray_address,
             listen: args.listen,
+            takeover: args.takeover,
             auth_key: args.auth_key,
             insecure_no_auth: args.insecure_no_auth,
             tls_cert: args.tls_cert,

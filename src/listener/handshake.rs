@@ -103,8 +103,8 @@ pub(super) async fn serve(
     let peer = connection.peer;
     match detection {
         Detection::Http => {
-            let drain = context.shutdown.drain.clone();
-            let served = http::serve_connection(stream, connection, context.clone(), drain);
+            let leaving = context.shutdown.leaving.clone();
+            let served = http::serve_connection(stream, connection, context.clone(), leaving);
             let beside = OnWake::new();
             let aborted = pin!(context.shutdown.abort.cancelled());
             tokio::select! {
@@ -205,12 +205,12 @@ async fn recognise(
     };
     context.metrics.connection(protocol(first.detection));
     if matches!(first.detection, Detection::Dap | Detection::Terminal)
-        && let Err(error) = tcp::bound_silence(wire.tcp())
+        && let Some(Err(error)) = wire.tcp().map(tcp::bound_silence)
     {
         debug!(%error, "cannot bound how long a client may be silent");
     }
     if first.detection == Detection::Http
-        && let Err(error) = tcp::bound_unsent(wire.tcp())
+        && let Some(Err(error)) = wire.tcp().map(tcp::bound_unsent)
     {
         debug!(%error, "cannot bound what waits to be sent");
     }

@@ -2,6 +2,7 @@
 
 pub mod detect;
 mod handshake;
+pub(crate) mod passed;
 mod pydevd;
 mod refusal;
 mod wire;
@@ -74,12 +75,13 @@ pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
     attempt().map_err(|source| BindError { address, source })
 }
 
-/// Accepts on `listener` until the relay has drained: whoever comes meanwhile is told so. Accept errors never end it.
+/// Accepts on `listener` until the relay has drained, or another process has taken over: whoever comes while it drains is
+/// told so. Accept errors never end it.
 ///
 /// `admission` bounds the connections of all listeners together, and never by waiting: at the cost of those that stand
 /// still. `advertised` is set for a listener that stands for one breakpoint (`advertise = "ports"`), by its port.
 pub async fn run(
-    listener: TcpListener,
+    listener: Arc<TcpListener>,
     context: Arc<Context>,
     tls: Arc<Tls>,
     admission: Arc<Admission>,
@@ -87,9 +89,13 @@ pub async fn run(
 ) {
     let closed = context.shutdown.closed.clone();
     let accept = async {
-        loop {
+        let mut doors = context.takeover.doors();
+        while doors.open().await {
             admission.settled().await;
-            let (stream, peer) = accept(&listener, &context).await;
+            let (stream, peer) = tokio::select! {
+                accepted = accept(&listener, &context) => accepted,
+                () = doors.shut() => continue,
+            };
             #[cfg(feature = "fault-injection")]
             crate::fault::strike("listener");
             let guard = admission.admit(peer.ip());
@@ -101,6 +107,9 @@ pub async fn run(
                 .tasks
                 .spawn(served.instrument(connection::span(peer)));
         }
+        // Another process has it.
+        drop(listener);
+        std::future::pending().await
     };
     tokio::select! {
         () = closed.cancelled() => {}

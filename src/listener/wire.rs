@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
 use crate::wire::peer_stream::PeerStream;
@@ -16,15 +16,18 @@ use crate::wire::write_through;
 #[derive(Debug)]
 pub(super) enum Wire {
     Plain(TcpStream),
+    /// Another process passes it on, and has taken TLS off.
+    Passed(UnixStream),
     Encrypted(Box<TlsStream<Prefixed<TcpStream>>>),
 }
 
 impl Wire {
-    /// The connection below.
-    pub(super) fn tcp(&self) -> &TcpStream {
+    /// The connection below, where it was accepted here.
+    pub(super) fn tcp(&self) -> Option<&TcpStream> {
         match self {
-            Self::Plain(stream) => stream,
-            Self::Encrypted(stream) => stream.get_ref().0.get_ref(),
+            Self::Plain(stream) => Some(stream),
+            Self::Passed(_) => None,
+            Self::Encrypted(stream) => Some(stream.get_ref().0.get_ref()),
         }
     }
 }
@@ -63,6 +66,7 @@ impl AsyncRead for Wire {
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Passed(stream) => Pin::new(stream).poll_read(cx, buf),
             Self::Encrypted(stream) => match ready!(Pin::new(stream).poll_read(cx, buf)) {
                 // Closed without close_notify, as many clients do. Each protocol here says itself where a message ends,
                 // so whoever cuts the connection can only make one that is seen to be cut.
@@ -77,7 +81,7 @@ impl PeerStream for Wire {
     fn source(&self) -> Option<&TcpStream> {
         match self {
             Self::Plain(stream) => Some(stream),
-            Self::Encrypted(_) => None,
+            Self::Passed(_) | Self::Encrypted(_) => None,
         }
     }
 
@@ -86,4 +90,7 @@ impl PeerStream for Wire {
     }
 }
 
-write_through!([] Wire { Self::Plain(stream) => stream, Self::Encrypted(stream) => stream });
+write_through!([] Wire {
+    Self::Plain(stream) => stream,
+    Self::Passed(stream) => stream,
+    Self::Encrypted(stream) => stream });
