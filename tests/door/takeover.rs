@@ -179,7 +179,11 @@ async fn a_cluster_session_goes_on_and_its_children_find_it() {
     });
     let (accepted, _) = timeout(PATIENCE, debugger.accept()).await.unwrap().unwrap();
     let mut worker = Conversation::new(accepted, 1 << 20);
-    let mut seq = 0;
+    // debugpy says something first.
+    let output = json!({"category": "telemetry", "output": "ptvsd"});
+    let greeting = json!({"seq": 1, "type": "event", "event": "output", "body": output});
+    worker.send(&greeting).await.unwrap();
+    let mut seq = 1;
     loop {
         let asked = timeout(PATIENCE, worker.read()).await.unwrap().unwrap();
         seq += 1;
@@ -213,9 +217,8 @@ async fn a_cluster_session_goes_on_and_its_children_find_it() {
 
     // As soon as nothing is left, the first one ends.
     assert!(!ending.is_finished());
-    drop((dap, parent, worker));
+    drop((dap, parent, worker, debugger));
     ending.await.unwrap();
-    drop(debugger);
     second.drain().await;
 }
 
