@@ -187,6 +187,11 @@ impl Agents {
         );
     }
 
+    /// A stream of that name was asked for here.
+    pub(crate) fn is_waiting(&self, stream: &StreamId) -> bool {
+        self.waiting.lock().contains_key(stream)
+    }
+
     /// Tells every agent that another process listens where this one did: it is to be linked with as well.
     pub(crate) fn tell_succeeded(&self) {
         let links: Vec<_> = self.table.lock().all().cloned().collect();

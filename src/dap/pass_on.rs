@@ -14,15 +14,14 @@ use super::attach_selector::read_selector;
 use super::{Opened, credential};
 use crate::connection::ConnectionInfo;
 use crate::context::Context;
-use crate::identity::CredentialId;
 use crate::session::Session;
 use crate::session::authenticate::PresentedCredential;
-use crate::takeover::{Home, Passed, PassedCertificate, Wanted};
+use crate::takeover::{Home, Wanted};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::wire::dap::codec::{frame, put_frame};
 use crate::wire::dap::conversation::{Closed, Conversation};
 use crate::wire::peer_stream::PeerStream;
-use crate::wire::tunnel::join::{Ended, Passed as Bytes, join};
+use crate::wire::tunnel::join::{Ended, Passed, join};
 
 /// The predecessor that has what `opened` asks for.
 pub(super) fn home(context: &Context, session: &Session, opened: &Opened) -> Option<Home> {
@@ -51,7 +50,7 @@ pub(super) async fn pass_on<S: PeerStream>(
     session.set_state(SessionProtocol::Dap, "passed on");
     let pid = home.pid();
     info!(pid, "passed on to the predecessor, whose session it is");
-    let Some(far) = home.pass(about(connection)) else {
+    let Some(far) = home.pass(connection) else {
         debug!(pid, "the predecessor takes no connection");
         return Outcome::Failed;
     };
@@ -65,7 +64,7 @@ pub(super) async fn pass_on<S: PeerStream>(
             return Outcome::Failed;
         }
     };
-    let passed = Bytes::default();
+    let passed = Passed::default();
     let joined = tokio::select! {
         joined = join(client, far, &passed) => joined,
         () = context.shutdown.abort.cancelled() => return Outcome::Drained,
@@ -111,25 +110,4 @@ async fn introduce<S: PeerStream>(
     client.write_all(&unheard).await?;
     client.flush().await?;
     Ok((client, far))
-}
-
-fn about(connection: &ConnectionInfo) -> Passed {
-    let certificate = connection.certificate.as_ref().and_then(|principal| {
-        let CredentialId::Certificate { fingerprint } = principal.credential() else {
-            return None;
-        };
-        let expires = principal.expires()?;
-        let expires = expires.duration_since(std::time::SystemTime::UNIX_EPOCH);
-        Some(PassedCertificate {
-            subject: principal.subject().to_owned(),
-            fingerprint: fingerprint.clone(),
-            expires: expires.ok()?.as_secs(),
-        })
-    });
-    Passed {
-        peer: connection.peer,
-        encrypted: connection.encrypted,
-        advertised_port: connection.advertised_port,
-        certificate,
-    }
 }

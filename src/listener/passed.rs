@@ -4,21 +4,22 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tracing::{Instrument as _, debug, info};
 
+use super::handshake;
 use super::wire::Wire;
 use crate::connection::admission::{Admission, Guard};
 use crate::connection::on_wake::OnWake;
 use crate::connection::{self, ConnectionInfo};
 use crate::context::Context;
-use crate::dap;
 use crate::identity::Principal;
-use crate::takeover::{Passed, PassedCertificate, Takeover};
-use crate::telemetry::metrics::{Protocol, RefusalKind};
+use crate::takeover::{Home, Passed, PassedCertificate};
+use crate::telemetry::metrics::RefusalKind;
 use crate::wire::prefixed::Prefixed;
+use crate::wire::tunnel;
+use crate::wire::tunnel::messages::StreamId;
 
 /// Serves what comes in `arriving` until the relay has drained. Who it is decides this process itself, by what the client
 /// says; the successor is believed where the client comes from, and which certificate it has shown.
@@ -56,7 +57,6 @@ async fn serve(context: Arc<Context>, about: Passed, stream: UnixStream, guard: 
         known => known.flatten(),
     };
     let _open = context.metrics.connection_open();
-    context.metrics.connection(Protocol::Dap);
     info!("passed on by the process that has taken over");
     let connection = ConnectionInfo {
         encrypted,
@@ -69,19 +69,16 @@ async fn serve(context: Arc<Context>, about: Passed, stream: UnixStream, guard: 
         // Who has too many is told so in the session.
         let _ = connection.place.recognised(principal);
     }
-    connection.place.weigh(dap::unknown_weight(&context));
     let place = guard.place();
     let given_up = pin!(async {
         place.given_up().await;
         debug!("connection was given up for others");
         context.metrics.refused(RefusalKind::Limited);
     });
-    let session = context.sessions.open(peer);
-    let stream = Prefixed::new(Bytes::new(), Wire::Passed(stream));
     let beside = OnWake::new();
     tokio::select! {
         biased;
-        () = Box::pin(dap::serve(&context, session, stream, connection)) => {}
+        () = handshake::serve_passed(Arc::clone(&context), stream, connection) => {}
         () = beside.run(given_up) => {}
     }
 }
@@ -92,7 +89,7 @@ fn recognise(
     certificate: &PassedCertificate,
     peer: SocketAddr,
 ) -> Option<Principal> {
-    let expires = Takeover::expiry(certificate)?;
+    let expires = certificate.expires()?;
     let (subject, fingerprint) = (&certificate.subject, &certificate.fingerprint);
     match context.auth.certificate(subject, fingerprint, expires) {
         Ok(principal) => Some(principal),
@@ -100,5 +97,42 @@ fn recognise(
             info!(%why, %peer, "client not authenticated");
             None
         }
+    }
+}
+
+/// Digits of the name of a stream.
+const STREAM_DIGITS: usize = 16;
+
+/// What an agent's connection with the bytes of a debugger asks for.
+const STREAM: &str = "/relay/v1/nodes/stream/";
+
+/// The predecessor that may have asked an agent for the stream that `first`, the first bytes of a request, is of: nobody
+/// here has.
+pub(super) fn home(context: &Context, first: &[u8]) -> Option<Home> {
+    let predecessor = context.takeover.predecessor()?;
+    let line = first.split(|byte| *byte == b'\r').next()?;
+    let line = std::str::from_utf8(line).ok()?;
+    let (_, id) = line.split_once(STREAM)?;
+    let id = StreamId::parse(id.get(..STREAM_DIGITS)?)?;
+    (!context.agents.is_waiting(&id)).then_some(predecessor)
+}
+
+/// Passes `stream`, of which nothing has been answered, on to `home`, to the end of either.
+pub(super) async fn pass_on(
+    context: &Context,
+    stream: Prefixed<Wire>,
+    connection: &ConnectionInfo,
+    home: Home,
+) {
+    let _busy = context.shutdown.busy.token();
+    let Some(far) = home.pass(connection) else {
+        debug!(pid = home.pid(), "the predecessor takes no connection");
+        return;
+    };
+    connection.place.set_apart();
+    let passed = tunnel::join::Passed::default();
+    tokio::select! {
+        _ = tunnel::join::join(stream, far, &passed) => {}
+        () = context.shutdown.abort.cancelled() => {}
     }
 }

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::channel::{Hearing, Saying, channel};
-use super::link::{Who, hello, who};
+use super::link::{Who, who};
 use super::messages::{Message, PROTOCOL};
 use super::place::Place;
 use super::{Door, Doors, Error, Takeover};
@@ -127,7 +127,7 @@ impl Takeover {
         place: &Place,
         doors: &[Door],
     ) -> io::Result<Who> {
-        saying.say(&hello(), None).await?;
+        saying.say(&self.hello(), None).await?;
         let who = who(hearing).await?;
         if who.protocol != PROTOCOL {
             return Err(io::Error::other(format!(

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -29,6 +30,7 @@ const LOOK: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(super) struct Neighbour {
     pub(super) pid: u32,
+    pub(super) generation: u32,
     pub(super) is_predecessor: bool,
     outbox: mpsc::Sender<Outgoing>,
     /// What it told last.
@@ -49,6 +51,7 @@ pub(super) struct Who {
     pub(super) protocol: u32,
     pub(super) version: Name,
     pub(super) pid: u32,
+    pub(super) generation: u32,
 }
 
 impl Neighbour {
@@ -89,6 +92,10 @@ impl Neighbour {
 }
 
 impl Takeover {
+    pub(super) fn hello(&self) -> Message {
+        hello(self.generation.load(Ordering::Relaxed))
+    }
+
     /// Links with a process over `socket`, from its hello on.
     pub(super) fn link_anew(self: &Arc<Self>, socket: UnixStream, is_predecessor: bool) {
         let (hearing, saying) = channel(socket);
@@ -96,7 +103,7 @@ impl Takeover {
         self.shutdown.tasks.spawn(async move {
             let greeted = async {
                 let mut hearing = hearing;
-                saying.say(&hello(), None).await?;
+                saying.say(&this.hello(), None).await?;
                 let who = who(&mut hearing).await?;
                 io::Result::Ok((who, hearing, saying))
             };
@@ -126,11 +133,15 @@ impl Takeover {
         let (outbox, to_say) = mpsc::channel(OUTBOX);
         let neighbour = Arc::new(Neighbour {
             pid: who.pid,
+            generation: who.generation,
             is_predecessor,
             outbox,
             state: Mutex::default(),
         });
         self.neighbours.lock().push(Arc::clone(&neighbour));
+        if is_predecessor {
+            self.end_oldest();
+        }
         Entered { neighbour, to_say }
     }
 
@@ -208,9 +219,10 @@ impl Takeover {
     }
 
     /// Has the oldest predecessors drain where there are more than there may be.
-    pub(super) fn end_oldest(&self) {
+    fn end_oldest(&self) {
         let neighbours = self.neighbours.lock();
-        let predecessors: Vec<_> = neighbours.iter().filter(|n| n.is_predecessor).collect();
+        let mut predecessors: Vec<_> = neighbours.iter().filter(|n| n.is_predecessor).collect();
+        predecessors.sort_by_key(|predecessor| predecessor.generation);
         let surplus = predecessors.len().saturating_sub(GENERATIONS);
         for oldest in &predecessors[..surplus] {
             info!(
@@ -231,11 +243,12 @@ async fn say_all(mut outbox: mpsc::Receiver<Outgoing>, saying: &Saying) -> io::R
     Ok(())
 }
 
-pub(super) fn hello() -> Message {
+pub(super) fn hello(generation: u32) -> Message {
     Message::Hello {
         protocol: PROTOCOL,
         version: env!("CARGO_PKG_VERSION").into(),
         pid: std::process::id(),
+        generation,
     }
 }
 
@@ -250,12 +263,14 @@ pub(super) async fn who(hearing: &mut Hearing) -> io::Result<Who> {
                 protocol,
                 version,
                 pid,
+                generation,
             },
             _,
         ))) => Ok(Who {
             protocol,
             version,
             pid,
+            generation,
         }),
         Ok(Ok((Message::Refused { reason }, _))) => Err(io::Error::new(
             io::ErrorKind::PermissionDenied,

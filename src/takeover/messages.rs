@@ -2,9 +2,12 @@
 //! other side may be newer.
 
 use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
+use crate::connection::ConnectionInfo;
+use crate::identity::{CredentialId, Principal};
 use crate::wire::tunnel::messages::{Client, Held, Name, Node, Replica, Sentence};
 use crate::wire::tunnel::text::Text;
 
@@ -29,6 +32,8 @@ pub(super) enum Message {
         version: Name,
         /// Its process id.
         pid: u32,
+        /// From how many processes in a row its sockets have come.
+        generation: u32,
     },
     /// The predecessor hands nothing over.
     Refused {
@@ -110,6 +115,38 @@ pub(crate) struct Passed {
     pub(crate) certificate: Option<PassedCertificate>,
 }
 
+impl Passed {
+    /// Of `connection`.
+    pub(super) fn of(connection: &ConnectionInfo) -> Self {
+        let certificate = connection.certificate.as_ref();
+        Self {
+            peer: connection.peer,
+            encrypted: connection.encrypted,
+            advertised_port: connection.advertised_port,
+            certificate: certificate.and_then(PassedCertificate::of),
+        }
+    }
+}
+
+impl PassedCertificate {
+    fn of(principal: &Principal) -> Option<Self> {
+        let CredentialId::Certificate { fingerprint } = principal.credential() else {
+            return None;
+        };
+        let expires = principal.expires()?.duration_since(UNIX_EPOCH);
+        Some(Self {
+            subject: principal.subject().to_owned(),
+            fingerprint: fingerprint.clone(),
+            expires: expires.ok()?.as_secs(),
+        })
+    }
+
+    /// When it expires.
+    pub(crate) fn expires(&self) -> Option<SystemTime> {
+        UNIX_EPOCH.checked_add(Duration::from_secs(self.expires))
+    }
+}
+
 /// A client certificate that was verified.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PassedCertificate {
@@ -118,5 +155,5 @@ pub(crate) struct PassedCertificate {
     /// SHA-256 of it in hex.
     pub(crate) fingerprint: String,
     /// When it expires, in seconds of Unix time.
-    pub(crate) expires: u64,
+    expires: u64,
 }

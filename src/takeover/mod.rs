@@ -23,7 +23,7 @@ mod succeed;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::sync::atomic::AtomicU32;
 
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, UnixStream};
@@ -36,6 +36,7 @@ pub(crate) use self::messages::{Passed, PassedCertificate};
 pub(crate) use self::succeed::{Inherited, join};
 use crate::agents::Agents;
 use crate::audit::Audit;
+use crate::connection::ConnectionInfo;
 use crate::identity::Authenticator;
 use crate::ray::registry::{BreakpointId, Registry};
 use crate::session::{Families, SessionTable};
@@ -94,8 +95,10 @@ pub(crate) struct Takeover {
     families: Arc<Families>,
     shutdown: Shutdown,
     doors: watch::Sender<Doors>,
-    /// Other processes that this one is linked with, the oldest predecessor first.
+    /// Other processes that this one is linked with.
     neighbours: Mutex<Vec<Arc<Neighbour>>>,
+    /// From how many processes in a row the sockets have come.
+    generation: AtomicU32,
     passed: mpsc::Sender<(Passed, UnixStream)>,
     arriving: Mutex<Option<mpsc::Receiver<(Passed, UnixStream)>>>,
     /// Another process has taken over.
@@ -127,6 +130,7 @@ impl Takeover {
             shutdown,
             doors: watch::Sender::new(Doors::Open),
             neighbours: Mutex::default(),
+            generation: AtomicU32::new(0),
             passed,
             arriving: Mutex::new(Some(arriving)),
             succeeded: CancellationToken::new(),
@@ -162,10 +166,12 @@ impl Takeover {
         Some(Home(Arc::clone(home)))
     }
 
-    /// The client certificate that a successor has verified, as Unix time says when it expires.
-    pub(crate) fn expiry(certificate: &PassedCertificate) -> Option<SystemTime> {
-        let expires = std::time::Duration::from_secs(certificate.expires);
-        SystemTime::UNIX_EPOCH.checked_add(expires)
+    /// The predecessor from which this process has its sockets: what is of nobody here is its, or of one before it.
+    pub(crate) fn predecessor(&self) -> Option<Home> {
+        let neighbours = self.neighbours.lock();
+        let predecessors = neighbours.iter().filter(|known| known.is_predecessor);
+        let newest = predecessors.max_by_key(|predecessor| predecessor.generation)?;
+        Some(Home(Arc::clone(newest)))
     }
 }
 
@@ -194,11 +200,11 @@ impl Home {
         self.0.pid
     }
 
-    /// Hands it a connection of a client of which `about` is known, and gives the near end: what is written there is what
-    /// the client says. `None` where the predecessor has gone, or takes no more.
-    pub(crate) fn pass(&self, about: Passed) -> Option<UnixStream> {
+    /// Hands it the `connection` of a client, and gives the near end: what is written there is what the client says.
+    /// `None` where the predecessor has gone, or takes no more.
+    pub(crate) fn pass(&self, connection: &ConnectionInfo) -> Option<UnixStream> {
         let (near, far) = UnixStream::pair().ok()?;
-        self.0.pass(about, far).then_some(near)
+        self.0.pass(Passed::of(connection), far).then_some(near)
     }
 }
 

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, UnixListener, UnixStream};
@@ -57,7 +58,7 @@ pub(crate) async fn join(path: &Path) -> Result<Option<Inherited>, Error> {
 
 async fn inherit(socket: UnixStream, path: &Path) -> io::Result<Inherited> {
     let (mut hearing, saying) = channel(socket);
-    let said = saying.say(&hello(), None).await;
+    let said = saying.say(&hello(0), None).await;
     // One that refuses at once may have gone already, and has said why.
     let predecessor = who(&mut hearing).await?;
     said?;
@@ -145,6 +146,8 @@ impl Takeover {
             ..
         } = inherited;
         let pid = who.pid;
+        let generation = who.generation.saturating_add(1);
+        self.generation.store(generation, Ordering::Relaxed);
         let agreed = timeout(PATIENCE, agreed(&mut hearing, &saying, state)).await;
         let agreed = agreed.unwrap_or(Err(io::ErrorKind::TimedOut.into()));
         for older in predecessors {
@@ -173,7 +176,6 @@ impl Takeover {
             Err(why) => warn!(%why, pid, "the predecessor has gone while it handed over"),
         }
         self.doors.send_replace(Doors::Open);
-        self.end_oldest();
         info!(pid, "taken over from another process");
         Ok(())
     }
