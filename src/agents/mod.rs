@@ -187,9 +187,9 @@ impl Agents {
         );
     }
 
-    /// A stream of that name was asked for here.
+    /// A stream of that name was asked for here, of an agent or of a person's command.
     pub(crate) fn is_waiting(&self, stream: &StreamId) -> bool {
-        self.waiting.lock().contains_key(stream)
+        self.waiting.lock().contains_key(stream) || self.is_expected(stream)
     }
 
     /// Tells every agent that another process listens where this one did: it is to be linked with as well.

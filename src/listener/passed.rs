@@ -18,8 +18,8 @@ use crate::identity::Principal;
 use crate::takeover::{Home, Passed, PassedCertificate};
 use crate::telemetry::metrics::RefusalKind;
 use crate::wire::prefixed::Prefixed;
-use crate::wire::tunnel;
 use crate::wire::tunnel::messages::StreamId;
+use crate::wire::tunnel::{self, STREAM_PATH};
 
 /// Serves what comes in `arriving` until the relay has drained. Who it is decides this process itself, by what the client
 /// says; the successor is believed where the client comes from, and which certificate it has shown.
@@ -100,20 +100,23 @@ fn recognise(
     }
 }
 
-/// Digits of the name of a stream.
-const STREAM_DIGITS: usize = 16;
+/// What connections with the bytes of a debugger or of a worker ask for, by the name of the stream at its end.
+const STREAMS: [&str; 2] = [STREAM_PATH, "/relay/v1/reverse/"];
 
-/// What an agent's connection with the bytes of a debugger asks for.
-const STREAM: &str = "/relay/v1/nodes/stream/";
-
-/// The predecessor that may have asked an agent for the stream that `first`, the first bytes of a request, is of: nobody
-/// here has.
+/// The predecessor that may have asked an agent, or a person's command, for the stream that `first`, the first bytes of a
+/// request, is of: nobody here has.
 pub(super) fn home(context: &Context, first: &[u8]) -> Option<Home> {
     let predecessor = context.takeover.predecessor()?;
     let line = first.split(|byte| *byte == b'\r').next()?;
-    let line = std::str::from_utf8(line).ok()?;
-    let (_, id) = line.split_once(STREAM)?;
-    let id = StreamId::parse(id.get(..STREAM_DIGITS)?)?;
+    let path = std::str::from_utf8(line).ok()?.split(' ').nth(1)?;
+    let mut names = STREAMS.iter().filter_map(|known| path.split_once(known));
+    let (_, name) = names.next()?;
+    // The link of a rendezvous has its name alone.
+    let id = match path.contains(STREAM_PATH) {
+        true => name,
+        false => name.split_once('/')?.1,
+    };
+    let id = StreamId::parse(id)?;
     (!context.agents.is_waiting(&id)).then_some(predecessor)
 }
 

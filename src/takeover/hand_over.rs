@@ -56,6 +56,12 @@ impl Takeover {
     pub(crate) async fn hand_over(self: Arc<Self>, waiting: Waiting, doors: Vec<Door>) {
         let Waiting(place) = waiting;
         let closed = self.shutdown.closed.clone();
+        let mut own = self.doors();
+        tokio::select! {
+            // Until then the socket at the path is the predecessor's, and so is the path where that goes on.
+            _ = own.open() => {}
+            () = closed.cancelled() => return,
+        }
         let successor = tokio::select! {
             successor = self.first(&place, &doors) => successor,
             () = closed.cancelled() => return place.remove(),

@@ -15,6 +15,7 @@ use tracing::{Instrument as _, debug, info, info_span};
 use super::channel::{Hearing, Saying, channel};
 use super::messages::{Message, PROTOCOL, Passed, State};
 use super::{GENERATIONS, Takeover, Wanted};
+use crate::ray::registry::{Breakpoint, Holder};
 use crate::wire::tunnel::messages::Name;
 
 /// How long the other side may take to say who it is.
@@ -153,7 +154,7 @@ impl Takeover {
                 ended = self.hear_all(&neighbour, hearing) => ended,
                 ended = say_all(to_say, &saying) => ended,
                 () = self.tell_state(&neighbour) => Ok(()),
-                () = self.shutdown.closed.cancelled() => Ok(()),
+                () = self.over() => Ok(()),
             };
             match ended {
                 Err(why) if why.kind() != io::ErrorKind::UnexpectedEof => {
@@ -170,6 +171,15 @@ impl Takeover {
         if let Some(state) = &*neighbour.state.lock() {
             self.agents.lose_neighbour(state.replica);
         }
+    }
+
+    /// Resolves when this process ends, and what its sessions held is left: until then others must not have it.
+    async fn over(&self) {
+        self.shutdown.closed.cancelled().await;
+        let is_here = |held: &Arc<Breakpoint>| held.holder().is_some_and(Holder::is_here);
+        let mut lists = self.registry.watch();
+        // The registry lives as long as this does.
+        let _ = lists.wait_for(|list| !list.held().any(is_here)).await;
     }
 
     async fn hear_all(

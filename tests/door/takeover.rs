@@ -222,6 +222,62 @@ async fn a_cluster_session_goes_on_and_its_children_find_it() {
     second.drain().await;
 }
 
+/// What an admin revokes at the relay at `at`.
+async fn revoke(at: SocketAddr, token: &str, what: &Value) {
+    let body = what.to_string();
+    let asked = format!(
+        "POST /relay/v1/revocations HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    let mut stream = dial(at).await;
+    stream.write_all(asked.as_bytes()).await.unwrap();
+    let answer = rest(&mut stream).await;
+    assert!(answer.starts_with("HTTP/1.1 2"), "{answer}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn generations_know_each_other_and_the_oldest_goes_when_there_are_too_many() {
+    let (_folder, path) = place();
+    let keys = Keys::new();
+    let (mut parents, mut ending) = (Vec::new(), Vec::new());
+    let mut current: Option<Running> = None;
+    let token = |n: usize| keys.token(|claims| claims["jti"] = format!("number-{n}").into());
+    for n in 0..6 {
+        let next = relay(&path, |config| {
+            config.auth.keys = vec![keys.public()];
+            config.listen.drain_timeout = Duration::from_secs(600);
+        });
+        let next = next.await.unwrap();
+        let block = json!({"all": true, "token": token(n)});
+        let (parent, answer) = attach(dial(next.local_addr()).await, &block).await;
+        assert_eq!(answer["event"], "initialized");
+        parents.push(parent);
+        if let Some(older) = current.replace(next) {
+            ending.push(tokio::spawn(ends(older)));
+        }
+    }
+    let ended = |message: &Value| message["event"] == "terminated";
+    until(&mut parents[0], ended).await;
+    ending.remove(0).await.unwrap();
+    assert!(ending.iter().all(|one| !one.is_finished()));
+    // What is revoked at the newest ends a session of another.
+    let current = current.unwrap();
+    let admin = keys.token(|claims| {
+        claims["scope"] = "admin".into();
+        claims["jti"] = "of-an-admin".into();
+    });
+    revoke(current.local_addr(), &admin, &json!({"jti": "number-2"})).await;
+    until(&mut parents[2], ended).await;
+    ending.remove(1).await.unwrap();
+    assert!(ending.iter().all(|one| !one.is_finished()));
+    drop(parents);
+    for one in ending {
+        one.await.unwrap();
+    }
+    current.drain().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_does_not_get_ready_changes_nothing() {
     let (folder, path) = place();
