@@ -7,6 +7,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::json;
 
+use crate::support::agent::{Agent, linked};
 use crate::support::dap_client::Editor;
 use crate::support::namespaces::Cluster;
 use crate::support::ray::{self, NEWEST};
@@ -23,12 +24,15 @@ const SOON: Duration = Duration::from_secs(30);
 struct Place(tempfile::TempDir);
 
 impl Place {
-    fn new() -> Self {
+    /// `path` is that to the workers.
+    fn new(path: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mode = std::fs::Permissions::from_mode(0o700);
         std::fs::set_permissions(folder.path(), mode).unwrap();
         let socket = folder.path().join("takeover");
-        let text = format!("[listen]\ntakeover = {socket:?}\ndrain_timeout = \"10m\"\n");
+        let text = format!(
+            "[listen]\ntakeover = {socket:?}\ndrain_timeout = \"10m\"\n[upstream]\npath = {path:?}\n"
+        );
         std::fs::write(folder.path().join("relay.toml"), text).unwrap();
         Self(folder)
     }
@@ -49,9 +53,12 @@ async fn sessions_outlive_the_upgrade_of_a_relay() {
     let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
-    let place = Place::new();
+    let place = Place::new("direct");
     cluster_session(&cluster, &place).await;
-    subprocess(&cluster, &place).await;
+    subprocess(&cluster, &place, &[]).await;
+    say("the same with agents, which link with both");
+    let place = Place::new("agent");
+    subprocess(&cluster, &place, &["head", "w1", "w2"]).await;
 }
 
 async fn cluster_session(cluster: &Cluster, place: &Place) {
@@ -121,14 +128,18 @@ async fn cluster_session(cluster: &Cluster, place: &Place) {
     stop(newer, place);
 }
 
-async fn subprocess(cluster: &Cluster, place: &Place) {
+async fn subprocess(cluster: &Cluster, place: &Place, nodes: &[&str]) {
     say("a task starts a subprocess after the upgrade");
     let mut older = place.relay(cluster);
+    let agent = |node: &&str| Agent::on(&older, node, &["--allow-plaintext"]);
+    let _agents: Vec<_> = nodes.iter().map(agent).collect();
+    linked(&older, nodes.len());
     let mut driver = cluster.start_driver("subprocess_task.py", &[]);
     let row = older.listed("parent", &driver);
     let mut client = older.attached(&row).await;
     let (thread, _) = client.stopped().await;
     let newer = place.relay(cluster);
+    linked(&newer, nodes.len());
     client.resume(thread).await;
     let configuration = client.child().await;
     let mut child = newer.connect(Editor::VsCode).await;
