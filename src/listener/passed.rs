@@ -31,6 +31,7 @@ pub(crate) async fn run(
     let closed = context.shutdown.closed.clone();
     let accept = async {
         while let Some((about, stream)) = arriving.recv().await {
+            admission.settled().await;
             let guard = admission.admit(about.peer.ip());
             let span = connection::span(about.peer);
             let served = serve(Arc::clone(&context), about, stream, guard);
