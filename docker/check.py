@@ -44,6 +44,17 @@ SAME = {
     "replicas-daemonset": "replicas-daemonset",
     "head-sidecar": "head-sidecar",
 }
+# Where the version stands beside Cargo.toml, and how.
+VERSIONED = {
+    "helm/ray-relay/Chart.yaml": (r"^version: (\S+)$", r"^appVersion: (\S+)$"),
+    "Dockerfile": (r"^ARG VERSION=(\S+)$",),
+    "kubernetes/base/relay.yaml": (r"image: ray-relay:(\S+)$",),
+    "kubernetes/components/agents-in-pods/ray-cluster-patch.yaml": (r"image: ray-relay:(\S+)$",),
+    "kubernetes/components/agents-daemonset/agents-daemonset.yaml": (r"image: ray-relay:(\S+)$",),
+    "kubernetes/overlays/single/kustomization.yaml": (r"name: ray-relay,.* newTag: (\S+) }$",),
+    "kubernetes/overlays/replicas-daemonset/kustomization.yaml": (r"name: ray-relay,.* newTag: (\S+) }$",),
+    "kubernetes/overlays/head-sidecar/kustomization.yaml": (r"name: ray-relay,.* newTag: (\S+) }$",),
+}
 # What of a RayCluster is used here, by the CRD of KubeRay 1.5. Its pods are judged by the schema of pods.
 RAY_GROUP = {"groupName", "replicas", "minReplicas", "maxReplicas", "rayStartParams", "template"}
 RAY_SPEC = {"rayVersion", "authOptions", "headGroupSpec", "workerGroupSpecs"}
@@ -201,6 +212,7 @@ def together(all_objects):
         for container in spec["containers"]:
             if container["name"].startswith("ray-relay"):
                 confined(container, spec)
+                configured(container)
 
 
 def selects(one, labels, all_objects):
@@ -226,7 +238,7 @@ def selects(one, labels, all_objects):
 
 def refers(spec, keys):
     account = spec.get("serviceAccountName")
-    refuse_unless(account is None or ("ServiceAccount", account) in keys, f"no ServiceAccount {account}")
+    refuse_unless(account in (None, "default") or ("ServiceAccount", account) in keys, f"no ServiceAccount {account}")
     volumes = {volume["name"]: volume for volume in spec.get("volumes", [])}
     for volume in volumes.values():
         for kind, field, name in (("Secret", "secret", "secretName"), ("ConfigMap", "configMap", "name")):
@@ -252,6 +264,23 @@ def confined(container, spec):
         f"{container['name']} may more than it needs: {context}",
     )
     refuse_unless("memory" in container["resources"]["limits"], f"{container['name']} has no limit of memory")
+
+
+@functools.cache
+def variables():
+    """The relay's keys, as they are called in its environment."""
+    found, section = set(), ""
+    for line in (DOCKER.parent / "config/example.toml").read_text().splitlines():
+        if heading := re.match(r"\[+(\w+)\]+$", line):
+            section = heading.group(1)
+        elif key := re.match(r"(?:# )?(\w+) = ", line):
+            found.add(f"RAY_RELAY_{section}_{key.group(1)}".upper())
+    return found
+
+
+def configured(container):
+    names = {entry["name"] for entry in container["env"] or []} - {"RAY_AUTH_TOKEN"}
+    refuse_unless(names <= variables(), f"{container['name']}: the relay has no keys {names - variables()}")
 
 
 def essence(all_objects):
@@ -340,6 +369,14 @@ def laid_out(dashboard):
 # --- The checks ------------------------------------------------------------------------------------------------------
 
 
+def versions():
+    version = re.search(r'^version = "(.*)"$', (DOCKER.parent / "Cargo.toml").read_text(), re.M).group(1)
+    for file, patterns in VERSIONED.items():
+        for pattern in patterns:
+            found = re.findall(pattern, (DOCKER / file).read_text(), re.M)
+            refuse_unless(found == [version], f"docker/{file} has {found} where Cargo.toml has {version}: {pattern}")
+
+
 def manifests(helm, kubectl):
     rendered = {}
     for overlay in sorted(OVERLAYS.iterdir()):
@@ -418,6 +455,7 @@ def refusals(helm, rendered):
         "a volume that is not there": broken("Deployment", lambda o: pod(o)["volumes"].pop()),
         "a role that is not there": broken("RoleBinding", lambda o: o["roleRef"].update(name="other")),
         "a writable root": broken("Deployment", lambda o: pod(o)["containers"][0]["securityContext"].update(readOnlyRootFilesystem=False)),
+        "a key that the relay has not": broken("Deployment", lambda o: pod(o)["containers"][0]["env"][-1].update(name="RAY_RELAY_TLS_CERT")),
         "a key that stands twice": lambda: objects("a: 1\na: 2\n"),
         "a value that does not exist": lambda: run(helm, "template", CHART, "--set", "replica=2"),
         "a secret among the values": lambda: run(helm, "template", CHART, "--set", "auth.token=x"),
@@ -439,6 +477,7 @@ def refusals(helm, rendered):
 def main():
     with tempfile.TemporaryDirectory() as folder:
         try:
+            versions()
             helm, kubectl = bundled(Path(folder))
             rendered = manifests(helm, kubectl)
             observability(rendered)

@@ -53,7 +53,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* Ray's own token, as the relay and its agents take it. The pod waits for the Secret until the operator has made it. */}}
 {{- define "ray-relay.rayToken" -}}
-{{- if .Values.ray.token.enabled }}
+{{- if .Values.ray.token.enabled -}}
 - name: RAY_AUTH_TOKEN
   valueFrom:
     secretKeyRef:

@@ -22,7 +22,7 @@ args:
   {{- else }}
   - --ray-address={{ include "ray-relay.rayAddress" . }}
   {{- end }}
-env:
+env: {{- if not (or $v.ray.token.enabled $v.policy $v.auth.kubernetes.enabled $v.tls.existingSecret $v.http.allowedHosts (include "ray-relay.monitored" .) $v.env) }} []{{ end }}
   {{- include "ray-relay.rayToken" . | nindent 2 }}
   {{- if $v.policy }}
   - { name: RAY_RELAY_AUTH_POLICY_FILE, value: /etc/ray-relay-config/policy.toml }
