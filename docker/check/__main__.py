@@ -19,9 +19,10 @@ from pathlib import Path
 import yaml
 
 from broken import refusals
+from essence import same
 from metrics import expressions, families, known, laid_out, without_variables
 from schemas import valid
-from together import essence, together
+from together import together
 from tools import (
     CHART,
     DOCKER,
@@ -91,8 +92,8 @@ def manifests(helm, kubectl):
             raise Refused(f"{name}: {e}") from e
         print(f"{name}: {len(all_objects)} objects")
     for overlay, values in SAME.items():
-        one, other = essence(rendered[f"overlay {overlay}"]), essence(rendered[f"chart {values}"])
-        refuse_unless(one == other, f"overlay {overlay} and the chart differ:\n{one}\n{other}")
+        names = f"overlay {overlay}", f"chart {values}"
+        same(names, *(rendered[name] for name in names))
     return rendered
 
 

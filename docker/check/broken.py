@@ -2,6 +2,7 @@
 
 import copy
 
+from essence import same
 from metrics import families, known
 from schemas import valid
 from together import together
@@ -61,6 +62,7 @@ def refusals(helm, rendered):
             "Deployment",
             lambda o: pod(o)["containers"][0]["env"][-1].update(name="RAY_RELAY_TLS_CERT"),
         ),
+        "a chart that lets others in": lambda: same(("a", "b"), replicas, rendered["chart bare"]),
         "a key that stands twice": lambda: objects("a: 1\na: 2\n"),
         "a value that does not exist": lambda: run(helm, "template", CHART, "--set", "replica=2"),
         "a secret among the values": lambda: run(helm, "template", CHART, "--set", "auth.token=x"),

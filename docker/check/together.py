@@ -1,7 +1,6 @@
 """What objects that are applied together say of each other."""
 
 import functools
-import json
 import re
 
 from schemas import name_of
@@ -152,34 +151,3 @@ def configured(container):
     refuse_unless(
         names <= variables(), f"{container['name']}: the relay has no keys {names - variables()}"
     )
-
-
-def essence(all_objects):
-    """What the relay's containers are told, whoever rendered them."""
-    told = []
-    for _, spec in pods(all_objects):
-        for container in spec["containers"]:
-            if container["name"].startswith("ray-relay"):
-                kept = {key: container[key] for key in ("name", "image", "args", "resources")}
-                kept["env"] = sorted(container["env"], key=lambda entry: entry["name"])
-                kept["mounts"] = sorted(
-                    mount["mountPath"] for mount in container.get("volumeMounts", [])
-                )
-                kept["probes"] = {
-                    k: {"scheme": "HTTP", **p["httpGet"]}
-                    for k, p in container.items()
-                    if k.endswith("Probe")
-                }
-                kept["security"] = {
-                    **spec.get("securityContext", {}),
-                    **container["securityContext"],
-                }
-                for detail in ("seccompProfile", "fsGroup", "runAsNonRoot"):
-                    kept["security"].pop(detail, None)
-                kept["account"] = (
-                    spec.get("automountServiceAccountToken"),
-                    spec.get("shareProcessNamespace"),
-                    spec.get("hostPID"),
-                )
-                told.append(kept)
-    return json.dumps(sorted(told, key=json.dumps), sort_keys=True)

@@ -39,7 +39,7 @@ securityContext:
 
 {{/* Ports that Ray would choose at random otherwise, for the policy. */}}
 {{- define "ray-relay.rayStartParams" -}}
-{{- if .Values.agents.enabled -}}
+{{- if and .Values.agents.enabled (eq .Values.agents.mode "pods") -}}
 node-manager-port: "6380"
 object-manager-port: "6381"
 runtime-env-agent-port: "6382"
