@@ -71,6 +71,21 @@ def versions():
             )
 
 
+def image():
+    """What the source includes from elsewhere has to reach the build of the image."""
+    copied = (DOCKER / "Dockerfile").read_text()
+    ignored = (DOCKER / "Dockerfile.dockerignore").read_text().splitlines()
+    for file in (ROOT / "src").rglob("*.rs"):
+        for path in re.findall(r'include_(?:str|bytes)!\("(\.\./[^"]+)"\)', file.read_text()):
+            wanted = (file.parent / path).resolve().relative_to(ROOT)
+            of_tests = "tests" in (part.removesuffix(".rs") for part in file.parts)
+            if wanted.parts[0] != "src" and not of_tests:
+                refuse_unless(
+                    f"COPY {wanted} {wanted}\n" in copied and f"!{wanted}" in ignored,
+                    f"{file.name} includes {wanted}, which the image's build does not get",
+                )
+
+
 def manifests(helm, kubectl):
     rendered = {}
     for overlay in sorted(OVERLAYS.iterdir()):
@@ -136,6 +151,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         try:
             versions()
+            image()
             helm, kubectl = bundled(Path(folder))
             rendered = manifests(helm, kubectl)
             observability(rendered, Path(folder))
