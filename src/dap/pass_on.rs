@@ -1,5 +1,6 @@
 //! Passing a client on to the process from which this one has taken over, where a session of that is meant: a child of a
-//! cluster session there, a subprocess of a worker that is debugged there, or a cluster session that restarts.
+//! cluster session there, a subprocess of a worker that is debugged there, a session that is parked there, or a cluster
+//! session that restarts.
 //!
 //! What the client has said is said again there, the credential included, and the answer to `initialize`, which the client
 //! has, is left out. From then on this relay passes bytes. Who the client is and what it may do is decided by the process
@@ -26,15 +27,17 @@ use crate::wire::tunnel::join::{Ended, Passed, join};
 /// The predecessor that has what `opened` asks for.
 pub(super) fn home(context: &Context, session: &Session, opened: &Opened) -> Option<Home> {
     let selector = read_selector(&opened.attach.arguments).ok()?;
+    let takeover = &context.takeover;
     let wanted = match (&selector.family, selector.subprocess, selector.breakpoint) {
         (_, Some(_), Some(id)) => Wanted::Subprocess(id),
         (Some(family), ..) => Wanted::Family(family),
+        (None, None, Some(id)) => Wanted::Parked(id),
         _ => Wanted::Any {
             peer: session.peer().ip(),
             client: &opened.client.name,
         },
     };
-    context.takeover.home_of(&wanted)
+    takeover.home_of(&wanted)
 }
 
 /// Passes `client`, which has said what is in `opened` and presents `presented`, on to `home`, to the end of either.

@@ -15,7 +15,7 @@ use tracing::{Instrument as _, debug, info, info_span};
 use super::channel::{Hearing, Saying, channel};
 use super::messages::{Message, PROTOCOL, Passed, State};
 use super::{GENERATIONS, Takeover, Wanted};
-use crate::ray::registry::{Breakpoint, Holder};
+use crate::ray::registry::{Breakpoint, BreakpointId, Holder};
 use crate::wire::tunnel::messages::Name;
 
 /// How long the other side may take to say who it is.
@@ -55,6 +55,11 @@ pub(super) struct Who {
     pub(super) generation: u32,
 }
 
+fn is_in(ids: &[Name], id: BreakpointId) -> bool {
+    let id = id.to_string();
+    ids.iter().any(|known| **known == *id)
+}
+
 impl Neighbour {
     /// It has what `wanted` belongs to.
     pub(super) fn has(&self, wanted: &Wanted<'_>) -> bool {
@@ -64,14 +69,24 @@ impl Neighbour {
         };
         match wanted {
             Wanted::Family(family) => state.families.iter().any(|name| **name == **family),
-            Wanted::Subprocess(id) => {
-                let id = id.to_string();
-                state.reached.iter().any(|reached| **reached == *id)
-            }
+            Wanted::Subprocess(id) => is_in(&state.reached, *id),
+            Wanted::Parked(id) => is_in(&state.parked, *id),
             Wanted::Any { peer, client } => state
                 .restarts
                 .iter()
                 .any(|restart| restart.peer == *peer && *restart.client == **client),
+        }
+    }
+
+    /// Has it told this and nothing else.
+    #[cfg(test)]
+    fn with(state: State) -> Self {
+        Self {
+            pid: 0,
+            generation: 0,
+            is_predecessor: true,
+            outbox: mpsc::channel(1).0,
+            state: Mutex::new(Some(state)),
         }
     }
 
@@ -300,4 +315,42 @@ pub(super) fn stream(descriptor: OwnedFd) -> io::Result<UnixStream> {
     let stream = std::os::unix::net::UnixStream::from(descriptor);
     stream.set_nonblocking(true)?;
     UnixStream::from_std(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::tunnel::text::Hex;
+
+    #[test]
+    fn what_belongs_to_it_is_told_apart() {
+        let id = |worker: &str| BreakpointId::derive("default", worker);
+        let name = |worker: &str| id(worker).to_string().as_str().into();
+        let predecessor = Neighbour::with(State {
+            replica: Hex([1; 8]),
+            holds: Vec::new(),
+            reached: vec![name("reached")],
+            parked: vec![name("parked")],
+            families: vec!["family".into()],
+            restarts: Vec::new(),
+            revocations: Vec::new(),
+        });
+        for wanted in [
+            Wanted::Family("family"),
+            Wanted::Subprocess(id("reached")),
+            Wanted::Parked(id("parked")),
+        ] {
+            assert!(predecessor.has(&wanted), "{wanted:?}");
+        }
+        let peer = [10, 0, 0, 1].into();
+        let client = "Visual Studio Code";
+        for wanted in [
+            Wanted::Family("another"),
+            Wanted::Subprocess(id("parked")),
+            Wanted::Parked(id("reached")),
+            Wanted::Any { peer, client },
+        ] {
+            assert!(!predecessor.has(&wanted), "{wanted:?}");
+        }
+    }
 }

@@ -79,6 +79,9 @@ pub(super) struct State {
     pub(super) holds: Vec<Row>,
     /// The breakpoints whose workers its sessions reach.
     pub(super) reached: Vec<Name>,
+    /// The breakpoints that are parked there.
+    #[serde(default)]
+    pub(super) parked: Vec<Name>,
     /// The names of its cluster sessions, by which the sessions that they have a client open belong to them.
     pub(super) families: Vec<Name>,
     /// The cluster sessions that wait for their editor to come again.

@@ -182,6 +182,8 @@ pub(crate) enum Wanted<'a> {
     Family(&'a str),
     /// A subprocess of the worker of that breakpoint.
     Subprocess(BreakpointId),
+    /// The worker of that breakpoint, whose session may be parked.
+    Parked(BreakpointId),
     /// Something else: it may be the restart of a cluster session.
     Any {
         /// The client's address.

@@ -35,12 +35,18 @@ impl Takeover {
             .filter_map(|row| Some(row.breakpoint?.to_string()))
             .collect();
         let reached = reached.iter().take(MOST_ROWS);
+        let is_parked = |b: &&Arc<Breakpoint>| {
+            let holder = b.holder().filter(|holder| holder.is_here());
+            holder.is_some_and(|holder| holder.parked_until.is_some())
+        };
+        let parked = list.held().filter(is_parked).take(MOST_ROWS);
         let families = self.families.names();
         let restarts = self.families.restarts();
         State {
             replica: self.replica,
             holds: held.take(MOST_ROWS).collect(),
             reached: reached.map(|id| id.as_str().into()).collect(),
+            parked: parked.map(|b| b.id.to_string().as_str().into()).collect(),
             families: families
                 .iter()
                 .take(MOST_ROWS)
