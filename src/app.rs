@@ -157,6 +157,8 @@ fn start_essential(
     let (agents, until) = (context.agents.clone(), closed.clone());
     let run = async move { agents.share(until).await };
     essential.spawn("what relays share", tasks.track_future(run));
+    let run = listener::run_links(context.clone());
+    essential.spawn("the links of people", tasks.track_future(run));
     let audit = context.audit.clone();
     let run = async move { audit.run(closed).await };
     essential.spawn("the audit log", tasks.track_future(run));

@@ -9,6 +9,7 @@ use crate::advertise;
 use crate::agents::Agents;
 use crate::audit::Audit;
 use crate::config::Config;
+use crate::connect::Links;
 use crate::connection::ConnectionInfo;
 use crate::identity::Authenticator;
 use crate::listing::shared::SharedRows;
@@ -42,6 +43,8 @@ pub struct Context {
     pub registry: Registry,
     /// The agents of nodes.
     pub(crate) agents: Arc<Agents>,
+    /// The links of `ray-relay connect`.
+    pub(crate) links: Arc<Links>,
     /// The table of live sessions.
     pub sessions: Arc<SessionTable>,
     /// The cluster sessions, each with the sessions that belong to it.
@@ -86,6 +89,7 @@ impl Context {
             metrics.clone(),
             shutdown.closed.clone(),
         );
+        let links = Links::new(&config.connect, agents.replica(), shutdown.clone());
         let recording = CaptureStore::new(config.recording.clone(), metrics.clone());
         Self {
             masking: Arc::new(Masking::new(&config.masking)),
@@ -95,6 +99,7 @@ impl Context {
             recording,
             registry,
             agents: Arc::new(agents),
+            links: Arc::new(links),
             sessions,
             families: Arc::default(),
             cluster_sessions: Shares::new(usize::MAX, CLUSTER_SESSIONS_OF_ONE),

@@ -18,6 +18,7 @@
 //! | [`reverse`] | workers that dial somebody's debugger, which listens elsewhere |
 //! | [`upstream`] | the connection to a worker, for a permit, and how it is led to its end |
 //! | [`context`] | what every protocol works with |
+//! | [`connect`] | connections through `ray-relay connect`, which outlive their network |
 //! | [`session`] | what every session is: authorisation, permit, refusal, record, whatever can end it, the table of the live ones |
 //! | [`agents`] | the agents of Ray nodes that are linked, who of them may speak for which node, and the streams that they open |
 //! | [`recording`] | recordings: the messages of sessions whose policy wants them kept |
@@ -70,6 +71,7 @@ pub mod app;
 pub mod audit;
 pub mod cli;
 pub mod config;
+mod connect;
 pub mod connection;
 pub mod context;
 pub mod dap;

@@ -19,6 +19,7 @@ const LAYERS: &[&[&str]] = &[
     &["release"],
     &["upstream", "reverse"],
     &["context"],
+    &["connect"],
     &["session"],
     &["agents"],
     &["recording"],

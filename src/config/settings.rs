@@ -91,6 +91,7 @@ mod advertise;
 mod audit;
 mod auth;
 mod cluster;
+mod connect;
 mod dap;
 mod http;
 mod jwks;
@@ -108,6 +109,7 @@ pub use advertise::Advertise;
 pub use audit::{Audit, AuditSink, AuditSync, OnFailure, SyslogAddress};
 pub use auth::Auth;
 pub use cluster::{Cluster, Gcs};
+pub use connect::Connect;
 pub use dap::Dap;
 pub use http::Http;
 pub use jwks::Jwks;
@@ -182,6 +184,8 @@ sections! {
     dap: Dap,
     /// The relay's API and the dashboard.
     http: Http,
+    /// The links of `ray-relay connect`.
+    connect: Connect,
     /// Keys of another issuer of tokens.
     jwks: Jwks,
     /// Kubernetes as an identity provider.

@@ -23,6 +23,7 @@ use crate::identity::{AuthError, Authenticator, Principal};
 use crate::telemetry::metrics::{Handshake, Protocol, RefusalKind};
 use crate::tls::{Certificate, Tls};
 use crate::wire::prefixed::Prefixed;
+use crate::wire::resumed::LinkedStream;
 use crate::wire::tcp;
 use crate::{dap, http, lineproto};
 
@@ -90,16 +91,37 @@ pub(super) async fn serve(
     stream: TcpStream,
     connection: ConnectionInfo,
 ) {
-    let recognised = Box::pin(recognise(&context, tls, stream, connection)).await;
-    let Some(Recognised {
+    if let Some(recognised) = Box::pin(recognise(&context, tls, stream, connection)).await {
+        speak(context, recognised).await;
+    }
+}
+
+/// Serves one connection that came through a link, to its end: neither is TLS spoken on it, nor is it a stranger's.
+pub(super) async fn serve_link(
+    context: Arc<Context>,
+    mut stream: LinkedStream,
+    connection: ConnectionInfo,
+) {
+    let deadline = connection.accepted + context.config.listen.handshake_timeout;
+    match read_first(&mut stream, deadline).await {
+        Ok(Beginning::Known(first)) => {
+            let recognised = told_apart(&context, Wire::Linked(stream), first, connection);
+            speak(context, recognised).await;
+        }
+        Ok(Beginning::Closed) => {}
+        Ok(Beginning::Silent) => refusal::close(stream, SILENT_ANSWER).await,
+        Err(error) => debug!(%error, "a link broke before its first bytes"),
+    }
+}
+
+/// Has the protocol of a connection spoken, to its end.
+async fn speak(context: Arc<Context>, recognised: Recognised) {
+    let Recognised {
         stream,
         detection,
         connection,
         unknown,
-    }) = recognised
-    else {
-        return;
-    };
+    } = recognised;
     let peer = connection.peer;
     match detection {
         Detection::Http => {
@@ -117,7 +139,7 @@ pub(super) async fn serve(
             let session = context.sessions.open(peer);
             Box::pin(dap::serve(&context, session, stream, connection)).await;
         }
-        // Inside TLS: once is enough.
+        // Inside TLS, or a link: once is enough.
         Detection::Tls => Box::pin(unsupported(&context, stream, TLS_ALERT)).await,
         Detection::Terminal => {
             let session = context.sessions.open(peer);
@@ -203,16 +225,26 @@ async fn recognise(
     } else {
         (Wire::Plain(stream), first)
     };
+    Some(told_apart(context, wire, first, connection))
+}
+
+/// What follows from the protocol of a connection, before that is spoken.
+fn told_apart(
+    context: &Context,
+    wire: Wire,
+    first: First,
+    connection: ConnectionInfo,
+) -> Recognised {
     context.metrics.connection(protocol(first.detection));
-    if matches!(first.detection, Detection::Dap | Detection::Terminal)
-        && let Err(error) = tcp::bound_silence(wire.tcp())
-    {
-        debug!(%error, "cannot bound how long a client may be silent");
-    }
-    if first.detection == Detection::Http
-        && let Err(error) = tcp::bound_unsent(wire.tcp())
-    {
-        debug!(%error, "cannot bound what waits to be sent");
+    if let Some(tcp) = wire.tcp() {
+        let bounded = match first.detection {
+            Detection::Dap | Detection::Terminal => tcp::bound_silence(tcp),
+            Detection::Http => tcp::bound_unsent(tcp),
+            Detection::Tls | Detection::Unknown => Ok(()),
+        };
+        if let Err(error) = bounded {
+            debug!(%error, "cannot bound how long a client may be silent, or what waits to be sent to it");
+        }
     }
     let unknown = match pydevd::speaks(&first.bytes) {
         Some(true) => pydevd::ANSWER,
@@ -227,12 +259,12 @@ async fn recognise(
                 Detection::Tls | Detection::Unknown => 0,
             },
     );
-    Some(Recognised {
+    Recognised {
         stream: Prefixed::new(first.bytes.freeze(), wire),
         detection: first.detection,
         connection,
         unknown,
-    })
+    }
 }
 
 /// Takes TLS off and looks for the protocol inside; `None` where it came to nothing, and the peer was told.

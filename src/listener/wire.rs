@@ -10,6 +10,7 @@ use tokio_rustls::server::TlsStream;
 
 use crate::wire::peer_stream::PeerStream;
 use crate::wire::prefixed::Prefixed;
+use crate::wire::resumed::LinkedStream;
 use crate::wire::write_through;
 
 /// Bytes of the protocol. The TLS state is on the heap: most of its size would otherwise be part of every connection.
@@ -17,14 +18,17 @@ use crate::wire::write_through;
 pub(super) enum Wire {
     Plain(TcpStream),
     Encrypted(Box<TlsStream<Prefixed<TcpStream>>>),
+    /// Through a link, whose connections come and go.
+    Linked(LinkedStream),
 }
 
 impl Wire {
-    /// The connection below.
-    pub(super) fn tcp(&self) -> &TcpStream {
+    /// The connection below, where it is always the same.
+    pub(super) fn tcp(&self) -> Option<&TcpStream> {
         match self {
-            Self::Plain(stream) => stream,
-            Self::Encrypted(stream) => stream.get_ref().0.get_ref(),
+            Self::Plain(stream) => Some(stream),
+            Self::Encrypted(stream) => Some(stream.get_ref().0.get_ref()),
+            Self::Linked(_) => None,
         }
     }
 }
@@ -69,6 +73,7 @@ impl AsyncRead for Wire {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Poll::Ready(Ok(())),
                 read => Poll::Ready(read),
             },
+            Self::Linked(stream) => Pin::new(stream).poll_read(cx, buf),
         }
     }
 }
@@ -77,7 +82,7 @@ impl PeerStream for Wire {
     fn source(&self) -> Option<&TcpStream> {
         match self {
             Self::Plain(stream) => Some(stream),
-            Self::Encrypted(_) => None,
+            Self::Encrypted(_) | Self::Linked(_) => None,
         }
     }
 
@@ -86,4 +91,4 @@ impl PeerStream for Wire {
     }
 }
 
-write_through!([] Wire { Self::Plain(stream) => stream, Self::Encrypted(stream) => stream });
+write_through!([] Wire { Self::Plain(stream) => stream, Self::Encrypted(stream) => stream, Self::Linked(stream) => stream });
