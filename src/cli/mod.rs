@@ -8,6 +8,7 @@ mod audit;
 mod cert;
 mod check_config;
 mod completions;
+mod connect;
 mod dap;
 mod debug;
 mod demo;
@@ -18,7 +19,9 @@ mod hook;
 mod launch_config;
 mod list;
 mod node;
+mod proxy;
 mod relay_client;
+mod relay_dial;
 mod relay_tls;
 mod relay_token;
 mod release;
@@ -28,6 +31,7 @@ mod snapshot;
 mod sse;
 mod terminal;
 mod token;
+mod token_command;
 mod worker_session;
 
 use std::path::PathBuf;
@@ -37,6 +41,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use crate::listing::select::{BadChoice, Filter, Order};
 pub use crate::wire::relay_url::RelayUrl;
 pub use audit::{AuditArgs, AuditError};
+pub use connect::{ConnectArgs, ConnectError};
 pub use error::{Error, answer, report};
 pub use launch_config::Editor;
 pub use relay_tls::RelayTlsArgs;
@@ -130,6 +135,9 @@ pub enum Command {
     /// Take workers that dial out to a debugger that listens on this machine
     #[command(after_help = reverse::AFTER_HELP)]
     Reverse(ReverseArgs),
+    /// Have the relay on a port of this machine, through whatever the network does
+    #[command(after_help = connect::AFTER_HELP)]
+    Connect(ConnectArgs),
     /// Be a debug adapter on standard input and output, for editors that start one
     #[command(after_help = dap::AFTER_HELP)]
     Dap(DapArgs),
@@ -460,6 +468,7 @@ pub async fn run(cli: Cli) -> Result<(), Error> {
         Command::Snapshot(args) => snapshot::run(args).await,
         Command::Release(args) => release::run(args).await,
         Command::Reverse(args) => Box::pin(reverse::run(args)).await,
+        Command::Connect(args) => Box::pin(connect::run(args)).await,
         Command::Dap(args) => dap::run(args).await,
         Command::Demo(args) => demo::run(args).await,
         Command::Deploy(args) => deploy::run(args).await,

@@ -233,7 +233,20 @@ impl RelayClient {
         self.answer(response, "results").await
     }
 
+    /// Asks; once more where the token of a command is refused.
     async fn send(
+        &self,
+        request: Request<Full<Bytes>>,
+        patience: Duration,
+    ) -> Result<Response<Incoming>, RelayError> {
+        let response = self.once(request.clone(), patience).await?;
+        match response.status() == StatusCode::UNAUTHORIZED && self.token.renew() {
+            true => self.once(request, patience).await,
+            false => Ok(response),
+        }
+    }
+
+    async fn once(
         &self,
         mut request: Request<Full<Bytes>>,
         patience: Duration,

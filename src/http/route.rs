@@ -241,10 +241,7 @@ mod tests {
         );
         assert_eq!(Route::of("/relay/v1/reverse"), Route::Unknown);
         assert_eq!(Route::of("/relay/v1/connect"), Route::Connect);
-        assert_eq!(
-            Route::of("/relay/v1/connect/0a"),
-            Route::ConnectAgain("0a")
-        );
+        assert_eq!(Route::of("/relay/v1/connect/0a"), Route::ConnectAgain("0a"));
         assert_eq!(Route::of("/relay/v1/connected"), Route::Unknown);
         assert_eq!(Route::of("/relay/clusters/"), Route::Unknown);
         assert_eq!(Route::of("/relay/clusters/b"), Route::Cluster("b", ""));

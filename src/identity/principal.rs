@@ -381,6 +381,42 @@ mod tests {
         assert_eq!(waiting.await.unwrap(), Ended::Revoked);
     }
 
+    #[tokio::test]
+    async fn a_newer_credential_of_the_same_rights_puts_the_end_off() {
+        let soon = SystemTime::now() + Duration::from_millis(50);
+        let later = SystemTime::now() + Duration::from_secs(600);
+        let (sender, first) = ada(Some(soon));
+        let (principal, renewal) = first.renewable();
+        let (_others, second) = ada(Some(later));
+        let bob = Principal::issued(
+            testing::identity("bob"),
+            Access::default(),
+            sender.subscribe(),
+        );
+        assert!(!renewal.renew(&bob));
+        let more = Access::new(vec![Arc::new(Rule::default())]);
+        let more = Principal::issued(testing::identity("ada"), more, sender.subscribe());
+        assert!(!renewal.renew(&more));
+        let waiting = tokio::spawn({
+            let principal = principal.clone();
+            async move { principal.ended().await }
+        });
+        assert!(renewal.renew(&second));
+        assert_eq!(principal.expires(), Some(later));
+        sleep(Duration::from_millis(100)).await;
+        assert_eq!(
+            (first.is_over(), principal.is_over()),
+            (Some(Ended::Expired), None)
+        );
+        assert!(!renewal.renew(&first));
+        // What is revoked stays so.
+        let mut list = RevocationList::default();
+        let what = Revoked::CredentialId("jti-ada".to_owned());
+        list.add(Revocation { what, until: None }).unwrap();
+        sender.send_replace(Arc::new(list));
+        assert_eq!(waiting.await.unwrap(), Ended::Revoked);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn nobody_in_particular_stays() {
         let nobody = Principal::anonymous();

@@ -296,6 +296,11 @@ impl Incoming {
         self.end_taken && self.told == self.received && !self.tell_again
     }
 
+    /// How many bytes were received and not taken.
+    pub fn held(&self) -> usize {
+        self.held.len()
+    }
+
     /// Whether everything was received, its end included.
     pub fn is_whole(&self) -> bool {
         self.ended
