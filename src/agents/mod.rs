@@ -9,12 +9,11 @@
 //! is revoked ([`revoked`]).
 //!
 //! Bounds: links in all (`upstream.max_agents`), [`STREAMS`] and [`WAITING`] for each agent, what it may say in a second
-//! ([`meter`]), one message ([`LARGEST`](crate::wire::tunnel::messages::LARGEST)). Where anything is in doubt, nobody speaks for the node.
+//! ([`meter`](crate::wire::tunnel::meter)), one message ([`LARGEST`](crate::wire::tunnel::messages::LARGEST)). Where anything is in doubt, nobody speaks for the node.
 
 mod elsewhere;
 mod end;
 mod link;
-mod meter;
 mod open;
 pub(crate) mod reverse;
 mod revoked;

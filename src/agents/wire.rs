@@ -10,13 +10,17 @@ use tokio_tungstenite::tungstenite::{Bytes, Message};
 
 use super::Socket;
 use super::end::End;
-use super::meter::Meter;
 use crate::wire::text::one_line;
 use crate::wire::tunnel::close_frame;
 use crate::wire::tunnel::messages::{self, FromAgent, FromRelay};
+use crate::wire::tunnel::meter::Meter;
 
 /// How long an agent may take a message that is under way.
 const SAID: Duration = Duration::from_secs(10);
+
+/// Messages that an agent may say at once, and in a second all the time.
+const BURST: u32 = 1024;
+const PER_SECOND: u32 = 128;
 
 /// How long the closing handshake may take.
 const CLOSING: Duration = Duration::from_secs(2);
@@ -40,7 +44,7 @@ impl Wire {
     pub(super) fn new(socket: Socket) -> Self {
         Self {
             socket,
-            meter: Meter::new(Instant::now()),
+            meter: Meter::new(BURST, PER_SECOND, Instant::now()),
         }
     }
 

@@ -11,11 +11,11 @@ use tokio::net::TcpStream;
 use tokio_util::io::poll_read_buf;
 
 use crate::upstream::Worker;
-use crate::wire::tunnel::{ByteStream, LARGEST_FRAME};
-use crate::wire::turn::{TURN, yield_turn};
+use crate::wire::tunnel::ByteStream;
+use crate::wire::turn::{SEALED_TURN, yield_turn};
 
 /// Less room than this is not read into.
-const ROOM: usize = LARGEST_FRAME / 4;
+const ROOM: usize = SEALED_TURN / 4;
 
 /// A connection to a debugger.
 pub(super) trait Debugger: AsyncRead + Unpin {
@@ -116,11 +116,11 @@ impl<D: Debugger, S: AsyncRead + AsyncWrite + Unpin> Pump<D, S> {
                 let said = Pin::new(&mut self.relay).poll_shutdown(cx);
                 return said.map(|said| said.map_or(End::Relay, |()| End::Debugger));
             }
-            if moved >= TURN {
+            if moved >= SEALED_TURN {
                 return yield_turn(cx);
             }
             if self.room.capacity() - self.room.len() < ROOM {
-                self.room.reserve(LARGEST_FRAME);
+                self.room.reserve(SEALED_TURN);
             }
             match poll_read_buf(Pin::new(&mut self.debugger), cx, &mut self.room) {
                 Poll::Ready(Ok(read @ 1..)) => {
@@ -154,7 +154,7 @@ impl<D: Debugger, S: AsyncRead + AsyncWrite + Unpin> Pump<D, S> {
             if self.relay_ended {
                 return self.relay.poll_gone(cx).map(|()| End::Relay);
             }
-            if moved >= TURN {
+            if moved >= SEALED_TURN {
                 return yield_turn(cx);
             }
             match self.relay.poll_bytes(cx) {

@@ -31,6 +31,7 @@ use crate::identity::Principal;
 use crate::policy::{Rights, Scope};
 use crate::wire::tunnel::close_frame;
 use crate::wire::tunnel::messages::{Sentence, StreamId, read, written};
+use crate::wire::tunnel::meter::Meter;
 use crate::wire::tunnel::reverse::{FromPerson, RendezvousName, ToPerson};
 
 /// The deadline for the command to say what it wants.
@@ -90,7 +91,7 @@ pub(crate) async fn serve(
         failing: Failing::default(),
         sessions: JoinSet::new(),
         over: CancellationToken::new(),
-        second: (Instant::now(), 0),
+        meter: Meter::new(MOST_A_SECOND, MOST_A_SECOND, Instant::now()),
     };
     let end = match link.begin().await {
         Ok(rendezvous) => Box::pin(link.run(rendezvous, to_say)).await,
@@ -110,8 +111,7 @@ struct Link {
     sessions: JoinSet<()>,
     /// Ends them.
     over: CancellationToken,
-    /// The beginning of a second, and the messages in it.
-    second: (Instant, u32),
+    meter: Meter,
 }
 
 impl Link {
@@ -272,12 +272,9 @@ impl Link {
         &mut self,
         next: Option<Result<Message, tungstenite::Error>>,
     ) -> Result<Option<FromPerson>, End> {
-        let (since, messages) = &mut self.second;
-        if since.elapsed() >= Duration::from_secs(1) {
-            (*since, *messages) = (Instant::now(), 0);
-        }
-        *messages += 1;
-        if *messages > MOST_A_SECOND {
+        let message = next.as_ref().and_then(|next| next.as_ref().ok());
+        let length = message.map_or(0, Message::len);
+        if !self.meter.takes(length, Instant::now()) {
             return Err(End::Refused("it sends too many messages".to_owned()));
         }
         match next {

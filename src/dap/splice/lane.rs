@@ -13,7 +13,7 @@ use super::pipe::Pipe;
 use crate::wire::dap::codec::FrameError;
 use crate::wire::dap::scanner::{Rules, Scanner, Step};
 use crate::wire::peer_stream::PeerStream;
-use crate::wire::turn::{TURN, yield_turn};
+use crate::wire::turn::{SEALED_TURN, TURN, yield_turn};
 
 /// Bytes that the kernel moves before other sessions get theirs: each turn costs a wake-up, and twice as many gained nothing.
 const SPLICED: usize = 64 * 1024;
@@ -158,7 +158,11 @@ impl Lane {
                     return Poll::Pending;
                 }
             }
-            if moved >= TURN {
+            let turn = match from.source() {
+                Some(_) => TURN,
+                None => SEALED_TURN,
+            };
+            if moved >= turn {
                 return yield_turn(cx);
             }
             let read = match self.poll_splice(cx, from, to) {

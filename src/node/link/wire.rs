@@ -15,6 +15,7 @@ use super::Ended;
 use crate::wire::text::one_line;
 use crate::wire::tunnel::close_frame;
 use crate::wire::tunnel::messages::{FromAgent, FromRelay, read, written};
+use crate::wire::tunnel::meter::Meter;
 
 /// A relay that was silent for so long is gone: it asks every 5 s whether the agent is there.
 pub(super) const SILENCE: Duration = Duration::from_secs(15);
@@ -34,15 +35,14 @@ const MOST_A_SECOND: u32 = 512;
 /// See the module.
 pub(super) struct Wire<S> {
     socket: WebSocketStream<S>,
-    /// The beginning of a second, and the messages in it.
-    second: (Instant, u32),
+    meter: Meter,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     pub(super) fn new(socket: WebSocketStream<S>) -> Self {
         Self {
             socket,
-            second: (Instant::now(), 0),
+            meter: Meter::new(MOST_A_SECOND, MOST_A_SECOND, Instant::now()),
         }
     }
 
@@ -55,7 +55,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
                 return Err(Ended::Lost(format!("the relay was silent for {silence} s")));
             }
         };
-        self.count()?;
+        self.count(next.as_ref().and_then(|next| next.as_ref().ok()))?;
         match next {
             Some(Ok(Message::Text(text))) => match read(&text) {
                 Ok(message) => Ok(Some(message)),
@@ -82,13 +82,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         }
     }
 
-    fn count(&mut self) -> Result<(), Ended> {
-        let (since, messages) = &mut self.second;
-        if since.elapsed() >= Duration::from_secs(1) {
-            (*since, *messages) = (Instant::now(), 0);
-        }
-        *messages += 1;
-        match *messages <= MOST_A_SECOND {
+    fn count(&mut self, message: Option<&Message>) -> Result<(), Ended> {
+        let length = message.map_or(0, Message::len);
+        match self.meter.takes(length, Instant::now()) {
             true => Ok(()),
             false => Err(Ended::Lost(format!(
                 "the relay sends more than {MOST_A_SECOND} messages a second"

@@ -5,7 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
+use tokio::task::yield_now;
 use tokio::time::timeout;
+
+use crate::wire::turn::SEALED_TURN;
 
 /// Bytes that are read at once.
 const CHUNK: usize = 16 * 1024;
@@ -80,6 +83,7 @@ pub(crate) async fn pass(
     passed: &AtomicU64,
 ) -> io::Result<()> {
     let mut bytes = vec![0; CHUNK];
+    let mut moved = 0;
     loop {
         let read = from.read(&mut bytes).await?;
         if read == 0 {
@@ -88,6 +92,11 @@ pub(crate) async fn pass(
         to.write_all(&bytes[..read]).await?;
         to.flush().await?;
         passed.fetch_add(read as u64, Ordering::Relaxed);
+        moved += read;
+        if moved >= SEALED_TURN {
+            moved = 0;
+            yield_now().await;
+        }
     }
 }
 

@@ -12,6 +12,7 @@ pub mod byte_stream;
 pub(crate) mod handshake;
 pub mod join;
 pub mod messages;
+pub(crate) mod meter;
 pub mod reverse;
 pub mod text;
 

@@ -1,38 +1,36 @@
-//! What one agent may say in a second. Pure: the caller brings the time.
-
-use std::time::Duration;
+//! What one side of a link may say in a second. Pure: the caller brings the time.
 
 use tokio::time::Instant;
-
-/// What may come at once.
-const BURST: f64 = 1024.0;
-
-/// What comes in again in a second.
-const PER_SECOND: f64 = 128.0;
 
 /// Bytes of a message that cost as much as a message does.
 const WEIGHT: usize = 4096;
 
 /// A bucket that every message takes from and time fills: messages, and their bytes.
 #[derive(Debug)]
-pub(super) struct Meter {
+pub(crate) struct Meter {
+    burst: f64,
+    per_second: f64,
     left: f64,
     at: Instant,
 }
 
 impl Meter {
-    pub(super) fn new(now: Instant) -> Self {
+    /// One that lets `burst` messages through at once, and `per_second` all the time.
+    pub(crate) fn new(burst: u32, per_second: u32, now: Instant) -> Self {
+        let burst = f64::from(burst);
         Self {
-            left: BURST,
+            burst,
+            per_second: f64::from(per_second),
+            left: burst,
             at: now,
         }
     }
 
     /// Whether a message of `length` bytes is still within what may be said.
-    pub(super) fn takes(&mut self, length: usize, now: Instant) -> bool {
-        let passed: Duration = now.saturating_duration_since(self.at);
+    pub(crate) fn takes(&mut self, length: usize, now: Instant) -> bool {
+        let passed = now.saturating_duration_since(self.at);
         self.at = now;
-        self.left = (self.left + passed.as_secs_f64() * PER_SECOND).min(BURST);
+        self.left = (self.left + passed.as_secs_f64() * self.per_second).min(self.burst);
         self.left -= 1.0 + (length / WEIGHT) as f64;
         self.left >= 0.0
     }
@@ -40,12 +38,14 @@ impl Meter {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
-    fn what_an_agent_says_all_day_passes_and_a_flood_does_not() {
+    fn what_is_said_all_day_passes_and_a_flood_does_not() {
         let began = Instant::now();
-        let mut meter = Meter::new(began);
+        let mut meter = Meter::new(1024, 128, began);
         for tick in 0..10_000 {
             let now = began + Duration::from_millis(10 * tick);
             assert!(meter.takes(300, now), "{tick}");
