@@ -138,7 +138,7 @@ pub(super) async fn run(args: ConnectArgs) -> Result<(), Error> {
         tls: args.tls.clone(),
         token: args.token.clone(),
     };
-    let lines = Arc::new(Lines::new(relay, Arc::clone(&told)));
+    let lines = Arc::new(Lines::new(relay, address, Arc::clone(&told)));
     told.listening()?;
     let ended = {
         let connected = Box::pin(lines.first());
@@ -147,18 +147,14 @@ pub(super) async fn run(args: ConnectArgs) -> Result<(), Error> {
             () = signals.next() => return Ok(()),
         }
         let mut command = Command::start(&args.command, address)?;
+        let is_command = !args.command.is_empty();
         tokio::select! {
             never = accept::run(&listener, &lines) => match never {},
             never = Box::pin(lines.run()) => match never {},
             failed = told.run() => Err(failed.into()),
-            () = signals.next() => match command.is_one() {
-                false => Ok(()),
-                true => {
-                    command.end();
-                    command.ended().await.map_err(Error::from)
-                }
-            },
-            ended = command.ended(), if command.is_one() => ended.map_err(Error::from),
+            // A command gets them, and its end is this one's.
+            () = signals.next(), if !is_command => Ok(()),
+            ended = command.ended() => ended.map_err(Error::from),
         }
     };
     drop(listener);

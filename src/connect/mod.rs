@@ -27,7 +27,7 @@ use crate::connection;
 use crate::identity::{Principal, Renewal};
 use crate::session::shares::{Share, Shares, Shortage};
 use crate::shutdown::Shutdown;
-use crate::wire::resumed::messages::{LinkId, LinkSecret, Said};
+use crate::wire::resumed::messages::{LinkId, LinkSecret, Opener, Said};
 use crate::wire::resumed::{Cut, DOWN, Link, LinkedStream, Phase, UP, carry};
 use crate::wire::tunnel::messages::{Replica, written};
 
@@ -68,6 +68,7 @@ struct Held {
     id: LinkId,
     secret: LinkSecret,
     begun: Said,
+    opener: Option<Opener>,
     principal: Principal,
     renewal: Renewal,
     link: Arc<Link>,
@@ -119,7 +120,25 @@ impl Links {
         }
     }
 
-    /// A new link of `principal`, who asks for it from `peer`.
+    /// Ends what nobody will resume: the links without a transport of a command whose place `opener` has taken.
+    fn leave_earlier(&self, principal: &Principal, opener: Opener) {
+        let left: Vec<_> = {
+            let table = self.table.lock();
+            let earlier = |held: &&Arc<Held>| {
+                held.is_of(principal) && held.opener.is_some_and(|of| opener.follows(&of))
+            };
+            table.values().filter(earlier).cloned().collect()
+        };
+        for held in left {
+            let is_detached = matches!(&*held.link.phase().borrow(), Phase::Detached(_));
+            if is_detached {
+                info!("a link is held no longer: its command was started anew");
+                held.link.break_off("the command was started anew");
+            }
+        }
+    }
+
+    /// A new link of `principal`, who asks for it from `peer`, with the command `opener`.
     ///
     /// # Errors
     /// [`NotOpened`].
@@ -127,7 +146,11 @@ impl Links {
         self: &Arc<Self>,
         principal: &Principal,
         peer: SocketAddr,
+        opener: Option<Opener>,
     ) -> Result<Transport, NotOpened> {
+        if let Some(opener) = opener {
+            self.leave_earlier(principal, opener);
+        }
         let place = self.places.take(principal).map_err(NotOpened::Crowded)?;
         let id = secret().ok_or(NotOpened::NoSecrets)?;
         let secret = secret().ok_or(NotOpened::NoSecrets)?;
@@ -143,6 +166,7 @@ impl Links {
             id,
             secret,
             begun,
+            opener,
             principal,
             renewal,
             link,
@@ -170,9 +194,7 @@ impl Links {
     ) -> Option<Transport> {
         let (id, shown) = (LinkId::parse(id)?, LinkSecret::parse(shown)?);
         let held = Arc::clone(self.table.lock().get(&id)?);
-        let same = held.principal.subject() == principal.subject()
-            && held.principal.is_anonymous() == principal.is_anonymous();
-        if !is_same(&held.secret, &shown) || !same {
+        if !is_same(&held.secret, &shown) || !held.is_of(principal) {
             return None;
         }
         held.renewal.renew(principal);
@@ -276,6 +298,14 @@ impl Links {
                 () = &mut closed => return link.break_off("the relay was shut down"),
             }
         }
+    }
+}
+
+impl Held {
+    /// Whether `principal` is the person who opened it, by whatever credential.
+    fn is_of(&self, principal: &Principal) -> bool {
+        self.principal.subject() == principal.subject()
+            && self.principal.is_anonymous() == principal.is_anonymous()
     }
 }
 

@@ -34,7 +34,7 @@ impl Scene {
     }
 
     fn begin(&self, who: &Principal) -> Arc<Held> {
-        self.links.begin(who, PEER.into()).unwrap().held
+        self.links.begin(who, PEER.into(), None).unwrap().held
     }
 }
 
@@ -105,10 +105,35 @@ async fn places_are_bounded_and_given_back() {
     let scene = Scene::new(Duration::ZERO, 8);
     let ada = scene.person("ada");
     let held = [scene.begin(&ada), scene.begin(&ada)];
-    let refused = scene.links.begin(&ada, PEER.into()).err();
+    let refused = scene.links.begin(&ada, PEER.into(), None).err();
     assert_eq!(refused, Some(NotOpened::Crowded(Shortage::Yours(2))));
     scene.begin(&scene.person("bob"));
     drop(held);
     sleep(OPENING + Duration::from_secs(1)).await;
     scene.begin(&ada);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_that_is_started_anew_ends_what_the_one_before_it_left() {
+    let scene = Scene::new(Duration::from_secs(900), 64);
+    let (ada, bob) = (scene.person("ada"), scene.person("bob"));
+    let at = |place: u8, process: u8| {
+        Opener::parse(&format!(
+            "{}.{}",
+            format!("{place:02x}").repeat(8),
+            format!("{process:02x}").repeat(8)
+        ))
+    };
+    let begin = |who, opener| scene.links.begin(who, PEER.into(), opener).unwrap().held;
+    let (left, lives) = (begin(&ada, at(1, 1)), begin(&ada, at(1, 1)));
+    let (elsewhere, others) = (begin(&ada, at(2, 1)), begin(&bob, at(1, 1)));
+    let _attached = lives.link.attach(0).unwrap();
+    begin(&ada, at(1, 1));
+    assert!(matches!(*left.link.phase().borrow(), Phase::Detached(_)));
+    begin(&ada, at(1, 2));
+    assert!(matches!(*left.link.phase().borrow(), Phase::Broken(_)));
+    assert_eq!(*lives.link.phase().borrow(), Phase::Attached);
+    for held in [elsewhere, others] {
+        assert!(matches!(*held.link.phase().borrow(), Phase::Detached(_)));
+    }
 }

@@ -20,7 +20,8 @@ use super::tunnel::{self, Handshake};
 use crate::connect::{Links, NotOpened};
 use crate::context::Context;
 use crate::session::shares::Shortage;
-use crate::wire::resumed::{CONNECT_PROTOCOL, RECEIVED_HEADER, REPLICA_HEADER};
+use crate::wire::resumed::messages::Opener;
+use crate::wire::resumed::{CONNECT_PROTOCOL, OPENER_HEADER, RECEIVED_HEADER, REPLICA_HEADER};
 use crate::wire::tunnel::stream_config;
 
 /// A link, or one more transport of it.
@@ -33,6 +34,8 @@ pub(crate) async fn open(
 ) -> Result<Response<Body>, HttpRefusal> {
     let principal = tunnel::authorised(ctx, connection, route, &parts, asked).await?;
     let received = received(&parts.headers);
+    let opener = parts.headers.get(OPENER_HEADER);
+    let opener = opener.and_then(|value| Opener::parse(value.to_str().ok()?));
     let who = "this is asked for as a WebSocket over HTTP/1.1: `ray-relay connect` does";
     let handshake = match Handshake::new(parts, CONNECT_PROTOCOL, who) {
         Ok(handshake) => handshake,
@@ -46,7 +49,7 @@ pub(crate) async fn open(
                 None => return Ok(unknown(&ctx.links)),
             }
         }
-        _ => match ctx.links.begin(&principal, connection.peer) {
+        _ => match ctx.links.begin(&principal, connection.peer, opener) {
             Ok(transport) => transport,
             Err(why) => return Ok(not_opened(why)),
         },

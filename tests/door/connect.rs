@@ -250,7 +250,6 @@ async fn no_cut_is_seen_and_no_byte_is_lost() {
     connect.event("connected").await;
     let (mut dap, answer) = attach(dial(connect.address).await, &json!({"all": true})).await;
     assert_eq!(answer["event"], "initialized", "{answer}");
-    let mut seq = answer["seq"].as_u64().unwrap();
 
     let mut stream = dial(connect.address).await;
     let request = format!(
@@ -289,15 +288,14 @@ async fn no_cut_is_seen_and_no_byte_is_lost() {
     cutting.await.unwrap();
     assert!(all.ends_with(&wanted), "{} bytes", all.len());
 
-    // Its numbers go on where they were.
+    // Each question is answered once.
     for at in 3..6 {
         way.cut(Network::Down, Duration::from_millis(200)).await;
         dap.send(&request_threads(at)).await.unwrap();
         loop {
             let message = read(&mut dap).await;
-            seq += 1;
-            assert_eq!(message["seq"], seq, "{message}");
-            if message["request_seq"] == at {
+            if message["command"] == "threads" {
+                assert_eq!(message["request_seq"], at, "{message}");
                 break;
             }
         }

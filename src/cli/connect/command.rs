@@ -1,15 +1,24 @@
 //! The command of `ray-relay connect URL -- COMMAND`.
 
+use std::io::{self, IsTerminal};
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::process::ExitStatusExt;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{self, Child};
+use tokio::signal::unix::{self, SignalKind, signal};
 
 use super::ConnectError;
 
 /// A command that runs, or none.
-pub(super) struct Command(Option<Child>);
+pub(super) struct Command(Option<Running>);
+
+struct Running {
+    child: Child,
+    interrupt: unix::Signal,
+    terminate: unix::Signal,
+    hang_up: unix::Signal,
+}
 
 impl Command {
     /// Runs `words`, with the port in its environment; none: there is nothing to run.
@@ -27,39 +36,41 @@ impl Command {
             .env("RAY_ADDRESS", &url)
             .kill_on_drop(true)
             .spawn();
-        match child {
-            Ok(child) => Ok(Self(Some(child))),
-            Err(source) => Err(ConnectError::Command {
-                command: name.clone(),
-                source,
-            }),
-        }
+        let child = child.map_err(|source| ConnectError::Command {
+            command: name.clone(),
+            source,
+        })?;
+        let taken = |kind| signal(kind).map_err(ConnectError::Signal);
+        Ok(Self(Some(Running {
+            child,
+            interrupt: taken(SignalKind::interrupt())?,
+            terminate: taken(SignalKind::terminate())?,
+            hang_up: taken(SignalKind::hangup())?,
+        })))
     }
 
-    /// Whether there is one.
-    pub(super) fn is_one(&self) -> bool {
-        self.0.is_some()
-    }
-
-    /// Passes on to it that it is to end.
-    pub(super) fn end(&self) {
-        let id = self.0.as_ref().and_then(Child::id);
-        let id = id.and_then(|id| Pid::from_raw(id.try_into().ok()?));
-        if let Some(id) = id {
-            // One that has ended meanwhile is no less ended.
-            let _ = kill_process(id, Signal::TERM);
-        }
-    }
-
-    /// Waits for its end. Cancel safe.
+    /// Waits for its end, and passes on the signals that this process gets meanwhile. Cancel safe.
     ///
     /// # Errors
     /// [`ConnectError::Ended`], with its exit code or 128 and the signal; [`ConnectError::Signal`].
     pub(super) async fn ended(&mut self) -> Result<(), ConnectError> {
-        let Some(child) = &mut self.0 else {
+        let Some(running) = &mut self.0 else {
             return std::future::pending().await;
         };
-        let status = child.wait().await.map_err(ConnectError::Signal)?;
+        let status = loop {
+            let passed_on = tokio::select! {
+                status = running.child.wait() => break status.map_err(ConnectError::Signal)?,
+                // From a terminal it comes to both.
+                _ = running.interrupt.recv() => (!io::stdin().is_terminal()).then_some(Signal::INT),
+                _ = running.terminate.recv() => Some(Signal::TERM),
+                _ = running.hang_up.recv() => Some(Signal::HUP),
+            };
+            let id = running.child.id().and_then(|id| id.try_into().ok());
+            if let (Some(id), Some(signal)) = (id.and_then(Pid::from_raw), passed_on) {
+                // One that has ended meanwhile is no less ended.
+                let _ = kill_process(id, signal);
+            }
+        };
         let signal = || 128 + status.signal().unwrap_or_default();
         match status.code().unwrap_or_else(signal) {
             0 => Ok(()),

@@ -14,9 +14,10 @@ use tokio_tungstenite::tungstenite::Message;
 use crate::cli::RelayArgs;
 use crate::cli::relay_client::RelayError;
 use crate::cli::relay_dial::{NotOpened, Socket, open};
-use crate::wire::resumed::messages::{LinkId, LinkSecret, Said};
+use crate::wire::resumed::messages::{LinkId, LinkSecret, Opener, Said};
 use crate::wire::resumed::{
-    CONNECT_PATH, CONNECT_PROTOCOL, Cut, DOWN, Link, LinkedStream, RECEIVED_HEADER, UP, carry,
+    CONNECT_PATH, CONNECT_PROTOCOL, Cut, DOWN, Link, LinkedStream, OPENER_HEADER, RECEIVED_HEADER,
+    UP, carry,
 };
 use crate::wire::tunnel::messages::{Replica, read};
 use crate::wire::tunnel::{handshake, stream_config};
@@ -55,16 +56,16 @@ pub(super) trait Watcher: Send + Sync {
 ///
 /// # Errors
 /// [`RelayError`].
-pub(super) async fn begin(args: &RelayArgs) -> Result<(Line, LinkedStream, Socket), RelayError> {
+pub(super) async fn begin(
+    args: &RelayArgs,
+    opener: &Opener,
+) -> Result<(Line, LinkedStream, Socket), RelayError> {
+    let mut headers = HeaderMap::new();
+    if let Ok(opener) = HeaderValue::try_from(opener.text()) {
+        headers.insert(OPENER_HEADER, opener);
+    }
     let config = stream_config();
-    let opened = open(
-        args,
-        CONNECT_PATH,
-        CONNECT_PROTOCOL,
-        HeaderMap::new(),
-        config,
-    )
-    .await;
+    let opened = open(args, CONNECT_PATH, CONNECT_PROTOCOL, headers, config).await;
     let mut socket = opened.map_err(|refused| refused.error)?;
     match first(args, &mut socket).await? {
         Said::Begun {

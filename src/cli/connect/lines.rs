@@ -1,9 +1,11 @@
 //! The lines to a relay: one that waits for somebody to connect, and one for each connection.
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use aws_lc_rs::digest::{Context, SHA256};
 use parking_lot::Mutex;
 use rand::Rng as _;
 use tokio::sync::{Notify, watch};
@@ -15,7 +17,9 @@ use super::line::{self, FIRST, LONGEST, Line, Watcher};
 use super::told::Told;
 use crate::cli::RelayArgs;
 use crate::cli::relay_client::RelayError;
+use crate::wire::resumed::messages::Opener;
 use crate::wire::resumed::{LinkedStream, Phase};
+use crate::wire::tunnel::text::Hex;
 
 /// How long somebody who connects waits for the relay.
 const WAIT: Duration = Duration::from_secs(20);
@@ -27,6 +31,7 @@ const LOOK: Duration = Duration::from_secs(10);
 /// All lines to one relay.
 pub(super) struct Lines {
     args: RelayArgs,
+    opener: Opener,
     told: Arc<Told>,
     /// Opened ahead of time, for who connects next.
     spare: Mutex<Option<(Arc<Line>, LinkedStream)>>,
@@ -39,9 +44,11 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    pub(super) fn new(args: RelayArgs, told: Arc<Told>) -> Self {
+    /// Lines to the relay of `args`, for who connects to `address`.
+    pub(super) fn new(args: RelayArgs, address: SocketAddr, told: Arc<Told>) -> Self {
         Self {
             args,
+            opener: opener(address),
             told,
             spare: Mutex::new(None),
             taken: Notify::new(),
@@ -115,7 +122,7 @@ impl Lines {
 
     /// A new line, which is carried from now on.
     async fn open(self: &Arc<Self>) -> Result<(Arc<Line>, LinkedStream), RelayError> {
-        let (line, stream, socket) = line::begin(&self.args).await?;
+        let (line, stream, socket) = line::begin(&self.args, &self.opener).await?;
         self.told.reached();
         self.reached.send_replace(());
         let line = Arc::new(line);
@@ -236,6 +243,22 @@ impl Watcher for Lines {
 
     fn gone(&self, why: &str) {
         self.told.gone(why);
+    }
+}
+
+/// Which command this is: the next one that listens at `address` on this machine, for this user, follows it.
+fn opener(address: SocketAddr) -> Opener {
+    let machine = std::fs::read("/etc/machine-id");
+    let machine = machine.unwrap_or_else(|_| rustix::system::uname().nodename().to_bytes().into());
+    let user = rustix::process::getuid().as_raw();
+    let mut place = Context::new(&SHA256);
+    place.update(&machine);
+    place.update(format!(" {user} {address}").as_bytes());
+    let mut digest = [0; 8];
+    digest.copy_from_slice(&place.finish().as_ref()[..8]);
+    Opener {
+        place: Hex(digest),
+        process: Hex(rand::random()),
     }
 }
 

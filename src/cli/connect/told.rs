@@ -14,6 +14,9 @@ use super::command::url;
 use crate::wire::human_time::span;
 use crate::wire::text::{replaced, shortened};
 
+/// Reasons that are said while the relay is away.
+const MOST_REASONS: usize = 8;
+
 /// Prints.
 pub(super) struct Told {
     relay: String,
@@ -36,8 +39,8 @@ enum Form {
 
 #[derive(Default)]
 struct State {
-    /// Since when the relay is not reached, and why.
-    away: Option<(Instant, String)>,
+    /// Since when the relay is not reached, and the reasons that were said.
+    away: Option<(Instant, Vec<String>)>,
     was_reached: bool,
     connections: usize,
     /// Of these, how many wait for the relay.
@@ -118,14 +121,12 @@ impl Told {
     /// The relay is not reached, for this reason; said once.
     pub(super) fn away(&self, why: &str) {
         let mut state = self.state.lock();
-        if state.away.as_ref().is_some_and(|(_, known)| known == why) {
+        let now = || (Instant::now(), Vec::new());
+        let (_, said) = state.away.get_or_insert_with(now);
+        if said.len() == MOST_REASONS || said.iter().any(|known| known == why) {
             return;
         }
-        let since = state
-            .away
-            .as_ref()
-            .map_or_else(Instant::now, |(since, _)| *since);
-        state.away = Some((since, why.to_owned()));
+        said.push(why.to_owned());
         let why = replaced(why);
         let text = format!("{why}; trying again.");
         self.event(&mut state, &text, json!({"event": "away", "why": why}));

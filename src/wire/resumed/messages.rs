@@ -11,6 +11,37 @@ pub type LinkId = Hex<8>;
 /// What shows that whoever resumes a link is who opened it.
 pub type LinkSecret = Hex<16>;
 
+/// Which command opens a link. Of two at the same place of the same person, the later one has followed the earlier one, which
+/// is gone: a port is listened on once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Opener {
+    /// The machine, the user and the port, as nobody can read them.
+    pub place: Hex<8>,
+    /// The process, by a random number.
+    pub process: Hex<8>,
+}
+
+impl Opener {
+    /// What its header says.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (place, process) = text.split_once('.')?;
+        Some(Self {
+            place: Hex::parse(place)?,
+            process: Hex::parse(process)?,
+        })
+    }
+
+    /// What its header says.
+    pub fn text(&self) -> String {
+        format!("{}.{}", self.place.digits(), self.process.digits())
+    }
+
+    /// Whether it is another process at the place of `earlier`.
+    pub fn follows(&self, earlier: &Self) -> bool {
+        self.place == earlier.place && self.process != earlier.process
+    }
+}
+
 /// A message of either side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]

@@ -27,6 +27,9 @@ pub(crate) const CONNECT_PROTOCOL: &str = "ray-relay-connect.v1";
 /// The header in which a command says how far it has received.
 pub(crate) const RECEIVED_HEADER: &str = "ray-relay-received";
 
+/// The header in which a command says which one it is: an [`Opener`](messages::Opener).
+pub(crate) const OPENER_HEADER: &str = "ray-relay-connect-from";
+
 /// The header in which a relay that does not know a link says which relay it is.
 pub(crate) const REPLICA_HEADER: &str = "ray-relay-replica";
 
