@@ -11,40 +11,40 @@ use ray_relay::wire::tunnel::messages::{read, written};
 const WINDOW: usize = 500;
 
 #[derive(Debug, Arbitrary)]
-enum Step<'a> {
-    Write(&'a [u8]),
+enum Step {
+    Write(Vec<u8>),
     Finish,
     Send(u8),
     Taken(u16),
     Received(u16),
     Abandon,
-    Receive(&'a [u8]),
+    Receive(Vec<u8>),
     End,
     Read(u8),
     Tell(bool),
     Resume,
     Discard,
-    Text(&'a str),
+    Text(String),
 }
 
 fuzz_target!(|steps: Vec<Step>| {
     let (mut outgoing, mut incoming) = (Outgoing::new(WINDOW), Incoming::new(WINDOW));
     for step in steps {
         match step {
-            Step::Write(bytes) => assert!(outgoing.write(bytes) <= bytes.len()),
+            Step::Write(bytes) => assert!(outgoing.write(&bytes) <= bytes.len()),
             Step::Finish => outgoing.finish(),
             Step::Send(most) => drop(outgoing.send(most.into())),
             Step::Taken(before) => _ = outgoing.taken(before.into()),
             Step::Received(before) => _ = outgoing.resume(before.into()),
             Step::Abandon => outgoing.abandon(),
-            Step::Receive(bytes) => _ = incoming.receive(bytes),
+            Step::Receive(bytes) => _ = incoming.receive(&bytes),
             Step::End => _ = incoming.finish(),
             Step::Read(most) => _ = incoming.read(|bytes| bytes.len().min(most.into())),
             Step::Tell(all) => _ = incoming.tell(all),
             Step::Resume => incoming.resume(),
             Step::Discard => incoming.discard(),
             Step::Text(text) => {
-                if let Ok(said) = read::<Said>(text)
+                if let Ok(said) = read::<Said>(&text)
                     && said != Said::Unknown
                 {
                     assert_eq!(read::<Said>(&written(&said)).unwrap(), said);

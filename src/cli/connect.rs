@@ -20,30 +20,32 @@ use self::command::Command;
 use self::lines::Lines;
 use self::told::Told;
 use super::relay_tls::RelayTlsArgs;
-use super::relay_token::RelayTokenArgs;
+use super::relay_token::{RelayTokenArgs, is_this_machine};
 use super::{Error, RelayArgs, RelayUrl};
 use crate::shutdown::Signals;
 
 pub(super) const AFTER_HELP: &str = "\
-Whoever connects to the port is you, as far as the relay is concerned: editors, `ray`, the browser and
-other ray-relay commands need no token there. What reaches the port goes to the relay over an
+Whoever connects to the port is you, as far as the relay is concerned: editors, `ray`, the browser
+and other ray-relay commands need no token there. What reaches the port goes to the relay over an
 authenticated WebSocket of its own, and survives what the network does: after a cut, a change of
 networks or a sleep it goes on where it was, byte for byte, as long as the relay holds it
 (`[connect] resume`, 15m unless configured otherwise).
 
 HTTPS_PROXY, ALL_PROXY and NO_PROXY say which proxy is used; SSL_CERT_FILE or --ca-file, which
-authorities are trusted. A relay that is away is waited for; only the first refusal of a token is an
+authorities are trusted. A relay that is away is waited for; a token that it refuses at first is an
 end. The token is read anew, or its command run again, before it expires.
 
 Examples:
   ray-relay connect https://ray-relay.example.com
       then attach to 127.0.0.1:5678, or open http://127.0.0.1:5678
-  ray-relay connect https://ray-relay.example.com/debug --token-command 'gcloud auth print-identity-token'
+  ray-relay connect https://ray-relay.example.com/debug --token-command 'my-login token'
+      below a path of an ingress, with a token that a command prints
   ray-relay connect https://ray-relay.example.com --listen 127.0.0.1:0 -- code .
       runs a command with RAY_RELAY_URL and RAY_ADDRESS set, and ends with it
 
-Exit codes: 0 ended by Ctrl-C or SIGTERM; 1 the port cannot be listened on, or what answers is no relay;
-77 the relay wants a token, or does not take it; with a command: its own, or 128 and its signal.";
+Exit codes: 0 ended by Ctrl-C or SIGTERM; 1 the port cannot be listened on, or what answers is no
+relay; 77 the relay wants a token, or does not take it; with a command: its own, or 128 and its
+signal.";
 
 /// How long connections have to end in order.
 const FAREWELL: Duration = Duration::from_secs(3);
@@ -91,6 +93,11 @@ pub enum ConnectError {
         "{0} can be reached by other machines, and whoever reaches it is you: listen on 127.0.0.1, or give --insecure-share"
     )]
     Shared(SocketAddr),
+    /// The relay would be the command.
+    #[error(
+        "{0} is the port that this command listens on: name the relay, or choose another port with --listen"
+    )]
+    Itself(RelayUrl),
     /// The system refuses a signal handler.
     #[error("cannot wait for signals: {0}")]
     Signal(io::Error),
@@ -132,6 +139,9 @@ pub(super) async fn run(args: ConnectArgs) -> Result<(), Error> {
     };
     let listener = TcpListener::bind(args.listen).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
+    if args.url.port() == address.port() && is_this_machine(args.url.host()) {
+        return Err(ConnectError::Itself(args.url).into());
+    }
     let told = Arc::new(Told::new(&args, address));
     let relay = RelayArgs {
         relay: args.url.clone(),

@@ -57,6 +57,8 @@ Start:
     ray-relay serve --ray-address http://127.0.0.1:8265
   On a laptop, where the relay runs in Kubernetes:
     kubectl port-forward svc/ray-relay 5678
+  or, where the relay has an address of its own:
+    ray-relay connect https://ray-relay.example.com --token-file TOKEN
   Then see what waits at a breakpoint, and debug it at a prompt or in your editor:
     ray-relay debug
     ray-relay launch-config vscode
@@ -70,6 +72,7 @@ Environment:
   RAY_RELAY_URL                 the relay that list, debug and the other client commands talk to
   RAY_RELAY_CA_FILE             authorities to trust for it, instead of the system's
   RAY_RELAY_TOKEN               the token for it, where it wants one; --token-file goes before
+  RAY_RELAY_TOKEN_COMMAND       a command that prints it, which goes before RAY_RELAY_TOKEN
   RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH
                                 Ray's own token, as Ray itself looks for it
   NO_COLOR                      no colours

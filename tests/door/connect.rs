@@ -391,6 +391,13 @@ async fn a_relay_that_is_away_is_waited_for_and_a_refusal_is_an_end() {
     in_use.args(["--listen", &connect.address.to_string()]);
     let (code, said) = ends(in_use).await;
     assert!(code == 1 && said.contains("cannot listen on"), "{said}");
+    let mut itself = command(&format!("http://localhost:{}", connect.address.port() + 1));
+    itself.args([
+        "--listen",
+        &format!("127.0.0.1:{}", connect.address.port() + 1),
+    ]);
+    let (code, said) = ends(itself).await;
+    assert!(code == 1 && said.contains("--listen"), "{said}");
     let mut shared = command(&url);
     shared.args(["--listen", "0.0.0.0:0"]);
     let (code, said) = ends(shared).await;

@@ -102,7 +102,8 @@ async fn a_cluster_session_goes_on_through_every_cut() {
         let locals = child.locals(frame.id).await;
         children.push((child, thread, frame, locals));
     }
-    let whole = large(&mut children[0].0, children[0].2.id).await;
+    let frame = children[0].2.id;
+    let whole = large(&mut children[0].0, frame).await;
     assert!(whole.as_str().unwrap().len() >= LARGE);
     for (verdict, seconds) in [(RESET, 1), (SILENT, 1), (RESET, 10), (SILENT, 20)] {
         let lasts = Duration::from_secs(seconds);
