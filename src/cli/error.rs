@@ -10,6 +10,7 @@ use super::relay_client::RelayError;
 use super::worker_session;
 use crate::app;
 use crate::config::Problems;
+use crate::config::explain::UnknownKey;
 use crate::demo;
 use crate::deploy;
 use crate::node;
@@ -60,6 +61,9 @@ pub enum Error {
     /// Logging could not be set up.
     #[error(transparent)]
     Logging(#[from] LoggingError),
+    /// `config explain` was asked for what is no key.
+    #[error(transparent)]
+    UnknownKey(#[from] UnknownKey),
     /// Standard output cannot be written to.
     #[error("cannot write to standard output: {0}")]
     Output(#[from] io::Error),
@@ -75,6 +79,7 @@ impl Error {
             | Self::Node(node::Error::Head(_) | node::Error::Access(_) | node::Error::Nowhere) => {
                 78
             }
+            Self::UnknownKey(_) => 2,
             Self::App(app::Error::Fallen(_))
             | Self::Demo(demo::Error::Relay(app::Error::Fallen(_))) => 70,
             Self::Relay(error) if error.is_unreachable() => 69,
@@ -100,7 +105,7 @@ impl Error {
     /// The next step, where the sentence does not name it.
     fn hint(&self) -> Option<Cow<'static, str>> {
         match self {
-            Self::Config(_) => Some("every key is explained in config/example.toml; `ray-relay check-config` checks without starting".into()),
+            Self::Config(_) => Some("`ray-relay config explain KEY` says what a key means; `ray-relay check-config` checks without starting".into()),
             Self::Relay(error) => error.hint(),
             Self::Session(error) => error.hint().map(Cow::from),
             Self::Deploy(error) => error.hint().map(Cow::from),

@@ -8,6 +8,7 @@ mod audit;
 mod cert;
 mod check_config;
 mod completions;
+mod config;
 mod connect;
 mod dap;
 mod debug;
@@ -41,6 +42,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use crate::listing::select::{BadChoice, Filter, Order};
 pub use crate::wire::relay_url::RelayUrl;
 pub use audit::{AuditArgs, AuditError};
+pub use config::ConfigCommand;
 pub use connect::{ConnectArgs, ConnectError};
 pub use error::{Error, answer, report};
 pub use launch_config::Editor;
@@ -114,6 +116,9 @@ pub enum Command {
     /// Check a configuration: every problem at once, or what it comes to
     #[command(after_help = check_config::AFTER_HELP)]
     CheckConfig(CheckConfigArgs),
+    /// Say what the keys of the configuration mean
+    #[command(subcommand)]
+    Config(ConfigCommand),
     /// List the tasks that wait at a breakpoint
     #[command(after_help = list::AFTER_HELP)]
     List(ListArgs),
@@ -463,6 +468,7 @@ pub async fn run(cli: Cli) -> Result<(), Error> {
         Command::Serve(args) => serve::run(args).await,
         Command::Node(args) => Box::pin(node::run(args)).await,
         Command::CheckConfig(args) => check_config::run(args),
+        Command::Config(command) => config::run(&command),
         Command::List(args) => list::run(args).await,
         Command::LaunchConfig(args) => launch_config::run(&args),
         Command::Cert(args) => cert::run(args),

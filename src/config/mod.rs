@@ -3,9 +3,10 @@
 //! Defaults < file < `RAY_RELAY_*` environment < flags. [`resolve()`] looks at all of them, and
 //! reports every problem at once; `ray-relay serve` and `ray-relay check-config` call it through
 //! `app/validate.rs`, which brings along what other parts of the relay have to say.
-//! Each key is a row of a table in `settings/`; `config/example.toml` explains it.
+//! Each key is a row of a table in `settings/`; `config/example.toml` explains it, and [`explain`] says so.
 
 mod address;
+pub mod explain;
 mod file;
 mod kind;
 mod problem;

@@ -123,7 +123,9 @@ fn read_file(key: &str, place: &str, path: &Path, problems: &mut Vec<Problem>) -
                 place: place.to_owned(),
                 found: format!("{name}: {error}"),
                 expected: "a TOML file that can be read".to_owned(),
-                hint: Some("config/example.toml lists every key with its default".to_owned()),
+                hint: Some(
+                    "`ray-relay config explain` lists every key with its default".to_owned(),
+                ),
             });
             RawFile::default()
         }

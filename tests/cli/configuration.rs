@@ -71,6 +71,27 @@ fn a_right_configuration_is_shown_with_where_it_comes_from() {
 }
 
 #[test]
+fn config_explain_says_what_a_key_means() {
+    let output = run(&["config", "explain", "listen.keepalive"]);
+    let text = out(&output);
+    let first = "listen.keepalive = \"15s\"    (the default)\n  in the environment: RAY_RELAY_LISTEN_KEEPALIVE\n    First probe";
+    assert!(text.starts_with(first), "{text}");
+    let output = run(&["config", "explain"]);
+    assert!(
+        out(&output)
+            .lines()
+            .any(|line| line.starts_with("tls.cert_file ") && line.ends_with("  -"))
+    );
+    let output = run(&["config", "explain", "tls", "--json"]);
+    let keys: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(keys[0]["key"], "tls.mode");
+    let output = run(&["config", "explain", "listen.adress"]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("did you mean listen.address?"), "{said}");
+}
+
+#[test]
 fn the_example_is_right() {
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/config/example.toml");
     let output = run(&["check-config", "--config", example]);

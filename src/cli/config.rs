@@ -1,0 +1,77 @@
+//! `ray-relay config explain`: what a key of the configuration means.
+
+use serde_json::json;
+
+use super::Error;
+use super::terminal::say;
+use crate::config::explain::{Explained, explain, explained};
+
+const AFTER_HELP: &str = "\
+Examples:
+  ray-relay config explain                    every key with its default
+  ray-relay config explain listen.keepalive   one key
+  ray-relay config explain tls                all of a section, as config/example.toml has them
+  ray-relay config explain RAY_RELAY_LOG_LEVEL
+
+`ray-relay check-config` says what a configuration comes to.";
+
+/// `config`
+#[derive(Debug, clap::Subcommand)]
+pub enum ConfigCommand {
+    /// Say what a key of the configuration means, its default and its variable
+    #[command(after_help = AFTER_HELP)]
+    Explain {
+        /// A key, a section or a variable; without it, every key with its default
+        #[arg(value_name = "KEY")]
+        key: Option<String>,
+        /// Print JSON: [{"key", "default", "example", "environment", "text"}, ...]
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+pub(super) fn run(command: &ConfigCommand) -> Result<(), Error> {
+    let ConfigCommand::Explain { key, json } = command;
+    let found = match key {
+        Some(key) => explain(key)?,
+        None => explained(),
+    };
+    let text = match (json, key) {
+        (true, _) => format!("{:#}\n", json!(found)),
+        (false, Some(_)) => {
+            let texts: Vec<String> = found.iter().map(in_full).collect();
+            texts.join("\n")
+        }
+        (false, None) => table(&found),
+    };
+    Ok(say(&text)?)
+}
+
+fn in_full(one: &Explained) -> String {
+    let value = match (one.default, one.example) {
+        (Some(default), _) => format!("{} = {default}    (the default)", one.key),
+        (None, Some(example)) => format!("{}    (no default; such as {example})", one.key),
+        (None, None) => one.key.clone(),
+    };
+    let environment = one.environment.as_deref();
+    let environment = environment.map_or_else(
+        || "in [[cluster]] of the file alone".to_owned(),
+        |variable| format!("in the environment: {variable}"),
+    );
+    let text: String = one
+        .text
+        .lines()
+        .map(|line| format!("    {line}\n"))
+        .collect();
+    format!("{value}\n  {environment}\n{text}")
+}
+
+fn table(all: &[Explained]) -> String {
+    let widest = all
+        .iter()
+        .map(|one| one.key.len())
+        .max()
+        .unwrap_or_default();
+    let row = |one: &Explained| format!("{:widest$}  {}\n", one.key, one.default.unwrap_or("-"));
+    all.iter().map(row).collect()
+}
