@@ -136,7 +136,11 @@ impl Line {
                 Cut::Done | Cut::Over => return,
                 Cut::Ended(why) => {
                     self.link.break_off(&why);
-                    return watcher.gone(&why);
+                    // Another one is opened ahead of time, and says what is wrong.
+                    if self.link.is_used() {
+                        watcher.gone(&why);
+                    }
+                    return;
                 }
                 Cut::Lost(why) => why,
             };

@@ -233,11 +233,11 @@ impl Lines {
 
 impl Watcher for Lines {
     fn lost(&self, why: &str) {
-        self.told.lost(why);
+        self.told.away(why);
     }
 
     fn resumed(&self) {
-        self.told.resumed();
+        self.told.reached();
         self.reached.send_replace(());
     }
 

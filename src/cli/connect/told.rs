@@ -43,8 +43,6 @@ struct State {
     away: Option<(Instant, Vec<String>)>,
     was_reached: bool,
     connections: usize,
-    /// Of these, how many wait for the relay.
-    waiting: usize,
     round_trip: Option<Duration>,
     /// What was printed last, where it is written anew.
     line: String,
@@ -132,26 +130,9 @@ impl Told {
         self.event(&mut state, &text, json!({"event": "away", "why": why}));
     }
 
-    /// A connection waits for the relay.
-    pub(super) fn lost(&self, why: &str) {
-        let mut state = self.state.lock();
-        state.waiting += 1;
-        drop(state);
-        self.away(why);
-    }
-
-    /// A connection goes on where it was.
-    pub(super) fn resumed(&self) {
-        let mut state = self.state.lock();
-        state.waiting = state.waiting.saturating_sub(1);
-        drop(state);
-        self.reached();
-    }
-
     /// A connection is over although nobody has ended it.
     pub(super) fn gone(&self, why: &str) {
         let mut state = self.state.lock();
-        state.waiting = state.waiting.saturating_sub(1);
         let why = replaced(why);
         let text =
             format!("A connection is over: {why}. New ones work as soon as the relay is reached.");
@@ -220,12 +201,9 @@ impl Told {
         if self.form != Form::Terminal {
             return;
         }
-        let is = match (&state.away, state.waiting) {
-            (None, _) => "connected".to_owned(),
-            (Some((since, _)), 0) => format!("away for {}", span(since.elapsed())),
-            (Some((since, _)), waiting) => {
-                format!("away for {}, {waiting} waiting", span(since.elapsed()))
-            }
+        let is = match &state.away {
+            None => "connected".to_owned(),
+            Some((since, _)) => format!("away for {}", span(since.elapsed())),
         };
         let connections = match state.connections {
             1 => "1 connection".to_owned(),
