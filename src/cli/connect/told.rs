@@ -110,9 +110,9 @@ impl Told {
                 let after = since.elapsed();
                 let text = format!("Connected again after {}.", span(after));
                 let value = json!({"event": "connected", "away_s": after.as_secs_f64()});
-                self.event(&mut state, &text, value);
+                self.event(&mut state, &text, &value);
             }
-            (_, false) => self.event(&mut state, "Connected.", json!({"event": "connected"})),
+            (_, false) => self.event(&mut state, "Connected.", &json!({"event": "connected"})),
         }
     }
 
@@ -127,7 +127,7 @@ impl Told {
         said.push(why.to_owned());
         let why = replaced(why);
         let text = format!("{why}; trying again.");
-        self.event(&mut state, &text, json!({"event": "away", "why": why}));
+        self.event(&mut state, &text, &json!({"event": "away", "why": why}));
     }
 
     /// A connection is over although nobody has ended it.
@@ -136,7 +136,7 @@ impl Told {
         let why = replaced(why);
         let text =
             format!("A connection is over: {why}. New ones work as soon as the relay is reached.");
-        self.event(&mut state, &text, json!({"event": "gone", "why": why}));
+        self.event(&mut state, &text, &json!({"event": "gone", "why": why}));
     }
 
     /// The machine has slept.
@@ -147,7 +147,7 @@ impl Told {
             span(slept)
         );
         let value = json!({"event": "slept", "seconds": slept.as_secs()});
-        self.event(&mut state, &text, value);
+        self.event(&mut state, &text, &value);
     }
 
     /// One more connection.
@@ -182,7 +182,7 @@ impl Told {
         }
     }
 
-    fn event(&self, state: &mut State, text: &str, value: Value) {
+    fn event(&self, state: &mut State, text: &str, value: &Value) {
         let printed = match self.form {
             Form::Json => self.print(&format!("{value}\n")),
             Form::Lines => self.print(&format!("{text}\n")),

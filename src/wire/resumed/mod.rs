@@ -5,7 +5,7 @@
 //! and says how far it has received, the relay answers the same, and both go on from there. What is kept is bounded, and
 //! whoever writes faster than the other reads waits: nothing is lost, doubled or cut.
 //!
-//! [`LinkedStream`] is the end for whoever reads and writes, [`Link`] what lies behind it, and [`carry`] moves the bytes over
+//! [`LinkedStream`] is the end for whoever reads and writes, [`Link`] what lies behind it, and [`carry()`] moves the bytes over
 //! one WebSocket until that is lost.
 
 mod carry;
