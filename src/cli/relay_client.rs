@@ -102,6 +102,16 @@ impl RelayError {
         matches!(self, Self::Unreachable { .. })
     }
 
+    /// Whether it may be otherwise in a moment: no relay was reached, or it has no room, or what stands before it does not reach it.
+    pub(super) fn is_passing(&self) -> bool {
+        match self {
+            Self::Refused { status, .. } => {
+                status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS
+            }
+            error => error.is_unreachable(),
+        }
+    }
+
     /// Whether the relay wants a credential, or refuses the one that it got.
     pub(super) fn is_not_permitted(&self) -> bool {
         match self {

@@ -12,6 +12,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_tungstenite::tungstenite;
+use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 
@@ -171,6 +172,9 @@ async fn once(
             return Err(NotOpened { error, replica });
         }
         Ok(Err(tungstenite::Error::Io(error))) => unreachable(error.to_string()),
+        Ok(Err(tungstenite::Error::Protocol(ProtocolError::HandshakeIncomplete))) => {
+            unreachable("the connection broke off".to_owned())
+        }
         Ok(Err(error)) => RelayError::NotARelay {
             relay: relay(),
             found: one_line(&error.to_string()),

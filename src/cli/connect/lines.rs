@@ -74,7 +74,7 @@ impl Lines {
                     *self.spare.lock() = Some(spare);
                     return Ok(());
                 }
-                Err(error) if error.is_unreachable() => self.told.away(&error.to_string()),
+                Err(error) if error.is_passing() => self.told.away(&error.to_string()),
                 Err(error) => return Err(error),
             }
             pause = paused(pause).await;
