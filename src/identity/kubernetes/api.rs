@@ -198,7 +198,7 @@ impl Api {
         let step = match status {
             401 => "the relay's own token is not accepted there: check kubernetes.token_file",
             403 => {
-                "bind the relay's ServiceAccount to the ClusterRole system:auth-delegator (docker/kubernetes/identity.yaml)"
+                "bind the relay's ServiceAccount to the ClusterRole system:auth-delegator (docker/kubernetes/components/identity)"
             }
             404 => "is it a Kubernetes API server?",
             429 => "it has too much to do",
