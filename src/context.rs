@@ -20,7 +20,7 @@ use crate::recording::CaptureStore;
 use crate::session::authenticate::{Authentication, Purpose};
 use crate::session::live::Services;
 use crate::session::shares::Shares;
-use crate::session::{Families, SessionTable};
+use crate::session::{Families, Parks, SessionTable};
 use crate::shutdown::Shutdown;
 use crate::telemetry::Metrics;
 
@@ -49,6 +49,8 @@ pub struct Context {
     pub sessions: Arc<SessionTable>,
     /// The cluster sessions, each with the sessions that belong to it.
     pub families: Arc<Families>,
+    /// The sessions whose clients are lost.
+    pub(crate) parks: Arc<Parks>,
     /// Cluster sessions of each principal.
     pub(crate) cluster_sessions: Arc<Shares>,
     /// The metrics of the relay.
@@ -102,6 +104,7 @@ impl Context {
             links: Arc::new(links),
             sessions,
             families: Arc::default(),
+            parks: Arc::default(),
             cluster_sessions: Shares::new(usize::MAX, CLUSTER_SESSIONS_OF_ONE),
             metrics,
             advertised,

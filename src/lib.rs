@@ -52,6 +52,7 @@
 //! | principal | who a client was authenticated as, with what its credential and the policy allow |
 //! | scope | a permission: `list`, `view`, `debug`, `terminal`, `terminate`, `admin`, `dashboard:read`, `dashboard:write`, `node` |
 //! | permit | the leave to reach one worker, and the claim that keeps others away from it; without one nothing is dialled |
+//! | park | a session whose client is lost: its worker is kept as it is for the person who had it |
 //! | session | one client with one worker, or with a whole cluster, from handshake to goodbye |
 //! | goodbye | the requests and answers after which a worker's debugger can be left without harm |
 //! | record | the audit log; a *recording*, in the code the *capture*, is the traffic of a session, kept where the policy wants it |

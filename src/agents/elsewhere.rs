@@ -135,6 +135,7 @@ pub(super) fn holder(held: &Held) -> Holder {
         peer: held.peer,
         since: Moment::written(since.unwrap_or(SystemTime::UNIX_EPOCH)),
         replica: Some(held.replica),
+        parked_until: None,
     }
 }
 

@@ -66,6 +66,8 @@ pub enum Action {
     SessionBegan,
     /// Something was done in a session: breakpoints set, an expression evaluated, a variable changed.
     Command,
+    /// The client of a session was lost, and the session is kept for whoever had it.
+    SessionParked,
     /// A session ended.
     SessionEnded,
     /// The relay itself was told to do something: revoke, release.

@@ -24,8 +24,8 @@ pub use problem::{Problem, Problems};
 pub use resolve::{Checks, Fault, Resolved, Setting, resolve};
 pub use settings::{
     Advertise, Audit, AuditSink, AuditSync, Auth, ClientAuth, Cluster, Config, Connect, Dap,
-    Discovery, Gcs, Http, Jwks, Kubernetes, Listen, Log, LogFormat, Masking, OnFailure, Recording,
-    Registry, Release, SyslogAddress, Tls, TlsMode, TlsVersion, Upstream, UpstreamPath,
+    Discovery, Gcs, Http, Jwks, Kubernetes, Listen, Log, LogFormat, Masking, OnFailure, Park,
+    Recording, Registry, Release, SyslogAddress, Tls, TlsMode, TlsVersion, Upstream, UpstreamPath,
 };
 pub use sources::{Flags, Sources};
 

@@ -16,6 +16,7 @@ mod credential;
 mod farewell;
 pub mod message_filter;
 pub mod messages;
+mod park;
 pub mod refusal;
 pub mod rewrite;
 mod route;

@@ -260,6 +260,12 @@ impl Principal {
         self.0.who.subject == other.0.who.subject && self.0.who.credential == other.0.who.credential
     }
 
+    /// The same person, who may have come by another credential: a token is renewed while a laptop sleeps. Whoever is not
+    /// authenticated is nobody else than the next one who is not.
+    pub fn is_same_person(&self, other: &Self) -> bool {
+        self.0.who.subject == other.0.who.subject && self.is_anonymous() == other.is_anonymous()
+    }
+
     /// Nobody was authenticated.
     pub fn is_anonymous(&self) -> bool {
         self.0.who.credential == CredentialId::None

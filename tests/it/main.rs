@@ -5,7 +5,7 @@
 //! | `tls` | nothing, and sslscan for one test |
 //! | `departures`, `loopback`, `pdb`, `prompt`, `view` | Python and the network once (a virtual environment under `target/`) |
 //! | `closed_network`, `connect`, `other_networks` | also root, iproute2, util-linux and nftables (network namespaces with a firewall) |
-//! | `agents`, `replicas`, `isolation`, `sessions`, `kinds`, `faults`, `gone`, `deploy`, `hook`, `reverse`, `tools`, `advertise`, `token`, `identity`, `nc`, `person`, `terminal`, `unlisted` | the same without nftables |
+//! | `agents`, `replicas`, `isolation`, `parking`, `sessions`, `kinds`, `faults`, `gone`, `deploy`, `hook`, `reverse`, `tools`, `advertise`, `token`, `identity`, `nc`, `person`, `terminal`, `unlisted` | the same without nftables |
 //!
 //! What is missing is said on standard error and the test passes, except where `CI` is set: then
 //! it fails.
@@ -27,6 +27,7 @@ mod kinds;
 mod loopback;
 mod nc;
 mod other_networks;
+mod parking;
 mod pdb;
 mod person;
 mod prompt;
