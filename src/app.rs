@@ -212,6 +212,8 @@ fn start_essential(
     let (agents, until) = (context.agents.clone(), closed.clone());
     let run = async move { agents.share(until).await };
     essential.spawn("what relays share", tasks.track_future(run));
+    let run = listener::run_links(context.clone());
+    essential.spawn("the links of people", tasks.track_future(run));
     let audit = context.audit.clone();
     let run = async move { audit.run(closed).await };
     essential.spawn("the audit log", tasks.track_future(run));
@@ -356,7 +358,7 @@ fn allow_descriptors(connections: usize, agents: usize) {
             there,
             wanted,
             raised = raised.is_ok(),
-            "listen.max_connections and upstream.max_agents may need more open files than this process may have: raise `ulimit -n` (LimitNOFILE=), or lower them"
+            "listen.max_connections, connect.max_links and upstream.max_agents may need more open files than this process may have: raise `ulimit -n` (LimitNOFILE=), or lower them"
         );
     }
 }
@@ -367,7 +369,10 @@ fn allow_descriptors(connections: usize, agents: usize) {
 /// [`Error`].
 pub async fn run(config: Config) -> Result<(), Error> {
     let mut signals = Signals::new().map_err(Error::Signal)?;
-    allow_descriptors(config.listen.max_connections, config.upstream.max_agents);
+    // A link and what it leads to are two, as a connection and its worker.
+    let connections = config.listen.max_connections;
+    let connections = connections.saturating_add(config.connect.max_links);
+    allow_descriptors(connections, config.upstream.max_agents);
     let mut relay = start(config).await?;
     let config = &relay.context.config;
     for cluster in &config.clusters {

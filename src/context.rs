@@ -9,6 +9,7 @@ use crate::advertise;
 use crate::agents::Agents;
 use crate::audit::Audit;
 use crate::config::Config;
+use crate::connect::Links;
 use crate::connection::ConnectionInfo;
 use crate::identity::Authenticator;
 use crate::listing::shared::SharedRows;
@@ -43,6 +44,8 @@ pub struct Context {
     pub registry: Registry,
     /// The agents of nodes.
     pub(crate) agents: Arc<Agents>,
+    /// The links of `ray-relay connect`.
+    pub(crate) links: Arc<Links>,
     /// The table of live sessions.
     pub sessions: Arc<SessionTable>,
     /// The cluster sessions, each with the sessions that belong to it.
@@ -101,6 +104,7 @@ impl Context {
             families.clone(),
             shutdown.clone(),
         );
+        let links = Links::new(&config.connect, agents.replica(), shutdown.clone());
         let recording = CaptureStore::new(config.recording.clone(), metrics.clone());
         Self {
             masking: Arc::new(Masking::new(&config.masking)),
@@ -110,6 +114,7 @@ impl Context {
             recording,
             registry,
             agents,
+            links: Arc::new(links),
             sessions,
             families,
             parks: Arc::default(),

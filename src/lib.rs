@@ -19,6 +19,7 @@
 //! | [`upstream`] | the connection to a worker, for a permit, and how it is led to its end |
 //! | [`context`] | what every protocol works with |
 //! | `takeover` | a hot restart: the listening sockets go from one process to the next, and what belongs to sessions of the former back to it |
+//! | [`connect`] | connections through `ray-relay connect`, which outlive their network |
 //! | [`session`] | what every session is: authorisation, permit, refusal, record, whatever can end it, the table of the live ones |
 //! | [`agents`] | the agents of Ray nodes that are linked, who of them may speak for which node, and the streams that they open |
 //! | [`recording`] | recordings: the messages of sessions whose policy wants them kept |
@@ -72,6 +73,7 @@ pub mod app;
 pub mod audit;
 pub mod cli;
 pub mod config;
+mod connect;
 pub mod connection;
 pub mod context;
 pub mod dap;

@@ -19,7 +19,7 @@ const LAYERS: &[&[&str]] = &[
     &["release"],
     &["upstream", "reverse"],
     &["context"],
-    &["takeover"],
+    &["takeover", "connect"],
     &["session"],
     &["agents"],
     &["recording"],

@@ -5,6 +5,8 @@
 #[path = "door/support.rs"]
 mod support;
 
+#[path = "door/connect.rs"]
+mod connect;
 #[path = "door/drain.rs"]
 mod drain;
 #[path = "door/late.rs"]

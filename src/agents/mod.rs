@@ -216,13 +216,13 @@ impl std::fmt::Debug for Agents {
 }
 
 /// Random bytes that nobody can guess; `None` where the system has none.
-fn secret<const N: usize>() -> Option<Hex<N>> {
+pub(crate) fn secret<const N: usize>() -> Option<Hex<N>> {
     let mut bytes = [0; N];
     aws_lc_rs::rand::fill(&mut bytes).ok()?;
     Some(Hex(bytes))
 }
 
 /// Whether both are the same, in a time that does not tell how far they are.
-fn is_same<const N: usize>(a: &Hex<N>, b: &Hex<N>) -> bool {
+pub(crate) fn is_same<const N: usize>(a: &Hex<N>, b: &Hex<N>) -> bool {
     aws_lc_rs::constant_time::verify_slices_are_equal(&a.0, &b.0).is_ok()
 }

@@ -103,6 +103,7 @@ mod advertise;
 mod audit;
 mod auth;
 mod cluster;
+mod connect;
 mod dap;
 mod http;
 mod jwks;
@@ -121,6 +122,7 @@ pub use advertise::Advertise;
 pub use audit::{Audit, AuditSink, AuditSync, OnFailure, SyslogAddress};
 pub use auth::Auth;
 pub use cluster::{Cluster, Gcs};
+pub use connect::Connect;
 pub use dap::Dap;
 pub use http::Http;
 pub use jwks::Jwks;
@@ -198,6 +200,8 @@ sections! {
     park: Park,
     /// The relay's API and the dashboard.
     http: Http,
+    /// The links of `ray-relay connect`.
+    connect: Connect,
     /// Keys of another issuer of tokens.
     jwks: Jwks,
     /// Kubernetes as an identity provider.

@@ -24,6 +24,7 @@ use crate::takeover::Home;
 use crate::telemetry::metrics::{Handshake, Protocol, RefusalKind};
 use crate::tls::{Certificate, Tls};
 use crate::wire::prefixed::Prefixed;
+use crate::wire::resumed::LinkedStream;
 use crate::wire::tcp;
 use crate::{dap, http, lineproto};
 
@@ -94,7 +95,7 @@ pub(super) async fn serve(
     connection: ConnectionInfo,
 ) {
     if let Some(recognised) = Box::pin(recognise(&context, tls, stream, connection)).await {
-        serve_recognised(context, recognised).await;
+        speak(context, recognised).await;
     }
 }
 
@@ -108,12 +109,30 @@ pub(super) async fn serve_passed(
     let Ok(Beginning::Known(first)) = read_first(&mut stream, deadline).await else {
         return;
     };
-    context.metrics.connection(protocol(first.detection));
-    let recognised = recognised(&context, Wire::Passed(stream), first, connection);
-    serve_recognised(context, recognised).await;
+    let recognised = told_apart(&context, Wire::Passed(stream), first, connection);
+    speak(context, recognised).await;
 }
 
-async fn serve_recognised(context: Arc<Context>, recognised: Recognised) {
+/// Serves one connection that came through a link, to its end: neither is TLS spoken on it, nor is it a stranger's.
+pub(super) async fn serve_link(
+    context: Arc<Context>,
+    mut stream: LinkedStream,
+    connection: ConnectionInfo,
+) {
+    let deadline = connection.accepted + context.config.listen.handshake_timeout;
+    match read_first(&mut stream, deadline).await {
+        Ok(Beginning::Known(first)) => {
+            let recognised = told_apart(&context, Wire::Linked(stream), first, connection);
+            speak(context, recognised).await;
+        }
+        Ok(Beginning::Closed) => {}
+        Ok(Beginning::Silent) => refusal::close(stream, SILENT_ANSWER).await,
+        Err(error) => debug!(%error, "a link broke before its first bytes"),
+    }
+}
+
+/// Has the protocol of a connection spoken, to its end.
+async fn speak(context: Arc<Context>, recognised: Recognised) {
     let Recognised {
         stream,
         detection,
@@ -141,7 +160,7 @@ async fn serve_recognised(context: Arc<Context>, recognised: Recognised) {
             let session = context.sessions.open(peer);
             Box::pin(dap::serve(&context, session, stream, connection)).await;
         }
-        // Inside TLS: once is enough.
+        // Inside TLS, or a link: once is enough.
         Detection::Tls => Box::pin(unsupported(&context, stream, TLS_ALERT)).await,
         Detection::Terminal => {
             let session = context.sessions.open(peer);
@@ -227,27 +246,27 @@ async fn recognise(
     } else {
         (Wire::Plain(stream), first)
     };
-    context.metrics.connection(protocol(first.detection));
-    if matches!(first.detection, Detection::Dap | Detection::Terminal)
-        && let Some(Err(error)) = wire.tcp().map(tcp::bound_silence)
-    {
-        debug!(%error, "cannot bound how long a client may be silent");
-    }
-    if first.detection == Detection::Http
-        && let Some(Err(error)) = wire.tcp().map(tcp::bound_unsent)
-    {
-        debug!(%error, "cannot bound what waits to be sent");
-    }
-    Some(recognised(context, wire, first, connection))
+    Some(told_apart(context, wire, first, connection))
 }
 
-/// What is known once the protocol is: what it takes is counted from now on.
-fn recognised(
+/// What follows from the protocol of a connection, before that is spoken: what it takes is counted from now on.
+fn told_apart(
     context: &Context,
     wire: Wire,
     first: First,
     connection: ConnectionInfo,
 ) -> Recognised {
+    context.metrics.connection(protocol(first.detection));
+    if let Some(tcp) = wire.tcp() {
+        let bounded = match first.detection {
+            Detection::Dap | Detection::Terminal => tcp::bound_silence(tcp),
+            Detection::Http => tcp::bound_unsent(tcp),
+            Detection::Tls | Detection::Unknown => Ok(()),
+        };
+        if let Err(error) = bounded {
+            debug!(%error, "cannot bound how long a client may be silent, or what waits to be sent to it");
+        }
+    }
     let unknown = match pydevd::speaks(&first.bytes) {
         Some(true) => pydevd::ANSWER,
         Some(false) | None => UNKNOWN_ANSWER,

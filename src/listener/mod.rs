@@ -17,6 +17,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::sleep;
 use tracing::{Instrument as _, debug, warn};
 
+use crate::connect::Arrived;
 use crate::connection::admission::{Admission, Guard, Place};
 use crate::connection::on_wake::OnWake;
 use crate::connection::{self, ConnectionInfo};
@@ -110,6 +111,39 @@ pub async fn run(
         // Another process has it.
         drop(listener);
         std::future::pending().await
+    };
+    tokio::select! {
+        () = closed.cancelled() => {}
+        () = accept => {}
+    }
+}
+
+/// Serves what comes through the links of `ray-relay connect` until the relay has drained, as what comes to the port.
+pub async fn run_links(context: Arc<Context>) {
+    let closed = context.shutdown.closed.clone();
+    let accept = async {
+        loop {
+            let Arrived {
+                stream,
+                principal,
+                peer,
+            } = context.links.arrived().await;
+            let connection = ConnectionInfo {
+                certificate: (!principal.is_anonymous()).then_some(principal),
+                linked: true,
+                ..ConnectionInfo::plain(peer)
+            };
+            let serving = context.clone();
+            // Owned by the tracker; ends by its own deadlines and by `abort`.
+            let served = async move {
+                let _open = serving.metrics.connection_open();
+                handshake::serve_link(serving.clone(), stream, connection).await;
+            };
+            context
+                .shutdown
+                .tasks
+                .spawn(served.instrument(connection::span(peer)));
+        }
     };
     tokio::select! {
         () = closed.cancelled() => {}

@@ -10,6 +10,7 @@ use tokio_rustls::server::TlsStream;
 
 use crate::wire::peer_stream::PeerStream;
 use crate::wire::prefixed::Prefixed;
+use crate::wire::resumed::LinkedStream;
 use crate::wire::write_through;
 
 /// Bytes of the protocol. The TLS state is on the heap: most of its size would otherwise be part of every connection.
@@ -19,15 +20,17 @@ pub(super) enum Wire {
     /// Another process passes it on, and has taken TLS off.
     Passed(UnixStream),
     Encrypted(Box<TlsStream<Prefixed<TcpStream>>>),
+    /// Through a link, whose connections come and go.
+    Linked(LinkedStream),
 }
 
 impl Wire {
-    /// The connection below, where it was accepted here.
+    /// The connection below, where it was accepted here and is always the same.
     pub(super) fn tcp(&self) -> Option<&TcpStream> {
         match self {
             Self::Plain(stream) => Some(stream),
-            Self::Passed(_) => None,
             Self::Encrypted(stream) => Some(stream.get_ref().0.get_ref()),
+            Self::Passed(_) | Self::Linked(_) => None,
         }
     }
 }
@@ -73,6 +76,7 @@ impl AsyncRead for Wire {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Poll::Ready(Ok(())),
                 read => Poll::Ready(read),
             },
+            Self::Linked(stream) => Pin::new(stream).poll_read(cx, buf),
         }
     }
 }
@@ -81,7 +85,7 @@ impl PeerStream for Wire {
     fn source(&self) -> Option<&TcpStream> {
         match self {
             Self::Plain(stream) => Some(stream),
-            Self::Passed(_) | Self::Encrypted(_) => None,
+            Self::Passed(_) | Self::Encrypted(_) | Self::Linked(_) => None,
         }
     }
 
@@ -93,4 +97,5 @@ impl PeerStream for Wire {
 write_through!([] Wire {
     Self::Plain(stream) => stream,
     Self::Passed(stream) => stream,
-    Self::Encrypted(stream) => stream });
+    Self::Encrypted(stream) => stream,
+    Self::Linked(stream) => stream });

@@ -197,6 +197,8 @@ labels! {
         Nodes = "nodes",
         /// The rendezvous of debuggers that listen, below `/relay/v1/reverse`.
         Reverse = "reverse",
+        /// The links of `ray-relay connect`, `/relay/v1/connect`.
+        Connect = "connect",
         /// `/relay/healthz` and `/relay/readyz`.
         Health = "health",
         /// The metrics, `/relay/metrics`.
