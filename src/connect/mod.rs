@@ -204,6 +204,11 @@ impl Links {
         })
     }
 
+    /// Whether the link called `id` is here.
+    pub(crate) fn holds(&self, id: &LinkId) -> bool {
+        self.table.lock().contains_key(id)
+    }
+
     /// Looks after a link to its end.
     async fn keep(self: Arc<Self>, held: Arc<Held>, stream: LinkedStream, peer: SocketAddr) {
         let link = &held.link;
@@ -249,7 +254,8 @@ impl Links {
             () = held.link.used() => return true,
             () = lost => "nobody has connected",
             _ = held.principal.ended() => "the time of your credential is over",
-            () = self.shutdown.closed.cancelled() => "the relay is being shut down",
+            // Who connects from now on belongs to another process, where one has taken over.
+            () = self.shutdown.leaving.cancelled() => "the relay is being shut down",
             () = self.shutdown.abort.cancelled() => "the relay was shut down",
         };
         held.link.break_off(why);

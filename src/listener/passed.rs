@@ -18,6 +18,7 @@ use crate::identity::Principal;
 use crate::takeover::{Home, Passed, PassedCertificate};
 use crate::telemetry::metrics::RefusalKind;
 use crate::wire::prefixed::Prefixed;
+use crate::wire::resumed::messages::LinkId;
 use crate::wire::tunnel::messages::StreamId;
 use crate::wire::tunnel::{self, STREAM_PATH};
 
@@ -104,12 +105,18 @@ fn recognise(
 /// What connections with the bytes of a debugger or of a worker ask for, by the name of the stream at its end.
 const STREAMS: [&str; 2] = [STREAM_PATH, "/relay/v1/reverse/"];
 
+/// What a command asks for whose link was cut, by the name of the link at its end.
+const LINKS: &str = "/relay/v1/connect/";
+
 /// The predecessor that may have asked an agent, or a person's command, for the stream that `first`, the first bytes of a
-/// request, is of: nobody here has.
+/// request, is of, or that may hold the link which is to be resumed: nobody here has.
 pub(super) fn home(context: &Context, first: &[u8]) -> Option<Home> {
     let predecessor = context.takeover.predecessor()?;
     let line = first.split(|byte| *byte == b'\r').next()?;
     let path = std::str::from_utf8(line).ok()?.split(' ').nth(1)?;
+    if let Some((_, id)) = path.split_once(LINKS) {
+        return (!context.links.holds(&LinkId::parse(id)?)).then_some(predecessor);
+    }
     let mut names = STREAMS.iter().filter_map(|known| path.split_once(known));
     let (_, name) = names.next()?;
     // The link of a rendezvous has its name alone.
