@@ -24,7 +24,7 @@ const LAYERS: &[&[&str]] = &[
     &["recording"],
     &["connection", "audit"],
     &["identity"],
-    &["advertise", "listing"],
+    &["advertise", "doctor", "listing"],
     &["masking"],
     &["policy", "tls"],
     &["telemetry"],

@@ -4,12 +4,13 @@
 //! be a relay's: port 5678 and 8265 are easily mixed up, and the words of an error say so.
 
 use std::borrow::Cow;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use chrono::DateTime;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, DATE};
 use hyper::{Request, Response, StatusCode};
 use serde_json::Value;
 use tokio::time::timeout;
@@ -118,7 +119,8 @@ impl RelayError {
         let hint = match self {
             Self::Unreachable { .. } => {
                 "start one with `ray-relay serve`, or forward its port with \
-                 `kubectl port-forward svc/ray-relay 5678`, or name it with --relay URL"
+                 `kubectl port-forward svc/ray-relay 5678`, or name it with --relay URL; `ray-relay doctor` says \
+                 where the way there ends"
             }
             Self::Untrusted { .. } => {
                 "name the file of the CA that signed it, or of the certificate itself, with --ca-file FILE or \
@@ -176,6 +178,24 @@ impl RelayClient {
     pub(super) async fn nodes(&self) -> Result<Value, RelayError> {
         let response = self.get("/relay/v1/nodes", "application/json").await?;
         self.answer(response, "nodes").await
+    }
+
+    /// The relay's time, to the second; `None` where it does not tell. Whoever asks need not be known to it.
+    pub(super) async fn time(&self) -> Result<Option<SystemTime>, RelayError> {
+        let response = self.get("/relay/healthz", "application/json").await?;
+        let told = response
+            .headers()
+            .get(DATE)
+            .and_then(|date| date.to_str().ok());
+        let time = told.and_then(|date| DateTime::parse_from_rfc2822(date).ok());
+        let status = response.status();
+        let body = self.body(response).await?;
+        match serde_json::from_slice::<Value>(&body) {
+            Ok(answer) if status.is_success() && answer["status"] == "ok" => {
+                Ok(time.map(SystemTime::from))
+            }
+            _ => Err(self.not_the_list(status, &body).await),
+        }
     }
 
     /// The event stream; its body has no end.

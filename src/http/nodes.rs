@@ -36,7 +36,9 @@ pub(crate) async fn list(ctx: &Context, principal: &Principal) -> Response<Body>
     let rows = ctx.agents.rows(&live, principal);
     let agents = &ctx.agents;
     let (replica, others) = (agents.replica(), agents.other_relays());
-    let body = json!({ "nodes": rows, "replica": replica, "other_relays": others });
+    let version = env!("CARGO_PKG_VERSION");
+    let body =
+        json!({ "nodes": rows, "version": version, "replica": replica, "other_relays": others });
     answer::json(StatusCode::OK, &body)
 }
 
