@@ -28,6 +28,8 @@ const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
 const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
 /// The deadline of the answer to a release of many tasks, some of which do not answer.
 const RELEASE_DEADLINE: Duration = Duration::from_secs(600);
+/// The deadline of the answer to a diagnosis, for which the relay asks the heads much.
+const EXAMINATION_DEADLINE: Duration = Duration::from_secs(30);
 /// How long a connection is kept for the next request.
 const IDLE: Duration = Duration::from_secs(60);
 /// Largest list that is read.
@@ -178,6 +180,21 @@ impl RelayClient {
     pub(super) async fn nodes(&self) -> Result<Value, RelayError> {
         let response = self.get("/relay/v1/nodes", "application/json").await?;
         self.answer(response, "nodes").await
+    }
+
+    /// What the relay finds itself of the chain behind it; `None` where it is of a version that does not.
+    pub(super) async fn findings(&self) -> Result<Option<Value>, RelayError> {
+        let not_a_uri = || self.unreachable("its address is no URL");
+        let uri = self.relay.uri("/relay/v1/doctor").ok_or_else(not_a_uri)?;
+        let request = Request::get(uri)
+            .header(ACCEPT, "application/json")
+            .body(Full::default())
+            .map_err(|_| not_a_uri())?;
+        let response = self.send(request, EXAMINATION_DEADLINE).await?;
+        match response.status() {
+            StatusCode::NOT_FOUND => Ok(None),
+            _ => self.answer(response, "findings").await.map(Some),
+        }
     }
 
     /// The relay's time, to the second; `None` where it does not tell. Whoever asks need not be known to it.

@@ -15,13 +15,13 @@ use crate::wire::text::shortened;
 const OLD: f64 = 10.0;
 
 /// Findings of one kind that are told one by one: of the others how many there are.
-const TOLD: usize = 8;
+pub(super) const TOLD: usize = 8;
 
 /// Longest name that is shown, in characters.
 const LONGEST: usize = 120;
 
 /// The first Ray whose `breakpoint()` opens debugpy's port without being told to.
-const DEBUGPY_BY_DEFAULT: (u32, u32) = (2, 39);
+pub(super) const DEBUGPY_BY_DEFAULT: (u32, u32) = (2, 39);
 
 /// All that `list` and `nodes` tell but what [`heads`] does; `nodes` is `None` where it was not given.
 pub(crate) fn findings(list: &Value, nodes: Option<&Value>) -> Vec<Finding> {
@@ -59,7 +59,7 @@ pub(super) fn answers(cluster: &str, version: Option<&str>) -> String {
 }
 
 /// What the relay says of the head of `cluster`, which gives it no list.
-pub(super) fn head_trouble(cluster: &str, trouble: &str) -> Finding {
+fn head_trouble(cluster: &str, trouble: &str) -> Finding {
     let (says, next) = said_and_next(trouble);
     // The relay's sentences about Ray's own token all have this word; of what cannot be reached none has.
     let fault = match says.contains(" token") {
@@ -367,7 +367,7 @@ fn ago(since: &Value) -> String {
 }
 
 /// `2.9` of `2.9.3`.
-fn release(version: &str) -> Option<(u32, u32)> {
+pub(super) fn release(version: &str) -> Option<(u32, u32)> {
     let mut parts = version.split('.');
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }

@@ -5,6 +5,7 @@
 //! reached, is judged from the relay's own lists ([`lists`]), by the relay and by a client alike: no debug port is touched
 //! for it, because a connection to one can be the end of a task.
 
+pub(crate) mod head;
 pub(crate) mod lists;
 
 use serde::{Deserialize, Serialize};
@@ -141,6 +142,14 @@ impl Finding {
             Fault::Misconfigured => 78,
         };
         Self::new(link, Severity::Error, says, exit_code)
+    }
+
+    /// The same for a terminal, where somebody else has written it.
+    pub(crate) fn cleaned(mut self) -> Self {
+        let clean = |text: String| shortened(&text, LONGEST);
+        self.says = clean(self.says);
+        self.next = self.next.map(clean);
+        self
     }
 
     /// The same with what to do about it.

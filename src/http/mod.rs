@@ -18,6 +18,7 @@ mod body;
 mod connection;
 mod credential;
 mod dashboard;
+mod doctor;
 mod events;
 mod filter;
 pub mod guard;

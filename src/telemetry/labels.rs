@@ -189,6 +189,8 @@ labels! {
         Release = "release",
         /// The nodes with their agents, their links and streams, below `/relay/v1/nodes`.
         Nodes = "nodes",
+        /// Diagnoses, `/relay/v1/doctor`.
+        Doctor = "doctor",
         /// The rendezvous of debuggers that listen, below `/relay/v1/reverse`.
         Reverse = "reverse",
         /// `/relay/healthz` and `/relay/readyz`.

@@ -26,12 +26,13 @@ Examples:
   ray-relay doctor --relay https://relay.example.com --token-file ada.token
   ray-relay doctor --json | jq -r '.findings[] | select(.severity == \"error\") | .says'
 
-Looks at each link from here to the debuggers of the paused tasks: the relay's address, its certificate, its clock and
-version, the token, the Ray heads, the agents, what waits, and whether this folder has the files of the tasks. Nothing
-is changed, and no debugger is dialled. A token with `admin` sees more of the heads.
+Looks at each link from here to the debuggers of the paused tasks: the relay's address, its
+certificate, its clock and version, the token, the Ray heads, the agents, what waits, and whether
+this folder has the files of the tasks. Nothing is changed, and no debugger is dialled. A token with
+`admin` sees more of the heads.
 
-Exit codes: 0 nothing is wrong, 1 a warning; with an error, by the first one: 69 something cannot be reached, 77 the relay
-wants a token or the token does not permit it, 78 something is set up wrongly.";
+Exit codes: 0 nothing is wrong, 1 a warning; with an error, by the first one: 69 something cannot be
+reached, 77 the relay wants a token or the token does not permit it, 78 something is set up wrongly.";
 
 pub(super) async fn run(args: DoctorArgs) -> Result<(), Error> {
     let mut report = Report::new(args.json);
@@ -81,8 +82,8 @@ async fn examine(args: &RelayArgs, report: &mut Report) -> Result<(), Error> {
         Err(error) => return Ok(report.add(refused(&error))?),
     };
     report.add(version(nodes.as_ref()))?;
-    let found = [lists::heads(&list), lists::findings(&list, nodes.as_ref())].concat();
-    for found in found {
+    report.about("having the relay look at its heads");
+    for found in behind(client.findings().await, &list, nodes.as_ref()) {
         report.add(found)?;
     }
     report.about("looking for the files of the tasks");
@@ -92,6 +93,33 @@ async fn examine(args: &RelayArgs, report: &mut Report) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// What there is behind the relay: its own findings where it gives them, or what its lists tell.
+fn behind(
+    own: Result<Option<Value>, RelayError>,
+    list: &Value,
+    nodes: Option<&Value>,
+) -> Vec<Finding> {
+    let why = match own {
+        Ok(Some(mut own)) => {
+            let found: Result<Vec<Finding>, _> = serde_json::from_value(own["findings"].take());
+            match found {
+                Ok(found) => return found.into_iter().map(Finding::cleaned).collect(),
+                Err(_) => Some("the relay's own findings are of another version".to_owned()),
+            }
+        }
+        Err(error) if error.is_not_permitted() => Some(
+            "the relay tells more of its heads, and of nodes without debugpy, to a token with `admin`"
+                .to_owned(),
+        ),
+        Err(error) => Some(format!("the relay has not looked at its heads itself: {error}")),
+        Ok(None) => None,
+    };
+    let mut all = lists::heads(list);
+    all.extend(why.map(|why| Finding::note(Link::Head, why)));
+    all.extend(lists::findings(list, nodes));
+    all
 }
 
 /// The relay's version beside this program's, from its list of `nodes`.

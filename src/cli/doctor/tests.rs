@@ -161,6 +161,7 @@ async fn where_all_is_well_each_link_says_so() {
         Link::Clock,
         Link::Token,
         Link::Relay,
+        Link::Relay,
         Link::Head,
         Link::List,
         Link::Agents,
@@ -218,6 +219,63 @@ async fn no_head_and_a_head_that_refuses_rays_token() {
     assert!(refused.says.contains(token.to_str().unwrap()));
 }
 
+/// As [`well`], and a worker on another node has written `log`; a job runs with `RAY_DEBUG` as `mode` says.
+fn telling(path: &str, log: &str, mode: &str) -> Response<Full<Bytes>> {
+    match path {
+        "/api/v0/workers" => {
+            let worker = json!({"worker_id": "bb22", "is_alive": true, "worker_type": "WORKER", "node_id": "n2",
+                "ip": "10.0.0.9", "pid": 4712, "debugger_port": null, "num_paused_threads": null});
+            let list = json!({"total": 1, "num_after_truncation": 1, "num_filtered": 1, "result": [worker]});
+            answer(
+                200,
+                json!({"result": true, "msg": "", "data": {"result": list}}).to_string(),
+            )
+        }
+        "/api/v0/logs/file" => answer(200, log.to_owned()),
+        "/api/jobs/" => {
+            let environment = json!({"env_vars": {"RAY_DEBUG": mode}});
+            let job =
+                json!({"job_id": "01000000", "status": "RUNNING", "runtime_env": environment});
+            answer(200, json!([job]).to_string())
+        }
+        path => well(path),
+    }
+}
+
+#[tokio::test]
+async fn debugpy_that_is_missing_on_a_node_and_a_job_in_legacy_mode() {
+    let log = "Module 'debugpy>=1.8.0' cannot be loaded. Ray Debugpy Debugger will not work";
+    let (head, _head) = server(|path| telling(path, log, "legacy")).await;
+    let relay = relay(&head.to_string(), |_| {}).await;
+    let found = found(&of(&relay)).await;
+    let about: Vec<_> = found.iter().filter(|f| f.link == Link::Debugger).collect();
+    let [missing, legacy] = about.as_slice() else {
+        panic!("{found:#?}");
+    };
+    assert!(missing.says.ends_with("on node 10.0.0.9"), "{missing:?}");
+    assert!(
+        missing
+            .next
+            .as_ref()
+            .unwrap()
+            .contains("pip install debugpy")
+    );
+    assert!(
+        legacy
+            .says
+            .contains("job 01000000 of cluster default runs with RAY_DEBUG=legacy")
+    );
+    assert_eq!(crate::doctor::exit_code(&found), 1);
+}
+
+#[tokio::test]
+async fn a_worker_that_has_debugpy_and_other_words_in_its_log() {
+    let (head, _head) = server(|path| telling(path, "debugpy is fine", "1")).await;
+    let relay = relay(&head.to_string(), |_| {}).await;
+    let found = found(&of(&relay)).await;
+    assert!(found.iter().all(|f| f.link != Link::Debugger), "{found:#?}");
+}
+
 /// A relay that knows Ann, who may list, and Bob, who may do nothing.
 async fn guarded(head: SocketAddr, dir: &tempfile::TempDir) -> Running {
     let file = |name: &str, text: &str| {
@@ -255,6 +313,13 @@ async fn a_token_that_is_taken_and_each_that_is_not() {
         .unwrap();
     assert_eq!(token.severity, Severity::Ok, "{token:?}");
     assert!(token.says.contains("ann, who may do"), "{token:?}");
+    // Who is no administrator is told what there is to be told, and who sees more.
+    let heads: Vec<_> = found
+        .iter()
+        .filter(|found| found.link == Link::Head)
+        .collect();
+    assert_eq!(heads.len(), 2, "{heads:?}");
+    assert!(heads[0].says.ends_with("Ray 2.60.0") && heads[1].says.contains("`admin`"));
 
     let refused = async |args: &RelayArgs| error(args, Link::Token, 77).await;
     let none = refused(&of(&relay)).await;
