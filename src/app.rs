@@ -3,13 +3,12 @@
 mod essential;
 pub mod validate;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
-use tokio::net::TcpListener;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tracing::{error, info, warn};
 
 pub use self::essential::Fallen;
@@ -24,6 +23,7 @@ use crate::listener::{self, BindError};
 use crate::ray::registry::Registry;
 use crate::release;
 use crate::shutdown::{Shutdown, Signals};
+use crate::takeover::{self, Door, Inherited, Waiting};
 use crate::telemetry::Metrics;
 use crate::tls::Tls;
 
@@ -42,6 +42,9 @@ pub enum Error {
     /// A part could not be built from the configuration.
     #[error("{0}")]
     Setup(String),
+    /// There is somebody to take over from, and it does not come to that.
+    #[error(transparent)]
+    Takeover(#[from] takeover::Error),
     /// What is done here could not be put on record.
     #[error(transparent)]
     Audit(#[from] audit::OpenError),
@@ -63,6 +66,14 @@ fn sentences(faults: &[Fault]) -> String {
 const WORKERS_LEFT: Duration = Duration::from_secs(40);
 const AT_ONCE: Duration = Duration::from_secs(5);
 
+/// How often it is looked whether nothing is left to serve after another process has taken over, and how many such looks in a
+/// row count.
+const LOOK: Duration = Duration::from_millis(50);
+const LOOKS: u32 = 2;
+
+/// How long the sessions may take that are left when `listen.drain_timeout` has passed since another process took over.
+const LAST: Duration = Duration::from_secs(10);
+
 /// How long connections that have nothing to wait for may take to close.
 const GOODBYE: Duration = Duration::from_secs(1);
 
@@ -71,6 +82,7 @@ pub struct Running {
     context: Arc<Context>,
     address: SocketAddr,
     essential: Essential,
+    admission: Arc<Admission>,
 }
 
 /// Builds and starts a relay.
@@ -86,19 +98,27 @@ pub async fn start(config: Config) -> Result<Running, Error> {
     let issuers = Issuers::from_config(&config).await?;
     let auth = Authenticator::from_config(&config.auth, issuers)?;
     // After everything that is only read: who is told of a wrong file has not taken the port from anybody.
-    let listener = listener::bind(config.listen.address)?;
-    let address = listener.local_addr().map_err(|source| BindError {
+    let mut inherited = match &config.listen.takeover {
+        Some(path) => takeover::join(path).await?,
+        None => None,
+    };
+    let main = door(config.listen.address, &mut inherited)?;
+    let address = main.socket.local_addr().map_err(|source| BindError {
         address: config.listen.address,
         source,
     })?;
-    let extra = match &config.advertise {
-        Advertise::Ports(ports) => ports
-            .clone()
-            .map(|port| Ok((port, bind_port(address.ip(), port)?)))
-            .collect(),
-        Advertise::Single | Advertise::Host(_) => Ok(Vec::new()),
+    let mut doors = vec![(None, main)];
+    if let Advertise::Ports(ports) = &config.advertise {
+        for port in ports.clone() {
+            let asked = SocketAddr::new(address.ip(), port);
+            doors.push((Some(port), door(asked, &mut inherited)?));
+        }
+    }
+    let waiting = match (&config.listen.takeover, &mut inherited) {
+        (None, _) => None,
+        (Some(_), Some(inherited)) => inherited.waiting(),
+        (Some(path), None) => Some(Waiting::bind(path)?),
     };
-    let extra: Vec<_> = extra.map_err(Error::Bind)?;
     registry.observe(metrics.clone());
     let audit = Audit::open(&config.audit, metrics.clone())?;
     let context = Arc::new(Context::new(
@@ -111,23 +131,53 @@ pub async fn start(config: Config) -> Result<Running, Error> {
         Shutdown::default(),
     ));
     context.recording.prepare().map_err(Error::Setup)?;
-    let essential = start_essential(&context, listener, extra, &tls);
-    Ok(Running {
+    if inherited.is_some() {
+        context.takeover.hold();
+    }
+    let admission = Admission::new(context.config.listen.max_connections);
+    let essential = start_essential(&context, doors, waiting, &tls, &admission);
+    let running = Running {
         context,
         address,
         essential,
+        admission,
+    };
+    if let Some(inherited) = inherited
+        && let Err(why) = running.context.takeover.succeed(inherited).await
+    {
+        // It has served nobody.
+        running.abort().await;
+        return Err(why.into());
+    }
+    Ok(running)
+}
+
+/// A socket that listens at `asked`: the predecessor's, where it has one.
+fn door(asked: SocketAddr, inherited: &mut Option<Inherited>) -> Result<Door, BindError> {
+    let socket = inherited
+        .as_mut()
+        .and_then(|inherited| inherited.door(asked));
+    let socket = match socket {
+        Some(socket) => socket,
+        None => listener::bind(asked)?,
+    };
+    Ok(Door {
+        asked,
+        socket: Arc::new(socket),
     })
 }
 
 /// Starts what has to run for as long as the relay does.
 fn start_essential(
     context: &Arc<Context>,
-    listener: TcpListener,
-    extra: Vec<(u16, TcpListener)>,
+    doors: Vec<(Option<u16>, Door)>,
+    waiting: Option<Waiting>,
     tls: &Arc<Tls>,
+    admission: &Arc<Admission>,
 ) -> Essential {
     let Shutdown {
         drain,
+        leaving,
         closed,
         abort,
         tasks,
@@ -135,7 +185,12 @@ fn start_essential(
     } = context.shutdown.clone();
     let mut essential = Essential::new(drain.clone());
     if context.config.release.after.is_some() {
-        let run = release::auto::run(context.clone(), drain);
+        // Where another process has taken over, it is that one's business.
+        let run = release::auto::run(context.clone(), leaving);
+        let run = async move {
+            run.await;
+            drain.cancelled().await;
+        };
         essential.spawn(
             "the release of forgotten breakpoints",
             tasks.track_future(run),
@@ -157,21 +212,27 @@ fn start_essential(
     let (agents, until) = (context.agents.clone(), closed.clone());
     let run = async move { agents.share(until).await };
     essential.spawn("what relays share", tasks.track_future(run));
+    let run = listener::run_links(context.clone());
+    essential.spawn("the links of people", tasks.track_future(run));
     let audit = context.audit.clone();
     let run = async move { audit.run(closed).await };
     essential.spawn("the audit log", tasks.track_future(run));
-    let admission = Admission::new(context.config.listen.max_connections);
-    let advertised = extra.into_iter().map(|(port, own)| (Some(port), own));
-    for (port, listener) in [(None, listener)].into_iter().chain(advertised) {
+    if let Some(arriving) = context.takeover.arriving() {
+        let run = listener::passed::run(arriving, context.clone(), admission.clone());
+        essential.spawn("what is passed on", tasks.track_future(run));
+    }
+    for (port, door) in &doors {
         let (context, tls) = (context.clone(), tls.clone());
-        let run = listener::run(listener, context, tls, admission.clone(), port);
+        let socket = Arc::clone(&door.socket);
+        let run = listener::run(socket, context, tls, admission.clone(), *port);
         essential.spawn("the listener", tasks.track_future(run));
     }
+    if let Some(waiting) = waiting {
+        let doors = doors.into_iter().map(|(_, door)| door).collect();
+        let run = context.takeover.clone().hand_over(waiting, doors);
+        essential.spawn("the wait for a successor", tasks.track_future(run));
+    }
     essential
-}
-
-fn bind_port(ip: IpAddr, port: u16) -> Result<TcpListener, BindError> {
-    listener::bind(SocketAddr::new(ip, port))
 }
 
 impl Running {
@@ -195,16 +256,18 @@ impl Running {
     /// for `listen.drain_timeout`; then ends what is left. Meanwhile whoever comes is answered: lists as ever, an attach
     /// with a sentence. Cancelling it cuts the wait short; call [`Running::abort`] then.
     pub async fn drain(&self) {
+        let patience = self.context.config.listen.drain_timeout;
+        self.drain_within(patience).await;
+    }
+
+    async fn drain_within(&self, patience: Duration) {
         let shutdown = &self.context.shutdown;
         let requests = &self.context.requests;
         shutdown.drain.cancel();
         shutdown.busy.close();
         requests.close();
         let done = async { tokio::join!(shutdown.busy.wait(), requests.wait()) };
-        if timeout(self.context.config.listen.drain_timeout, done)
-            .await
-            .is_err()
-        {
+        if timeout(patience, done).await.is_err() {
             warn!(
                 sessions = self.context.sessions.len(),
                 "ending the sessions that are left"
@@ -215,6 +278,33 @@ impl Running {
         // For last words that are under way.
         let _ = timeout(GOODBYE, shutdown.tasks.wait()).await;
         self.end(WORKERS_LEFT).await;
+    }
+
+    /// Resolves when another process has taken over ([`crate::config::Listen::takeover`]): nobody comes any more. Call
+    /// [`Running::finish`] then. Cancel safe.
+    pub async fn succeeded(&self) {
+        self.context.takeover.succeeded().await;
+    }
+
+    /// Serves what is left after another process has taken over, until sessions, requests and whoever had been accepted
+    /// have come to their end: `listen.drain_timeout` at the most, less where there are too many such processes. Then
+    /// drains. Cancelling it leaves everything as it is.
+    ///
+    /// # Errors
+    /// [`Fallen`]; call [`Running::abort`] then.
+    pub async fn finish(&mut self) -> Result<(), Fallen> {
+        let context = &self.context;
+        let mut patience = context.config.listen.drain_timeout;
+        context.shutdown.leaving.cancel();
+        context.agents.tell_succeeded();
+        tokio::select! {
+            fallen = self.essential.fallen() => return Err(fallen),
+            () = idle(context, &self.admission) => {}
+            () = context.takeover.told_to_end() => {}
+            () = sleep(patience) => patience = patience.min(LAST),
+        }
+        self.drain_within(patience).await;
+        Ok(())
     }
 
     /// Ends everything now; the sessions have a moment to tell their clients, and to leave their workers in order.
@@ -238,6 +328,22 @@ impl Running {
     }
 }
 
+/// Resolves when nobody is served, nor waits to be.
+async fn idle(context: &Context, admission: &Admission) {
+    let mut waits = Some(context.config.listen.handshake_timeout);
+    let mut idle = 0;
+    // One look may fall between the end of a handshake and the beginning of its session.
+    while idle < LOOKS {
+        sleep(LOOK).await;
+        waits = waits.and_then(|left| left.checked_sub(LOOK));
+        let (_, strangers) = admission.counts();
+        let is_idle = context.shutdown.busy.is_empty()
+            && context.requests.is_empty()
+            && (strangers == 0 || waits.is_none());
+        idle = if is_idle { idle + 1 } else { 0 };
+    }
+}
+
 /// Raises the limit of open files as far as the system lets: a session takes two, an agent one for its link, and
 /// connections that were given up take theirs until they are gone. What a session has through an agent is one of its two.
 fn allow_descriptors(connections: usize, agents: usize) {
@@ -252,7 +358,7 @@ fn allow_descriptors(connections: usize, agents: usize) {
             there,
             wanted,
             raised = raised.is_ok(),
-            "listen.max_connections and upstream.max_agents may need more open files than this process may have: raise `ulimit -n` (LimitNOFILE=), or lower them"
+            "listen.max_connections, connect.max_links and upstream.max_agents may need more open files than this process may have: raise `ulimit -n` (LimitNOFILE=), or lower them"
         );
     }
 }
@@ -263,7 +369,10 @@ fn allow_descriptors(connections: usize, agents: usize) {
 /// [`Error`].
 pub async fn run(config: Config) -> Result<(), Error> {
     let mut signals = Signals::new().map_err(Error::Signal)?;
-    allow_descriptors(config.listen.max_connections, config.upstream.max_agents);
+    // A link and what it leads to are two, as a connection and its worker.
+    let connections = config.listen.max_connections;
+    let connections = connections.saturating_add(config.connect.max_links);
+    allow_descriptors(connections, config.upstream.max_agents);
     let mut relay = start(config).await?;
     let config = &relay.context.config;
     for cluster in &config.clusters {
@@ -291,9 +400,26 @@ pub async fn run(config: Config) -> Result<(), Error> {
         );
     }
     info!(address = %relay.address, "listening");
+    let takeover = relay.context.takeover.clone();
     let fallen = tokio::select! {
         () = signals.next() => None,
         fallen = relay.fallen() => Some(fallen),
+        () = takeover.succeeded() => {
+            info!(
+                sessions = relay.context.sessions.len(),
+                "another process serves whoever comes from now on; this one ends when nothing is left here"
+            );
+            tokio::select! {
+                () = signals.next() => None,
+                finished = relay.finish() => match finished {
+                    Ok(()) => {
+                        info!("ended");
+                        return Ok(());
+                    }
+                    Err(fallen) => Some(fallen),
+                },
+            }
+        }
     };
     if let Some(fallen) = fallen {
         // Before the workers are left, which may take a moment.

@@ -9,6 +9,7 @@ use crate::advertise;
 use crate::agents::Agents;
 use crate::audit::Audit;
 use crate::config::Config;
+use crate::connect::Links;
 use crate::connection::ConnectionInfo;
 use crate::identity::Authenticator;
 use crate::listing::shared::SharedRows;
@@ -19,8 +20,9 @@ use crate::recording::CaptureStore;
 use crate::session::authenticate::{Authentication, Purpose};
 use crate::session::live::Services;
 use crate::session::shares::Shares;
-use crate::session::{Families, SessionTable};
+use crate::session::{Families, Parks, SessionTable};
 use crate::shutdown::Shutdown;
+use crate::takeover::Takeover;
 use crate::telemetry::Metrics;
 
 /// Cluster sessions that one principal may have at a time. Each opens sessions of its own for everything that pauses.
@@ -42,10 +44,14 @@ pub struct Context {
     pub registry: Registry,
     /// The agents of nodes.
     pub(crate) agents: Arc<Agents>,
+    /// The links of `ray-relay connect`.
+    pub(crate) links: Arc<Links>,
     /// The table of live sessions.
     pub sessions: Arc<SessionTable>,
     /// The cluster sessions, each with the sessions that belong to it.
     pub families: Arc<Families>,
+    /// The sessions whose clients are lost.
+    pub(crate) parks: Arc<Parks>,
     /// Cluster sessions of each principal.
     pub(crate) cluster_sessions: Arc<Shares>,
     /// The metrics of the relay.
@@ -56,6 +62,8 @@ pub struct Context {
     pub(crate) event_streams: Arc<Shares>,
     /// The JSON of breakpoints, shared by all lists and event streams.
     pub(crate) shared_rows: Arc<SharedRows>,
+    /// Other processes of this machine from which this one has taken over, or which have from this one.
+    pub(crate) takeover: Arc<Takeover>,
     /// A token for each HTTP request in progress, which draining waits for.
     pub requests: TaskTracker,
     /// Port that the relay listens on.
@@ -78,14 +86,25 @@ impl Context {
         let sessions = Arc::new(SessionTable::new(metrics.clone()));
         let advertised = Arc::new(advertise::Table::new(config.advertise.clone()));
         let most = config.http.max_event_streams;
-        let agents = Agents::new(
+        let agents = Arc::new(Agents::new(
             &config,
             registry.clone(),
             auth.clone(),
             audit.clone(),
             metrics.clone(),
             shutdown.closed.clone(),
+        ));
+        let families = Arc::<Families>::default();
+        let takeover = Takeover::new(
+            registry.clone(),
+            agents.clone(),
+            auth.clone(),
+            audit.clone(),
+            sessions.clone(),
+            families.clone(),
+            shutdown.clone(),
         );
+        let links = Links::new(&config.connect, agents.replica(), shutdown.clone());
         let recording = CaptureStore::new(config.recording.clone(), metrics.clone());
         Self {
             masking: Arc::new(Masking::new(&config.masking)),
@@ -94,14 +113,17 @@ impl Context {
             audit,
             recording,
             registry,
-            agents: Arc::new(agents),
+            agents,
+            links: Arc::new(links),
             sessions,
-            families: Arc::default(),
+            families,
+            parks: Arc::default(),
             cluster_sessions: Shares::new(usize::MAX, CLUSTER_SESSIONS_OF_ONE),
             metrics,
             advertised,
             event_streams: Shares::new(most, (most / 4).max(1)),
             shared_rows: Arc::default(),
+            takeover: Arc::new(takeover),
             requests: TaskTracker::new(),
             port,
             shutdown,

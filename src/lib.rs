@@ -18,6 +18,8 @@
 //! | [`reverse`] | workers that dial somebody's debugger, which listens elsewhere |
 //! | [`upstream`] | the connection to a worker, for a permit, and how it is led to its end |
 //! | [`context`] | what every protocol works with |
+//! | `takeover` | a hot restart: the listening sockets go from one process to the next, and what belongs to sessions of the former back to it |
+//! | [`connect`] | connections through `ray-relay connect`, which outlive their network |
 //! | [`session`] | what every session is: authorisation, permit, refusal, record, whatever can end it, the table of the live ones |
 //! | [`agents`] | the agents of Ray nodes that are linked, who of them may speak for which node, and the streams that they open |
 //! | [`recording`] | recordings: the messages of sessions whose policy wants them kept |
@@ -52,6 +54,7 @@
 //! | principal | who a client was authenticated as, with what its credential and the policy allow |
 //! | scope | a permission: `list`, `view`, `debug`, `terminal`, `terminate`, `admin`, `dashboard:read`, `dashboard:write`, `node` |
 //! | permit | the leave to reach one worker, and the claim that keeps others away from it; without one nothing is dialled |
+//! | park | a session whose client is lost: its worker is kept as it is for the person who had it |
 //! | session | one client with one worker, or with a whole cluster, from handshake to goodbye |
 //! | goodbye | the requests and answers after which a worker's debugger can be left without harm |
 //! | record | the audit log; a *recording*, in the code the *capture*, is the traffic of a session, kept where the policy wants it |
@@ -71,6 +74,7 @@ pub mod app;
 pub mod audit;
 pub mod cli;
 pub mod config;
+mod connect;
 pub mod connection;
 pub mod context;
 pub mod dap;
@@ -98,6 +102,7 @@ pub mod release;
 pub mod reverse;
 pub mod session;
 pub mod shutdown;
+mod takeover;
 pub mod telemetry;
 pub mod tls;
 pub mod upstream;

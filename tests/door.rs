@@ -5,10 +5,14 @@
 #[path = "door/support.rs"]
 mod support;
 
+#[path = "door/connect.rs"]
+mod connect;
 #[path = "door/drain.rs"]
 mod drain;
 #[path = "door/late.rs"]
 mod late;
+#[path = "door/takeover.rs"]
+mod takeover;
 #[path = "door/texts.rs"]
 mod texts;
 #[path = "door/throttle.rs"]

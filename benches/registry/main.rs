@@ -152,6 +152,7 @@ fn claim_all(registry: &Registry) -> Result<f64> {
             client: "bench".to_owned(),
             peer: Some(([127, 0, 0, 1], 1).into()),
             replica: None,
+            parked_until: None,
             since: Moment::now(),
         };
         let claim = registry.claim(breakpoint.id, holder);

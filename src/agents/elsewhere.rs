@@ -1,4 +1,5 @@
-//! What sessions of other relays hold, by the word of the agents that both are linked with.
+//! What sessions of other relays hold, by the word of the agents that both are linked with, or of the relays themselves
+//! where they are on this machine ([`crate::takeover`]).
 //!
 //! An agent says with each change which workers are held through it, and by whom ([`Held`]); for its own nodes alone it is
 //! believed. What it says stands in for a session: the breakpoint is claimed for it in the registry, so that it is shown,
@@ -48,6 +49,8 @@ pub(super) struct Elsewhere {
     words: Mutex<HashMap<NodeKey, Word>>,
     /// Which relays each link's agent is linked with.
     relays: Mutex<HashMap<u64, Vec<Replica>>>,
+    /// What other relay processes of this machine have said themselves.
+    neighbours: Mutex<HashMap<Replica, Vec<Hold>>>,
     news: watch::Sender<()>,
 }
 
@@ -62,9 +65,11 @@ struct Word {
 
 /// A worker that a session of another relay holds.
 #[derive(Debug, Clone)]
-pub(super) struct Hold {
-    pub(super) node: RayNode,
-    pub(super) held: Held,
+pub(crate) struct Hold {
+    /// The node of the worker.
+    pub(crate) node: RayNode,
+    /// The worker, and who holds it.
+    pub(crate) held: Held,
 }
 
 /// What tells one hold from another: node, worker, port, relay and session.
@@ -135,6 +140,7 @@ pub(super) fn holder(held: &Held) -> Holder {
         peer: held.peer,
         since: Moment::written(since.unwrap_or(SystemTime::UNIX_EPOCH)),
         replica: Some(held.replica),
+        parked_until: None,
     }
 }
 
@@ -143,6 +149,7 @@ impl Elsewhere {
         Self {
             words: Mutex::default(),
             relays: Mutex::default(),
+            neighbours: Mutex::default(),
             news: watch::Sender::default(),
         }
     }
@@ -195,13 +202,15 @@ impl Elsewhere {
                 held: held.clone(),
             })
         });
-        (rows.collect(), next.unwrap_or(now + LOOK))
+        let mut rows: Vec<_> = rows.collect();
+        rows.extend(self.neighbours.lock().values().flatten().cloned());
+        (rows, next.unwrap_or(now + LOOK))
     }
 
     /// The relays beside `own` that agents are linked with.
     fn others(&self, own: Replica) -> HashSet<Replica> {
-        let relays = self.relays.lock();
-        let all = relays.values().flatten().copied();
+        let (relays, neighbours) = (self.relays.lock(), self.neighbours.lock());
+        let all = relays.values().flatten().chain(neighbours.keys()).copied();
         all.filter(|replica| *replica != own).collect()
     }
 }
@@ -210,12 +219,36 @@ impl Agents {
     /// Who holds `breakpoint` through another relay.
     pub(super) fn holder_elsewhere(&self, breakpoint: &Breakpoint) -> Option<Holder> {
         let (words, now) = (self.elsewhere.words.lock(), Instant::now());
+        let neighbours = self.elsewhere.neighbours.lock();
+        let is_it = |hold: &&Hold| is_of(&hold.node, &hold.held, breakpoint);
+        if let Some(hold) = neighbours.values().flatten().find(is_it) {
+            return Some(holder(&hold.held));
+        }
         let stands = |word: &&Word| word.until.is_none_or(|until| until > now);
         let held = words.values().filter(stands).find_map(|word| {
             let mut others = word.held.iter().filter(|held| held.replica != self.replica);
             others.find(|held| is_of(&word.node, held, breakpoint))
         })?;
         Some(holder(held))
+    }
+
+    /// The relay process `replica` of this machine has said what its sessions hold.
+    pub(crate) fn hear_neighbour(&self, replica: Replica, holds: Vec<Hold>) {
+        self.elsewhere.neighbours.lock().insert(replica, holds);
+        self.elsewhere.news.send_replace(());
+    }
+
+    /// The relay process `replica` of this machine has ended.
+    pub(crate) fn lose_neighbour(&self, replica: Replica) {
+        self.elsewhere.neighbours.lock().remove(&replica);
+        self.elsewhere.news.send_replace(());
+    }
+
+    /// Whatever other relay processes of this machine hold, and is listed, is shown as held.
+    pub(crate) fn has_claimed(&self) -> bool {
+        let (list, neighbours) = (self.registry.snapshot(), self.elsewhere.neighbours.lock());
+        let is_free = |hold: &Hold| hold.find(&list).is_some_and(|b| b.is_free());
+        !neighbours.values().flatten().any(is_free)
     }
 
     /// What sessions of other relays hold now, each session once.

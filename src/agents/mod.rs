@@ -40,6 +40,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+pub(crate) use self::elsewhere::Hold;
 pub(crate) use self::open::{NotOpened, Wanted};
 pub(crate) use self::rows::SessionElsewhere;
 pub use self::tunnel::Tunnel;
@@ -54,7 +55,7 @@ use crate::config::{Config, UpstreamPath};
 use crate::identity::Authenticator;
 use crate::ray::registry::Registry;
 use crate::telemetry::Metrics;
-use crate::wire::tunnel::messages::{Replica, StreamId};
+use crate::wire::tunnel::messages::{FromRelay, Replica, StreamId};
 use crate::wire::tunnel::text::Hex;
 
 /// Streams that one agent may have at a time.
@@ -186,6 +187,20 @@ impl Agents {
         );
     }
 
+    /// A stream of that name was asked for here, of an agent or of a person's command.
+    pub(crate) fn is_waiting(&self, stream: &StreamId) -> bool {
+        self.waiting.lock().contains_key(stream) || self.is_expected(stream)
+    }
+
+    /// Tells every agent that another process listens where this one did: it is to be linked with as well.
+    pub(crate) fn tell_succeeded(&self) {
+        let links: Vec<_> = self.table.lock().all().cloned().collect();
+        for link in links {
+            // One that takes nothing in breaks, and is made again with the other process.
+            link.tell(FromRelay::Succeeded);
+        }
+    }
+
     fn path(&self, cluster: &str) -> UpstreamPath {
         // One that is not configured is none that an agent could have been told of.
         self.clusters
@@ -201,13 +216,13 @@ impl std::fmt::Debug for Agents {
 }
 
 /// Random bytes that nobody can guess; `None` where the system has none.
-fn secret<const N: usize>() -> Option<Hex<N>> {
+pub(crate) fn secret<const N: usize>() -> Option<Hex<N>> {
     let mut bytes = [0; N];
     aws_lc_rs::rand::fill(&mut bytes).ok()?;
     Some(Hex(bytes))
 }
 
 /// Whether both are the same, in a time that does not tell how far they are.
-fn is_same<const N: usize>(a: &Hex<N>, b: &Hex<N>) -> bool {
+pub(crate) fn is_same<const N: usize>(a: &Hex<N>, b: &Hex<N>) -> bool {
     aws_lc_rs::constant_time::verify_slices_are_equal(&a.0, &b.0).is_ok()
 }

@@ -59,11 +59,12 @@ const SHORTEST_TOKEN: usize = 40;
 
 impl Action {
     /// All, in the order of their words in `--help`.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Authentication,
         Self::Decision,
         Self::SessionBegan,
         Self::Command,
+        Self::SessionParked,
         Self::SessionEnded,
         Self::Administration,
         Self::Agent,
@@ -77,6 +78,7 @@ impl Action {
             Self::Decision => "decision",
             Self::SessionBegan => "session_began",
             Self::Command => "command",
+            Self::SessionParked => "session_parked",
             Self::SessionEnded => "session_ended",
             Self::Administration => "administration",
             Self::Agent => "agent",

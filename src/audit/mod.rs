@@ -36,7 +36,7 @@ use tracing::{error, info};
 use self::chain::{Hashing, Head};
 use self::restraint::{Restraint, SUM_UP_EVERY, Verdict};
 use self::sink::Sink;
-use self::writer::{Job, Writer};
+use self::writer::{Job, Whither, Writer};
 use crate::config::{self, AuditSync, OnFailure};
 use crate::identity::Principal;
 use crate::key_mode::{Holds, warn_if_open};
@@ -45,6 +45,10 @@ use crate::telemetry::Metrics;
 
 /// Lines that wait for the thread; a waiter beyond that waits for a place.
 const QUEUE: usize = 1024;
+
+/// How long a process that was about to take over may take to let go of the file, and how often that is looked at.
+const TAKEN_BACK: Duration = Duration::from_secs(5);
+const AGAIN: Duration = Duration::from_millis(50);
 
 /// How often the log says how far the audit log is, so that an end that was cut off is noticed.
 const ANCHOR_EVERY: Duration = Duration::from_secs(600);
@@ -66,6 +70,8 @@ pub enum Action {
     SessionBegan,
     /// Something was done in a session: breakpoints set, an expression evaluated, a variable changed.
     Command,
+    /// The client of a session was lost, and the session is kept for whoever had it.
+    SessionParked,
     /// A session ended.
     SessionEnded,
     /// The relay itself was told to do something: revoke, release.
@@ -289,6 +295,33 @@ impl Audit {
         }
     }
 
+    /// Lets go of the configured file, where there is one: another process may write it from then on, and this one goes on
+    /// in a file beside it.
+    ///
+    /// # Errors
+    /// [`Unavailable`]: it goes on as before.
+    pub(crate) async fn move_aside(&self) -> Result<(), Unavailable> {
+        match &self.running {
+            Some(running) => running.move_to(Whither::Aside).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Goes on in the configured file after [`Self::move_aside`], as soon as no other process writes it.
+    pub(crate) async fn take_back(&self) {
+        let Some(running) = &self.running else {
+            return;
+        };
+        let until = Instant::now() + TAKEN_BACK;
+        while let Err(why) = running.move_to(Whither::Back).await {
+            if Instant::now() > until {
+                error!(%why, "the audit log goes on in the file beside the configured one");
+                return;
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
     /// Writes the last line and ends the thread, once everything that waits is written. Whatever is written later
     /// fails. Waits for `audit.timeout` at most.
     pub async fn close(&self) {
@@ -320,6 +353,20 @@ fn now() -> std::time::Instant {
 }
 
 impl Running {
+    async fn move_to(&self, whither: Whither) -> Result<(), Unavailable> {
+        let (done, moved) = oneshot::channel();
+        let moving = async {
+            match self.jobs.send(Job::Move(whither, done)).await {
+                Ok(()) => moved.await.unwrap_or_else(|_| Err(ENDED.to_owned())),
+                Err(_) => Err(ENDED.to_owned()),
+            }
+        };
+        let moved = timeout(self.patience, moving).await;
+        moved
+            .unwrap_or_else(|_| Err(self.slow()))
+            .map_err(Unavailable)
+    }
+
     /// Writes what was left out, for those for whom it is time, or for `all`.
     async fn sum_up(&self, all: bool) {
         let sums = self.restraint.lock().sums(now(), all);

@@ -15,6 +15,7 @@ use tracing::{info, warn};
 use super::chain::{Hash, Hashing, Head, MAX_LINE};
 use super::line::members;
 use super::sink::Sink;
+use super::sink::file::LogFile;
 use super::time::rfc3339;
 use super::{Action, Entry};
 use crate::config::OnFailure;
@@ -36,6 +37,21 @@ pub(super) enum Job {
     },
     /// The last line, and the end.
     Close(Waiter),
+    /// What follows goes into another file of this process's own, or into the configured one again.
+    Move(Whither, Waiter),
+}
+
+/// Which of two files is written: another process writes the configured one while it takes over, and from then on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Whither {
+    Aside,
+    Back,
+}
+
+/// What ends a batch.
+enum Last {
+    Close(Waiter),
+    Move(Whither, Waiter),
 }
 
 /// Somebody who waits for a line.
@@ -75,31 +91,11 @@ impl Writer {
         given_up: Arc<AtomicU64>,
         metrics: Arc<Metrics>,
     ) -> Result<(Self, watch::Receiver<Head>), String> {
-        let mut head = Head::START;
-        let mut started = json!({
-            "event": "started", "version": env!("CARGO_PKG_VERSION"), "pid": std::process::id(),
-            "hashing": hashing.name(),
-        });
-        if let Sink::File(file) = &mut sink {
-            let tail = file.open(&hashing)?;
-            if let Some((last, own)) = tail.last {
-                head = last;
-                if !own {
-                    // Another key, or a changed line. What follows must not stand in the same file.
-                    warn!(
-                        file = sink.name(),
-                        seq = last.seq,
-                        "the last line of the audit file does not have the hash that it claims: it was changed, or audit.key_file was; going on in a new file"
-                    );
-                }
-            }
-            if let (Sink::File(file), Some((last, false))) = (&mut sink, tail.last) {
-                let name = file.rotate(last.seq, &hashing)?;
-                started["unverified_predecessor"] = name.into();
-            } else if let Some(torn) = tail.torn {
-                put_torn(&mut started, torn);
-            }
-        }
+        let mut started = started(&hashing);
+        let head = match &mut sink {
+            Sink::File(file) => begin(file, &hashing, &mut started)?,
+            Sink::Lines(_) => Head::START,
+        };
         let batch = if always || !sink.takes_batches() {
             1
         } else {
@@ -141,13 +137,13 @@ impl Writer {
     /// [`Job::Close`].
     pub(super) fn work(&mut self, job: Job, jobs: &mut mpsc::Receiver<Job>) -> Option<Waiter> {
         let (mut lines, mut waiters) = (Vec::new(), Vec::new());
-        let mut closing = take(job, &mut lines, &mut waiters);
-        while closing.is_none()
+        let mut behind = take(job, &mut lines, &mut waiters);
+        while behind.is_none()
             && lines.len() < self.batch
             && lines.iter().map(|(_, m)| m.len()).sum::<usize>() < BATCH_BYTES
             && let Ok(job) = jobs.try_recv()
         {
-            closing = take(job, &mut lines, &mut waiters);
+            behind = take(job, &mut lines, &mut waiters);
         }
         if !lines.is_empty() {
             #[cfg(feature = "fault-injection")]
@@ -158,7 +154,44 @@ impl Writer {
                 let _ = waiter.send(result.clone());
             }
         }
-        closing
+        match behind {
+            None => None,
+            Some(Last::Close(waiter)) => Some(waiter),
+            Some(Last::Move(whither, waiter)) => {
+                let _ = waiter.send(self.move_to(whither));
+                None
+            }
+        }
+    }
+
+    /// Goes on in another file, which has a chain of its own: the last line of the one names it, and its first line what it
+    /// goes on from. Nothing where there is no file. Where the other one cannot be begun, this one goes on.
+    fn move_to(&mut self, whither: Whither) -> Result<(), String> {
+        let Sink::File(file) = &mut self.sink else {
+            return Ok(());
+        };
+        let mut other = match whither {
+            Whither::Aside => file.aside(std::process::id()),
+            Whither::Back => file.back(),
+        };
+        if other.path() == file.path() {
+            return Ok(());
+        }
+        let mut started = started(&self.hashing);
+        let head = begin(&mut other, &self.hashing, &mut started)?;
+        let shown = |file: &LogFile| file.path().display().to_string();
+        let (from, to) = (shown(file), shown(&other));
+        self.write(&[own(json!({"event": "handed_over", "continues_in": to}))])?;
+        started["continues"] = json!({
+            "file": from, "seq": self.head.seq, "hash": self.head.hash.to_string(),
+        });
+        info!(
+            file = to,
+            "the audit log of this process goes on in another file"
+        );
+        self.sink = Sink::File(other);
+        self.head = head;
+        self.write(&[own(started)])
     }
 
     /// Writes `lines`, or remembers that it could not.
@@ -291,7 +324,7 @@ fn take(
     job: Job,
     lines: &mut Vec<(SystemTime, String)>,
     waiters: &mut Vec<Waiter>,
-) -> Option<Waiter> {
+) -> Option<Last> {
     match job {
         Job::Line {
             time,
@@ -302,8 +335,41 @@ fn take(
             waiters.push(done);
             None
         }
-        Job::Close(done) => Some(done),
+        Job::Close(done) => Some(Last::Close(done)),
+        Job::Move(whither, done) => Some(Last::Move(whither, done)),
     }
+}
+
+/// The first line of a process in a file.
+fn started(hashing: &Hashing) -> Value {
+    json!({
+        "event": "started", "version": env!("CARGO_PKG_VERSION"), "pid": std::process::id(),
+        "hashing": hashing.name(),
+    })
+}
+
+/// Opens `file`, and gives the line that the next one is chained to. What has to be said of how it ended is put into
+/// `started`.
+fn begin(file: &mut LogFile, hashing: &Hashing, started: &mut Value) -> Result<Head, String> {
+    let tail = file.open(hashing)?;
+    match tail.last {
+        Some((last, false)) => {
+            // Another key, or a changed line. What follows must not stand in the same file.
+            warn!(
+                file = %file.path().display(),
+                seq = last.seq,
+                "the last line of the audit file does not have the hash that it claims: it was changed, or audit.key_file was; going on in a new file"
+            );
+            let name = file.rotate(last.seq, hashing)?;
+            started["unverified_predecessor"] = name.into();
+        }
+        Some((_, true)) | None => {
+            if let Some(torn) = tail.torn {
+                put_torn(started, torn);
+            }
+        }
+    }
+    Ok(tail.last.map_or(Head::START, |(last, _)| last))
 }
 
 /// A line about the record itself; `details` is an object.

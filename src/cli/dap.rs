@@ -9,7 +9,8 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::relay_client::RelayError;
-use super::worker_session::{Error as SessionError, Which, dial, relay_block};
+use super::relay_dial::dial;
+use super::worker_session::{Error as SessionError, Which, relay_block};
 use super::{DapArgs, Error};
 use crate::pdb::Lost;
 use crate::wire::dap::codec::{Frames, frame, parse};

@@ -34,6 +34,9 @@ pub enum Error {
     /// A debugger that listens gets no workers.
     #[error(transparent)]
     Reverse(#[from] super::reverse::ReverseError),
+    /// There is no port of this machine that is the relay's.
+    #[error(transparent)]
+    Connect(#[from] super::connect::ConnectError),
     /// The relay could not run.
     #[error(transparent)]
     App(#[from] app::Error),
@@ -88,6 +91,7 @@ impl Error {
             Self::Deploy(error) if error.is_unreachable() => 69,
             Self::Deploy(error) if error.is_not_permitted() => 77,
             Self::Session(error) => error.exit_code(),
+            Self::Connect(error) => error.exit_code(),
             Self::Relay(_)
             | Self::Reverse(_)
             | Self::App(_)
@@ -123,6 +127,7 @@ pub fn report(error: &Error) -> ExitCode {
         }
         Error::ConfigReported | Error::Diagnosed(_) => {}
         Error::Session(error) if error.is_reported() => {}
+        Error::Connect(error) if error.is_reported() => {}
         error => {
             // An empty line where the hint belongs to all problems, not to the last one.
             let gap = match error {

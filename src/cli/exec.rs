@@ -8,7 +8,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::worker_session::{Error as SessionError, Which, authorized_block, dial, unexpected};
+use super::relay_dial::dial;
+use super::worker_session::{Error as SessionError, Which, authorized_block, unexpected};
 use super::{Error, ExecArgs};
 use crate::config::units::format_duration;
 use crate::pdb::{After, End, Options, Piece, Prompt};

@@ -9,6 +9,7 @@ mod cert;
 mod check_config;
 mod completions;
 mod config;
+mod connect;
 mod dap;
 mod debug;
 mod demo;
@@ -20,7 +21,9 @@ mod hook;
 mod launch_config;
 mod list;
 mod node;
+mod proxy;
 mod relay_client;
+mod relay_dial;
 mod relay_tls;
 mod relay_token;
 mod release;
@@ -30,6 +33,7 @@ mod snapshot;
 mod sse;
 mod terminal;
 mod token;
+mod token_command;
 mod worker_session;
 
 use std::path::PathBuf;
@@ -40,6 +44,7 @@ pub use crate::listing::select::{BadChoice, Filter, Order};
 pub use crate::wire::relay_url::RelayUrl;
 pub use audit::{AuditArgs, AuditError};
 pub use config::ConfigCommand;
+pub use connect::{ConnectArgs, ConnectError};
 pub use error::{Error, answer, report};
 pub use launch_config::Editor;
 pub use relay_tls::RelayTlsArgs;
@@ -55,6 +60,8 @@ Start:
     ray-relay serve --ray-address http://127.0.0.1:8265
   On a laptop, where the relay runs in Kubernetes:
     kubectl port-forward svc/ray-relay 5678
+  or, where the relay has an address of its own:
+    ray-relay connect https://ray-relay.example.com --token-file TOKEN
   Then see what waits at a breakpoint, and debug it at a prompt or in your editor:
     ray-relay debug
     ray-relay launch-config vscode
@@ -68,6 +75,7 @@ Environment:
   RAY_RELAY_URL                 the relay that list, debug and the other client commands talk to
   RAY_RELAY_CA_FILE             authorities to trust for it, instead of the system's
   RAY_RELAY_TOKEN               the token for it, where it wants one; --token-file goes before
+  RAY_RELAY_TOKEN_COMMAND       a command that prints it, which goes before RAY_RELAY_TOKEN
   RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH
                                 Ray's own token, as Ray itself looks for it
   NO_COLOR                      no colours
@@ -139,6 +147,9 @@ pub enum Command {
     /// Take workers that dial out to a debugger that listens on this machine
     #[command(after_help = reverse::AFTER_HELP)]
     Reverse(ReverseArgs),
+    /// Have the relay on a port of this machine, through whatever the network does
+    #[command(after_help = connect::AFTER_HELP)]
+    Connect(ConnectArgs),
     /// Be a debug adapter on standard input and output, for editors that start one
     #[command(after_help = dap::AFTER_HELP)]
     Dap(DapArgs),
@@ -178,6 +189,10 @@ pub struct ConfigArgs {
     /// The one port [env: RAY_RELAY_LISTEN_ADDRESS] [default: 127.0.0.1:5678]
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Option<String>,
+    /// Unix socket: take the port over from the relay that listens there, which serves its sessions to
+    /// their end; then listen there for a successor [env: RAY_RELAY_LISTEN_TAKEOVER]
+    #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::FilePath)]
+    pub takeover: Option<String>,
     /// Allow an address that other machines can reach, although nobody is authenticated: whoever
     /// reaches the port can run code in every paused task
     #[arg(long)]
@@ -221,6 +236,7 @@ impl From<ConfigArgs> for Flags {
             config: args.config,
             ray_address: args.ray_address,
             listen: args.listen,
+            takeover: args.takeover,
             auth_key: args.auth_key,
             insecure_no_auth: args.insecure_no_auth,
             tls_cert: args.tls_cert,
@@ -488,6 +504,7 @@ pub async fn run(cli: Cli) -> Result<(), Error> {
         Command::Snapshot(args) => snapshot::run(args).await,
         Command::Release(args) => release::run(args).await,
         Command::Reverse(args) => Box::pin(reverse::run(args)).await,
+        Command::Connect(args) => Box::pin(connect::run(args)).await,
         Command::Dap(args) => dap::run(args).await,
         Command::Demo(args) => demo::run(args).await,
         Command::Deploy(args) => deploy::run(args).await,

@@ -171,10 +171,7 @@ pub(super) async fn run(args: NodeArgs) -> Result<(), Error> {
         node_addresses: args.node_address.clone(),
         reverse_ports: args.reverse_ports.clone(),
         access: Arc::new(Shown {
-            token: RelayTokenArgs {
-                token_file: args.token_file,
-                insecure_send_token: args.allow_plaintext,
-            },
+            token: RelayTokenArgs::of_file(args.token_file, args.allow_plaintext),
             tls: args.tls,
             pin: args.pin,
             allow_plaintext: args.allow_plaintext,

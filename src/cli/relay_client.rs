@@ -105,6 +105,16 @@ impl RelayError {
         matches!(self, Self::Unreachable { .. })
     }
 
+    /// Whether it may be otherwise in a moment: no relay was reached, or it has no room, or what stands before it does not reach it.
+    pub(super) fn is_passing(&self) -> bool {
+        match self {
+            Self::Refused { status, .. } => {
+                status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS
+            }
+            error => error.is_unreachable(),
+        }
+    }
+
     /// Whether the relay wants a credential, or refuses the one that it got.
     pub(super) fn is_not_permitted(&self) -> bool {
         match self {
@@ -270,7 +280,20 @@ impl RelayClient {
         self.answer(response, "results").await
     }
 
+    /// Asks; once more where the token of a command is refused.
     async fn send(
+        &self,
+        request: Request<Full<Bytes>>,
+        patience: Duration,
+    ) -> Result<Response<Incoming>, RelayError> {
+        let response = self.once(request.clone(), patience).await?;
+        match response.status() == StatusCode::UNAUTHORIZED && self.token.renew() {
+            true => self.once(request, patience).await,
+            false => Ok(response),
+        }
+    }
+
+    async fn once(
         &self,
         mut request: Request<Full<Bytes>>,
         patience: Duration,

@@ -1,18 +1,22 @@
 //! The token that client commands show to a relay.
 //!
-//! From a file or the environment, never from a flag's value: everybody on a machine can read the arguments of its
-//! processes. Looked up for each request anew, because files of tokens are replaced while a command runs. It is not sent
-//! where others can read it on the way.
+//! From a file, a command that prints one or the environment, never from a flag's value: everybody on a machine can read the
+//! arguments of its processes. A file is looked up for each request anew, because files of tokens are replaced while a command
+//! runs; a command is run again before its token expires. It is not sent where others can read it on the way.
 
 use std::fs::File;
 use std::io::Read;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use hyper::header::HeaderValue;
+use parking_lot::Mutex;
 use zeroize::Zeroizing;
 
+use super::token_command::{self, Dated, expiry};
 use crate::wire::relay_url::RelayUrl;
 use crate::wire::text::replaced;
 
@@ -22,15 +26,31 @@ pub(super) const VARIABLE: &str = "RAY_RELAY_TOKEN";
 /// Longest file that is read as one.
 const LONGEST_FILE: u64 = 64 << 10;
 
+/// How long before its end the token of a command is not good enough any more.
+pub(super) const RENEWED_BEFORE: Duration = Duration::from_secs(30);
+
 /// Which token, and where it may go.
 #[derive(Debug, Clone, Default, Args)]
 pub struct RelayTokenArgs {
     /// File with the token for a relay that wants one [env: RAY_RELAY_TOKEN, the token itself]
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub token_file: Option<PathBuf>,
+    /// Command that prints the token, or an ExecCredential as credential plugins of Kubernetes do; run with `sh`, and again
+    /// before the token expires
+    #[arg(
+        long,
+        value_name = "COMMAND",
+        env = "RAY_RELAY_TOKEN_COMMAND",
+        hide_env_values = true
+    )]
+    #[arg(value_hint = clap::ValueHint::CommandString)]
+    pub token_command: Option<String>,
     /// Send the token over http to another machine too, where everybody on the way can read it
     #[arg(long)]
     pub insecure_send_token: bool,
+    /// What the command printed last.
+    #[arg(skip)]
+    printed: Arc<Mutex<Option<Dated>>>,
 }
 
 /// Why there is no token to send.
@@ -44,6 +64,9 @@ pub enum RelayTokenError {
         /// The operating system's error message.
         cause: std::io::Error,
     },
+    /// The command prints none.
+    #[error("there is no token: the command of --token-command {0}")]
+    Command(String),
     /// No token looks like that.
     #[error("there is no token in {0}: one line of letters, digits and signs is wanted")]
     Malformed(String),
@@ -55,6 +78,15 @@ pub enum RelayTokenError {
 }
 
 impl RelayTokenArgs {
+    /// A token in a file, or in the environment; `insecure`: it may go to other machines in clear text.
+    pub(super) fn of_file(token_file: Option<PathBuf>, insecure: bool) -> Self {
+        Self {
+            token_file,
+            insecure_send_token: insecure,
+            ..Self::default()
+        }
+    }
+
     /// `Authorization` for a request to `relay`; `None` where no token is given.
     pub(super) fn authorization(
         &self,
@@ -75,16 +107,38 @@ impl RelayTokenArgs {
         &self,
         relay: &RelayUrl,
     ) -> Result<Option<Zeroizing<String>>, RelayTokenError> {
-        let (text, place) = match &self.token_file {
-            Some(path) => {
+        Ok(self.dated(relay)?.map(|dated| dated.token))
+    }
+
+    /// When the token for `relay` expires, as far as that is known.
+    pub(super) fn expires(&self, relay: &RelayUrl) -> Result<Option<SystemTime>, RelayTokenError> {
+        Ok(self.dated(relay)?.and_then(|dated| dated.expires))
+    }
+
+    /// Has the command, where there is one, print another token when the next is wanted: the last was refused.
+    pub(super) fn renew(&self) -> bool {
+        let is_command = self.token_file.is_none() && self.token_command.is_some();
+        is_command && self.printed.lock().take().is_some()
+    }
+
+    fn dated(&self, relay: &RelayUrl) -> Result<Option<Dated>, RelayTokenError> {
+        let ((text, expires), place) = match (&self.token_file, &self.token_command) {
+            (Some(path), _) => {
                 let file = replaced(&path.display().to_string()).into_owned();
                 match read(path) {
-                    Ok(text) => (text, file),
+                    Ok(text) => ((text, None), file),
                     Err(cause) => return Err(RelayTokenError::Unreadable { file, cause }),
                 }
             }
-            None => match std::env::var(VARIABLE).map(Zeroizing::new) {
-                Ok(text) if !text.trim().is_empty() => (text, VARIABLE.to_owned()),
+            (None, Some(command)) => {
+                let Dated { token, expires } = self.printed(command)?;
+                (
+                    (token, expires),
+                    "what the command of --token-command prints".to_owned(),
+                )
+            }
+            (None, None) => match std::env::var(VARIABLE).map(Zeroizing::new) {
+                Ok(text) if !text.trim().is_empty() => ((text, None), VARIABLE.to_owned()),
                 Ok(_) | Err(std::env::VarError::NotPresent) => return Ok(None),
                 Err(std::env::VarError::NotUnicode(_)) => {
                     return Err(RelayTokenError::Malformed(VARIABLE.to_owned()));
@@ -98,7 +152,21 @@ impl RelayTokenArgs {
         if !(relay.is_https() || is_this_machine(relay.host()) || self.insecure_send_token) {
             return Err(RelayTokenError::InClear(relay.to_string()));
         }
-        Ok(Some(Zeroizing::new(token.to_owned())))
+        Ok(Some(Dated {
+            expires: expires.or_else(|| expiry(token)),
+            token: Zeroizing::new(token.to_owned()),
+        }))
+    }
+
+    fn printed(&self, command: &str) -> Result<Dated, RelayTokenError> {
+        let mut printed = self.printed.lock();
+        let soon = SystemTime::now() + RENEWED_BEFORE;
+        let good = |dated: &&Dated| dated.expires.is_none_or(|at| at > soon);
+        if let Some(dated) = printed.as_ref().filter(good) {
+            return Ok(dated.clone());
+        }
+        let dated = token_command::run(command).map_err(RelayTokenError::Command)?;
+        Ok(printed.insert(dated).clone())
     }
 }
 
@@ -129,10 +197,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("token");
         std::fs::write(&path, file).unwrap();
-        let args = RelayTokenArgs {
-            token_file: Some(path),
-            insecure_send_token: insecure,
-        };
+        let args = RelayTokenArgs::of_file(Some(path), insecure);
         let header = args.authorization(&relay.parse().unwrap())?.unwrap();
         assert!(header.is_sensitive());
         Ok(header.to_str().unwrap().to_owned())
@@ -168,6 +233,36 @@ mod tests {
             assert!(!refused.to_string().contains("abc"));
             assert!(sent(b"abc", relay, true).is_ok());
         }
+    }
+
+    #[test]
+    fn a_command_is_run_again_when_its_token_is_about_to_expire_or_was_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let count = dir.path().join("count");
+        let of = |expires: &str| RelayTokenArgs {
+            token_command: Some(format!(
+                r#"echo x >> {0}; n=$(wc -l < {0}); echo "{{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"kind\":\"ExecCredential\",\"status\":{{\"token\":\"t$((n))\"{expires}}}}}""#,
+                count.display(),
+            )),
+            ..RelayTokenArgs::default()
+        };
+        let relay = "http://localhost".parse().unwrap();
+        let token = |args: &RelayTokenArgs| args.token(&relay).unwrap().unwrap().to_string();
+        let stays = of("");
+        assert_eq!([token(&stays), token(&stays)], ["t1", "t1"]);
+        assert!(stays.renew());
+        assert_eq!(token(&stays), "t2");
+        let ends = of(r#",\"expirationTimestamp\":\"2001-01-01T00:00:00Z\""#);
+        assert_eq!([token(&ends), token(&ends)], ["t3", "t4"]);
+        assert!(ends.expires(&relay).unwrap().is_some());
+        let fails = RelayTokenArgs {
+            token_command: Some("exit 7".to_owned()),
+            ..RelayTokenArgs::default()
+        };
+        assert!(matches!(
+            fails.token(&relay),
+            Err(RelayTokenError::Command(_))
+        ));
     }
 
     #[test]

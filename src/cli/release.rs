@@ -14,7 +14,8 @@ use crate::wire::text::replaced;
 
 pub(super) const AFTER_HELP: &str = "\
 A task that is let go runs on as if nobody had ever stopped it; one that waits after an exception fails with it. What
-somebody debugs is left alone. With more than one task you are asked first, unless --yes is there.
+somebody debugs is left alone; a session of yours that is kept for you (`parked`) ends. With more
+than one task you are asked first, unless --yes is there.
 
 A task whose debugger is gone (`unreachable` in the list) cannot be let go by anybody. --force ends its worker process
 through Ray: the task fails, or Ray runs it again where its max_retries say so; of a driver it stops the whole job. It

@@ -5,8 +5,9 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use super::relay_client::RelayClient;
+use super::relay_dial::dial;
 use super::release::is_called;
-use super::worker_session::{Error as SessionError, Which, authorized_block, dial};
+use super::worker_session::{Error as SessionError, Which, authorized_block};
 use super::{Error, SnapshotArgs};
 use crate::listing::row::Row;
 use crate::pdb::{Limits, snapshot};

@@ -3,29 +3,13 @@
 //! The one port speaks DAP to whoever speaks DAP first, so a session is a plain (or TLS) connection to it. Which task is
 //! meant stands in the attach arguments, under `rayRelay`.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use rustls::pki_types::ServerName;
 use serde_json::{Value, json};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
-use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
 
+use super::RelayArgs;
 use super::relay_client::RelayError;
-use super::{RelayArgs, relay_tls};
 use crate::pdb::{End, Lost, PromptError};
 use crate::ray::registry::BreakpointId;
 use crate::wire::text::replaced;
-
-/// The deadline of the TCP and TLS handshakes.
-const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
-
-/// A connection, with or without TLS.
-pub(super) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
 /// Why a session came to nothing.
 #[derive(Debug, thiserror::Error)]
@@ -111,43 +95,6 @@ pub(super) fn unexpected(end: End) -> Result<(), Error> {
         End::Left | End::TaskEnded | End::Killed => Ok(()),
         End::Terminated => Err(Error::Terminated),
         End::Lost(lost) => Err(Error::Lost(lost)),
-    }
-}
-
-/// Connects to the relay.
-#[expect(clippy::disallowed_methods, reason = "the address is the user's own")]
-pub(super) async fn dial(args: &RelayArgs) -> Result<Box<dyn Duplex>, RelayError> {
-    let relay = args.relay.to_string();
-    let unreachable = |cause: String| RelayError::Unreachable {
-        relay: relay.clone(),
-        cause: replaced(&cause).into_owned(),
-    };
-    let connecting = TcpStream::connect((args.relay.host(), args.relay.port()));
-    let stream = match timeout(CONNECT_DEADLINE, connecting).await {
-        Ok(stream) => stream.map_err(|error| unreachable(error.to_string()))?,
-        Err(_) => return Err(unreachable("no answer".to_owned())),
-    };
-    // Each command is one small message.
-    let _ = stream.set_nodelay(true);
-    if !args.relay.is_https() {
-        return Ok(Box::new(stream));
-    }
-    let untrusted = |cause: String| RelayError::Untrusted {
-        relay: relay.clone(),
-        cause: replaced(&cause).into_owned(),
-    };
-    let config = args.tls.config(&args.relay)?;
-    let name = ServerName::try_from(args.relay.host().to_owned())
-        .map_err(|error| untrusted(error.to_string()))?;
-    let connector = TlsConnector::from(Arc::new(config));
-    match timeout(CONNECT_DEADLINE, connector.connect(name, stream)).await {
-        Ok(Ok(stream)) => Ok(Box::new(stream)),
-        Ok(Err(error)) => {
-            let cause = error.to_string();
-            let refusal = relay_tls::refusal(&args.relay, &error, &replaced(&cause));
-            Err(refusal.unwrap_or_else(|| unreachable(cause)))
-        }
-        Err(_) => Err(unreachable("no TLS handshake".to_owned())),
     }
 }
 

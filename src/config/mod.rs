@@ -23,9 +23,9 @@ pub(crate) use address::is_loopback_host;
 pub use problem::{Problem, Problems};
 pub use resolve::{Checks, Fault, Resolved, Setting, resolve};
 pub use settings::{
-    Advertise, Audit, AuditSink, AuditSync, Auth, ClientAuth, Cluster, Config, Dap, Discovery, Gcs,
-    Http, Jwks, Kubernetes, Listen, Log, LogFormat, Masking, OnFailure, Recording, Registry,
-    Release, SyslogAddress, Tls, TlsMode, TlsVersion, Upstream, UpstreamPath,
+    Advertise, Audit, AuditSink, AuditSync, Auth, ClientAuth, Cluster, Config, Connect, Dap,
+    Discovery, Gcs, Http, Jwks, Kubernetes, Listen, Log, LogFormat, Masking, OnFailure, Park,
+    Recording, Registry, Release, SyslogAddress, Tls, TlsMode, TlsVersion, Upstream, UpstreamPath,
 };
 pub use sources::{Flags, Sources};
 

@@ -59,14 +59,26 @@ macro_rules! settings {
 
         impl $crate::config::settings::Section for $name {
             const NAME: &'static str = $section;
-            const KEYS: &'static [&'static str] = &[$(stringify!($key)),+];
+            const KEYS: &'static [&'static str] =
+                &[$($crate::config::settings::key(stringify!($key))),+];
 
             fn read(&mut self, resolver: &mut $crate::config::resolve::Resolver) {
-                $(resolver.key($section, stringify!($key), &mut self.$key, &$kind);)+
+                $(
+                    let key = $crate::config::settings::key(stringify!($key));
+                    resolver.key($section, key, &mut self.$key, &$kind);
+                )+
                 $(self.$then(resolver);)?
             }
         }
     };
+}
+
+/// A key as it is in the file: one that is a word of Rust's is declared as `r#for`.
+const fn key(declared: &'static str) -> &'static str {
+    match declared.as_bytes() {
+        [b'r', b'#', ..] => declared.split_at(2).1,
+        _ => declared,
+    }
 }
 
 /// Declares the words that a key takes, and the enum of what they mean.
@@ -91,6 +103,7 @@ mod advertise;
 mod audit;
 mod auth;
 mod cluster;
+mod connect;
 mod dap;
 mod http;
 mod jwks;
@@ -98,6 +111,7 @@ mod kubernetes;
 mod listen;
 mod log;
 mod masking;
+mod park;
 mod recording;
 mod registry;
 mod release;
@@ -108,6 +122,7 @@ pub use advertise::Advertise;
 pub use audit::{Audit, AuditSink, AuditSync, OnFailure, SyslogAddress};
 pub use auth::Auth;
 pub use cluster::{Cluster, Gcs};
+pub use connect::Connect;
 pub use dap::Dap;
 pub use http::Http;
 pub use jwks::Jwks;
@@ -115,6 +130,7 @@ pub use kubernetes::Kubernetes;
 pub use listen::Listen;
 pub use log::{Log, LogFormat};
 pub use masking::Masking;
+pub use park::Park;
 pub use recording::Recording;
 pub use registry::{Discovery, Registry};
 pub use release::Release;
@@ -180,8 +196,12 @@ sections! {
     upstream: Upstream,
     /// Limits and timeouts of debug sessions.
     dap: Dap,
+    /// How long a session whose client is lost keeps its worker.
+    park: Park,
     /// The relay's API and the dashboard.
     http: Http,
+    /// The links of `ray-relay connect`.
+    connect: Connect,
     /// Keys of another issuer of tokens.
     jwks: Jwks,
     /// Kubernetes as an identity provider.

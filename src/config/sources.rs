@@ -41,6 +41,8 @@ pub struct Flags {
     pub ray_address: Vec<String>,
     /// Value of `--listen`.
     pub listen: Option<String>,
+    /// Value of `--takeover`.
+    pub takeover: Option<String>,
     /// Whether `--insecure-no-auth` is given.
     pub insecure_no_auth: bool,
     /// Values of `--auth-key`.

@@ -21,8 +21,11 @@ pub struct ConnectionInfo {
     pub accepted: Instant,
     /// Whether the connection is inside TLS.
     pub encrypted: bool,
-    /// The principal of its client certificate, where it presented one.
+    /// Who its client is before it has said a word: by the client certificate that it presented, or because its link is that
+    /// person's.
     pub certificate: Option<Principal>,
+    /// Whether it came through a link of [`crate::connect`], whose principal then stands in `certificate`.
+    pub linked: bool,
     /// The advertised port that the client dialled, where that is not the one port.
     pub advertised_port: Option<u16>,
     /// The connection's place among all of them.
@@ -45,6 +48,7 @@ impl ConnectionInfo {
             accepted: Instant::now(),
             encrypted: false,
             certificate: None,
+            linked: false,
             advertised_port: None,
             place: Place::default(),
         }

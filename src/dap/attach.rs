@@ -2,6 +2,8 @@
 //!
 //! Pure. Source of each rule: Ray 2.60 with debugpy 1.8.22 and VS Code's Python Debugger extension 2026.7, each seen.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
 use serde_json::{Map, Value, json};
 
 use crate::identity::Secret;
@@ -80,6 +82,26 @@ pub fn source_note(sent: &Value, breakpoint: &Breakpoint) -> Option<String> {
     Some(format!(
         "{folder} stands for the job's working_dir; where a file is not found, set rayRelay.localRoot to the folder that holds it"
     ))
+}
+
+/// Tells the arguments of an `attach` from others, but for the marks by which an editor tells its own sessions apart, and
+/// for the address of the relay.
+pub fn fingerprint(arguments: &Value) -> u64 {
+    const OWN: [&str; 6] = [
+        "__sessionId",
+        "__configurationTarget",
+        "name",
+        "host",
+        "port",
+        "connect",
+    ];
+    let mut hasher = DefaultHasher::new();
+    for (key, value) in arguments.as_object().into_iter().flatten() {
+        if !OWN.contains(&key.as_str()) {
+            (key, value.to_string()).hash(&mut hasher);
+        }
+    }
+    hasher.finish()
 }
 
 /// The address that the client dialled, in the two forms in which clients give it, or what it starts instead.

@@ -7,6 +7,7 @@
 mod announcer;
 mod jobs;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -22,6 +23,7 @@ use crate::identity::Principal;
 use crate::moment::Moment;
 use crate::policy::Scope;
 use crate::ray::registry::{Breakpoint, Snapshot};
+use crate::session::parks::with_own;
 use crate::session::{Parent, within};
 use crate::telemetry::metrics::Outcome;
 use crate::wire::dap::conversation::{Closed, Conversation};
@@ -53,6 +55,12 @@ where
         // A client that reads nothing cannot be told.
         () = overdue(principal) => return Outcome::Revoked,
     };
+    if let Err(Closed::ByPeer | Closed::Broken(_)) = &related
+        && let kept = kept(context, principal)
+        && !kept.is_zero()
+    {
+        parent.is_lost(kept);
+    }
     // Before the client's last words are waited for.
     drop(parent);
     match related {
@@ -73,6 +81,18 @@ where
             Outcome::Client
         }
     }
+}
+
+/// What of `list` the sessions of `principal` may be opened for; what it has parked itself waits for it.
+fn offered(principal: &Principal, list: &Arc<Snapshot>) -> Arc<Snapshot> {
+    with_own(principal, within(principal, Scope::View, list))
+}
+
+/// How long sessions stay that a client of `principal` has opened which is lost. Each of them is kept as its own breakpoint
+/// has it; this is how long those may do without their parent whose clients are still there.
+fn kept(context: &Context, principal: &Principal) -> Duration {
+    let by_rule = principal.access().longest_park();
+    by_rule.unwrap_or_default().max(context.config.park.r#for)
 }
 
 async fn overdue(principal: &Principal) {
@@ -114,7 +134,7 @@ where
                     Some(Command::ConfigurationDone) if !configured => {
                         configured = true;
                         client.send(&announcer.attached()).await?;
-                        let list = within(principal, Scope::View, &snapshots.borrow());
+                        let list = offered(principal, &snapshots.borrow());
                         let greeting = greeting(&list);
                         client.send(&notice(&greeting, false)).await?;
                     }
@@ -151,7 +171,7 @@ where
         }
         if configured && !draining {
             // What narrows the principal's rights may have become known since the last time.
-            let list = within(principal, Scope::View, &snapshots.borrow_and_update());
+            let list = offered(principal, &snapshots.borrow_and_update());
             let ticket = |breakpoint: &Breakpoint| context.auth.issue_ticket(principal, breakpoint);
             let (messages, again) = announcer.announce(&list, Moment::now(), ticket);
             for message in &messages {

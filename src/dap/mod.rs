@@ -16,6 +16,8 @@ mod credential;
 mod farewell;
 pub mod message_filter;
 pub mod messages;
+mod park;
+mod pass_on;
 pub mod refusal;
 pub mod rewrite;
 mod route;
@@ -174,6 +176,16 @@ where
             return Err(Outcome::Refused);
         }
     };
+    // Also where this process drains: it is another that has the session.
+    let (home, presented) = match presented {
+        Ok(presented) => (pass_on::home(context, session, &opened), Ok(presented)),
+        Err(refusal) => (None, Err(refusal)),
+    };
+    if let (Some(home), Ok(presented)) = (home, &presented) {
+        let (presented, home) = (presented.clone(), (home, connection));
+        let passed = pass_on::pass_on(context, session, client, opened, presented, home);
+        return Err(Box::pin(passed).await);
+    }
     let presented = match context.shutdown.drain.is_cancelled() {
         true => Err(SessionRefusal::Unable(DRAINING.to_owned())),
         false => presented,

@@ -6,6 +6,7 @@
 
 mod advertised;
 mod family;
+mod resuming;
 
 use std::sync::Arc;
 
@@ -13,11 +14,12 @@ use serde_json::{Map, Value};
 use tracing::{Instrument as _, Span};
 
 use self::advertised::Arrived;
+use self::resuming::Resumed;
 use super::attach_selector::{AttachSelector, names, read_selector};
 use super::client::Client;
 use super::refusal::hang_up;
 use super::selection::{Choice, Hint, choose};
-use super::worker::Relaying;
+use super::worker::{Ended, Relaying};
 use super::{Opened, commands, refused, waiting, worker};
 use crate::context::Context;
 use crate::identity::Principal;
@@ -27,6 +29,7 @@ use crate::ray::registry::{Breakpoint, BreakpointId, Kind, Snapshot};
 use crate::recording::Protocol;
 use crate::session::authenticate::Authenticated;
 use crate::session::live::Begun;
+use crate::session::parks::with_own;
 use crate::session::refusal::SessionRefusal;
 use crate::session::{
     Authorized, Denied, Permit, Session, audit, authorise, leaving, visible, within,
@@ -59,13 +62,17 @@ impl<'a> AttachFlow<'a> {
     where
         S: PeerStream,
     {
-        let ended = relaying.run().instrument(span.clone()).await;
-        if let Some(farewell) = ended.farewell {
-            self.session.set_state(SessionProtocol::Dap, "ended");
-            let farewell = Box::pin(farewell.wait(self.context, &self.principal));
-            farewell.instrument(span).await;
+        match relaying.run().instrument(span.clone()).await {
+            Ended::Over(outcome, farewell) => {
+                if let Some(farewell) = farewell {
+                    self.session.set_state(SessionProtocol::Dap, "ended");
+                    let farewell = Box::pin(farewell.wait(self.context, &self.principal));
+                    farewell.instrument(span).await;
+                }
+                outcome
+            }
+            Ended::Parked(park) => Box::pin(park.wait()).instrument(span).await,
         }
-        ended.outcome
     }
 
     /// The session with the worker that `opened` asks for, ready to run, and its span. `advertised`: the advertised port
@@ -108,8 +115,11 @@ impl<'a> AttachFlow<'a> {
             Err(refusal) => return Err(self.deny(client, &opened, hint, &refusal).await),
         };
         let permit = match choice {
-            Choice::Worker(breakpoint) => self.acquire(&opened.client, breakpoint.id),
-            Choice::Subprocess(breakpoint) => self.subprocess(&selector, &breakpoint),
+            Choice::Worker(breakpoint) => self.take(&opened.client, &selector, &breakpoint).await,
+            Choice::Subprocess(breakpoint) => {
+                let permit = self.subprocess(&selector, &breakpoint);
+                permit.map(|permit| (permit, None))
+            }
             // Large, and only of those who have come this far.
             Choice::Cluster => {
                 return Err(Box::pin(self.cluster(client, opened, selector)).await);
@@ -130,16 +140,16 @@ impl<'a> AttachFlow<'a> {
                 {
                     Ok((waited, permit)) => {
                         client = waited;
-                        Ok(permit)
+                        Ok((permit, None))
                     }
                     Err(ending) => return Err(ending),
                 }
             }
         };
         match permit {
-            Ok(permit) => {
+            Ok((permit, resumed)) => {
                 let span = permit.span();
-                let attached = self.attached(client, opened, selector, permit);
+                let attached = self.attached(client, opened, selector, permit, resumed);
                 let relaying = attached.instrument(span.clone()).await?;
                 Ok((relaying, span))
             }
@@ -269,14 +279,15 @@ impl<'a> AttachFlow<'a> {
         })
     }
 
-    /// What of `all` the principal may attach to.
+    /// What of `all` the principal may attach to; what it has parked itself waits for it.
     fn reach(&self, all: &Arc<Snapshot>) -> Arc<Snapshot> {
-        self.only(within(&self.principal, Scope::View, all))
+        let list = within(&self.principal, Scope::View, all);
+        self.only(with_own(&self.principal, list))
     }
 
     /// The same as far as the breakpoint `id` goes: another one in it is of no consequence ([`Snapshot::of_one`]).
     fn reach_to(&self, all: &Snapshot, id: BreakpointId) -> Arc<Snapshot> {
-        self.only(within(&self.principal, Scope::View, &all.of_one(id)))
+        self.reach(&all.of_one(id))
     }
 
     /// What the principal may attach to now.
@@ -360,6 +371,7 @@ impl<'a> AttachFlow<'a> {
         opened: Box<Opened>,
         selector: AttachSelector,
         permit: Permit,
+        resumed: Option<Box<Resumed>>,
     ) -> Result<Box<Relaying<'a, S>>, Outcome>
     where
         S: PeerStream,
@@ -378,6 +390,9 @@ impl<'a> AttachFlow<'a> {
         };
         details.insert("scope".into(), scope.word().into());
         details.insert("subprocess".into(), (!permit.holds()).into());
+        if let Some(resumed) = &resumed {
+            details.insert("resumes".into(), resumed.session.into());
+        }
         // Without `debug`, none of them reaches the worker.
         if self.context.audit.wants_commands()
             && scope == Scope::Debug
@@ -408,7 +423,14 @@ impl<'a> AttachFlow<'a> {
             goodbye: opened.client.goodbye,
             member,
         };
-        worker::reach(self.context, self.session, client, opening, begun).await
+        let (context, session) = (self.context, self.session);
+        match resumed {
+            Some(resumed) => {
+                let parked = (resumed.parked, resumed.began);
+                Ok(worker::resume(context, session, client, opening, begun, parked).await)
+            }
+            None => worker::reach(context, session, client, opening, begun).await,
+        }
     }
 
     fn details(&self, protocol: SessionProtocol, client: &str) -> Map<String, Value> {

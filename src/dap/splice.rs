@@ -7,12 +7,14 @@
 
 mod buffer;
 mod lane;
+mod nobody;
 mod pipe;
 
 use std::io;
 use std::task::{Context, Poll};
 
 use self::lane::{Close, Lane, Turn};
+pub use self::nobody::Nobody;
 use crate::wire::dap::codec::{FrameError, put_frame};
 use crate::wire::dap::scanner::Rules;
 use crate::wire::peer_stream::PeerStream;
@@ -169,6 +171,45 @@ where
         let Self { client, up, .. } = self;
         let rest = up.lane.buffer.filled().get(up.lane.passing..)?.to_vec();
         up.lane.scanner.between_frames().then_some((client, rest))
+    }
+
+    /// The worker is not in the middle of a message that passes. A client never is: its messages are [looked at
+    /// whole](crate::wire::dap::peek::Depth::Whole).
+    pub fn is_whole(&self) -> bool {
+        self.down.scanner.between_frames()
+    }
+
+    /// The same with nobody in the client's place, and by the rules `down` for what the worker sends. What was for the
+    /// client is dropped; what it has sent still goes to the worker.
+    pub fn without_client(self, down: Rules) -> Splice<Nobody, W> {
+        let Self {
+            down: mut lane, up, ..
+        } = self;
+        lane.redirect(down);
+        Splice {
+            client: Nobody,
+            down: lane,
+            up,
+        }
+    }
+
+    /// The same with another client, which has said `from_client` already. To be called when all is [whole](Self::is_whole)
+    /// and [drained](Self::drained).
+    pub fn with_client<D: PeerStream>(
+        self,
+        client: D,
+        from_client: Vec<u8>,
+        up: Rules,
+        down: Rules,
+    ) -> Splice<D, W> {
+        let mut splice = Splice {
+            client,
+            down: self.down,
+            up: self.up,
+        };
+        splice.down.redirect(down);
+        splice.up.lane = Lane::new(up, from_client);
+        splice
     }
 
     /// Runs on until everything for `to` is written. Messages that are captured meanwhile are dropped, so it is for the

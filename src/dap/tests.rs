@@ -11,6 +11,7 @@ mod leaving;
 mod limits;
 mod memory;
 mod message_filter;
+mod parking;
 mod recorded;
 mod recording;
 mod rewriting;

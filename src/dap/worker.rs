@@ -10,6 +10,7 @@ mod from_client;
 mod from_worker;
 mod in_passing;
 mod opening;
+mod parking;
 
 use std::ops::ControlFlow;
 use std::pin::pin;
@@ -21,11 +22,14 @@ use tracing::debug;
 
 pub(super) use self::opening::Opening;
 use self::opening::Reached;
+use self::parking::Resumption;
+pub(super) use self::parking::resume;
 use super::attach::RelayEndpoint;
 use super::client::Goodbye;
 use super::farewell::Farewell;
 use super::message_filter::MessageFilter;
 use super::messages;
+use super::park::{Memory, Park};
 use super::refusal::close_with;
 use super::splice::{Side, Splice, SpliceEvent};
 use crate::connection::on_wake::OnWake;
@@ -68,10 +72,11 @@ const LET_GO: Duration = Duration::from_millis(400);
 const COUNT_EVERY: Duration = Duration::from_secs(5);
 
 /// What came of a session.
-pub(super) struct Ended<S> {
-    pub(super) outcome: Outcome,
-    /// The client, where it is still connected.
-    pub(super) farewell: Option<Farewell<S>>,
+pub(super) enum Ended<'a, S> {
+    /// It is over; the client, where it is still connected.
+    Over(Outcome, Option<Box<Farewell<S>>>),
+    /// Its client is lost, and it goes on without one.
+    Parked(Box<Park<'a>>),
 }
 
 /// Reaches the worker, for a session that is to be [run](Relaying::run). In a box, because whoever awaits a session would
@@ -95,6 +100,7 @@ where
     let Reached {
         worker,
         capabilities,
+        attach,
         note,
     } = match reached {
         Ok(reached) => reached,
@@ -123,10 +129,20 @@ where
             return Err(Outcome::Refused);
         }
     };
+    let memory = Memory::new(context, &begun, &capabilities, attach);
     let live = begun.attached();
-    let dap = &context.config.dap;
+    let (up, down) = rules(context, &live, &filter);
     let (client, from_client) = client.into_parts();
     let (worker, from_worker) = worker.into_parts();
+    let splice = Splice::new(client, from_client, up, worker, from_worker, down);
+    let mut relaying = Relaying::new(context, session, live, opening, splice, filter, memory);
+    relaying.tell_beginning(capabilities, note);
+    Ok(relaying)
+}
+
+/// Which messages of the client's and of the worker's the session has to see.
+fn rules(context: &Context, live: &Live<'_>, filter: &MessageFilter) -> (Rules, Rules) {
+    let dap = &context.config.dap;
     let up = Rules {
         depth: Depth::Whole,
         captures: match live.capture.is_on() {
@@ -149,27 +165,7 @@ where
         // Passed on as it comes, without being held, so its size is the client's affair.
         max_passed: usize::MAX / 2,
     };
-    let splice = Splice::new(client, from_client, up, worker, from_worker, down);
-    let mut relaying = Box::new(Relaying {
-        context,
-        session,
-        live,
-        dialled: opening.dialled,
-        goodbye: opening.goodbye,
-        member: opening.member,
-        splice,
-        filter,
-        parting: None,
-        parted: false,
-        bereft: false,
-        unexplained: None,
-        client_closed: false,
-        terminated: false,
-        filters_set: false,
-        stop: None,
-    });
-    relaying.tell_beginning(capabilities, note);
-    Ok(relaying)
+    (up, down)
 }
 
 /// A session whose client and worker are both there.
@@ -200,6 +196,12 @@ pub(super) struct Relaying<'a, S> {
     filters_set: bool,
     /// The event of the last stop as the client saw it, until the program is let run.
     stop: Option<Box<[u8]>>,
+    /// What is remembered for the case that the client is lost; `None`: the session ends then.
+    memory: Option<Box<Memory>>,
+    /// What a client that goes on with a parked session is to be told when it has configured.
+    resumption: Option<Box<Resumption>>,
+    /// The client is lost, and the session may be kept.
+    vanished: bool,
 }
 
 /// What a session goes on with.
@@ -216,9 +218,42 @@ enum Rare {
     Tick,
 }
 
-impl<S: PeerStream> Relaying<'_, S> {
-    /// Runs the session to its end, which is on record when this returns.
-    pub(super) async fn run(mut self: Box<Self>) -> Ended<S> {
+impl<'a, S: PeerStream> Relaying<'a, S> {
+    /// In a box, because whoever awaits a session would hold it several times over.
+    fn new(
+        context: &'a Context,
+        session: &'a Session,
+        live: Live<'a>,
+        opening: Opening,
+        splice: Splice<S, Worker>,
+        filter: MessageFilter,
+        memory: Option<Box<Memory>>,
+    ) -> Box<Self> {
+        Box::new(Self {
+            context,
+            session,
+            live,
+            dialled: opening.dialled,
+            goodbye: opening.goodbye,
+            member: opening.member,
+            splice,
+            filter,
+            parting: None,
+            parted: false,
+            bereft: false,
+            unexplained: None,
+            client_closed: false,
+            terminated: false,
+            filters_set: false,
+            stop: None,
+            memory,
+            resumption: None,
+            vanished: false,
+        })
+    }
+
+    /// Runs the session until its client is lost, or to its end, which is on record then.
+    pub(super) async fn run(mut self: Box<Self>) -> Ended<'a, S> {
         // Messages that only pass do not come by here, so the counters are brought up to date now and then.
         let every = self.live.sampling().unwrap_or(COUNT_EVERY);
         let mut count = tokio::time::interval(every.min(COUNT_EVERY));
@@ -262,6 +297,12 @@ impl<S: PeerStream> Relaying<'_, S> {
                 }
             }
         }
+        if self.vanished && self.may_park() {
+            self = match self.parked().await {
+                Ok(park) => return Ended::Parked(park),
+                Err(ends) => ends,
+            };
+        }
         let patience = if self.live.is_cut_off() {
             LET_GO
         } else {
@@ -276,7 +317,7 @@ impl<S: PeerStream> Relaying<'_, S> {
         self.session.set_bytes(self.splice.bytes());
         let (farewell, closing) = self.part();
         closing.end(outcome).await;
-        Ended { outcome, farewell }
+        Ended::Over(outcome, farewell.map(Box::new))
     }
 
     /// What comes next; `count`: when the counters are to be brought up to date.
@@ -314,7 +355,12 @@ impl<S: PeerStream> Relaying<'_, S> {
 
     /// The client has closed its half, and has had the answer to everything that it asked.
     fn is_done(&self) -> bool {
-        self.client_closed && self.splice.worker().owes_nothing() && self.splice.idle(Side::Client)
+        let worker = self.splice.worker();
+        let answered = match self.vanished {
+            true => worker.is_quiet(),
+            false => worker.owes_nothing(),
+        };
+        self.client_closed && answered && self.splice.idle(Side::Client)
     }
 
     /// What befalls the session from neither side of it.
@@ -396,6 +442,10 @@ impl<S: PeerStream> Relaying<'_, S> {
                     }));
                 }
             }
+            SpliceEvent::Eof(Side::Client) if self.may_park() => {
+                (self.client_closed, self.vanished) = (true, true);
+                return ControlFlow::Continue(Some(Outcome::Client));
+            }
             SpliceEvent::Eof(Side::Client) => {
                 let said_goodbye = self.live.leave();
                 self.client_closed = true;
@@ -413,6 +463,7 @@ impl<S: PeerStream> Relaying<'_, S> {
             }
             SpliceEvent::Failed(Side::Client, error) => {
                 debug!(%error, "the connection to the client failed");
+                self.vanished = true;
                 return ControlFlow::Break(Outcome::Client);
             }
             SpliceEvent::Malformed(Side::Client, error) => {

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::Value;
 
 use super::{Fault, Finding, Link, said_and_next};
+use crate::listing::row::Row;
 use crate::wire::human_time::span;
 use crate::wire::text::shortened;
 
@@ -237,6 +238,12 @@ fn tasks(list: &Value, nodes: Option<&Value>) -> Vec<Finding> {
             "attached" => {
                 let says = format!("{name} ({id}) is being debugged by {}", holder(row));
                 let next = "wait until that session ends, or ask for it; `admin` sees all in /relay/v1/sessions";
+                held.push(Finding::note(Link::Tasks, says).next(next));
+            }
+            "parked" => {
+                // `parked by ann for 12m more`
+                let says = format!("{name} ({id}) is {}", Row::read(row).holder);
+                let next = "whoever has parked it takes it up by attaching; `ray-relay release` lets it run on";
                 held.push(Finding::note(Link::Tasks, says).next(next));
             }
             "died" => {

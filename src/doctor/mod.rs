@@ -146,9 +146,8 @@ impl Finding {
 
     /// The same for a terminal, where somebody else has written it.
     pub(crate) fn cleaned(mut self) -> Self {
-        let clean = |text: String| shortened(&text, LONGEST);
-        self.says = clean(self.says);
-        self.next = self.next.map(clean);
+        self.says = shortened(&self.says, LONGEST);
+        self.next = self.next.map(|next| shortened(&next, LONGEST));
         self
     }
 

@@ -113,8 +113,13 @@ fn cookie(
 }
 
 /// `GET /api/authentication_mode`: Ray's tools and its page are to ask for a token.
-pub(crate) fn mode() -> Response<Body> {
-    answer::json(StatusCode::OK, &json!({ "authentication_mode": "token" }))
+pub(crate) fn mode(connection: &Connection) -> Response<Body> {
+    // Whoever comes through a person's link is that person.
+    let mode = match connection.info.linked {
+        true => "disabled",
+        false => "token",
+    };
+    answer::json(StatusCode::OK, &json!({ "authentication_mode": mode }))
 }
 
 /// What depends on who asks must not be kept for somebody else.

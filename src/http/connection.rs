@@ -28,7 +28,7 @@ use super::dashboard::ProxiedRequest;
 use super::moving::Moving;
 use super::refusal::HttpRefusal;
 use super::route::{EXISTS, Route};
-use super::{api, doctor, events, guard, nodes, release, reverse, revocations};
+use super::{api, connect, doctor, events, guard, nodes, release, reverse, revocations};
 use crate::connection::admission::Place;
 use crate::connection::on_wake::OnWake;
 use crate::connection::{ConnectionInfo, request_span};
@@ -315,6 +315,9 @@ async fn answer(
                 (Route::Reverse(_) | Route::ReverseStream(..), _) => {
                     Box::pin(reverse::open(ctx, connection, route, parts, &asked)).await
                 }
+                (Route::Connect | Route::ConnectAgain(_), _) => {
+                    Box::pin(connect::open(ctx, connection, route, parts, &asked)).await
+                }
                 // The body goes unread.
                 _ => Box::pin(own(ctx, connection, route, &parts, &asked)).await,
             };
@@ -414,6 +417,8 @@ async fn own(
         | Route::NodeStream(_)
         | Route::Reverse(_)
         | Route::ReverseStream(..)
+        | Route::Connect
+        | Route::ConnectAgain(_)
         | Route::Cluster(..)
         | Route::Dashboard => answer::error(
             StatusCode::NOT_FOUND,

@@ -1,6 +1,6 @@
 //! The credential of a request, wherever a client can put it. Pure.
 //!
-//! In this order: the client certificate of its connection, `Authorization: Bearer`, `X-Ray-Authorization: Bearer`, the
+//! In this order: the client certificate of its connection, or the person whose link it came through, `Authorization: Bearer`, `X-Ray-Authorization: Bearer`, the
 //! relay's cookie `ray-authentication-token-PORT` or Ray's `ray-authentication-token`: where Ray's own clients and its
 //! dashboard page put Ray's token. A request that
 //! presents different ones at a time is refused: whose it is would depend on who reads it.
@@ -39,9 +39,14 @@ pub(crate) fn presented(
     uri: &Uri,
     info: &ConnectionInfo,
 ) -> Result<PresentedCredential, Ambiguous> {
+    // A browser sends one of another way to this relay along without being asked, where the connection says who it is for.
+    let cookies = match info.linked {
+        true => Vec::new(),
+        false => cookies(headers, port(headers, uri)),
+    };
     let mut tokens: Vec<&str> = bearers(headers, &AUTHORIZATION)
         .chain(bearers(headers, &RAY_AUTHORIZATION))
-        .chain(cookies(headers, port(headers, uri)))
+        .chain(cookies)
         .collect();
     let duplicated = headers.get_all(AUTHORIZATION).iter().count() > 1
         || headers.get_all(RAY_AUTHORIZATION).iter().count() > 1;

@@ -70,7 +70,7 @@ impl ProxiedRequest<'_> {
         let need = required_access::of(&parts.method, path, websocket);
         if ctx.auth.is_on() {
             match need {
-                RequiredAccess::Mode => return Ok(authenticate::mode()),
+                RequiredAccess::Mode => return Ok(authenticate::mode(connection)),
                 RequiredAccess::SignIn => {
                     let signed_in = authenticate::sign_in(ctx, connection, &parts, &asked);
                     return Ok(Box::pin(signed_in).await);

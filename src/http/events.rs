@@ -215,9 +215,14 @@ impl Feed {
             };
         }
         let change = match (event.change, was_known) {
-            (Change::Named | Change::Attached | Change::Unreachable | Change::Releasing, false) => {
-                Change::Appeared
-            }
+            (
+                Change::Named
+                | Change::Attached
+                | Change::Parked
+                | Change::Unreachable
+                | Change::Releasing,
+                false,
+            ) => Change::Appeared,
             // It began and ended unseen.
             (Change::Released | Change::Died, false) => return Told::Nothing,
             (change, _) => change,
@@ -227,6 +232,7 @@ impl Feed {
             Change::Appeared
             | Change::Named
             | Change::Attached
+            | Change::Parked
             | Change::Unreachable
             | Change::Releasing => self.known.insert(id),
         };

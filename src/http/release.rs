@@ -142,6 +142,7 @@ async fn one(
         peer: Some(connection.peer),
         since: Moment::now(),
         replica: None,
+        parked_until: None,
     };
     if force {
         let ended = force::end_worker(ctx, authorized, holder).await;

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use crate::identity::Principal;
 use crate::policy::Scope;
 use crate::telemetry::metrics;
+use crate::wire::resumed::CONNECT_PATH;
 use crate::wire::tunnel::reverse::{REVERSE_PATH, STREAM};
 use crate::wire::tunnel::{LINK_PATH, STREAM_PATH};
 
@@ -33,6 +34,10 @@ pub(crate) enum Route<'a> {
     Reverse(&'a str),
     /// The stream of a worker that has dialled one: the name and the stream's id.
     ReverseStream(&'a str, &'a str),
+    /// A link of `ray-relay connect`.
+    Connect,
+    /// One more transport of such a link, by its id.
+    ConnectAgain(&'a str),
     /// Does the process run?
     Healthz,
     /// Is the list fresh?
@@ -75,7 +80,7 @@ impl RouteAccess {
 pub(crate) const CLUSTERS: &str = "/relay/clusters/";
 
 /// What exists below `/relay`, for those who ask for something else.
-pub(crate) const EXISTS: &str = "/relay/v1/breakpoints, /relay/v1/sessions, /relay/v1/events, /relay/v1/release, /relay/v1/revocations, /relay/v1/nodes, /relay/v1/doctor, /relay/v1/reverse/NAME, \
+pub(crate) const EXISTS: &str = "/relay/v1/breakpoints, /relay/v1/sessions, /relay/v1/events, /relay/v1/release, /relay/v1/revocations, /relay/v1/nodes, /relay/v1/doctor, /relay/v1/reverse/NAME, /relay/v1/connect, \
                                  /relay/healthz, /relay/readyz, /relay/metrics and /relay/clusters/NAME/";
 
 impl<'a> Route<'a> {
@@ -90,11 +95,18 @@ impl<'a> Route<'a> {
             "/relay/v1/nodes" => Self::Nodes,
             "/relay/v1/doctor" => Self::Doctor,
             LINK_PATH => Self::NodeLink,
+            CONNECT_PATH => Self::Connect,
             "/relay/healthz" => Self::Healthz,
             "/relay/readyz" => Self::Readyz,
             "/relay/metrics" => Self::Metrics,
             "/relay" => Self::Unknown,
             _ if path.starts_with(STREAM_PATH) => Self::NodeStream(&path[STREAM_PATH.len()..]),
+            _ if path.starts_with(CONNECT_PATH) => {
+                match path[CONNECT_PATH.len()..].strip_prefix('/') {
+                    Some(id) => Self::ConnectAgain(id),
+                    None => Self::Unknown,
+                }
+            }
             _ if path.starts_with(REVERSE_PATH) => {
                 let rest = &path[REVERSE_PATH.len()..];
                 match rest.split_once(STREAM) {
@@ -119,6 +131,8 @@ impl<'a> Route<'a> {
             Self::Healthz | Self::Readyz | Self::Unknown => RouteAccess::Authenticated,
             // One's own alone, and everybody's with `admin`.
             Self::Sessions => RouteAccess::Authenticated,
+            // What is said on it is judged as on every connection.
+            Self::Connect | Self::ConnectAgain(_) => RouteAccess::Authenticated,
             // Each id is judged by itself.
             Self::Release => RouteAccess::Authenticated,
             Self::NodeLink | Self::NodeStream(_) => RouteAccess::Scope(Scope::Node, "on some node"),
@@ -146,6 +160,7 @@ impl<'a> Route<'a> {
             Self::Nodes | Self::NodeLink | Self::NodeStream(_) => metrics::Route::Nodes,
             Self::Doctor => metrics::Route::Doctor,
             Self::Reverse(_) | Self::ReverseStream(..) => metrics::Route::Reverse,
+            Self::Connect | Self::ConnectAgain(_) => metrics::Route::Connect,
             Self::Healthz | Self::Readyz => metrics::Route::Health,
             Self::Metrics => metrics::Route::Metrics,
             Self::Cluster(..) => metrics::Route::Cluster,
@@ -231,6 +246,9 @@ mod tests {
             Route::ReverseStream("ada", "0a")
         );
         assert_eq!(Route::of("/relay/v1/reverse"), Route::Unknown);
+        assert_eq!(Route::of("/relay/v1/connect"), Route::Connect);
+        assert_eq!(Route::of("/relay/v1/connect/0a"), Route::ConnectAgain("0a"));
+        assert_eq!(Route::of("/relay/v1/connected"), Route::Unknown);
         assert_eq!(Route::of("/relay/clusters/"), Route::Unknown);
         assert_eq!(Route::of("/relay/clusters/b"), Route::Cluster("b", ""));
         assert_eq!(

@@ -71,6 +71,7 @@ pub(crate) fn config() -> Config {
             handshake_timeout: 10 * second,
             keepalive: 15 * second,
             drain_timeout: 30 * second,
+            takeover: None,
         },
         clusters: Vec::new(),
         registry: config::Registry {

@@ -33,7 +33,7 @@ pub use claims::{Claims, Expectations};
 pub use grants::{CredentialGrants, GrantLimit};
 pub use jws::Jws;
 pub use key_files::{KeyFileError, KeyFiles};
-pub use principal::{CredentialId, Ended, Principal, VerifiedIdentity};
+pub use principal::{CredentialId, Ended, Principal, Renewal, VerifiedIdentity};
 pub use refusal::CredentialRefusal;
 pub use secret::Secret;
 pub use signing::{CannotSign, Generated, SigningKey, SigningKeyError};

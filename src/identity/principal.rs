@@ -124,6 +124,31 @@ struct Inner {
     who: VerifiedIdentity,
     access: Access,
     revocations: Option<watch::Receiver<Arc<RevocationList>>>,
+    /// The same person by a newer credential, where one was shown.
+    renewed: Option<watch::Receiver<Option<Principal>>>,
+}
+
+/// With what the time of a principal is put off.
+#[derive(Debug)]
+pub struct Renewal {
+    of: Principal,
+    newest: watch::Sender<Option<Principal>>,
+}
+
+impl Renewal {
+    /// `by` is the same person by a newer credential: where that has the same rights, the principal's time is over when its is.
+    /// What is revoked stays so. Says whether it was taken.
+    pub(crate) fn renew(&self, by: &Principal) -> bool {
+        let (old, new) = (&self.of.0.who, &by.0.who);
+        let same = old.subject == new.subject
+            && old.grants == new.grants
+            && self.of.access() == by.access()
+            && by.is_over().is_none();
+        if same {
+            self.newest.send_replace(Some(by.clone()));
+        }
+        same
+    }
 }
 
 impl fmt::Debug for Principal {
@@ -152,6 +177,7 @@ impl Principal {
             who: VerifiedIdentity::new(subject, CredentialId::None),
             access: Access::new(vec![Arc::new(everything)]),
             revocations: None,
+            renewed: None,
         }))
     }
 
@@ -165,7 +191,30 @@ impl Principal {
             who,
             access,
             revocations: Some(revocations),
+            renewed: None,
         }))
+    }
+
+    /// The same, with a time that can be put off.
+    pub(crate) fn renewable(&self) -> (Self, Renewal) {
+        let newest = watch::Sender::new(None);
+        let principal = Self(Arc::new(Inner {
+            who: self.0.who.clone(),
+            access: self.0.access.clone(),
+            revocations: self.0.revocations.clone(),
+            renewed: Some(newest.subscribe()),
+        }));
+        let renewal = Renewal {
+            of: self.clone(),
+            newest,
+        };
+        (principal, renewal)
+    }
+
+    /// Whose credential says when its time is over.
+    fn newest(&self) -> Option<Self> {
+        let renewed = self.0.renewed.as_ref()?;
+        renewed.borrow().clone()
     }
 
     /// The name: `sub` of a token, SAN of a certificate, user of Kubernetes. Cleaned for display.
@@ -185,7 +234,10 @@ impl Principal {
 
     /// When its time is over by itself.
     pub fn expires(&self) -> Option<SystemTime> {
-        self.0.who.expires
+        match self.newest() {
+            Some(newest) => newest.expires(),
+            None => self.0.who.expires,
+        }
     }
 
     /// When its credential was issued, where that is known.
@@ -208,6 +260,12 @@ impl Principal {
         self.0.who.subject == other.0.who.subject && self.0.who.credential == other.0.who.credential
     }
 
+    /// The same person, who may have come by another credential: a token is renewed while a laptop sleeps. Whoever is not
+    /// authenticated is nobody else than the next one who is not.
+    pub fn is_same_person(&self, other: &Self) -> bool {
+        self.0.who.subject == other.0.who.subject && self.is_anonymous() == other.is_anonymous()
+    }
+
     /// Nobody was authenticated.
     pub fn is_anonymous(&self) -> bool {
         self.0.who.credential == CredentialId::None
@@ -220,13 +278,14 @@ impl Principal {
             list.borrow()
                 .revokes(&self.0.who.subject, credential, issued)
         };
-        let withdrawn = self
-            .0
-            .who
-            .validity
-            .as_ref()
-            .is_some_and(Validity::is_withdrawn);
-        if withdrawn || self.0.revocations.as_ref().is_some_and(revoked) {
+        if self.0.revocations.as_ref().is_some_and(revoked) {
+            return Some(Ended::Revoked);
+        }
+        if let Some(newest) = self.newest() {
+            return newest.is_over();
+        }
+        let validity = self.0.who.validity.as_ref();
+        if validity.is_some_and(Validity::is_withdrawn) {
             return Some(Ended::Revoked);
         }
         let expired = self.0.who.expires.is_some_and(|at| at <= SystemTime::now());
@@ -236,10 +295,22 @@ impl Principal {
     /// Resolves when its time is over. Cancel safe; never resolves for somebody who cannot end.
     pub async fn ended(&self) -> Ended {
         let mut revocations = self.0.revocations.clone();
+        let mut renewed = self.0.renewed.clone();
         loop {
+            if let Some(renewed) = &mut renewed {
+                renewed.mark_unchanged();
+            }
             if let Some(ended) = self.is_over() {
                 return ended;
             }
+            let newest = self.newest();
+            let who = &newest.as_ref().unwrap_or(self).0.who;
+            let renewal = async {
+                match &mut renewed {
+                    Some(renewed) => renewed.changed().await,
+                    None => std::future::pending().await,
+                }
+            };
             let changed = async {
                 match &mut revocations {
                     Some(list) => list.changed().await,
@@ -247,7 +318,7 @@ impl Principal {
                 }
             };
             let expiry = async {
-                match self.0.who.expires {
+                match who.expires {
                     Some(at) => {
                         let left = at.duration_since(SystemTime::now()).unwrap_or_default();
                         sleep(left.min(LOOK_AGAIN)).await;
@@ -256,7 +327,7 @@ impl Principal {
                 }
             };
             let withdrawn = async {
-                match &self.0.who.validity {
+                match &who.validity {
                     Some(validity) => validity.withdrawn().await,
                     None => std::future::pending().await,
                 }
@@ -268,6 +339,10 @@ impl Principal {
                     revocations = None;
                 },
                 () = expiry => {}
+                closed = renewal => if closed.is_err() {
+                    // Its link is gone: nobody puts it off any more.
+                    renewed = None;
+                },
             }
         }
     }
@@ -306,6 +381,42 @@ mod tests {
         list.add(Revocation { what, until: None }).unwrap();
         sender.send_replace(Arc::new(list.clone()));
         assert_eq!(principal.is_over(), None);
+        let what = Revoked::CredentialId("jti-ada".to_owned());
+        list.add(Revocation { what, until: None }).unwrap();
+        sender.send_replace(Arc::new(list));
+        assert_eq!(waiting.await.unwrap(), Ended::Revoked);
+    }
+
+    #[tokio::test]
+    async fn a_newer_credential_of_the_same_rights_puts_the_end_off() {
+        let soon = SystemTime::now() + Duration::from_millis(50);
+        let later = SystemTime::now() + Duration::from_secs(600);
+        let (sender, first) = ada(Some(soon));
+        let (principal, renewal) = first.renewable();
+        let (_others, second) = ada(Some(later));
+        let bob = Principal::issued(
+            testing::identity("bob"),
+            Access::default(),
+            sender.subscribe(),
+        );
+        assert!(!renewal.renew(&bob));
+        let more = Access::new(vec![Arc::new(Rule::default())]);
+        let more = Principal::issued(testing::identity("ada"), more, sender.subscribe());
+        assert!(!renewal.renew(&more));
+        let waiting = tokio::spawn({
+            let principal = principal.clone();
+            async move { principal.ended().await }
+        });
+        assert!(renewal.renew(&second));
+        assert_eq!(principal.expires(), Some(later));
+        sleep(Duration::from_millis(100)).await;
+        assert_eq!(
+            (first.is_over(), principal.is_over()),
+            (Some(Ended::Expired), None)
+        );
+        assert!(!renewal.renew(&first));
+        // What is revoked stays so.
+        let mut list = RevocationList::default();
         let what = Revoked::CredentialId("jti-ada".to_owned());
         list.add(Revocation { what, until: None }).unwrap();
         sender.send_replace(Arc::new(list));

@@ -7,22 +7,24 @@ use std::time::SystemTime;
 
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
 use super::detect::{Detection, ENOUGH, detect};
-use super::pydevd;
 use super::refusal::{self, HandshakeRefusal, Speaks, TLS_ALERT};
 use super::wire::Wire;
+use super::{passed, pydevd};
 use crate::config::TlsMode;
 use crate::connection::ConnectionInfo;
 use crate::connection::on_wake::OnWake;
 use crate::context::Context;
 use crate::identity::{AuthError, Authenticator, Principal};
+use crate::takeover::Home;
 use crate::telemetry::metrics::{Handshake, Protocol, RefusalKind};
 use crate::tls::{Certificate, Tls};
 use crate::wire::prefixed::Prefixed;
+use crate::wire::resumed::LinkedStream;
 use crate::wire::tcp;
 use crate::{dap, http, lineproto};
 
@@ -76,6 +78,8 @@ struct Recognised {
     stream: Prefixed<Wire>,
     detection: Detection,
     connection: ConnectionInfo,
+    /// The predecessor whose it may be.
+    home: Option<Home>,
     /// What to answer where nobody here speaks it.
     unknown: &'static [u8],
 }
@@ -90,21 +94,60 @@ pub(super) async fn serve(
     stream: TcpStream,
     connection: ConnectionInfo,
 ) {
-    let recognised = Box::pin(recognise(&context, tls, stream, connection)).await;
-    let Some(Recognised {
+    if let Some(recognised) = Box::pin(recognise(&context, tls, stream, connection)).await {
+        speak(context, recognised).await;
+    }
+}
+
+/// Serves one connection that another process passes on, TLS taken off, to its end.
+pub(super) async fn serve_passed(
+    context: Arc<Context>,
+    mut stream: UnixStream,
+    connection: ConnectionInfo,
+) {
+    let deadline = connection.accepted + context.config.listen.handshake_timeout;
+    let Ok(Beginning::Known(first)) = read_first(&mut stream, deadline).await else {
+        return;
+    };
+    let recognised = told_apart(&context, Wire::Passed(stream), first, connection);
+    speak(context, recognised).await;
+}
+
+/// Serves one connection that came through a link, to its end: neither is TLS spoken on it, nor is it a stranger's.
+pub(super) async fn serve_link(
+    context: Arc<Context>,
+    mut stream: LinkedStream,
+    connection: ConnectionInfo,
+) {
+    let deadline = connection.accepted + context.config.listen.handshake_timeout;
+    match read_first(&mut stream, deadline).await {
+        Ok(Beginning::Known(first)) => {
+            let recognised = told_apart(&context, Wire::Linked(stream), first, connection);
+            speak(context, recognised).await;
+        }
+        Ok(Beginning::Closed) => {}
+        Ok(Beginning::Silent) => refusal::close(stream, SILENT_ANSWER).await,
+        Err(error) => debug!(%error, "a link broke before its first bytes"),
+    }
+}
+
+/// Has the protocol of a connection spoken, to its end.
+async fn speak(context: Arc<Context>, recognised: Recognised) {
+    let Recognised {
         stream,
         detection,
         connection,
+        home,
         unknown,
-    }) = recognised
-    else {
-        return;
-    };
+    } = recognised;
+    if let Some(home) = home {
+        return Box::pin(passed::pass_on(&context, stream, &connection, home)).await;
+    }
     let peer = connection.peer;
     match detection {
         Detection::Http => {
-            let drain = context.shutdown.drain.clone();
-            let served = http::serve_connection(stream, connection, context.clone(), drain);
+            let leaving = context.shutdown.leaving.clone();
+            let served = http::serve_connection(stream, connection, context.clone(), leaving);
             let beside = OnWake::new();
             let aborted = pin!(context.shutdown.abort.cancelled());
             tokio::select! {
@@ -117,7 +160,7 @@ pub(super) async fn serve(
             let session = context.sessions.open(peer);
             Box::pin(dap::serve(&context, session, stream, connection)).await;
         }
-        // Inside TLS: once is enough.
+        // Inside TLS, or a link: once is enough.
         Detection::Tls => Box::pin(unsupported(&context, stream, TLS_ALERT)).await,
         Detection::Terminal => {
             let session = context.sessions.open(peer);
@@ -203,20 +246,34 @@ async fn recognise(
     } else {
         (Wire::Plain(stream), first)
     };
+    Some(told_apart(context, wire, first, connection))
+}
+
+/// What follows from the protocol of a connection, before that is spoken: what it takes is counted from now on.
+fn told_apart(
+    context: &Context,
+    wire: Wire,
+    first: First,
+    connection: ConnectionInfo,
+) -> Recognised {
     context.metrics.connection(protocol(first.detection));
-    if matches!(first.detection, Detection::Dap | Detection::Terminal)
-        && let Err(error) = tcp::bound_silence(wire.tcp())
-    {
-        debug!(%error, "cannot bound how long a client may be silent");
-    }
-    if first.detection == Detection::Http
-        && let Err(error) = tcp::bound_unsent(wire.tcp())
-    {
-        debug!(%error, "cannot bound what waits to be sent");
+    if let Some(tcp) = wire.tcp() {
+        let bounded = match first.detection {
+            Detection::Dap | Detection::Terminal => tcp::bound_silence(tcp),
+            Detection::Http => tcp::bound_unsent(tcp),
+            Detection::Tls | Detection::Unknown => Ok(()),
+        };
+        if let Err(error) = bounded {
+            debug!(%error, "cannot bound how long a client may be silent, or what waits to be sent to it");
+        }
     }
     let unknown = match pydevd::speaks(&first.bytes) {
         Some(true) => pydevd::ANSWER,
         Some(false) | None => UNKNOWN_ANSWER,
+    };
+    let home = match first.detection {
+        Detection::Http => passed::home(context, &first.bytes),
+        _ => None,
     };
     connection.place.weigh(
         connection.tls_weight()
@@ -227,12 +284,13 @@ async fn recognise(
                 Detection::Tls | Detection::Unknown => 0,
             },
     );
-    Some(Recognised {
+    Recognised {
         stream: Prefixed::new(first.bytes.freeze(), wire),
         detection: first.detection,
         connection,
+        home,
         unknown,
-    })
+    }
 }
 
 /// Takes TLS off and looks for the protocol inside; `None` where it came to nothing, and the peer was told.
@@ -369,114 +427,5 @@ async fn read_first<S: AsyncRead + Unpin>(
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
-mod tests {
-    use std::time::Duration;
-
-    use proptest::prelude::*;
-    use rustls::pki_types::ServerName;
-    use tokio::io::{AsyncWriteExt, duplex};
-    use tokio_rustls::TlsConnector;
-
-    use super::*;
-    use crate::tls::testing::{Authority, Client, Files};
-
-    #[tokio::test(start_paused = true)]
-    async fn silence_is_waited_for_until_the_deadline_and_is_nobody() {
-        for said in [&b""[..], b"Content", b"CON"] {
-            let (mut near, mut far) = duplex(64);
-            far.write_all(said).await.unwrap();
-            let started = Instant::now();
-            let beginning = read_first(&mut near, started + Duration::from_secs(60)).await;
-            assert!(matches!(beginning, Ok(Beginning::Silent)));
-            assert_eq!(started.elapsed(), Duration::from_secs(60));
-        }
-    }
-
-    async fn known<S: AsyncRead + Unpin>(stream: &mut S, patience: Duration) -> Option<First> {
-        match read_first(stream, Instant::now() + patience).await.unwrap() {
-            Beginning::Known(first) => Some(first),
-            Beginning::Closed => None,
-            Beginning::Silent => panic!("silent"),
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_protocol_that_comes_byte_by_byte_is_recognised_and_nothing_is_lost() {
-        let (mut near, mut far) = duplex(64);
-        let writer = tokio::spawn(async move {
-            for byte in b"Content-" {
-                far.write_all(&[*byte]).await.unwrap();
-                tokio::time::sleep(Duration::from_secs(5)).await;
-            }
-            far
-        });
-        let first = known(&mut near, Duration::from_secs(60)).await.unwrap();
-        assert_eq!(first.detection, Detection::Dap);
-        assert_eq!(&first.bytes[..], b"Content-");
-        writer.await.unwrap();
-    }
-
-    #[tokio::test]
-    async fn a_refused_peer_reads_the_whole_answer_though_it_never_stops_talking() {
-        let (near, mut far) = duplex(64);
-        let refusing = tokio::spawn(refusal::close(near, UNKNOWN_ANSWER));
-        let mut answer = Vec::new();
-        far.read_to_end(&mut answer).await.unwrap();
-        assert_eq!(answer, UNKNOWN_ANSWER);
-        drop(far);
-        refusing.await.unwrap();
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
-        #[test]
-        fn inside_tls_the_same_is_found(
-            start in prop_oneof![Just(""), Just("GET "), Just("Content-"), Just("PRI * HTTP/2.0"), Just("\u{16}\u{3}"), Just("PUT"), Just("CON")],
-            bytes in proptest::collection::vec(any::<u8>(), 0..40),
-            cuts in proptest::collection::vec(1usize..20, 1..8),
-        ) {
-            let said = [start.as_bytes(), &bytes].concat();
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-            let authority = Authority::new("test");
-            let files = Files::new(&authority.server());
-            let tls = Tls::new(&files.config()).unwrap();
-            let (plain, inside) = runtime.block_on(async {
-                let (near, far) = duplex(1 << 14);
-                let plain = found(near, far, &said, &cuts).await;
-                let (near, far) = duplex(1 << 14);
-                let connector = TlsConnector::from(Client::default().trusting(&authority.pem));
-                let name = ServerName::try_from("localhost").unwrap();
-                let acceptor = tls.acceptor().unwrap();
-                let (near, far) = tokio::join!(acceptor.accept(near), connector.connect(name, far));
-                (plain, found(near.unwrap(), far.unwrap(), &said, &cuts).await)
-            });
-            prop_assert_eq!(plain, inside);
-        }
-    }
-
-    /// What is recognised when the peer says this in such pieces and closes, and what all of its bytes were.
-    async fn found<N, F>(
-        mut near: N,
-        mut far: F,
-        said: &[u8],
-        cuts: &[usize],
-    ) -> Option<(Detection, Vec<u8>)>
-    where
-        N: AsyncRead + AsyncWrite + Unpin,
-        F: AsyncWrite + Unpin,
-    {
-        let mut cuts = cuts.iter().cycle();
-        let mut rest = said;
-        while !rest.is_empty() {
-            let (now, later) = rest.split_at((*cuts.next().unwrap()).min(rest.len()));
-            far.write_all(now).await.unwrap();
-            far.flush().await.unwrap();
-            rest = later;
-        }
-        far.shutdown().await.unwrap();
-        let first = known(&mut near, Duration::from_secs(20)).await?;
-        let mut all = first.bytes.to_vec();
-        near.read_to_end(&mut all).await.unwrap();
-        Some((first.detection, all))
-    }
-}
+#[path = "handshake/tests.rs"]
+mod tests;

@@ -2,6 +2,7 @@
 
 pub mod detect;
 mod handshake;
+pub(crate) mod passed;
 mod pydevd;
 mod refusal;
 mod wire;
@@ -16,6 +17,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::sleep;
 use tracing::{Instrument as _, debug, warn};
 
+use crate::connect::Arrived;
 use crate::connection::admission::{Admission, Guard, Place};
 use crate::connection::on_wake::OnWake;
 use crate::connection::{self, ConnectionInfo};
@@ -74,12 +76,13 @@ pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
     attempt().map_err(|source| BindError { address, source })
 }
 
-/// Accepts on `listener` until the relay has drained: whoever comes meanwhile is told so. Accept errors never end it.
+/// Accepts on `listener` until the relay has drained, or another process has taken over: whoever comes while it drains is
+/// told so. Accept errors never end it.
 ///
 /// `admission` bounds the connections of all listeners together, and never by waiting: at the cost of those that stand
 /// still. `advertised` is set for a listener that stands for one breakpoint (`advertise = "ports"`), by its port.
 pub async fn run(
-    listener: TcpListener,
+    listener: Arc<TcpListener>,
     context: Arc<Context>,
     tls: Arc<Tls>,
     admission: Arc<Admission>,
@@ -87,15 +90,55 @@ pub async fn run(
 ) {
     let closed = context.shutdown.closed.clone();
     let accept = async {
-        loop {
+        let mut doors = context.takeover.doors();
+        while doors.open().await {
             admission.settled().await;
-            let (stream, peer) = accept(&listener, &context).await;
+            let (stream, peer) = tokio::select! {
+                accepted = accept(&listener, &context) => accepted,
+                () = doors.shut() => continue,
+            };
             #[cfg(feature = "fault-injection")]
             crate::fault::strike("listener");
             let guard = admission.admit(peer.ip());
             let (serving, tls) = (context.clone(), tls.clone());
             // Owned by the tracker; ends by its own deadlines and by `abort`.
             let served = serve(serving, tls, stream, peer, advertised, guard);
+            context
+                .shutdown
+                .tasks
+                .spawn(served.instrument(connection::span(peer)));
+        }
+        // Another process has it.
+        drop(listener);
+        std::future::pending().await
+    };
+    tokio::select! {
+        () = closed.cancelled() => {}
+        () = accept => {}
+    }
+}
+
+/// Serves what comes through the links of `ray-relay connect` until the relay has drained, as what comes to the port.
+pub async fn run_links(context: Arc<Context>) {
+    let closed = context.shutdown.closed.clone();
+    let accept = async {
+        loop {
+            let Arrived {
+                stream,
+                principal,
+                peer,
+            } = context.links.arrived().await;
+            let connection = ConnectionInfo {
+                certificate: (!principal.is_anonymous()).then_some(principal),
+                linked: true,
+                ..ConnectionInfo::plain(peer)
+            };
+            let serving = context.clone();
+            // Owned by the tracker; ends by its own deadlines and by `abort`.
+            let served = async move {
+                let _open = serving.metrics.connection_open();
+                handshake::serve_link(serving.clone(), stream, connection).await;
+            };
             context
                 .shutdown
                 .tasks

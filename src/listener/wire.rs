@@ -5,26 +5,32 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
 use crate::wire::peer_stream::PeerStream;
 use crate::wire::prefixed::Prefixed;
+use crate::wire::resumed::LinkedStream;
 use crate::wire::write_through;
 
 /// Bytes of the protocol. The TLS state is on the heap: most of its size would otherwise be part of every connection.
 #[derive(Debug)]
 pub(super) enum Wire {
     Plain(TcpStream),
+    /// Another process passes it on, and has taken TLS off.
+    Passed(UnixStream),
     Encrypted(Box<TlsStream<Prefixed<TcpStream>>>),
+    /// Through a link, whose connections come and go.
+    Linked(LinkedStream),
 }
 
 impl Wire {
-    /// The connection below.
-    pub(super) fn tcp(&self) -> &TcpStream {
+    /// The connection below, where it was accepted here and is always the same.
+    pub(super) fn tcp(&self) -> Option<&TcpStream> {
         match self {
-            Self::Plain(stream) => stream,
-            Self::Encrypted(stream) => stream.get_ref().0.get_ref(),
+            Self::Plain(stream) => Some(stream),
+            Self::Encrypted(stream) => Some(stream.get_ref().0.get_ref()),
+            Self::Passed(_) | Self::Linked(_) => None,
         }
     }
 }
@@ -63,12 +69,14 @@ impl AsyncRead for Wire {
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Passed(stream) => Pin::new(stream).poll_read(cx, buf),
             Self::Encrypted(stream) => match ready!(Pin::new(stream).poll_read(cx, buf)) {
                 // Closed without close_notify, as many clients do. Each protocol here says itself where a message ends,
                 // so whoever cuts the connection can only make one that is seen to be cut.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Poll::Ready(Ok(())),
                 read => Poll::Ready(read),
             },
+            Self::Linked(stream) => Pin::new(stream).poll_read(cx, buf),
         }
     }
 }
@@ -77,7 +85,7 @@ impl PeerStream for Wire {
     fn source(&self) -> Option<&TcpStream> {
         match self {
             Self::Plain(stream) => Some(stream),
-            Self::Encrypted(_) => None,
+            Self::Passed(_) | Self::Encrypted(_) | Self::Linked(_) => None,
         }
     }
 
@@ -86,4 +94,8 @@ impl PeerStream for Wire {
     }
 }
 
-write_through!([] Wire { Self::Plain(stream) => stream, Self::Encrypted(stream) => stream });
+write_through!([] Wire {
+    Self::Plain(stream) => stream,
+    Self::Passed(stream) => stream,
+    Self::Encrypted(stream) => stream,
+    Self::Linked(stream) => stream });

@@ -200,6 +200,7 @@ pub(crate) fn word(change: Change, breakpoint: &Breakpoint) -> &'static str {
         Change::Appeared => "appeared",
         Change::Named => "named",
         Change::Attached => "attached",
+        Change::Parked => "parked",
         Change::Unreachable => "unreachable",
         Change::Releasing => "releasing",
         Change::Released => "released",

@@ -176,7 +176,9 @@ impl Row {
         };
         // An agent of another relay may not say by which client.
         let client = text(&row["holder"]["client"]).or_else(|| text(&row["holder"]["subject"]));
+        let parked = parked(row);
         let holder = match (client.clone(), text(&row["holder"]["peer"])) {
+            _ if parked.is_some() => parked.clone().unwrap_or_default(),
             (Some(client), Some(peer)) => format!("{client} from {peer}{ended}"),
             (Some(someone), None) | (None, Some(someone)) => someone,
             (None, None) if state == "paused" || state.is_empty() => none(),
@@ -185,7 +187,7 @@ impl Row {
                 None => state.clone(),
             },
         };
-        let holder_name = client.unwrap_or_else(|| holder.clone());
+        let holder_name = parked.or(client).unwrap_or_else(|| holder.clone());
         Self {
             id: of("id"),
             cluster: text(&row["cluster"]).unwrap_or_default(),
@@ -213,6 +215,23 @@ impl Row {
     }
 }
 
+/// Who has parked what `row` is about, and for how long still, by the relay's own clock.
+fn parked(row: &Value) -> Option<String> {
+    let until = row["holder"]["parked_until"].as_f64()?;
+    let now = row["first_seen"].as_f64()? + row["waiting_seconds"].as_f64()?;
+    let by = text(&row["holder"]["subject"]).or_else(|| text(&row["holder"]["client"]));
+    let left = seconds(until - now).as_secs();
+    // In minutes, where it has some: a list is read for a while.
+    let left = match left {
+        0..60 => format!("{left}s"),
+        _ => format!("{}m", left.div_ceil(60)),
+    };
+    Some(format!(
+        "parked by {} for {left} more",
+        by.as_deref().unwrap_or("somebody")
+    ))
+}
+
 fn text(value: &Value) -> Option<String> {
     value
         .as_str()
@@ -222,4 +241,27 @@ fn text(value: &Value) -> Option<String> {
 
 fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_park_is_shown_with_who_has_it_and_how_long_still_by_the_clock_of_the_relay() {
+        let row = |until: f64, holder: Value| {
+            let mut row = json!({"state": "parked", "first_seen": 1000.5, "waiting_seconds": 99.5, "holder": holder});
+            row["holder"]["parked_until"] = until.into();
+            Row::read(&row).holder
+        };
+        let ann = json!({"subject": "ann", "client": "VS Code", "peer": "10.0.0.9:5000"});
+        assert_eq!(row(1820.0, ann.clone()), "parked by ann for 12m more");
+        assert_eq!(row(1821.0, ann.clone()), "parked by ann for 13m more");
+        assert_eq!(row(1142.0, ann.clone()), "parked by ann for 42s more");
+        assert_eq!(row(900.0, ann), "parked by ann for 0s more");
+        let nobody = json!({"client": "VS Code"});
+        assert_eq!(row(1700.0, nobody), "parked by VS Code for 10m more");
+    }
 }

@@ -59,14 +59,19 @@ pub(super) enum Ended {
     Ending,
 }
 
-/// Links to `relay` until that is over, and says whether the agent was made welcome.
-pub(super) async fn run(agent: &Arc<Agent>, relay: Relay) -> (Ended, bool) {
+/// Links to `relay` until that is over, and says whether the agent was made welcome. Cancels `succeeded` when the relay says
+/// that another process listens at its address.
+pub(super) async fn run(
+    agent: Arc<Agent>,
+    relay: Relay,
+    succeeded: CancellationToken,
+) -> (Ended, bool) {
     let dialled = tokio::select! {
-        dialled = Box::pin(Link::dial(agent, relay)) => dialled,
+        dialled = Box::pin(Link::dial(&agent, relay)) => dialled,
         () = agent.ending.cancelled() => return (Ended::Ending, false),
     };
     let mut link = match dialled {
-        Ok(link) => link,
+        Ok(link) => Link { succeeded, ..link },
         Err(error) => return (error.into(), false),
     };
     loop {
@@ -110,6 +115,8 @@ pub(super) struct Link<S> {
     nodes: Option<Vec<Node>>,
     /// Where the relay has workers met whose debugger listens elsewhere.
     reverse: Reverse,
+    /// The relay says that another process listens at its address.
+    succeeded: CancellationToken,
     /// When its credential expires.
     good_until: Option<Instant>,
     /// When a link with a newer one is to be tried for.
@@ -166,6 +173,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             replica: Hex([0; 8]),
             nodes: None,
             reverse: Reverse::default(),
+            succeeded: CancellationToken::new(),
             good_until: None,
             renew_at: None,
         }
@@ -205,6 +213,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             match made {
                 Ok(mut newer) => {
                     newer.only = self.only.take();
+                    newer.succeeded = self.succeeded.clone();
                     debug!("a newer link has taken the place of this one");
                     return Ok(newer);
                 }
@@ -374,6 +383,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
                     return self.wire.send(&refused).await;
                 }
             }
+            FromRelay::Succeeded => self.succeeded.cancel(),
             FromRelay::Dismiss { arrival } => self.reverse.dismiss(&arrival),
             FromRelay::Hello { .. } => {
                 return Err(Ended::Lost("the relay says twice who it is".to_owned()));

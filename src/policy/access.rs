@@ -19,6 +19,8 @@ pub struct SessionObligations {
     pub session_limit: Option<Duration>,
     /// How long its client may say nothing; `None`: for ever.
     pub idle_limit: Option<Duration>,
+    /// How long it is kept when its client is lost; `None`: as the configuration has it.
+    pub park: Option<Duration>,
 }
 
 /// Scopes on what its selector fits.
@@ -86,6 +88,14 @@ impl Access {
         self.rights_where(|selector| selector.fits(breakpoint))
     }
 
+    /// For how long a lost session is kept at most, by the rules that say it at all.
+    pub fn longest_park(&self) -> Option<Duration> {
+        self.rules
+            .iter()
+            .filter_map(|rule| rule.obligations.park)
+            .max()
+    }
+
     /// Whether `scope` is allowed on `cluster` as a whole. A rule for some jobs, namespaces or tasks only does not count.
     pub fn may_on_cluster(&self, scope: Scope, cluster: &str) -> bool {
         self.rights_on_cluster(cluster).scopes.contains(scope)
@@ -151,6 +161,7 @@ impl Access {
             all.record |= one.record;
             all.session_limit = shorter(all.session_limit, one.session_limit);
             all.idle_limit = shorter(all.idle_limit, one.idle_limit);
+            all.park = shorter(all.park, one.park);
         }
         for grants in &self.limits {
             let fitting = grants.iter().filter(|(_, selector)| fits(selector));

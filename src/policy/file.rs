@@ -8,6 +8,7 @@ mod read;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -138,6 +139,16 @@ impl Grant {
                 text += &format!("; {word} for at most {}", format_duration(limit));
             }
         }
+        match obligations.park {
+            Some(Duration::ZERO) => text += "; a session whose connection is lost ends",
+            Some(kept) => {
+                text += &format!(
+                    "; kept for {} when the connection is lost",
+                    format_duration(kept)
+                );
+            }
+            None => {}
+        }
         text
     }
 
@@ -156,6 +167,7 @@ impl Grant {
             "record": obligations.record,
             "session_limit": obligations.session_limit.map(format_duration),
             "idle_limit": obligations.idle_limit.map(format_duration),
+            "park": obligations.park.map(format_duration),
         });
         for (word, patterns) in self.rule.selector.lists() {
             rule[word] = texts(patterns);

@@ -131,6 +131,7 @@ async fn let_go(context: &Arc<Context>, breakpoint: &Arc<Breakpoint>) {
         peer: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
         since: Moment::now(),
         replica: None,
+        parked_until: None,
     };
     match release(context, authorized, holder).await {
         Ok(()) => {

@@ -53,6 +53,10 @@ pub async fn release(
     holder: Holder,
 ) -> Result<(), NotReleased> {
     let breakpoint = authorized.breakpoint().clone();
+    let parked = |held: &Holder| held.parked_until.is_some() && held.is_here();
+    if breakpoint.holder().is_some_and(parked) {
+        return Ok(context.parks.let_run(&authorized).await?);
+    }
     let way = context.agents.way(&breakpoint).await;
     let way = way.map_err(|why| SessionRefusal::no_way(&breakpoint, why))?;
     let mut permit = Permit::acquire(&context.registry, authorized, holder)

@@ -35,6 +35,7 @@ fn holder() -> Holder {
         peer: Some(([127, 0, 0, 1], 1).into()),
         since: Moment::now(),
         replica: None,
+        parked_until: None,
     }
 }
 

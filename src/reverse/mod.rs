@@ -132,7 +132,7 @@ impl Link {
         if let Some(why) = self.barred_everywhere() {
             return Err(End::Refused(why.to_owned()));
         }
-        if self.ctx.shutdown.drain.is_cancelled() {
+        if self.ctx.shutdown.leaving.is_cancelled() {
             return Err(End::Ending);
         }
         let agents = &self.ctx.agents;
@@ -191,8 +191,8 @@ impl Link {
         let mut silent = Instant::now() + SILENCE;
         let mut told = None;
         loop {
-            // While the relay drains, what goes on may go on, and nothing begins.
-            let draining = shutdown.drain.is_cancelled();
+            // While the relay drains, and where another process has taken over, what goes on may go on, and nothing begins.
+            let draining = shutdown.leaving.is_cancelled();
             if draining && self.sessions.is_empty() {
                 return End::Ending;
             }
@@ -202,7 +202,7 @@ impl Link {
                     Err(End::Refused("you have begun it anew elsewhere".to_owned()))
                 }
                 () = shutdown.abort.cancelled() => Err(End::Ending),
-                () = shutdown.drain.cancelled(), if !draining => Ok(()),
+                () = shutdown.leaving.cancelled(), if !draining => Ok(()),
                 () = sleep_until(silent) => Err(End::Left),
                 next = self.socket.next() => {
                     silent = Instant::now() + SILENCE;

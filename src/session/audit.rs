@@ -62,6 +62,13 @@ impl<'a> SessionAudit<'a> {
         write(self.audit, entry).await
     }
 
+    /// Writes that its client is lost, and what comes of that.
+    pub(crate) async fn parked(&self, details: Map<String, Value>) -> Result<(), Unavailable> {
+        let mut entry = self.entry(Action::SessionParked);
+        entry.details = details;
+        write(self.audit, entry).await
+    }
+
     /// Writes how it ended.
     pub(crate) async fn end(self, outcome: Outcome) {
         let (up, down) = self.session.bytes();

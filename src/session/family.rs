@@ -3,7 +3,7 @@
 //! An editor forgets the sessions of a parent that has ended (VS Code's Call Stack view is empty then), and whoever holds
 //! their tasks would hold them unseen. So a session that a cluster session opened joins that one's family by its name,
 //! and ends with it. An editor that restarts the parent says so when it leaves: then the family waits for the one that
-//! comes next.
+//! comes next. So it does, where sessions of lost clients are kept, when the parent's client is lost.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -73,6 +73,25 @@ impl Founder {
 }
 
 impl Families {
+    /// The names of all.
+    pub fn names(&self) -> Vec<String> {
+        let mut names: Vec<_> = self.lock().keys().cloned().collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Address and name of each client that a family waits for since a restart.
+    pub fn restarts(&self) -> Vec<(IpAddr, String)> {
+        let known = self.lock();
+        let waiting = known
+            .values()
+            .filter(|family| family.waits.borrow().is_some());
+        let founders = waiting.map(|family| &family.founder);
+        let mut all: Vec<_> = founders.map(|one| (one.peer, one.client.clone())).collect();
+        all.sort_unstable();
+        all
+    }
+
     /// Whether a family waits for `founder` since a restart.
     pub fn wait_for(&self, founder: &Founder) -> bool {
         waiting(&self.lock(), founder).is_some()
@@ -96,7 +115,7 @@ impl Families {
             families: Arc::clone(self),
             name,
             members: family.members.subscribe(),
-            restarts: false,
+            stay: None,
         }
     }
 
@@ -110,11 +129,7 @@ impl Families {
         stop: Stop,
     ) -> Option<Member> {
         let known = self.lock();
-        let family = known.get(name)?;
-        let over = (*family.waits.borrow()).is_some_and(|until| until <= Instant::now());
-        if over || !principal.is_same(&family.founder.principal) {
-            return None;
-        }
+        let family = open_to(&known, name, principal)?;
         let waits = family.waits.subscribe();
         family
             .members
@@ -127,9 +142,24 @@ impl Families {
         })
     }
 
+    /// Whether a session of `principal` could join the family `name` now.
+    pub fn takes(&self, name: &str, principal: &Principal) -> bool {
+        open_to(&self.lock(), name, principal).is_some()
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Family>> {
         self.0.lock()
     }
+}
+
+fn open_to<'a>(
+    known: &'a HashMap<String, Family>,
+    name: &str,
+    principal: &Principal,
+) -> Option<&'a Family> {
+    let family = known.get(name)?;
+    let over = (*family.waits.borrow()).is_some_and(|until| until <= Instant::now());
+    (!over && principal.is_same(&family.founder.principal)).then_some(family)
 }
 
 fn waiting<'a>(known: &'a HashMap<String, Family>, founder: &Founder) -> Option<&'a str> {
@@ -142,13 +172,14 @@ fn waiting<'a>(known: &'a HashMap<String, Family>, founder: &Founder) -> Option<
     families.find_map(|(name, family)| waits(family).then_some(&**name))
 }
 
-/// The lead of a family. Dropping it ends the family, unless [`Self::restarts`] was called.
+/// The lead of a family. Dropping it ends the family, unless its sessions are to stay.
 #[derive(Debug)]
 pub struct Parent {
     families: Arc<Families>,
     name: String,
     members: watch::Receiver<Members>,
-    restarts: bool,
+    /// For how long its sessions stay when it has ended.
+    stay: Option<Duration>,
 }
 
 impl Parent {
@@ -170,17 +201,21 @@ impl Parent {
 
     /// The editor leaves to come again: its sessions stay for [`RESTART_PATIENCE`].
     pub fn restarts(&mut self) {
-        self.restarts = true;
+        self.stay = Some(RESTART_PATIENCE);
+    }
+
+    /// The editor is lost: its sessions, which may be lost with it or not, stay for so long.
+    pub fn is_lost(&mut self, stay: Duration) {
+        self.stay = Some(stay);
     }
 }
 
 impl Drop for Parent {
     fn drop(&mut self) {
         let mut known = self.families.lock();
-        match known.get(&self.name) {
-            Some(family) if self.restarts && !family.members.borrow().is_empty() => {
-                let until = Instant::now() + RESTART_PATIENCE;
-                family.waits.send_replace(Some(until));
+        match (known.get(&self.name), self.stay) {
+            (Some(family), Some(stay)) if !family.members.borrow().is_empty() => {
+                family.waits.send_replace(Some(Instant::now() + stay));
             }
             _ => _ = known.remove(&self.name),
         }

@@ -53,6 +53,14 @@ impl Limits {
         }
     }
 
+    /// The same of a session that goes on with one that `began` before.
+    pub(crate) fn since(mut self, began: Instant) -> Self {
+        if let Some(session) = &mut self.session {
+            session.since = began;
+        }
+        self
+    }
+
     /// How often it has to be said whether something was done, to be told of idleness in good time.
     pub(crate) fn sampling(&self) -> Option<Duration> {
         let finest = Duration::from_millis(50);

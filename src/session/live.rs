@@ -58,6 +58,8 @@ pub(crate) struct Live<'a> {
     /// The hold of the worker.
     pub(crate) worker: Attached,
     principal: Principal,
+    /// When the first session with this hold of the worker began.
+    pub(crate) began: Instant,
     limits: Limits,
     /// To be told when the program runs and stops, for [`SessionEvent::TaskEnded`] to come.
     pub(crate) task: TaskEnd,
@@ -95,8 +97,15 @@ impl<'a> Begun<'a> {
         info!(
             client, scopes = %permit.rights().scopes, subprocess = !permit.holds(), "session attaches"
         );
-        let way = services.agents.way(&breakpoint).await;
-        let way = way.map_err(|why| SessionRefusal::no_way(&breakpoint, why))?;
+        let way = match permit.way() {
+            // Its connection is there already.
+            Some(way) => way.clone(),
+            None => services
+                .agents
+                .way(&breakpoint)
+                .await
+                .map_err(|why| SessionRefusal::no_way(&breakpoint, why))?,
+        };
         details.insert("way".into(), way.word().into());
         permit.settle(way);
         let capture = match permit.rights().obligations.record {
@@ -145,6 +154,11 @@ impl<'a> Begun<'a> {
 
     /// The worker was reached: the limits of the session count from now on.
     pub(crate) fn attached(self) -> Live<'a> {
+        self.attached_since(Instant::now())
+    }
+
+    /// The worker was reached by a session that `began` before and was parked: the longest time of a session counts on.
+    pub(crate) fn attached_since(self, began: Instant) -> Live<'a> {
         let now = Instant::now();
         let worker = self.permit.attached();
         Live {
@@ -153,7 +167,8 @@ impl<'a> Begun<'a> {
             audit: self.audit,
             capture: self.capture,
             principal: worker.principal().clone(),
-            limits: Limits::new(&worker.rights().obligations, now),
+            began,
+            limits: Limits::new(&worker.rights().obligations, now).since(began),
             task: worker.task_end(),
             worker,
             said: now,
@@ -211,6 +226,12 @@ impl<'a> Live<'a> {
                 self.outcome = outcome;
             }
         }
+    }
+
+    /// Its client is gone, and it goes on without one: no patience with that client counts any more.
+    pub(crate) fn stay(&mut self) {
+        self.ends_at = None;
+        self.outcome = Outcome::Client;
     }
 
     /// How it ends, as far as is known.

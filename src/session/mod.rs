@@ -13,6 +13,7 @@ pub mod family;
 pub(crate) mod leaving;
 pub(crate) mod limits;
 pub(crate) mod live;
+pub(crate) mod parks;
 pub mod permit;
 pub mod refusal;
 pub(crate) mod shares;
@@ -23,6 +24,7 @@ pub mod worker_end;
 
 pub use authorise::{Authorized, Denied, authorise, authorise_end};
 pub use family::{Families, Founder, Member, Parent};
+pub use parks::Parks;
 pub use permit::{Attached, Permit};
 pub use table::{Session, SessionRow, SessionTable};
 pub use task_end::TaskEnd;

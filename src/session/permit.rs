@@ -230,6 +230,24 @@ impl Attached {
         }
     }
 
+    /// Has `holder` shown as who holds it.
+    pub(crate) fn shown_as(&self, holder: Holder) {
+        match &self.permit.grant {
+            Grant::Holder(claim) => claim.held_by(holder),
+            // The session that holds the worker is shown.
+            Grant::Subprocess(_) => {}
+        }
+    }
+
+    /// The same hold for a session of `holder`, by the leave of `authorized`, which is for the same breakpoint.
+    pub(crate) fn handed_to(self, authorized: Authorized, holder: Holder) -> Permit {
+        self.shown_as(holder);
+        Permit {
+            authorized,
+            ..self.permit
+        }
+    }
+
     /// Ends it as [`Permit::end`] does.
     pub async fn end(self, patience: Duration) {
         self.permit.end(patience).await;

@@ -24,6 +24,18 @@ pub enum SessionRefusal {
         /// For how long, readable.
         held: String,
     },
+    /// The breakpoint is kept for somebody whose connection was lost.
+    #[error(
+        "{name} is parked by {holder} for {left} more, because the connection of that session was lost; it is free again when that time is over"
+    )]
+    Parked {
+        /// Title of the breakpoint.
+        name: String,
+        /// Who has it.
+        holder: String,
+        /// For how long still, readable.
+        left: String,
+    },
     /// The breakpoint ended.
     #[error("{name} no longer waits: {what}; see what does with `ray-relay list`")]
     Ended {
@@ -54,7 +66,7 @@ impl SessionRefusal {
     pub fn kind(&self) -> RefusalKind {
         match self {
             Self::BadSelector(_) => RefusalKind::Client,
-            Self::InUse { .. } => RefusalKind::InUse,
+            Self::InUse { .. } | Self::Parked { .. } => RefusalKind::InUse,
             Self::Ended { .. } | Self::Nothing(_) => RefusalKind::NotFound,
             Self::Forbidden(_) => RefusalKind::Forbidden,
             Self::Throttled(_) => RefusalKind::Limited,
@@ -65,6 +77,13 @@ impl SessionRefusal {
 
     /// For a breakpoint that `holder` has.
     pub fn in_use(breakpoint: &Breakpoint, holder: &Holder, now: Moment) -> Self {
+        if let Some(until) = holder.parked_until {
+            return Self::Parked {
+                name: breakpoint.title(),
+                holder: holder.to_string(),
+                left: span(now.until(until)),
+            };
+        }
         let held = holder.since.until(now);
         Self::InUse {
             name: breakpoint.title(),

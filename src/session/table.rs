@@ -191,6 +191,17 @@ impl Session {
             peer: Some(self.peer()),
             since: Moment::now(),
             replica: None,
+            parked_until: None,
+        }
+    }
+
+    /// The same of one whose client is lost, and who is waited for `until` then.
+    pub(crate) fn parked(&self, principal: &Principal, until: Moment) -> Holder {
+        let client = self.entry.info.lock().client.clone();
+        Holder {
+            since: self.entry.since,
+            parked_until: Some(until),
+            ..self.holder(principal, &client.unwrap_or_default())
         }
     }
 

@@ -93,6 +93,12 @@ labels! {
         Revoked = "revoked",
         /// The session or idle limit was reached.
         Limit = "limit",
+        /// Its client was lost, and did not come again in time.
+        Expired = "expired",
+        /// Its client was lost, and another connection of the same person goes on with it.
+        TakenOver = "taken_over",
+        /// Its client was lost, and somebody had its task let run.
+        Released = "released",
         /// The session was refused before it began.
         Refused = "refused",
         /// A protocol error, a limit or a broken connection.
@@ -193,6 +199,8 @@ labels! {
         Doctor = "doctor",
         /// The rendezvous of debuggers that listen, below `/relay/v1/reverse`.
         Reverse = "reverse",
+        /// The links of `ray-relay connect`, `/relay/v1/connect`.
+        Connect = "connect",
         /// `/relay/healthz` and `/relay/readyz`.
         Health = "health",
         /// The metrics, `/relay/metrics`.

@@ -250,7 +250,7 @@ impl Metrics {
         let now = Instant::now();
         for cluster in &snapshot.clusters {
             let name: &str = &cluster.name;
-            for state in ["paused", "attached", "unreachable"] {
+            for state in ["paused", "attached", "parked", "unreachable"] {
                 let count = snapshot
                     .live
                     .iter()

@@ -176,6 +176,18 @@ impl Ledger {
         self.answered && self.owed == 0 && !self.lost
     }
 
+    /// Nothing that it was asked is still to be answered.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.owed == 0 && !self.lost
+    }
+
+    /// It is attached and configured and has not been told of a goodbye: another client could go on with it.
+    pub(super) fn stays(&self) -> bool {
+        self.attach == Attach::Initialized
+            && self.configured
+            && !(self.disconnect || self.closed || self.lost)
+    }
+
     /// How many of the `next` bytes to be sent belong to a message of which a part was sent; 0 between two.
     pub(super) fn under_way(&self, next: &[u8]) -> usize {
         self.sent.under_way(next)

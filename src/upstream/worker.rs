@@ -91,6 +91,20 @@ impl Worker {
             .is_some_and(|line| line.ledger.owes_nothing())
     }
 
+    /// The debugger has answered everything that it was asked.
+    pub fn is_quiet(&self) -> bool {
+        self.line
+            .as_ref()
+            .is_some_and(|line| line.ledger.is_quiet())
+    }
+
+    /// The debugger is attached, configured and told of no goodbye, so that another client could go on with it.
+    pub fn stays(&self) -> bool {
+        self.line
+            .as_ref()
+            .is_some_and(|line| line.ledger.stays() && line.held.is_empty())
+    }
+
     /// The debugger was told of path mappings, which it keeps when it is left.
     pub fn has_mappings(&self) -> bool {
         self.line.as_ref().is_some_and(|line| line.ledger.mapped)

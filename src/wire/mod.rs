@@ -8,6 +8,7 @@ pub(crate) mod human_time;
 pub mod peer_stream;
 pub mod prefixed;
 pub mod relay_url;
+pub mod resumed;
 pub mod tcp;
 pub(crate) mod text;
 pub mod tunnel;

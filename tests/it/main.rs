@@ -4,8 +4,8 @@
 //! |---|---|
 //! | `tls` | nothing, and sslscan for one test |
 //! | `departures`, `loopback`, `pdb`, `prompt`, `view` | Python and the network once (a virtual environment under `target/`) |
-//! | `closed_network`, `other_networks` | also root, iproute2, util-linux and nftables (network namespaces with a firewall) |
-//! | `agents`, `replicas`, `isolation`, `sessions`, `kinds`, `faults`, `gone`, `deploy`, `doctor`, `hook`, `reverse`, `tools`, `advertise`, `token`, `identity`, `nc`, `person`, `terminal`, `unlisted` | the same without nftables |
+//! | `closed_network`, `connect`, `other_networks` | also root, iproute2, util-linux and nftables (network namespaces with a firewall) |
+//! | `agents`, `replicas`, `isolation`, `parking`, `sessions`, `takeover`, `kinds`, `faults`, `gone`, `deploy`, `doctor`, `hook`, `reverse`, `tools`, `advertise`, `token`, `identity`, `nc`, `person`, `terminal`, `unlisted` | the same without nftables |
 //!
 //! What is missing is said on standard error and the test passes, except where `CI` is set: then
 //! it fails.
@@ -15,6 +15,7 @@
 mod advertise;
 mod agents;
 mod closed_network;
+mod connect;
 mod departures;
 mod deploy;
 mod doctor;
@@ -27,6 +28,7 @@ mod kinds;
 mod loopback;
 mod nc;
 mod other_networks;
+mod parking;
 mod pdb;
 mod person;
 mod prompt;
@@ -34,6 +36,7 @@ mod replicas;
 mod reverse;
 mod sessions;
 mod support;
+mod takeover;
 mod terminal;
 mod tls;
 mod token;

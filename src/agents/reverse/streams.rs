@@ -82,6 +82,11 @@ impl Agents {
         })
     }
 
+    /// A stream of that name is waited for.
+    pub(in crate::agents) fn is_expected(&self, id: &StreamId) -> bool {
+        self.reverse.streams.lock().contains_key(id)
+    }
+
     /// Who waits for the stream `id`, where `person` is who was told of it and `shown` is its secret. Once: whoever comes with
     /// the same later finds nobody. Of a wrong secret nothing becomes known.
     pub(crate) fn expected(&self, id: &str, shown: &str, person: &Principal) -> Option<Handover> {

@@ -118,8 +118,8 @@ struct ShowArgs {
     /// About this breakpoint
     #[arg(long, value_name = "ID")]
     breakpoint: Option<crate::ray::registry::BreakpointId>,
-    /// Of this kind: authentication, decision, session_began, command, session_ended,
-    /// administration, agent, audit
+    /// Of this kind: authentication, decision, session_began, command, session_parked,
+    /// session_ended, administration, agent, audit
     #[arg(long, value_name = "ACTION", value_parser = action)]
     action: Vec<&'static str>,
     /// From then on: 1h (ago), 2026-11-21 or 2026-11-21T10:55

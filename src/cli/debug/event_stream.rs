@@ -36,6 +36,7 @@ impl EventStream {
                         | "appeared"
                         | "named"
                         | "attached"
+                        | "parked"
                         | "unreachable"
                         | "released"
                         | "died"

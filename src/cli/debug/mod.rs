@@ -18,9 +18,8 @@ use self::event_stream::EventStream;
 use self::input::{Input, Typed};
 use self::screen::Screen;
 use super::relay_client::RelayClient;
-use super::worker_session::{
-    Duplex, Error as SessionError, Which, authorized_block, dial, unexpected,
-};
+use super::relay_dial::{Duplex, dial};
+use super::worker_session::{Error as SessionError, Which, authorized_block, unexpected};
 use super::{DebugArgs, Error, terminal};
 use crate::listing::browse::{Browse, Heard};
 use crate::listing::menu::Menu;

@@ -25,7 +25,11 @@ const LONGEST: usize = 200;
 /// Where the folder `here` has the files in which the tasks of `list` wait.
 pub(super) fn findings(list: &Value, here: &Path) -> Vec<Finding> {
     let rows = list["breakpoints"].as_array().into_iter().flatten();
-    let waiting = rows.filter(|row| row["state"] == "paused" || row["state"] == "attached");
+    let waiting = rows.filter(|row| {
+        ["paused", "attached", "parked"]
+            .iter()
+            .any(|word| row["state"] == *word)
+    });
     // Of what was typed in, or made while it ran, there is no file.
     let files = waiting.filter_map(|row| row["location"]["file"].as_str());
     let files: BTreeSet<&str> = files.filter(|file| !file.starts_with('<')).collect();

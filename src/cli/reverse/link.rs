@@ -5,21 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
-use hyper::{HeaderMap, StatusCode};
+use hyper::HeaderMap;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
-use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
-use tokio_tungstenite::tungstenite::{self, Message};
-use tokio_tungstenite::{WebSocketStream, client_async_with_config};
+use tokio_tungstenite::tungstenite::Message;
 
 use super::told::Told;
 use super::{Debugger, ReverseArgs};
 use crate::cli::RelayArgs;
 use crate::cli::relay_client::RelayError;
-use crate::cli::worker_session::{Duplex, dial};
-use crate::wire::text::{one_line, replaced};
+use crate::cli::relay_dial::{Socket, open};
+use crate::wire::text::replaced;
 use crate::wire::tunnel::join::{Passed, join};
 use crate::wire::tunnel::messages::{read, written};
 use crate::wire::tunnel::reverse::{
@@ -35,8 +33,6 @@ const SILENCE: Duration = Duration::from_secs(15);
 
 /// Workers at a time.
 const MOST: usize = 64;
-
-type Socket = WebSocketStream<Box<dyn Duplex>>;
 
 /// Why a link is over.
 pub(super) enum Broken {
@@ -90,7 +86,9 @@ impl Line {
         let path = format!("{REVERSE_PATH}{}", self.args.name);
         let relay = &self.args.relay;
         let none = HeaderMap::new();
-        let mut socket = open(relay, &path, REVERSE_PROTOCOL, none, link_config()).await?;
+        let mut socket = open(relay, &path, REVERSE_PROTOCOL, none, link_config())
+            .await
+            .map_err(|refused| refused.error)?;
         let begin = FromPerson::Begin {
             port: self.args.port,
             wish: self.port.or(Some(self.args.to.port)),
@@ -200,7 +198,7 @@ async fn passed_on(
             // Either end is told by the relay.
             let _ = join(debugger, ByteStream::new(socket), &Passed::default()).await;
         }
-        Err(error) => drop(failing.send(failed(error.to_string())).await),
+        Err(refused) => drop(failing.send(failed(refused.error.to_string())).await),
     }
 }
 
@@ -213,48 +211,4 @@ async fn reached(to: &Debugger) -> io::Result<TcpStream> {
     let stream = dialled.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
     stream.set_nodelay(true)?;
     Ok(stream)
-}
-
-/// Opens a WebSocket at `path` of the relay.
-async fn open(
-    args: &RelayArgs,
-    path: &str,
-    protocol: &'static str,
-    headers: HeaderMap,
-    config: WebSocketConfig,
-) -> Result<Socket, RelayError> {
-    let relay = || args.relay.to_string();
-    let unreachable = |cause: String| RelayError::Unreachable {
-        relay: relay(),
-        cause,
-    };
-    let authorization = args.token.authorization(&args.relay)?;
-    let request = handshake::request(&args.relay, path, protocol, authorization, headers)
-        .ok_or_else(|| unreachable("its address is no URL".to_owned()))?;
-    let stream = Box::pin(dial(args)).await?;
-    let opening = Box::pin(client_async_with_config(request, stream, Some(config)));
-    match timeout(PATIENCE, opening).await {
-        Ok(Ok((socket, _))) => Ok(socket),
-        Ok(Err(tungstenite::Error::Http(response))) => {
-            let body = response.body().as_deref().unwrap_or_default();
-            let message = handshake::words_of(body);
-            match response.status() {
-                StatusCode::NOT_FOUND if message.is_empty() => Err(RelayError::NotARelay {
-                    relay: relay(),
-                    found: "it knows no rendezvous".to_owned(),
-                }),
-                status => Err(RelayError::Refused {
-                    relay: relay(),
-                    status,
-                    message,
-                }),
-            }
-        }
-        Ok(Err(tungstenite::Error::Io(error))) => Err(unreachable(error.to_string())),
-        Ok(Err(error)) => Err(RelayError::NotARelay {
-            relay: relay(),
-            found: one_line(&error.to_string()),
-        }),
-        Err(_) => Err(unreachable("no answer".to_owned())),
-    }
 }

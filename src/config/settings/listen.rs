@@ -1,10 +1,11 @@
 //! `[listen]`: the address and the limits of the one port.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::config::address::parse_listen;
-use crate::config::kind::{Kind, SHORTEST, count, duration, flag, quoted};
+use crate::config::kind::{Kind, SHORTEST, count, duration, flag, path, quoted};
 use crate::config::raw::RawValue;
 use crate::config::read::{self, Read};
 use crate::config::units::{DAY, HOUR, MINUTE, SECOND};
@@ -24,6 +25,8 @@ settings! {
         keepalive: Duration = 15 * SECOND, duration(SECOND..=HOUR);
         /// How long SIGTERM waits for sessions.
         drain_timeout: Duration = 30 * SECOND, duration(SHORTEST..=DAY);
+        /// The Unix socket at which a successor takes the listening sockets over; absent: none can.
+        takeover: Option<PathBuf> = None, path("the absolute path of a Unix socket, in a folder of the relay's own");
     }
 }
 

@@ -83,12 +83,27 @@ impl AttachFlow<'_> {
         let stop = (breakpoint.id, breakpoint.stop);
         let families = &self.context.families;
         let joined = families.join(family, &self.principal, self.session.id(), stop);
-        joined.map(Some).ok_or_else(|| {
-            let why = match self.context.agents.other_relays().is_empty() {
-                true => "the cluster session that opened this one has ended, and the task waits on; start the cluster session again",
-                false => "the cluster session that opened this one has ended, or is at another relay, and the task waits on; start the cluster session again, and have the address lead each client to one relay (`sessionAffinity: ClientIP` of a Kubernetes Service)",
-            };
-            SessionRefusal::Nothing(why.into())
-        })
+        joined.map(Some).ok_or_else(|| self.no_family())
+    }
+
+    /// Whether [`Self::member`] would find that family.
+    pub(super) fn may_join(&self, selector: &AttachSelector) -> Result<(), SessionRefusal> {
+        let takes = |family: &String| self.context.families.takes(family, &self.principal);
+        match selector.family.as_ref().is_none_or(takes) {
+            true => Ok(()),
+            false => Err(self.no_family()),
+        }
+    }
+
+    fn no_family(&self) -> SessionRefusal {
+        let why = match self.context.agents.other_relays().is_empty() {
+            true => {
+                "the cluster session that opened this one has ended, and the task waits on; start the cluster session again"
+            }
+            false => {
+                "the cluster session that opened this one has ended, or is at another relay, and the task waits on; start the cluster session again, and have the address lead each client to one relay (`sessionAffinity: ClientIP` of a Kubernetes Service)"
+            }
+        };
+        SessionRefusal::Nothing(why.into())
     }
 }

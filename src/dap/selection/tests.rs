@@ -21,6 +21,7 @@ fn held(name: &str, n: u8) -> Breakpoint {
         peer: Some(([10, 0, 0, 9], 1234).into()),
         since: at(1_000_035),
         replica: None,
+        parked_until: None,
     };
     Breakpoint {
         state: State::Attached(holder),

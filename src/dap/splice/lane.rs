@@ -294,6 +294,14 @@ impl Lane {
         }
     }
 
+    /// What comes is for another peer from now on, and goes by `rules`. What the one before has not taken is dropped.
+    pub(super) fn redirect(&mut self, rules: Rules) {
+        self.drop_rest();
+        self.close = Close::No;
+        self.bytes = 0;
+        self.scanner.follow(rules);
+    }
+
     /// Nothing can be written any more. What was not looked at yet stays, for [`super::Splice::into_client`].
     fn drop_rest(&mut self) {
         self.pipe = None;

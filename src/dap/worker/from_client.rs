@@ -112,6 +112,21 @@ impl<S: PeerStream> Relaying<'_, S> {
                 }
                 return;
             }
+            // debugpy has had its own, and refuses another (1.8.22).
+            FromClient::ConfigurationDone if self.resumption.is_some() => {
+                if let Some(request) = Request::read(&mut message)
+                    && let Some(resumption) = self.resumption.take()
+                {
+                    Box::pin(self.resumed(&request, *resumption)).await;
+                }
+                return;
+            }
+            FromClient::Disconnect
+                if self.resumption.is_some()
+                    && !rewrite::is_set(&message["arguments"], "terminateDebuggee") =>
+            {
+                return self.stay_parked(message);
+            }
             FromClient::Terminate if !self.may_end_worker() => {
                 if let Some(request) = Request::read(&mut message) {
                     self.tell(&request.failure(NO_TERMINATE));

@@ -57,6 +57,10 @@ impl<S: PeerStream> Relaying<'_, S> {
                     Some(body) => body.into(),
                     None => message.to_string().into_bytes().into(),
                 });
+                if let (Some(resumption), Some(stop)) = (&mut self.resumption, &self.stop) {
+                    // The client is told when it has configured.
+                    return resumption.kept_stop(stop);
+                }
                 return self.unchanged(&message, body);
             }
             FromWorker::Terminated => {

@@ -5,7 +5,7 @@ use tokio::time::timeout;
 
 use crate::context::Context;
 use crate::dap::Initialize;
-use crate::dap::attach::{RelayEndpoint, for_worker, source_note};
+use crate::dap::attach::{RelayEndpoint, fingerprint, for_worker, source_note};
 use crate::dap::client::Goodbye;
 use crate::dap::message_filter::MessageFilter;
 use crate::session::{Member, Permit};
@@ -35,6 +35,8 @@ pub(super) struct Reached {
     pub(super) worker: Conversation<Worker>,
     /// What it answered to `initialize`.
     pub(super) capabilities: Value,
+    /// The fingerprint of the arguments of that `attach`.
+    pub(super) attach: u64,
     /// What the client has to know of its source files ([`source_note`]).
     pub(super) note: Option<String>,
 }
@@ -66,14 +68,16 @@ impl Opening {
             let arguments = for_worker(own, breakpoint, self.local_root.as_deref());
             let arguments = filter.attach_arguments(arguments);
             let note = source_note(&arguments, breakpoint);
+            let print = fingerprint(&arguments);
             let attach = request(self.attach.seq.clone(), Command::Attach, arguments);
             worker.send(&attach).await?;
-            Ok::<_, ConnectError>((capabilities, note))
+            Ok::<_, ConnectError>((capabilities, print, note))
         };
         match timeout(dap.connect_timeout, replay).await {
-            Ok(Ok((capabilities, note))) => Ok(Reached {
+            Ok(Ok((capabilities, attach, note))) => Ok(Reached {
                 worker,
                 capabilities,
+                attach,
                 note,
             }),
             Ok(Err(why)) => Err(why),

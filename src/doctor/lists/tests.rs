@@ -152,6 +152,15 @@ fn who_holds_a_task_and_how_one_ended_are_told() {
             .contains("ann with VS Code from 10.1.2.3:50000 for"),
         "{found:?}"
     );
+    let mut parked = row("parked");
+    parked["first_seen"] = 1000.0.into();
+    parked["holder"] =
+        json!({"subject": "ann", "client": "VS Code", "parked_until": 1000.0 + 134.2 + 600.0});
+    let found = only(&list(&[parked]), None);
+    assert_eq!(
+        found.says,
+        "train_step (3k9x7a2q) is parked by ann for 10m more"
+    );
     let mut died = row("died");
     died["why"] = "the worker process crashed or was killed from outside".into();
     let found = wrong(&list(&[died]), None);

@@ -24,8 +24,11 @@ const LONGEST_PATTERN: usize = 256;
 /// Bounds of `session_limit` and `idle_limit`.
 const LIMITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30 * 86_400));
 
+/// Bounds of `park`; nothing turns it off.
+const PARKS: (Duration, Duration) = (Duration::ZERO, Duration::from_secs(86_400));
+
 /// Keys of a `[[rule]]`.
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 13] = [
     "subjects",
     "groups",
     "scopes",
@@ -38,6 +41,7 @@ const KEYS: [&str; 12] = [
     "record",
     "session_limit",
     "idle_limit",
+    "park",
 ];
 
 /// Reads the file at `path`.
@@ -198,7 +202,8 @@ impl Reader<'_> {
             "unmasked" => flag(value).map(|read| obligations.unmasked = read),
             "record" => flag(value).map(|read| obligations.record = read),
             "session_limit" => limit(value).map(|read| obligations.session_limit = read),
-            _ => limit(value).map(|read| obligations.idle_limit = read),
+            "idle_limit" => limit(value).map(|read| obligations.idle_limit = read),
+            _ => duration(value, PARKS.0..=PARKS.1).map(|read| obligations.park = Some(read)),
         };
         if let Err(wrong) = read {
             self.wrong(key, at, value, wrong);

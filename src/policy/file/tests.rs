@@ -140,7 +140,7 @@ fn broken_toml_is_one_kind_of_problem_and_quotes_nothing() {
 fn what_it_comes_to_is_said_in_full() {
     let policy = policy(EXAMPLE);
     let text = policy.explained().join("\n");
-    let team = "group \"ml-team\" may view, debug; jobs \"raysubmit_ml_*\" or \"04000000\"; a session for at most 8h; idle for at most 30m";
+    let team = "group \"ml-team\" may view, debug; jobs \"raysubmit_ml_*\" or \"04000000\"; a session for at most 8h; idle for at most 30m; kept for 15m when the connection is lost";
     assert!(text.contains(team), "{text}");
     let json = policy.to_json();
     assert_eq!(json[2]["clusters"][0], "default");

@@ -134,6 +134,9 @@ pub struct Holder {
     /// The other relay whose session it is; `None`: this one's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replica: Option<Replica>,
+    /// Until when its session waits for its client to come again, where that is lost; `None`: the client is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parked_until: Option<Moment>,
 }
 
 impl Holder {
@@ -199,6 +202,7 @@ impl State {
             Self::Paused => "paused",
             Self::Unreachable { .. } => "unreachable",
             Self::Unlisted => "unlisted",
+            Self::Attached(holder) if holder.parked_until.is_some() => "parked",
             Self::Attached(_) => "attached",
             Self::Released { .. } => "released",
             Self::Died { intended: true, .. } => "finished",

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{SetOnce, oneshot, watch};
 use tokio::time::Instant;
 
-use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId};
+use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId, Holder};
 use crate::ray::registry::current::CurrentTask;
 use crate::ray::registry::query;
 use crate::ray::registry::shared::{OpenClaim, Shared};
@@ -115,6 +115,16 @@ impl Claim {
                 .suspects
                 .add(&breakpoint.node_id);
         }
+    }
+
+    /// Has `holder` shown as who holds the breakpoint from now on.
+    pub fn held_by(&self, holder: Holder) {
+        let held = &self.lease.held;
+        let (cluster, key) = (self.cluster, held.breakpoint.key());
+        self.shared.change(|state, _| {
+            let change = state.held_by(cluster, key, held.number, holder);
+            (change.into_iter().collect(), ())
+        });
     }
 
     /// The breakpoint as it was when it was claimed.

@@ -74,6 +74,8 @@ pub enum Change {
     Named,
     /// A session holds it now.
     Attached,
+    /// The client of the session that holds it is lost.
+    Parked,
     /// Nothing listens on the port of its debugger: it was dialled, and was not reached.
     Unreachable,
     /// It will be released in a while, because it has waited for too long ([`crate::release::auto`]).

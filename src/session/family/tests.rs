@@ -76,6 +76,20 @@ async fn a_parent_that_restarts_finds_its_members_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn members_of_a_parent_that_is_lost_stay_for_as_long_as_is_said() {
+    let stay = 10 * RESTART_PATIENCE;
+    let families = Arc::new(Families::default());
+    let mut parent = families.lead(founder());
+    let mut member = join(&families, &parent, 7).unwrap();
+    parent.is_lost(stay);
+    drop(parent);
+    tokio::time::advance(stay - Duration::from_secs(1)).await;
+    assert!(!now(member.ended()).await);
+    tokio::time::advance(Duration::from_secs(2)).await;
+    assert!(now(member.ended()).await);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_restart_that_does_not_come_ends_them() {
     let families = Arc::new(Families::default());
     let mut parent = families.lead(founder());

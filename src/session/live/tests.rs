@@ -94,6 +94,7 @@ impl Scene {
             peer: Some(self.session.peer()),
             since: Moment::now(),
             replica: None,
+            parked_until: None,
         };
         let authorised = authorise(&self.ann, &breakpoint, Scope::Debug).unwrap();
         let permit = Permit::acquire(&self.registry, authorised, holder).unwrap();

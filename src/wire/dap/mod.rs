@@ -2,6 +2,7 @@
 
 pub mod codec;
 pub mod conversation;
+pub mod kept;
 pub mod mappings;
 pub mod message;
 pub mod names;

@@ -77,6 +77,12 @@ impl Scanner {
         self.answers = Some(command);
     }
 
+    /// Goes by `rules` from the next frame on that is not decided on, and by these alone.
+    pub fn follow(&mut self, rules: Rules) {
+        self.rules = rules;
+        self.answers = None;
+    }
+
     /// No frame is half forwarded: something else may be sent now.
     pub fn between_frames(&self) -> bool {
         !matches!(self.at, At::Passing(_))

@@ -74,7 +74,10 @@ where
 }
 
 /// One direction, to its end.
-async fn pass(
+///
+/// # Errors
+/// Where one of the two breaks.
+pub(crate) async fn pass(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
     passed: &AtomicU64,

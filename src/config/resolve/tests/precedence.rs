@@ -44,7 +44,7 @@ fn every_scalar_key_can_be_given_in_the_environment() {
         "commands" | "enabled" | "defaults" | "email" => "true",
         "names" | "types" => "pin, *_pin",
         "values" => r"\d{3,5}",
-        "max_connections" | "max_event_streams" | "throttle_after" => "7",
+        "max_connections" | "max_event_streams" | "max_links" | "throttle_after" => "7",
         "keys" | "issuer" => "/a, /b",
         "audience" | "policy_file" | "revocations_file" | "ticket_key_file" => "/c",
         "max_token" => "9KiB",

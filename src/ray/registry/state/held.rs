@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ray::registry::Change;
-use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId, Reason, State as Life};
+use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId, Holder, Reason, State as Life};
 use crate::ray::registry::pending_lookups::PendingLookups;
 use crate::ray::registry::rows::WorkerRow;
 use crate::ray::registry::state::{Changes, Cluster, Entry, Node, Now, State};
@@ -30,6 +30,28 @@ impl State {
                 (false, since) => Some(since.unwrap_or(now)),
             };
         }
+    }
+
+    /// Shows `holder` as who holds `key` under `claim`.
+    pub(in crate::ray::registry) fn held_by(
+        &mut self,
+        cluster: Cluster,
+        key: &str,
+        claim: u64,
+        holder: Holder,
+    ) -> Option<(Change, Arc<Breakpoint>)> {
+        let entries = &mut self.clusters[cluster].entries;
+        let entry = entries.get(key);
+        let entry = entry.filter(|entry| entry.claim == Some(claim))?;
+        let change = match holder.parked_until {
+            Some(_) => Change::Parked,
+            None => Change::Attached,
+        };
+        let mut next = Breakpoint::clone(entry.breakpoint());
+        next.state = Life::Attached(holder);
+        let held = entries.set(key, next)?;
+        self.dirty = true;
+        Some((change, held))
     }
 
     /// The task at which `claim` began has ended; the session has not.

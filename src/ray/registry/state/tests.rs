@@ -219,6 +219,7 @@ impl Bench {
             peer: Some(([127, 0, 0, 1], 1).into()),
             since: now,
             replica: None,
+            parked_until: None,
         };
         let known = self.heard.contains_key(&*format!("w{w}"));
         match self.state.claim(Self::id(w), self.next_claim, holder, now) {
@@ -258,7 +259,11 @@ impl Bench {
                     }
                     self.claims.remove(&index);
                 }
-                Change::Named | Change::Attached | Change::Unreachable | Change::Releasing => {}
+                Change::Named
+                | Change::Attached
+                | Change::Parked
+                | Change::Unreachable
+                | Change::Releasing => {}
             }
         }
     }

@@ -6,8 +6,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::dap::testing::paused;
+use crate::moment::Moment;
 use crate::ray::registry::tests::fake_head::*;
-use crate::ray::registry::{Breakpoint, BreakpointId, Change, ClaimError, Registry, Whereabouts};
+use crate::ray::registry::{
+    Breakpoint, BreakpointId, Change, ClaimError, Holder, Registry, Whereabouts,
+};
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_node_ends_its_breakpoints_and_their_sessions() {
@@ -30,6 +33,37 @@ async fn a_lost_node_ends_its_breakpoints_and_their_sessions() {
     drop(claim);
     tokio::time::sleep(5 * SECOND).await;
     assert!(registry.snapshot().live.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_can_be_parked_and_go_to_another_session() {
+    let registry = Registry::offline(&["default"], &settings());
+    let mut events = registry.events();
+    let row = paused("square", 1);
+    let id = row.id;
+    registry.insert(row);
+    let claim = registry.claim(id, holder(7)).unwrap();
+    let parked = Holder {
+        parked_until: Some(Moment::now()),
+        ..holder(7)
+    };
+    claim.held_by(parked.clone());
+    let told = next(&mut events, Change::Parked).await;
+    assert_eq!(told.breakpoint.state.word(), "parked");
+    assert_eq!(told.breakpoint.holder(), Some(&parked));
+    match registry.claim(id, holder(8)) {
+        Err(ClaimError::InUse(by)) => assert_eq!(*by, parked),
+        other => panic!("{other:?}"),
+    }
+    claim.held_by(holder(9));
+    let told = next(&mut events, Change::Attached).await;
+    assert_eq!(told.breakpoint.holder().unwrap().session, 9);
+    assert_eq!(
+        registry.snapshot().live,
+        [told.breakpoint].into_iter().collect()
+    );
+    drop(claim);
+    assert!(registry.snapshot().find(id).unwrap().is_paused());
 }
 
 #[tokio::test(start_paused = true)]

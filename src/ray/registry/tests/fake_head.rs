@@ -331,6 +331,7 @@ pub(super) fn holder(session: u64) -> Holder {
         peer: Some(([127, 0, 0, 1], 1).into()),
         since: crate::moment::Moment::now(),
         replica: None,
+        parked_until: None,
     }
 }
 

@@ -1,0 +1,174 @@
+//! `ray-relay connect`: a port of this machine that is the relay's, for one person.
+
+mod accept;
+mod clock;
+mod command;
+mod line;
+mod lines;
+mod told;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use tokio::net::TcpListener;
+use tokio::time::timeout;
+
+use self::command::Command;
+use self::lines::Lines;
+use self::told::Told;
+use super::relay_tls::RelayTlsArgs;
+use super::relay_token::{RelayTokenArgs, is_this_machine};
+use super::{Error, RelayArgs, RelayUrl};
+use crate::shutdown::Signals;
+
+pub(super) const AFTER_HELP: &str = "\
+Whoever connects to the port is you, as far as the relay is concerned: editors, `ray`, the browser
+and other ray-relay commands need no token there. What reaches the port goes to the relay over an
+authenticated WebSocket of its own, and survives what the network does: after a cut, a change of
+networks or a sleep it goes on where it was, byte for byte, as long as the relay holds it
+(`[connect] resume`, 15m unless configured otherwise).
+
+HTTPS_PROXY, ALL_PROXY and NO_PROXY say which proxy is used; SSL_CERT_FILE or --ca-file, which
+authorities are trusted. A relay that is away is waited for; a token that it refuses at first is an
+end. The token is read anew, or its command run again, before it expires.
+
+Examples:
+  ray-relay connect https://ray-relay.example.com
+      then attach to 127.0.0.1:5678, or open http://127.0.0.1:5678
+  ray-relay connect https://ray-relay.example.com/debug --token-command 'my-login token'
+      below a path of an ingress, with a token that a command prints
+  ray-relay connect https://ray-relay.example.com --listen 127.0.0.1:0 -- code .
+      runs a command with RAY_RELAY_URL and RAY_ADDRESS set, and ends with it
+
+Exit codes: 0 ended by Ctrl-C or SIGTERM; 1 the port cannot be listened on, or what answers is no
+relay; 77 the relay wants a token, or does not take it; with a command: its own, or 128 and its
+signal.";
+
+/// How long connections have to end in order.
+const FAREWELL: Duration = Duration::from_secs(3);
+
+/// `connect`
+#[derive(Debug, Clone, Args)]
+pub struct ConnectArgs {
+    /// The relay; a path below which an ingress has it may follow
+    #[arg(value_name = "URL", env = "RAY_RELAY_URL", hide_env_values = true)]
+    #[arg(value_hint = clap::ValueHint::Url)]
+    pub url: RelayUrl,
+    /// Address and port to listen on; port 0 takes a free one
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:5678")]
+    pub listen: SocketAddr,
+    /// Listen on an address that other machines can reach, although whoever reaches it is you
+    #[arg(long)]
+    pub insecure_share: bool,
+    /// Print JSON, one object a line
+    #[arg(long)]
+    pub json: bool,
+    /// How to speak TLS with it.
+    #[command(flatten)]
+    pub tls: RelayTlsArgs,
+    /// What to show it.
+    #[command(flatten)]
+    pub token: RelayTokenArgs,
+    /// A command to run, with its arguments
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+/// Why there is no port, or no command.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {source}; choose another with --listen")]
+    Listen {
+        /// What was asked for.
+        address: SocketAddr,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// Others could use the port.
+    #[error(
+        "{0} can be reached by other machines, and whoever reaches it is you: listen on 127.0.0.1, or give --insecure-share"
+    )]
+    Shared(SocketAddr),
+    /// The relay would be the command.
+    #[error(
+        "{0} is the port that this command listens on: name the relay, or choose another port with --listen"
+    )]
+    Itself(RelayUrl),
+    /// The system refuses a signal handler.
+    #[error("cannot wait for signals: {0}")]
+    Signal(io::Error),
+    /// The command cannot be started.
+    #[error("cannot run {command}: {source}")]
+    Command {
+        /// Its name.
+        command: String,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The command has ended otherwise than with 0.
+    #[error("the command has ended with {0}")]
+    Ended(u8),
+}
+
+impl ConnectError {
+    pub(super) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Ended(code) => *code,
+            _ => 1,
+        }
+    }
+
+    /// Nothing needs to be said any more.
+    pub(super) fn is_reported(&self) -> bool {
+        matches!(self, Self::Ended(_))
+    }
+}
+
+pub(super) async fn run(args: ConnectArgs) -> Result<(), Error> {
+    let mut signals = Signals::new().map_err(ConnectError::Signal)?;
+    if !args.listen.ip().is_loopback() && !args.insecure_share {
+        return Err(ConnectError::Shared(args.listen).into());
+    }
+    let failed = |source| ConnectError::Listen {
+        address: args.listen,
+        source,
+    };
+    let listener = TcpListener::bind(args.listen).await.map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    if args.url.port() == address.port() && is_this_machine(args.url.host()) {
+        return Err(ConnectError::Itself(args.url).into());
+    }
+    let told = Arc::new(Told::new(&args, address));
+    let relay = RelayArgs {
+        relay: args.url.clone(),
+        tls: args.tls.clone(),
+        token: args.token.clone(),
+    };
+    let lines = Arc::new(Lines::new(relay, address, Arc::clone(&told)));
+    told.listening()?;
+    let ended = {
+        let connected = Box::pin(lines.first());
+        tokio::select! {
+            connected = connected => connected?,
+            () = signals.next() => return Ok(()),
+        }
+        let mut command = Command::start(&args.command, address)?;
+        let is_command = !args.command.is_empty();
+        tokio::select! {
+            never = accept::run(&listener, &lines) => match never {},
+            never = Box::pin(lines.run()) => match never {},
+            failed = told.run() => Err(failed.into()),
+            // A command gets them, and its end is this one's.
+            () = signals.next(), if !is_command => Ok(()),
+            ended = command.ended() => ended.map_err(Error::from),
+        }
+    };
+    drop(listener);
+    let _ = timeout(FAREWELL, lines.end()).await;
+    told.end()?;
+    ended
+}

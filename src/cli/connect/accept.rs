@@ -1,0 +1,71 @@
+//! Connections to the port: each goes to the relay over a line of its own.
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use tokio::io::split;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use super::lines::Lines;
+use crate::wire::resumed::LinkedStream;
+use crate::wire::tunnel::join::pass;
+
+/// The pause after an error of the system's, such as that there are no descriptors left.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Connections at a time; more wait in the kernel's queue.
+const MOST: usize = 512;
+
+/// How long a client may leave a connection open that the relay has ended.
+const LINGER: Duration = Duration::from_secs(10);
+
+/// Accepts until it is dropped, which ends the connections.
+pub(super) async fn run(listener: &TcpListener, lines: &Arc<Lines>) -> Infallible {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept(), if connections.len() < MOST => match accepted {
+                Ok((client, _)) => {
+                    connections.spawn(serve(Arc::clone(lines), client));
+                }
+                Err(_) => sleep(PAUSE).await,
+            },
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+async fn serve(lines: Arc<Lines>, client: TcpStream) {
+    // Editors send many small messages.
+    let _ = client.set_nodelay(true);
+    let Some(stream) = lines.take().await else {
+        return;
+    };
+    let _counted = lines.told().connection();
+    // Either end is told by the relay.
+    let _ = passed(client, stream).await;
+}
+
+/// Passes what both say. A client that ends its half is answered as long as the relay goes on; a relay that ends its half is gone.
+async fn passed(client: TcpStream, relay: LinkedStream) -> io::Result<()> {
+    let (from_client, to_client) = client.into_split();
+    let (from_relay, to_relay) = split(relay);
+    let count = AtomicU64::new(0);
+    let mut up = Box::pin(pass(from_client, to_relay, &count));
+    let mut down = Box::pin(pass(from_relay, to_client, &count));
+    tokio::select! {
+        down = &mut down => {
+            down?;
+            timeout(LINGER, up).await.unwrap_or(Ok(()))
+        }
+        up = &mut up => {
+            up?;
+            down.await
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The command of `ray-relay connect URL -- COMMAND`.
+
+use std::io::{self, IsTerminal};
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::process::ExitStatusExt;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::{self, Child};
+use tokio::signal::unix::{self, SignalKind, signal};
+
+use super::ConnectError;
+
+/// A command that runs, or none.
+pub(super) struct Command(Option<Running>);
+
+struct Running {
+    child: Child,
+    interrupt: unix::Signal,
+    terminate: unix::Signal,
+    hang_up: unix::Signal,
+}
+
+impl Command {
+    /// Runs `words`, with the port in its environment; none: there is nothing to run.
+    ///
+    /// # Errors
+    /// [`ConnectError::Command`].
+    pub(super) fn start(words: &[String], address: SocketAddr) -> Result<Self, ConnectError> {
+        let [name, rest @ ..] = words else {
+            return Ok(Self(None));
+        };
+        let url = url(address);
+        let child = process::Command::new(name)
+            .args(rest)
+            .env("RAY_RELAY_URL", &url)
+            .env("RAY_ADDRESS", &url)
+            .kill_on_drop(true)
+            .spawn();
+        let child = child.map_err(|source| ConnectError::Command {
+            command: name.clone(),
+            source,
+        })?;
+        let taken = |kind| signal(kind).map_err(ConnectError::Signal);
+        Ok(Self(Some(Running {
+            child,
+            interrupt: taken(SignalKind::interrupt())?,
+            terminate: taken(SignalKind::terminate())?,
+            hang_up: taken(SignalKind::hangup())?,
+        })))
+    }
+
+    /// Waits for its end, and passes on the signals that this process gets meanwhile. Cancel safe.
+    ///
+    /// # Errors
+    /// [`ConnectError::Ended`], with its exit code or 128 and the signal; [`ConnectError::Signal`].
+    pub(super) async fn ended(&mut self) -> Result<(), ConnectError> {
+        let Some(running) = &mut self.0 else {
+            return std::future::pending().await;
+        };
+        let status = loop {
+            let passed_on = tokio::select! {
+                status = running.child.wait() => break status.map_err(ConnectError::Signal)?,
+                // From a terminal it comes to both.
+                _ = running.interrupt.recv() => (!io::stdin().is_terminal()).then_some(Signal::INT),
+                _ = running.terminate.recv() => Some(Signal::TERM),
+                _ = running.hang_up.recv() => Some(Signal::HUP),
+            };
+            let id = running.child.id().and_then(|id| id.try_into().ok());
+            if let (Some(id), Some(signal)) = (id.and_then(Pid::from_raw), passed_on) {
+                // One that has ended meanwhile is no less ended.
+                let _ = kill_process(id, signal);
+            }
+        };
+        let signal = || 128 + status.signal().unwrap_or_default();
+        match status.code().unwrap_or_else(signal) {
+            0 => Ok(()),
+            code => Err(ConnectError::Ended(u8::try_from(code).unwrap_or(1))),
+        }
+    }
+}
+
+/// How `address` is reached from this machine.
+pub(super) fn url(address: SocketAddr) -> String {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => "127.0.0.1".to_owned(),
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) if ip.is_unspecified() => "[::1]".to_owned(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
+    };
+    format!("http://{ip}:{}", address.port())
+}

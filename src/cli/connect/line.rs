@@ -1,0 +1,228 @@
+//! One link to the relay, carried by one WebSocket after another.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use futures_util::StreamExt;
+use hyper::HeaderMap;
+use hyper::header::HeaderValue;
+use rand::Rng as _;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_tungstenite::tungstenite::Message;
+
+use crate::cli::RelayArgs;
+use crate::cli::relay_client::RelayError;
+use crate::cli::relay_dial::{NotOpened, Socket, open};
+use crate::wire::resumed::messages::{LinkId, LinkSecret, Opener, Said};
+use crate::wire::resumed::{
+    CONNECT_PATH, CONNECT_PROTOCOL, Cut, DOWN, Link, LinkedStream, OPENER_HEADER, RECEIVED_HEADER,
+    UP, carry,
+};
+use crate::wire::tunnel::messages::{Replica, read};
+use crate::wire::tunnel::{handshake, stream_config};
+
+/// The deadline of the relay's first word.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The pause after the first failure, and the longest one.
+pub(super) const FIRST: Duration = Duration::from_millis(250);
+pub(super) const LONGEST: Duration = Duration::from_secs(10);
+
+/// Answers of other relays, behind the same name, before the one that holds a link is given up.
+const ELSEWHERE: u32 = 8;
+
+/// A link, for who resumes it.
+pub(super) struct Line {
+    pub(super) link: Arc<Link>,
+    id: LinkId,
+    secret: LinkSecret,
+    replica: Replica,
+    /// How long the relay holds it.
+    held: Duration,
+}
+
+/// What happened to a line that was not over.
+pub(super) trait Watcher: Send + Sync {
+    /// Its transport is gone, and the first attempt at another one has failed.
+    fn lost(&self, why: &str);
+    /// After that, it has another one.
+    fn resumed(&self);
+    /// The relay does not hold it any more.
+    fn gone(&self, why: &str);
+}
+
+/// Opens a link: the line, its stream, and the WebSocket that carries it first.
+///
+/// # Errors
+/// [`RelayError`].
+pub(super) async fn begin(
+    args: &RelayArgs,
+    opener: &Opener,
+) -> Result<(Line, LinkedStream, Socket), RelayError> {
+    let mut headers = HeaderMap::new();
+    if let Ok(opener) = HeaderValue::try_from(opener.text()) {
+        headers.insert(OPENER_HEADER, opener);
+    }
+    let config = stream_config();
+    let opened = open(args, CONNECT_PATH, CONNECT_PROTOCOL, headers, config).await;
+    let mut socket = opened.map_err(|refused| refused.error)?;
+    match first(args, &mut socket).await? {
+        Said::Begun {
+            link: id,
+            secret,
+            replica,
+            held,
+        } => {
+            let (link, stream) = Link::new(UP, DOWN);
+            let line = Line {
+                link,
+                id,
+                secret,
+                replica,
+                held: Duration::from_secs(held),
+            };
+            Ok((line, stream, socket))
+        }
+        _ => Err(strange(args)),
+    }
+}
+
+async fn first(args: &RelayArgs, socket: &mut Socket) -> Result<Said, RelayError> {
+    match timeout(PATIENCE, socket.next()).await {
+        Ok(Some(Ok(Message::Text(text)))) => read(&text).map_err(|_| strange(args)),
+        Ok(Some(Ok(_))) => Err(strange(args)),
+        Ok(Some(Err(_)) | None) => Err(unreachable(args, "the connection broke off")),
+        Err(_) => Err(unreachable(args, "no answer")),
+    }
+}
+
+fn strange(args: &RelayArgs) -> RelayError {
+    RelayError::NotARelay {
+        relay: args.relay.to_string(),
+        found: "its first word is none of a relay's".to_owned(),
+    }
+}
+
+fn unreachable(args: &RelayArgs, why: &str) -> RelayError {
+    RelayError::Unreachable {
+        relay: args.relay.to_string(),
+        cause: why.to_owned(),
+    }
+}
+
+impl Line {
+    /// Has the line carried, by `socket` first, until it is over. Each change of `cut` is a reason to have it carried anew, and
+    /// each of `reached` to try that at once.
+    pub(super) async fn keep(
+        &self,
+        args: &RelayArgs,
+        socket: Socket,
+        mut cut: watch::Receiver<()>,
+        mut reached: watch::Receiver<()>,
+        watcher: &dyn Watcher,
+    ) {
+        let mut next = Some((socket, 0));
+        while let Some((socket, received)) = next.take() {
+            let Ok(attachment) = self.link.attach(received) else {
+                return watcher.gone("the relay counts otherwise than this command");
+            };
+            cut.mark_unchanged();
+            let ended = tokio::select! {
+                ended = carry(attachment, socket) => ended,
+                _ = cut.changed() => Cut::Lost("the connection is made anew".to_owned()),
+            };
+            let why = match ended {
+                Cut::Done | Cut::Over => return,
+                Cut::Ended(why) => {
+                    self.link.break_off(&why);
+                    // Another one is opened ahead of time, and says what is wrong.
+                    if self.link.is_used() {
+                        watcher.gone(&why);
+                    }
+                    return;
+                }
+                Cut::Lost(why) => why,
+            };
+            if !self.link.is_used() {
+                return self.link.break_off(&why);
+            }
+            match self.resumed(args, &mut reached, watcher).await {
+                Ok(again) => next = Some(again),
+                Err(why) => {
+                    self.link.break_off(&why);
+                    // What was said to its end is not missed.
+                    if !self.link.owes_nothing() {
+                        watcher.gone(&why);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Another transport, and how far the relay has received; or why there is none.
+    async fn resumed(
+        &self,
+        args: &RelayArgs,
+        reached: &mut watch::Receiver<()>,
+        watcher: &dyn Watcher,
+    ) -> Result<(Socket, u64), String> {
+        let (began, at) = (Instant::now(), SystemTime::now());
+        let path = format!("{CONNECT_PATH}/{}", self.id.digits());
+        let mut pause = FIRST;
+        let mut elsewhere = 0;
+        let mut is_lost = false;
+        loop {
+            reached.mark_unchanged();
+            let failed = match Box::pin(self.again(args, &path)).await {
+                Ok(again) => {
+                    if is_lost {
+                        watcher.resumed();
+                    }
+                    return Ok(again);
+                }
+                Err(failed) => failed,
+            };
+            if !std::mem::replace(&mut is_lost, true) {
+                watcher.lost(&failed.error.to_string());
+            }
+            match &failed.replica {
+                Some(replica) if *replica == self.replica.digits() => {
+                    return Err("the relay has not held it for so long".to_owned());
+                }
+                Some(_) if elsewhere == ELSEWHERE => {
+                    return Err(
+                        "the relay has been started anew, or another one answers".to_owned()
+                    );
+                }
+                Some(_) => elsewhere += 1,
+                None => {}
+            }
+            // By the clock that runs while the machine sleeps.
+            let away = at.elapsed().unwrap_or_default().max(began.elapsed());
+            if away > self.held + PATIENCE {
+                let minutes = self.held.as_secs().div_ceil(60);
+                return Err(format!(
+                    "the relay holds it for {minutes} min: {}",
+                    failed.error
+                ));
+            }
+            let jitter = rand::rng().random_range(0.5..=1.0);
+            tokio::select! {
+                () = sleep(pause.mul_f64(jitter)) => pause = (2 * pause).min(LONGEST),
+                _ = reached.changed() => pause = FIRST,
+            }
+        }
+    }
+
+    async fn again(&self, args: &RelayArgs, path: &str) -> Result<(Socket, u64), NotOpened> {
+        let mut headers: HeaderMap = handshake::shown(&self.secret);
+        let received = HeaderValue::from(self.link.received());
+        headers.insert(RECEIVED_HEADER, received);
+        let mut socket = open(args, path, CONNECT_PROTOCOL, headers, stream_config()).await?;
+        match first(args, &mut socket).await? {
+            Said::Resumed { received } => Ok((socket, received)),
+            _ => Err(strange(args).into()),
+        }
+    }
+}

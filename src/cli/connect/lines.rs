@@ -1,0 +1,270 @@
+//! The lines to a relay: one that waits for somebody to connect, and one for each connection.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use aws_lc_rs::digest::{Context, SHA256};
+use parking_lot::Mutex;
+use rand::Rng as _;
+use tokio::sync::{Notify, watch};
+use tokio::time::{sleep, timeout};
+use tokio_util::task::TaskTracker;
+
+use super::clock;
+use super::line::{self, FIRST, LONGEST, Line, Watcher};
+use super::told::Told;
+use crate::cli::RelayArgs;
+use crate::cli::relay_client::RelayError;
+use crate::wire::resumed::messages::Opener;
+use crate::wire::resumed::{LinkedStream, Phase};
+use crate::wire::tunnel::text::Hex;
+
+/// How long somebody who connects waits for the relay.
+const WAIT: Duration = Duration::from_secs(20);
+
+/// How long before its end a token is replaced, and how often it is looked for one that replaces it.
+const BEFORE: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_secs(10);
+
+/// All lines to one relay.
+pub(super) struct Lines {
+    args: RelayArgs,
+    opener: Opener,
+    told: Arc<Told>,
+    /// Opened ahead of time, for who connects next.
+    spare: Mutex<Option<(Arc<Line>, LinkedStream)>>,
+    taken: Notify,
+    /// Every line is to be carried anew.
+    cut: watch::Sender<()>,
+    /// The relay was reached just now.
+    reached: watch::Sender<()>,
+    tasks: TaskTracker,
+}
+
+impl Lines {
+    /// Lines to the relay of `args`, for who connects to `address`.
+    pub(super) fn new(args: RelayArgs, address: SocketAddr, told: Arc<Told>) -> Self {
+        Self {
+            args,
+            opener: opener(address),
+            told,
+            spare: Mutex::new(None),
+            taken: Notify::new(),
+            cut: watch::Sender::new(()),
+            reached: watch::Sender::new(()),
+            tasks: TaskTracker::new(),
+        }
+    }
+
+    pub(super) fn told(&self) -> &Told {
+        &self.told
+    }
+
+    /// The first line. A relay that is away is waited for.
+    ///
+    /// # Errors
+    /// [`RelayError`]: what a person has to do something about.
+    pub(super) async fn first(self: &Arc<Self>) -> Result<(), RelayError> {
+        let mut pause = FIRST;
+        loop {
+            match Box::pin(self.open()).await {
+                Ok(spare) => {
+                    *self.spare.lock() = Some(spare);
+                    return Ok(());
+                }
+                Err(error) if error.is_passing() => self.told.away(&error.to_string()),
+                Err(error) => return Err(error),
+            }
+            pause = paused(pause).await;
+        }
+    }
+
+    /// Keeps a line ready, and all of them in time, until it is dropped.
+    pub(super) async fn run(self: &Arc<Self>) -> Infallible {
+        tokio::select! {
+            never = self.keep_spare() => never,
+            never = self.renew() => never,
+            never = self.wake() => never,
+        }
+    }
+
+    /// Has the lines end in order; those that are not carried by anything are left.
+    pub(super) async fn end(&self) {
+        drop(self.spare.lock().take());
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    /// A line's stream for somebody who has connected; `None`: the relay is not reached, and was told of.
+    pub(super) async fn take(self: &Arc<Self>) -> Option<LinkedStream> {
+        let spare = self.spare.lock().take();
+        self.taken.notify_one();
+        let ready = spare.filter(|(line, _)| *line.link.phase().borrow() == Phase::Attached);
+        let taken = async {
+            if let Some(ready) = ready {
+                return Some(ready);
+            }
+            let mut pause = FIRST;
+            loop {
+                match Box::pin(self.open()).await {
+                    Ok(opened) => return Some(opened),
+                    Err(error) => self.told.away(&error.to_string()),
+                }
+                pause = paused(pause).await;
+            }
+        };
+        let (line, stream) = timeout(WAIT, taken).await.ok().flatten()?;
+        line.link.take_up();
+        Some(stream)
+    }
+
+    /// A new line, which is carried from now on.
+    async fn open(self: &Arc<Self>) -> Result<(Arc<Line>, LinkedStream), RelayError> {
+        let (line, stream, socket) = line::begin(&self.args, &self.opener).await?;
+        self.told.reached();
+        self.reached.send_replace(());
+        let line = Arc::new(line);
+        let (lines, kept) = (Arc::clone(self), Arc::clone(&line));
+        // Ends with its line: when its stream is dropped and the relay knows, or is not reached for too long.
+        self.tasks.spawn(async move {
+            let (cut, reached) = (lines.cut.subscribe(), lines.reached.subscribe());
+            let watcher: &dyn Watcher = &*lines;
+            Box::pin(kept.keep(&lines.args, socket, cut, reached, watcher)).await;
+        });
+        Ok((line, stream))
+    }
+
+    async fn keep_spare(self: &Arc<Self>) -> Infallible {
+        let mut pause = FIRST;
+        loop {
+            let line = self.spare.lock().as_ref().map(|(line, _)| Arc::clone(line));
+            if let Some(line) = line {
+                self.watched(&line).await;
+            }
+            let is_ready = {
+                let mut spare = self.spare.lock();
+                drop(spare.take_if(|(line, _)| *line.link.phase().borrow() != Phase::Attached));
+                spare.is_some()
+            };
+            if is_ready {
+                continue;
+            }
+            match Box::pin(self.open()).await {
+                Ok(spare) => {
+                    *self.spare.lock() = Some(spare);
+                    pause = FIRST;
+                }
+                Err(error) => {
+                    self.told.away(&error.to_string());
+                    pause = paused(pause).await;
+                }
+            }
+        }
+    }
+
+    /// Resolves when the spare line was taken, or is over. Shows its round trip meanwhile.
+    async fn watched(&self, line: &Line) {
+        let mut phase = line.link.phase();
+        let over = phase.wait_for(|phase| *phase != Phase::Attached);
+        tokio::pin!(over);
+        let look = Duration::from_secs(1);
+        loop {
+            tokio::select! {
+                _ = &mut over => return,
+                () = self.taken.notified() => return,
+                () = sleep(look) => self.told.round_trip(line.link.round_trip()),
+            }
+        }
+    }
+
+    /// Shows the relay another token before the last one expires.
+    async fn renew(self: &Arc<Self>) -> Infallible {
+        let left = |at: SystemTime| at.duration_since(SystemTime::now()).unwrap_or_default();
+        let mut shown = self.expiry(None).await;
+        // Of a token that lasts shorter, its last third.
+        let mut before = shown.map_or(BEFORE, |at| BEFORE.min(left(at) / 3));
+        loop {
+            let waits = shown.map(|at| left(at).saturating_sub(before));
+            if waits != Some(Duration::ZERO) {
+                // In short steps, because the wall clock decides.
+                sleep(waits.unwrap_or(LOOK).min(LOOK)).await;
+            } else {
+                self.args.token.renew();
+            }
+            let next = self.expiry(shown).await;
+            if next == shown {
+                if waits == Some(Duration::ZERO) {
+                    sleep(Duration::from_secs(1).max(before / 6)).await;
+                }
+                continue;
+            }
+            before = next.map_or(BEFORE, |at| BEFORE.min(left(at) / 3));
+            shown = next;
+            self.cut.send_replace(());
+        }
+    }
+
+    /// When the token expires that would be shown now; `shown`, where there is none.
+    async fn expiry(&self, shown: Option<SystemTime>) -> Option<SystemTime> {
+        let RelayArgs { relay, token, .. } = self.args.clone();
+        let asked = tokio::task::spawn_blocking(move || token.expires(&relay)).await;
+        match asked {
+            Ok(Ok(expires)) => expires,
+            Ok(Err(error)) => {
+                self.told.away(&error.to_string());
+                shown
+            }
+            Err(_) => shown,
+        }
+    }
+
+    /// Has everything carried anew where the machine has slept: whatever was there is gone.
+    async fn wake(&self) -> Infallible {
+        loop {
+            let slept = clock::slept().await;
+            self.told.slept(slept);
+            self.cut.send_replace(());
+            self.reached.send_replace(());
+        }
+    }
+}
+
+impl Watcher for Lines {
+    fn lost(&self, why: &str) {
+        self.told.away(why);
+    }
+
+    fn resumed(&self) {
+        self.told.reached();
+        self.reached.send_replace(());
+    }
+
+    fn gone(&self, why: &str) {
+        self.told.gone(why);
+    }
+}
+
+/// Which command this is: the next one that listens at `address` on this machine, for this user, follows it.
+fn opener(address: SocketAddr) -> Opener {
+    let machine = std::fs::read("/etc/machine-id");
+    let machine = machine.unwrap_or_else(|_| rustix::system::uname().nodename().to_bytes().into());
+    let user = rustix::process::getuid().as_raw();
+    let mut place = Context::new(&SHA256);
+    place.update(&machine);
+    place.update(format!(" {user} {address}").as_bytes());
+    let mut digest = [0; 8];
+    digest.copy_from_slice(&place.finish().as_ref()[..8]);
+    Opener {
+        place: Hex(digest),
+        process: Hex(rand::random()),
+    }
+}
+
+/// Waits, and gives how long to wait next time.
+async fn paused(pause: Duration) -> Duration {
+    let jitter = rand::rng().random_range(0.5..=1.0);
+    sleep(pause.mul_f64(jitter)).await;
+    (2 * pause).min(LONGEST)
+}

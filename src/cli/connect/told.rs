@@ -1,0 +1,239 @@
+//! What `ray-relay connect` prints: on a terminal one line that is written anew, otherwise a line for each change.
+
+use std::io::{self, IsTerminal as _, Write};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::ConnectArgs;
+use super::command::url;
+use crate::wire::human_time::span;
+use crate::wire::text::{replaced, shortened};
+
+/// Reasons that are said while the relay is away.
+const MOST_REASONS: usize = 8;
+
+/// Prints.
+pub(super) struct Told {
+    relay: String,
+    address: SocketAddr,
+    shared: bool,
+    form: Form,
+    /// To standard error: standard output is the command's.
+    beside: bool,
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// One line, written anew.
+    Terminal,
+    Lines,
+    Json,
+}
+
+#[derive(Default)]
+struct State {
+    /// Since when the relay is not reached, and the reasons that were said.
+    away: Option<(Instant, Vec<String>)>,
+    was_reached: bool,
+    connections: usize,
+    round_trip: Option<Duration>,
+    /// What was printed last, where it is written anew.
+    line: String,
+    failed: Option<io::Error>,
+}
+
+/// A connection, for as long as it is there.
+pub(super) struct Counted<'a>(&'a Told);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.connections -= 1;
+        self.0.show(&mut state);
+    }
+}
+
+impl Told {
+    pub(super) fn new(args: &ConnectArgs, address: SocketAddr) -> Self {
+        let beside = !args.command.is_empty();
+        let form = match args.json {
+            true => Form::Json,
+            false if !beside && io::stdout().is_terminal() => Form::Terminal,
+            false => Form::Lines,
+        };
+        Self {
+            relay: args.url.to_string(),
+            address,
+            shared: !address.ip().is_loopback(),
+            form,
+            beside,
+            state: Mutex::default(),
+            changed: Notify::new(),
+        }
+    }
+
+    /// The port is there.
+    pub(super) fn listening(&self) -> io::Result<()> {
+        let (url, relay) = (url(self.address), &self.relay);
+        let text = match self.form {
+            Form::Json => {
+                json!({"event": "listening", "address": self.address, "url": url, "relay": relay})
+                    .to_string()
+            }
+            _ => format!(
+                "{} is {relay} from now on, and whoever connects to it is you.",
+                self.address
+            ),
+        };
+        self.print(&format!("{text}\n"))?;
+        match self.shared && self.form != Form::Json {
+            true => self.print("Other machines can reach it, too: whoever does is you.\n"),
+            false => Ok(()),
+        }
+    }
+
+    /// The relay was reached.
+    pub(super) fn reached(&self) {
+        let mut state = self.state.lock();
+        let away = state.away.take();
+        let was_reached = std::mem::replace(&mut state.was_reached, true);
+        match (away, was_reached) {
+            (None, true) => {}
+            (Some((since, _)), true) => {
+                let after = since.elapsed();
+                let text = format!("Connected again after {}.", span(after));
+                let value = json!({"event": "connected", "away_s": after.as_secs_f64()});
+                self.event(&mut state, &text, &value);
+            }
+            (_, false) => self.event(&mut state, "Connected.", &json!({"event": "connected"})),
+        }
+    }
+
+    /// The relay is not reached, for this reason; said once.
+    pub(super) fn away(&self, why: &str) {
+        let mut state = self.state.lock();
+        let now = || (Instant::now(), Vec::new());
+        let (_, said) = state.away.get_or_insert_with(now);
+        if said.len() == MOST_REASONS || said.iter().any(|known| known == why) {
+            return;
+        }
+        said.push(why.to_owned());
+        let why = replaced(why);
+        let text = format!("{why}; trying again.");
+        self.event(&mut state, &text, &json!({"event": "away", "why": why}));
+    }
+
+    /// A connection is over although nobody has ended it.
+    pub(super) fn gone(&self, why: &str) {
+        let mut state = self.state.lock();
+        let why = replaced(why);
+        let text =
+            format!("A connection is over: {why}. New ones work as soon as the relay is reached.");
+        self.event(&mut state, &text, &json!({"event": "gone", "why": why}));
+    }
+
+    /// The machine has slept.
+    pub(super) fn slept(&self, slept: Duration) {
+        let mut state = self.state.lock();
+        let text = format!(
+            "This machine has slept for {}; connecting again.",
+            span(slept)
+        );
+        let value = json!({"event": "slept", "seconds": slept.as_secs()});
+        self.event(&mut state, &text, &value);
+    }
+
+    /// One more connection.
+    pub(super) fn connection(&self) -> Counted<'_> {
+        let mut state = self.state.lock();
+        state.connections += 1;
+        self.show(&mut state);
+        Counted(self)
+    }
+
+    pub(super) fn round_trip(&self, round_trip: Option<Duration>) {
+        let mut state = self.state.lock();
+        state.round_trip = round_trip;
+        self.show(&mut state);
+    }
+
+    /// Resolves when nobody reads what is printed any more.
+    pub(super) async fn run(&self) -> io::Error {
+        loop {
+            self.changed.notified().await;
+            if let Some(error) = self.state.lock().failed.take() {
+                return error;
+            }
+        }
+    }
+
+    /// The last line stays.
+    pub(super) fn end(&self) -> io::Result<()> {
+        match self.form == Form::Terminal && !self.state.lock().line.is_empty() {
+            true => self.print("\n"),
+            false => Ok(()),
+        }
+    }
+
+    fn event(&self, state: &mut State, text: &str, value: &Value) {
+        let printed = match self.form {
+            Form::Json => self.print(&format!("{value}\n")),
+            Form::Lines => self.print(&format!("{text}\n")),
+            Form::Terminal => {
+                // Above the line that is written anew.
+                state.line.clear();
+                self.print(&format!("\r\x1b[K{text}\n"))
+            }
+        };
+        self.note(state, printed);
+        self.show(state);
+    }
+
+    /// The line of a terminal, where it has changed.
+    fn show(&self, state: &mut State) {
+        if self.form != Form::Terminal {
+            return;
+        }
+        let is = match &state.away {
+            None => "connected".to_owned(),
+            Some((since, _)) => format!("away for {}", span(since.elapsed())),
+        };
+        let connections = match state.connections {
+            1 => "1 connection".to_owned(),
+            count => format!("{count} connections"),
+        };
+        let round_trip = state.round_trip.filter(|_| state.away.is_none());
+        let round_trip =
+            round_trip.map_or(String::new(), |took| format!(" | {} ms", took.as_millis()));
+        let line = format!("{} | {is} | {connections}{round_trip}", self.address);
+        if line != state.line {
+            let columns = crate::cli::terminal::columns().unwrap_or(80);
+            let printed = self.print(&format!("\r\x1b[K{}", shortened(&line, columns - 1)));
+            self.note(state, printed);
+            state.line = line;
+        }
+    }
+
+    fn note(&self, state: &mut State, printed: io::Result<()>) {
+        if let Err(error) = printed {
+            state.failed = Some(error);
+            self.changed.notify_one();
+        }
+    }
+
+    fn print(&self, text: &str) -> io::Result<()> {
+        if !self.beside {
+            return crate::cli::terminal::say(text);
+        }
+        let mut out = io::stderr().lock();
+        out.write_all(text.as_bytes())?;
+        out.flush()
+    }
+}

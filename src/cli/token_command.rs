@@ -1,0 +1,197 @@
+//! A command that prints a token: the token alone, or what credential plugins of Kubernetes print.
+
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use chrono::DateTime;
+use serde::Deserialize;
+use zeroize::Zeroizing;
+
+/// How long a command may take: it may ask a person to log in.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How often it is looked whether it has ended.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Longest output that is read.
+const LONGEST: u64 = 64 << 10;
+
+/// What plugins of Kubernetes want to be told, and nothing of any cluster.
+const EXEC_INFO: &str = r#"{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","spec":{"interactive":false}}"#;
+
+/// A token and when it expires, as far as that is known. `Debug` shows nothing of it.
+#[derive(Clone)]
+pub(super) struct Dated {
+    pub(super) token: Zeroizing<String>,
+    pub(super) expires: Option<SystemTime>,
+}
+
+impl std::fmt::Debug for Dated {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Dated")
+            .field("expires", &self.expires)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a plugin of Kubernetes prints.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ExecCredential {
+    api_version: String,
+    kind: String,
+    status: Option<Status>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Status {
+    token: Option<String>,
+    expiration_timestamp: Option<String>,
+}
+
+/// Runs `command` with the shell, and takes the token off its output. What it writes to standard error goes where this
+/// process's goes. Blocks for as long as it takes, at most 2 minutes.
+///
+/// # Errors
+/// Why there is no token, as the end of a sentence without anything of the output.
+pub(super) fn run(command: &str) -> Result<Dated, String> {
+    let mut child = Command::new("/bin/sh")
+        .args(["-c", command])
+        .env("KUBERNETES_EXEC_INFO", EXEC_INFO)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| format!("cannot be started: {error}"))?;
+    let (done, printed) = mpsc::sync_channel(1);
+    if let Some(output) = child.stdout.take() {
+        thread::spawn(move || {
+            let mut text = Zeroizing::new(String::new());
+            let read = output.take(LONGEST + 1).read_to_string(&mut text);
+            // Whoever has given up is not there any more.
+            let _ = done.send(read.map(|_| text));
+        });
+    }
+    let deadline = Instant::now() + PATIENCE;
+    let status = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => break status,
+            Ok(None) if Instant::now() < deadline => thread::sleep(LOOK),
+            Ok(None) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err("has not ended within 2 minutes".to_owned());
+            }
+            Err(error) => return Err(format!("cannot be waited for: {error}")),
+        }
+    };
+    if !status.success() {
+        return Err(format!("has failed ({status})"));
+    }
+    let left = deadline.saturating_duration_since(Instant::now());
+    match printed.recv_timeout(left) {
+        Ok(Ok(text)) if text.len() as u64 > LONGEST => Err("prints more than 64 KiB".to_owned()),
+        Ok(Ok(text)) => taken_off(&text),
+        Ok(Err(error)) => Err(format!("prints what cannot be read: {error}")),
+        Err(_) => Err("does not close its output".to_owned()),
+    }
+}
+
+fn taken_off(output: &str) -> Result<Dated, String> {
+    let text = output.trim();
+    if !text.starts_with('{') {
+        let token = Zeroizing::new(text.to_owned());
+        let expires = expiry(&token);
+        return Ok(Dated { token, expires });
+    }
+    // The words of a JSON error name a place, and may name what stands there.
+    let credential: ExecCredential = serde_json::from_str(text)
+        .map_err(|_| "prints JSON that is no ExecCredential".to_owned())?;
+    let version = credential.api_version;
+    let known = ["v1", "v1beta1"]
+        .iter()
+        .any(|one| version.strip_prefix("client.authentication.k8s.io/") == Some(*one));
+    if credential.kind != "ExecCredential" || !known {
+        return Err(
+            "prints JSON that is no ExecCredential of client.authentication.k8s.io/v1".to_owned(),
+        );
+    }
+    let status = credential.status;
+    let until = status
+        .as_ref()
+        .and_then(|of| of.expiration_timestamp.clone());
+    let Some(token) = status.and_then(|of| of.token).map(Zeroizing::new) else {
+        return Err("prints an ExecCredential without a token".to_owned());
+    };
+    let expires = match until {
+        Some(until) => Some(
+            DateTime::parse_from_rfc3339(&until)
+                .map_err(|_| "prints an expirationTimestamp that is no time".to_owned())?
+                .into(),
+        ),
+        None => expiry(&token),
+    };
+    Ok(Dated { token, expires })
+}
+
+/// When `token` expires, where it is a JWT that says so. Nobody's word is taken for it: the relay decides.
+pub(super) fn expiry(token: &str) -> Option<SystemTime> {
+    #[derive(Deserialize)]
+    struct Claims {
+        exp: f64,
+    }
+    let claims = token.split('.').nth(1)?;
+    let claims = Zeroizing::new(URL_SAFE_NO_PAD.decode(claims).ok()?);
+    let claims: Claims = serde_json::from_slice(&claims).ok()?;
+    let since = Duration::try_from_secs_f64(claims.exp).ok()?;
+    SystemTime::UNIX_EPOCH.checked_add(since)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_stands_alone_or_in_an_exec_credential() {
+        let plain = run("echo abc").unwrap();
+        assert_eq!((&**plain.token, plain.expires), ("abc", None));
+        let jwt = format!(
+            "e30.{}.c2ln",
+            URL_SAFE_NO_PAD.encode(r#"{"exp":1700000000}"#)
+        );
+        let dated = run(&format!("printf %s {jwt}")).unwrap();
+        let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+        assert_eq!((&**dated.token, dated.expires), (&*jwt, Some(at)));
+        for version in ["v1", "v1beta1"] {
+            let credential = format!(
+                r#"{{"apiVersion":"client.authentication.k8s.io/{version}","kind":"ExecCredential","status":{{"token":"abc","expirationTimestamp":"2023-11-14T22:13:20Z"}}}}"#
+            );
+            let dated = run(&format!("echo '{credential}'")).unwrap();
+            assert_eq!((&**dated.token, dated.expires), ("abc", Some(at)));
+        }
+        let told = run("echo $KUBERNETES_EXEC_INFO | grep -q ExecCredential && echo abc");
+        assert!(told.is_ok());
+    }
+
+    #[test]
+    fn what_a_command_prints_is_in_no_error() {
+        for command in [
+            "echo secret; exit 3",
+            "echo '{secret'",
+            r#"echo '{"apiVersion":"v9","kind":"secret"}'"#,
+            r#"echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"secret","expirationTimestamp":"secret"}}'"#,
+            r#"echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{}}'"#,
+            "head -c 70000 /dev/zero | tr '\\0' s",
+        ] {
+            let why = run(command).unwrap_err();
+            assert!(!why.contains("secret") && !why.contains("sss"), "{why}");
+        }
+        assert!(!format!("{:?}", run("echo secret").unwrap()).contains("secret"));
+    }
+}

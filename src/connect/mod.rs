@@ -1,0 +1,345 @@
+//! Connections that come through `ray-relay connect`: one link for each, which outlives its transport.
+//!
+//! A command opens a link ahead of time; once somebody has connected at its end, the link's stream is [served](Links::arrived) as a
+//! connection to the one port is, of somebody who was recognised already. When its transport is lost, the stream waits: nobody
+//! who reads or writes it notices, and nobody else can take its place. The command resumes it with the secret that it was given,
+//! as the same person. It is over when both sides have ended it, when nobody has come for `connect.resume`, or when the time of its
+//! principal is over, which a newer credential of the same rights puts off.
+//!
+//! Bounds: links in all and of one principal (`connect.max_links`), the bytes of each ([`UP`], [`DOWN`]).
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::SinkExt;
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio_tungstenite::tungstenite::Message;
+use tracing::{Instrument as _, debug, info};
+
+use crate::agents::{Socket, is_same, secret};
+use crate::config;
+use crate::connection;
+use crate::identity::{Principal, Renewal};
+use crate::session::shares::{Share, Shares, Shortage};
+use crate::shutdown::Shutdown;
+use crate::wire::resumed::messages::{LinkId, LinkSecret, Opener, Said};
+use crate::wire::resumed::{Cut, DOWN, Link, LinkedStream, Phase, UP, carry};
+use crate::wire::tunnel::messages::{Replica, written};
+
+/// How long a link may be without a transport before somebody has connected at its end.
+const OPENING: Duration = Duration::from_secs(30);
+
+/// How long the sessions of a link have, to end in order, when the time of its principal is over.
+const FAREWELL: Duration = Duration::from_secs(10);
+
+/// Streams that wait to be served.
+const ARRIVING: usize = 64;
+
+/// A connection that somebody has made at the other end of a link.
+pub(crate) struct Arrived {
+    /// What is said on it.
+    pub(crate) stream: LinkedStream,
+    /// Who opened the link.
+    pub(crate) principal: Principal,
+    /// Where that was from.
+    pub(crate) peer: SocketAddr,
+}
+
+/// All links. One for the process.
+#[derive(Debug)]
+pub(crate) struct Links {
+    table: Mutex<HashMap<LinkId, Arc<Held>>>,
+    places: Arc<Shares>,
+    resume: Duration,
+    replica: Replica,
+    shutdown: Shutdown,
+    arriving: mpsc::Sender<Arrived>,
+    arrived: tokio::sync::Mutex<mpsc::Receiver<Arrived>>,
+}
+
+/// A link, for who resumes it.
+#[derive(Debug)]
+struct Held {
+    id: LinkId,
+    secret: LinkSecret,
+    begun: Said,
+    opener: Option<Opener>,
+    principal: Principal,
+    renewal: Renewal,
+    link: Arc<Link>,
+    _place: Share,
+}
+
+/// Why a link is not opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NotOpened {
+    /// There are as many as there may be.
+    Crowded(Shortage),
+    /// The system has no randomness.
+    NoSecrets,
+}
+
+/// A WebSocket that is to carry a link, once it is open.
+pub(crate) struct Transport {
+    held: Arc<Held>,
+    /// What the command says that it has; `None`: the link is new.
+    received: Option<u64>,
+}
+
+impl Links {
+    /// None yet.
+    pub(crate) fn new(config: &config::Connect, replica: Replica, shutdown: Shutdown) -> Self {
+        let (arriving, arrived) = mpsc::channel(ARRIVING);
+        Self {
+            table: Mutex::default(),
+            places: Shares::new(config.max_links, (config.max_links / 4).max(1)),
+            resume: config.resume,
+            replica,
+            shutdown,
+            arriving,
+            arrived: tokio::sync::Mutex::new(arrived),
+        }
+    }
+
+    /// Which relay this is, for who resumes a link that another one holds.
+    pub(crate) fn replica(&self) -> Replica {
+        self.replica
+    }
+
+    /// The next connection at the end of a link. Cancel safe; for one caller.
+    pub(crate) async fn arrived(&self) -> Arrived {
+        match self.arrived.lock().await.recv().await {
+            Some(arrived) => arrived,
+            // It holds a sender itself.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Ends what nobody will resume: the links without a transport of a command whose place `opener` has taken.
+    fn leave_earlier(&self, principal: &Principal, opener: Opener) {
+        let left: Vec<_> = {
+            let table = self.table.lock();
+            let earlier = |held: &&Arc<Held>| {
+                held.is_of(principal) && held.opener.is_some_and(|of| opener.follows(&of))
+            };
+            table.values().filter(earlier).cloned().collect()
+        };
+        for held in left {
+            let is_detached = matches!(&*held.link.phase().borrow(), Phase::Detached(_));
+            if is_detached {
+                info!("a link is held no longer: its command was started anew");
+                held.link.break_off("the command was started anew");
+            }
+        }
+    }
+
+    /// A new link of `principal`, who asks for it from `peer`, with the command `opener`.
+    ///
+    /// # Errors
+    /// [`NotOpened`].
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        principal: &Principal,
+        peer: SocketAddr,
+        opener: Option<Opener>,
+    ) -> Result<Transport, NotOpened> {
+        if let Some(opener) = opener {
+            self.leave_earlier(principal, opener);
+        }
+        let place = self.places.take(principal).map_err(NotOpened::Crowded)?;
+        let id = secret().ok_or(NotOpened::NoSecrets)?;
+        let secret = secret().ok_or(NotOpened::NoSecrets)?;
+        let (principal, renewal) = principal.renewable();
+        let (link, stream) = Link::new(DOWN, UP);
+        let begun = Said::Begun {
+            link: id,
+            secret,
+            replica: self.replica,
+            held: self.resume.as_secs(),
+        };
+        let held = Arc::new(Held {
+            id,
+            secret,
+            begun,
+            opener,
+            principal,
+            renewal,
+            link,
+            _place: place,
+        });
+        self.table.lock().insert(id, Arc::clone(&held));
+        let kept = Arc::clone(self).keep(Arc::clone(&held), stream, peer);
+        // Owned by the tracker; ends with the link, and by `abort`.
+        let kept = kept.instrument(connection::span(peer));
+        self.shutdown.tasks.spawn(kept);
+        Ok(Transport {
+            held,
+            received: None,
+        })
+    }
+
+    /// The link called `id` for another transport, where `shown` is its secret and `principal` its person, who has `received` so
+    /// much; `None`: there is none such, whatever the reason.
+    pub(crate) fn resume(
+        &self,
+        id: &str,
+        shown: &str,
+        principal: &Principal,
+        received: u64,
+    ) -> Option<Transport> {
+        let (id, shown) = (LinkId::parse(id)?, LinkSecret::parse(shown)?);
+        let held = Arc::clone(self.table.lock().get(&id)?);
+        if !is_same(&held.secret, &shown) || !held.is_of(principal) {
+            return None;
+        }
+        held.renewal.renew(principal);
+        Some(Transport {
+            held,
+            received: Some(received),
+        })
+    }
+
+    /// Whether the link called `id` is here.
+    pub(crate) fn holds(&self, id: &LinkId) -> bool {
+        self.table.lock().contains_key(id)
+    }
+
+    /// Looks after a link to its end.
+    async fn keep(self: Arc<Self>, held: Arc<Held>, stream: LinkedStream, peer: SocketAddr) {
+        let link = &held.link;
+        if self.opened(&held).await {
+            debug!(?peer, "somebody has connected at the end of a link");
+            let arrived = Arrived {
+                stream,
+                principal: held.principal.clone(),
+                peer,
+            };
+            if timeout(OPENING, self.arriving.send(arrived)).await.is_err() {
+                link.break_off("the relay has no time for it");
+            }
+            tokio::select! {
+                () = self.over(&held) => {}
+                () = self.shutdown.abort.cancelled() => link.break_off("the relay was shut down"),
+            }
+        }
+        self.table.lock().remove(&held.id);
+        debug!("a link is over");
+    }
+
+    /// Whether somebody connects at the end of a link, before it is over.
+    async fn opened(&self, held: &Held) -> bool {
+        let lost = async {
+            let mut phase = held.link.phase();
+            loop {
+                let now = phase.borrow_and_update().clone();
+                let late = async {
+                    match now {
+                        Phase::Attached => std::future::pending().await,
+                        Phase::Detached(since) => sleep_until(since + OPENING).await,
+                        Phase::Done | Phase::Broken(_) => {}
+                    }
+                };
+                tokio::select! {
+                    () = late => return,
+                    changed = phase.changed() => if changed.is_err() { return },
+                }
+            }
+        };
+        let why = tokio::select! {
+            () = held.link.used() => return true,
+            () = lost => "nobody has connected",
+            _ = held.principal.ended() => "the time of your credential is over",
+            // Who connects from now on belongs to another process, where one has taken over.
+            () = self.shutdown.leaving.cancelled() => "the relay is being shut down",
+            () = self.shutdown.abort.cancelled() => "the relay was shut down",
+        };
+        held.link.break_off(why);
+        false
+    }
+
+    /// Resolves when a link that is in use is over; it has been broken off where it did not end by itself.
+    async fn over(&self, held: &Held) {
+        let link = &held.link;
+        let mut phase = link.phase();
+        let mut ended = pin!(async {
+            let why = held.principal.ended().await;
+            sleep(FAREWELL).await;
+            why
+        });
+        let mut closed = pin!(async {
+            self.shutdown.closed.cancelled().await;
+            sleep(FAREWELL).await;
+        });
+        // Nobody here has anything to say on it any more, and the rest is on its way.
+        let mut left_until = None;
+        loop {
+            let lost_until = match &*phase.borrow_and_update() {
+                Phase::Done | Phase::Broken(_) => return,
+                Phase::Attached => None,
+                Phase::Detached(_) if link.owes_nothing() => return,
+                Phase::Detached(since) => Some(*since + self.resume),
+            };
+            let until = lost_until.into_iter().chain(left_until).min();
+            let late = async {
+                match until {
+                    Some(until) => sleep_until(until).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                changed = phase.changed() => if changed.is_err() { return },
+                () = link.left(), if left_until.is_none() => {
+                    left_until = Some(Instant::now() + self.resume.max(FAREWELL));
+                }
+                () = late => {
+                    info!(resume_s = self.resume.as_secs(), "a link was not resumed in time");
+                    return link.break_off("it was not resumed in time");
+                }
+                why = &mut ended => return link.break_off(&why.to_string()),
+                () = &mut closed => return link.break_off("the relay was shut down"),
+            }
+        }
+    }
+}
+
+impl Held {
+    /// Whether `principal` is the person who opened it, by whatever credential.
+    fn is_of(&self, principal: &Principal) -> bool {
+        self.principal.subject() == principal.subject()
+            && self.principal.is_anonymous() == principal.is_anonymous()
+    }
+}
+
+impl Transport {
+    /// Carries its link until it is lost or another one does.
+    pub(crate) async fn carry(self, mut socket: Socket) {
+        let Self { held, received } = self;
+        // From here on the transport before this one says nothing more.
+        let Ok(attachment) = held.link.attach(received.unwrap_or_default()) else {
+            return;
+        };
+        let first = match received {
+            Some(_) => {
+                info!("a link was resumed");
+                let received = attachment.received;
+                Said::Resumed { received }
+            }
+            None => held.begun,
+        };
+        match timeout(OPENING, socket.send(Message::text(written(&first)))).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) | Err(_) => return,
+        }
+        if let Cut::Lost(why) = carry(attachment, socket).await {
+            info!(%why, "the transport of a link is lost");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

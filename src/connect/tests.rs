@@ -1,0 +1,139 @@
+//! Who may resume what, and for how long it is held.
+#![allow(clippy::unwrap_used)]
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::watch;
+
+use super::*;
+use crate::identity::testing::somebody;
+
+struct Scene {
+    links: Arc<Links>,
+    person: Box<dyn Fn(&str) -> Principal>,
+}
+
+const PEER: ([u8; 4], u16) = ([127, 0, 0, 1], 9);
+
+impl Scene {
+    fn new(resume: Duration, max_links: usize) -> Self {
+        let config = config::Connect { resume, max_links };
+        let links = Links::new(
+            &config,
+            crate::wire::tunnel::text::Hex([1; 8]),
+            Shutdown::default(),
+        );
+        let revoked = watch::Sender::default();
+        Self {
+            links: Arc::new(links),
+            person: Box::new(move |name| somebody(name, [], &revoked)),
+        }
+    }
+
+    fn person(&self, name: &str) -> Principal {
+        (self.person)(name)
+    }
+
+    fn begin(&self, who: &Principal) -> Arc<Held> {
+        self.links.begin(who, PEER.into(), None).unwrap().held
+    }
+}
+
+impl Held {
+    fn names(&self) -> (String, String) {
+        (self.id.digits(), self.secret.digits())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_link_is_resumed_with_its_secret_by_the_person_who_opened_it() {
+    let scene = Scene::new(Duration::from_secs(900), 8);
+    let (ada, bob) = (scene.person("ada"), scene.person("bob"));
+    let (id, secret) = scene.begin(&ada).names();
+    let resume = |id: &str, secret: &str, who| scene.links.resume(id, secret, who, 0).is_some();
+    assert!(resume(&id, &secret, &ada));
+    assert!(!resume(&id, &secret, &bob));
+    let nobody = Principal::anonymous();
+    assert!(!resume(&id, &secret, &nobody));
+    let (wrong, other) = ("0".repeat(32), "0".repeat(16));
+    assert!(!resume(&id, &wrong, &ada));
+    assert!(!resume(&id, "", &ada));
+    assert!(!resume(&other, &secret, &ada));
+    let text = format!("{:?}", scene.links);
+    assert!(!text.contains(&secret), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_link_that_nobody_carries_is_held_for_as_long_as_is_configured() {
+    let scene = Scene::new(Duration::from_secs(900), 8);
+    let ada = scene.person("ada");
+    let held = scene.begin(&ada);
+    let (id, secret) = held.names();
+    held.link.take_up();
+    let mut stream = scene.links.arrived().await.stream;
+    drop(held.link.attach(0).unwrap());
+    stream.write_all(b"said meanwhile").await.unwrap();
+    let began = Instant::now();
+    let read = stream.read(&mut [0; 1]).await;
+    assert_eq!(began.elapsed(), Duration::from_secs(900));
+    assert!(
+        read.unwrap_err()
+            .to_string()
+            .contains("not resumed in time")
+    );
+    tokio::task::yield_now().await;
+    assert!(scene.links.resume(&id, &secret, &ada, 0).is_none());
+    assert!(scene.links.table.lock().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_carried_is_held_for_longer_and_what_nobody_took_up_for_less() {
+    let scene = Scene::new(Duration::from_secs(60), 8);
+    let ada = scene.person("ada");
+    let unused = scene.begin(&ada);
+    let used = scene.begin(&ada);
+    used.link.take_up();
+    let _stream = scene.links.arrived().await.stream;
+    let _attached = used.link.attach(0).unwrap();
+    sleep(OPENING + Duration::from_secs(1)).await;
+    assert!(matches!(*unused.link.phase().borrow(), Phase::Broken(_)));
+    sleep(Duration::from_secs(86_400)).await;
+    assert_eq!(*used.link.phase().borrow(), Phase::Attached);
+}
+
+#[tokio::test(start_paused = true)]
+async fn places_are_bounded_and_given_back() {
+    let scene = Scene::new(Duration::ZERO, 8);
+    let ada = scene.person("ada");
+    let held = [scene.begin(&ada), scene.begin(&ada)];
+    let refused = scene.links.begin(&ada, PEER.into(), None).err();
+    assert_eq!(refused, Some(NotOpened::Crowded(Shortage::Yours(2))));
+    scene.begin(&scene.person("bob"));
+    drop(held);
+    sleep(OPENING + Duration::from_secs(1)).await;
+    scene.begin(&ada);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_that_is_started_anew_ends_what_the_one_before_it_left() {
+    let scene = Scene::new(Duration::from_secs(900), 64);
+    let (ada, bob) = (scene.person("ada"), scene.person("bob"));
+    let at = |place: u8, process: u8| {
+        Opener::parse(&format!(
+            "{}.{}",
+            format!("{place:02x}").repeat(8),
+            format!("{process:02x}").repeat(8)
+        ))
+    };
+    let begin = |who, opener| scene.links.begin(who, PEER.into(), opener).unwrap().held;
+    let (left, lives) = (begin(&ada, at(1, 1)), begin(&ada, at(1, 1)));
+    let (elsewhere, others) = (begin(&ada, at(2, 1)), begin(&bob, at(1, 1)));
+    let _attached = lives.link.attach(0).unwrap();
+    begin(&ada, at(1, 1));
+    assert!(matches!(*left.link.phase().borrow(), Phase::Detached(_)));
+    begin(&ada, at(1, 2));
+    assert!(matches!(*left.link.phase().borrow(), Phase::Broken(_)));
+    assert_eq!(*lives.link.phase().borrow(), Phase::Attached);
+    for held in [elsewhere, others] {
+        assert!(matches!(*held.link.phase().borrow(), Phase::Detached(_)));
+    }
+}

@@ -1,0 +1,170 @@
+//! How a park ends that nobody goes on with, who may end it, and what holds for who goes on.
+
+use tokio::sync::watch;
+
+use super::*;
+use crate::identity::testing::{principal, revoke, somebody};
+use crate::policy::{Rule, Scope};
+use crate::release::release;
+use crate::session::authorise;
+use crate::session::parks::EACH;
+
+#[tokio::test]
+async fn a_park_ends_with_its_time_a_drain_a_revocation_and_the_worker() {
+    for end in ["time", "drain", "revoked", "worker", "terminated"] {
+        let keeps = match end {
+            "time" => Duration::from_millis(400),
+            _ => minutes(15),
+        };
+        let (context, spy) = relay(keeps);
+        let (worker, debugger, mut dap) = standing(&context).await;
+        let id = worker.breakpoint.id;
+        drop(debugger.dap);
+        until_parked(&context, id).await;
+        match end {
+            "drain" => context.shutdown.drain.cancel(),
+            "revoked" => revoke(&context.auth, "ann").await,
+            "worker" => context.registry.end(id, Some("it was killed")),
+            "terminated" => {
+                let terminated = message::event("terminated", Value::Null);
+                dap.send(&terminated).await.unwrap();
+            }
+            _ => {}
+        }
+        let_go(&mut dap).await;
+        left(&mut dap).await;
+        drop(dap);
+        timeout(PATIENCE, debugger.ended).await.unwrap().unwrap();
+        until_listed(&context, id, |word| word.is_none()).await;
+        let outcome = match end {
+            "time" => "expired",
+            "drain" => "drained",
+            "revoked" => "revoked",
+            _ => "died",
+        };
+        let ended = (Action::SessionEnded, outcome.to_owned());
+        assert_eq!(outcomes(&spy).last(), Some(&ended), "{end}");
+        assert!(context.sessions.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn nobody_else_goes_on_with_it_and_an_administrator_or_its_owner_releases_it() {
+    for who in ["ann", "eve"] {
+        let (context, spy) = relay(minutes(15));
+        let (worker, debugger, mut dap) = standing(&context).await;
+        let id = worker.breakpoint.id;
+        drop(debugger.dap);
+        until_parked(&context, id).await;
+        let by_id = json!({"rayRelay": {"breakpoint": id, "token": token_of("ben")}});
+        let said = refusal(&context, by_id).await;
+        assert!(
+            said.contains("is parked by ann with Visual Studio Code"),
+            "{said}"
+        );
+        assert!(
+            said.contains("for 14m 5") || said.contains("for 15m 00s"),
+            "{said}"
+        );
+        let let_run = async |who: &str, scope| {
+            let principal = principal(&context.auth, who).await;
+            let row = context.registry.snapshot().find(id).unwrap().clone();
+            let authorized = authorise(&principal, &row, scope).unwrap();
+            let holder = row.holder().unwrap().clone();
+            release(&context, authorized, holder).await
+        };
+        let not_released = let_run("ben", Scope::Debug).await.unwrap_err();
+        assert!(not_released.to_string().contains("is parked by ann"));
+        nothing_for(&mut dap, Duration::from_millis(50)).await;
+        let scope = if who == "eve" {
+            Scope::Admin
+        } else {
+            Scope::Debug
+        };
+        let (released, ()) = tokio::join!(let_run(who, scope), async {
+            let_go(&mut dap).await;
+            left(&mut dap).await;
+        });
+        released.unwrap();
+        let row = context
+            .registry
+            .snapshot()
+            .find(id)
+            .map(|row| row.state.word());
+        assert_eq!(row, None, "who asked finds the list right");
+        let ended = (Action::SessionEnded, "released".to_owned());
+        timeout(PATIENCE, debugger.ended).await.unwrap().unwrap();
+        assert_eq!(outcomes(&spy).last(), Some(&ended));
+    }
+}
+
+#[tokio::test]
+async fn who_has_as_many_parks_as_may_be_has_no_more() {
+    let (context, spy) = relay(minutes(15));
+    let mut kept = Vec::new();
+    for n in 1..=EACH + 1 {
+        let worker = Worker::listening(paused("square", n as u8)).await;
+        context.registry.insert(worker.breakpoint.clone());
+        let id = worker.breakpoint.id;
+        let by_id = json!({"rayRelay": {"breakpoint": id, "token": token_of("ann")}});
+        let (mut debugger, _) = Debugger::attaching(&context, by_id).await;
+        let (mut dap, _) = worker.attached().await;
+        initialized(&mut dap).await;
+        debugger.event("initialized").await;
+        debugger.send("configurationDone", json!({})).await;
+        asked(&mut dap, "configurationDone").await;
+        debugger
+            .until(|m| m["command"] == "configurationDone")
+            .await;
+        drop(debugger.dap);
+        if n <= EACH {
+            until_parked(&context, id).await;
+            kept.push(dap);
+        } else {
+            let_go(&mut dap).await;
+        }
+    }
+    let refused = (Action::SessionParked, "refused".to_owned());
+    assert!(outcomes(&spy).contains(&refused));
+}
+
+#[tokio::test]
+async fn a_session_that_goes_on_has_the_rights_and_the_time_that_hold_now() {
+    let policy = "[[rule]]\nsubjects = [\"ann\"]\nscopes = [\"debug\"]\nsession_limit = \"2s\"\npark = \"10m\"\n";
+    let context = guarded(authenticator(policy), Audit::off(), |_| {});
+    let (worker, debugger, mut dap) = standing(&context).await;
+    let began = Instant::now();
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    drop(debugger.dap);
+    until_parked(&context, worker.breakpoint.id).await;
+    let (mut next, _) = again(&context, "ann").await;
+    let_go(&mut dap).await;
+    assert!(
+        began.elapsed() < Duration::from_millis(2500),
+        "{:?}",
+        began.elapsed()
+    );
+    next.output("it has lasted").await;
+}
+
+#[tokio::test]
+async fn who_comes_again_with_less_permission_has_less() {
+    let (context, _) = relay(minutes(15));
+    let (worker, debugger, mut dap) = standing(&context).await;
+    drop(debugger.dap);
+    until_parked(&context, worker.breakpoint.id).await;
+    let rule = Rule {
+        scopes: "list,view".parse().unwrap(),
+        ..Rule::default()
+    };
+    let looks = somebody("ann", [rule], &watch::Sender::default());
+    let mut next = Debugger::connect_with(&context, Some(looks)).await;
+    next.attach(json!({})).await;
+    next.event("initialized").await;
+    let done = next.send("configurationDone", json!({})).await;
+    next.answer(done).await;
+    next.event("stopped").await;
+    let call = json!({"expression": "f()", "context": "repl", "frameId": 1});
+    assert_eq!(next.ask("evaluate", call).await["success"], false);
+    nothing_for(&mut dap, Duration::from_millis(50)).await;
+}

@@ -1,0 +1,111 @@
+//! What a connection is taken for by its first bytes, also inside TLS.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncWriteExt, duplex};
+use tokio_rustls::TlsConnector;
+
+use super::*;
+use crate::tls::testing::{Authority, Client, Files};
+
+#[tokio::test(start_paused = true)]
+async fn silence_is_waited_for_until_the_deadline_and_is_nobody() {
+    for said in [&b""[..], b"Content", b"CON"] {
+        let (mut near, mut far) = duplex(64);
+        far.write_all(said).await.unwrap();
+        let started = Instant::now();
+        let beginning = read_first(&mut near, started + Duration::from_secs(60)).await;
+        assert!(matches!(beginning, Ok(Beginning::Silent)));
+        assert_eq!(started.elapsed(), Duration::from_secs(60));
+    }
+}
+
+async fn known<S: AsyncRead + Unpin>(stream: &mut S, patience: Duration) -> Option<First> {
+    match read_first(stream, Instant::now() + patience).await.unwrap() {
+        Beginning::Known(first) => Some(first),
+        Beginning::Closed => None,
+        Beginning::Silent => panic!("silent"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_protocol_that_comes_byte_by_byte_is_recognised_and_nothing_is_lost() {
+    let (mut near, mut far) = duplex(64);
+    let writer = tokio::spawn(async move {
+        for byte in b"Content-" {
+            far.write_all(&[*byte]).await.unwrap();
+            tokio::time::sleep(Duration::from_secs(5)).await;
+        }
+        far
+    });
+    let first = known(&mut near, Duration::from_secs(60)).await.unwrap();
+    assert_eq!(first.detection, Detection::Dap);
+    assert_eq!(&first.bytes[..], b"Content-");
+    writer.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_refused_peer_reads_the_whole_answer_though_it_never_stops_talking() {
+    let (near, mut far) = duplex(64);
+    let refusing = tokio::spawn(refusal::close(near, UNKNOWN_ANSWER));
+    let mut answer = Vec::new();
+    far.read_to_end(&mut answer).await.unwrap();
+    assert_eq!(answer, UNKNOWN_ANSWER);
+    drop(far);
+    refusing.await.unwrap();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn inside_tls_the_same_is_found(
+        start in prop_oneof![Just(""), Just("GET "), Just("Content-"), Just("PRI * HTTP/2.0"), Just("\u{16}\u{3}"), Just("PUT"), Just("CON")],
+        bytes in proptest::collection::vec(any::<u8>(), 0..40),
+        cuts in proptest::collection::vec(1usize..20, 1..8),
+    ) {
+        let said = [start.as_bytes(), &bytes].concat();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let authority = Authority::new("test");
+        let files = Files::new(&authority.server());
+        let tls = Tls::new(&files.config()).unwrap();
+        let (plain, inside) = runtime.block_on(async {
+            let (near, far) = duplex(1 << 14);
+            let plain = found(near, far, &said, &cuts).await;
+            let (near, far) = duplex(1 << 14);
+            let connector = TlsConnector::from(Client::default().trusting(&authority.pem));
+            let name = ServerName::try_from("localhost").unwrap();
+            let acceptor = tls.acceptor().unwrap();
+            let (near, far) = tokio::join!(acceptor.accept(near), connector.connect(name, far));
+            (plain, found(near.unwrap(), far.unwrap(), &said, &cuts).await)
+        });
+        prop_assert_eq!(plain, inside);
+    }
+}
+
+/// What is recognised when the peer says this in such pieces and closes, and what all of its bytes were.
+async fn found<N, F>(
+    mut near: N,
+    mut far: F,
+    said: &[u8],
+    cuts: &[usize],
+) -> Option<(Detection, Vec<u8>)>
+where
+    N: AsyncRead + AsyncWrite + Unpin,
+    F: AsyncWrite + Unpin,
+{
+    let mut cuts = cuts.iter().cycle();
+    let mut rest = said;
+    while !rest.is_empty() {
+        let (now, later) = rest.split_at((*cuts.next().unwrap()).min(rest.len()));
+        far.write_all(now).await.unwrap();
+        far.flush().await.unwrap();
+        rest = later;
+    }
+    far.shutdown().await.unwrap();
+    let first = known(&mut near, Duration::from_secs(20)).await?;
+    let mut all = first.bytes.to_vec();
+    near.read_to_end(&mut all).await.unwrap();
+    Some((first.detection, all))
+}

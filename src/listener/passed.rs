@@ -1,0 +1,149 @@
+//! Connections that another process has accepted, which has taken over from this one: they belong to sessions here.
+
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+
+use tokio::net::UnixStream;
+use tokio::sync::mpsc;
+use tracing::{Instrument as _, debug, info};
+
+use super::handshake;
+use super::wire::Wire;
+use crate::connection::admission::{Admission, Guard};
+use crate::connection::on_wake::OnWake;
+use crate::connection::{self, ConnectionInfo};
+use crate::context::Context;
+use crate::identity::Principal;
+use crate::takeover::{Home, Passed, PassedCertificate};
+use crate::telemetry::metrics::RefusalKind;
+use crate::wire::prefixed::Prefixed;
+use crate::wire::resumed::messages::LinkId;
+use crate::wire::tunnel::messages::StreamId;
+use crate::wire::tunnel::{self, STREAM_PATH};
+
+/// Serves what comes in `arriving` until the relay has drained. Who it is decides this process itself, by what the client
+/// says; the successor is believed where the client comes from, and which certificate it has shown.
+pub(crate) async fn run(
+    mut arriving: mpsc::Receiver<(Passed, UnixStream)>,
+    context: Arc<Context>,
+    admission: Arc<Admission>,
+) {
+    let closed = context.shutdown.closed.clone();
+    let accept = async {
+        while let Some((about, stream)) = arriving.recv().await {
+            admission.settled().await;
+            let guard = admission.admit(about.peer.ip());
+            let span = connection::span(about.peer);
+            let served = serve(Arc::clone(&context), about, stream, guard);
+            // As of a connection that was accepted here.
+            context.shutdown.tasks.spawn(served.instrument(span));
+        }
+        std::future::pending().await
+    };
+    tokio::select! {
+        () = closed.cancelled() => {}
+        () = accept => {}
+    }
+}
+
+async fn serve(context: Arc<Context>, about: Passed, stream: UnixStream, guard: Guard) {
+    let Passed {
+        peer,
+        encrypted,
+        advertised_port,
+        certificate,
+    } = about;
+    let certificate = match certificate.map(|of| recognise(&context, &of, peer)) {
+        Some(None) => return,
+        known => known.flatten(),
+    };
+    let _open = context.metrics.connection_open();
+    info!("passed on by the process that has taken over");
+    let connection = ConnectionInfo {
+        encrypted,
+        advertised_port,
+        certificate,
+        place: guard.place(),
+        ..ConnectionInfo::plain(peer)
+    };
+    if let Some(principal) = &connection.certificate {
+        // Who has too many is told so in the session.
+        let _ = connection.place.recognised(principal);
+    }
+    let place = guard.place();
+    let given_up = pin!(async {
+        place.given_up().await;
+        debug!("connection was given up for others");
+        context.metrics.refused(RefusalKind::Limited);
+    });
+    let beside = OnWake::new();
+    tokio::select! {
+        biased;
+        () = handshake::serve_passed(Arc::clone(&context), stream, connection) => {}
+        () = beside.run(given_up) => {}
+    }
+}
+
+/// Whose certificate it is; `None`: nobody's who may be here.
+fn recognise(
+    context: &Context,
+    certificate: &PassedCertificate,
+    peer: SocketAddr,
+) -> Option<Principal> {
+    let expires = certificate.expires()?;
+    let (subject, fingerprint) = (&certificate.subject, &certificate.fingerprint);
+    match context.auth.certificate(subject, fingerprint, expires) {
+        Ok(principal) => Some(principal),
+        Err(why) => {
+            info!(%why, %peer, "client not authenticated");
+            None
+        }
+    }
+}
+
+/// What connections with the bytes of a debugger or of a worker ask for, by the name of the stream at its end.
+const STREAMS: [&str; 2] = [STREAM_PATH, "/relay/v1/reverse/"];
+
+/// What a command asks for whose link was cut, by the name of the link at its end.
+const LINKS: &str = "/relay/v1/connect/";
+
+/// The predecessor that may have asked an agent, or a person's command, for the stream that `first`, the first bytes of a
+/// request, is of, or that may hold the link which is to be resumed: nobody here has.
+pub(super) fn home(context: &Context, first: &[u8]) -> Option<Home> {
+    let predecessor = context.takeover.predecessor()?;
+    let line = first.split(|byte| *byte == b'\r').next()?;
+    let path = std::str::from_utf8(line).ok()?.split(' ').nth(1)?;
+    if let Some((_, id)) = path.split_once(LINKS) {
+        return (!context.links.holds(&LinkId::parse(id)?)).then_some(predecessor);
+    }
+    let mut names = STREAMS.iter().filter_map(|known| path.split_once(known));
+    let (_, name) = names.next()?;
+    // The link of a rendezvous has its name alone.
+    let id = match path.contains(STREAM_PATH) {
+        true => name,
+        false => name.split_once('/')?.1,
+    };
+    let id = StreamId::parse(id)?;
+    (!context.agents.is_waiting(&id)).then_some(predecessor)
+}
+
+/// Passes `stream`, of which nothing has been answered, on to `home`, to the end of either.
+pub(super) async fn pass_on(
+    context: &Context,
+    stream: Prefixed<Wire>,
+    connection: &ConnectionInfo,
+    home: Home,
+) {
+    let _busy = context.shutdown.busy.token();
+    let Some(far) = home.pass(connection) else {
+        debug!(pid = home.pid(), "the predecessor takes no connection");
+        return;
+    };
+    connection.place.set_apart();
+    let passed = tunnel::join::Passed::default();
+    tokio::select! {
+        _ = tunnel::join::join(stream, far, &passed) => {}
+        () = context.shutdown.abort.cancelled() => {}
+    }
+}

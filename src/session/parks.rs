@@ -1,0 +1,221 @@
+//! Parks: sessions whose client is lost, and which keep their worker stopped for whoever had it.
+//!
+//! A park is a session still, owned by the task that ran it. Here is what others ask of it: to hand its worker over, or to
+//! let the task run. Both are decided here, so that no protocol can ask for what is somebody else's.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use super::shares::{Share, Shares, Shortage};
+use super::{Attached, Authorized};
+use crate::identity::Principal;
+use crate::moment::Moment;
+use crate::policy::Scope;
+use crate::ray::registry::{Breakpoint, BreakpointId, Snapshot, State};
+use crate::session::refusal::SessionRefusal;
+
+/// Parks of all together.
+pub(crate) const MOST: usize = 256;
+
+/// Parks of one person.
+pub(crate) const EACH: usize = 8;
+
+/// The parks of a relay, by breakpoint.
+#[derive(Debug)]
+pub struct Parks {
+    places: Arc<Shares>,
+    parked: Mutex<HashMap<BreakpointId, Entry>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    principal: Principal,
+    asks: mpsc::Sender<Ask>,
+}
+
+/// What a park is asked for. One that ends drops the question.
+#[derive(Debug)]
+pub(crate) enum Ask {
+    /// Its worker, for the session of the person who had it.
+    HandOver(oneshot::Sender<Result<HandedOver, Busy>>),
+    /// That its task runs on; answered when it does.
+    LetRun(oneshot::Sender<()>),
+}
+
+/// The debugger still works on what the lost client has asked, so that its answers would come to the next one.
+#[derive(Debug)]
+pub(crate) struct Busy;
+
+/// A worker on its way from a park to the session that goes on with it.
+#[derive(Debug)]
+pub(crate) struct HandedOver {
+    /// The hold of the worker.
+    pub(crate) worker: Attached,
+    /// The session that was parked.
+    pub(crate) session: u64,
+    /// When the first session with it began: its limit counts on.
+    pub(crate) began: Instant,
+    /// The connection to its debugger, and what is known of it: whoever parked it knows its type. Dropped, it is left in order.
+    pub(crate) connection: Box<dyn Any + Send + Sync>,
+}
+
+/// The place of one park. Dropped, nobody finds the park any more.
+#[derive(Debug)]
+pub(crate) struct Place {
+    parks: Arc<Parks>,
+    id: BreakpointId,
+    asks: mpsc::Receiver<Ask>,
+    _share: Share,
+}
+
+impl Default for Parks {
+    fn default() -> Self {
+        Self {
+            places: Shares::new(MOST, EACH),
+            parked: Mutex::default(),
+        }
+    }
+}
+
+impl Parks {
+    /// A place for the park of `principal` with the breakpoint `id`, which its session holds.
+    ///
+    /// # Errors
+    /// [`Shortage`].
+    pub(crate) fn park(
+        self: &Arc<Self>,
+        principal: &Principal,
+        id: BreakpointId,
+    ) -> Result<Place, Shortage> {
+        let share = self.places.take(principal)?;
+        let (ask, asks) = mpsc::channel(1);
+        let entry = Entry {
+            principal: principal.clone(),
+            asks: ask,
+        };
+        self.parked.lock().insert(id, entry);
+        Ok(Place {
+            parks: Arc::clone(self),
+            id,
+            asks,
+            _share: share,
+        })
+    }
+
+    /// The worker of the park with the breakpoint `id`, for a session of `principal`. Takes as long as the park lets a
+    /// debugger finish.
+    ///
+    /// # Errors
+    /// [`SessionRefusal`]: it is somebody else's, has just ended, or its debugger is at work.
+    pub(crate) async fn hand_over(
+        &self,
+        breakpoint: &Breakpoint,
+        principal: &Principal,
+    ) -> Result<HandedOver, SessionRefusal> {
+        let asks = self.find(breakpoint, |owner| owner.is_same_person(principal))?;
+        let busy = || {
+            SessionRefusal::Unable(format!(
+                "the debugger of {} is still at work on what was asked before the connection was lost; attach again in a moment, or let the task run with `ray-relay release {}`",
+                breakpoint.title(),
+                breakpoint.id
+            ))
+        };
+        let (answer, handed_over) = oneshot::channel();
+        // The queue is full where somebody else asks for it at this moment.
+        asks.try_send(Ask::HandOver(answer)).map_err(|_| busy())?;
+        match handed_over.await {
+            Ok(Ok(handed_over)) => Ok(handed_over),
+            Ok(Err(Busy)) => Err(busy()),
+            Err(_) => Err(over(breakpoint)),
+        }
+    }
+
+    /// Has the task of the park with the breakpoint of `authorized` run on. Resolves when the worker was left.
+    ///
+    /// # Errors
+    /// [`SessionRefusal`]: it is somebody else's, and the leave is not that of an administrator; or it has just ended.
+    pub(crate) async fn let_run(&self, authorized: &Authorized) -> Result<(), SessionRefusal> {
+        let breakpoint = authorized.breakpoint();
+        let administers = authorized.rights().scopes.contains(Scope::Admin);
+        let may = |owner: &Principal| administers || owner.is_same_person(authorized.principal());
+        let asks = self.find(breakpoint, may)?;
+        let (answer, ran) = oneshot::channel();
+        let asked = asks.send(Ask::LetRun(answer)).await;
+        match asked.is_ok() && ran.await.is_ok() {
+            true => Ok(()),
+            false => Err(over(breakpoint)),
+        }
+    }
+
+    fn find(
+        &self,
+        breakpoint: &Breakpoint,
+        may: impl FnOnce(&Principal) -> bool,
+    ) -> Result<mpsc::Sender<Ask>, SessionRefusal> {
+        let parked = self.parked.lock();
+        let entry = parked.get(&breakpoint.id).ok_or_else(|| over(breakpoint))?;
+        match (may(&entry.principal), breakpoint.holder()) {
+            (true, _) => Ok(entry.asks.clone()),
+            (false, Some(holder)) => Err(SessionRefusal::in_use(breakpoint, holder, Moment::now())),
+            (false, None) => Err(over(breakpoint)),
+        }
+    }
+}
+
+fn over(breakpoint: &Breakpoint) -> SessionRefusal {
+    SessionRefusal::Nothing(format!(
+        "the parked session with {} has just ended",
+        breakpoint.title()
+    ))
+}
+
+impl Place {
+    /// The next question. Cancel safe.
+    pub(crate) async fn asked(&mut self) -> Ask {
+        match self.asks.recv().await {
+            Some(ask) => ask,
+            // The table holds the sender as long as this place is.
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.parks.parked.lock().remove(&self.id);
+    }
+}
+
+/// Whether `breakpoint` is parked at this relay by `principal`, who may go on with it.
+pub(crate) fn is_own(principal: &Principal, breakpoint: &Breakpoint) -> bool {
+    breakpoint.holder().is_some_and(|holder| {
+        holder.parked_until.is_some()
+            && holder.is_here()
+            && holder.subject == principal.known_subject()
+    })
+}
+
+/// `list` with what `principal` has parked as what waits, which it does for that one.
+pub(crate) fn with_own(principal: &Principal, list: Arc<Snapshot>) -> Arc<Snapshot> {
+    if !list.held().any(|held| is_own(principal, held)) {
+        return list;
+    }
+    let offered = |breakpoint: &Arc<Breakpoint>| match is_own(principal, breakpoint) {
+        true => Arc::new(Breakpoint {
+            state: State::Paused,
+            ..Breakpoint::clone(breakpoint)
+        }),
+        false => Arc::clone(breakpoint),
+    };
+    let mut live: Vec<_> = list.live.iter().map(offered).collect();
+    live.sort_by_key(|breakpoint| breakpoint.order());
+    Arc::new(Snapshot {
+        live: live.into_iter().collect(),
+        ..Snapshot::clone(&list)
+    })
+}

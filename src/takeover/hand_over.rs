@@ -1,0 +1,212 @@
+//! The predecessor's side of a takeover.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+use tracing::{info, warn};
+
+use super::channel::{Hearing, Saying, channel};
+use super::link::{Who, who};
+use super::messages::{Message, PROTOCOL};
+use super::place::Place;
+use super::{Door, Doors, Error, Takeover};
+
+/// How long a successor may take to be ready: it reads its files, and asks every Ray head once.
+const READY: Duration = Duration::from_secs(60);
+
+/// How long it may take to accept once it may.
+const ACCEPTS: Duration = Duration::from_secs(15);
+
+/// Pause after the system accepted nobody.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Where a relay listens for its successor.
+pub(crate) struct Waiting(Place);
+
+impl Waiting {
+    /// Listens at `path`, where nobody does.
+    ///
+    /// # Errors
+    /// [`Error::Place`].
+    pub(crate) fn bind(path: &Path) -> Result<Self, Error> {
+        Place::bind(path).map(Self)
+    }
+
+    pub(super) fn inherited(place: Place) -> Self {
+        Self(place)
+    }
+}
+
+/// A successor that has taken over.
+struct Successor {
+    who: Who,
+    hearing: Hearing,
+    saying: Saying,
+}
+
+impl Takeover {
+    /// Hands `doors` over to the first successor that dials `waiting` and becomes ready, and is linked with it from then on.
+    /// Returns when the relay ends; where nobody has taken over by then, nothing is left at the path.
+    pub(crate) async fn hand_over(self: Arc<Self>, waiting: Waiting, doors: Vec<Door>) {
+        let Waiting(place) = waiting;
+        let closed = self.shutdown.closed.clone();
+        let mut own = self.doors();
+        tokio::select! {
+            // Until then the socket at the path is the predecessor's, and so is the path where that goes on.
+            _ = own.open() => {}
+            () = closed.cancelled() => return,
+        }
+        let successor = tokio::select! {
+            successor = self.first(&place, &doors) => successor,
+            () = closed.cancelled() => return place.remove(),
+        };
+        // The successor has duplicates: the sockets live on.
+        drop((place, doors));
+        let Successor {
+            who,
+            hearing,
+            saying,
+        } = successor;
+        info!(pid = who.pid, version = %who.version, "another process has taken over");
+        let entered = self.enter(&who, false);
+        self.link(entered, hearing, saying);
+        self.succeeded.cancel();
+        closed.cancelled().await;
+    }
+
+    async fn first(self: &Arc<Self>, place: &Place, doors: &[Door]) -> Successor {
+        loop {
+            let socket = match place.accept().await {
+                Ok(socket) => socket,
+                Err(why) => {
+                    warn!(%why, "cannot accept a successor at the moment; trying again");
+                    tokio::time::sleep(PAUSE).await;
+                    continue;
+                }
+            };
+            let (mut hearing, saying) = channel(socket);
+            let handed = {
+                let mut handing = pin!(self.hand_to(&mut hearing, &saying, place, doors));
+                loop {
+                    tokio::select! {
+                        handed = &mut handing => break handed,
+                        Ok(another) = place.accept() => {
+                            let (_, saying) = channel(another);
+                            let reason = "another process is taking over at the moment".into();
+                            // It goes away by itself.
+                            let _ = saying.say(&Message::Refused { reason }, None).await;
+                        }
+                    }
+                }
+            };
+            match handed {
+                Ok(who) => {
+                    return Successor {
+                        who,
+                        hearing,
+                        saying,
+                    };
+                }
+                Err(why) => {
+                    // So that it does not take the end of this for the end of this process.
+                    let reason = why.to_string().as_str().into();
+                    let _ = saying.say(&Message::Refused { reason }, None).await;
+                    self.doors.send_replace(Doors::Open);
+                    self.audit.take_back().await;
+                    warn!(%why, "not taken over: this relay goes on as before");
+                }
+            }
+        }
+    }
+
+    /// Hands everything to the process at the other end, and says who that is once it has it.
+    async fn hand_to(
+        &self,
+        hearing: &mut Hearing,
+        saying: &Saying,
+        place: &Place,
+        doors: &[Door],
+    ) -> io::Result<Who> {
+        saying.say(&self.hello(), None).await?;
+        let who = who(hearing).await?;
+        if who.protocol != PROTOCOL {
+            return Err(io::Error::other(format!(
+                "the other process speaks version {} of the protocol of takeovers, and this one {PROTOCOL}: end this one before the other is started",
+                who.protocol
+            )));
+        }
+        info!(pid = who.pid, version = %who.version, "another process is about to take over");
+        // One process at a time writes an audit file.
+        self.audit.move_aside().await.map_err(io::Error::other)?;
+        for Door { asked, socket } in doors {
+            let listener = Message::Listener { asked: *asked };
+            saying.say(&listener, Some(socket.as_fd())).await?;
+        }
+        let takeover = Some(place.socket.as_fd());
+        saying.say(&Message::Takeover, takeover).await?;
+        self.introduce(saying).await?;
+        self.say_state(saying).await?;
+        saying.say(&Message::Prepared, None).await?;
+        expect(hearing, &Message::Ready, READY).await?;
+        self.doors.send_replace(Doors::Held);
+        // As it is now that nobody comes any more.
+        self.say_state(saying).await?;
+        saying.say(&Message::Yours, None).await?;
+        expect(hearing, &Message::Mine, ACCEPTS).await?;
+        self.doors.send_replace(Doors::Gone);
+        Ok(who)
+    }
+
+    /// Has the successor linked with those from whom this relay has taken over.
+    async fn introduce(&self, saying: &Saying) -> io::Result<()> {
+        let neighbours = self.neighbours.lock().clone();
+        for older in neighbours.iter().filter(|known| known.is_predecessor) {
+            let (near, far) = UnixStream::pair()?;
+            let near = near.into_std()?;
+            if older.tell(Message::Successor, Some(near.into())) {
+                let predecessor = Some(far.as_fd());
+                saying.say(&Message::Predecessor, predecessor).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn say_state(&self, saying: &Saying) -> io::Result<()> {
+        let state = Box::new(self.own_state());
+        saying.say(&Message::State(state), None).await
+    }
+}
+
+/// Waits for `message`.
+async fn expect(hearing: &mut Hearing, message: &Message, patience: Duration) -> io::Result<()> {
+    let waited = async {
+        loop {
+            let (heard, _) = hearing.hear().await?;
+            match heard {
+                Message::Unknown => {}
+                heard if heard == *message => return Ok(()),
+                _ => {
+                    return Err(io::Error::other(
+                        "the other process says what is out of turn",
+                    ));
+                }
+            }
+        }
+    };
+    match timeout(patience, waited).await {
+        Ok(Err(why)) if why.kind() == io::ErrorKind::UnexpectedEof => Err(io::Error::other(
+            "the other process has gone before it was ready",
+        )),
+        Ok(waited) => waited,
+        Err(_) => Err(io::Error::other(format!(
+            "the other process was not ready within {} s",
+            patience.as_secs()
+        ))),
+    }
+}

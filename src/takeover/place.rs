@@ -1,0 +1,185 @@
+//! The path at which a relay listens for its successor.
+//!
+//! Who can speak there is given the listening sockets and clients' connections, so it is this user alone: the folder is
+//! the user's own and writable by nobody else, the socket has mode 0600, and the user of the process at the other end is
+//! asked of the system, by both sides.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::process::geteuid;
+use tokio::net::{UnixListener, UnixStream};
+
+use super::Error;
+
+/// Somebody listens at a path, or nobody does.
+pub(super) enum Found {
+    /// A relay of the same user listens.
+    Relay(UnixStream),
+    /// Nobody listens. What is left there of somebody who did is in the way.
+    Nobody,
+}
+
+/// The socket at its path, for successors. It stays where it is when this is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) path: PathBuf,
+    pub(super) socket: UnixListener,
+}
+
+impl Place {
+    /// Listens at `path`, where nobody does.
+    ///
+    /// # Errors
+    /// [`Error::Place`].
+    pub(super) fn bind(path: &Path) -> Result<Self, Error> {
+        let wrong = |why: io::Error| Error::Place(path.to_owned(), why.to_string());
+        match fs::remove_file(path) {
+            Err(why) if why.kind() != io::ErrorKind::NotFound => return Err(wrong(why)),
+            _ => {}
+        }
+        let socket = UnixListener::bind(path).map_err(wrong)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(wrong)?;
+        Ok(Self {
+            path: path.to_owned(),
+            socket,
+        })
+    }
+
+    /// The next process of this user that dials. Cancel safe.
+    ///
+    /// # Errors
+    /// Where the system accepts none.
+    pub(super) async fn accept(&self) -> io::Result<UnixStream> {
+        loop {
+            let (stream, _) = self.socket.accept().await?;
+            match is_own(&stream) {
+                Ok(()) => return Ok(stream),
+                Err(why) => tracing::warn!(why, "not taken over"),
+            }
+        }
+    }
+
+    /// Takes it off the path.
+    pub(super) fn remove(self) {
+        if let Err(why) = fs::remove_file(&self.path) {
+            tracing::debug!(%why, "the socket of listen.takeover was gone already");
+        }
+    }
+}
+
+/// Who listens at `path`.
+///
+/// # Errors
+/// [`Error::Place`]: the path, or who is there, is not to be trusted.
+pub(super) async fn dial(path: &Path) -> Result<Found, Error> {
+    let wrong = |why: String| Error::Place(path.to_owned(), why);
+    check(path).map_err(wrong)?;
+    match UnixStream::connect(path).await {
+        Ok(stream) => {
+            is_own(&stream).map_err(wrong)?;
+            Ok(Found::Relay(stream))
+        }
+        Err(why)
+            if matches!(
+                why.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+            ) =>
+        {
+            Ok(Found::Nobody)
+        }
+        Err(why) => Err(wrong(why.to_string())),
+    }
+}
+
+/// Whether `path` is one at which this user alone can listen.
+fn check(path: &Path) -> Result<(), String> {
+    let own = geteuid().as_raw();
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => return Err("it is to be an absolute path".to_owned()),
+    };
+    let about = fs::metadata(folder)
+        .map_err(|why| format!("its folder {} cannot be looked at: {why}", folder.display()))?;
+    if about.uid() != own || about.mode() & 0o022 != 0 {
+        return Err(format!(
+            "others can write its folder {}: make one for it that is this user's own, with mode 0700",
+            folder.display()
+        ));
+    }
+    match fs::symlink_metadata(path) {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(why) => Err(why.to_string()),
+        Ok(there) if !there.file_type().is_socket() => {
+            Err("something is there that is no socket: name another path".to_owned())
+        }
+        Ok(there) if there.uid() != own => {
+            Err("the socket there is somebody else's: name another path".to_owned())
+        }
+        Ok(_) => Ok(()),
+    }
+}
+
+/// Whether the process at the other end is of this user.
+fn is_own(stream: &UnixStream) -> Result<(), String> {
+    let own = geteuid().as_raw();
+    match stream.peer_cred() {
+        Ok(peer) if peer.uid() == own => Ok(()),
+        Ok(peer) => Err(format!(
+            "the process at the other end is of user {}, and this one of user {own}",
+            peer.uid()
+        )),
+        Err(why) => Err(format!(
+            "the system does not say whose the other end is: {why}"
+        )),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn folder() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        folder
+    }
+
+    #[tokio::test]
+    async fn who_listens_is_found_and_what_is_left_is_cleared_away() {
+        let folder = folder();
+        let path = folder.path().join("takeover");
+        assert!(matches!(dial(&path).await, Ok(Found::Nobody)));
+        let place = Place::bind(&path).unwrap();
+        let mode = fs::symlink_metadata(&path).unwrap().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let (dialled, accepted) = tokio::join!(dial(&path), place.accept());
+        assert!(matches!(dialled, Ok(Found::Relay(_))));
+        accepted.unwrap();
+        // As after kill -9.
+        drop(place);
+        assert!(path.exists());
+        assert!(matches!(dial(&path).await, Ok(Found::Nobody)));
+        Place::bind(&path).unwrap().remove();
+        assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn a_path_that_is_not_ours_is_refused_with_what_to_do() {
+        let folder = folder();
+        let file = folder.path().join("file");
+        fs::write(&file, "").unwrap();
+        let says = |found: Result<Found, Error>| found.err().unwrap().to_string();
+        assert!(says(dial(&file).await).contains("no socket"));
+        assert!(file.exists(), "not removed");
+        let open = folder.path().join("open");
+        fs::create_dir(&open).unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(says(dial(&open.join("takeover")).await).contains("0700"));
+        assert!(says(dial(Path::new("takeover")).await).contains("absolute"));
+        assert!(says(dial(&folder.path().join("none/takeover")).await).contains("folder"));
+    }
+}

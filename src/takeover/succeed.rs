@@ -1,0 +1,211 @@
+//! The successor's side of a takeover.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::time::{Instant, sleep, timeout};
+use tracing::{info, warn};
+
+use super::channel::{Hearing, Saying, channel};
+use super::hand_over::Waiting;
+use super::link::{Who, hello, stream, who};
+use super::messages::{Message, PROTOCOL, State};
+use super::place::{Found, Place, dial};
+use super::{Doors, Error, Takeover};
+
+/// How long the predecessor may take with each message.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// How long the Ray heads may take to say what is paused before clients are accepted all the same.
+const POLLED: Duration = Duration::from_secs(15);
+
+/// How long what the predecessor's sessions hold is waited for to be claimed.
+const CLAIMED: Duration = Duration::from_millis(500);
+
+/// What a predecessor has handed over. Dropped, it has the predecessor go on as before.
+pub(crate) struct Inherited {
+    who: Who,
+    hearing: Hearing,
+    saying: Saying,
+    doors: Vec<(SocketAddr, TcpListener)>,
+    place: Option<Place>,
+    predecessors: Vec<UnixStream>,
+    state: Option<State>,
+}
+
+/// Asks the relay that listens at `path` to hand over to this process; `None`: nobody listens.
+///
+/// # Errors
+/// [`Error`]: it is not to be trusted, or does not hand over.
+pub(crate) async fn join(path: &Path) -> Result<Option<Inherited>, Error> {
+    let socket = match dial(path).await? {
+        Found::Relay(socket) => socket,
+        Found::Nobody => return Ok(None),
+    };
+    let inherited = inherit(socket, path).await;
+    inherited.map(Some).map_err(|why| match why.kind() {
+        io::ErrorKind::PermissionDenied => Error::Refused(why.to_string()),
+        io::ErrorKind::UnexpectedEof => Error::Silent("it has closed the connection".to_owned()),
+        _ => Error::Silent(why.to_string()),
+    })
+}
+
+async fn inherit(socket: UnixStream, path: &Path) -> io::Result<Inherited> {
+    let (mut hearing, saying) = channel(socket);
+    let said = saying.say(&hello(0), None).await;
+    // One that refuses at once may have gone already, and has said why.
+    let predecessor = who(&mut hearing).await?;
+    said?;
+    if predecessor.protocol != PROTOCOL {
+        return Err(refused(&format!(
+            "it speaks version {} of the protocol of takeovers, and this process {PROTOCOL}: end it, and start this one then",
+            predecessor.protocol
+        )));
+    }
+    let mut inherited = Inherited {
+        who: predecessor,
+        hearing,
+        saying,
+        doors: Vec::new(),
+        place: None,
+        predecessors: Vec::new(),
+        state: None,
+    };
+    loop {
+        let heard = timeout(PATIENCE, inherited.hearing.hear()).await;
+        match heard.unwrap_or(Err(io::ErrorKind::TimedOut.into()))? {
+            (Message::Listener { asked }, Some(socket)) => {
+                inherited.doors.push((asked, listener(socket)?));
+            }
+            (Message::Takeover, Some(socket)) => {
+                let socket = std::os::unix::net::UnixListener::from(socket);
+                socket.set_nonblocking(true)?;
+                inherited.place = Some(Place {
+                    path: path.to_owned(),
+                    socket: UnixListener::from_std(socket)?,
+                });
+            }
+            (Message::Predecessor, Some(socket)) => inherited.predecessors.push(stream(socket)?),
+            (Message::State(state), _) => inherited.state = Some(*state),
+            (Message::Prepared, _) => return Ok(inherited),
+            (Message::Refused { reason }, _) => {
+                return Err(refused(&reason));
+            }
+            // Of a newer one.
+            _ => {}
+        }
+    }
+}
+
+fn listener(socket: OwnedFd) -> io::Result<TcpListener> {
+    let socket = std::net::TcpListener::from(socket);
+    socket.set_nonblocking(true)?;
+    TcpListener::from_std(socket)
+}
+
+impl Inherited {
+    /// The socket that the predecessor was told to listen with at `asked`; `None`: it has none.
+    pub(crate) fn door(&mut self, asked: SocketAddr) -> Option<TcpListener> {
+        let at = self.doors.iter().position(|(known, _)| *known == asked)?;
+        Some(self.doors.swap_remove(at).1)
+    }
+
+    /// Where the next successor dials.
+    pub(crate) fn waiting(&mut self) -> Option<Waiting> {
+        self.place.take().map(Waiting::inherited)
+    }
+}
+
+impl Takeover {
+    /// Accepts nobody until [`Self::succeed`].
+    pub(crate) fn hold(&self) {
+        self.doors.send_replace(Doors::Held);
+    }
+
+    /// Becomes ready, has the predecessor stop accepting, and accepts. Where the predecessor dies meanwhile, its sockets are
+    /// here all the same.
+    ///
+    /// # Errors
+    /// [`Error`]: the predecessor goes on, or may.
+    pub(crate) async fn succeed(self: &Arc<Self>, inherited: Inherited) -> Result<(), Error> {
+        if timeout(POLLED, self.registry.refreshed()).await.is_err() {
+            warn!("a Ray head has not said yet what is paused: taking over all the same");
+        }
+        let Inherited {
+            who,
+            mut hearing,
+            saying,
+            predecessors,
+            state,
+            ..
+        } = inherited;
+        let pid = who.pid;
+        let generation = who.generation.saturating_add(1);
+        self.generation.store(generation, Ordering::Relaxed);
+        let agreed = timeout(PATIENCE, agreed(&mut hearing, &saying, state)).await;
+        let agreed = agreed.unwrap_or(Err(io::ErrorKind::TimedOut.into()));
+        for older in predecessors {
+            self.link_anew(older, true);
+        }
+        match agreed {
+            Ok(state) => {
+                let entered = self.enter(&who, true);
+                if let Some(state) = state {
+                    self.take_in(&entered.neighbour, state).await;
+                }
+                self.claimed().await;
+                if let Err(why) = saying.say(&Message::Mine, None).await {
+                    warn!(%why, pid, "the predecessor has gone while it handed over");
+                }
+                self.link(entered, hearing, saying);
+            }
+            Err(why) if why.kind() == io::ErrorKind::PermissionDenied => {
+                return Err(Error::Refused(why.to_string()));
+            }
+            Err(why) if why.kind() == io::ErrorKind::TimedOut => {
+                return Err(Error::Silent(
+                    "it does not say that it hands over".to_owned(),
+                ));
+            }
+            Err(why) => warn!(%why, pid, "the predecessor has gone while it handed over"),
+        }
+        self.doors.send_replace(Doors::Open);
+        info!(pid, "taken over from another process");
+        Ok(())
+    }
+
+    /// Waits until what the predecessor's sessions hold is claimed, as far as it is listed.
+    async fn claimed(&self) {
+        let until = Instant::now() + CLAIMED;
+        while !self.agents.has_claimed() && Instant::now() < until {
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+/// Says that this process is ready, and hears that it may accept; with what the predecessor told last.
+async fn agreed(
+    hearing: &mut Hearing,
+    saying: &Saying,
+    mut state: Option<State>,
+) -> io::Result<Option<State>> {
+    saying.say(&Message::Ready, None).await?;
+    loop {
+        match hearing.hear().await? {
+            (Message::State(newer), _) => state = Some(*newer),
+            (Message::Yours, _) => return Ok(state),
+            (Message::Refused { reason }, _) => return Err(refused(&reason)),
+            _ => {}
+        }
+    }
+}
+
+fn refused(reason: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, reason.to_owned())
+}

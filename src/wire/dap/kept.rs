@@ -1,0 +1,301 @@
+//! What a debugger says while no client hears it, as far as the next client has to know.
+//!
+//! Pure. Stops and what ends them are folded, output and the subprocesses that wait to be debugged are kept as they came,
+//! within [`MOST`]; the oldest goes first, and how much went is known. Answers to the client that is gone are for nobody.
+
+use std::collections::VecDeque;
+
+use serde_json::{Value, json};
+
+use super::codec::parse;
+use super::message;
+use super::names::{Event, Reverse};
+use super::peek::{Depth, MessageType, Peek, Walk};
+
+/// Bytes of messages that are kept of one debugger, stops included.
+pub const MOST: usize = 32 * 1024;
+
+/// Threads whose stops are kept: as many as fit with [`LONGEST_STOP`] in a part of [`MOST`].
+const STOPS: usize = 16;
+
+/// A longer message of a stop is kept without its texts.
+const LONGEST_STOP: usize = 1024;
+
+/// What is kept of one debugger.
+#[derive(Debug, Default)]
+pub struct Kept {
+    /// The threads that stand, the last one last, each with the message that says so.
+    stops: Vec<(Option<i64>, Box<[u8]>)>,
+    messages: VecDeque<Box<[u8]>>,
+    /// Bytes of both.
+    size: usize,
+    /// Messages that there was no room for.
+    cut: usize,
+}
+
+/// What a message means for whoever keeps the debugger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Meaning {
+    /// A thread has stopped.
+    Stopped,
+    /// The program runs.
+    Runs,
+    /// The debugger is done with the program.
+    Ended,
+    /// Nothing.
+    Nothing,
+}
+
+/// Whether [`Kept::take`] has to see a message of this type and name.
+pub fn matters(kind: MessageType, name: &[u8]) -> bool {
+    match kind {
+        MessageType::Event => matches!(
+            Event::parse(name),
+            Some(
+                Event::Stopped
+                    | Event::Continued
+                    | Event::Terminated
+                    | Event::Output
+                    | Event::DebugpyAttach
+            )
+        ),
+        MessageType::Request => Reverse::parse(name) == Some(Reverse::StartDebugging),
+        MessageType::Response => false,
+    }
+}
+
+impl Kept {
+    /// Takes in the message with this body.
+    pub fn take(&mut self, body: &[u8]) -> Meaning {
+        let known = Walk::new(Depth::Whole).peek(body, body.len());
+        let Peek::Known(kind, name) = known else {
+            return Meaning::Nothing;
+        };
+        match kind {
+            MessageType::Event => match Event::parse(name) {
+                Some(Event::Stopped) => {
+                    self.stopped(body);
+                    return Meaning::Stopped;
+                }
+                Some(Event::Continued) => {
+                    self.continued(body);
+                    return Meaning::Runs;
+                }
+                Some(Event::Terminated) => return Meaning::Ended,
+                Some(Event::Output | Event::DebugpyAttach) => self.keep(body),
+                _ => {}
+            },
+            MessageType::Request if matters(kind, name) => self.keep(body),
+            MessageType::Request | MessageType::Response => {}
+        }
+        Meaning::Nothing
+    }
+
+    /// A thread stands, as the `stopped` event with this body says. One that is not understood is kept for none in
+    /// particular.
+    pub fn stopped(&mut self, body: &[u8]) {
+        let event = parse(body).unwrap_or_default();
+        let thread = event["body"]["threadId"].as_i64();
+        let kept: Box<[u8]> = match body.len() > LONGEST_STOP {
+            true => without_texts(&event).into(),
+            false => body.into(),
+        };
+        self.forget(|stop| stop == thread);
+        if self.stops.len() >= STOPS {
+            let (_, oldest) = self.stops.remove(0);
+            self.size -= oldest.len();
+        }
+        self.size += kept.len();
+        self.stops.push((thread, kept));
+        self.make_room();
+    }
+
+    fn continued(&mut self, body: &[u8]) {
+        let event = parse(body).unwrap_or_default();
+        let thread = event["body"]["threadId"].as_i64();
+        // Where it does not say which ones, none is taken to stand: an editor that has no stop asks for one by `pause`.
+        let all = thread.is_none() || event["body"]["allThreadsContinued"] != false;
+        self.forget(|stop| all || stop == thread);
+    }
+
+    fn forget(&mut self, which: impl Fn(Option<i64>) -> bool) {
+        let size = &mut self.size;
+        self.stops.retain(|(thread, stop)| {
+            let goes = which(*thread);
+            if goes {
+                *size -= stop.len();
+            }
+            !goes
+        });
+    }
+
+    fn keep(&mut self, body: &[u8]) {
+        if body.len() > MOST {
+            self.cut += 1;
+            return;
+        }
+        self.size += body.len();
+        self.messages.push_back(body.into());
+        self.make_room();
+    }
+
+    fn make_room(&mut self) {
+        while self.size > MOST
+            && let Some(oldest) = self.messages.pop_front()
+        {
+            self.size -= oldest.len();
+            self.cut += 1;
+        }
+    }
+
+    /// The messages that came, the oldest first, and how many were cut before them. They are not kept any longer.
+    pub fn messages(&mut self) -> (usize, impl Iterator<Item = Box<[u8]>> + use<>) {
+        let messages = std::mem::take(&mut self.messages);
+        self.size -= messages.iter().map(|one| one.len()).sum::<usize>();
+        (std::mem::take(&mut self.cut), messages.into_iter())
+    }
+
+    /// The messages of the stops, the last one last.
+    pub fn stops(self) -> impl Iterator<Item = Box<[u8]>> {
+        self.stops.into_iter().map(|(_, stop)| stop)
+    }
+
+    /// Whether no thread is known to stand.
+    pub fn runs(&self) -> bool {
+        self.stops.is_empty()
+    }
+}
+
+/// A `stopped` event as far as an editor needs it to show the line.
+fn without_texts(event: &Value) -> Vec<u8> {
+    let of = |key: &str| event["body"][key].clone();
+    let reason = of("reason");
+    let reason = reason.as_str().filter(|reason| reason.len() <= 64);
+    let thread = of("threadId");
+    let body = json!({
+        "reason": reason.unwrap_or("pause"),
+        "threadId": thread.as_i64(),
+        "allThreadsStopped": of("allThreadsStopped") == true,
+    });
+    message::event(Event::Stopped, body)
+        .to_string()
+        .into_bytes()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn stopped(thread: i64, text: &str) -> Vec<u8> {
+        let body = json!({"reason": "breakpoint", "threadId": thread, "allThreadsStopped": true, "text": text});
+        message::event(Event::Stopped, body)
+            .to_string()
+            .into_bytes()
+    }
+
+    fn continued(body: Value) -> Vec<u8> {
+        message::event(Event::Continued, body)
+            .to_string()
+            .into_bytes()
+    }
+
+    fn output(text: &str) -> Vec<u8> {
+        let body = json!({"category": "stdout", "output": text});
+        message::event(Event::Output, body).to_string().into_bytes()
+    }
+
+    fn threads(kept: Kept) -> Vec<Value> {
+        let thread = |stop: Box<[u8]>| parse(&stop).unwrap()["body"]["threadId"].clone();
+        kept.stops().map(thread).collect()
+    }
+
+    #[test]
+    fn a_thread_stands_until_it_runs_on() {
+        let mut kept = Kept::default();
+        for thread in [1, 2, 3, 2] {
+            assert_eq!(kept.take(&stopped(thread, "")), Meaning::Stopped);
+        }
+        let one = json!({"threadId": 3, "allThreadsContinued": false});
+        assert_eq!(kept.take(&continued(one)), Meaning::Runs);
+        assert_eq!(threads(kept), [1, 2]);
+        for all in [
+            json!({"threadId": 1, "allThreadsContinued": true}),
+            json!({"threadId": 7}),
+            json!({}),
+        ] {
+            let mut kept = Kept::default();
+            kept.take(&stopped(1, ""));
+            kept.take(&continued(all));
+            assert!(kept.runs());
+        }
+    }
+
+    #[test]
+    fn output_comes_in_its_order_and_what_was_cut_is_counted() {
+        let mut kept = Kept::default();
+        kept.take(&stopped(1, ""));
+        let long = "x".repeat(MOST / 4);
+        for n in 0..6 {
+            kept.take(&output(&format!("{n} {long}")));
+        }
+        kept.take(&output(&"y".repeat(2 * MOST)));
+        let (cut, messages) = kept.messages();
+        let texts: Vec<_> = messages
+            .map(|one| parse(&one).unwrap()["body"]["output"].to_string())
+            .collect();
+        assert_eq!(cut, 4);
+        assert!(texts[0].starts_with("\"3") && texts[2].starts_with("\"5"));
+        assert_eq!(threads(kept), [1], "output does not crowd out a stop");
+    }
+
+    #[test]
+    fn a_stop_with_a_long_text_is_kept_without_it() {
+        let mut kept = Kept::default();
+        kept.take(&stopped(4, &"boom ".repeat(10_000)));
+        assert!(kept.size <= LONGEST_STOP);
+        assert_eq!(threads(kept), [4]);
+    }
+
+    #[test]
+    fn a_subprocess_that_waits_is_kept_and_answers_are_not() {
+        let mut kept = Kept::default();
+        let child = message::request(1, Reverse::StartDebugging, json!({}));
+        kept.take(child.to_string().as_bytes());
+        kept.take(
+            br#"{"seq":2,"type":"response","request_seq":1,"success":true,"command":"threads"}"#,
+        );
+        let ended = message::event(Event::Terminated, Value::Null).to_string();
+        assert_eq!(kept.take(ended.as_bytes()), Meaning::Ended);
+        assert_eq!(kept.messages().1.count(), 1);
+        assert!(
+            !matters(MessageType::Response, b"stackTrace")
+                && !matters(MessageType::Event, b"module")
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_said_no_more_than_the_bound_is_kept(
+            said in proptest::collection::vec((0u8..4, 0i64..40, 0usize..40_000), 0..60),
+        ) {
+            let mut kept = Kept::default();
+            for (what, thread, length) in said {
+                let text = "z".repeat(length);
+                let body = match what {
+                    0 => stopped(thread, &text),
+                    1 => continued(json!({"threadId": thread, "allThreadsContinued": thread % 2 == 0})),
+                    2 => output(&text),
+                    _ => text.into_bytes(),
+                };
+                kept.take(&body);
+                let stops: usize = kept.stops.iter().map(|(_, stop)| stop.len()).sum();
+                let messages: usize = kept.messages.iter().map(|one| one.len()).sum();
+                prop_assert_eq!(kept.size, stops + messages);
+                prop_assert!(kept.size <= MOST && kept.stops.len() <= STOPS);
+            }
+        }
+    }
+}

@@ -1,0 +1,441 @@
+//! The two halves of a link within one process: the stream that somebody reads and writes, and what a transport carries.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::messages::Said;
+use super::offsets::{Incoming, Mismatch, Next, Outgoing};
+use crate::wire::peer_stream::PeerStream;
+use crate::wire::tunnel::LARGEST_FRAME;
+
+/// How a link fares.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// A transport carries it.
+    Attached,
+    /// None does, since then.
+    Detached(Instant),
+    /// Both directions have ended, and both sides know.
+    Done,
+    /// It is over for this reason, whatever was under way.
+    Broken(Arc<str>),
+}
+
+/// A link, for who carries it and who looks after it.
+#[derive(Debug)]
+pub(crate) struct Link {
+    state: Mutex<State>,
+    /// There may be something to send.
+    pub(super) to_send: Notify,
+    phase: watch::Sender<Phase>,
+    used: CancellationToken,
+    left: CancellationToken,
+    /// Of the last heartbeat, in milliseconds, and one more; 0: none yet.
+    round_trip: AtomicU32,
+}
+
+#[derive(Debug)]
+struct State {
+    outgoing: Outgoing,
+    incoming: Incoming,
+    reader: Option<Waker>,
+    writer: Option<Waker>,
+    /// The present transport, by number; the former ones count for nothing.
+    transport: u64,
+    replaced: CancellationToken,
+    /// Somebody has connected here, and over the present transport the other side was told.
+    used: bool,
+    used_told: bool,
+    /// Nobody reads or writes here any more.
+    left: bool,
+    /// The other side was told so, over the present transport.
+    left_told: bool,
+    /// It was told so at all.
+    left_said: bool,
+    /// Nobody reads on the other side any more.
+    gone: bool,
+}
+
+/// The right of one transport to carry a link, until another one has it.
+///
+/// Dropped, it gives the link back: no transport carries it then.
+#[derive(Debug)]
+pub(crate) struct Attachment {
+    link: Arc<Link>,
+    number: u64,
+    /// Everything before that was received when it began.
+    pub(crate) received: u64,
+    /// Another transport carries the link.
+    pub(crate) replaced: CancellationToken,
+}
+
+/// What a transport sends next.
+#[derive(Debug)]
+pub(super) enum Sent {
+    Bytes(bytes::Bytes),
+    End,
+    Said(Said),
+    /// Nothing now.
+    Nothing,
+    /// Nothing more, ever.
+    Done,
+    /// Another transport has the link, or it is over.
+    Over,
+}
+
+impl Link {
+    /// A link that no transport carries yet, and its stream: with so many bytes under way from here, and so many towards here.
+    pub(crate) fn new(outgoing: usize, incoming: usize) -> (Arc<Self>, LinkedStream) {
+        let link = Arc::new(Self {
+            state: Mutex::new(State {
+                outgoing: Outgoing::new(outgoing),
+                incoming: Incoming::new(incoming),
+                reader: None,
+                writer: None,
+                transport: 0,
+                replaced: CancellationToken::new(),
+                used: false,
+                used_told: false,
+                left: false,
+                left_told: false,
+                left_said: false,
+                gone: false,
+            }),
+            to_send: Notify::new(),
+            phase: watch::Sender::new(Phase::Detached(Instant::now())),
+            used: CancellationToken::new(),
+            left: CancellationToken::new(),
+            round_trip: AtomicU32::new(0),
+        });
+        (Arc::clone(&link), LinkedStream(link))
+    }
+
+    /// Everything before that was received.
+    pub(crate) fn received(&self) -> u64 {
+        self.state.lock().incoming.received()
+    }
+
+    /// Gives the link to a new transport, over which the other side says that it has everything before `received`.
+    ///
+    /// # Errors
+    /// [`Mismatch`]: the link is broken then, as nothing can be told from it any more.
+    pub(crate) fn attach(self: &Arc<Self>, received: u64) -> Result<Attachment, Mismatch> {
+        let mut state = self.state.lock();
+        if let Err(mismatch) = state.outgoing.resume(received) {
+            drop(state);
+            self.break_off(&mismatch.to_string());
+            return Err(mismatch);
+        }
+        state.incoming.resume();
+        (state.used_told, state.left_told) = (false, false);
+        state.transport += 1;
+        state.replaced.cancel();
+        state.replaced = CancellationToken::new();
+        let attachment = Attachment {
+            link: Arc::clone(self),
+            number: state.transport,
+            received: state.incoming.received(),
+            replaced: state.replaced.clone(),
+        };
+        self.become_unless_over(Phase::Attached);
+        drop(state);
+        self.to_send.notify_one();
+        Ok(attachment)
+    }
+
+    /// The link is over, whatever was under way, for a reason that is the end of a sentence. It stays over.
+    pub(crate) fn break_off(&self, why: &str) {
+        self.become_unless_over(Phase::Broken(why.into()));
+        let mut state = self.state.lock();
+        state.wake();
+        drop(state);
+        self.to_send.notify_one();
+    }
+
+    /// The other side has everything, and wants nothing more.
+    pub(super) fn done(&self) {
+        self.become_unless_over(Phase::Done);
+    }
+
+    fn become_unless_over(&self, next: Phase) {
+        self.phase.send_if_modified(|phase| {
+            let over = matches!(phase, Phase::Done | Phase::Broken(_));
+            if !over {
+                *phase = next;
+            }
+            !over
+        });
+    }
+
+    /// How it fares, and how it goes on.
+    pub(crate) fn phase(&self) -> watch::Receiver<Phase> {
+        self.phase.subscribe()
+    }
+
+    fn broken(&self) -> Option<Arc<str>> {
+        match &*self.phase.borrow() {
+            Phase::Broken(why) => Some(Arc::clone(why)),
+            _ => None,
+        }
+    }
+
+    /// Whether nothing is lost where the link is: everything that the other side wrote was received, and it has received
+    /// everything but perhaps the end.
+    pub(crate) fn owes_nothing(&self) -> bool {
+        let state = self.state.lock();
+        let read = state.left || state.incoming.is_whole();
+        read && (state.gone || state.left && state.outgoing.kept() == 0)
+    }
+
+    /// Somebody has connected here, of which the other side is told.
+    pub(crate) fn take_up(&self) {
+        self.state.lock().used = true;
+        self.used.cancel();
+        self.to_send.notify_one();
+    }
+
+    /// Whether somebody has connected, at either side.
+    pub(crate) fn is_used(&self) -> bool {
+        self.used.is_cancelled()
+    }
+
+    /// Somebody has connected at the other side, or said something. Cancel safe.
+    pub(crate) async fn used(&self) {
+        self.used.cancelled().await;
+    }
+
+    /// Its stream was dropped. Cancel safe.
+    pub(crate) async fn left(&self) {
+        self.left.cancelled().await;
+    }
+
+    /// The time of the last heartbeat to the other side and back.
+    pub(crate) fn round_trip(&self) -> Option<Duration> {
+        let millis = self.round_trip.load(Ordering::Relaxed).checked_sub(1)?;
+        Some(Duration::from_millis(millis.into()))
+    }
+
+    pub(super) fn measured(&self, round_trip: Duration) {
+        let millis = u32::try_from(round_trip.as_millis()).unwrap_or(u32::MAX - 1);
+        self.round_trip
+            .store(millis.saturating_add(1), Ordering::Relaxed);
+    }
+
+    /// What this transport sends next; with `all`, also what is only due with a heartbeat.
+    pub(super) fn next(&self, attachment: &Attachment, all: bool) -> Sent {
+        let mut state = self.state.lock();
+        if state.transport != attachment.number || self.broken().is_some() {
+            return Sent::Over;
+        }
+        if state.used && !state.used_told {
+            state.used_told = true;
+            return Sent::Said(Said::Used);
+        }
+        if let Some(before) = state.incoming.tell(all) {
+            return Sent::Said(Said::Taken { before });
+        }
+        match state.outgoing.send(LARGEST_FRAME) {
+            Some(Next::Bytes(bytes)) => return Sent::Bytes(bytes),
+            Some(Next::End) => return Sent::End,
+            None => {}
+        }
+        if state.left && !state.left_told {
+            (state.left_told, state.left_said) = (true, true);
+            return Sent::Said(Said::Gone);
+        }
+        match state.is_done() {
+            true => {
+                self.become_unless_over(Phase::Done);
+                Sent::Done
+            }
+            false => Sent::Nothing,
+        }
+    }
+
+    /// Bytes have come over this transport.
+    ///
+    /// # Errors
+    /// [`Mismatch`].
+    pub(super) fn receive(&self, attachment: &Attachment, bytes: &[u8]) -> Result<(), Mismatch> {
+        let mut state = self.state.lock();
+        if state.transport != attachment.number {
+            return Ok(());
+        }
+        match bytes.is_empty() {
+            true => state.incoming.finish()?,
+            false => state.incoming.receive(bytes)?,
+        }
+        if state.left {
+            state.incoming.discard();
+            self.to_send.notify_one();
+        }
+        if let Some(reader) = state.reader.take() {
+            reader.wake();
+        }
+        drop(state);
+        self.used.cancel();
+        Ok(())
+    }
+
+    /// The other side has said something over this transport.
+    ///
+    /// # Errors
+    /// [`Mismatch`].
+    pub(super) fn hear(&self, attachment: &Attachment, said: Said) -> Result<(), Mismatch> {
+        let mut state = self.state.lock();
+        if state.transport != attachment.number {
+            return Ok(());
+        }
+        match said {
+            Said::Taken { before } => state.outgoing.taken(before)?,
+            Said::Gone => {
+                state.gone = true;
+                state.outgoing.abandon();
+            }
+            Said::Used => self.used.cancel(),
+            Said::Begun { .. } | Said::Resumed { .. } | Said::Unknown => return Ok(()),
+        }
+        if let Some(writer) = state.writer.take() {
+            writer.wake();
+        }
+        drop(state);
+        self.to_send.notify_one();
+        Ok(())
+    }
+}
+
+impl Attachment {
+    /// What it carries.
+    pub(super) fn link(&self) -> &Link {
+        &self.link
+    }
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        let mut state = self.link.state.lock();
+        if state.transport == self.number {
+            state.transport += 1;
+            let now = Phase::Detached(Instant::now());
+            self.link.become_unless_over(now);
+        }
+    }
+}
+
+impl State {
+    fn wake(&mut self) {
+        for waker in [self.reader.take(), self.writer.take()]
+            .into_iter()
+            .flatten()
+        {
+            waker.wake();
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        let read = self.incoming.is_done() || self.left && self.left_said;
+        read && self.outgoing.is_done()
+    }
+}
+
+/// The stream of a link: reads and writes wait while no transport carries it, and fail once it is broken. Dropped, it ends its
+/// half behind everything that was written, and the other side is told that nobody reads here.
+#[derive(Debug)]
+pub(crate) struct LinkedStream(Arc<Link>);
+
+impl LinkedStream {
+    fn broken(&self) -> Option<io::Error> {
+        let why = self.0.broken()?;
+        Some(io::Error::new(io::ErrorKind::ConnectionReset, &*why))
+    }
+}
+
+impl AsyncRead for LinkedStream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if buf.remaining() == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        let link = &*self.0;
+        let mut state = link.state.lock();
+        let read = state.incoming.read(|bytes| {
+            let now = bytes.len().min(buf.remaining());
+            buf.put_slice(&bytes[..now]);
+            now
+        });
+        if read.is_some() {
+            drop(state);
+            // Whoever carries it knows whether that is to be told.
+            link.to_send.notify_one();
+            return Poll::Ready(Ok(()));
+        }
+        if let Some(error) = self.broken() {
+            return Poll::Ready(Err(error));
+        }
+        state.reader = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl AsyncWrite for LinkedStream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let link = &*self.0;
+        let mut state = link.state.lock();
+        if let Some(error) = self.broken() {
+            return Poll::Ready(Err(error));
+        }
+        if state.gone {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        let wrote = state.outgoing.write(buf);
+        if wrote == 0 && !buf.is_empty() {
+            state.writer = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        drop(state);
+        link.to_send.notify_one();
+        Poll::Ready(Ok(wrote))
+    }
+
+    /// What was taken is kept until the other side has it: there is nothing to wait for.
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.state.lock().outgoing.finish();
+        self.0.to_send.notify_one();
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl PeerStream for LinkedStream {}
+
+impl Drop for LinkedStream {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.outgoing.finish();
+        state.incoming.discard();
+        state.left = true;
+        drop(state);
+        self.0.left.cancel();
+        self.0.to_send.notify_one();
+    }
+}

@@ -1,0 +1,468 @@
+//! `ray-relay connect` in front of a relay: whoever connects to its port is one person, and no cut is seen.
+
+use std::net::SocketAddr;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ray_relay::config::Config;
+use serde_json::{Value, json};
+use tokio::io::{
+    AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines, copy_bidirectional,
+};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::process::{Child, ChildStdout, Command};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::support::*;
+use crate::takeover;
+
+/// The network between the command and the relay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Network {
+    Up,
+    /// Everything is reset.
+    Down,
+    /// Nothing moves, and nobody is told.
+    Silent,
+}
+
+/// A way to the relay that can be cut.
+struct Way {
+    address: SocketAddr,
+    network: watch::Sender<Network>,
+    _tasks: JoinSet<()>,
+}
+
+impl Way {
+    async fn to(relay: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let network = watch::Sender::new(Network::Up);
+        let mut tasks = JoinSet::new();
+        let watched = network.subscribe();
+        tasks.spawn(async move {
+            let mut ways = JoinSet::new();
+            loop {
+                let (mut client, _) = listener.accept().await.unwrap();
+                let mut network = watched.clone();
+                ways.spawn(async move {
+                    if *network.borrow_and_update() == Network::Down {
+                        return;
+                    }
+                    let mut relay = dial(relay).await;
+                    tokio::select! {
+                        _ = copy_bidirectional(&mut client, &mut relay) => {}
+                        _ = network.changed() => {}
+                    }
+                    // What was under way is lost, whatever becomes of the network.
+                    if *network.borrow() == Network::Silent {
+                        sleep(Duration::from_secs(60)).await;
+                    }
+                });
+            }
+        });
+        Self {
+            address,
+            network,
+            _tasks: tasks,
+        }
+    }
+
+    async fn cut(&self, how: Network, lasts: Duration) {
+        self.network.send_replace(how);
+        sleep(lasts).await;
+        self.network.send_replace(Network::Up);
+    }
+}
+
+/// The command, and what it prints.
+struct Connect {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+    address: SocketAddr,
+    dir: tempfile::TempDir,
+}
+
+impl Connect {
+    async fn start(url: String, token: &str, more: &[&str]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("token"), token).unwrap();
+        let mut child = command(&url)
+            .arg("--token-file")
+            .arg(dir.path().join("token"))
+            .args(["--listen", "127.0.0.1:0", "--json"])
+            .args(more)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let first = next(&mut lines).await;
+        assert_eq!(first["event"], "listening", "{first}");
+        let address = first["address"].as_str().unwrap().parse().unwrap();
+        Self {
+            child,
+            lines,
+            address,
+            dir,
+        }
+    }
+
+    async fn event(&mut self, name: &str) -> Value {
+        loop {
+            let event = next(&mut self.lines).await;
+            if event["event"] == name {
+                return event;
+            }
+        }
+    }
+
+    async fn get(&self, path: &str, headers: &str) -> String {
+        let mut stream = dial(self.address).await;
+        let host = match headers.contains("Host:") {
+            true => String::new(),
+            false => format!("Host: {}\r\n", self.address),
+        };
+        let request = format!("GET {path} HTTP/1.1\r\n{host}{headers}Connection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        rest(&mut stream).await
+    }
+}
+
+async fn next(lines: &mut Lines<BufReader<ChildStdout>>) -> Value {
+    let line = timeout(PATIENCE, lines.next_line()).await;
+    let line = line.expect("in time").unwrap().expect("it prints");
+    serde_json::from_str(&line).unwrap()
+}
+
+fn command(url: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ray-relay"));
+    command.args(["connect", url]).kill_on_drop(true);
+    for name in [
+        "RAY_RELAY_TOKEN",
+        "RAY_RELAY_URL",
+        "HTTP_PROXY",
+        "http_proxy",
+        "ALL_PROXY",
+    ] {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// How it ends, and what it says then.
+async fn ends(mut command: Command) -> (i32, String) {
+    let output = timeout(PATIENCE, command.output())
+        .await
+        .expect("it ends")
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code().unwrap(), said)
+}
+
+fn megabytes() -> Vec<u8> {
+    (0..10_000_000u64)
+        .map(|at| (at.wrapping_mul(2_654_435_761) >> 9) as u8)
+        .collect()
+}
+
+/// A head whose every answer is [`megabytes`].
+async fn large_head() -> SocketAddr {
+    let head = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = head.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = head.accept().await.unwrap();
+            tokio::spawn(async move {
+                let mut asked = vec![0; 4096];
+                let read = stream.read(&mut asked).await.unwrap_or(0);
+                if asked[..read].starts_with(b"GET /logs/") {
+                    let length = megabytes().len();
+                    let head = format!(
+                        "HTTP/1.1 200 OK\r\ncontent-type: application/octet-stream\r\ncontent-length: {length}\r\n\r\n"
+                    );
+                    let _ = stream.write_all(head.as_bytes()).await;
+                    let _ = stream.write_all(&megabytes()).await;
+                }
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn whoever_connects_is_the_person_whose_token_it_is() {
+    let keys = Keys::new();
+    let relay = start(|config| config.auth.keys = vec![keys.public()]).await;
+    let ann = keys.token(|_| {});
+    let url = format!("http://{}", relay.local_addr());
+    let mut connect = Connect::start(url, &ann, &[]).await;
+    connect.event("connected").await;
+    for _ in 0..2 {
+        let list = connect.get("/relay/v1/breakpoints", "").await;
+        assert!(list.starts_with("HTTP/1.1 200"), "{list}");
+    }
+    let mode = connect.get("/api/authentication_mode", "").await;
+    assert!(mode.contains("disabled"), "{mode}");
+    // A cookie of another way to this relay, which a browser sends along.
+    let cookie = "Cookie: ray-authentication-token=old\r\n";
+    let list = connect.get("/relay/v1/breakpoints", cookie).await;
+    assert!(list.starts_with("HTTP/1.1 200"), "{list}");
+    let token = format!("Authorization: Bearer {ann}\r\n");
+    let both = connect.get("/relay/v1/breakpoints", &token).await;
+    assert!(both.starts_with("HTTP/1.1 400"), "{both}");
+    // Somebody's page in the same person's browser.
+    let foreign = format!(
+        "Host: {}\r\nOrigin: https://evil.example\r\n",
+        connect.address
+    );
+    let refused = connect.get("/relay/v1/breakpoints", &foreign).await;
+    assert!(refused.starts_with("HTTP/1.1 403"), "{refused}");
+    let rebound = connect
+        .get("/relay/v1/breakpoints", "Host: evil.example\r\n")
+        .await;
+    assert!(rebound.starts_with("HTTP/1.1 421"), "{rebound}");
+
+    let mut terminal = dial(connect.address).await;
+    terminal.write_all(b"\r\nq\r\n").await.unwrap();
+    terminal.shutdown().await.unwrap();
+    let said = rest(&mut terminal).await;
+    assert!(!said.contains("token"), "{said}");
+    let (_dap, answer) = attach(dial(connect.address).await, &json!({"all": true})).await;
+    assert_eq!(answer["event"], "initialized", "{answer}");
+    let (_dap, answer) = attach(dial(relay.local_addr()).await, &json!({"all": true})).await;
+    assert_ne!(answer["event"], "initialized", "{answer}");
+    relay.drain().await;
+}
+
+#[tokio::test]
+async fn no_cut_is_seen_and_no_byte_is_lost() {
+    let keys = Keys::new();
+    let head = large_head().await;
+    let relay = start(|config| {
+        config.auth.keys = vec![keys.public()];
+        config.clusters[0].ray_address = format!("http://{head}");
+    })
+    .await;
+    let way = Arc::new(Way::to(relay.local_addr()).await);
+    let url = format!("http://{}", way.address);
+    let mut connect = Connect::start(url, &keys.token(|_| {}), &[]).await;
+    connect.event("connected").await;
+    let (mut dap, answer) = attach(dial(connect.address).await, &json!({"all": true})).await;
+    assert_eq!(answer["event"], "initialized", "{answer}");
+
+    let mut stream = dial(connect.address).await;
+    let request = format!(
+        "GET /logs/big HTTP/1.1\r\nHost: {}\r\n\r\n",
+        connect.address
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut all = Vec::new();
+    let cutting = tokio::spawn({
+        let way = Arc::clone(&way);
+        async move {
+            for (how, lasts) in [
+                (Network::Down, 0),
+                (Network::Silent, 50),
+                (Network::Down, 1500),
+            ] {
+                way.cut(how, Duration::from_millis(lasts)).await;
+                sleep(Duration::from_millis(300)).await;
+            }
+        }
+    });
+    let wanted = megabytes();
+    let reading = async {
+        let mut piece = vec![0; 100_000];
+        while !all.ends_with(&wanted[wanted.len() - 1000..]) {
+            let read = stream.read(&mut piece).await.unwrap();
+            assert_ne!(read, 0, "an end after {} bytes", all.len());
+            all.extend_from_slice(&piece[..read]);
+            // So that it lasts as long as the cuts do.
+            sleep(Duration::from_millis(15)).await;
+        }
+    };
+    timeout(Duration::from_secs(90), reading)
+        .await
+        .expect("in time");
+    cutting.await.unwrap();
+    assert!(all.ends_with(&wanted), "{} bytes", all.len());
+
+    // Each question is answered once.
+    for at in 3..6 {
+        way.cut(Network::Down, Duration::from_millis(200)).await;
+        dap.send(&request_threads(at)).await.unwrap();
+        loop {
+            let message = read(&mut dap).await;
+            if message["command"] == "threads" {
+                assert_eq!(message["request_seq"], at, "{message}");
+                break;
+            }
+        }
+    }
+    drop((dap, stream));
+    drop(connect);
+    relay.drain().await;
+}
+
+fn request_threads(seq: u64) -> Value {
+    request(seq, "threads", &json!({}))
+}
+
+#[tokio::test]
+async fn a_relay_that_does_not_hold_it_any_more_ends_it_and_new_ones_work() {
+    let keys = Keys::new();
+    let relay = start(|config| {
+        config.auth.keys = vec![keys.public()];
+        config.connect.resume = Duration::from_millis(300);
+    })
+    .await;
+    let way = Way::to(relay.local_addr()).await;
+    let url = format!("http://{}", way.address);
+    let mut connect = Connect::start(url, &keys.token(|_| {}), &[]).await;
+    connect.event("connected").await;
+    let (mut dap, _) = attach(dial(connect.address).await, &json!({"all": true})).await;
+    way.cut(Network::Down, Duration::from_millis(1500)).await;
+    let gone = connect.event("gone").await;
+    assert!(gone["why"].as_str().unwrap().contains("not held"), "{gone}");
+    let ended = async { while dap.read().await.is_ok() {} };
+    timeout(PATIENCE, ended).await.expect("the editor is told");
+    let list = connect.get("/relay/v1/breakpoints", "").await;
+    assert!(list.starts_with("HTTP/1.1 200"), "{list}");
+    relay.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_relay_that_was_taken_over_still_has_its_own() {
+    let (_folder, path) = takeover::place();
+    let keys = Keys::new();
+    let signed = |config: &mut Config| config.auth.keys = vec![keys.public()];
+    let first = takeover::relay(&path, signed).await.unwrap();
+    let way = Way::to(first.local_addr()).await;
+    let url = format!("http://{}", way.address);
+    let mut connect = Connect::start(url, &keys.token(|_| {}), &[]).await;
+    connect.event("connected").await;
+    let (mut dap, answer) = attach(dial(connect.address).await, &json!({"all": true})).await;
+    assert_eq!(answer["event"], "initialized", "{answer}");
+    let second = takeover::relay(&path, signed).await.unwrap();
+    for at in 3..5 {
+        way.cut(Network::Down, Duration::from_millis(200)).await;
+        dap.send(&request_threads(at)).await.unwrap();
+        let answered = async { while read(&mut dap).await["command"] != "threads" {} };
+        timeout(PATIENCE, answered).await.expect("it goes on");
+    }
+    let list = connect.get("/relay/v1/breakpoints", "").await;
+    assert!(list.starts_with("HTTP/1.1 200"), "{list}");
+    // What is new belongs to the successor: the session alone kept its predecessor.
+    drop(dap);
+    takeover::ends(first).await;
+    let list = connect.get("/relay/v1/breakpoints", "").await;
+    assert!(list.starts_with("HTTP/1.1 200"), "{list}");
+    drop(connect);
+    second.drain().await;
+}
+
+#[tokio::test]
+async fn a_token_that_is_replaced_in_time_puts_the_end_off() {
+    let keys = Keys::new();
+    let relay = start(|config| {
+        config.auth.keys = vec![keys.public()];
+        config.auth.leeway = Duration::ZERO;
+    })
+    .await;
+    let until = |seconds: u64| {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let at = now.unwrap().as_secs() + seconds;
+        keys.token(|claims| {
+            claims["exp"] = at.into();
+            claims["jti"] = at.to_string().into();
+        })
+    };
+    let url = format!("http://{}", relay.local_addr());
+    let mut connect = Connect::start(url, &until(6), &[]).await;
+    connect.event("connected").await;
+    let began = Instant::now();
+    let (mut dap, _) = attach(dial(connect.address).await, &json!({"all": true})).await;
+    sleep(Duration::from_secs(2)).await;
+    std::fs::write(connect.dir.path().join("token"), until(9)).unwrap();
+    while began.elapsed() < Duration::from_secs(8) {
+        sleep(Duration::from_millis(500)).await;
+    }
+    dap.send(&request_threads(3)).await.unwrap();
+    while read(&mut dap).await["command"] != "threads" {}
+    // Nobody replaces it again.
+    let ended = async { while dap.read().await.is_ok() {} };
+    timeout(PATIENCE, ended).await.expect("the session ends");
+    assert!(began.elapsed() > Duration::from_secs(9));
+    relay.drain().await;
+}
+
+#[tokio::test]
+async fn a_relay_that_is_away_is_waited_for_and_a_refusal_is_an_end() {
+    let keys = Keys::new();
+    let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let closed = taken.local_addr().unwrap();
+    drop(taken);
+    let mut connect = Connect::start(format!("http://{closed}"), &keys.token(|_| {}), &[]).await;
+    connect.event("away").await;
+    let relay = start(|config| {
+        config.auth.keys = vec![keys.public()];
+        config.listen.address = closed;
+    })
+    .await;
+    connect.event("connected").await;
+
+    let url = format!("http://{closed}");
+    let mut wrong = command(&url);
+    wrong.args(["--listen", "127.0.0.1:0", "--token-command", "echo nobody"]);
+    let (code, said) = ends(wrong).await;
+    assert_eq!(code, 77, "{said}");
+    let mut in_use = command(&url);
+    in_use.args(["--listen", &connect.address.to_string()]);
+    let (code, said) = ends(in_use).await;
+    assert!(code == 1 && said.contains("cannot listen on"), "{said}");
+    let mut itself = command(&format!("http://localhost:{}", connect.address.port() + 1));
+    itself.args([
+        "--listen",
+        &format!("127.0.0.1:{}", connect.address.port() + 1),
+    ]);
+    let (code, said) = ends(itself).await;
+    assert!(code == 1 && said.contains("--listen"), "{said}");
+    let mut shared = command(&url);
+    shared.args(["--listen", "0.0.0.0:0"]);
+    let (code, said) = ends(shared).await;
+    assert!(code == 1 && said.contains("--insecure-share"), "{said}");
+    let interrupted = rustix::process::Pid::from_raw(connect.child.id().unwrap() as i32).unwrap();
+    rustix::process::kill_process(interrupted, rustix::process::Signal::INT).unwrap();
+    let status = timeout(PATIENCE, connect.child.wait())
+        .await
+        .expect("it ends");
+    assert!(status.unwrap().success());
+    assert!(TcpStream::connect(connect.address).await.is_err());
+    relay.drain().await;
+}
+
+#[tokio::test]
+async fn a_command_runs_with_the_port_in_its_environment_and_gives_the_exit_code() {
+    let keys = Keys::new();
+    let relay = start(|config| config.auth.keys = vec![keys.public()]).await;
+    let token = keys.token(|_| {});
+    for (script, expected) in [
+        (
+            r#"test "$RAY_RELAY_URL" = "$RAY_ADDRESS" && "$0" list --json"#,
+            0,
+        ),
+        ("exit 7", 7),
+        ("kill -9 $$", 137),
+    ] {
+        let mut runs = command(&format!("http://{}", relay.local_addr()));
+        runs.args(["--listen", "127.0.0.1:0"]);
+        runs.args(["--token-command", &format!("echo {token}")]);
+        runs.args(["--", "sh", "-c", script, env!("CARGO_BIN_EXE_ray-relay")]);
+        let (code, said) = ends(runs).await;
+        assert_eq!(code, expected, "{script}: {said}");
+    }
+    relay.drain().await;
+}
