@@ -20,7 +20,7 @@ use tokio::time::{sleep, timeout};
 use crate::support::*;
 
 /// A folder of this user's own, and a path in it.
-pub fn place() -> (tempfile::TempDir, PathBuf) {
+pub(crate) fn place() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let mode = std::fs::Permissions::from_mode(0o700);
     std::fs::set_permissions(folder.path(), mode).unwrap();
@@ -29,7 +29,10 @@ pub fn place() -> (tempfile::TempDir, PathBuf) {
 }
 
 /// A relay at `path`, on any port where it is the first.
-pub async fn relay(path: &Path, change: impl FnOnce(&mut Config)) -> Result<Running, app::Error> {
+pub(crate) async fn relay(
+    path: &Path,
+    change: impl FnOnce(&mut Config),
+) -> Result<Running, app::Error> {
     let mut config = Config::default();
     config.listen.address = ([127, 0, 0, 1], 0).into();
     config.listen.takeover = Some(path.to_owned());
@@ -50,7 +53,7 @@ async fn get(at: SocketAddr, path: &str) -> std::io::Result<String> {
 }
 
 /// The predecessor ends by itself.
-pub async fn ends(mut predecessor: Running) {
+pub(crate) async fn ends(mut predecessor: Running) {
     let ended = async {
         predecessor.succeeded().await;
         predecessor.finish().await.unwrap();
