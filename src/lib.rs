@@ -28,6 +28,7 @@
 //! | [`identity`] | who a client is: tokens, certificates, tickets |
 //! | [`advertise`] | which address names which breakpoint |
 //! | `listing` | the list of what waits: rows as JSON, and as people see them |
+//! | `doctor` | findings about the chain from a client to a worker's debugger |
 //! | [`masking`] | hides secrets in what a debugger or a terminal shows |
 //! | [`policy`] | rules: which scopes on which breakpoints |
 //! | [`tls`] | TLS on the one port, and client certificates |
@@ -79,6 +80,7 @@ pub mod context;
 pub mod dap;
 pub mod demo;
 pub mod deploy;
+mod doctor;
 #[cfg(feature = "fault-injection")]
 mod fault;
 #[cfg(feature = "fuzzing")]

@@ -25,6 +25,7 @@ const LAYERS: &[&[&str]] = &[
     &["recording"],
     &["connection", "audit"],
     &["identity"],
+    &["doctor"],
     &["advertise", "listing"],
     &["masking"],
     &["policy", "tls"],

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use super::Agents;
 use super::elsewhere::holder;
 use super::link::Link;
+use crate::config::UpstreamPath;
 use crate::identity::Principal;
 use crate::moment::Moment;
 use crate::policy::Scope;
@@ -21,6 +22,8 @@ pub(crate) struct NodeRow {
     cluster: Arc<str>,
     node_id: Arc<str>,
     address: IpAddr,
+    /// By which way its workers are reached, as configured.
+    path: &'static str,
     /// `linked`, `down`, `contested` or `none`.
     link: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -117,6 +120,11 @@ impl Agents {
                 cluster: Arc::clone(&node.cluster),
                 node_id: Arc::clone(&node.node_id),
                 address: node.address,
+                path: match self.path(cluster) {
+                    UpstreamPath::PreferAgent => "prefer-agent",
+                    UpstreamPath::Agent => "agent",
+                    UpstreamPath::Direct => "direct",
+                },
                 link,
                 agent,
                 down: lost.map(|lost| DownRow {

@@ -64,6 +64,9 @@ pub enum Error {
     /// `config explain` was asked for what is no key.
     #[error(transparent)]
     UnknownKey(#[from] UnknownKey),
+    /// `doctor` found something, which it has shown, and comes to this exit code.
+    #[error("something is wrong")]
+    Diagnosed(u8),
     /// Standard output cannot be written to.
     #[error("cannot write to standard output: {0}")]
     Output(#[from] io::Error),
@@ -80,6 +83,7 @@ impl Error {
                 78
             }
             Self::UnknownKey(_) => 2,
+            Self::Diagnosed(code) => *code,
             Self::App(app::Error::Fallen(_))
             | Self::Demo(demo::Error::Relay(app::Error::Fallen(_))) => 70,
             Self::Relay(error) if error.is_unreachable() => 69,
@@ -121,7 +125,7 @@ pub fn report(error: &Error) -> ExitCode {
         Error::Output(cause) if cause.kind() == io::ErrorKind::BrokenPipe => {
             return ExitCode::SUCCESS;
         }
-        Error::ConfigReported => {}
+        Error::ConfigReported | Error::Diagnosed(_) => {}
         Error::Session(error) if error.is_reported() => {}
         Error::Connect(error) if error.is_reported() => {}
         error => {

@@ -14,6 +14,7 @@ mod dap;
 mod debug;
 mod demo;
 mod deploy;
+mod doctor;
 mod error;
 mod exec;
 mod hook;
@@ -122,6 +123,9 @@ pub enum Command {
     /// List the tasks that wait at a breakpoint
     #[command(after_help = list::AFTER_HELP)]
     List(ListArgs),
+    /// Look at each link from here to the debuggers of paused tasks, and name what is broken
+    #[command(after_help = doctor::AFTER_HELP)]
+    Doctor(DoctorArgs),
     /// Print a ready debug configuration for an editor
     #[command(after_help = launch_config::AFTER_HELP)]
     LaunchConfig(LaunchConfigArgs),
@@ -276,6 +280,12 @@ pub struct CheckConfigArgs {
     pub json: bool,
 }
 
+/// Where the environment may name the relay.
+const RELAY_VARIABLE: &str = "RAY_RELAY_URL";
+
+/// The relay where nobody names one.
+const RELAY_BY_DEFAULT: &str = "http://127.0.0.1:5678";
+
 /// Which relay a client command talks to.
 #[derive(Debug, Clone, Args)]
 pub struct RelayArgs {
@@ -283,10 +293,10 @@ pub struct RelayArgs {
     #[arg(
         long,
         value_name = "URL",
-        env = "RAY_RELAY_URL",
+        env = RELAY_VARIABLE,
         hide_env_values = true
     )]
-    #[arg(default_value = "http://127.0.0.1:5678", value_hint = clap::ValueHint::Url)]
+    #[arg(default_value = RELAY_BY_DEFAULT, value_hint = clap::ValueHint::Url)]
     pub relay: RelayUrl,
     /// How to speak TLS with it.
     #[command(flatten)]
@@ -317,6 +327,17 @@ pub struct ListArgs {
     /// Show only what fits: a part of a name or id, a pattern such as 'train*', or KEY=PATTERN; may be repeated
     #[arg(long, value_name = "PATTERN")]
     pub filter: Vec<Filter>,
+    /// How the relay is reached.
+    #[command(flatten)]
+    pub relay: RelayArgs,
+}
+
+/// `doctor`
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Print JSON: {"relay": URL, "findings": [{"link", "severity", "says", "next", "exit_code"}], "exit_code": N}
+    #[arg(long)]
+    pub json: bool,
     /// How the relay is reached.
     #[command(flatten)]
     pub relay: RelayArgs,
@@ -475,6 +496,7 @@ pub async fn run(cli: Cli) -> Result<(), Error> {
         Command::CheckConfig(args) => check_config::run(args),
         Command::Config(command) => config::run(&command),
         Command::List(args) => list::run(args).await,
+        Command::Doctor(args) => Box::pin(doctor::run(args)).await,
         Command::LaunchConfig(args) => launch_config::run(&args),
         Command::Cert(args) => cert::run(args),
         Command::Debug(args) => debug::run(args).await,

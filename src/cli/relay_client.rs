@@ -4,12 +4,13 @@
 //! be a relay's: port 5678 and 8265 are easily mixed up, and the words of an error say so.
 
 use std::borrow::Cow;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use chrono::DateTime;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, DATE};
 use hyper::{Request, Response, StatusCode};
 use serde_json::Value;
 use tokio::time::timeout;
@@ -27,6 +28,8 @@ const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
 const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
 /// The deadline of the answer to a release of many tasks, some of which do not answer.
 const RELEASE_DEADLINE: Duration = Duration::from_secs(600);
+/// The deadline of the answer to a diagnosis, for which the relay asks the heads much.
+const EXAMINATION_DEADLINE: Duration = Duration::from_secs(30);
 /// How long a connection is kept for the next request.
 const IDLE: Duration = Duration::from_secs(60);
 /// Largest list that is read.
@@ -128,7 +131,8 @@ impl RelayError {
         let hint = match self {
             Self::Unreachable { .. } => {
                 "start one with `ray-relay serve`, or forward its port with \
-                 `kubectl port-forward svc/ray-relay 5678`, or name it with --relay URL"
+                 `kubectl port-forward svc/ray-relay 5678`, or name it with --relay URL; `ray-relay doctor` says \
+                 where the way there ends"
             }
             Self::Untrusted { .. } => {
                 "name the file of the CA that signed it, or of the certificate itself, with --ca-file FILE or \
@@ -186,6 +190,39 @@ impl RelayClient {
     pub(super) async fn nodes(&self) -> Result<Value, RelayError> {
         let response = self.get("/relay/v1/nodes", "application/json").await?;
         self.answer(response, "nodes").await
+    }
+
+    /// What the relay finds itself of the chain behind it; `None` where it is of a version that does not.
+    pub(super) async fn findings(&self) -> Result<Option<Value>, RelayError> {
+        let not_a_uri = || self.unreachable("its address is no URL");
+        let uri = self.relay.uri("/relay/v1/doctor").ok_or_else(not_a_uri)?;
+        let request = Request::get(uri)
+            .header(ACCEPT, "application/json")
+            .body(Full::default())
+            .map_err(|_| not_a_uri())?;
+        let response = self.send(request, EXAMINATION_DEADLINE).await?;
+        match response.status() {
+            StatusCode::NOT_FOUND => Ok(None),
+            _ => self.answer(response, "findings").await.map(Some),
+        }
+    }
+
+    /// The relay's time, to the second; `None` where it does not tell. Whoever asks need not be known to it.
+    pub(super) async fn time(&self) -> Result<Option<SystemTime>, RelayError> {
+        let response = self.get("/relay/healthz", "application/json").await?;
+        let told = response
+            .headers()
+            .get(DATE)
+            .and_then(|date| date.to_str().ok());
+        let time = told.and_then(|date| DateTime::parse_from_rfc2822(date).ok());
+        let status = response.status();
+        let body = self.body(response).await?;
+        match serde_json::from_slice::<Value>(&body) {
+            Ok(answer) if status.is_success() && answer["status"] == "ok" => {
+                Ok(time.map(SystemTime::from))
+            }
+            _ => Err(self.not_the_list(status, &body).await),
+        }
     }
 
     /// The event stream; its body has no end.

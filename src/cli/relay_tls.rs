@@ -154,7 +154,9 @@ pub(super) fn refusal(
 }
 
 /// What went wrong in TLS, where that is behind `error`.
-fn tls_error<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e rustls::Error> {
+pub(super) fn tls_error<'e>(
+    error: &'e (dyn std::error::Error + 'static),
+) -> Option<&'e rustls::Error> {
     let mut cause = Some(error);
     while let Some(error) = cause {
         if let Some(error) = error.downcast_ref() {

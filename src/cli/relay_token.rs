@@ -21,7 +21,7 @@ use crate::wire::relay_url::RelayUrl;
 use crate::wire::text::replaced;
 
 /// Where the token may stand in the environment.
-const VARIABLE: &str = "RAY_RELAY_TOKEN";
+pub(super) const VARIABLE: &str = "RAY_RELAY_TOKEN";
 
 /// Longest file that is read as one.
 const LONGEST_FILE: u64 = 64 << 10;

@@ -28,7 +28,7 @@ use super::dashboard::ProxiedRequest;
 use super::moving::Moving;
 use super::refusal::HttpRefusal;
 use super::route::{EXISTS, Route};
-use super::{api, connect, events, guard, nodes, release, reverse, revocations};
+use super::{api, connect, doctor, events, guard, nodes, release, reverse, revocations};
 use crate::connection::admission::Place;
 use crate::connection::on_wake::OnWake;
 use crate::connection::{ConnectionInfo, request_span};
@@ -394,6 +394,10 @@ async fn own(
             api::breakpoints(&ctx.shared_rows, &snapshot(), query, headers, principal).await
         }
         Route::Nodes => nodes::list(ctx, principal).await,
+        Route::Doctor => {
+            let draining = connection.closing.is_cancelled();
+            Box::pin(doctor::findings(ctx, principal, draining)).await
+        }
         Route::Sessions => {
             let elsewhere = ctx.agents.sessions_elsewhere(principal);
             let (rows, replica) = (ctx.sessions.rows(), ctx.agents.replica());

@@ -19,6 +19,7 @@ mod connect;
 mod connection;
 mod credential;
 mod dashboard;
+mod doctor;
 mod events;
 mod filter;
 pub mod guard;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hyper::http::request::Parts;
 use hyper::{Response, StatusCode};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::timeout;
 use tracing::Instrument as _;
 
@@ -27,6 +27,11 @@ const LISTED: Duration = Duration::from_secs(2);
 
 /// `GET /relay/v1/nodes`.
 pub(crate) async fn list(ctx: &Context, principal: &Principal) -> Response<Body> {
+    answer::json(StatusCode::OK, &listed(ctx, principal).await)
+}
+
+/// What it answers.
+pub(crate) async fn listed(ctx: &Context, principal: &Principal) -> Value {
     // Without agents nobody keeps them.
     let live = ctx.registry.watch_nodes();
     if ctx.agents.is_empty() {
@@ -36,8 +41,8 @@ pub(crate) async fn list(ctx: &Context, principal: &Principal) -> Response<Body>
     let rows = ctx.agents.rows(&live, principal);
     let agents = &ctx.agents;
     let (replica, others) = (agents.replica(), agents.other_relays());
-    let body = json!({ "nodes": rows, "replica": replica, "other_relays": others });
-    answer::json(StatusCode::OK, &body)
+    let version = env!("CARGO_PKG_VERSION");
+    json!({ "nodes": rows, "version": version, "replica": replica, "other_relays": others })
 }
 
 /// The link of an agent, or a stream.

@@ -24,6 +24,8 @@ pub(crate) enum Route<'a> {
     Release,
     /// The nodes, each with its agent.
     Nodes,
+    /// What is wrong between the relay and the workers.
+    Doctor,
     /// The link of an agent.
     NodeLink,
     /// A connection to a debugger that an agent was asked for, by its id.
@@ -78,7 +80,7 @@ impl RouteAccess {
 pub(crate) const CLUSTERS: &str = "/relay/clusters/";
 
 /// What exists below `/relay`, for those who ask for something else.
-pub(crate) const EXISTS: &str = "/relay/v1/breakpoints, /relay/v1/sessions, /relay/v1/events, /relay/v1/release, /relay/v1/revocations, /relay/v1/nodes, /relay/v1/reverse/NAME, /relay/v1/connect, \
+pub(crate) const EXISTS: &str = "/relay/v1/breakpoints, /relay/v1/sessions, /relay/v1/events, /relay/v1/release, /relay/v1/revocations, /relay/v1/nodes, /relay/v1/doctor, /relay/v1/reverse/NAME, /relay/v1/connect, \
                                  /relay/healthz, /relay/readyz, /relay/metrics and /relay/clusters/NAME/";
 
 impl<'a> Route<'a> {
@@ -91,6 +93,7 @@ impl<'a> Route<'a> {
             "/relay/v1/revocations" => Self::Revocations,
             "/relay/v1/release" => Self::Release,
             "/relay/v1/nodes" => Self::Nodes,
+            "/relay/v1/doctor" => Self::Doctor,
             LINK_PATH => Self::NodeLink,
             CONNECT_PATH => Self::Connect,
             "/relay/healthz" => Self::Healthz,
@@ -139,7 +142,9 @@ impl<'a> Route<'a> {
             Self::Nodes | Self::Breakpoints | Self::Events => {
                 RouteAccess::Scope(Scope::List, "on some breakpoint")
             }
-            Self::Metrics | Self::Revocations => RouteAccess::Scope(Scope::Admin, "on the relay"),
+            Self::Metrics | Self::Revocations | Self::Doctor => {
+                RouteAccess::Scope(Scope::Admin, "on the relay")
+            }
             Self::Cluster(..) | Self::Dashboard => RouteAccess::OfDashboard,
         }
     }
@@ -153,6 +158,7 @@ impl<'a> Route<'a> {
             Self::Revocations => metrics::Route::Revocations,
             Self::Release => metrics::Route::Release,
             Self::Nodes | Self::NodeLink | Self::NodeStream(_) => metrics::Route::Nodes,
+            Self::Doctor => metrics::Route::Doctor,
             Self::Reverse(_) | Self::ReverseStream(..) => metrics::Route::Reverse,
             Self::Connect | Self::ConnectAgain(_) => metrics::Route::Connect,
             Self::Healthz | Self::Readyz => metrics::Route::Health,

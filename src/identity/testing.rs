@@ -15,7 +15,7 @@ use crate::config::{Auth, Config};
 use crate::policy::{Access, Rule};
 
 /// The key file of every relay that [`authenticator`] makes.
-const KEY: &str =
+pub(crate) const KEY: &str =
     "hs256:c2l4dHktZm91ciBjaGFyYWN0ZXJzIG9mIHNlY3JldCBhcmUgZW5vdWdoIGZvciBldmVyeWJvZHk=";
 
 /// Verifies the tokens of [`token_of`]; what their holders may do is in `policy`, as a policy file says it.

@@ -195,6 +195,8 @@ labels! {
         Release = "release",
         /// The nodes with their agents, their links and streams, below `/relay/v1/nodes`.
         Nodes = "nodes",
+        /// Diagnoses, `/relay/v1/doctor`.
+        Doctor = "doctor",
         /// The rendezvous of debuggers that listen, below `/relay/v1/reverse`.
         Reverse = "reverse",
         /// The links of `ray-relay connect`, `/relay/v1/connect`.

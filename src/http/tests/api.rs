@@ -330,3 +330,26 @@ async fn event_streams_are_bounded_and_given_back() {
     relay.connections.wait_for(|open| *open <= 1).await.unwrap();
     assert_eq!(relay.get("/relay/v1/events").await.status(), 200);
 }
+
+#[tokio::test]
+async fn what_is_wrong_is_told_to_administrators_alone() {
+    let people = [
+        Person::new("ann", "\"admin\", \"list\"", ""),
+        Person::new("bob", "\"list\", \"debug\"", ""),
+        Person::new("carl", "\"admin\"", ""),
+    ];
+    let relay = Relay::guarded(&[], &people.iter().collect::<Vec<_>>()).await;
+    relay.registry.insert(breakpoint("aa11"));
+    let path = "/relay/v1/doctor";
+    assert_eq!(relay.get(path).await.status(), 401);
+    assert_eq!(relay.get_as(&token_of("bob"), path).await.status(), 403);
+    let told = text(relay.get_as(&token_of("ann"), path).await).await;
+    assert!(told.contains("the relay serves"), "{told}");
+    assert!(told.contains("1 task waits for a debugger"), "{told}");
+    // What one may not list is in no finding either.
+    let told = text(relay.get_as(&token_of("carl"), path).await).await;
+    assert!(
+        told.contains("the relay serves") && !told.contains("waits for"),
+        "{told}"
+    );
+}

@@ -5,6 +5,7 @@ mod attribution;
 pub mod breakpoint;
 mod claim;
 mod current;
+mod examine;
 mod exit;
 mod follow;
 #[cfg(feature = "fuzzing")]
@@ -47,6 +48,7 @@ pub use breakpoint::{
 };
 pub use claim::{Claim, Lease, Left, Whereabouts};
 pub use current::CurrentTask;
+pub use examine::Examined;
 pub use list::List;
 pub use live_nodes::RayNode;
 pub use observe::{PollObserver, PollOutcome};
@@ -219,6 +221,15 @@ impl Registry {
     pub async fn refreshed(&self) {
         let clusters = self.shared.clusters.iter();
         futures_util::future::join_all(clusters.map(|cluster| cluster.refreshed())).await;
+    }
+
+    /// Asks every head more than polls do, for a diagnosis: one at a time, however many want to know. To be bounded by the
+    /// caller, who waits for those before. Cancel safe.
+    pub async fn examined(&self) -> Vec<Examined> {
+        let _turn = self.shared.examining.lock().await;
+        let clusters = self.shared.clusters.iter();
+        let examined = futures_util::future::join_all(clusters.map(examine::examine)).await;
+        examined.into_iter().flatten().collect()
     }
 
     /// Takes the breakpoint `id` for a session. Dropping the claim gives it back and has the

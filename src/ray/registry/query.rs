@@ -44,6 +44,22 @@ pub(super) async fn workers_of_process(head: &HeadClient, pid: u32) -> Answer<Wo
     list(head, "workers", &filters).await
 }
 
+/// All workers that live.
+pub(super) async fn live_workers(head: &HeadClient) -> Answer<WorkerRow> {
+    list(head, "workers", &[("is_alive", "%3D", "True")]).await
+}
+
+/// The last `lines` of what a worker wrote to standard error.
+pub(super) async fn errors_of_worker(
+    head: &HeadClient,
+    worker: &WorkerRow,
+    lines: usize,
+) -> Result<String, HeadError> {
+    let (node, pid) = (escaped(&worker.node_id), worker.pid.unwrap_or_default());
+    let path = format!("/api/v0/logs/file?node_id={node}&pid={pid}&suffix=err&lines={lines}");
+    head.get_text(&path).await
+}
+
 /// All nodes, dead ones too.
 pub(super) async fn nodes(head: &HeadClient) -> Answer<NodeRow> {
     list(head, "nodes", &[]).await

@@ -35,6 +35,8 @@ pub(super) struct Shared {
     core: Mutex<Core>,
     /// Held by whoever asks the heads for one worker.
     pub(super) asking: tokio::sync::Mutex<()>,
+    /// Held by whoever has the heads examined.
+    pub(super) examining: tokio::sync::Mutex<()>,
 }
 
 /// Questions after workers that were left which a head is asked at a time: thousands may be left at once, and each has a
@@ -110,6 +112,7 @@ impl Shared {
                 next_claim: 0,
             }),
             asking: tokio::sync::Mutex::default(),
+            examining: tokio::sync::Mutex::default(),
             settings,
             clusters,
             observer: OnceLock::new(),

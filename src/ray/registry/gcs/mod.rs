@@ -41,6 +41,9 @@ const AT_ONCE: usize = 1000;
 /// Where a head has its GCS unless told otherwise.
 const PORT: u16 = 6379;
 
+/// Asks which keys there are.
+const KEYS: &str = "/ray.rpc.InternalKVGcsService/InternalKVKeys";
+
 const NAMESPACE: &[u8] = b"ray_pdb";
 const PREFIX: &[u8] = b"RAY_PDB_";
 /// Marks that a session goes on elsewhere; no breakpoint.
@@ -127,15 +130,23 @@ impl GcsClient {
         self.named
     }
 
+    /// Whether a GCS answers there, whatever it says.
+    pub(super) async fn is_there(&self) -> bool {
+        let request = KeysRequest {
+            prefix: PREFIX.to_vec(),
+            namespace: NAMESPACE.to_vec(),
+        };
+        let asked = self.call::<_, KeysReply>(KEYS, request).await;
+        !matches!(asked, Err(GcsError::Unreachable { .. }))
+    }
+
     /// Key and value of every legacy breakpoint: `RAY_PDB_…` in the namespace `ray_pdb`.
     pub(super) async fn breakpoints(&self) -> Result<Vec<(String, Vec<u8>)>, GcsError> {
         let request = KeysRequest {
             prefix: PREFIX.to_vec(),
             namespace: NAMESPACE.to_vec(),
         };
-        let reply: KeysReply = self
-            .call("/ray.rpc.InternalKVGcsService/InternalKVKeys", request)
-            .await?;
+        let reply: KeysReply = self.call(KEYS, request).await?;
         self.good(reply.status.as_ref())?;
         let mut keys = reply.keys;
         keys.retain(|key| !key.starts_with(CONTINUES));

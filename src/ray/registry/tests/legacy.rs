@@ -31,14 +31,14 @@ const KEY: &str = "RAY_PDB_84ccee9342eb4d10a70c5c08b7a0424e";
 
 /// What is stored, and what was asked.
 #[derive(Clone, Default)]
-struct FakeGcs {
+pub(super) struct FakeGcs {
     entries: Arc<Mutex<BTreeMap<String, Value>>>,
     workers: Arc<Mutex<Vec<Worker>>>,
     asked: Arc<Mutex<Vec<String>>>,
 }
 
 impl FakeGcs {
-    async fn start() -> (Self, SocketAddr) {
+    pub(super) async fn start() -> (Self, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let gcs = Self::default();

@@ -2,6 +2,7 @@
 
 mod claims;
 mod current;
+mod examined;
 mod fake_head;
 mod held;
 mod jobs;

@@ -1,0 +1,316 @@
+//! The way to the relay: its address, name, port and certificate, and its clock.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{AlertDescription, CertificateError, Error as TlsError};
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::report::Report;
+use crate::cli::relay_client::RelayError;
+use crate::cli::relay_tls::{self, tls_error};
+use crate::cli::relay_token::is_this_machine;
+use crate::cli::{RELAY_BY_DEFAULT, RELAY_VARIABLE, RelayArgs};
+use crate::doctor::{Fault, Finding, Link, Severity};
+use crate::wire::human_time::{moment, span};
+use crate::wire::relay_url::RelayUrl;
+use crate::wire::text::shortened;
+
+/// The deadline of the look-up of a name, and of the connection to each address.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A certificate with less time left is worth a word.
+const SOON: Duration = Duration::from_secs(14 * 86_400);
+
+/// How far clocks may be apart: `auth.leeway`, unless it was changed.
+const LEEWAY: Duration = Duration::from_secs(30);
+
+/// Longest name that is shown, in characters.
+const LONGEST: usize = 200;
+
+/// Where a relay is found that is nowhere else.
+pub(super) const FIND_IT: &str = "where it runs in Kubernetes, `kubectl port-forward svc/ray-relay 5678` brings it here; name another \
+                       address with --relay URL, or start one with `ray-relay serve --ray-address http://HEAD:8265`";
+
+/// Which relay is meant, and who says so.
+pub(super) fn address(relay: &RelayUrl) -> Finding {
+    let of = |text: &str| text.parse::<RelayUrl>().is_ok_and(|url| url == *relay);
+    let by_variable = std::env::var(RELAY_VARIABLE).is_ok_and(|text| of(&text));
+    let source = match (by_variable, of(RELAY_BY_DEFAULT)) {
+        (true, _) => format!("by {RELAY_VARIABLE}"),
+        (false, true) => "by default".to_owned(),
+        (false, false) => "by --relay".to_owned(),
+    };
+    Finding::ok(Link::Address, format!("the relay is at {relay}, {source}"))
+}
+
+/// Looks the name up, connects, and speaks TLS where that is wanted. Whether the relay can be asked.
+pub(super) async fn examine(args: &RelayArgs, report: &mut Report) -> io::Result<bool> {
+    let relay = &args.relay;
+    report.about("looking up its name");
+    let addresses = match resolve(relay).await {
+        Ok((addresses, found)) => {
+            if let Some(found) = found {
+                report.add(found)?;
+            }
+            addresses
+        }
+        Err(found) => {
+            report.add(found)?;
+            return Ok(false);
+        }
+    };
+    report.about("connecting");
+    let stream = match connect(relay, &addresses).await {
+        Ok((stream, found)) => {
+            report.add(found)?;
+            stream
+        }
+        Err(found) => {
+            report.add(found)?;
+            return Ok(false);
+        }
+    };
+    report.about("looking at its certificate");
+    let found = match relay.is_https() {
+        true => handshake(args, stream).await,
+        false => without_tls(relay),
+    };
+    let goes_on = found.severity != Severity::Error;
+    report.add(found)?;
+    Ok(goes_on)
+}
+
+/// The addresses of the relay's host, with what is to be said of its name, or what is wrong with it.
+async fn resolve(relay: &RelayUrl) -> Result<(Vec<SocketAddr>, Option<Finding>), Finding> {
+    let host = relay.host();
+    if let Ok(ip) = host.parse::<IpAddr>() {
+        return Ok((vec![SocketAddr::new(ip, relay.port())], None));
+    }
+    let looked_up = timeout(PATIENCE, lookup_host((host, relay.port()))).await;
+    let unknown = |cause: String| {
+        Finding::error(
+            Link::Name,
+            Fault::Unreachable,
+            format!("there is no address for the name {host}: {cause}"),
+        )
+        .next("is the name written correctly, and is the network (or VPN) there that knows it?")
+    };
+    let addresses: Vec<SocketAddr> = match looked_up {
+        Ok(Ok(addresses)) => addresses.collect(),
+        Ok(Err(error)) => return Err(unknown(shortened(&error.to_string(), LONGEST))),
+        Err(_) => return Err(unknown(format!("no answer within {}", span(PATIENCE)))),
+    };
+    let mut shown: Vec<String> = addresses.iter().map(|a| a.ip().to_string()).collect();
+    shown.dedup();
+    match shown.is_empty() {
+        true => Err(unknown("it has none".to_owned())),
+        false => {
+            let says = format!("{host} is {}", shown.join(", "));
+            Ok((addresses, Some(Finding::ok(Link::Name, says))))
+        }
+    }
+}
+
+/// Whether anything listens at one of `addresses`.
+#[expect(clippy::disallowed_methods, reason = "the address is the user's own")]
+async fn connect(
+    relay: &RelayUrl,
+    addresses: &[SocketAddr],
+) -> Result<(TcpStream, Finding), Finding> {
+    let mut why = String::new();
+    for address in addresses {
+        let began = Instant::now();
+        why = match timeout(PATIENCE, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => {
+                let took = began.elapsed().as_secs_f64() * 1000.0;
+                let says = format!("{address} takes connections, in {took:.1} ms");
+                return Ok((stream, Finding::ok(Link::Connection, says)));
+            }
+            Ok(Err(error)) => format!("{address}: {error}"),
+            Err(_) => format!("{address}: no answer within {}", span(PATIENCE)),
+        };
+    }
+    let by_default = RELAY_BY_DEFAULT
+        .parse::<RelayUrl>()
+        .is_ok_and(|url| url == *relay);
+    let next = match is_this_machine(relay.host()) {
+        true => FIND_IT,
+        false => {
+            "is the relay up, and its port open on the way there (firewall, NetworkPolicy, VPN)?"
+        }
+    };
+    let says = match by_default {
+        true => format!("no relay is at the default address, {why}"),
+        false => format!("nothing takes connections there, {why}"),
+    };
+    Err(Finding::error(Link::Connection, Fault::Unreachable, says).next(next))
+}
+
+/// What is to be said of a relay that is asked without TLS.
+fn without_tls(relay: &RelayUrl) -> Finding {
+    match is_this_machine(relay.host()) {
+        true => Finding::ok(
+            Link::Tls,
+            "not used, and the relay's address is on this machine",
+        ),
+        false => Finding::note(Link::Tls, "not used: everybody on the way can read along").next(
+            "have the relay speak TLS and write https://, or forward its port to this machine",
+        ),
+    }
+}
+
+/// Speaks TLS on `stream` as the other commands do, and says what came of it.
+async fn handshake(args: &RelayArgs, stream: TcpStream) -> Finding {
+    let relay = &args.relay;
+    let config = match args.tls.config(relay) {
+        Ok(config) => config,
+        Err(error) => return super::refused(&error),
+    };
+    let Ok(name) = ServerName::try_from(relay.host().to_owned()) else {
+        let says = format!("{} is no name that a certificate can be for", relay.host());
+        return Finding::error(Link::Tls, Fault::Misconfigured, says);
+    };
+    let connecting = TlsConnector::from(Arc::new(config)).connect(name, stream);
+    let connected = match timeout(PATIENCE, connecting).await {
+        Ok(connected) => connected,
+        Err(_) => Err(io::ErrorKind::TimedOut.into()),
+    };
+    match connected {
+        Ok(stream) => match stream.get_ref().1.peer_certificates() {
+            Some([certificate, ..]) => presented(certificate, SystemTime::now()),
+            _ => Finding::ok(Link::Tls, "the relay is trusted"),
+        },
+        Err(error) => not_trusted(args, &error),
+    }
+}
+
+/// A certificate that is trusted.
+fn presented(certificate: &CertificateDer<'_>, now: SystemTime) -> Finding {
+    let Ok((_, read)) = X509Certificate::from_der(certificate) else {
+        return Finding::ok(Link::Tls, "the relay's certificate is trusted");
+    };
+    let expires = read.validity().not_after.timestamp();
+    let expires = Duration::from_secs(u64::try_from(expires).unwrap_or_default());
+    let expires = SystemTime::UNIX_EPOCH + expires;
+    let issuer = shortened(&read.issuer().to_string(), LONGEST);
+    let says = format!(
+        "the relay's certificate is trusted; it is of {issuer}, and expires {}",
+        moment(expires, now)
+    );
+    let left = expires.duration_since(now).unwrap_or_default();
+    match left < SOON {
+        true => Finding::warning(Link::Tls, says)
+            .next("have it renewed: the relay takes new files without a restart"),
+        false => Finding::ok(Link::Tls, says),
+    }
+}
+
+/// Why no TLS came about.
+fn not_trusted(args: &RelayArgs, error: &io::Error) -> Finding {
+    let relay = &args.relay;
+    let wrong = |says: String| Finding::error(Link::Tls, Fault::Misconfigured, says);
+    let cause = shortened(&error.to_string(), LONGEST);
+    let found = match tls_error(error) {
+        Some(TlsError::InvalidCertificate(why)) => return invalid(args, why),
+        // The second is a relay's own word where it has no certificate.
+        Some(
+            TlsError::InvalidMessage(_)
+            | TlsError::AlertReceived(AlertDescription::HandshakeFailure),
+        ) => {
+            let plain = relay.to_string().replacen("https", "http", 1);
+            return wrong(format!("{relay} does not speak TLS")).next(format!(
+                "name it as {plain}, or have it speak TLS (`tls.cert_file`)"
+            ));
+        }
+        _ => relay_tls::refusal(relay, error, &cause),
+    };
+    let unreachable = || RelayError::Unreachable {
+        relay: relay.to_string(),
+        cause: cause.clone(),
+    };
+    super::refused(&found.unwrap_or_else(unreachable))
+}
+
+/// What is wrong with the relay's certificate.
+fn invalid(args: &RelayArgs, why: &CertificateError) -> Finding {
+    let wrong = |says: String| Finding::error(Link::Tls, Fault::Misconfigured, says);
+    let host = args.relay.host();
+    match why {
+        CertificateError::NotValidForNameContext { presented, .. } => {
+            let names = shortened(&presented.join(", "), LONGEST);
+            wrong(format!(
+                "the relay's certificate is not for {host}, but for {names}"
+            ))
+            .next("name the relay by one of those, or have a certificate made for this name")
+        }
+        CertificateError::NotValidForName => {
+            wrong(format!("the relay's certificate is not for {host}"))
+                .next("name the relay as its certificate does, or have one made for this name")
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            wrong("the relay's certificate has expired, by the clock of this machine".to_owned())
+                .next("have it renewed; is the clock here right?")
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => wrong(
+            "the relay's certificate is not valid yet, by the clock of this machine".to_owned(),
+        )
+        .next("is the clock here right, and that of who made it?"),
+        why => {
+            let trusted = match args.tls.ca_file {
+                Some(_) => "--ca-file (or RAY_RELAY_CA_FILE)",
+                None => "the system",
+            };
+            let says = match why {
+                CertificateError::UnknownIssuer => {
+                    format!("the relay's certificate is of no authority that {trusted} names")
+                }
+                why => format!("the relay's certificate is not trusted: {why}"),
+            };
+            wrong(says).next("name the file of the authority that signed it, or of the certificate itself, with --ca-file FILE")
+        }
+    }
+}
+
+/// The relay's clock beside this one.
+pub(super) fn clock(theirs: SystemTime, now: SystemTime) -> Finding {
+    let (apart, word) = match theirs.duration_since(now) {
+        Ok(ahead) => (ahead, "ahead of"),
+        Err(error) => (error.duration(), "behind"),
+    };
+    match apart > LEEWAY {
+        true => {
+            let says = format!("the relay's clock is {} {word} this machine's", span(apart));
+            Finding::warning(Link::Clock, says).next(
+                "set the clock that is wrong: tokens and certificates begin and end by the relay's",
+            )
+        }
+        false => Finding::ok(Link::Clock, "the relay's clock and this machine's agree"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_an_hour_off_is_told() {
+        let now = SystemTime::now();
+        let hour = Duration::from_secs(3600);
+        let found = clock(now + hour, now);
+        assert_eq!(found.severity, Severity::Warning);
+        assert_eq!(
+            found.says,
+            "the relay's clock is 1h 00m ahead of this machine's"
+        );
+        assert!(clock(now - hour, now).says.contains("1h 00m behind"));
+        let near = clock(now - Duration::from_secs(29), now);
+        assert_eq!(near.severity, Severity::Ok);
+    }
+}

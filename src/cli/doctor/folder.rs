@@ -1,0 +1,260 @@
+//! The folder that the command stands in, beside the files in which tasks stopped.
+//!
+//! Ray tells such a file by a short name (`model/train.py`) or by its path on the node. An editor finds it where the open
+//! folder has it at the same place, or where `rayRelay.localRoot` names the folder that does.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::doctor::{Finding, Link};
+use crate::wire::text::shortened;
+
+/// Folders that are looked into below this one, and how deep.
+const FOLDERS: usize = 2000;
+const DEEP: usize = 4;
+
+/// Files that are looked for.
+const FILES: usize = 50;
+
+/// Longest path that is shown, in characters.
+const LONGEST: usize = 200;
+
+/// Where the folder `here` has the files in which the tasks of `list` wait.
+pub(super) fn findings(list: &Value, here: &Path) -> Vec<Finding> {
+    let rows = list["breakpoints"].as_array().into_iter().flatten();
+    let waiting = rows.filter(|row| {
+        ["paused", "attached", "parked"]
+            .iter()
+            .any(|word| row["state"] == *word)
+    });
+    // Of what was typed in, or made while it ran, there is no file.
+    let files = waiting.filter_map(|row| row["location"]["file"].as_str());
+    let files: BTreeSet<&str> = files.filter(|file| !file.starts_with('<')).collect();
+    if files.is_empty() {
+        return Vec::new();
+    }
+    let mut folders: BTreeSet<PathBuf> = BTreeSet::new();
+    let (mut there, mut missing) = (0, Vec::new());
+    let below = below(here);
+    for file in files.iter().take(FILES) {
+        match place(file, here, &below) {
+            Some(Place::AsItIs) => there += 1,
+            Some(Place::Below(folder)) => _ = folders.insert(folder),
+            None => missing.push(*file),
+        }
+    }
+    let mut all = Vec::new();
+    let shown = |path: &Path| shortened(&path.display().to_string(), LONGEST);
+    if there > 0 {
+        let says = format!(
+            "{there} of the files in which tasks stand {} at the same place on this machine",
+            is(there)
+        );
+        all.push(Finding::ok(Link::Folder, says));
+    }
+    for folder in folders {
+        all.push(match folder == here {
+            true => Finding::ok(
+                Link::Folder,
+                format!("{} has files in which tasks stand", shown(here)),
+            ),
+            false => Finding::note(
+                Link::Folder,
+                format!("files in which tasks stand are in {}", shown(&folder)),
+            )
+            .next(format!(
+                "open that folder in the editor, or have \"rayRelay\": {{\"localRoot\": \"{}\"}} in its configuration",
+                shown(&folder)
+            )),
+        });
+    }
+    if let Some(first) = missing.first() {
+        let more = match missing.len() {
+            1 => String::new(),
+            n => format!(" and {} more", n - 1),
+        };
+        let says = format!(
+            "{}, where a task stands,{more} is not below {}",
+            shortened(first, LONGEST),
+            shown(here)
+        );
+        all.push(Finding::warning(Link::Folder, says).next(
+            "go to the folder that the job was submitted from, or name it to the editor as \"rayRelay\": {\"localRoot\": FOLDER}",
+        ));
+    }
+    all
+}
+
+fn is(count: usize) -> &'static str {
+    match count {
+        1 => "is",
+        _ => "are",
+    }
+}
+
+/// Where a file is.
+#[derive(Debug, PartialEq, Eq)]
+enum Place {
+    /// Where the node has it.
+    AsItIs,
+    /// Below this folder, as below the job's `working_dir`.
+    Below(PathBuf),
+}
+
+/// The place of `file` seen from `here`, of which `below` are the folders.
+fn place(file: &str, here: &Path, below: &[PathBuf]) -> Option<Place> {
+    let path = Path::new(file);
+    if path.is_absolute() && path.is_file() {
+        return Some(Place::AsItIs);
+    }
+    let parts: Vec<Component<'_>> = path.components().collect();
+    let names = |part: &Component<'_>| matches!(part, Component::Normal(_));
+    // A name with `..` in it says nothing of where it is here.
+    let begin = parts
+        .iter()
+        .rposition(|part| !names(part))
+        .map_or(0, |at| at + 1);
+    let names = &parts[begin..];
+    // The longest end of its path that is here. Of a short name the whole is; of a path the first folders are the node's.
+    for skipped in 0..names.len() {
+        let end: PathBuf = names[skipped..].iter().collect();
+        if here.join(&end).is_file() {
+            let before: PathBuf = names[..skipped].iter().collect();
+            // Within the job's folder: the one above stands for it.
+            let inside = !path.is_absolute() && skipped > 0 && here.ends_with(&before);
+            let root = here.ancestors().nth(if inside { skipped } else { 0 });
+            return root.map(|root| Place::Below(root.to_owned()));
+        }
+        // In one of the folders, by its whole short name: by the file's name alone any `__init__.py` would do.
+        if skipped == 0 || path.is_absolute() && names.len() - skipped >= 2 {
+            let found = below.iter().find(|folder| folder.join(&end).is_file());
+            if let Some(folder) = found {
+                return Some(Place::Below(folder.clone()));
+            }
+        }
+    }
+    None
+}
+
+/// The folders below `here`, nearest first, without those of tools.
+fn below(here: &Path) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    let mut level = vec![here.to_owned()];
+    for _ in 0..DEEP {
+        let mut next = Vec::new();
+        for folder in level {
+            let Ok(entries) = fs::read_dir(&folder) else {
+                continue;
+            };
+            for entry in entries.flatten().take(FOLDERS) {
+                let name = entry.file_name();
+                let name = name.to_string_lossy();
+                let of_tools = name.starts_with('.')
+                    || [
+                        "node_modules",
+                        "target",
+                        "venv",
+                        "__pycache__",
+                        "site-packages",
+                    ]
+                    .contains(&&*name);
+                // Not through links, which may lead anywhere.
+                let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+                if is_folder && !of_tools && all.len() + next.len() < FOLDERS {
+                    next.push(entry.path());
+                }
+            }
+        }
+        next.sort();
+        all.extend(next.iter().cloned());
+        level = next;
+    }
+    all
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::doctor::Severity;
+
+    fn list(files: &[&str]) -> Value {
+        let row = |file: &&str| json!({"state": "paused", "location": {"file": file, "line": 1, "function": "f"}});
+        json!({ "breakpoints": files.iter().map(row).collect::<Vec<_>>() })
+    }
+
+    fn job() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("job/model/.git")).unwrap();
+        fs::write(dir.path().join("job/model/train.py"), "").unwrap();
+        fs::write(dir.path().join("job/main.py"), "").unwrap();
+        dir
+    }
+
+    #[test]
+    fn a_folder_that_matches_says_so_and_one_that_does_not_too() {
+        let dir = job();
+        let root = dir.path().join("job");
+        let tasks = list(&["model/train.py", "main.py", "<stdin>"]);
+        let found = findings(&tasks, &root);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].severity, Severity::Ok);
+        let elsewhere = tempfile::tempdir().unwrap();
+        let found = findings(&tasks, elsewhere.path());
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(
+            (found[0].link, found[0].severity),
+            (Link::Folder, Severity::Warning)
+        );
+        assert!(
+            found[0]
+                .says
+                .starts_with("main.py, where a task stands, and 1 more is not below")
+        );
+        assert!(found[0].next.as_ref().unwrap().contains("localRoot"));
+        assert_eq!(findings(&list(&["<stdin>"]), elsewhere.path()), []);
+        assert_eq!(findings(&json!({}), elsewhere.path()), []);
+    }
+
+    #[test]
+    fn the_folder_that_stands_for_the_jobs_is_named_from_above_and_from_within() {
+        let dir = job();
+        let root = dir.path().join("job");
+        for here in [dir.path(), &root.join("model")] {
+            let found = findings(&list(&["model/train.py"]), here);
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert_eq!(found[0].severity, Severity::Note);
+            let next = found[0].next.as_ref().unwrap();
+            let mapping = format!("{{\"localRoot\": \"{}\"}}", root.display());
+            assert!(next.contains(&mapping), "{next}");
+        }
+    }
+
+    #[test]
+    fn a_path_of_the_node_is_found_by_its_end() {
+        let dir = job();
+        let root = dir.path().join("job");
+        let of_node = "/tmp/ray/session_1/working_dir_files/_ray_pkg_1f/model/train.py";
+        assert_eq!(findings(&list(&[of_node]), &root)[0].severity, Severity::Ok);
+        let found = &findings(&list(&[of_node]), dir.path())[0];
+        assert!(
+            found
+                .next
+                .as_ref()
+                .unwrap()
+                .contains(&*root.to_string_lossy())
+        );
+        let own = root.join("main.py");
+        let found = &findings(&list(&[own.to_str().unwrap()]), Path::new("/nonexistent"))[0];
+        assert!(found.says.contains("at the same place"), "{found:?}");
+        assert_eq!(
+            findings(&list(&["../../etc/x.py"]), &root)[0].severity,
+            Severity::Warning
+        );
+    }
+}

@@ -1,0 +1,181 @@
+//! `ray-relay doctor`: the chain from here to the workers' debuggers, link by link.
+//!
+//! Each link is looked at as the other commands use it, in the order in which they meet it; what cannot be known behind a
+//! broken one is not guessed. Nothing is changed anywhere, and no debug port is dialled.
+
+mod connection;
+mod folder;
+mod report;
+mod token;
+
+use std::path::Path;
+use std::time::SystemTime;
+
+use serde_json::{Value, json};
+
+use self::connection::FIND_IT;
+use self::report::Report;
+use super::relay_client::{RelayClient, RelayError};
+use super::{DoctorArgs, Error, RelayArgs};
+use crate::doctor::{Fault, Finding, Link, lists, said_and_next};
+use crate::wire::text::shortened;
+
+pub(super) const AFTER_HELP: &str = "\
+Examples:
+  ray-relay doctor
+  ray-relay doctor --relay https://relay.example.com --token-file ada.token
+  ray-relay doctor --json | jq -r '.findings[] | select(.severity == \"error\") | .says'
+
+Looks at each link from here to the debuggers of the paused tasks: the relay's address, its
+certificate, its clock and version, the token, the Ray heads, the agents, what waits, and whether
+this folder has the files of the tasks. Nothing is changed, and no debugger is dialled. A token with
+`admin` sees more of the heads.
+
+Exit codes: 0 nothing is wrong, 1 a warning; with an error, by the first one: 69 something cannot be
+reached, 77 the relay wants a token or the token does not permit it, 78 something is set up wrongly.";
+
+pub(super) async fn run(args: DoctorArgs) -> Result<(), Error> {
+    let mut report = Report::new(args.json);
+    examine(&args.relay, &mut report).await?;
+    match report.end(&args.relay.relay.to_string())? {
+        0 => Ok(()),
+        code => Err(Error::Diagnosed(code)),
+    }
+}
+
+/// Every link, until one is broken.
+async fn examine(args: &RelayArgs, report: &mut Report) -> Result<(), Error> {
+    report.add(connection::address(&args.relay))?;
+    if !connection::examine(args, report).await? {
+        return Ok(());
+    }
+    report.about("asking the relay");
+    let client = match RelayClient::new(args.clone()) {
+        Ok(client) => client,
+        Err(error) => return Ok(report.add(refused(&error))?),
+    };
+    let here = match token::given(args, SystemTime::now()) {
+        Ok(here) => here,
+        Err(error) => return Ok(report.add(refused(&error))?),
+    };
+    match client.time().await {
+        Ok(Some(theirs)) => report.add(connection::clock(theirs, SystemTime::now()))?,
+        Ok(None) => {}
+        Err(error) => return Ok(report.add(refused(&error))?),
+    }
+    let list = match client.breakpoints(true).await {
+        Ok(list) => list,
+        Err(error) if error.is_not_permitted() => return Ok(report.add(here.refused(&error))?),
+        Err(error) => return Ok(report.add(refused(&error))?),
+    };
+    for found in here.taken() {
+        report.add(found)?;
+    }
+    report.about("asking for the nodes");
+    let nodes = match client.nodes().await {
+        Ok(nodes) => Some(nodes),
+        Err(error) if error.is_not_permitted() => {
+            let says = "the token does not show whole nodes, so nothing is known of their agents";
+            report.add(Finding::note(Link::Agents, says))?;
+            None
+        }
+        Err(error) => return Ok(report.add(refused(&error))?),
+    };
+    report.add(version(nodes.as_ref()))?;
+    report.about("having the relay look at its heads");
+    for found in behind(client.findings().await, &list, nodes.as_ref()) {
+        report.add(found)?;
+    }
+    report.about("looking for the files of the tasks");
+    if let Ok(here) = std::env::current_dir() {
+        for found in folder::findings(&list, Path::new(&here)) {
+            report.add(found)?;
+        }
+    }
+    Ok(())
+}
+
+/// What there is behind the relay: its own findings where it gives them, or what its lists tell.
+fn behind(
+    own: Result<Option<Value>, RelayError>,
+    list: &Value,
+    nodes: Option<&Value>,
+) -> Vec<Finding> {
+    let why = match own {
+        Ok(Some(mut own)) => {
+            let found: Result<Vec<Finding>, _> = serde_json::from_value(own["findings"].take());
+            match found {
+                Ok(found) => return found.into_iter().map(Finding::cleaned).collect(),
+                Err(_) => Some("the relay's own findings are of another version".to_owned()),
+            }
+        }
+        Err(error) if error.is_not_permitted() => Some(
+            "the relay tells more of its heads, and of nodes without debugpy, to a token with `admin`"
+                .to_owned(),
+        ),
+        Err(error) => Some(format!("the relay has not looked at its heads itself: {error}")),
+        Ok(None) => None,
+    };
+    let mut all = lists::heads(list);
+    all.extend(why.map(|why| Finding::note(Link::Head, why)));
+    all.extend(lists::findings(list, nodes));
+    all
+}
+
+/// The relay's version beside this program's, from its list of `nodes`.
+fn version(nodes: Option<&Value>) -> Finding {
+    const OWN: &str = env!("CARGO_PKG_VERSION");
+    let theirs = nodes.and_then(|nodes| nodes["version"].as_str());
+    match theirs {
+        Some(OWN) => Finding::ok(
+            Link::Relay,
+            format!("the relay is ray-relay {OWN}, as this is"),
+        ),
+        Some(theirs) => {
+            let theirs = shortened(theirs, 40);
+            let says = format!("the relay is ray-relay {theirs}, and this is {OWN}");
+            Finding::note(Link::Relay, says)
+                .next("have the same version at both ends where something is not understood")
+        }
+        None => Finding::note(Link::Relay, "the relay does not say which version it is"),
+    }
+}
+
+/// What the other commands would say of `error`.
+fn refused(error: &RelayError) -> Finding {
+    let (link, fault) = match error {
+        RelayError::Unreachable { .. } => (Link::Connection, Fault::Unreachable),
+        RelayError::Untrusted { .. } | RelayError::Identity { .. } => {
+            (Link::Tls, Fault::Misconfigured)
+        }
+        RelayError::Unrecognised { .. } => (Link::Tls, Fault::NotPermitted),
+        RelayError::Dashboard { .. } | RelayError::NotARelay { .. } => {
+            (Link::Relay, Fault::Misconfigured)
+        }
+        RelayError::Token(_) => (Link::Token, Fault::Misconfigured),
+        RelayError::Refused { status, .. } => match status.as_u16() {
+            401 | 403 => (Link::Token, Fault::NotPermitted),
+            429 | 500.. => (Link::Relay, Fault::Unreachable),
+            _ => (Link::Relay, Fault::Misconfigured),
+        },
+    };
+    let (says, next) = match (error, error.hint()) {
+        (RelayError::Unreachable { .. }, _) => (error.to_string(), Some(FIND_IT.to_owned())),
+        (_, Some(hint)) => (error.to_string(), Some(hint.into_owned())),
+        (_, None) => said_and_next(&error.to_string()),
+    };
+    let found = Finding::error(link, fault, says);
+    match next {
+        Some(next) => found.next(next),
+        None => found,
+    }
+}
+
+/// All findings as JSON, and what they come to.
+fn as_json(relay: &str, findings: &[Finding], exit_code: u8) -> Value {
+    json!({ "relay": relay, "findings": findings, "exit_code": exit_code })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

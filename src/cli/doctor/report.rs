@@ -1,0 +1,126 @@
+//! How findings are shown: each as soon as it is there, or all of them as JSON.
+
+use std::io::{self, IsTerminal, Write};
+
+use super::as_json;
+use crate::doctor::{self, Finding, Severity};
+use crate::telemetry::logging::colours;
+
+/// To the start of the line, and clear it.
+const CLEAR: &str = "\r\u{1b}[K";
+
+/// Where findings go.
+pub(super) struct Report {
+    findings: Vec<Finding>,
+    /// `None`: they are kept for the JSON at the end.
+    lines: Option<Lines>,
+}
+
+struct Lines {
+    coloured: bool,
+    /// Somebody watches who sees nothing else meanwhile.
+    progress: bool,
+}
+
+impl Report {
+    pub(super) fn new(json: bool) -> Self {
+        let lines = Lines {
+            coloured: colours(io::stdout().is_terminal()),
+            progress: io::stderr().is_terminal() && io::stdout().is_terminal(),
+        };
+        Self {
+            findings: Vec::new(),
+            lines: (!json).then_some(lines),
+        }
+    }
+
+    /// One that shows nothing.
+    #[cfg(test)]
+    pub(super) fn silent() -> Self {
+        Self::new(true)
+    }
+
+    /// What there is so far.
+    #[cfg(test)]
+    pub(super) fn findings(&self) -> &[Finding] {
+        &self.findings
+    }
+
+    /// Says what is being waited for, until there is something to say.
+    pub(super) fn about(&self, what: &str) {
+        if self.lines.as_ref().is_some_and(|lines| lines.progress) {
+            // Without a terminal there is nobody to miss it.
+            let _ = write!(io::stderr(), "{CLEAR}... {what}");
+        }
+    }
+
+    /// Shows `finding`.
+    pub(super) fn add(&mut self, finding: Finding) -> io::Result<()> {
+        if let Some(lines) = &self.lines {
+            lines.clear();
+            io::stdout()
+                .lock()
+                .write_all(shown(&finding, lines.coloured).as_bytes())?;
+        }
+        self.findings.push(finding);
+        Ok(())
+    }
+
+    /// Shows what is left to be shown about `relay`, and gives the exit code.
+    pub(super) fn end(&self, relay: &str) -> io::Result<u8> {
+        let exit_code = doctor::exit_code(&self.findings);
+        match &self.lines {
+            Some(lines) => lines.clear(),
+            None => {
+                let told = as_json(relay, &self.findings, exit_code);
+                writeln!(io::stdout().lock(), "{told:#}")?;
+            }
+        }
+        Ok(exit_code)
+    }
+}
+
+impl Lines {
+    fn clear(&self) {
+        if self.progress {
+            let _ = write!(io::stderr(), "{CLEAR}");
+        }
+    }
+}
+
+/// A line with its mark, and one with the next step.
+fn shown(finding: &Finding, coloured: bool) -> String {
+    let (mark, colour) = match finding.severity {
+        Severity::Ok => ("ok", "32"),
+        Severity::Note => ("note", "36"),
+        Severity::Warning => ("warning", "33"),
+        Severity::Error => ("error", "1;31"),
+    };
+    let mark = format!("{mark:<7}");
+    let mark = match coloured {
+        true => format!("\u{1b}[{colour}m{mark}\u{1b}[0m"),
+        false => mark,
+    };
+    let mut text = format!("{mark}  {:<10}  {}\n", finding.link.word(), finding.says);
+    if let Some(next) = &finding.next {
+        text += &format!("{:21}{next}\n", "");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::{Fault, Link};
+
+    #[test]
+    fn a_finding_is_a_line_and_its_next_step_another() {
+        let found = Finding::error(Link::Head, Fault::Unreachable, "it is gone").next("start it");
+        assert_eq!(
+            shown(&found, false),
+            "error    head        it is gone\n                     start it\n"
+        );
+        let coloured = shown(&Finding::ok(Link::Tls, "fine"), true);
+        assert_eq!(coloured, "\u{1b}[32mok     \u{1b}[0m  tls         fine\n");
+    }
+}

@@ -1,0 +1,451 @@
+//! Relays in this process with one thing wrong at a time, and what is found of it.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::DATE;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use rcgen::SanType;
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use super::*;
+use crate::app::{self, Running};
+use crate::cli::{RelayTlsArgs, RelayTokenArgs};
+use crate::config::{ClientAuth, Config, Gcs};
+use crate::doctor::Severity;
+use crate::identity::testing::{KEY, foreign_token, token_of, token_until};
+use crate::tls::testing::{Authority, Files, Pair};
+use crate::wire::human_time::utc;
+
+/// A server that answers each request as `answer` says, by its path.
+async fn server(
+    answer: impl Fn(&str) -> Response<Full<Bytes>> + Send + Sync + 'static,
+) -> (SocketAddr, JoinSet<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let answer = Arc::new(answer);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        let mut open = JoinSet::new();
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let answer = Arc::clone(&answer);
+            open.spawn(async move {
+                let service = service_fn(move |request: Request<Incoming>| {
+                    let answer = answer(request.uri().path());
+                    async move { Ok::<_, Infallible>(answer) }
+                });
+                let http = hyper::server::conn::http1::Builder::new();
+                _ = http.serve_connection(TokioIo::new(stream), service).await;
+            });
+        }
+    });
+    (address, tasks)
+}
+
+fn answer(status: u16, text: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let answer = Response::builder().status(status);
+    answer.body(Full::new(text.into())).unwrap()
+}
+
+/// A head with one paused task.
+fn well(path: &str) -> Response<Full<Bytes>> {
+    let worker = json!({"worker_id": "aa11", "is_alive": true, "worker_type": "WORKER", "node_id": "n1",
+        "ip": "10.0.0.7", "pid": 4711, "debugger_port": 30001, "num_paused_threads": 1});
+    let node = json!({"node_id": "n1", "node_ip": "10.0.0.7", "state": "ALIVE"});
+    let rows = match path {
+        "/api/version" => return answer(200, json!({"ray_version": "2.60.0"}).to_string()),
+        "/api/jobs/" => return answer(200, "[]"),
+        "/api/v0/workers" => json!([worker]),
+        "/api/v0/nodes" => json!([node]),
+        "/api/v0/tasks" | "/api/v0/actors" => json!([]),
+        _ => return answer(404, "404: Not Found"),
+    };
+    let list = json!({"total": 1, "num_after_truncation": 1, "num_filtered": 1, "result": rows});
+    let body = json!({"result": true, "msg": "", "data": {"result": list}});
+    answer(200, body.to_string())
+}
+
+/// A relay in front of the head at `head`, that has asked it.
+async fn relay(head: &str, change: impl FnOnce(&mut Config)) -> Running {
+    let mut config = Config::default();
+    config.listen.address = ([127, 0, 0, 1], 0).into();
+    config.clusters[0].ray_address = format!("http://{head}");
+    config.clusters[0].gcs_address = Gcs::Off;
+    // A file that is not there: not whatever this user's environment has.
+    config.clusters[0].token_file = Some("/nonexistent/token".into());
+    change(&mut config);
+    let relay = app::start(config).await.unwrap();
+    let mut list = relay.registry().watch();
+    let asked = list.wait_for(|list| {
+        let cluster = &list.clusters[0];
+        let named = list
+            .live
+            .iter()
+            .all(|b| b.names.name.is_some() || !b.names.provisional);
+        cluster.trouble.is_some()
+            || cluster.polled.is_some() && cluster.ray_version.is_some() && named
+    });
+    let patience = Duration::from_secs(30);
+    tokio::time::timeout(patience, asked)
+        .await
+        .unwrap()
+        .unwrap();
+    drop(list);
+    relay
+}
+
+fn args(relay: &str) -> RelayArgs {
+    RelayArgs {
+        relay: relay.parse().unwrap(),
+        tls: RelayTlsArgs::default(),
+        token: RelayTokenArgs::default(),
+    }
+}
+
+fn of(relay: &Running) -> RelayArgs {
+    args(&format!("http://{}", relay.local_addr()))
+}
+
+async fn found(args: &RelayArgs) -> Vec<Finding> {
+    let mut report = Report::silent();
+    examine(args, &mut report).await.unwrap();
+    let found = report.findings().to_vec();
+    assert!(!found.is_empty());
+    found
+}
+
+/// The only error, which is the last that was looked at, or has what `link` names behind it.
+async fn error(args: &RelayArgs, link: Link, exit_code: u8) -> Finding {
+    let found = found(args).await;
+    let errors: Vec<_> = found
+        .iter()
+        .filter(|f| f.severity == Severity::Error)
+        .collect();
+    assert_eq!(errors.len(), 1, "{found:#?}");
+    let error = errors[0].clone();
+    assert_eq!(
+        (error.link, error.exit_code),
+        (link, exit_code),
+        "{error:?}"
+    );
+    assert_eq!(crate::doctor::exit_code(&found), exit_code);
+    assert!(error.next.is_some(), "{error:?}");
+    error
+}
+
+#[tokio::test]
+async fn where_all_is_well_each_link_says_so() {
+    let (head, _head) = server(well).await;
+    let relay = relay(&head.to_string(), |_| {}).await;
+    let found = found(&of(&relay)).await;
+    assert!(
+        found.iter().all(|f| f.severity == Severity::Ok),
+        "{found:#?}"
+    );
+    let links: Vec<Link> = found.iter().map(|found| found.link).collect();
+    let expected = [
+        Link::Address,
+        Link::Connection,
+        Link::Tls,
+        Link::Clock,
+        Link::Token,
+        Link::Relay,
+        Link::Relay,
+        Link::Head,
+        Link::List,
+        Link::Agents,
+        Link::Tasks,
+    ];
+    assert_eq!(links, expected);
+}
+
+#[tokio::test]
+async fn no_relay_and_no_such_name() {
+    let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    let error_of = error(&args(&address.to_string()), Link::Connection, 69).await;
+    assert!(error_of.says.contains(&address.to_string()));
+    assert!(
+        error_of
+            .next
+            .unwrap()
+            .contains("kubectl port-forward svc/ray-relay 5678")
+    );
+    // RFC 6761: nobody has a name below `invalid`.
+    let named = error(&args("http://relay.invalid"), Link::Name, 69).await;
+    assert!(named.says.contains("relay.invalid"));
+}
+
+#[tokio::test]
+async fn something_else_in_place_of_a_relay() {
+    let (head, _head) = server(well).await;
+    let dashboard = error(&args(&head.to_string()), Link::Relay, 78).await;
+    assert!(dashboard.says.ends_with("is a Ray dashboard, not a relay"));
+    let (other, _other) = server(|_| answer(200, "hello")).await;
+    error(&args(&other.to_string()), Link::Relay, 78).await;
+}
+
+#[tokio::test]
+async fn no_head_and_a_head_that_refuses_rays_token() {
+    let nowhere = relay("127.0.0.1:1", |_| {}).await;
+    let gone = error(&of(&nowhere), Link::Head, 69).await;
+    assert!(
+        gone.says
+            .contains("cannot reach the Ray head at http://127.0.0.1:1")
+    );
+    let (head, _head) = server(|_| answer(403, "Forbidden: Invalid authentication token")).await;
+    let dir = tempfile::tempdir().unwrap();
+    let token = dir.path().join("token");
+    std::fs::write(&token, "wrong").unwrap();
+    let file = token.clone();
+    let refusing = relay(&head.to_string(), |config| {
+        config.clusters[0].token_file = Some(file);
+    })
+    .await;
+    let refused = error(&of(&refusing), Link::Head, 78).await;
+    assert!(refused.says.contains("refuses the token from"));
+    assert!(refused.says.contains(token.to_str().unwrap()));
+}
+
+/// As [`well`], and a worker on another node has written `log`; a job runs with `RAY_DEBUG` as `mode` says.
+fn telling(path: &str, log: &str, mode: &str) -> Response<Full<Bytes>> {
+    match path {
+        "/api/v0/workers" => {
+            let worker = json!({"worker_id": "bb22", "is_alive": true, "worker_type": "WORKER", "node_id": "n2",
+                "ip": "10.0.0.9", "pid": 4712, "debugger_port": null, "num_paused_threads": null});
+            let list = json!({"total": 1, "num_after_truncation": 1, "num_filtered": 1, "result": [worker]});
+            answer(
+                200,
+                json!({"result": true, "msg": "", "data": {"result": list}}).to_string(),
+            )
+        }
+        "/api/v0/logs/file" => answer(200, log.to_owned()),
+        "/api/jobs/" => {
+            let environment = json!({"env_vars": {"RAY_DEBUG": mode}});
+            let job =
+                json!({"job_id": "01000000", "status": "RUNNING", "runtime_env": environment});
+            answer(200, json!([job]).to_string())
+        }
+        path => well(path),
+    }
+}
+
+#[tokio::test]
+async fn debugpy_that_is_missing_on_a_node_and_a_job_in_legacy_mode() {
+    let log = "Module 'debugpy>=1.8.0' cannot be loaded. Ray Debugpy Debugger will not work";
+    let (head, _head) = server(|path| telling(path, log, "legacy")).await;
+    let relay = relay(&head.to_string(), |_| {}).await;
+    let found = found(&of(&relay)).await;
+    let about: Vec<_> = found.iter().filter(|f| f.link == Link::Debugger).collect();
+    let [missing, legacy] = about.as_slice() else {
+        panic!("{found:#?}");
+    };
+    assert!(missing.says.ends_with("on node 10.0.0.9"), "{missing:?}");
+    assert!(
+        missing
+            .next
+            .as_ref()
+            .unwrap()
+            .contains("pip install debugpy")
+    );
+    assert!(
+        legacy
+            .says
+            .contains("job 01000000 of cluster default runs with RAY_DEBUG=legacy")
+    );
+    assert_eq!(crate::doctor::exit_code(&found), 1);
+}
+
+#[tokio::test]
+async fn a_worker_that_has_debugpy_and_other_words_in_its_log() {
+    let (head, _head) = server(|path| telling(path, "debugpy is fine", "1")).await;
+    let relay = relay(&head.to_string(), |_| {}).await;
+    let found = found(&of(&relay)).await;
+    assert!(found.iter().all(|f| f.link != Link::Debugger), "{found:#?}");
+}
+
+/// A relay that knows Ann, who may list, and Bob, who may do nothing.
+async fn guarded(head: SocketAddr, dir: &tempfile::TempDir) -> Running {
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let keys = vec![file("key", KEY)];
+    let policy = "[[rule]]\nsubjects = [\"ann\"]\nscopes = [\"list\"]\n";
+    let policy = file("policy.toml", policy);
+    relay(&head.to_string(), |config| {
+        config.auth.keys = keys;
+        config.auth.policy_file = Some(policy);
+    })
+    .await
+}
+
+fn with_token(relay: &Running, dir: &tempfile::TempDir, token: &str) -> RelayArgs {
+    let file = dir.path().join("token");
+    std::fs::write(&file, token).unwrap();
+    let mut args = of(relay);
+    args.token.token_file = Some(file);
+    args
+}
+
+#[tokio::test]
+async fn a_token_that_is_taken_and_each_that_is_not() {
+    let (head, _head) = server(well).await;
+    let dir = tempfile::tempdir().unwrap();
+    let relay = guarded(head, &dir).await;
+    let found = found(&with_token(&relay, &dir, &token_of("ann"))).await;
+    let token = found
+        .iter()
+        .find(|found| found.link == Link::Token)
+        .unwrap();
+    assert_eq!(token.severity, Severity::Ok, "{token:?}");
+    assert!(token.says.contains("ann, who may do"), "{token:?}");
+    // Who is no administrator is told what there is to be told, and who sees more.
+    let heads: Vec<_> = found
+        .iter()
+        .filter(|found| found.link == Link::Head)
+        .collect();
+    assert_eq!(heads.len(), 2, "{heads:?}");
+    assert!(heads[0].says.ends_with("Ray 2.60.0") && heads[1].says.contains("`admin`"));
+
+    let refused = async |args: &RelayArgs| error(args, Link::Token, 77).await;
+    let none = refused(&of(&relay)).await;
+    assert_eq!(none.says, "the relay wants a token, and none is given");
+    let hour = Duration::from_secs(3600);
+    let expired = token_until("ann", SystemTime::now() - hour);
+    let expired = refused(&with_token(&relay, &dir, &expired)).await;
+    assert!(expired.says.contains(" expired "), "{expired:?}");
+    assert!(expired.says.ends_with("59m ago") || expired.says.ends_with("59s ago"));
+    let claims = json!({"aud": "ray-relay", "sub": "ann", "jti": "x", "exp": 4_000_000_000_u64});
+    let other = crate::identity::SigningKey::from_file(&KEY.replace("c2l4", "c2l5")).unwrap();
+    let unknown = other.sign("JWT", &claims).unwrap();
+    let unknown = refused(&with_token(&relay, &dir, unknown.expose())).await;
+    assert!(unknown.says.contains("a key that the relay does not know"));
+    for no_token in [&foreign_token(), "a-token-of-rays-own"] {
+        let found = refused(&with_token(&relay, &dir, no_token)).await;
+        assert!(found.says.contains("no token of ray-relay's"), "{found:?}");
+        assert!(!found.says.contains(no_token));
+    }
+    let denied = refused(&with_token(&relay, &dir, &token_of("bob"))).await;
+    assert!(denied.says.contains("`list`"), "{denied:?}");
+    let mut missing = of(&relay);
+    missing.token.token_file = Some(PathBuf::from("/nonexistent/token"));
+    let unreadable = found_first_error(&missing).await;
+    assert_eq!((unreadable.link, unreadable.exit_code), (Link::Token, 78));
+}
+
+async fn found_first_error(args: &RelayArgs) -> Finding {
+    let found = found(args).await;
+    let error = found.into_iter().find(|f| f.severity == Severity::Error);
+    error.unwrap()
+}
+
+/// A relay that shows `pair`, and the arguments of somebody who asks it with https and trusts `authority`.
+async fn secured(
+    pair: &Pair,
+    authority: &str,
+    mutual: Option<&Authority>,
+) -> (Running, RelayArgs, Files) {
+    let files = Files::new(pair);
+    let tls = match mutual {
+        Some(authority) => files.mutual(authority, ClientAuth::Required),
+        None => files.config(),
+    };
+    let relay = relay("127.0.0.1:1", |config| config.tls = tls).await;
+    let mut args = args(&format!("https://{}", relay.local_addr()));
+    args.tls.ca_file = Some(files.write("trusted.crt", authority));
+    (relay, args, files)
+}
+
+#[tokio::test]
+async fn each_thing_that_can_be_wrong_with_a_certificate() {
+    let (ours, other) = (Authority::new("ours"), Authority::new("other"));
+    let (_relay, args, _files) = secured(&ours.server(), &ours.pem, None).await;
+    let found = found(&args).await;
+    let tls = found.iter().find(|found| found.link == Link::Tls).unwrap();
+    // It has a day left.
+    assert_eq!(tls.severity, Severity::Warning, "{tls:?}");
+    assert!(tls.says.contains("CN=ours") && tls.says.contains("expires"));
+
+    let (_relay, args, _files) = secured(&ours.server(), &other.pem, None).await;
+    let untrusted = error(&args, Link::Tls, 78).await;
+    assert!(untrusted.says.contains("of no authority that --ca-file"));
+    assert!(untrusted.next.unwrap().contains("--ca-file FILE"));
+
+    let elsewhere = [SanType::DnsName("relay.example.com".try_into().unwrap())];
+    let (_relay, args, _files) = secured(&ours.issue(&elsewhere, |_| {}), &ours.pem, None).await;
+    let name = error(&args, Link::Tls, 78).await;
+    assert!(name.says.contains("not for 127.0.0.1, but for"), "{name:?}");
+    assert!(name.says.contains("relay.example.com"), "{name:?}");
+
+    let here = [SanType::IpAddress([127, 0, 0, 1].into())];
+    let past = ours.issue(&here, |params| {
+        params.not_after = (SystemTime::now() - Duration::from_secs(60)).into();
+    });
+    let (_relay, args, _files) = secured(&past, &ours.pem, None).await;
+    let expired = error(&args, Link::Tls, 78).await;
+    assert!(expired.says.contains("has expired"), "{expired:?}");
+
+    let (_relay, args, _files) = secured(&ours.server(), &ours.pem, Some(&other)).await;
+    let unknown = error(&args, Link::Tls, 77).await;
+    assert!(unknown.next.unwrap().contains("--client-cert FILE"));
+}
+
+#[tokio::test]
+async fn https_where_there_is_none() {
+    let plain = relay("127.0.0.1:1", |_| {}).await;
+    let address = plain.local_addr();
+    let found = error(&args(&format!("https://{address}")), Link::Tls, 78).await;
+    assert!(found.says.ends_with("does not speak TLS"), "{found:?}");
+    assert!(found.next.unwrap().contains(&format!("http://{address}")));
+    let (other, _other) = server(well).await;
+    error(&args(&format!("https://{other}")), Link::Tls, 78).await;
+    let ours = Authority::new("ours");
+    let (relay, _, _files) = secured(&ours.server(), &ours.pem, None).await;
+    let found = error(&of(&relay), Link::Relay, 78).await;
+    assert!(found.next.unwrap().contains("https://"));
+}
+
+#[tokio::test]
+async fn a_relay_whose_clock_is_an_hour_ahead_and_of_another_version() {
+    let ahead = utc(SystemTime::now() + Duration::from_secs(3600)).to_rfc2822();
+    let ahead = ahead.replace("+0000", "GMT");
+    let (relay, _relay) = server(move |path| {
+        let body = match path {
+            "/relay/healthz" => json!({"status": "ok"}),
+            "/relay/v1/breakpoints" => json!({"breakpoints": [], "clusters": []}),
+            "/relay/v1/nodes" => json!({"nodes": [], "version": "9.9.9"}),
+            _ => return answer(404, "{\"error\": \"there is no such path here\"}"),
+        };
+        let mut answer = answer(200, body.to_string());
+        answer.headers_mut().insert(DATE, ahead.parse().unwrap());
+        answer
+    })
+    .await;
+    let found = found(&args(&relay.to_string())).await;
+    let clock = found
+        .iter()
+        .find(|found| found.link == Link::Clock)
+        .unwrap();
+    assert_eq!(clock.severity, Severity::Warning);
+    assert!(clock.says.contains("ahead of this machine's"), "{clock:?}");
+    let version = found
+        .iter()
+        .find(|found| found.link == Link::Relay)
+        .unwrap();
+    assert!(version.says.contains("9.9.9"), "{version:?}");
+    assert_eq!(crate::doctor::exit_code(&found), 1);
+}

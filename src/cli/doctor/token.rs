@@ -1,0 +1,113 @@
+//! The token that is shown to the relay: what it says of itself, and what the relay makes of it.
+//!
+//! Only the relay knows whether it is signed rightly and not revoked; its refusal says no more than that it is one. What
+//! stands in the token is read without its signature, to name the likely cause.
+
+use std::time::{Duration, SystemTime};
+
+use crate::cli::RelayArgs;
+use crate::cli::relay_client::RelayError;
+use crate::cli::relay_token::VARIABLE;
+use crate::doctor::{Fault, Finding, Link};
+use crate::identity::{Claims, Jws};
+use crate::wire::human_time::moment;
+use crate::wire::text::{replaced, shortened};
+
+/// Longer than any relay reads.
+const LONGEST: usize = 64 * 1024;
+
+/// A token with less time left is worth a word.
+const SOON: Duration = Duration::from_secs(600);
+
+/// What there is to show to the relay.
+pub(super) struct Given {
+    /// Where the token comes from; `None`: there is none.
+    source: Option<String>,
+    /// What stands in it; `None`: it is none that can be read.
+    claims: Option<Claims>,
+    /// There is a client certificate.
+    certificate: bool,
+    now: SystemTime,
+}
+
+/// The token that the other commands would send.
+///
+/// # Errors
+/// [`RelayError::Token`].
+pub(super) fn given(args: &RelayArgs, now: SystemTime) -> Result<Given, RelayError> {
+    let token = args.token.token(&args.relay)?;
+    let source = token.as_ref().map(|_| match &args.token.token_file {
+        Some(path) => replaced(&path.display().to_string()).into_owned(),
+        None => VARIABLE.to_owned(),
+    });
+    let claims = token.as_ref().and_then(|token| {
+        let jws = Jws::parse(token, LONGEST).ok()?;
+        Claims::of(&jws).ok()
+    });
+    Ok(Given {
+        source,
+        claims,
+        certificate: args.tls.client_cert.is_some(),
+        now,
+    })
+}
+
+impl Given {
+    /// The relay gives the list.
+    pub(super) fn taken(&self) -> Vec<Finding> {
+        let Some(source) = &self.source else {
+            return vec![match self.certificate {
+                true => Finding::ok(Link::Token, "the relay takes the client certificate"),
+                false => Finding::ok(Link::Token, "the relay asks for no token here"),
+            }];
+        };
+        let Some(claims) = &self.claims else {
+            let says = format!("the relay takes the token of {source}");
+            return vec![Finding::ok(Link::Token, says)];
+        };
+        let permits = match claims.grants.limit.as_ref().and_then(|limit| limit.scopes) {
+            Some(scopes) => format!("at most {}", shortened(&scopes.to_string(), 200)),
+            None => "what the relay's policy file says".to_owned(),
+        };
+        let (subject, expires) = (replaced(&claims.subject), moment(claims.expires, self.now));
+        let says = format!(
+            "the relay takes the token of {source}: {subject}, who may do {permits}; it expires {expires}"
+        );
+        let left = claims.expires.duration_since(self.now).unwrap_or_default();
+        vec![match left < SOON {
+            true => Finding::warning(Link::Token, says).next(ANOTHER),
+            false => Finding::ok(Link::Token, says),
+        }]
+    }
+
+    /// The relay does not give the list, and says why as `error`.
+    pub(super) fn refused(&self, error: &RelayError) -> Finding {
+        let wrong = |says: String| Finding::error(Link::Token, Fault::NotPermitted, says);
+        let denied = matches!(error, RelayError::Refused { status, .. } if status.as_u16() == 403);
+        match (&self.source, &self.claims) {
+            // The relay knows who it is, and says what is missing.
+            _ if denied => wrong(error.to_string())
+                .next("ask whoever gave you the token for one that permits it"),
+            (None, _) => wrong("the relay wants a token, and none is given".to_owned())
+                .next("give one with --token-file FILE or RAY_RELAY_TOKEN"),
+            (Some(source), Some(claims)) if claims.expires <= self.now => {
+                let expired = moment(claims.expires, self.now);
+                wrong(format!("the token of {source} expired {expired}")).next(ANOTHER)
+            }
+            (Some(source), Some(claims)) if claims.not_before > Some(self.now) => wrong(format!(
+                "the token of {source} is not valid yet, by the clock of this machine"
+            ))
+            .next("is the clock here right, and that of who made it?"),
+            (Some(source), Some(_)) => wrong(format!(
+                "the relay refuses the token of {source}: it is revoked, for another audience, or signed with a key that the relay does not know"
+            ))
+            .next("is it of this relay's issuer? `ray-relay token inspect` shows what it says"),
+            (Some(source), None) => wrong(format!(
+                "the relay refuses what {source} holds, which is no token of ray-relay's"
+            ))
+            .next("is it Ray's own token? The relay wants one of its own: --token-file FILE or RAY_RELAY_TOKEN"),
+        }
+    }
+}
+
+const ANOTHER: &str = "get another one from whoever gave it to you (`ray-relay token mint`)";

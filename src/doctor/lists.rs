@@ -1,0 +1,384 @@
+//! Findings in the lists that a relay gives out: `/relay/v1/breakpoints`, with those that ended, and `/relay/v1/nodes`.
+//!
+//! Pure. Read with forgiveness, because a relay of another version may leave keys out, and cleaned for a terminal.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::Value;
+
+use super::{Fault, Finding, Link, said_and_next};
+use crate::listing::row::Row;
+use crate::wire::human_time::span;
+use crate::wire::text::shortened;
+
+/// A list is asked for each second unless configured otherwise.
+const OLD: f64 = 10.0;
+
+/// Findings of one kind that are told one by one: of the others how many there are.
+pub(super) const TOLD: usize = 8;
+
+/// Longest name that is shown, in characters.
+const LONGEST: usize = 120;
+
+/// The first Ray whose `breakpoint()` opens debugpy's port without being told to.
+pub(super) const DEBUGPY_BY_DEFAULT: (u32, u32) = (2, 39);
+
+/// All that `list` and `nodes` tell but what [`heads`] does; `nodes` is `None` where it was not given.
+pub(crate) fn findings(list: &Value, nodes: Option<&Value>) -> Vec<Finding> {
+    let mut all = ages(list);
+    all.extend(nodes.map(agents).unwrap_or_default());
+    all.extend(debuggers(list));
+    all.extend(tasks(list, nodes));
+    all
+}
+
+/// How the heads answer the relay, each in the relay's own words.
+pub(crate) fn heads(list: &Value) -> Vec<Finding> {
+    let of_one = |cluster: &Value| {
+        let name = text(&cluster["name"]);
+        let trouble = cluster["trouble"].as_str();
+        match (trouble, cluster["ray_version"].as_str()) {
+            (Some(trouble), _) if cluster["complete"] != false => head_trouble(&name, trouble),
+            (None, None) if cluster["snapshot_age_seconds"].is_null() => Finding::warning(
+                Link::Head,
+                format!("the head of cluster {name} has not answered the relay yet"),
+            )
+            .next("ask again in some seconds"),
+            (_, version) => Finding::ok(Link::Head, answers(&name, version)),
+        }
+    };
+    items(&list["clusters"]).map(of_one).collect()
+}
+
+/// The sentence on a head that answers.
+pub(super) fn answers(cluster: &str, version: Option<&str>) -> String {
+    let version = version.map_or("Ray".to_owned(), |v| {
+        format!("Ray {}", shortened(v, LONGEST))
+    });
+    format!("the head of cluster {cluster} answers the relay: {version}")
+}
+
+/// What the relay says of the head of `cluster`, which gives it no list.
+fn head_trouble(cluster: &str, trouble: &str) -> Finding {
+    let (says, next) = said_and_next(trouble);
+    // The relay's sentences about Ray's own token all have this word; of what cannot be reached none has.
+    let fault = match says.contains(" token") {
+        true => Fault::Misconfigured,
+        false => Fault::Unreachable,
+    };
+    let found = Finding::error(Link::Head, fault, format!("cluster {cluster}: {says}"));
+    match next {
+        Some(next) => found.next(next),
+        None => found,
+    }
+}
+
+/// How old the lists of the clusters are, and whether they are whole.
+fn ages(list: &Value) -> Vec<Finding> {
+    let mut all = Vec::new();
+    for cluster in items(&list["clusters"]) {
+        let name = text(&cluster["name"]);
+        if cluster["complete"] == false {
+            let (says, next) = said_and_next(cluster["trouble"].as_str().unwrap_or_default());
+            let found = Finding::warning(Link::List, format!("cluster {name}: {says}"));
+            all.push(next.into_iter().fold(found, Finding::next));
+        }
+        let Some(age) = cluster["snapshot_age_seconds"].as_f64() else {
+            continue;
+        };
+        all.push(match age > OLD {
+            true => Finding::warning(
+                Link::List,
+                format!("the list of cluster {name} is {} old", seconds(age)),
+            )
+            .next("see what is said of its head, and the relay's log"),
+            false => Finding::ok(
+                Link::List,
+                format!("the list of cluster {name} is {age:.1} s old"),
+            ),
+        });
+    }
+    all
+}
+
+/// The agents of the nodes.
+fn agents(nodes: &Value) -> Vec<Finding> {
+    let rows = || items(&nodes["nodes"]);
+    let linked = rows().filter(|node| node["link"] == "linked").count();
+    let mut told = Told::new(Link::Agents, "nodes");
+    let mut without = 0;
+    for node in rows() {
+        let (cluster, node_name) = (text(&node["cluster"]), text(&node["address"]));
+        let alone = node["path"] == "agent";
+        let only = match alone {
+            true => "; workers there are reached through agents alone",
+            false => "",
+        };
+        let says = match node["link"].as_str() {
+            Some("down") => {
+                let since = ago(&node["down"]["since"]);
+                let why = text(&node["down"]["why"]);
+                format!("the agent of node {node_name} has been gone for {since} ({why}){only}")
+            }
+            Some("contested") => format!(
+                "two agents claim node {node_name}, and neither is believed for a minute{only}"
+            ),
+            Some("none") if alone => {
+                format!("node {node_name} of cluster {cluster} has no agent{only}")
+            }
+            Some("none") => {
+                without += 1;
+                continue;
+            }
+            _ => continue,
+        };
+        // Where nothing is reached through agents, one that is gone is missed by nobody.
+        told.push(match node["path"].as_str() {
+            Some("direct") => Finding::note(Link::Agents, says),
+            _ if alone => Finding::error(Link::Agents, Fault::Unreachable, says).next(START_AGENT),
+            _ => Finding::warning(Link::Agents, says).next(START_AGENT),
+        });
+    }
+    let count = rows().count();
+    let mut all = told.findings();
+    if without > 0 && linked > 0 {
+        let says = format!(
+            "{without} of {} no agent: the relay dials their debuggers itself",
+            have(count, "node")
+        );
+        all.push(Finding::note(Link::Agents, says));
+    } else if all.is_empty() && count > 0 {
+        all.push(Finding::ok(
+            Link::Agents,
+            match linked {
+                0 => format!(
+                    "{} no agent: the relay dials debuggers itself",
+                    have(count, "node")
+                ),
+                _ => format!(
+                    "{linked} of {} an agent that is linked",
+                    have(count, "node")
+                ),
+            },
+        ));
+    }
+    all
+}
+
+const START_AGENT: &str =
+    "start `ray-relay node` there, or `ray-relay deploy` on the cluster, and see what it logs";
+
+/// Which debugger Ray starts, where that is not the one that editors speak with.
+fn debuggers(list: &Value) -> Vec<Finding> {
+    let mut all = Vec::new();
+    let legacy = live(list).filter(|row| row["kind"] == "pdb").count();
+    let old = |cluster: &&Value| {
+        let version = cluster["ray_version"].as_str().and_then(release);
+        version.is_some_and(|version| version < DEBUGPY_BY_DEFAULT)
+    };
+    let is_old = items(&list["clusters"]).any(|cluster| old(&cluster));
+    let otherwise = match is_old {
+        true => "for an editor, run the job with RAY_DEBUG=1 in its environment",
+        false => "for an editor, run the job without RAY_DEBUG=legacy in its environment",
+    };
+    if legacy > 0 {
+        let says = format!(
+            "{} in Ray's legacy debugger, which no editor can speak with",
+            stands(legacy)
+        );
+        let next = format!("enter it with `ray-relay debug` or `nc`; {otherwise}");
+        all.push(Finding::note(Link::Debugger, says).next(next));
+    }
+    for cluster in items(&list["clusters"]).filter(|c| legacy == 0 && old(c)) {
+        let (name, version) = (text(&cluster["name"]), text(&cluster["ray_version"]));
+        let says = format!(
+            "cluster {name} has Ray {version}, whose breakpoint() opens the legacy debugger unless told otherwise"
+        );
+        all.push(Finding::note(Link::Debugger, says).next(otherwise));
+    }
+    all
+}
+
+/// What waits, and what of it cannot be attached to. Of the ports only what registry and agents say.
+fn tasks(list: &Value, nodes: Option<&Value>) -> Vec<Finding> {
+    // By cluster and node: a node's agent that is missing where there is no other way.
+    let mut closed = BTreeSet::new();
+    for node in nodes
+        .map(|nodes| items(&nodes["nodes"]))
+        .into_iter()
+        .flatten()
+    {
+        if node["path"] == "agent" && node["link"] != "linked" {
+            closed.insert((text(&node["cluster"]), text(&node["node_id"])));
+        }
+    }
+    let mut unreachable = Told::new(Link::Tasks, "tasks that cannot be reached");
+    let (mut open, mut held) = (0, Told::new(Link::Tasks, "tasks that somebody debugs"));
+    let mut ended = Told::new(Link::Tasks, "tasks that have ended");
+    for row in items(&list["breakpoints"]) {
+        let (id, name) = (text(&row["id"]), text(&row["name"]));
+        let node = text(&row["node_ip"]);
+        let why = text(&row["why"]);
+        match row["state"].as_str().unwrap_or_default() {
+            "paused" if closed.contains(&(text(&row["cluster"]), text(&row["node_id"]))) => {
+                let says = format!("{name} ({id}) cannot be reached: node {node} has no agent");
+                let found = Finding::error(Link::Tasks, Fault::Unreachable, says);
+                unreachable.push(found.next(START_AGENT));
+            }
+            "paused" => open += 1,
+            "unreachable" => {
+                let says = format!("{name} ({id}) on node {node} cannot be attached to: {why}");
+                let next = format!(
+                    "is the node's network open to the relay? Where its debugger is gone, `ray-relay release --force {id}` ends the worker"
+                );
+                let found = Finding::error(Link::Tasks, Fault::Unreachable, says);
+                unreachable.push(found.next(next));
+            }
+            "attached" => {
+                let says = format!("{name} ({id}) is being debugged by {}", holder(row));
+                let next = "wait until that session ends, or ask for it; `admin` sees all in /relay/v1/sessions";
+                held.push(Finding::note(Link::Tasks, says).next(next));
+            }
+            "parked" => {
+                // `parked by ann for 12m more`
+                let says = format!("{name} ({id}) is {}", Row::read(row).holder);
+                let next = "whoever has parked it takes it up by attaching; `ray-relay release` lets it run on";
+                held.push(Finding::note(Link::Tasks, says).next(next));
+            }
+            "died" => {
+                let says = format!("{name} ({id}) is gone: {why}");
+                let next = "see the worker's log (`ray logs`), and run the job again";
+                ended.push(Finding::note(Link::Tasks, says).next(next));
+            }
+            _ => {}
+        }
+    }
+    let mut all = unreachable.findings();
+    all.extend(held.findings());
+    all.extend(ended.findings());
+    if open > 0 {
+        all.push(Finding::ok(
+            Link::Tasks,
+            match open {
+                1 => "1 task waits for a debugger".to_owned(),
+                open => format!("{open} tasks wait for a debugger"),
+            },
+        ));
+    } else if live(list).next().is_none() && heads_answer(list) {
+        let says = "no task waits at a breakpoint";
+        all.push(Finding::note(Link::Tasks, says).next(NOTHING_WAITS));
+    }
+    all
+}
+
+const NOTHING_WAITS: &str = "where a task should, install debugpy 1.8.0 or newer on the nodes (`pip install debugpy`): without it, and with RAY_DEBUG=0, Ray skips breakpoint()";
+
+/// Findings of one kind, of which only the first are told.
+struct Told {
+    link: Link,
+    what: &'static str,
+    findings: Vec<Finding>,
+    more: usize,
+}
+
+impl Told {
+    fn new(link: Link, what: &'static str) -> Self {
+        Self {
+            link,
+            what,
+            findings: Vec::new(),
+            more: 0,
+        }
+    }
+
+    fn push(&mut self, finding: Finding) {
+        match self.findings.len() < TOLD {
+            true => self.findings.push(finding),
+            false => self.more += 1,
+        }
+    }
+
+    fn findings(mut self) -> Vec<Finding> {
+        if self.more > 0 {
+            let says = format!("and {} more {}", self.more, self.what);
+            self.findings.push(Finding::note(self.link, says));
+        }
+        self.findings
+    }
+}
+
+fn items(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+/// Rows of breakpoints that have not ended.
+fn live(list: &Value) -> impl Iterator<Item = &Value> {
+    let over = ["released", "died", "finished"];
+    items(&list["breakpoints"]).filter(move |row| !over.iter().any(|word| row["state"] == *word))
+}
+
+fn heads_answer(list: &Value) -> bool {
+    items(&list["clusters"]).all(|cluster| cluster["trouble"].is_null())
+}
+
+fn holder(row: &Value) -> String {
+    let holder = &row["holder"];
+    let word = |key: &str| {
+        let word = text(&holder[key]);
+        (word != "?" && !word.is_empty()).then_some(word)
+    };
+    let who = match (word("subject"), word("client")) {
+        (Some(subject), Some(client)) => format!("{subject} with {client}"),
+        (Some(one), None) | (None, Some(one)) => one,
+        (None, None) => "somebody".to_owned(),
+    };
+    let from = word("peer").map_or(String::new(), |peer| format!(" from {peer}"));
+    let since = match holder["since"].is_number() {
+        true => format!(" for {}", ago(&holder["since"])),
+        false => String::new(),
+    };
+    format!("{who}{from}{since}")
+}
+
+fn text(value: &Value) -> String {
+    value
+        .as_str()
+        .map_or("?".to_owned(), |text| shortened(text, LONGEST))
+}
+
+fn have(count: usize, what: &str) -> String {
+    match count {
+        1 => format!("1 {what} has"),
+        _ => format!("{count} {what}s have"),
+    }
+}
+
+fn stands(count: usize) -> String {
+    match count {
+        1 => "1 task stands".to_owned(),
+        _ => format!("{count} tasks stand"),
+    }
+}
+
+fn seconds(seconds: f64) -> String {
+    span(Duration::try_from_secs_f64(seconds).unwrap_or_default())
+}
+
+/// How long ago the time `since`, in seconds since 1970, was.
+fn ago(since: &Value) -> String {
+    let since = Duration::try_from_secs_f64(since.as_f64().unwrap_or_default());
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.unwrap_or_default();
+    span(now.saturating_sub(since.unwrap_or_default()))
+}
+
+/// `2.9` of `2.9.3`.
+pub(super) fn release(version: &str) -> Option<(u32, u32)> {
+    let mut parts = version.split('.');
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+#[path = "lists/tests.rs"]
+mod tests;

@@ -1,0 +1,210 @@
+//! One list for each thing that can be wrong in it.
+#![allow(clippy::unwrap_used)]
+
+use serde_json::json;
+
+use super::super::{Severity, exit_code};
+use super::*;
+
+fn row(state: &str) -> Value {
+    json!({"id": "3k9x7a2q", "kind": "debugpy", "state": state, "holder": null, "cluster": "default",
+        "node_id": "n1", "node_ip": "10.0.0.7", "name": "train_step", "waiting_seconds": 134.2})
+}
+
+fn list(rows: &[Value]) -> Value {
+    let cluster = json!({"name": "default", "ray_version": "2.60.0", "snapshot_age_seconds": 0.4, "trouble": null, "complete": true});
+    json!({"breakpoints": rows, "clusters": [cluster]})
+}
+
+fn node(link: &str, path: &str) -> Value {
+    json!({"cluster": "default", "node_id": "n1", "address": "10.0.0.7", "link": link, "path": path,
+        "down": {"since": 0.0, "why": "it \u{1b}[2Jbroke"}})
+}
+
+fn nodes(rows: &[Value]) -> Value {
+    json!({ "nodes": rows })
+}
+
+/// All of `list` and `nodes` that is not as it should be.
+fn wrong(list: &Value, nodes: Option<&Value>) -> Vec<Finding> {
+    let mut all = heads(list);
+    all.extend(findings(list, nodes));
+    all.retain(|found| found.severity != Severity::Ok);
+    all
+}
+
+fn only(list: &Value, nodes: Option<&Value>) -> Finding {
+    let found = wrong(list, nodes);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].next.is_some(), "{found:?}");
+    found.into_iter().next().unwrap()
+}
+
+#[test]
+fn nothing_is_wrong_with_a_task_that_waits() {
+    let (list, nodes) = (
+        list(&[row("paused")]),
+        nodes(&[node("none", "prefer-agent")]),
+    );
+    assert_eq!(wrong(&list, Some(&nodes)), []);
+    let said = |link| {
+        let all = [heads(&list), findings(&list, Some(&nodes))].concat();
+        let found = all.into_iter().find(|found| found.link == link);
+        found.unwrap().says
+    };
+    assert_eq!(said(Link::Tasks), "1 task waits for a debugger");
+    assert!(said(Link::Head).ends_with("Ray 2.60.0"));
+    assert!(said(Link::List).ends_with("is 0.4 s old"));
+    assert!(said(Link::Agents).starts_with("1 node has no agent"));
+}
+
+#[test]
+fn a_head_that_does_not_answer_is_the_cause() {
+    let mut list = list(&[]);
+    let cluster = &mut list["clusters"][0];
+    cluster["trouble"] = "cannot reach the Ray head at http://h:8265: Connection refused; is Ray up, and is this its dashboard address?".into();
+    let found = only(&list, None);
+    assert_eq!((found.link, found.exit_code), (Link::Head, 69), "{found:?}");
+    assert_eq!(
+        found.says,
+        "cluster default: cannot reach the Ray head at http://h:8265: Connection refused"
+    );
+    assert!(found.next.unwrap().starts_with("is Ray up"));
+    list["clusters"][0]["trouble"] = "the Ray head at http://h:8265 refuses the token from RAY_AUTH_TOKEN: put the cluster's current token there".into();
+    let found = only(&list, None);
+    assert_eq!((found.link, found.exit_code), (Link::Head, 78));
+    assert_eq!(
+        found.next.as_deref(),
+        Some("put the cluster's current token there")
+    );
+}
+
+#[test]
+fn an_old_list_and_one_that_lacks_rows_are_told() {
+    let mut old = list(&[row("paused")]);
+    old["clusters"][0]["snapshot_age_seconds"] = 134.5.into();
+    assert!(only(&old, None).says.ends_with("is 2m 14s old"));
+    let mut cut = list(&[row("paused")]);
+    cut["clusters"][0]["complete"] = false.into();
+    cut["clusters"][0]["trouble"] = "it looks at 10000 only; end old jobs".into();
+    let found = only(&cut, None);
+    assert_eq!(found.link, Link::List);
+    assert_eq!(found.next.as_deref(), Some("end old jobs"));
+    let mut new = list(&[row("paused")]);
+    new["clusters"][0]["ray_version"] = Value::Null;
+    new["clusters"][0]["snapshot_age_seconds"] = Value::Null;
+    assert!(only(&new, None).says.contains("has not answered"));
+}
+
+#[test]
+fn an_agent_that_is_gone_is_an_error_where_there_is_no_other_way() {
+    for (link, path, severity) in [
+        ("down", "agent", Severity::Error),
+        ("none", "agent", Severity::Error),
+        ("contested", "agent", Severity::Error),
+        ("down", "prefer-agent", Severity::Warning),
+        ("contested", "prefer-agent", Severity::Warning),
+    ] {
+        let nodes = nodes(&[node(link, path)]);
+        let quiet = list(&[row("attached")]);
+        let found = wrong(&quiet, Some(&nodes));
+        assert_eq!(
+            (found[0].link, found[0].severity),
+            (Link::Agents, severity),
+            "{link} {path}"
+        );
+        assert!(found[0].says.contains("10.0.0.7") && !found[0].says.contains('\u{1b}'));
+        // And what waits behind it.
+        let found = wrong(&list(&[row("paused")]), Some(&nodes));
+        let behind = found.iter().find(|found| found.link == Link::Tasks);
+        assert_eq!(behind.is_some(), path == "agent", "{found:?}");
+        let code = exit_code(&found);
+        assert_eq!(code, if path == "agent" { 69 } else { 1 });
+    }
+    let two = nodes(&[node("linked", "prefer-agent"), node("none", "prefer-agent")]);
+    let found = wrong(&list(&[row("paused")]), Some(&two));
+    assert_eq!(found[0].severity, Severity::Note);
+    assert!(found[0].says.starts_with("1 of 2 nodes have no agent"));
+}
+
+#[test]
+fn a_debugger_that_is_gone_is_told_without_anybody_dialling_it() {
+    let mut gone = row("unreachable");
+    gone["why"] = "nothing listens there".into();
+    let found = only(&list(&[gone]), None);
+    assert_eq!((found.link, found.exit_code), (Link::Tasks, 69));
+    assert!(
+        found
+            .says
+            .contains("train_step (3k9x7a2q) on node 10.0.0.7")
+    );
+    assert!(found.next.unwrap().contains("release --force 3k9x7a2q"));
+}
+
+#[test]
+fn who_holds_a_task_and_how_one_ended_are_told() {
+    let mut held = row("attached");
+    held["holder"] = json!({"session": 1, "subject": "ann", "client": "VS Code", "peer": "10.1.2.3:50000", "since": 0.0});
+    let found = only(&list(&[held]), None);
+    assert!(
+        found
+            .says
+            .contains("ann with VS Code from 10.1.2.3:50000 for"),
+        "{found:?}"
+    );
+    let mut parked = row("parked");
+    parked["first_seen"] = 1000.0.into();
+    parked["holder"] =
+        json!({"subject": "ann", "client": "VS Code", "parked_until": 1000.0 + 134.2 + 600.0});
+    let found = only(&list(&[parked]), None);
+    assert_eq!(
+        found.says,
+        "train_step (3k9x7a2q) is parked by ann for 10m more"
+    );
+    let mut died = row("died");
+    died["why"] = "the worker process crashed or was killed from outside".into();
+    let found = wrong(&list(&[died]), None);
+    assert!(
+        found[0]
+            .says
+            .ends_with("(3k9x7a2q) is gone: the worker process crashed or was killed from outside")
+    );
+    assert!(found[1].next.as_ref().unwrap().contains("debugpy 1.8.0"));
+    assert!(found.iter().all(|found| found.severity == Severity::Note));
+}
+
+#[test]
+fn the_legacy_debugger_is_told_and_how_to_leave_it() {
+    let mut legacy = row("paused");
+    legacy["kind"] = "pdb".into();
+    let mut list = list(&[legacy]);
+    let found = only(&list, None);
+    assert_eq!(found.link, Link::Debugger);
+    assert!(
+        found
+            .says
+            .starts_with("1 task stands in Ray's legacy debugger")
+    );
+    assert!(found.next.unwrap().contains("without RAY_DEBUG=legacy"));
+    list["clusters"][0]["ray_version"] = "2.9.3".into();
+    let next = only(&list, None).next.unwrap();
+    assert!(next.contains("with RAY_DEBUG=1"), "{next}");
+    list["breakpoints"] = json!([row("paused")]);
+    assert!(only(&list, None).says.contains("Ray 2.9.3"));
+}
+
+#[test]
+fn a_long_list_is_told_in_few_lines() {
+    let rows = vec![row("unreachable"); 1000];
+    let found = wrong(&list(&rows), None);
+    assert_eq!(found.len(), TOLD + 1);
+    let last = &found[TOLD].says;
+    assert_eq!(last, "and 992 more tasks that cannot be reached");
+}
+
+#[test]
+fn a_list_of_another_version_is_no_reason_to_fail() {
+    assert_eq!(wrong(&json!({}), None).len(), 1);
+    let strange = json!({"breakpoints": [{}, 7, null], "clusters": [{}, 7]});
+    wrong(&strange, Some(&json!({"nodes": [{}, 1]})));
+}

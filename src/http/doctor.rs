@@ -1,0 +1,63 @@
+//! `GET /relay/v1/doctor`: what the relay itself finds of the chain behind it, for administrators.
+//!
+//! The same sentences as `ray-relay doctor` makes of the lists, and those that take asking the heads more than polls do.
+
+use std::time::Duration;
+
+use hyper::{Response, StatusCode};
+use serde_json::json;
+use tokio::time::timeout;
+
+use super::answer::{self, Body};
+use super::nodes;
+use crate::context::Context;
+use crate::doctor::{Fault, Finding, Link, head, lists};
+use crate::identity::Principal;
+use crate::listing::json as rows;
+use crate::moment::Moment;
+use crate::policy::Scope;
+use crate::session::within;
+
+/// How long one examination may take, those before it included.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The findings, in the order of the chain; of breakpoints and nodes those that `principal` may list.
+pub(crate) async fn findings(
+    ctx: &Context,
+    principal: &Principal,
+    draining: bool,
+) -> Response<Body> {
+    let examined = timeout(PATIENCE, ctx.registry.examined());
+    let (heads, nodes) = tokio::join!(examined, nodes::listed(ctx, principal));
+    let Ok(heads) = heads else {
+        let sentence = "the heads are being examined for somebody else; ask again in a minute";
+        return answer::error(StatusCode::SERVICE_UNAVAILABLE, sentence);
+    };
+    let mut all = vec![of_relay(ctx, draining)];
+    all.extend(heads.iter().flat_map(head::findings));
+    let snapshot = within(principal, Scope::List, &ctx.registry.snapshot());
+    let mut list = rows::list(&snapshot);
+    if let Some(breakpoints) = list["breakpoints"].as_array_mut() {
+        let now = Moment::now();
+        let ended = snapshot.ended.iter();
+        breakpoints.extend(ended.map(|b| json!(rows::JsonRow::new(b, now))));
+    }
+    all.extend(lists::findings(&list, Some(&nodes)));
+    answer::json(StatusCode::OK, &json!({ "findings": all }))
+}
+
+/// How the relay itself is.
+fn of_relay(ctx: &Context, draining: bool) -> Finding {
+    match (ctx.audit.failing(), draining) {
+        (Some(why), _) => {
+            let says = format!(
+                "the relay cannot write its audit log, and allows nothing that has to be in it: {why}"
+            );
+            Finding::error(Link::Relay, Fault::Misconfigured, says)
+                .next("make room, or make the file writable (`[audit]`)")
+        }
+        (None, true) => Finding::warning(Link::Relay, "the relay is being shut down")
+            .next("ask again when it is back"),
+        (None, false) => Finding::ok(Link::Relay, "the relay serves"),
+    }
+}

@@ -1,0 +1,142 @@
+//! What a head answers when it is asked for the sake of a diagnosis: more than polls do, and once.
+//!
+//! Every request has the deadline of the registry's, and the search through logs one of its own. No debugger is dialled.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::{self, StreamExt as _};
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::time::timeout;
+
+use crate::ray::head::{HeadClient, HeadError};
+use crate::ray::registry::query;
+use crate::ray::registry::rows::WorkerRow;
+use crate::ray::registry::shared::ClusterHandle;
+use crate::wire::text::one_line;
+
+/// What a worker that is to stop writes instead, on every Ray from 2.9 to 2.60 (`ray/util/debugpy.py`).
+const WITHOUT_DEBUGPY: &str = "debugpy>=1.8.0' cannot be loaded";
+
+/// Workers of a node whose logs are searched, and of all nodes together.
+const WORKERS_OF_NODE: usize = 4;
+const WORKERS: usize = 64;
+
+/// Logs that are read at a time, the last lines of each, and how long all of them may take.
+const AT_ONCE: usize = 4;
+const LINES: usize = 200;
+const SEARCH: Duration = Duration::from_secs(4);
+
+/// Jobs whose environment is looked at.
+const JOBS: usize = 1000;
+
+/// One cluster's head, as it answered.
+#[derive(Debug)]
+pub struct Examined {
+    /// Name of the cluster in the configuration.
+    pub cluster: Arc<str>,
+    /// The Ray version of the head.
+    pub version: Result<String, HeadError>,
+    /// `token` or `disabled`; `None` before Ray 2.52, which has no such thing.
+    pub authentication: Option<String>,
+    /// Whether its State API tells the nodes.
+    pub state_api: Result<(), HeadError>,
+    /// Whether the GCS answers, and its address; `None` where the relay knows of none.
+    pub gcs: Option<(String, bool)>,
+    /// Jobs that run with `RAY_DEBUG` in their environment, and its value.
+    pub modes: Vec<(String, String)>,
+    /// Nodes on which workers said that they skip breakpoints for want of debugpy.
+    pub without_debugpy: Vec<IpAddr>,
+}
+
+/// Asks the head of `cluster`; `None` where there is none.
+pub(super) async fn examine(cluster: &ClusterHandle) -> Option<Examined> {
+    let head = cluster.head.as_ref()?;
+    let gcs = async {
+        let gcs = cluster.gcs.as_ref()?;
+        Some((gcs.address().to_owned(), gcs.is_there().await))
+    };
+    let (version, authentication, nodes, gcs, modes, without_debugpy) = tokio::join!(
+        query::version(head),
+        authentication(head),
+        query::nodes(head),
+        gcs,
+        modes(head),
+        without_debugpy(head),
+    );
+    Some(Examined {
+        cluster: Arc::clone(&cluster.name),
+        version,
+        authentication,
+        state_api: nodes.map(|_| ()),
+        gcs,
+        modes,
+        without_debugpy,
+    })
+}
+
+async fn authentication(head: &HeadClient) -> Option<String> {
+    let answer: Value = head.get_json("/api/authentication_mode").await.ok()?;
+    Some(one_line(answer["authentication_mode"].as_str()?))
+}
+
+async fn modes(head: &HeadClient) -> Vec<(String, String)> {
+    let jobs: Vec<Value> = head.get_json("/api/jobs/").await.unwrap_or_default();
+    let runs = |job: &&Value| job["status"] == "RUNNING" || job["status"] == "PENDING";
+    let mode = |job: &Value| {
+        let mode = job["runtime_env"]["env_vars"]["RAY_DEBUG"].as_str()?;
+        let ids = [&job["job_id"], &job["submission_id"]];
+        let id = ids.into_iter().find_map(Value::as_str)?;
+        Some((one_line(id), one_line(mode)))
+    };
+    jobs.iter()
+        .filter(runs)
+        .filter_map(mode)
+        .take(JOBS)
+        .collect()
+}
+
+/// Looks into what live workers wrote to standard error: no API of Ray's tells of a breakpoint that was skipped.
+async fn without_debugpy(head: &HeadClient) -> Vec<IpAddr> {
+    let found = Mutex::new(BTreeSet::new());
+    let search = async {
+        let Ok(workers) = query::live_workers(head).await else {
+            return;
+        };
+        let logs = stream::iter(some_of_each_node(workers.into_rows()));
+        logs.for_each_concurrent(AT_ONCE, async |(ip, worker)| {
+            let log = query::errors_of_worker(head, &worker, LINES).await;
+            if log.is_ok_and(|log| log.contains(WITHOUT_DEBUGPY)) {
+                found.lock().insert(ip);
+            }
+        })
+        .await;
+    };
+    // What was found by then counts.
+    let _ = timeout(SEARCH, search).await;
+    found.into_inner().into_iter().collect()
+}
+
+/// The latest processes of each node: the longer one lives, the older is what it was set up with.
+fn some_of_each_node(workers: Vec<WorkerRow>) -> Vec<(IpAddr, WorkerRow)> {
+    let mut nodes: BTreeMap<String, Vec<(IpAddr, WorkerRow)>> = BTreeMap::new();
+    for worker in workers {
+        let Ok(ip) = worker.ip.parse() else {
+            continue;
+        };
+        // A driver's output is on its terminal; who has a port has debugpy.
+        if !worker.is_driver() && worker.pid.is_some() && worker.debugger_port.is_none() {
+            let of_node = nodes.entry(worker.node_id.clone()).or_default();
+            of_node.push((ip, worker));
+        }
+    }
+    let latest = nodes.into_values().flat_map(|mut of_node| {
+        of_node.sort_by_key(|(_, worker)| std::cmp::Reverse(worker.pid));
+        of_node.truncate(WORKERS_OF_NODE);
+        of_node
+    });
+    latest.take(WORKERS).collect()
+}
