@@ -39,6 +39,16 @@ impl Moment {
         }
     }
 
+    /// A `time` to come that somebody else wrote down, as far ahead as the wall clock says now; the past is now.
+    pub fn announced(time: SystemTime) -> Self {
+        let now = Self::now();
+        let ahead = time.duration_since(now.time).unwrap_or_default();
+        match now.instant.checked_add(ahead) {
+            Some(instant) => Self { instant, time },
+            None => now,
+        }
+    }
+
     /// How long from then to `later`; nothing where that was before.
     pub fn until(self, later: Self) -> Duration {
         later.instant.saturating_duration_since(self.instant)

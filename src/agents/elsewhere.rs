@@ -16,17 +16,18 @@ use std::time::{Duration, SystemTime};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::Agents;
 use super::end::End;
 use super::table::{NodeKey, key};
+use super::way::{NoWay, Way};
 use crate::identity::Ended;
 use crate::moment::Moment;
 use crate::ray::registry::{Breakpoint, Claim, Holder, Kind, RayNode, Snapshot};
-use crate::wire::tunnel::messages::{self, Held, Name, Replica};
+use crate::wire::tunnel::messages::{self, FromRelay, Held, Name, Parked, Replica};
 
 /// How long the word of an agent stands whose link broke: as long as one that is silent is taken to be there.
 const KEPT: Duration = Duration::from_secs(15);
@@ -37,6 +38,9 @@ const ASK_AGAIN: Duration = Duration::from_secs(10);
 /// Workers that are asked for at a time, and the pause between two: an agent that makes them up costs the head no more.
 const ASKED_AT_ONCE: usize = 4;
 const ASK_PAUSE: Duration = Duration::from_millis(50);
+
+/// How long an agent may take to leave a worker that it keeps.
+const LEFT: Duration = Duration::from_secs(10);
 
 /// Characters of a whole worker id: of less than that several could be meant.
 const WORKER_ID: usize = 56;
@@ -49,6 +53,8 @@ pub(super) struct Elsewhere {
     words: Mutex<HashMap<NodeKey, Word>>,
     /// Which relays each link's agent is linked with.
     relays: Mutex<HashMap<u64, Vec<Replica>>>,
+    /// What stands in for sessions elsewhere.
+    claims: Mutex<HashMap<HoldKey, Claim>>,
     /// What other relay processes of this machine have said themselves.
     neighbours: Mutex<HashMap<Replica, Vec<Hold>>>,
     news: watch::Sender<()>,
@@ -75,7 +81,7 @@ pub(crate) struct Hold {
 /// What tells one hold from another: node, worker, port, relay and session.
 type HoldKey = (NodeKey, Name, u16, Replica, Name);
 
-/// The holds that are known, each with its claim.
+/// The holds that are known.
 #[derive(Default)]
 struct Known {
     holds: HashMap<HoldKey, Taken>,
@@ -86,7 +92,8 @@ struct Known {
 
 #[derive(Default)]
 struct Taken {
-    claim: Option<Claim>,
+    /// Since when it is kept, as it is shown.
+    parked: Option<Parked>,
     asked: Option<Instant>,
 }
 
@@ -133,15 +140,25 @@ fn is_of(node: &RayNode, held: &Held, breakpoint: &Breakpoint) -> bool {
 pub(super) fn holder(held: &Held) -> Holder {
     let since = Duration::from_millis(held.since_unix_ms);
     let since = SystemTime::UNIX_EPOCH.checked_add(since);
+    let (name, until) = match &held.parked {
+        Some(parked) => (&*parked.owner, Some(parked.until_unix_ms)),
+        None => (&*held.name, None),
+    };
+    let until = until.and_then(|ms| SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(ms)));
     Holder {
         session: held.session.parse().unwrap_or_default(),
-        subject: (!held.name.is_empty()).then(|| held.name.to_string()),
+        subject: (!name.is_empty()).then(|| name.to_owned()),
         client: held.client.to_string(),
         peer: held.peer,
         since: Moment::written(since.unwrap_or(SystemTime::UNIX_EPOCH)),
         replica: Some(held.replica),
-        parked_until: None,
+        parked_until: until.map(Moment::announced),
     }
+}
+
+/// Whether `held` is no session of the relay `own`: another's, or one that an agent keeps.
+fn is_elsewhere(held: &Held, own: Replica) -> bool {
+    held.replica != own || held.parked.is_some()
 }
 
 impl Elsewhere {
@@ -149,6 +166,7 @@ impl Elsewhere {
         Self {
             words: Mutex::default(),
             relays: Mutex::default(),
+            claims: Mutex::default(),
             neighbours: Mutex::default(),
             news: watch::Sender::default(),
         }
@@ -196,7 +214,7 @@ impl Elsewhere {
         words.retain(|_, word| word.until.is_none_or(|until| until > now));
         let next = words.values().filter_map(|word| word.until).min();
         let rows = words.values().flat_map(|word| {
-            let others = word.held.iter().filter(|held| held.replica != own);
+            let others = word.held.iter().filter(|held| is_elsewhere(held, own));
             others.map(|held| Hold {
                 node: word.node.clone(),
                 held: held.clone(),
@@ -226,8 +244,11 @@ impl Agents {
         }
         let stands = |word: &&Word| word.until.is_none_or(|until| until > now);
         let held = words.values().filter(stands).find_map(|word| {
-            let mut others = word.held.iter().filter(|held| held.replica != self.replica);
-            others.find(|held| is_of(&word.node, held, breakpoint))
+            let here = |held: &&Held| is_of(&word.node, held, breakpoint);
+            word.held
+                .iter()
+                .filter(|held| is_elsewhere(held, self.replica))
+                .find(here)
         })?;
         Some(holder(held))
     }
@@ -306,9 +327,11 @@ impl Agents {
         let now = Instant::now();
         let (holds, mut next) = self.elsewhere.holds(self.replica, now);
         let holds: HashMap<_, _> = holds.iter().map(|hold| (hold.key(), hold)).collect();
-        known.holds.retain(|key, taken| {
+        known.holds.retain(|key, _| holds.contains_key(key));
+        let mut claims = self.elsewhere.claims.lock();
+        claims.retain(|key, claim| {
             let stays = holds.contains_key(key);
-            if !stays && let Some(claim) = taken.claim.take() {
+            if !stays {
                 // Whether the task was let run is not known here: a poll says at once what waits, as another stop.
                 claim.lease().let_run();
             }
@@ -316,14 +339,21 @@ impl Agents {
         });
         let list = self.registry.snapshot();
         for (key, hold) in holds {
-            let taken = known.holds.entry(key).or_default();
-            if taken.claim.is_some() {
+            let taken = known.holds.entry(key.clone()).or_default();
+            if let Some(claim) = claims.get(&key) {
+                if taken.parked != hold.held.parked {
+                    taken.parked.clone_from(&hold.held.parked);
+                    claim.held_by(holder(&hold.held));
+                }
                 continue;
             }
             match hold.find(&list) {
                 Some(breakpoint) if breakpoint.is_free() => {
                     let claim = self.registry.claim(breakpoint.id, holder(&hold.held));
-                    taken.claim = claim.ok();
+                    if let Ok(claim) = claim {
+                        taken.parked.clone_from(&hold.held.parked);
+                        claims.insert(key, claim);
+                    }
                 }
                 // A session of this relay has it meanwhile: the agent says to one of them that the other was first.
                 Some(_) => {}
@@ -343,6 +373,48 @@ impl Agents {
             }
         }
         next
+    }
+
+    /// What stands in for the session with `breakpoint` that an agent keeps, and the way there; for who goes on with it.
+    ///
+    /// # Errors
+    /// [`NoWay`]; without a claim, nothing is kept there any more.
+    pub(crate) async fn take_kept(
+        &self,
+        breakpoint: &Breakpoint,
+    ) -> Result<Option<(Claim, Way)>, NoWay> {
+        let way = self.way_to_agent(breakpoint).await?;
+        let mut claims = self.elsewhere.claims.lock();
+        let is_it = |claim: &Claim| claim.breakpoint().id == breakpoint.id;
+        let key = claims
+            .iter()
+            .find(|(_, claim)| is_it(claim))
+            .map(|(key, _)| key.clone());
+        let claim = key.and_then(|key| claims.remove(&key));
+        Ok(claim.map(|claim| (claim, way)))
+    }
+
+    /// Has the agent of its node let the task of `breakpoint` run on, which it keeps for somebody. Resolves when the worker was
+    /// left, or after [`LEFT`] at the latest.
+    ///
+    /// # Errors
+    /// [`NoWay`].
+    pub(crate) async fn let_run_kept(&self, breakpoint: &Breakpoint) -> Result<(), NoWay> {
+        let mut lists = self.registry.watch();
+        if let Way::Agent { link, .. } = self.way_to_agent(breakpoint).await? {
+            link.tell(FromRelay::LetRun {
+                worker_id: (&*breakpoint.worker_id).into(),
+                port: breakpoint.port,
+            });
+        }
+        let left = |list: &Arc<Snapshot>| {
+            let row = list.find(breakpoint.id);
+            row.and_then(|row| row.holder())
+                .is_none_or(|holder| holder.parked_until.is_none())
+        };
+        // The registry outlives this.
+        let _ = timeout(LEFT, lists.wait_for(left)).await;
+        Ok(())
     }
 
     /// Has the head asked for the worker of `hold`: it is in the list afterwards, where Ray knows it.

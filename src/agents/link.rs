@@ -49,6 +49,7 @@ pub(super) struct About {
     pub(super) pid: u32,
     pub(super) sees_processes: bool,
     pub(super) reverse_ports: Option<(u16, u16)>,
+    pub(super) keeps: bool,
 }
 
 #[derive(Default)]

@@ -19,7 +19,7 @@ use crate::ray::registry::{Breakpoint, Holder, Kind};
 use crate::telemetry::metrics::StreamOutcome;
 use crate::wire::tunnel::ByteStream;
 use crate::wire::tunnel::messages::{
-    self, Dialled, Failure, FromRelay, Open, Refusal, Sentence, StreamId,
+    self, Dialled, Failure, FromRelay, Keep, Open, Refusal, Sentence, StreamId, Subject,
 };
 use crate::wire::tunnel::text::Hex;
 
@@ -32,6 +32,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) node_id: &'a str,
     /// For whom; `None` for a further connection beside the session that holds the worker.
     pub(crate) holder: Option<messages::Holder>,
+    /// The owner, where the agent keeps the worker for somebody who goes on with it now.
+    pub(crate) resume: Option<Subject>,
 }
 
 /// Why there is no stream. `Display` is the middle of a sentence for the client: it names no address and no port.
@@ -80,6 +82,7 @@ fn refused(kind: Refusal, detail: &Sentence) -> String {
         Refusal::NotAWorker => "the agent of its node does not dial it: Ray lists no live worker there with that debugger; the worker may just have ended, see `ray-relay list`".to_owned(),
         Refusal::WrongProcess => "the agent of its node does not dial it: what listens on its port is another process than the worker".to_owned(),
         Refusal::Held => format!("it is being debugged through another relay: {detail}"),
+        Refusal::Kept => "its debugger is still at work on what was asked before the connection was lost; attach again in a moment, or let the task run with `ray-relay release`".to_owned(),
         Refusal::Registry => "the agent of its node cannot ask the Ray head whose port that is; try again in a moment".to_owned(),
         Refusal::Busy => NotOpened::Busy.to_string(),
         Refusal::Other => "the agent of its node does not dial it".to_owned(),
@@ -140,6 +143,7 @@ impl Agents {
             breakpoint,
             node_id,
             holder,
+            resume,
         } = wanted;
         let open = |stream, secret| {
             FromRelay::Open(Open {
@@ -154,6 +158,7 @@ impl Agents {
                 },
                 port: breakpoint.port,
                 holder,
+                resume,
             })
         };
         self.streamed(link, open, patience).await
@@ -217,20 +222,23 @@ impl Agents {
             said = first_word(&mut socket) => said?,
             () = cut.cancelled() => return Err(NotOpened::LinkLost),
         };
-        match said {
-            Dialled::Dialled => Ok(Tunnel::new(
-                ByteStream::new(socket),
-                cut,
-                open,
-                slot,
-                Arc::clone(standing),
-                self.leaving.token(),
-            )),
+        let resumed: Option<Box<Keep>> = match said {
+            Dialled::Dialled => None,
+            Dialled::Resumed(keep) => Some(keep),
             Dialled::Failed { kind, detail } => {
                 debug!(%detail, agent = %link.about.hostname, "an agent does not reach a debugger");
-                Err(NotOpened::Failed(kind))
+                return Err(NotOpened::Failed(kind));
             }
-        }
+        };
+        Ok(Tunnel::new(
+            ByteStream::new(socket),
+            cut,
+            open,
+            slot,
+            Arc::clone(standing),
+            (link.about.keeps, resumed),
+            self.leaving.token(),
+        ))
     }
 
     /// The agent of `link` does not open that stream.

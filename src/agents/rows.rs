@@ -151,7 +151,10 @@ impl Agents {
                 replica: hold.held.replica,
                 id: holder.session,
                 kind: hold.held.kind,
-                state: "attached",
+                state: match holder.parked_until {
+                    Some(_) => "parked",
+                    None => "attached",
+                },
                 peer: holder.peer,
                 subject: holder.subject,
                 client: (!holder.client.is_empty()).then_some(holder.client),

@@ -162,6 +162,7 @@ impl Agents {
                 pid: announced.pid,
                 sees_processes: announced.sees_processes,
                 reverse_ports: announced.reverse_ports,
+                keeps: announced.keeps,
             },
             since: Moment::now(),
             standing,

@@ -78,6 +78,7 @@ pub(crate) fn announcement(node_id: Option<&str>, addresses: &[&str]) -> Announc
         pid: 7,
         sees_processes: true,
         reverse_ports: None,
+        keeps: true,
     }
 }
 

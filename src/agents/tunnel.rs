@@ -15,6 +15,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::table::Standing;
 use crate::wire::tunnel::ByteStream;
+use crate::wire::tunnel::messages::Keep;
 
 /// Bytes to and from a worker's debugger. Once the agent's credential is no longer good, or its node contested, it is broken
 /// in both directions. That the agent has gone reads as an error, unlike the end of the debugger's connection.
@@ -29,6 +30,10 @@ pub struct Tunnel {
     /// Of those that the agent may have.
     _slot: OwnedSemaphorePermit,
     _standing: Arc<Standing>,
+    /// The agent can keep a debugger.
+    keeps: bool,
+    /// By what the debugger was kept, where it is one that was.
+    resumed: Option<Box<Keep>>,
     /// The worker is to be left before the relay ends.
     _leaving: TaskTrackerToken,
 }
@@ -40,6 +45,7 @@ impl Tunnel {
         open: oneshot::Sender<()>,
         slot: OwnedSemaphorePermit,
         standing: Arc<Standing>,
+        (keeps, resumed): (bool, Option<Box<Keep>>),
         leaving: TaskTrackerToken,
     ) -> Self {
         Self {
@@ -49,8 +55,28 @@ impl Tunnel {
             _open: open,
             _slot: slot,
             _standing: standing,
+            keeps,
+            resumed,
             _leaving: leaving,
         }
+    }
+
+    /// The agent can keep the debugger when this end is lost.
+    pub(crate) fn keeps(&self) -> bool {
+        self.keeps
+    }
+
+    /// By what the debugger was kept; `None`: it was dialled.
+    pub(crate) fn take_resumed(&mut self) -> Option<Box<Keep>> {
+        self.resumed.take()
+    }
+
+    /// Says `text` to the agent, among the bytes.
+    ///
+    /// # Errors
+    /// Where the stream is gone.
+    pub(crate) async fn say(&mut self, text: String) -> io::Result<()> {
+        self.bytes.get_mut().say(text).await
     }
 
     /// What came of it, and is not to be waited for where the agent is not to be trusted any more.

@@ -128,6 +128,17 @@ impl Agents {
         }
     }
 
+    /// The way to a worker that the agent of its node keeps.
+    ///
+    /// # Errors
+    /// [`NoWay::NoAgent`].
+    pub(super) async fn way_to_agent(&self, breakpoint: &Breakpoint) -> Result<Way, NoWay> {
+        match self.speaker(breakpoint).await {
+            Ok((link, node_id)) => Ok(Way::Agent { link, node_id }),
+            Err(absence) => Err(NoWay::NoAgent(absence, Arc::clone(&breakpoint.cluster))),
+        }
+    }
+
     /// Why nobody speaks any more for the node of a worker of `cluster` that was reached by `way`, and whose connection
     /// broke; `None`: somebody does, or `way` is no agent's. The link may be noticed later: it is waited for, for half a second.
     pub(crate) async fn lost(&self, cluster: &str, way: &Way) -> Option<String> {

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 use tracing::info;
 
-use super::splice::{Nobody, Side, Splice, SpliceEvent};
+use super::splice::{BUSY, LOOK, Nobody, Side, Splice, SpliceEvent};
 use crate::context::Context;
 use crate::session::live::{Live, SessionEvent, Signal};
 use crate::session::parks::{Ask, Busy, HandedOver, Place};
@@ -19,15 +19,7 @@ use crate::session::worker_end::was_intended;
 use crate::session::{Permit, Session};
 use crate::telemetry::metrics::Outcome;
 use crate::upstream::Worker;
-use crate::wire::dap::kept::{self, Kept, Meaning};
-use crate::wire::dap::peek::Depth;
-use crate::wire::dap::scanner::Rules;
-
-/// How long the debugger may still work on what the lost client has asked, when another one wants to go on.
-const BUSY: Duration = Duration::from_secs(5);
-
-/// How often it is looked at meanwhile.
-const LOOK: Duration = Duration::from_millis(20);
+use crate::wire::dap::kept::{Kept, Meaning};
 
 /// How long the head is asked why a worker is gone.
 const WHY: Duration = Duration::from_millis(250);
@@ -51,16 +43,6 @@ pub(super) fn keeps(context: &Context, permit: &Permit) -> Option<Duration> {
     let by_rule = permit.rights().obligations.park;
     let keeps = by_rule.unwrap_or(context.config.park.r#for);
     Some(keeps).filter(|keeps| !keeps.is_zero() && permit.holds())
-}
-
-/// Of a worker's messages those that a park has to see.
-pub(super) fn rules(context: &Context) -> Rules {
-    Rules {
-        depth: Depth::Deciding,
-        captures: kept::matters,
-        max_captured: context.config.dap.max_frame,
-        max_passed: usize::MAX / 2,
-    }
 }
 
 /// What is handed over besides the hold of the worker.
@@ -98,6 +80,9 @@ enum Ending {
 impl Park<'_> {
     /// Waits to its end, which is on record when this returns.
     pub(super) async fn wait(mut self: Box<Self>) -> Outcome {
+        if self.context.shutdown.drain.is_cancelled() {
+            return self.leave(Outcome::Drained).await;
+        }
         match self.ending().await {
             Ending::HandedOver(wanted) => self.hand_over(wanted).await,
             Ending::Released(told) => {
@@ -137,21 +122,11 @@ impl Park<'_> {
                 () = sleep_until(look), if wanted.is_some() => {}
             }
             match wanted.take() {
-                Some(ready) if self.is_ready() => return Ending::HandedOver(ready),
+                Some(ready) if self.parked.splice.is_ready() => return Ending::HandedOver(ready),
                 Some(late) if late.until <= Instant::now() => _ = late.answer.send(Err(Busy)),
                 waiting => wanted = waiting,
             }
         }
-    }
-
-    /// Every answer to the lost client is here and thrown away, so that none of them comes to the next one, who counts its
-    /// requests from 1 as that one did.
-    fn is_ready(&self) -> bool {
-        let splice = &self.parked.splice;
-        splice.worker().is_quiet()
-            && splice.drained(Side::Worker)
-            && splice.is_whole()
-            && splice.idle(Side::Client)
     }
 
     fn on_signal(&mut self, signal: Signal) -> Option<Outcome> {
@@ -174,6 +149,9 @@ impl Park<'_> {
                 Meaning::Runs | Meaning::Nothing => {}
                 Meaning::Ended => return Some(self.died().await),
             },
+            SpliceEvent::Failed(Side::Worker, _) if self.parked.splice.worker().was_kept() => {
+                return Some(Outcome::Upstream);
+            }
             SpliceEvent::Eof(Side::Worker) | SpliceEvent::Failed(Side::Worker, _) => {
                 return Some(self.died().await);
             }
@@ -224,14 +202,17 @@ impl Park<'_> {
     async fn leave(self, outcome: Outcome) -> Outcome {
         let Self {
             live,
-            parked,
+            mut parked,
             place,
             ..
         } = self;
         drop(place);
+        // The relay ends, which is no reason for the agent to let the task run.
+        let stays = outcome == Outcome::Drained && parked.splice.worker_mut().abandon();
         info!(
             outcome = outcome.label(),
-            "a parked session ends, and its worker is left"
+            stays_at_agent = stays,
+            "a parked session ends here"
         );
         drop(parked);
         let (worker, closing) = live.part();

@@ -426,8 +426,11 @@ impl<'a> AttachFlow<'a> {
         let (context, session) = (self.context, self.session);
         match resumed {
             Some(resumed) => {
-                let parked = (resumed.parked, resumed.began);
-                Ok(worker::resume(context, session, client, opening, begun, parked).await)
+                let origin = resumed.origin;
+                Box::pin(worker::resume(
+                    context, session, client, opening, begun, origin,
+                ))
+                .await
             }
             None => worker::reach(context, session, client, opening, begun).await,
         }

@@ -15,6 +15,7 @@ use std::task::{Context, Poll};
 
 use self::lane::{Close, Lane, Turn};
 pub use self::nobody::Nobody;
+pub(crate) use self::nobody::{BUSY, LOOK, rules};
 use crate::wire::dap::codec::{FrameError, put_frame};
 use crate::wire::dap::scanner::Rules;
 use crate::wire::peer_stream::PeerStream;
@@ -96,6 +97,11 @@ where
     /// The worker's end.
     pub fn worker(&self) -> &W {
         &self.up.worker
+    }
+
+    /// The worker's end, for what is said beside the messages.
+    pub fn beside(&mut self) -> &mut W {
+        &mut self.up.worker
     }
 
     /// The worker's end, to be left. Messages for it that were not written yet are lost with it, but for the rest of one.

@@ -4,6 +4,7 @@
 //! detached and the task runs on, unless the client was allowed to end it and did. The connection to the worker is not closed
 //! here: [`crate::upstream::Worker`] leads it to its end, at whatever await this future is dropped.
 
+mod at_agent;
 mod captured;
 mod ending;
 mod from_client;
@@ -21,23 +22,22 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, timeout};
 use tracing::debug;
 
 pub(super) use self::opening::Opening;
-use self::opening::Reached;
+use self::opening::{Reached, not_reached};
 use self::parking::Resumption;
-pub(super) use self::parking::resume;
+pub(super) use self::parking::{Origin, resume};
 use super::attach::RelayEndpoint;
 use super::client::Goodbye;
 use super::farewell::Farewell;
 use super::message_filter::MessageFilter;
 use super::messages;
 use super::park::{Memory, Park};
-use super::refusal::close_with;
 use super::splice::{Side, Splice, SpliceEvent};
 use crate::connection::on_wake::OnWake;
 use crate::context::Context;
 use crate::session::live::{Begun, Live, SessionEnd, SessionEvent, Signal};
 use crate::session::worker_end::was_intended;
-use crate::session::{Member, Session, WorkerEnd};
-use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
+use crate::session::{Member, Session};
+use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::upstream::Worker;
 use crate::wire::dap::codec::frame;
 use crate::wire::dap::conversation::Conversation;
@@ -89,7 +89,7 @@ pub(super) async fn reach<'a, S>(
     session: &'a Session,
     client: Conversation<S>,
     opening: Opening,
-    mut begun: Begun<'a>,
+    begun: Begun<'a>,
 ) -> Result<Box<Relaying<'a, S>>, Outcome>
 where
     S: PeerStream,
@@ -105,35 +105,18 @@ where
     } = match reached {
         Ok(reached) => reached,
         Err(why) => {
-            let breakpoint = begun.permit.breakpoint().clone();
-            debug!(%why, "worker not reached");
-            context.metrics.refused(RefusalKind::Upstream);
-            let attach = &opening.attach;
-            let answer = match begun.permit.ask_why_died(WHY_PATIENCE).await {
-                Some(death) => {
-                    let list = context.registry.snapshot();
-                    attach.failure(&WorkerEnd::explained(&list, &breakpoint, &death).sentence)
-                }
-                None => {
-                    let sentence = format!("cannot attach to {}: {why}", breakpoint.title());
-                    match why.is_answer() {
-                        true => attach.failure(&sentence),
-                        false => attach.unreachable(&sentence),
-                    }
-                }
-            };
-            let (permit, closing) = begun.part();
-            drop(permit);
-            close_with(client, &answer).await;
-            closing.end(Outcome::Refused).await;
-            return Err(Outcome::Refused);
+            let ended = not_reached(context, client, &opening.attach, begun, why);
+            return Err(Box::pin(ended).await);
         }
     };
     let memory = Memory::new(context, &begun, &capabilities, attach);
     let live = begun.attached();
     let (up, down) = rules(context, &live, &filter);
     let (client, from_client) = client.into_parts();
-    let (worker, from_worker) = worker.into_parts();
+    let (mut worker, from_worker) = worker.into_parts();
+    if let Some(keep) = memory.as_ref().and_then(|memory| memory.keep(&live, None)) {
+        Box::pin(worker.keep_by(&keep)).await;
+    }
     let splice = Splice::new(client, from_client, up, worker, from_worker, down);
     let mut relaying = Relaying::new(context, session, live, opening, splice, filter, memory);
     relaying.tell_beginning(capabilities, note);
@@ -383,6 +366,7 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
 
     fn on_session_end(&mut self, end: &SessionEnd) -> ControlFlow<()> {
         let patience = match end {
+            SessionEnd::Aborted | SessionEnd::Quiet if self.stays_at_agent(end) => Some(LET_GO),
             SessionEnd::Died(why) => {
                 self.tell_death(why);
                 self.bereft = true;

@@ -281,6 +281,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             pid: std::process::id(),
             sees_processes: self.agent.look.sees_processes().await,
             reverse_ports: reverse_ports.map(RangeInclusive::into_inner),
+            keeps: true,
         })
     }
 
@@ -358,6 +359,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
                 };
                 self.agent.tasks.spawn(locating.in_current_span());
             }
+            FromRelay::LetRun { worker_id, port } => self.agent.held.let_run(&worker_id, port),
             FromRelay::Cancel { stream } => {
                 if let Some(opening) = self.opening.remove(&stream) {
                     opening.cancel();

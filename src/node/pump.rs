@@ -8,6 +8,8 @@ use std::task::{Context, Poll};
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::time::Instant;
+use tokio_tungstenite::tungstenite::Utf8Bytes;
 use tokio_util::io::poll_read_buf;
 
 use crate::upstream::Worker;
@@ -68,6 +70,24 @@ impl<D: Debugger, S: AsyncRead + AsyncWrite + Unpin> Pump<D, S> {
             unsaid: Bytes::new(),
             relay_ended: false,
         }
+    }
+
+    /// The same, where the relay hears `first` before what the debugger says from now on.
+    pub(super) fn after(debugger: D, relay: ByteStream<S>, first: Vec<u8>) -> Self {
+        Self {
+            from_debugger: first.into(),
+            ..Self::new(debugger, relay)
+        }
+    }
+
+    /// By what the relay has last said that the debugger is to be kept.
+    pub(super) fn kept_by(&mut self) -> Option<(Instant, Utf8Bytes)> {
+        self.relay.take_text()
+    }
+
+    /// The relay has gone without saying that nothing more comes from it.
+    pub(super) fn is_lost(&self) -> bool {
+        !self.relay.ended_in_order()
     }
 
     /// Says `text` to the relay, before any bytes; says whether the relay was there to hear it.

@@ -1,7 +1,8 @@
 //! One connection to a debugger, from the relay's question to the debugger's end.
 //!
 //! The agent looks for itself, takes the worker, opens the stream to the relay, and only then dials: a debugger is not
-//! dialled for nobody. When the relay has gone, in order or not, the debugger is left in the order that it survives.
+//! dialled for nobody. When the relay has gone, the debugger is left in the order that it survives; where the relay has said
+//! by what, and has gone without a word, the worker is kept instead ([`super::keeping`]).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,13 +20,14 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, info};
 
 use super::connect::{Dialler, Socket};
+use super::keeping::{Keeping, Said, Tenure};
 use super::look::Refused;
 use super::pump::{Debugger, End, Pump};
 use super::{Agent, Hold};
 use crate::upstream::by_agent;
 use crate::wire::peer_stream::PeerStream as _;
 use crate::wire::tunnel::messages::{
-    Dialled, Failure, FromAgent, Kind, Open, Refusal, Replica, written,
+    Dialled, Failure, FromAgent, Kind, Open, Refusal, Replica, read, written,
 };
 use crate::wire::tunnel::{self, ByteStream, handshake};
 
@@ -47,6 +49,9 @@ pub(super) async fn serve(
     cancelled: CancellationToken,
     answers: mpsc::Sender<FromAgent>,
 ) {
+    if open.resume.is_some() {
+        return Box::pin(resume(&agent, &dialler, replica, &open, cancelled, answers)).await;
+    }
     let opening = Box::pin(prepare(&agent, &dialler, replica, &open));
     let opened = tokio::select! {
         opened = opening => opened,
@@ -55,22 +60,42 @@ pub(super) async fn serve(
     };
     match opened {
         Ok(opened) => Box::pin(opened.run(&agent, &open)).await,
-        Err(Refused {
-            kind,
-            detail,
-            holder,
-        }) => {
-            info!(port = open.port, ?kind, %detail, "a relay asked in vain");
-            let refused = FromAgent::Refused {
-                stream: open.stream,
-                kind,
-                detail,
-                holder,
-            };
-            // Where the link is gone, nobody waits.
-            _ = answers.send(refused).await;
+        Err(refused) => {
+            refuse(&open, refused, &answers).await;
         }
     }
+}
+
+/// Tells the relay why there is no stream.
+async fn refuse(open: &Open, refused: Refused, answers: &mpsc::Sender<FromAgent>) {
+    let Refused {
+        kind,
+        detail,
+        holder,
+    } = refused;
+    info!(port = open.port, ?kind, %detail, "a relay asked in vain");
+    let refused = FromAgent::Refused {
+        stream: open.stream,
+        kind,
+        detail,
+        holder,
+    };
+    // Where the link is gone, nobody waits.
+    _ = answers.send(refused).await;
+}
+
+/// The stream to the relay that has asked for it by `open`.
+async fn stream_for(dialler: &Dialler, open: &Open) -> Result<WebSocketStream<Socket>, Refused> {
+    let path = format!("{}{}", tunnel::STREAM_PATH, open.stream.digits());
+    let opened = dialler.open(
+        &path,
+        tunnel::STREAM_PROTOCOL,
+        handshake::shown(&open.secret),
+        tunnel::stream_config(),
+    );
+    opened
+        .await
+        .map_err(|error| Refused::new(Refusal::Busy, &format!("no stream to the relay: {error}")))
 }
 
 /// A stream that the relay waits on, and where its debugger is.
@@ -94,22 +119,13 @@ async fn prepare(
         };
         let detail = format!("{who} holds it through another relay");
         Refused {
-            holder: Some(Box::new(held)),
+            holder: Some(held),
             ..Refused::new(Refusal::Held, &detail)
         }
     })?;
     // A session that does not end in time is met by the debugger itself.
     _ = timeout(SETTLED, hold.settled()).await;
-    let path = format!("{}{}", tunnel::STREAM_PATH, open.stream.digits());
-    let opened = dialler.open(
-        &path,
-        tunnel::STREAM_PROTOCOL,
-        handshake::shown(&open.secret),
-        tunnel::stream_config(),
-    );
-    let relay = opened.await.map_err(|error| {
-        Refused::new(Refusal::Busy, &format!("no stream to the relay: {error}"))
-    })?;
+    let relay = stream_for(dialler, open).await?;
     Ok(Opened { relay, ways, hold })
 }
 
@@ -135,44 +151,151 @@ impl Opened {
         };
         info!(port = open.port, "a session has come");
         match open.kind {
-            Kind::Debugpy => Box::pin(debugpy(agent, stream, relay)).await,
-            Kind::Pdb => Box::pin(pdb(agent, stream, relay)).await,
+            Kind::Debugpy => Box::pin(debugpy(agent, hold, stream, relay)).await,
+            Kind::Pdb => {
+                Box::pin(pdb(agent, stream, relay)).await;
+                drop(hold);
+            }
         }
         info!(port = open.port, "a session has gone");
-        drop(hold);
     }
 }
 
-async fn debugpy(agent: &Agent, stream: TcpStream, relay: WebSocketStream<Socket>) {
-    // Its own, to know when this one debugger has been left.
+async fn debugpy(agent: &Agent, hold: Hold, stream: TcpStream, relay: WebSocketStream<Socket>) {
     let leaving = TaskTracker::new();
     let worker = match by_agent::follow(stream, leaving.clone()) {
         Ok(worker) => worker,
         Err(error) => return debug!(%error, "a debugger's connection broke at once"),
     };
-    let mut pump = Pump::new(worker, ByteStream::new(relay));
-    if exchange(agent, &mut pump).await == End::Relay {
-        let unsaid = std::mem::take(&mut pump.unsaid);
-        pump.debugger.complete(&unsaid);
+    let tenure = Tenure {
+        worker,
+        hold,
+        leaving,
+    };
+    tenure.serve(agent, relay, None).await;
+}
+
+/// What a session goes on with: by what its worker was kept, and what its relay hears first.
+type Resumed = (Said, Vec<u8>);
+
+impl Tenure {
+    /// Passes what both sides say, and keeps the worker where the relay is lost that has wanted it so.
+    async fn serve(self, agent: &Agent, relay: WebSocketStream<Socket>, resumed: Option<Resumed>) {
+        let Self {
+            worker,
+            hold,
+            leaving,
+        } = self;
+        let relay = ByteStream::new(relay).with_texts();
+        let (first, said, missed) = match resumed {
+            None => (Dialled::Dialled, None, Vec::new()),
+            Some((said, missed)) => {
+                let first = Dialled::Resumed(Box::new(said.keep.clone()));
+                (first, Some(said), missed)
+            }
+        };
+        let mut pump = Pump::after(worker, relay, missed);
+        let end = exchange(agent, &mut pump, written(&first)).await;
+        let mut keeps = None;
+        if end == End::Relay {
+            let unsaid = std::mem::take(&mut pump.unsaid);
+            pump.debugger.complete(&unsaid);
+            let text = pump.kept_by();
+            let newer = text.and_then(|(at, text)| {
+                let keep = read(&text).ok()?;
+                Some(Said { keep, at })
+            });
+            let stays = pump.is_lost() && !agent.ending.is_cancelled();
+            keeps = newer
+                .or(said)
+                .filter(|_| stays && pump.debugger.can_be_kept());
+        }
+        let (worker, _) = pump.into_parts();
+        let tenure = Self {
+            worker,
+            hold,
+            leaving,
+        };
+        let Some(said) = keeps else {
+            return tenure.leave().await;
+        };
+        match Keeping::begin(Box::new(tenure), said).await {
+            Ok(keeping) => wait(agent, keeping).await,
+            Err(tenure) => tenure.leave().await,
+        }
     }
-    drop(pump);
-    leaving.close();
-    leaving.wait().await;
-    sleep(by_agent::SETTLED).await;
+
+    /// Leaves the debugger in order, and gives the worker back then.
+    async fn leave(self) {
+        let Self {
+            worker,
+            hold,
+            leaving,
+        } = self;
+        drop(worker);
+        leaving.close();
+        leaving.wait().await;
+        sleep(by_agent::SETTLED).await;
+        drop(hold);
+    }
+}
+
+/// Keeps a worker until somebody goes on with it, or leaves it.
+async fn wait(agent: &Agent, keeping: Box<Keeping>) {
+    if let Some(tenure) = Box::pin(keeping.wait(agent)).await {
+        tenure.leave().await;
+    }
+}
+
+/// Goes on with a worker that is kept for `owner`.
+async fn resume(
+    agent: &Agent,
+    dialler: &Dialler,
+    replica: Replica,
+    open: &Open,
+    cancelled: CancellationToken,
+    answers: mpsc::Sender<FromAgent>,
+) {
+    // Not given up: who is handed a worker has it.
+    let keeping = match agent.held.hand_over(open).await {
+        Ok(keeping) => keeping,
+        Err(refused) => return refuse(open, refused, &answers).await,
+    };
+    let opened = tokio::select! {
+        opened = Box::pin(stream_for(dialler, open)) => opened,
+        () = cancelled.cancelled() => Err(Refused::new(Refusal::Busy, "the relay waits no longer")),
+        () = agent.ending.cancelled() => Err(Refused::new(Refusal::Busy, "the agent is about to end")),
+    };
+    match opened {
+        Ok(relay) => {
+            let (tenure, said, missed) = keeping.resumed();
+            tenure.hold.resume(open, replica);
+            info!(
+                port = open.port,
+                "somebody goes on with a worker that was kept"
+            );
+            tenure.serve(agent, relay, Some((said, missed))).await;
+            info!(port = open.port, "a session has gone");
+        }
+        Err(refused) => {
+            refuse(open, refused, &answers).await;
+            wait(agent, keeping).await;
+        }
+    }
 }
 
 async fn pdb(agent: &Agent, stream: TcpStream, relay: WebSocketStream<Socket>) {
     let mut pump = Pump::new(stream, ByteStream::new(relay));
-    if exchange(agent, &mut pump).await == End::Relay {
+    if exchange(agent, &mut pump, written(&Dialled::Dialled)).await == End::Relay {
         let (stream, unsaid) = pump.into_parts();
         by_agent::let_go(stream, BytesMut::from(&*unsaid)).await;
     }
 }
 
-/// Tells the relay that its debugger is there, and passes what both say until one of them, or the agent, ends.
-async fn exchange<D: Debugger>(agent: &Agent, pump: &mut Pump<D, Socket>) -> End {
+/// Tells the relay by `first` that its debugger is there, and passes what both say until one of them, or the agent, ends.
+async fn exchange<D: Debugger>(agent: &Agent, pump: &mut Pump<D, Socket>, first: String) -> End {
     let exchange = async {
-        if timeout(DIAL, pump.begin(written(&Dialled::Dialled))).await != Ok(true) {
+        if timeout(DIAL, pump.begin(first)).await != Ok(true) {
             return End::Relay;
         }
         let end = pump.run().await;

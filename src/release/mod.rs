@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use crate::context::Context;
 use crate::ray::registry::{Holder, Kind};
 use crate::session::refusal::SessionRefusal;
-use crate::session::{Authorized, Permit};
+use crate::session::{Authorized, Permit, parks};
 use crate::upstream;
 use crate::upstream::legacy;
 use crate::upstream::let_run::{LetRunError, let_run};
@@ -53,9 +53,14 @@ pub async fn release(
     holder: Holder,
 ) -> Result<(), NotReleased> {
     let breakpoint = authorized.breakpoint().clone();
-    let parked = |held: &Holder| held.parked_until.is_some() && held.is_here();
-    if breakpoint.holder().is_some_and(parked) {
-        return Ok(context.parks.let_run(&authorized).await?);
+    let parked = |held: &&Holder| held.parked_until.is_some();
+    if let Some(holder) = breakpoint.holder().filter(parked) {
+        if holder.is_here() {
+            return Ok(context.parks.let_run(&authorized).await?);
+        }
+        parks::may_let_run(&authorized)?;
+        let ran = context.agents.let_run_kept(&breakpoint).await;
+        return Ok(ran.map_err(|why| SessionRefusal::no_way(&breakpoint, why))?);
     }
     let way = context.agents.way(&breakpoint).await;
     let way = way.map_err(|why| SessionRefusal::no_way(&breakpoint, why))?;

@@ -167,7 +167,8 @@ impl Parks {
     }
 }
 
-fn over(breakpoint: &Breakpoint) -> SessionRefusal {
+/// The refusal where `breakpoint` was parked a moment ago.
+pub(crate) fn over(breakpoint: &Breakpoint) -> SessionRefusal {
     SessionRefusal::Nothing(format!(
         "the parked session with {} has just ended",
         breakpoint.title()
@@ -191,13 +192,25 @@ impl Drop for Place {
     }
 }
 
-/// Whether `breakpoint` is parked at this relay by `principal`, who may go on with it.
+/// Whether `breakpoint` is parked at this relay, or at the agent of its node, by `principal`, who may go on with it.
 pub(crate) fn is_own(principal: &Principal, breakpoint: &Breakpoint) -> bool {
     breakpoint.holder().is_some_and(|holder| {
-        holder.parked_until.is_some()
-            && holder.is_here()
-            && holder.subject == principal.known_subject()
+        holder.parked_until.is_some() && holder.subject == principal.known_subject()
     })
+}
+
+/// Lets who is `authorized` have the task of a park run that is not here.
+///
+/// # Errors
+/// [`SessionRefusal`]: it is somebody else's, and the leave is not that of an administrator.
+pub(crate) fn may_let_run(authorized: &Authorized) -> Result<(), SessionRefusal> {
+    let breakpoint = authorized.breakpoint();
+    let administers = authorized.rights().scopes.contains(Scope::Admin);
+    match breakpoint.holder() {
+        _ if administers || is_own(authorized.principal(), breakpoint) => Ok(()),
+        Some(holder) => Err(SessionRefusal::in_use(breakpoint, holder, Moment::now())),
+        None => Err(over(breakpoint)),
+    }
 }
 
 /// `list` with what `principal` has parked as what waits, which it does for that one.

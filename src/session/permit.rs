@@ -58,6 +58,18 @@ impl Permit {
         }
     }
 
+    /// The breakpoint of `claim`, which has stood in for a session that an agent keeps, for `holder` by the leave of
+    /// `authorized`. The worker is reached by `way`.
+    pub(crate) fn kept(claim: Claim, authorized: Authorized, holder: Holder, way: Way) -> Self {
+        claim.held_by(holder);
+        Self {
+            grant: Grant::Holder(claim),
+            authorized,
+            listed: false,
+            way: Some(way),
+        }
+    }
+
     /// For a subprocess of the worker that was authorised, which a live session of the same principal has to reach now: the
     /// one that holds it, or, when that is over, one of another subprocess. So the subprocesses of a subprocess can be
     /// debugged whatever became of the task.

@@ -152,6 +152,7 @@ fn row(breakpoint: &Breakpoint, holder: &Holder, replica: Replica) -> Row {
             peer: holder.peer,
             replica,
             since_unix_ms: u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(u64::MAX),
+            parked: None,
         },
     }
 }

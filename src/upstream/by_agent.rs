@@ -10,14 +10,18 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use tokio::io::AsyncWrite;
+use tokio::io::{AsyncReadExt as _, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
-use super::worker::Worker;
+use super::worker::{Line, Worker};
 use super::{PROBE_AFTER, Stream, legacy};
+use crate::wire::dap::kept::Kept;
 use crate::wire::tcp;
+
+/// Bytes of a message that nobody hears any more that are read at once.
+const READ: usize = 16 * 1024;
 
 /// The pause that a debugger needs after a session before it is dialled again, for whoever gives its worker back.
 pub use super::goodbye::SETTLED;
@@ -52,7 +56,11 @@ pub async fn dial(ways: &[SocketAddr], patience: Duration) -> io::Result<TcpStre
 /// Where the system refuses an option of the socket.
 pub fn follow(stream: TcpStream, tasks: TaskTracker) -> io::Result<Worker> {
     tcp::bound_silence(&stream)?;
-    Ok(Worker::over(stream, tasks))
+    let mut worker = Worker::over(stream, tasks);
+    if let Some(line) = worker.line_mut() {
+        line.ledger.stands = Some(Kept::default());
+    }
+    Ok(worker)
 }
 
 /// Leaves a prompt of the legacy debugger in order, once `pending` was said. To be owned by whoever waits for its end.
@@ -61,6 +69,47 @@ pub async fn let_go(stream: TcpStream, pending: BytesMut) {
 }
 
 impl Worker {
+    /// Everything that was sent is whole messages, or will be, and another client could go on.
+    pub fn can_be_kept(&mut self) -> bool {
+        let whole = |line: &mut Line| line.ledger.between_messages();
+        self.stays() && self.line_mut().is_some_and(whole)
+    }
+
+    /// The threads that stand. What stops or runs from now on is for the caller to see.
+    pub fn stands(&mut self) -> Kept {
+        let stands = self.line_mut().and_then(|line| line.ledger.stands.take());
+        stands.unwrap_or_default()
+    }
+
+    /// Sees again for itself which threads stand: those of `kept`, and what changes that.
+    pub fn stand(&mut self, kept: Kept) {
+        if let Some(line) = self.line_mut() {
+            line.ledger.stands = Some(kept);
+        }
+    }
+
+    /// Reads and drops the rest of the message that the debugger is in the middle of; gives the part of a header that was
+    /// read of the next.
+    ///
+    /// # Errors
+    /// Where the connection is gone.
+    pub async fn skip_rest(&mut self) -> io::Result<Vec<u8>> {
+        let mut room = vec![0; READ];
+        loop {
+            let Some(line) = self.line_mut() else {
+                return Err(io::ErrorKind::NotConnected.into());
+            };
+            let (left, part) = line.ledger.rest();
+            if left == 0 {
+                return Ok(part.to_vec());
+            }
+            let now = left.min(READ);
+            if self.read(&mut room[..now]).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+
     /// Writes what can be written of `bytes`, cut anywhere: a relay has put its messages in order already. The rest of a
     /// message that was begun is to be [handed over](crate::wire::peer_stream::PeerStream::complete) at the end.
     ///

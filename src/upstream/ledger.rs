@@ -7,6 +7,7 @@
 use serde_json::Value;
 
 use crate::wire::dap::codec::{MAX_HEADER, header};
+use crate::wire::dap::kept::Kept;
 use crate::wire::dap::mappings;
 use crate::wire::dap::names::{Command, Event};
 use crate::wire::dap::peek::{Depth, MessageType, Peek, Walk};
@@ -59,9 +60,25 @@ pub(super) struct Ledger {
     pub(super) closed: bool,
     /// What passed is not DAP: no more is known.
     pub(super) lost: bool,
+    /// The threads that stand, where somebody wants to know.
+    pub(super) stands: Option<Kept>,
 }
 
 impl Ledger {
+    /// Of a conversation that others have led to where another client can go on.
+    pub(super) fn resumed() -> Self {
+        Self {
+            greeted: true,
+            welcomed: true,
+            attach: Attach::Initialized,
+            // To forget none does no harm.
+            mapped: true,
+            configured: true,
+            stopped: true,
+            ..Self::default()
+        }
+    }
+
     /// Notes what goes to the debugger.
     pub(super) fn sent(&mut self, bytes: &[u8]) {
         let mut cutter = std::mem::take(&mut self.sent);
@@ -141,7 +158,12 @@ impl Ledger {
         match kind {
             MessageType::Event => match Event::parse(name) {
                 Some(Event::DebugpySockets) => self.welcomed = true,
-                Some(Event::Stopped) => self.stopped |= self.configured,
+                Some(name @ (Event::Stopped | Event::Continued)) => {
+                    self.stopped |= self.configured && name == Event::Stopped;
+                    if let Some(stands) = &mut self.stands {
+                        stands.take(body);
+                    }
+                }
                 Some(Event::Initialized | Event::Terminated) if self.attach == Attach::Sent => {
                     self.attach = Attach::Initialized;
                 }
@@ -191,6 +213,15 @@ impl Ledger {
     /// How many of the `next` bytes to be sent belong to a message of which a part was sent; 0 between two.
     pub(super) fn under_way(&self, next: &[u8]) -> usize {
         self.sent.under_way(next)
+    }
+
+    /// What is still to come of the message that the debugger is in the middle of: so many bytes, or what follows on this
+    /// part of a header.
+    pub(super) fn rest(&self) -> (usize, &[u8]) {
+        match self.received.body {
+            Some((_, left)) => (left, &[]),
+            None => (0, &self.received.part),
+        }
     }
 
     /// Everything that was sent is whole messages, so that another one can follow.
@@ -329,145 +360,4 @@ impl Cutter {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
-mod tests {
-    use proptest::prelude::*;
-    use serde_json::json;
-
-    use super::*;
-    use crate::wire::dap::codec::frame;
-
-    fn request(command: &str) -> Value {
-        json!({"seq": 1, "type": "request", "command": command, "arguments": {"x": "y".repeat(10_000)}})
-    }
-
-    fn response(command: &str, success: bool) -> Value {
-        json!({"seq": 1, "type": "response", "request_seq": 2, "success": success, "command": command, "body": {}})
-    }
-
-    fn event(name: &str) -> Value {
-        json!({"seq": 1, "type": "event", "event": name, "body": {"x": "y".repeat(9_000)}})
-    }
-
-    #[test]
-    fn a_session_is_followed_from_greeting_to_goodbye() {
-        let mut ledger = Ledger::default();
-        ledger.received(&frame(&event("output")));
-        assert!(ledger.greeted && ledger.attach == Attach::No);
-        ledger.sent(&frame(&request("attach")));
-        assert_eq!(ledger.attach, Attach::Sent);
-        ledger.received(&frame(&event("initialized")));
-        assert_eq!(ledger.attach, Attach::Initialized);
-        ledger.received(&frame(&event("stopped")));
-        assert!(!ledger.stopped, "in another session");
-        ledger.sent(&frame(&request("configurationDone")));
-        ledger.received(&frame(&response("attach", true)));
-        assert!(ledger.configured && ledger.attach == Attach::Initialized && !ledger.stopped);
-        ledger.received(&frame(&event("stopped")));
-        assert!(ledger.stopped);
-        ledger.sent(&frame(&request("disconnect")));
-        assert!(ledger.disconnect && !ledger.answered);
-        ledger.received(&frame(&response("disconnect", true)));
-        assert!(ledger.answered && !ledger.lost);
-        assert!(!ledger.owes_nothing(), "configurationDone was not answered");
-        ledger.received(&frame(&response("configurationDone", true)));
-        assert!(ledger.owes_nothing());
-    }
-
-    #[test]
-    fn evaluations_under_way_are_counted_and_a_goodbye_is_found_behind_what_comes_before_it() {
-        let mut ledger = Ledger::default();
-        ledger.sent(&frame(&request("evaluate")));
-        ledger.sent(&frame(&request("evaluate")));
-        ledger.received(&frame(&response("evaluate", false)));
-        assert_eq!(ledger.evaluating, 1);
-        let threads = frame(&request("threads"));
-        let both = [&threads[..], &frame(&request("disconnect")), &threads].concat();
-        let end = both.len() - threads.len();
-        assert_eq!(ledger.up_to_goodbye(&both), (threads.len(), end));
-        let whole = (threads.len(), threads.len());
-        assert_eq!(ledger.up_to_goodbye(&threads), whole);
-        ledger.received(&frame(&response("evaluate", true)));
-        assert_eq!(ledger.up_to_goodbye(&both), (end, end));
-        // Also for one that goes out together with it.
-        let evaluate = frame(&request("evaluate"));
-        let all = [&evaluate[..], &both].concat();
-        let before = evaluate.len() + threads.len();
-        assert_eq!(ledger.up_to_goodbye(&all), (before, evaluate.len() + end));
-        ledger.sent(&both);
-        assert_eq!(ledger.up_to_goodbye(&threads), (0, 0));
-    }
-
-    #[test]
-    fn an_attach_that_maps_paths_is_told_from_one_that_does_not() {
-        let mapped = json!([{"localRoot": "/home/ann", "remoteRoot": "."}]);
-        for (mappings, wanted) in [
-            (mapped, true),
-            (mappings::none(), false),
-            (json!([]), false),
-        ] {
-            let mut attach = request("attach");
-            attach["arguments"]["pathMappings"] = mappings;
-            let mut ledger = Ledger::default();
-            ledger.sent(&frame(&attach));
-            assert_eq!(ledger.mapped, wanted, "{attach}");
-        }
-    }
-
-    #[test]
-    fn a_refused_attach_is_told_from_one_that_is_at_work() {
-        let mut ledger = Ledger::default();
-        ledger.sent(&frame(&request("attach")));
-        ledger.received(&frame(&response("attach", false)));
-        assert_eq!(ledger.attach, Attach::Refused);
-    }
-
-    #[test]
-    fn what_is_no_dap_is_given_up_on() {
-        let mut ledger = Ledger::default();
-        ledger.received(b"SSH-2.0-OpenSSH_9.2p1\r\n\r\n");
-        assert!(ledger.lost && !ledger.greeted);
-        ledger.received(&frame(&event("initialized")));
-        assert!(ledger.lost && !ledger.greeted);
-    }
-
-    proptest! {
-        #[test]
-        fn it_is_the_same_in_pieces_of_any_size(
-            names in proptest::collection::vec(0usize..7, 1..12),
-            cuts in proptest::collection::vec(1usize..6000, 1..20),
-        ) {
-            let commands = ["attach", "configurationDone", "continue", "disconnect", "threads", "next", "evaluate"];
-            let events = ["output", "initialized", "stopped", "thread", "terminated", "process", "module"];
-            let sent: Vec<u8> = names.iter().flat_map(|n| frame(&request(commands[*n]))).collect();
-            let received: Vec<u8> = names.iter().flat_map(|n| frame(&event(events[*n]))).collect();
-            let (mut whole, mut pieces) = (Ledger::default(), Ledger::default());
-            whole.sent(&sent);
-            whole.received(&received);
-            for (bytes, up) in [(&sent, true), (&received, false)] {
-                let mut rest = &bytes[..];
-                for cut in cuts.iter().cycle() {
-                    if rest.is_empty() {
-                        break;
-                    }
-                    let (now, later) = rest.split_at((*cut).min(rest.len()));
-                    if up {
-                        // Of the message in which the cut is, exactly the rest is wanted.
-                        let left = pieces.under_way(rest);
-                        let mut behind = pieces.sent.clone();
-                        let whole = behind.cut(&rest[..left], |_, _| ()).is_ok() && behind.between();
-                        prop_assert!(whole);
-                    }
-                    match up {
-                        true => pieces.sent(now),
-                        false => pieces.received(now),
-                    }
-                    prop_assert!(pieces.sent.part.len() <= KEPT + 512 && pieces.received.part.len() <= KEPT + 512);
-                    rest = later;
-                }
-            }
-            let seen = |l: &Ledger| (l.greeted, l.attach, l.configured, l.disconnect, l.lost);
-            prop_assert_eq!(seen(&whole), seen(&pieces));
-            prop_assert!(pieces.between_messages());
-        }
-    }
-}
+mod tests;

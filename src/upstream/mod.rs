@@ -30,20 +30,24 @@ use tracing::Instrument as _;
 
 use crate::agents::{Absence, Agents, NotOpened, Wanted, Way};
 use crate::context::Context;
+use crate::identity::Principal;
 use crate::moment::Moment;
-use crate::ray::registry::{Breakpoint, BreakpointId, Lease};
+use crate::ray::registry::{self, Breakpoint, BreakpointId, Lease};
 use crate::session::Permit;
 use crate::session::refusal::SessionRefusal;
 use crate::wire::dap::conversation::{Closed, Conversation};
 use crate::wire::tcp;
 use crate::wire::text::shortened;
-use crate::wire::tunnel::messages::{Failure, Holder};
+use crate::wire::tunnel::messages::{Failure, Holder, Keep, Subject};
 
 /// How long a dial whose session has given up is still waited for.
 const DIAL: Duration = Duration::from_secs(30);
 
 /// The deadline for a debugger to be over the session before: longer than its [`goodbye`] takes from the answer on.
 const SETTLED: Duration = Duration::from_secs(2);
+
+/// How long the debugger of a worker that is kept may still be at work on what was asked before.
+const AT_WORK: Duration = Duration::from_secs(5);
 
 /// Idle time before a worker's node is asked whether it is still there.
 const PROBE_AFTER: Duration = Duration::from_secs(10);
@@ -127,6 +131,8 @@ struct Dialling {
     agents: Arc<Agents>,
     /// For whom; `None` beside the session that holds it.
     holder: Option<Holder>,
+    /// The owner, where the agent keeps the worker.
+    resume: Option<Subject>,
 }
 
 impl Dialling {
@@ -139,16 +145,12 @@ impl Dialling {
                 way: way.clone(),
                 agents: Arc::clone(agents),
                 holder: None,
+                resume: None,
             },
             None => Self::again(breakpoint, agents).await?,
         };
         let holder = breakpoint.holder().filter(|_| permit.holds());
-        dialling.holder = holder.map(|holder| Holder {
-            name: holder.subject.as_deref().unwrap_or_default().into(),
-            session: holder.session.to_string().as_str().into(),
-            client: holder.client.as_str().into(),
-            peer: holder.peer,
-        });
+        dialling.holder = holder.map(shown);
         Ok(dialling)
     }
 
@@ -163,6 +165,7 @@ impl Dialling {
             way: way.map_err(|why| ConnectError::NoWay(why.to_string()))?,
             agents: Arc::clone(agents),
             holder: None,
+            resume: None,
         })
     }
 
@@ -186,6 +189,7 @@ impl Dialling {
             breakpoint,
             node_id,
             holder: self.holder,
+            resume: self.resume,
         };
         let opened = self.agents.open(link, wanted, patience).await;
         match opened {
@@ -208,6 +212,16 @@ impl Dialling {
             Way::Direct { without } => without.clone(),
             Way::Agent { .. } => None,
         }
+    }
+}
+
+/// `holder`, as an agent tells others of it.
+fn shown(holder: &registry::Holder) -> Holder {
+    Holder {
+        name: holder.subject.as_deref().unwrap_or_default().into(),
+        session: holder.session.to_string().as_str().into(),
+        client: holder.client.as_str().into(),
+        peer: holder.peer,
     }
 }
 
@@ -241,6 +255,40 @@ pub async fn connect(
         Err(_) => {}
     }
     greeted
+}
+
+/// Goes on with the worker that `permit` names, which the agent of its node keeps for the principal of the permit; gives by
+/// what it was kept. Dropped, the agent keeps it on.
+///
+/// # Errors
+/// [`ConnectError`]; the whole takes at most `dap.connect_timeout`, and 5 s more where its debugger is at work.
+pub(crate) async fn resume(
+    context: &Context,
+    permit: &Permit,
+) -> Result<(Worker, Box<Keep>), ConnectError> {
+    let mut dialling = Dialling::of(context, permit).await?;
+    dialling.resume = owner(permit.principal());
+    // When it was claimed, it stood for the session that is lost.
+    let list = context.registry.snapshot();
+    let now = list.find(permit.breakpoint().id);
+    dialling.holder = now.and_then(|now| now.holder()).map(shown);
+    let agents = dialling.agents.needed();
+    let patience = context.config.dap.connect_timeout + AT_WORK;
+    if let Stream::Tunnel(mut tunnel) = dialling.dial(patience).await?
+        && let Some(keep) = tunnel.take_resumed()
+    {
+        let (stream, tasks) = (Stream::Tunnel(tunnel), context.shutdown.tasks.clone());
+        let worker = Worker::resumed(stream, permit.lease(), Some(agents), tasks);
+        return Ok((worker, keep));
+    }
+    Err(ConnectError::NoWay(NotOpened::Garbage.to_string()))
+}
+
+/// Whose a worker is that an agent keeps for `principal`; `None`: the name is too long to be told as it is.
+pub(crate) fn owner(principal: &Principal) -> Option<Subject> {
+    let name = principal.known_subject().unwrap_or_default();
+    let owner: Subject = name.as_str().into();
+    (*owner == *name).then_some(owner)
 }
 
 async fn greet(

@@ -9,11 +9,12 @@
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
@@ -22,6 +23,10 @@ use super::{Stream, goodbye};
 use crate::agents::Needed;
 use crate::ray::registry::Lease;
 use crate::wire::peer_stream::PeerStream;
+use crate::wire::tunnel::messages::{Keep, written};
+
+/// How long an agent may take to be told by what to keep a debugger.
+const SAID: Duration = Duration::from_secs(1);
 
 /// The stream to a worker's debugger. Whole messages only are to be written to it, each in one piece, or [passed](PeerStream::poll_pass).
 #[derive(Debug)]
@@ -45,6 +50,8 @@ pub(super) struct Line {
     pub(super) lease: Option<Lease>,
     /// By whom it may be dialled again; `None` in an agent.
     pub(super) agents: Option<Needed>,
+    /// The agent was told by what to keep the debugger when this end is lost.
+    kept: bool,
     pub(super) tasks: TaskTracker,
     runtime: Handle,
 }
@@ -71,10 +78,70 @@ impl Worker {
                 held: Vec::new(),
                 lease,
                 agents,
+                kept: false,
                 tasks,
                 runtime: Handle::current(),
             }),
         }
+    }
+
+    /// The same of a debugger that an agent has kept: it is attached and configured.
+    pub(super) fn resumed(
+        stream: Stream,
+        lease: Option<Lease>,
+        agents: Option<Needed>,
+        tasks: TaskTracker,
+    ) -> Self {
+        let mut worker = Self::new(stream, lease, agents, tasks);
+        if let Some(line) = &mut worker.line {
+            line.ledger = Ledger::resumed();
+            // For the lease.
+            line.sent(&[]);
+        }
+        worker
+    }
+
+    /// The same connection, which this one has no more.
+    pub fn moved(&mut self) -> Self {
+        Self {
+            line: self.line.take(),
+        }
+    }
+
+    /// Has an agent keep the debugger by `keep` when this end is lost, where one is in between that can. The last word of this
+    /// counts. Cancel safe.
+    pub(crate) async fn keep_by(&mut self, keep: &Keep) {
+        let Some(line) = &mut self.line else { return };
+        if let Stream::Tunnel(tunnel) = &mut line.stream
+            && tunnel.keeps()
+        {
+            // Where it cannot be said, the stream is about to break.
+            let said = timeout(SAID, tunnel.say(written(keep))).await;
+            line.kept = matches!(said, Ok(Ok(())));
+        }
+    }
+
+    /// An agent keeps the debugger when this end is lost.
+    pub fn is_kept(&self) -> bool {
+        self.stays() && self.line.as_ref().is_some_and(|line| line.kept)
+    }
+
+    /// The same, where this end may be lost by now.
+    pub fn was_kept(&self) -> bool {
+        let kept = |line: &Line| {
+            let ledger = &line.ledger;
+            line.kept && ledger.configured && !ledger.disconnect
+        };
+        self.line.as_ref().is_some_and(kept)
+    }
+
+    /// Loses this end where an agent keeps the debugger then, and says whether it does.
+    pub fn abandon(&mut self) -> bool {
+        let is_kept = self.is_kept();
+        if is_kept {
+            self.line = None;
+        }
+        is_kept
     }
 
     /// The debugger has taken the attach and waits to be configured, or has been: requests to it are answered.

@@ -5,7 +5,7 @@
 //! | `tls` | nothing, and sslscan for one test |
 //! | `departures`, `loopback`, `pdb`, `prompt`, `view` | Python and the network once (a virtual environment under `target/`) |
 //! | `closed_network`, `connect`, `other_networks` | also root, iproute2, util-linux and nftables (network namespaces with a firewall) |
-//! | `agents`, `replicas`, `isolation`, `parking`, `sessions`, `takeover`, `kinds`, `faults`, `gone`, `deploy`, `doctor`, `hook`, `reverse`, `tools`, `advertise`, `token`, `identity`, `nc`, `person`, `terminal`, `unlisted` | the same without nftables |
+//! | `agents`, `replicas`, `isolation`, `parking`, `keeping`, `sessions`, `takeover`, `kinds`, `faults`, `gone`, `deploy`, `doctor`, `hook`, `reverse`, `tools`, `advertise`, `token`, `identity`, `nc`, `person`, `terminal`, `unlisted` | the same without nftables |
 //!
 //! What is missing is said on standard error and the test passes, except where `CI` is set: then
 //! it fails.
@@ -24,6 +24,7 @@ mod gone;
 mod hook;
 mod identity;
 mod isolation;
+mod keeping;
 mod kinds;
 mod loopback;
 mod nc;

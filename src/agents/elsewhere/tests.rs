@@ -57,6 +57,7 @@ impl Scene {
             peer: Some("192.0.2.1:5000".parse().unwrap()),
             replica: OTHER,
             since_unix_ms: 0,
+            parked: None,
         }
     }
 

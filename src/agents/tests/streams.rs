@@ -28,6 +28,7 @@ fn asking(scene: &Scene, patience: Duration) -> tokio::task::JoinHandle<Result<T
             breakpoint: &breakpoint,
             node_id: &node_id,
             holder: None,
+            resume: None,
         };
         agents.open(&link, wanted, patience).await
     })

@@ -1,21 +1,18 @@
 //! Going on with a session of one's own whose connection was lost.
 
-use tokio::time::Instant;
-
 use super::AttachFlow;
 use crate::dap::attach_selector::AttachSelector;
 use crate::dap::client::Client;
 use crate::dap::park::Parked;
+use crate::dap::worker::Origin;
 use crate::ray::registry::Breakpoint;
 use crate::session::Permit;
-use crate::session::parks::{HandedOver, is_own};
+use crate::session::parks::{HandedOver, is_own, over};
 use crate::session::refusal::SessionRefusal;
 
 /// What a session goes on with that is not the first with its worker.
 pub(super) struct Resumed {
-    pub(super) parked: Parked,
-    /// When the first one began.
-    pub(super) began: Instant,
+    pub(super) origin: Origin,
     /// The number of the last one.
     pub(super) session: u64,
 }
@@ -35,6 +32,19 @@ impl AttachFlow<'_> {
                 let authorised = self.authorised(id)?;
                 // What is refused later lets the task run.
                 self.may_join(selector)?;
+                if let Some(kept) = held.holder().filter(|holder| !holder.is_here()) {
+                    let way = Box::pin(self.context.agents.take_kept(held)).await;
+                    let way = way.map_err(|why| SessionRefusal::no_way(held, why))?;
+                    let (claim, way) = way.ok_or_else(|| over(held))?;
+                    self.still_welcome()?;
+                    let holder = self.session.holder(&self.principal, &client.name);
+                    let resumed = Resumed {
+                        origin: Origin::Agent,
+                        session: kept.session,
+                    };
+                    let permit = Permit::kept(claim, authorised, holder, way);
+                    return Ok((permit, Some(Box::new(resumed))));
+                }
                 let parks = &self.context.parks;
                 let HandedOver {
                     worker,
@@ -52,8 +62,7 @@ impl AttachFlow<'_> {
                 self.still_welcome()?;
                 let holder = self.session.holder(&self.principal, &client.name);
                 let resumed = Resumed {
-                    parked: *parked,
-                    began,
+                    origin: Origin::Here { parked, began },
                     session,
                 };
                 Ok((

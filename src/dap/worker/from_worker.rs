@@ -152,6 +152,10 @@ impl<S: PeerStream> Relaying<'_, S> {
         if !self.terminated {
             if let Some(why) = self.live.worker.ask_why_died(WHY_AT_ONCE).await {
                 self.tell_death(&why);
+            } else if broken && let Some(told) = self.way_lost() {
+                self.tell(&notice(&told, true));
+                self.tell_terminated();
+                return Outcome::Upstream;
             } else if broken
                 && let Some(told) = agent_lost(&self.context.agents, &self.live.worker).await
             {

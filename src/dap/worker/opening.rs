@@ -2,17 +2,23 @@
 
 use serde_json::Value;
 use tokio::time::timeout;
+use tracing::debug;
 
+use super::WHY_PATIENCE;
 use crate::context::Context;
 use crate::dap::Initialize;
 use crate::dap::attach::{RelayEndpoint, fingerprint, for_worker, source_note};
 use crate::dap::client::Goodbye;
 use crate::dap::message_filter::MessageFilter;
-use crate::session::{Member, Permit};
+use crate::dap::refusal::close_with;
+use crate::session::live::Begun;
+use crate::session::{Member, Permit, WorkerEnd};
+use crate::telemetry::metrics::{Outcome, RefusalKind};
 use crate::upstream::{self, ConnectError, Worker};
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::message::{Request, request};
 use crate::wire::dap::names::Command;
+use crate::wire::peer_stream::PeerStream;
 
 /// What the client sent so far.
 pub(in crate::dap) struct Opening {
@@ -84,4 +90,35 @@ impl Opening {
             Err(_) => Err(ConnectError::TimedOut(dap.connect_timeout)),
         }
     }
+}
+
+/// Ends a session whose worker was not reached, and tells `client`, which has asked by `attach`, `why`.
+pub(super) async fn not_reached<S: PeerStream>(
+    context: &Context,
+    client: Conversation<S>,
+    attach: &Request,
+    mut begun: Begun<'_>,
+    why: ConnectError,
+) -> Outcome {
+    let breakpoint = begun.permit.breakpoint().clone();
+    debug!(%why, "worker not reached");
+    context.metrics.refused(RefusalKind::Upstream);
+    let answer = match begun.permit.ask_why_died(WHY_PATIENCE).await {
+        Some(death) => {
+            let list = context.registry.snapshot();
+            attach.failure(&WorkerEnd::explained(&list, &breakpoint, &death).sentence)
+        }
+        None => {
+            let sentence = format!("cannot attach to {}: {why}", breakpoint.title());
+            match why.is_answer() {
+                true => attach.failure(&sentence),
+                false => attach.unreachable(&sentence),
+            }
+        }
+    };
+    let (permit, closing) = begun.part();
+    drop(permit);
+    close_with(client, &answer).await;
+    closing.end(Outcome::Refused).await;
+    Outcome::Refused
 }

@@ -1,15 +1,19 @@
 //! Keeping a session whose client is lost, and going on with one that was kept.
 
+use std::time::Duration;
+
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
+use super::at_agent::taken_up;
+use super::opening::not_reached;
 use super::{HALF_CLOSED, Opening, Relaying, rules};
 use crate::context::Context;
 use crate::dap::attach::{fingerprint, for_worker};
 use crate::dap::message_filter::MessageFilter;
 use crate::dap::park::{self, Memory, Park, Parked};
-use crate::dap::splice::Splice;
+use crate::dap::splice::{self, Splice};
 use crate::moment::Moment;
 use crate::session::Session;
 use crate::session::live::Begun;
@@ -64,7 +68,7 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
         let ends = self.live.is_leaving() || self.live.is_cut_off();
         self.memory.is_some()
             && !(ends || self.terminated || self.bereft)
-            && !self.context.shutdown.drain.is_cancelled()
+            && (!self.context.shutdown.drain.is_cancelled() || self.splice.worker().is_kept())
             && self.splice.worker().stays()
     }
 
@@ -105,12 +109,15 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
             context,
             session,
             mut live,
-            splice,
+            mut splice,
             resumption,
             stop,
             ..
         } = *self;
         live.stay();
+        if let Some(keep) = memory.keep(&live, Some(memory.keeps)) {
+            Box::pin(splice.beside().keep_by(&keep)).await;
+        }
         let until = Moment {
             instant: now.instant + memory.keeps,
             time: now.time + memory.keeps,
@@ -127,7 +134,7 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
             kept.stopped(&stop);
         }
         let parked = Parked {
-            splice: splice.without_client(park::rules(context)),
+            splice: splice.without_client(splice::rules(context.config.dap.max_frame)),
             memory: *memory,
             kept,
         };
@@ -193,20 +200,44 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
     }
 }
 
-/// Goes on with a session that was parked and `began` before, for a client that has sent `opening`.
+/// Where the worker of a session that goes on is.
+pub(in crate::dap) enum Origin {
+    /// It was parked here; the session `began` then.
+    Here { parked: Box<Parked>, began: Instant },
+    /// The agent of its node keeps it.
+    Agent,
+}
+
+/// Goes on with a session that was parked, for a client that has sent `opening`.
+///
+/// # Errors
+/// How the session has ended, which is on record: the worker is not handed over, and the client knows.
 pub(in crate::dap) async fn resume<'a, S>(
     context: &'a Context,
     session: &'a Session,
     client: Conversation<S>,
     opening: Opening,
     begun: Begun<'a>,
-    (parked, began): (Parked, Instant),
-) -> Box<Relaying<'a, S>>
+    origin: Origin,
+) -> Result<Box<Relaying<'a, S>>, Outcome>
 where
     S: PeerStream,
 {
+    let (parked, began) = match origin {
+        Origin::Here { parked, began } => (*parked, began),
+        Origin::Agent => match Box::pin(taken_up(context, &begun.permit)).await {
+            Ok((parked, lasted)) => {
+                let now = Instant::now();
+                (parked, now.checked_sub(lasted).unwrap_or(now))
+            }
+            Err(why) => {
+                let ended = not_reached(context, client, &opening.attach, begun, why);
+                return Err(Box::pin(ended).await);
+            }
+        },
+    };
     let Parked {
-        splice,
+        mut splice,
         memory,
         kept,
     } = parked;
@@ -224,6 +255,14 @@ where
     if kept.runs() {
         live.task.resumed();
     }
+    let keep = match &remembered {
+        Some(remembered) => remembered.keep(&live, None),
+        // Not beyond this session.
+        None => memory.keep(&live, Some(Duration::ZERO)),
+    };
+    if let Some(keep) = keep {
+        Box::pin(splice.beside().keep_by(&keep)).await;
+    }
     let (up, down) = rules(context, &live, &filter);
     let (client, from_client) = client.into_parts();
     let splice: Splice<S, _> = splice.with_client(client, from_client, up, down);
@@ -239,5 +278,5 @@ where
     relaying.resumption = Some(Box::new(resumption));
     relaying.tell_beginning(capabilities, None);
     relaying.tell_missed(attach != memory.attach).await;
-    relaying
+    Ok(relaying)
 }

@@ -221,6 +221,7 @@ pub(super) fn open(worker_id: &str, port: u16) -> Open {
             client: "nvim".into(),
             peer: None,
         }),
+        resume: None,
     }
 }
 

@@ -11,9 +11,10 @@ use std::task::{Context, Poll, Waker, ready};
 use bytes::{Buf, Bytes};
 use futures_util::{Sink, SinkExt as _, Stream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
 use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::error::{Error, ProtocolError};
+use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
 use super::LARGEST_FRAME;
 
@@ -36,6 +37,8 @@ pub struct ByteStream<S> {
     unsent: bool,
     /// Who waits for that with writing or flushing, where the reader's task does it.
     blocked: Option<Waker>,
+    /// The last text that came among the bytes, and when; the outer one: where there may be texts.
+    text: Option<Option<(Instant, Utf8Bytes)>>,
 }
 
 /// One direction.
@@ -58,10 +61,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ByteStream<S> {
             writing: Half::Open,
             unsent: false,
             blocked: None,
+            text: None,
         }
     }
 
-    /// Says `text` before any bytes: the first message of a stream.
+    /// The same, where the other side may say texts among its bytes.
+    pub fn with_texts(mut self) -> Self {
+        self.text = Some(None);
+        self
+    }
+
+    /// The last text that has come among the bytes, and when. It is not kept any longer.
+    pub fn take_text(&mut self) -> Option<(Instant, Utf8Bytes)> {
+        self.text.as_mut()?.take()
+    }
+
+    /// Says `text` before or among the bytes.
     ///
     /// # Errors
     /// Where the connection is gone.
@@ -190,6 +205,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ByteStream<S> {
                     (self.reading, self.writing) = (Half::Ended, Half::Lost);
                     // The answer to it; nobody waits for that.
                     let _ = Pin::new(&mut self.socket).poll_flush(cx);
+                }
+                Some(Ok(Message::Text(text))) if self.text.is_some() => {
+                    self.text = Some(Some((Instant::now(), text)));
                 }
                 Some(Ok(Message::Text(_) | Message::Frame(_))) => {
                     (self.reading, self.writing) = (Half::Lost, Half::Lost);

@@ -19,6 +19,9 @@ pub const LARGEST: usize = 256 * 1024;
 /// Rows of one list in a message; also the streams that an agent has at a time.
 pub const MOST_ROWS: usize = 256;
 
+/// Workers that an agent keeps at a time: a message has room for what is said of them besides.
+pub const MOST_KEPT: usize = 48;
+
 /// Names one stream of a link.
 pub type StreamId = Hex<8>;
 
@@ -39,6 +42,9 @@ pub type Sentence = Text<512>;
 
 /// What a client calls itself.
 pub type Client = Text<64>;
+
+/// A principal's name, as it is: for one that is longer nothing is kept, because two people could have the same.
+pub type Subject = Text<256>;
 
 /// Relays that one agent tells of.
 pub const MOST_RELAYS: usize = 64;
@@ -82,6 +88,13 @@ pub enum FromRelay {
         port: u16,
         /// The process's title, as Ray sets it: `ray::NAME`.
         title: Text<256>,
+    },
+    /// Asks to let the task of a worker that is kept for somebody run on: its owner or an administrator wants that.
+    LetRun {
+        /// The worker.
+        worker_id: Name,
+        /// The port of its debugger.
+        port: u16,
     },
     /// The relay no longer waits for that stream.
     Cancel {
@@ -163,6 +176,28 @@ pub struct Open {
     pub port: u16,
     /// For whom the worker is taken; `None` for a further connection of a session that holds it, to a subprocess.
     pub holder: Option<Holder>,
+    /// The owner of the worker, which the agent keeps: the stream goes on with the debugger's connection that is there
+    /// ([`Dialled::Resumed`]). `None`: it is dialled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume: Option<Subject>,
+}
+
+/// By what a stream is kept when its relay is lost: a text among its bytes, of which the last one counts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Keep {
+    /// Who alone may go on with it; empty where nobody is authenticated.
+    pub owner: Subject,
+    /// For how long from the loss of the relay, in milliseconds.
+    pub keeps_ms: u64,
+    /// For how long from this message at most; `None`: nothing else ends it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_most_ms: Option<u64>,
+    /// How long before this message the first session with the worker began.
+    pub lasted_ms: u64,
+    /// What the debugger answered to `initialize`; empty where that is too long.
+    pub capabilities: Text<{ 16 * 1024 }>,
+    /// Tells an `attach` that asks for something else.
+    pub attach: u64,
 }
 
 /// Where workers meet somebody's debugger.
@@ -297,6 +332,9 @@ pub struct Announce {
     /// The first and the last port on which it would listen for workers; `None`: it listens on none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reverse_ports: Option<(u16, u16)>,
+    /// Whether it understands [`Keep`].
+    #[serde(default)]
+    pub keeps: bool,
 }
 
 /// Why a stream is not opened.
@@ -307,8 +345,10 @@ pub enum Refusal {
     NotAWorker,
     /// The listening socket belongs to another process.
     WrongProcess,
-    /// The session of another relay holds the worker.
+    /// The session of another relay holds the worker, or it is kept for somebody.
     Held,
+    /// The debugger of a worker that is kept still works on what was asked before.
+    Kept,
     /// The head cannot be asked.
     Registry,
     /// The agent has too much to do, or is about to end.
@@ -342,6 +382,18 @@ pub struct Held {
     pub replica: Replica,
     /// Since when, in milliseconds of Unix time.
     pub since_unix_ms: u64,
+    /// The relay of the session is lost, and the agent keeps the worker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parked: Option<Parked>,
+}
+
+/// For whom and until when an agent keeps a worker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parked {
+    /// As in [`Keep`].
+    pub owner: Subject,
+    /// In milliseconds of Unix time.
+    pub until_unix_ms: u64,
 }
 
 /// The first message of a stream.
@@ -350,6 +402,8 @@ pub struct Held {
 pub enum Dialled {
     /// The debugger is there: what follows are its bytes.
     Dialled,
+    /// The same of one that was kept: its bytes begin with the messages that say what the next client has to know.
+    Resumed(Box<Keep>),
     /// It is not. The stream is closed.
     Failed {
         /// Why, to decide by.

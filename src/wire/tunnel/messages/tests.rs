@@ -17,6 +17,7 @@ fn row() -> Held {
         ),
         replica: Hex([255; 8]),
         since_unix_ms: u64::MAX,
+        parked: None,
     }
 }
 
@@ -31,6 +32,7 @@ fn messages_are_spelled_as_the_protocol_says() {
         kind: Kind::Debugpy,
         port: 38_645,
         holder: None,
+        resume: None,
     });
     let text = r#"{"type":"open","stream":"0101010101010101","secret":"02020202020202020202020202020202","cluster":"default","node_id":"0a0b","worker_id":"0c","kind":"debugpy","port":38645,"holder":null}"#;
     assert_eq!(written(&open), text);
@@ -113,7 +115,13 @@ fn what_is_too_long_or_of_another_kind_is_not_read() {
         assert!(read::<FromRelay>(&text).is_err(), "{text}");
     }
     let held = |rows: usize| {
-        let workers = vec![row(); rows];
+        let mut workers = vec![row(); rows];
+        for row in &mut workers[..rows.min(MOST_KEPT)] {
+            row.parked = Some(Parked {
+                owner: "\"".repeat(256).as_str().into(),
+                until_unix_ms: u64::MAX,
+            });
+        }
         written(&FromAgent::Held { workers })
     };
     let most = held(MOST_ROWS);
@@ -156,4 +164,29 @@ proptest! {
         let _ = read::<FromAgent>(&text);
         let _ = read::<Dialled>(&text);
     }
+}
+
+#[test]
+fn what_a_stream_is_kept_by_is_spelled_as_the_protocol_says() {
+    let text = r#"{"owner":"ada","keeps_ms":900000,"lasted_ms":5,"capabilities":"{}","attach":7}"#;
+    let keep: Keep = read(text).unwrap();
+    assert_eq!(written(&keep), text);
+    let resumed = written(&Dialled::Resumed(Box::new(keep)));
+    assert_eq!(resumed, format!(r#"{{"type":"resumed",{}"#, &text[1..]));
+    let longest = Keep {
+        owner: "\"".repeat(256).as_str().into(),
+        keeps_ms: u64::MAX,
+        at_most_ms: Some(u64::MAX),
+        lasted_ms: u64::MAX,
+        capabilities: "\"".repeat(16 * 1024).as_str().into(),
+        attach: u64::MAX,
+    };
+    let longest = written(&Dialled::Resumed(Box::new(longest)));
+    assert!(longest.len() < crate::wire::tunnel::LARGEST_FRAME);
+    let let_run = FromRelay::LetRun {
+        worker_id: "0c".into(),
+        port: 1,
+    };
+    let text = r#"{"type":"let_run","worker_id":"0c","port":1}"#;
+    assert_eq!(written(&let_run), text);
 }

@@ -1,0 +1,381 @@
+//! Workers whose relay is lost, and who goes on with them.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+
+use super::stand_ins::*;
+use crate::wire::dap::codec::{Frames, frame, parse};
+use crate::wire::tunnel::messages::{
+    Dialled, FromAgent, FromRelay, Held, Hex, Keep, Refusal, read, written,
+};
+
+const SOON: Duration = Duration::from_secs(10);
+
+fn keep(owner: &str, keeps: Duration) -> Keep {
+    Keep {
+        owner: owner.into(),
+        keeps_ms: keeps.as_millis() as u64,
+        at_most_ms: None,
+        lasted_ms: 60_000,
+        capabilities: "{}".into(),
+        attach: 7,
+    }
+}
+
+fn minutes(n: u64) -> Duration {
+    Duration::from_secs(60 * n)
+}
+
+/// Either end of what is said in frames.
+struct Dap<S> {
+    stream: S,
+    frames: Frames,
+}
+
+impl<S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin> Dap<S> {
+    fn new(stream: S) -> Self {
+        Self {
+            stream,
+            frames: Frames::new(1 << 26),
+        }
+    }
+
+    async fn say(&mut self, message: &Value) {
+        self.stream.write_all(&frame(message)).await.unwrap();
+        self.stream.flush().await.unwrap();
+    }
+
+    /// The next message; `None` at the end.
+    async fn hear(&mut self) -> Option<Value> {
+        loop {
+            if let Some(body) = self.frames.next_body().unwrap() {
+                return Some(parse(&body).unwrap());
+            }
+            let more = self.stream.read_buf(self.frames.buffer());
+            if timeout(SOON, more).await.expect("in time").unwrap_or(0) == 0 {
+                return None;
+            }
+        }
+    }
+
+    async fn request(&mut self, seq: u64, command: &str) {
+        let request = json!({"seq": seq, "type": "request", "command": command, "arguments": {}});
+        self.say(&request).await;
+    }
+
+    async fn answer(&mut self, request: &Value) {
+        let answer = json!({"seq": 1, "type": "response", "request_seq": request["seq"],
+            "success": true, "command": request["command"]});
+        self.say(&answer).await;
+    }
+
+    async fn event(&mut self, name: &str, body: Value) {
+        self.say(&json!({"seq": 1, "type": "event", "event": name, "body": body}))
+            .await;
+    }
+
+    /// Hears the request `command`, and answers it.
+    async fn asked(&mut self, command: &str) {
+        let request = self.hear().await.unwrap();
+        assert_eq!(request["command"], command);
+        self.answer(&request).await;
+    }
+
+    /// Hears a goodbye, to the end.
+    async fn left(&mut self) {
+        self.asked("setFunctionBreakpoints").await;
+        self.asked("disconnect").await;
+    }
+
+    /// Hears nothing.
+    async fn nothing(&mut self) {
+        let more = self.stream.read_buf(self.frames.buffer());
+        let heard = timeout(Duration::from_millis(200), more).await;
+        assert!(heard.is_err(), "{heard:?}");
+    }
+}
+
+/// The relay's end of a stream.
+type Stream = crate::wire::tunnel::ByteStream<TcpStream>;
+
+/// An agent with two relays, of which the first has a session that is kept by `keep` and stands in thread 3.
+struct Scene {
+    agent: std::sync::Arc<super::super::Agent>,
+    one: Relay,
+    other: Relay,
+    links: Vec<Socket>,
+    debugger: Dap<TcpStream>,
+    client: Dap<Stream>,
+    port: u16,
+    /// Streams that were asked for.
+    streams: u8,
+}
+
+impl Scene {
+    async fn new(keep: Option<Keep>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let head = head(vec![worker(port)], vec![node(NODE, "127.0.0.1")]).await;
+        let (one, other) = (Relay::start(1).await, Relay::start(2).await);
+        let agent = agent(head, &[&one, &other]);
+        let ((mut first, announced), (second, _)) = tokio::join!(one.link(), other.link());
+        assert!(announced.keeps);
+        tell(&mut first, &FromRelay::Open(open(WORKER, port))).await;
+        let (mut stream, _) = one.stream().await;
+        let (debugger, _) = listener.accept().await.unwrap();
+        let mut debugger = Dap::new(debugger);
+        debugger.event("output", json!({})).await;
+        if let Some(keep) = keep {
+            stream.say(written(&keep)).await.unwrap();
+        }
+        let mut client = Dap::new(stream);
+        assert_eq!(client.hear().await.unwrap()["event"], "output");
+        for (seq, command) in ["attach", "configurationDone"].into_iter().enumerate() {
+            client.request(seq as u64, command).await;
+            debugger.asked(command).await;
+            client.hear().await.unwrap();
+        }
+        for thread in [4, 3] {
+            let body = json!({"threadId": thread, "reason": "breakpoint"});
+            debugger.event("stopped", body).await;
+        }
+        let runs = json!({"threadId": 4, "allThreadsContinued": false});
+        debugger.event("continued", runs).await;
+        for _ in 0..3 {
+            client.hear().await.unwrap();
+        }
+        Self {
+            agent,
+            one,
+            other,
+            links: vec![first, second],
+            debugger,
+            client,
+            port,
+            streams: 1,
+        }
+    }
+
+    /// The first relay is lost; the second one hears that the worker is kept.
+    async fn kept() -> Self {
+        let mut scene = Self::new(Some(keep("ada", minutes(15)))).await;
+        assert!(scene.held().await.parked.is_none());
+        scene.lose().await;
+        let parked = scene.held().await.parked.unwrap();
+        assert_eq!(&*parked.owner, "ada");
+        scene
+    }
+
+    /// The relay of the session vanishes.
+    async fn lose(&mut self) {
+        self.links.remove(0);
+        let lost = std::mem::replace(&mut self.client, Dap::new(nobody().await));
+        drop(lost);
+    }
+
+    fn second(&mut self) -> &mut Socket {
+        self.links.last_mut().unwrap()
+    }
+
+    /// The one row of what the second relay hears next.
+    async fn held(&mut self) -> Held {
+        match heard(self.second()).await {
+            FromAgent::Held { mut workers } => workers.pop().unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn open(&mut self, owner: Option<&str>) -> FromRelay {
+        let mut open = open(WORKER, self.port);
+        self.streams += 1;
+        open.stream = Hex([self.streams; 8]);
+        open.resume = owner.map(Into::into);
+        if let Some(holder) = &mut open.holder {
+            holder.session = "8".into();
+        }
+        FromRelay::Open(open)
+    }
+
+    /// The second relay goes on with it for `ada`.
+    async fn resume(&mut self) -> Keep {
+        let open = self.open(Some("ada"));
+        tell(self.second(), &open).await;
+        let (mut socket, _) = self.other.accept().await;
+        let first = next(&mut socket).await.into_text().unwrap();
+        self.client = Dap::new(Stream::new(socket));
+        match read(&first).unwrap() {
+            Dialled::Resumed(keep) => *keep,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// A stream to nobody.
+async fn nobody() -> Stream {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let stream = TcpStream::connect(listener.local_addr().unwrap())
+        .await
+        .unwrap();
+    let role = tokio_tungstenite::tungstenite::protocol::Role::Client;
+    let socket = tokio_tungstenite::WebSocketStream::from_raw_socket(stream, role, None).await;
+    crate::wire::tunnel::ByteStream::new(socket)
+}
+
+#[tokio::test]
+async fn a_worker_whose_relay_vanishes_waits_for_its_owner_at_another() {
+    let mut scene = Scene::kept().await;
+    scene.debugger.nothing().await;
+    // What is said meanwhile is told to whoever comes.
+    scene
+        .debugger
+        .event("output", json!({"output": "meanwhile"}))
+        .await;
+    for owner in [None, Some("bob"), Some("")] {
+        let open = scene.open(owner);
+        tell(scene.second(), &open).await;
+        let FromAgent::Refused { kind, holder, .. } = heard(scene.second()).await else {
+            panic!("not refused");
+        };
+        assert_eq!(kind == Refusal::Held, owner.is_none());
+        assert_eq!(holder.is_some(), owner.is_none());
+    }
+    let kept = scene.resume().await;
+    assert_eq!((kept.attach, &*kept.capabilities), (7, "{}"));
+    assert!((60_000..90_000).contains(&kept.lasted_ms));
+    let row = scene.held().await;
+    assert_eq!((row.replica, &*row.session), (Hex([2; 8]), "8"));
+    assert!(row.parked.is_none());
+    let output = scene.client.hear().await.unwrap();
+    assert_eq!(output["body"]["output"], "meanwhile");
+    let stop = scene.client.hear().await.unwrap();
+    assert_eq!(
+        (&stop["event"], &stop["body"]["threadId"]),
+        (&"stopped".into(), &3.into())
+    );
+    scene.client.request(1, "threads").await;
+    scene.debugger.asked("threads").await;
+    assert_eq!(scene.client.hear().await.unwrap()["command"], "threads");
+    // The next relay is lost before it has said anything of its own: it is kept as before.
+    scene.client = Dap::new(nobody().await);
+    assert!(scene.held().await.parked.is_some());
+    scene.debugger.nothing().await;
+    scene.resume().await;
+    let stop = scene.client.hear().await.unwrap();
+    assert_eq!(stop["body"]["threadId"], 3);
+    scene.held().await;
+    // In order.
+    scene.client.request(2, "disconnect").await;
+    scene.debugger.asked("disconnect").await;
+    drop(scene.debugger);
+    scene.client.hear().await.unwrap();
+    assert!(scene.client.hear().await.is_none());
+    scene.client = Dap::new(nobody().await);
+    match heard(scene.links.last_mut().unwrap()).await {
+        FromAgent::Held { workers } => assert_eq!(workers, []),
+        other => panic!("{other:?}"),
+    }
+    scene.agent.end().await;
+    drop(scene.one);
+}
+
+#[tokio::test]
+async fn what_was_asked_before_is_not_answered_to_the_next_one_and_halves_are_dropped() {
+    let mut scene = Scene::new(Some(keep("ada", minutes(15)))).await;
+    scene.held().await;
+    scene.client.request(9, "variables").await;
+    let late = scene.debugger.hear().await.unwrap();
+    let long =
+        frame(&json!({"seq": 1, "type": "event", "event": "module", "body": "x".repeat(1 << 20)}));
+    let (begun, rest) = long.split_at(1 << 19);
+    scene.debugger.stream.write_all(begun).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    scene.lose().await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    scene.debugger.stream.write_all(rest).await.unwrap();
+    assert!(scene.held().await.parked.is_some());
+    let open = scene.open(Some("ada"));
+    tell(scene.second(), &open).await;
+    let early = timeout(Duration::from_millis(300), scene.other.accept()).await;
+    assert!(early.is_err(), "the debugger is still at work");
+    scene.debugger.answer(&late).await;
+    let (mut socket, _) = scene.other.accept().await;
+    let first = next(&mut socket).await.into_text().unwrap();
+    assert!(first.starts_with(r#"{"type":"resumed""#), "{first}");
+    scene.client = Dap::new(Stream::new(socket));
+    assert_eq!(scene.client.hear().await.unwrap()["event"], "stopped");
+    scene.client.stream.shutdown().await.unwrap();
+    scene.client = Dap::new(nobody().await);
+    scene.debugger.left().await;
+    scene.agent.end().await;
+}
+
+#[tokio::test]
+async fn a_worker_is_left_when_its_time_is_over_or_somebody_wants_that() {
+    for end in ["time", "most", "let_run", "agent"] {
+        let mut by = keep("ada", minutes(15));
+        match end {
+            "time" => by.keeps_ms = 300,
+            "most" => by.at_most_ms = Some(300),
+            _ => {}
+        }
+        let mut scene = Scene::new(Some(by)).await;
+        scene.held().await;
+        scene.lose().await;
+        assert!(scene.held().await.parked.is_some());
+        if end == "let_run" {
+            let let_run = FromRelay::LetRun {
+                worker_id: WORKER.into(),
+                port: scene.port,
+            };
+            tell(scene.second(), &let_run).await;
+        }
+        let agent = std::sync::Arc::clone(&scene.agent);
+        let ending = (end == "agent").then(|| tokio::spawn(async move { agent.end().await }));
+        scene.debugger.left().await;
+        drop(scene.debugger.stream);
+        match ending {
+            Some(ending) => ending.await.unwrap(),
+            None => {
+                let gone = heard(scene.links.last_mut().unwrap()).await;
+                assert_eq!(gone, FromAgent::Held { workers: vec![] }, "{end}");
+                scene.agent.end().await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_kept_that_ended_in_order_or_was_not_to_be() {
+    for (by, in_order) in [
+        (None, false),
+        (Some(keep("ada", minutes(15))), true),
+        (Some(keep("ada", Duration::ZERO)), false),
+    ] {
+        let mut scene = Scene::new(by).await;
+        if in_order {
+            scene.client.stream.shutdown().await.unwrap();
+        }
+        scene.lose().await;
+        scene.debugger.left().await;
+        drop(scene.debugger.stream);
+        scene.agent.end().await;
+    }
+}
+
+/// What is no word of this protocol ends nothing, and has nothing kept.
+#[tokio::test]
+async fn garbage_among_the_bytes_keeps_nothing() {
+    let mut scene = Scene::new(None).await;
+    scene.client.stream.say("{}".to_owned()).await.unwrap();
+    scene.client.request(1, "threads").await;
+    scene.debugger.asked("threads").await;
+    scene.client.hear().await.unwrap();
+    scene.lose().await;
+    scene.debugger.left().await;
+    drop(scene.debugger.stream);
+    scene.agent.end().await;
+}
