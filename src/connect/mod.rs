@@ -16,9 +16,11 @@ use std::time::Duration;
 
 use futures_util::SinkExt;
 use parking_lot::Mutex;
+use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_tungstenite::tungstenite::Message;
+use tokio_util::either::Either;
 use tracing::{Instrument as _, debug, info};
 
 use crate::agents::{Socket, is_same, secret};
@@ -40,15 +42,18 @@ const FAREWELL: Duration = Duration::from_secs(10);
 /// Streams that wait to be served.
 const ARRIVING: usize = 64;
 
-/// A connection that somebody has made at the other end of a link.
+/// A connection within another one: what somebody has made at the other end of a link, or a terminal of the page.
 pub(crate) struct Arrived {
     /// What is said on it.
-    pub(crate) stream: LinkedStream,
-    /// Who opened the link.
+    pub(crate) stream: ArrivedStream,
+    /// Who opened the link, or the page.
     pub(crate) principal: Principal,
     /// Where that was from.
     pub(crate) peer: SocketAddr,
 }
+
+/// The bytes of a link, or of a terminal of the page, which another task carries.
+pub(crate) type ArrivedStream = Either<LinkedStream, DuplexStream>;
 
 /// All links. One for the process.
 #[derive(Debug)]
@@ -118,6 +123,12 @@ impl Links {
             // It holds a sender itself.
             None => std::future::pending().await,
         }
+    }
+
+    /// Has `arrived` served as a connection to the one port is; whether the relay has time for it.
+    pub(crate) async fn deliver(&self, arrived: Arrived) -> bool {
+        let sent = timeout(OPENING, self.arriving.send(arrived)).await;
+        matches!(sent, Ok(Ok(())))
     }
 
     /// Ends what nobody will resume: the links without a transport of a command whose place `opener` has taken.
@@ -215,11 +226,11 @@ impl Links {
         if self.opened(&held).await {
             debug!(?peer, "somebody has connected at the end of a link");
             let arrived = Arrived {
-                stream,
+                stream: Either::Left(stream),
                 principal: held.principal.clone(),
                 peer,
             };
-            if timeout(OPENING, self.arriving.send(arrived)).await.is_err() {
+            if !self.deliver(arrived).await {
                 link.break_off("the relay has no time for it");
             }
             tokio::select! {

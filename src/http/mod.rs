@@ -26,6 +26,7 @@ pub mod guard;
 mod hop;
 mod moving;
 mod nodes;
+mod page;
 mod query;
 mod refusal;
 mod release;
@@ -35,8 +36,11 @@ mod revocations;
 #[cfg_attr(not(feature = "fuzzing"), allow(unreachable_pub))]
 pub(crate) mod rewrite;
 mod route;
+mod snapshot;
+mod terminal;
 mod tunnel;
 mod websocket;
+mod whoami;
 
 pub(crate) use connection::IDLE_WEIGHT;
 pub use connection::serve_connection;

@@ -197,6 +197,14 @@ labels! {
         Nodes = "nodes",
         /// Diagnoses, `/relay/v1/doctor`.
         Doctor = "doctor",
+        /// Who asks, `/relay/v1/whoami`.
+        Whoami = "whoami",
+        /// Looks at a task that waits, `/relay/v1/snapshot`.
+        Snapshot = "snapshot",
+        /// Terminals of the page, `/relay/v1/terminal`.
+        Terminal = "terminal",
+        /// The page at `/relay/`, with its files.
+        Page = "page",
         /// The rendezvous of debuggers that listen, below `/relay/v1/reverse`.
         Reverse = "reverse",
         /// The links of `ray-relay connect`, `/relay/v1/connect`.
