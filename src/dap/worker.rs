@@ -380,6 +380,7 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
             SessionEnd::Revoked(_)
             | SessionEnd::CaptureFailed(_)
             | SessionEnd::Limit(_)
+            | SessionEnd::Asked
             | SessionEnd::Quiet => {
                 self.let_go(&end.to_string(), true);
                 Some(LET_GO)

@@ -30,7 +30,7 @@ use super::refusal::HttpRefusal;
 use super::route::{EXISTS, Route};
 use super::{
     api, connect, doctor, events, guard, nodes, page, release, reverse, revocations, snapshot,
-    terminal, whoami,
+    sessions, terminal, whoami,
 };
 use crate::connection::admission::Place;
 use crate::connection::on_wake::OnWake;
@@ -321,6 +321,9 @@ async fn answer(
                 (Route::Connect | Route::ConnectAgain(_), _) => {
                     Box::pin(connect::open(ctx, connection, route, parts, &asked)).await
                 }
+                (Route::EndSession, &Method::POST) => {
+                    Box::pin(sessions::end(ctx, connection, &parts, body, &asked)).await
+                }
                 (Route::Snapshot, &Method::POST) => {
                     Box::pin(snapshot::answer(ctx, connection, &parts, body, &asked)).await
                 }
@@ -426,6 +429,7 @@ async fn own(
         Route::Readyz => readyz(Some(principal)),
         Route::Metrics => api::metrics(&ctx.metrics, &snapshot()),
         Route::Release => answer::post_only("POST /relay/v1/release with {\"ids\": [\"ID\"]}"),
+        Route::EndSession => answer::post_only("POST /relay/v1/sessions/end with {\"id\": NUMBER}"),
         Route::Snapshot => answer::post_only("POST /relay/v1/snapshot with {\"id\": \"ID\"}"),
         Route::Whoami => whoami::answer(ctx, principal, parts.uri.query()),
         Route::Unknown

@@ -36,6 +36,7 @@ mod revocations;
 #[cfg_attr(not(feature = "fuzzing"), allow(unreachable_pub))]
 pub(crate) mod rewrite;
 mod route;
+mod sessions;
 mod snapshot;
 mod terminal;
 mod tunnel;

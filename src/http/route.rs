@@ -16,6 +16,8 @@ pub(crate) enum Route<'a> {
     Breakpoints,
     /// The live sessions.
     Sessions,
+    /// Ends a live session.
+    EndSession,
     /// The event stream.
     Events,
     /// What is not to be trusted any more.
@@ -93,7 +95,7 @@ pub(crate) const CLUSTERS: &str = "/relay/clusters/";
 const PAGE: &str = "/relay/page/";
 
 /// What exists below `/relay`, for those who ask for something else.
-pub(crate) const EXISTS: &str = "/relay/ for a browser, /relay/v1/breakpoints, /relay/v1/sessions, /relay/v1/events, /relay/v1/whoami, /relay/v1/snapshot, /relay/v1/terminal, /relay/v1/release, /relay/v1/revocations, /relay/v1/nodes, /relay/v1/doctor, /relay/v1/reverse/NAME, /relay/v1/connect, \
+pub(crate) const EXISTS: &str = "/relay/ for a browser, /relay/v1/breakpoints, /relay/v1/sessions, /relay/v1/sessions/end, /relay/v1/events, /relay/v1/whoami, /relay/v1/snapshot, /relay/v1/terminal, /relay/v1/release, /relay/v1/revocations, /relay/v1/nodes, /relay/v1/doctor, /relay/v1/reverse/NAME, /relay/v1/connect, \
                                  /relay/healthz, /relay/readyz, /relay/metrics and /relay/clusters/NAME/";
 
 impl<'a> Route<'a> {
@@ -102,6 +104,7 @@ impl<'a> Route<'a> {
         match path {
             "/relay/v1/breakpoints" => Self::Breakpoints,
             "/relay/v1/sessions" => Self::Sessions,
+            "/relay/v1/sessions/end" => Self::EndSession,
             "/relay/v1/events" => Self::Events,
             "/relay/v1/revocations" => Self::Revocations,
             "/relay/v1/release" => Self::Release,
@@ -153,7 +156,7 @@ impl<'a> Route<'a> {
             Self::Page(_) | Self::PageMoved => RouteAccess::Authenticated,
             Self::Whoami => RouteAccess::Authenticated,
             // One's own alone, and everybody's with `admin`.
-            Self::Sessions => RouteAccess::Authenticated,
+            Self::Sessions | Self::EndSession => RouteAccess::Authenticated,
             // What is said on it is judged as on every connection.
             Self::Connect | Self::ConnectAgain(_) => RouteAccess::Authenticated,
             // Each id is judged by itself.
@@ -179,7 +182,7 @@ impl<'a> Route<'a> {
     pub(crate) fn label(self) -> metrics::Route {
         match self {
             Self::Breakpoints => metrics::Route::Breakpoints,
-            Self::Sessions => metrics::Route::Sessions,
+            Self::Sessions | Self::EndSession => metrics::Route::Sessions,
             Self::Events => metrics::Route::Events,
             Self::Revocations => metrics::Route::Revocations,
             Self::Release => metrics::Route::Release,

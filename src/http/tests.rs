@@ -10,6 +10,7 @@ mod list;
 mod page;
 mod proxy;
 mod release;
+mod sessions;
 mod smuggling;
 mod snapshot;
 mod terminal;

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use dashmap::DashMap;
 use parking_lot::Mutex;
 use serde::Serialize;
+use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
 use crate::identity::Principal;
@@ -59,6 +60,8 @@ struct Entry {
     since: Moment,
     bytes_up: AtomicU64,
     bytes_down: AtomicU64,
+    /// Somebody who may has asked for its end.
+    end: CancellationToken,
     info: Mutex<SessionInfo>,
 }
 
@@ -100,6 +103,7 @@ impl SessionTable {
             since: Moment::now(),
             bytes_up: AtomicU64::new(0),
             bytes_down: AtomicU64::new(0),
+            end: CancellationToken::new(),
             info: Mutex::new(SessionInfo {
                 open: self.metrics.session_open(SessionProtocol::Dap),
                 protocol: SessionProtocol::Dap,
@@ -121,6 +125,30 @@ impl SessionTable {
     /// Session `id` has not ended.
     pub fn is_live(&self, id: u64) -> bool {
         self.live.contains_key(&id)
+    }
+
+    /// The breakpoint of session `id`, where that has a worker and `may` allows something to its principal.
+    pub(crate) fn with_worker(
+        &self,
+        id: u64,
+        may: impl FnOnce(Option<&Principal>) -> bool,
+    ) -> Option<Arc<Breakpoint>> {
+        let entry = self.live.get(&id)?;
+        let info = entry.info.lock();
+        let protocol = matches!(
+            info.protocol,
+            SessionProtocol::Dap | SessionProtocol::Terminal
+        );
+        let has = protocol && matches!(info.state, "attached" | "parked");
+        let breakpoint = info.breakpoint.clone().filter(|_| has)?;
+        may(info.principal.as_ref()).then_some(breakpoint)
+    }
+
+    /// Has session `id` end, where it has a worker.
+    pub(crate) fn end(&self, id: u64) {
+        if let Some(entry) = self.live.get(&id) {
+            entry.end.cancel();
+        }
     }
 
     /// The worker `id`, where a live session of `principal` reaches it: the worker itself or a subprocess of it.
@@ -175,6 +203,11 @@ impl Session {
     /// Number of the session, from 1.
     pub fn id(&self) -> u64 {
         self.entry.id
+    }
+
+    /// Fires when somebody who may has asked for its end.
+    pub(crate) fn asked_to_end(&self) -> CancellationToken {
+        self.entry.end.clone()
     }
 
     /// Address of the client.

@@ -93,6 +93,8 @@ labels! {
         Revoked = "revoked",
         /// The session or idle limit was reached.
         Limit = "limit",
+        /// Its owner, or somebody who runs the relay, has asked for its end.
+        Asked = "asked",
         /// Its client was lost, and did not come again in time.
         Expired = "expired",
         /// Its client was lost, and another connection of the same person goes on with it.
