@@ -29,8 +29,8 @@ use super::moving::Moving;
 use super::refusal::HttpRefusal;
 use super::route::{EXISTS, Route};
 use super::{
-    api, connect, doctor, events, guard, nodes, page, release, reverse, revocations, snapshot,
-    sessions, terminal, whoami,
+    api, connect, doctor, events, guard, nodes, page, release, reverse, revocations, sessions,
+    snapshot, terminal, whoami,
 };
 use crate::connection::admission::Place;
 use crate::connection::on_wake::OnWake;

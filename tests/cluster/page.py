@@ -146,20 +146,32 @@ with sync_playwright() as playwright:
     expect(log).to_contain_text("[the terminal is closed]")
     expect(lena.locator("#rows > li")).to_have_count(2)
 
-    # The others are let run on; it is asked first.
-    for left in [1, 0]:
-        at = ann.locator("#rows > li").evaluate_all("all => all.findIndex((item) => item.dataset.state === 'paused')")
-        item = opened(ann, at)
-        item.get_by_role("button", name="Let it run on").click()
-        accessible(ann, "a question")
-        ann.locator("dialog").get_by_role("button", name="Cancel").click()
-        expect(lena.locator("#rows > li")).to_have_count(left + 1)
-        item.get_by_role("button", name="Let it run on").click()
-        ann.locator("dialog").get_by_role("button", name="Let it run on").click()
-        expect(lena.locator("#rows > li")).to_have_count(left)
+    def paused():
+        return ann.locator("#rows > li").evaluate_all("all => all.findIndex((item) => item.dataset.state === 'paused')")
+
+    # Whoever runs the relay ends a session, and its task runs on.
+    root = signed_in(browser, "root")
+    item = opened(ann, paused())
+    item.get_by_role("button", name="Terminal").click()
+    expect(item.get_by_role("log")).to_contain_text("(Pdb)")
+    root.get_by_role("button", name="End the session with square").click()
+    accessible(root, "a question")
+    root.locator("dialog").get_by_role("button", name="End it").click()
+    expect(item.get_by_role("log")).to_contain_text("asked for its end")
+    expect(root.locator("#rows > li")).to_have_count(1)
+    accessible(root, "sessions")
+
+    # The last is let run on; it is asked first.
+    item = opened(ann, paused())
+    item.get_by_role("button", name="Let it run on").click()
+    ann.locator("dialog").get_by_role("button", name="Cancel").click()
+    expect(lena.locator("#rows > li")).to_have_count(1)
+    item.get_by_role("button", name="Let it run on").click()
+    ann.locator("dialog").get_by_role("button", name="Let it run on").click()
+    expect(lena.locator("#rows > li")).to_have_count(0)
 
     # No request went elsewhere, and none had a token in its address.
-    for page in [ann, lena]:
+    for page in [ann, lena, root]:
         for address in page.asked:
             assert address.startswith(URL), address
             assert not any(token in address for token in TOKENS.values()), "a token in an address"

@@ -78,6 +78,7 @@ fn a_browser_shows_what_waits_and_changes_a_result() {
     let tokens = json!({
         "ann": issuer.mint("ann", &["--scope", "list,debug,terminal"]),
         "vera": issuer.mint("vera", &["--scope", "list,view"]),
+        "root": issuer.mint("root", &["--scope", "list,admin"]),
         "lena": issuer.mint("lena", &["--scope", "list"]),
     });
     let audit = issuer.path("audit.jsonl");

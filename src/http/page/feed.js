@@ -32,10 +32,16 @@ async function* events(body, alive) {
   }
 }
 
+/** Waits for so long, or until the network is back. */
 function pause(milliseconds) {
   return new Promise((resolve) => {
-    setTimeout(resolve, milliseconds);
-    addEventListener('online', resolve, { once: true });
+    const over = () => {
+      clearTimeout(timer);
+      removeEventListener('online', over);
+      resolve();
+    };
+    const timer = setTimeout(over, milliseconds);
+    addEventListener('online', over);
   });
 }
 

@@ -76,7 +76,8 @@ async function begin() {
   try {
     me = await json('v1/whoami');
   } catch (error) {
-    if (error instanceof Refused && error.status === 401) {
+    // With a refused token it is not tried again by itself: that is throttled.
+    if (error instanceof Refused && (error.status === 401 || (token() && error.status >= 400 && error.status < 500))) {
       const why = token() ? `That token is not taken: ${error.message}.` : 'This relay gives nothing without a token.';
       return ask(why);
     }
