@@ -2,11 +2,12 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use dashmap::DashMap;
 use parking_lot::Mutex;
 use serde::Serialize;
+use tokio::sync::Notify;
 use tracing::Span;
 
 use crate::identity::Principal;
@@ -59,6 +60,9 @@ struct Entry {
     since: Moment,
     bytes_up: AtomicU64,
     bytes_down: AtomicU64,
+    /// How many ask whether its client is there, and whether that has changed.
+    doubts: AtomicUsize,
+    doubted: Notify,
     info: Mutex<SessionInfo>,
 }
 
@@ -73,6 +77,17 @@ struct SessionInfo {
     client: Option<String>,
     breakpoint: Option<Arc<Breakpoint>>,
     principal: Option<Principal>,
+}
+
+/// Somebody asks whether the client of a session is still there. Dropped, nobody does.
+#[derive(Debug)]
+pub(crate) struct Doubt(Arc<Entry>);
+
+impl Drop for Doubt {
+    fn drop(&mut self) {
+        self.0.doubts.fetch_sub(1, Ordering::AcqRel);
+        self.0.doubted.notify_one();
+    }
 }
 
 /// One live session; dropping it takes it off the table.
@@ -100,6 +115,8 @@ impl SessionTable {
             since: Moment::now(),
             bytes_up: AtomicU64::new(0),
             bytes_down: AtomicU64::new(0),
+            doubts: AtomicUsize::new(0),
+            doubted: Notify::new(),
             info: Mutex::new(SessionInfo {
                 open: self.metrics.session_open(SessionProtocol::Dap),
                 protocol: SessionProtocol::Dap,
@@ -121,6 +138,17 @@ impl SessionTable {
     /// Session `id` has not ended.
     pub fn is_live(&self, id: u64) -> bool {
         self.live.contains_key(&id)
+    }
+
+    /// Asks the session `id` with a debugger's client whether that is still there; `None`: there is no such session.
+    pub(crate) fn doubt(&self, id: u64) -> Option<Doubt> {
+        let entry = Arc::clone(self.live.get(&id)?.value());
+        if entry.info.lock().protocol != SessionProtocol::Dap {
+            return None;
+        }
+        entry.doubts.fetch_add(1, Ordering::AcqRel);
+        entry.doubted.notify_one();
+        Some(Doubt(entry))
     }
 
     /// The worker `id`, where a live session of `principal` reaches it: the worker itself or a subprocess of it.
@@ -257,6 +285,13 @@ impl Session {
             self.entry.bytes_up.load(Ordering::Relaxed),
             self.entry.bytes_down.load(Ordering::Relaxed),
         )
+    }
+
+    /// Resolves when whether its client is there begins or ceases to be [doubted](SessionTable::doubt), which it says. Cancel
+    /// safe.
+    pub(crate) async fn doubted(&self) -> bool {
+        self.entry.doubted.notified().await;
+        self.entry.doubts.load(Ordering::Acquire) > 0
     }
 
     /// What it was when asked.
