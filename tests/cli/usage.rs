@@ -107,7 +107,7 @@ fn completions_are_made_for_every_shell() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let output = run(&["completions", shell]);
         assert_eq!(output.status.code(), Some(0));
-        assert!(out(&output).contains("launch-config"), "{shell}");
+        assert!(out(&output).contains("RAY_RELAY_COMPLETE"), "{shell}");
     }
 }
 
