@@ -95,13 +95,13 @@ async fn until(dap: &mut Dap, wanted: impl Fn(&Value) -> bool) {
     while !wanted(&read(dap).await) {}
 }
 
-async fn send(dap: &mut Dap, seq: u64, command: &str, arguments: Value) {
+async fn send(dap: &mut Dap, seq: u64, command: &str, arguments: &Value) {
     let request =
         json!({"seq": seq, "type": "request", "command": command, "arguments": arguments});
     dap.send(&request).await.unwrap();
 }
 
-fn event(name: &str, body: Value) -> Value {
+fn event(name: &str, body: &Value) -> Value {
     json!({"seq": 1, "type": "event", "event": name, "body": body})
 }
 
@@ -110,7 +110,7 @@ async fn debugger(listener: TcpListener) -> Vec<String> {
     let (stream, _) = listener.accept().await.unwrap();
     let mut dap = Conversation::new(stream, 1 << 20);
     let output = json!({"category": "telemetry", "output": "ptvsd"});
-    dap.send(&event("output", output)).await.unwrap();
+    dap.send(&event("output", &output)).await.unwrap();
     let mut commands = Vec::new();
     while let Ok(request) = dap.read().await {
         let command = request["command"].as_str().unwrap().to_owned();
@@ -119,12 +119,12 @@ async fn debugger(listener: TcpListener) -> Vec<String> {
         dap.send(&answer).await.unwrap();
         match &*command {
             "attach" => {
-                let initialized = event("initialized", Value::Null);
+                let initialized = event("initialized", &Value::Null);
                 dap.send(&initialized).await.unwrap();
             }
             "configurationDone" => {
                 let body = json!({"reason": "breakpoint", "threadId": 1});
-                dap.send(&event("stopped", body)).await.unwrap();
+                dap.send(&event("stopped", &body)).await.unwrap();
             }
             _ => {}
         }
@@ -137,12 +137,12 @@ async fn debugger(listener: TcpListener) -> Vec<String> {
 async fn attached(relay: SocketAddr) -> Dap {
     let stream = TcpStream::connect(relay).await.unwrap();
     let mut dap = Conversation::new(stream, 1 << 20);
-    send(&mut dap, 1, "initialize", json!({"clientID": "nvim"})).await;
-    send(&mut dap, 2, "attach", json!({"type": "debugpy"})).await;
+    send(&mut dap, 1, "initialize", &json!({"clientID": "nvim"})).await;
+    send(&mut dap, 2, "attach", &json!({"type": "debugpy"})).await;
     until(&mut dap, |m| m["event"] == "initialized").await;
-    send(&mut dap, 3, "configurationDone", json!({})).await;
+    send(&mut dap, 3, "configurationDone", &json!({})).await;
     until(&mut dap, |m| m["event"] == "stopped").await;
-    send(&mut dap, 4, "threads", json!({})).await;
+    send(&mut dap, 4, "threads", &json!({})).await;
     until(&mut dap, |m| m["request_seq"] == 4).await;
     dap
 }
@@ -184,7 +184,7 @@ async fn thousands_of_parks_and_takeovers_leave_nothing() {
     assert!(grown < MOST_GROWN, "{now:?} {warm:?}");
     // It can be attached to as before, and be left in order.
     let mut dap = attached(relay.local_addr()).await;
-    send(&mut dap, 5, "disconnect", json!({})).await;
+    send(&mut dap, 5, "disconnect", &json!({})).await;
     until(&mut dap, |m| m["request_seq"] == 5).await;
     drop(dap);
     let commands = timeout(PATIENCE, answering).await.unwrap().unwrap();
