@@ -17,6 +17,7 @@ mod deploy;
 mod doctor;
 mod error;
 mod exec;
+mod health;
 mod hook;
 mod launch_config;
 mod list;
@@ -139,6 +140,9 @@ pub enum Command {
     /// Look at each link from here to the debuggers of paused tasks, and name what is broken
     #[command(after_help = doctor::AFTER_HELP)]
     Doctor(DoctorArgs),
+    /// Ask whether a relay answers, for a container's health check
+    #[command(after_help = health::AFTER_HELP)]
+    Health(RelayArgs),
     /// Print a ready debug configuration for an editor
     #[command(after_help = launch_config::AFTER_HELP)]
     LaunchConfig(LaunchConfigArgs),
@@ -521,6 +525,7 @@ pub async fn run(cli: Cli) -> Result<(), Error> {
         Command::Config(command) => config::run(&command),
         Command::List(args) => list::run(args).await,
         Command::Doctor(args) => Box::pin(doctor::run(args)).await,
+        Command::Health(args) => health::run(args).await,
         Command::LaunchConfig(args) => launch_config::run(&args),
         Command::Cert(args) => cert::run(args),
         Command::Debug(args) => debug::run(args).await,
