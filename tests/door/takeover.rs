@@ -38,6 +38,7 @@ pub(crate) async fn relay(
     config.listen.takeover = Some(path.to_owned());
     config.clusters[0].ray_address = "http://127.0.0.1:1".to_owned();
     config.clusters[0].gcs_address = config::Gcs::Off;
+    config.park.r#for = Duration::ZERO;
     change(&mut config);
     app::start(config).await
 }
