@@ -16,6 +16,9 @@ use ray_relay::cli::{self, Cli};
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
+    if cli::answered_a_shell() {
+        return ExitCode::SUCCESS;
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(answer) => return cli::answer(&answer),

@@ -1,10 +1,22 @@
-//! `ray-relay completions`: scripts for the shells that clap knows.
+//! `ray-relay completions`: scripts for the shells that clap knows, and what they ask at each Tab.
+//!
+//! The script calls `ray-relay` with the words of the line, so that it never is older than the binary and knows what the
+//! binary can look up: the ids of the tasks that wait now.
 
+use std::env;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
+use std::time::Duration;
 
-use clap::CommandFactory;
+use clap::{CommandFactory, FromArgMatches};
+use clap_complete::CompletionCandidate;
+use clap_complete::env::{CompleteEnv, Shells};
+use serde_json::Value;
+use tokio::time::timeout;
 
-use super::{Cli, CompletionsArgs, Error};
+use super::relay_client::RelayClient;
+use super::{Cli, CompletionsArgs, Error, RelayArgs};
+use crate::wire::text::replaced;
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:
@@ -12,12 +24,100 @@ Examples:
   ray-relay completions zsh > \"${fpath[1]}/_ray-relay\"
   ray-relay completions fish > ~/.config/fish/completions/ray-relay.fish
 
-Open a new shell afterwards.";
+Open a new shell afterwards. Where a command wants a task, Tab asks the relay what waits: the one
+that --relay or RAY_RELAY_URL names, with the token of --token-file or RAY_RELAY_TOKEN. A
+--token-command is not run for it.";
+
+/// By which the script tells the binary that it is asked by a shell, and by which.
+const VARIABLE: &str = "RAY_RELAY_COMPLETE";
+/// How long a Tab may take: who presses it waits.
+const PATIENCE: Duration = Duration::from_millis(1500);
+/// More is no help.
+const MOST: usize = 200;
 
 pub(super) fn run(args: &CompletionsArgs) -> Result<(), Error> {
-    // Made in memory: clap_complete panics where the stream that it writes to is gone.
+    let shells = Shells::builtins();
+    // Every shell that `Shell` names is among them.
+    let Some(shell) = shells.completer(&args.shell.to_string()) else {
+        return Err(io::Error::from(io::ErrorKind::Unsupported).into());
+    };
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "ray-relay", &mut script);
+    let name = "ray-relay";
+    shell.write_registration(VARIABLE, name, name, name, &mut script)?;
     io::stdout().write_all(&script)?;
     Ok(())
 }
+
+/// Answers a shell that asks how a line may go on; `false` where none has. Before the runtime starts, because it has
+/// one of its own.
+pub fn answered() -> bool {
+    let here = env::current_dir().ok();
+    CompleteEnv::with_factory(Cli::command)
+        .var(VARIABLE)
+        .bin("ray-relay")
+        .try_complete(env::args_os(), here.as_deref())
+        // A shell that has gone away needs no answer, and one that asks what there is not gets none.
+        .unwrap_or(true)
+}
+
+/// The tasks that wait now and whose id or name begins like `begun`; none where the relay does not answer soon.
+pub(super) fn tasks(begun: &OsStr) -> Vec<CompletionCandidate> {
+    let words = env::args_os().skip_while(|word| word != "--").skip(1);
+    let Some(args) = relay(words.collect()) else {
+        return Vec::new();
+    };
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+    else {
+        return Vec::new();
+    };
+    let list = runtime.block_on(async {
+        let asked = async { RelayClient::new(args)?.breakpoints(false).await };
+        timeout(PATIENCE, asked).await
+    });
+    // A name that hangs in the system's resolver does not hold up the shell.
+    runtime.shutdown_background();
+    let Ok(Ok(list)) = list else {
+        return Vec::new();
+    };
+    candidates(&list, &begun.to_string_lossy())
+}
+
+/// How the line says that the relay is reached.
+fn relay(mut words: Vec<OsString>) -> Option<RelayArgs> {
+    // What is being typed is no value yet, nor has an option before it one.
+    words.pop();
+    words.pop_if(|word| word.as_encoded_bytes().starts_with(b"--"));
+    // The rest of the line may well be wrong still.
+    let matches = Cli::command().ignore_errors(true);
+    let matches = matches.try_get_matches_from(words).ok()?;
+    let (_, matches) = matches.subcommand()?;
+    let args = RelayArgs::from_arg_matches(matches).ok()?;
+    // It may open a browser, or ask for a password.
+    args.token.token_command.is_none().then_some(args)
+}
+
+/// Ids, each with what waits there; names where a name is begun.
+fn candidates(list: &Value, begun: &str) -> Vec<CompletionCandidate> {
+    let rows = list["breakpoints"].as_array().into_iter().flatten();
+    let row = |row: &Value| {
+        let id = row["id"].as_str()?;
+        let name = row["name"].as_str().unwrap_or_default();
+        // What a job calls its task is not for a shell to interpret.
+        let is_plain = |text: &str| replaced(text) == text && !text.starts_with('-');
+        if !is_plain(id) {
+            return None;
+        }
+        let said = replaced(name).into_owned();
+        if id.starts_with(begun) {
+            return Some(CompletionCandidate::new(id).help(Some(said.into())));
+        }
+        let is_begun = !name.is_empty() && name.starts_with(begun) && is_plain(name);
+        is_begun.then(|| CompletionCandidate::new(name).help(Some(id.to_owned().into())))
+    };
+    rows.filter_map(row).take(MOST).collect()
+}
+
+#[cfg(test)]
+mod tests;

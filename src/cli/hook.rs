@@ -13,5 +13,5 @@ Example:
       --runtime-env-json '{\"worker_process_setup_hook\": \"ray_relay_hook.setup\"}' -- python my_job.py";
 
 pub(super) fn run() -> Result<(), Error> {
-    Ok(say(include_str!("hook.py"))?)
+    Ok(say(include_str!("../python/ray_relay/__init__.py"))?)
 }

@@ -17,9 +17,11 @@ mod deploy;
 mod doctor;
 mod error;
 mod exec;
+mod health;
 mod hook;
 mod launch_config;
 mod list;
+mod man;
 mod node;
 mod proxy;
 mod relay_client;
@@ -39,14 +41,17 @@ mod worker_session;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::ArgValueCompleter;
 
 pub use crate::listing::select::{BadChoice, Filter, Order};
 pub use crate::wire::relay_url::RelayUrl;
 pub use audit::{AuditArgs, AuditError};
+pub use completions::answered as answered_a_shell;
 pub use config::ConfigCommand;
 pub use connect::{ConnectArgs, ConnectError};
 pub use error::{Error, answer, report};
 pub use launch_config::Editor;
+pub use man::ManArgs;
 pub use relay_tls::RelayTlsArgs;
 pub use relay_token::RelayTokenArgs;
 pub use reverse::{ReverseArgs, ReverseError};
@@ -87,14 +92,23 @@ Exit codes:
   78 the configuration is wrong
   77 the relay wants a token, or the token does not permit it";
 
+/// What build.rs knows of this build, for `--version`; `-V` is the version alone.
+const LONG_VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    " (",
+    env!("RAY_RELAY_BUILD"),
+    ")"
+);
+
 /// One port into every paused Ray task.
 ///
 /// A Ray task that stops at breakpoint() waits for a debugger on an address that only the cluster
 /// can reach. ray-relay runs inside the cluster, keeps a live list of every paused task, and lets
 /// any debugger attach to them through one stable port.
 #[derive(Debug, Parser)]
-#[command(name = "ray-relay", version, after_help = AFTER_HELP, arg_required_else_help = true)]
+#[command(name = "ray-relay", version, long_version = LONG_VERSION, after_help = AFTER_HELP)]
 #[command(
+    arg_required_else_help = true,
     subcommand_required = true,
     infer_subcommands = false,
     max_term_width = 100
@@ -126,6 +140,9 @@ pub enum Command {
     /// Look at each link from here to the debuggers of paused tasks, and name what is broken
     #[command(after_help = doctor::AFTER_HELP)]
     Doctor(DoctorArgs),
+    /// Ask whether a relay answers, for a container's health check
+    #[command(after_help = health::AFTER_HELP)]
+    Health(RelayArgs),
     /// Print a ready debug configuration for an editor
     #[command(after_help = launch_config::AFTER_HELP)]
     LaunchConfig(LaunchConfigArgs),
@@ -174,6 +191,9 @@ pub enum Command {
     /// Print a completion script for a shell
     #[command(after_help = completions::AFTER_HELP)]
     Completions(CompletionsArgs),
+    /// Write the manual pages, for a package
+    #[command(hide = true)]
+    Man(ManArgs),
 }
 
 /// Where the configuration comes from: file < environment < these flags.
@@ -350,7 +370,7 @@ pub struct LaunchConfigArgs {
     #[arg(value_enum, default_value_t = Editor::Vscode)]
     pub editor: Editor,
     /// Attach to this breakpoint alone, by its id in `ray-relay list`
-    #[arg(long, value_name = "ID")]
+    #[arg(long, add = tasks(), value_name = "ID")]
     pub breakpoint: Option<crate::ray::registry::BreakpointId>,
     /// How the relay is reached.
     #[command(flatten)]
@@ -362,7 +382,7 @@ pub struct LaunchConfigArgs {
 pub struct DebugArgs {
     /// Debug this one: its id or name, as in `ray-relay list`, or its index in the list of `ray-relay debug`; with
     /// --next a pattern such as 'train*'
-    #[arg(value_name = "ID|INDEX|NAME")]
+    #[arg(add = tasks(), value_name = "ID|INDEX|NAME")]
     pub target: Option<String>,
     /// Wait for the next task that stops
     #[arg(long)]
@@ -388,7 +408,7 @@ pub struct DebugArgs {
 #[derive(Debug, Args)]
 pub struct ExecArgs {
     /// Id or name of the task, as in `ray-relay list`; with --next a pattern such as 'train*'
-    #[arg(value_name = "ID|NAME", required_unless_present = "next")]
+    #[arg(add = tasks(), value_name = "ID|NAME", required_unless_present = "next")]
     pub target: Option<String>,
     /// Wait for the next task that stops
     #[arg(long)]
@@ -414,7 +434,7 @@ pub struct ExecArgs {
 #[derive(Debug, Args)]
 pub struct SnapshotArgs {
     /// Id or name of the task, as in `ray-relay list`
-    #[arg(value_name = "ID|NAME", required_unless_present = "all")]
+    #[arg(add = tasks(), value_name = "ID|NAME", required_unless_present = "all")]
     pub target: Option<String>,
     /// Every paused task
     #[arg(long, conflicts_with = "target")]
@@ -437,7 +457,7 @@ pub struct SnapshotArgs {
 #[derive(Debug, Args)]
 pub struct ReleaseArgs {
     /// Id or name of the task, as in `ray-relay list`
-    #[arg(value_name = "ID|NAME", required_unless_present_any = ["all", "older_than"])]
+    #[arg(add = tasks(), value_name = "ID|NAME", required_unless_present_any = ["all", "older_than"])]
     #[arg(conflicts_with_all = ["all", "older_than"])]
     pub target: Option<String>,
     /// Every paused task
@@ -464,7 +484,7 @@ pub struct ReleaseArgs {
 #[derive(Debug, Args)]
 pub struct DapArgs {
     /// Attach to this breakpoint, where the editor names none
-    #[arg(long, value_name = "ID")]
+    #[arg(long, add = tasks(), value_name = "ID")]
     pub breakpoint: Option<crate::ray::registry::BreakpointId>,
     /// Attach to the task of this name, where the editor names none
     #[arg(long, value_name = "NAME")]
@@ -485,6 +505,11 @@ pub struct CompletionsArgs {
     pub shell: clap_complete::Shell,
 }
 
+/// Tab offers what waits.
+fn tasks() -> ArgValueCompleter {
+    ArgValueCompleter::new(completions::tasks)
+}
+
 /// Runs one command to its end.
 ///
 /// # Errors
@@ -497,6 +522,7 @@ pub async fn run(cli: Cli) -> Result<(), Error> {
         Command::Config(command) => config::run(&command),
         Command::List(args) => list::run(args).await,
         Command::Doctor(args) => Box::pin(doctor::run(args)).await,
+        Command::Health(args) => health::run(args).await,
         Command::LaunchConfig(args) => launch_config::run(&args),
         Command::Cert(args) => cert::run(args),
         Command::Debug(args) => debug::run(args).await,
@@ -513,5 +539,6 @@ pub async fn run(cli: Cli) -> Result<(), Error> {
         Command::Token(args) => token::run(args),
         Command::Audit(args) => audit::run(args).await,
         Command::Completions(args) => completions::run(&args),
+        Command::Man(args) => man::run(&args),
     }
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod audit;
+mod completing;
 mod configuration;
 mod editors;
 mod list;

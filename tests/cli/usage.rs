@@ -1,6 +1,6 @@
 //! The command line: help, mistakes, and what is printed for other programs to read.
 
-use crate::support::{err, out, ray_relay, run};
+use crate::support::{err, http, out, ray_relay, run, serve};
 
 #[test]
 fn without_arguments_there_is_help() {
@@ -107,7 +107,7 @@ fn completions_are_made_for_every_shell() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let output = run(&["completions", shell]);
         assert_eq!(output.status.code(), Some(0));
-        assert!(out(&output).contains("launch-config"), "{shell}");
+        assert!(out(&output).contains("RAY_RELAY_COMPLETE"), "{shell}");
     }
 }
 
@@ -132,4 +132,27 @@ fn launch_configurations_follow_the_relay() {
             .code(),
         Some(2)
     );
+}
+
+/// For a container's health check: TLS and a token are no illness, silence is.
+#[test]
+fn a_relay_that_answers_is_healthy() {
+    let ok = http("200 OK", "application/json", "{\"status\":\"ok\"}");
+    let tls_wanted = http(
+        "400 Bad Request",
+        "application/json",
+        "{\"error\":\"this port speaks TLS\"}",
+    );
+    for answer in [ok, tls_wanted] {
+        let (url, served) = serve(vec![answer]);
+        let output = run(&["health", "--relay", &url]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert_eq!(served.join().unwrap(), ["GET /relay/healthz HTTP/1.1"]);
+    }
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", gone.local_addr().unwrap());
+    drop(gone);
+    let output = run(&["health", "--relay", &url]);
+    assert_eq!(output.status.code(), Some(69), "{output:?}");
+    assert!(err(&output).contains("cannot reach a relay"), "{output:?}");
 }

@@ -7,6 +7,8 @@ Put this file beside your job, as ray_relay_hook.py, and name the function as th
     ray job submit --working-dir . \
         --runtime-env-json '{"worker_process_setup_hook": "ray_relay_hook.setup"}' -- python my_job.py
 
+Where the package ray-relay is installed on the nodes no file is needed: the hook is "ray_relay.setup".
+
 What Ray lists stays as it is: the node, and the same port. The legacy debugger needs no hook: its socket is on loopback
 unless Ray was started with --ray-debugger-external.
 """

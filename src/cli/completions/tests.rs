@@ -1,0 +1,41 @@
+use serde_json::json;
+
+use super::*;
+
+fn offered(begun: &str) -> Vec<String> {
+    let list = json!({"breakpoints": [
+        {"id": "3kfz0q8m", "name": "train"},
+        {"id": "3z111111", "name": "trainer.step"},
+        {"id": "9a000000", "name": "evil\u{1b}[2J"},
+        {"id": "-rf", "name": "--force"},
+    ]});
+    let candidates = candidates(&list, begun);
+    let text =
+        |candidate: &CompletionCandidate| candidate.get_value().to_string_lossy().into_owned();
+    candidates.iter().map(text).collect()
+}
+
+#[test]
+fn ids_are_offered_and_names_that_are_begun() {
+    assert_eq!(offered(""), ["3kfz0q8m", "3z111111", "9a000000"]);
+    assert_eq!(offered("3k"), ["3kfz0q8m"]);
+    assert_eq!(offered("train"), ["train", "trainer.step"]);
+    assert_eq!(offered("x"), [""; 0]);
+}
+
+#[test]
+fn what_a_job_named_to_harm_a_shell_is_not_offered() {
+    assert_eq!(offered("evil"), [""; 0]);
+    assert_eq!(offered("-"), [""; 0]);
+}
+
+#[test]
+fn the_line_says_which_relay() {
+    let words = |line: &str| relay(line.split(' ').map(OsString::from).collect());
+    let args = words("ray-relay debug --relay http://relay.test:80 3k").unwrap();
+    assert_eq!(args.relay.to_string(), "http://relay.test:80");
+    let args =
+        words("ray-relay launch-config --relay http://relay.test:80 --breakpoint 3k").unwrap();
+    assert_eq!(args.relay.to_string(), "http://relay.test:80");
+    assert!(words("ray-relay debug --token-command login 3k").is_none());
+}

@@ -1,0 +1,20 @@
+//! `ray-relay man`: the manual pages that packages install.
+
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory};
+
+use super::{Cli, Error};
+
+/// `man`
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// Folder that gets the pages, one for each command
+    #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    pub dir: PathBuf,
+}
+
+pub(super) fn run(args: &ManArgs) -> Result<(), Error> {
+    std::fs::create_dir_all(&args.dir)?;
+    Ok(clap_mangen::generate_to(Cli::command(), &args.dir)?)
+}
