@@ -69,7 +69,7 @@ const WORST: [Cut; 4] = [
     cut(Link::Client, Kind::Reset, 1),
     cut(Link::Connect, Kind::Address, 10),
     cut(Link::Agent, Kind::Reset, 1),
-    cut(Link::Agent, Kind::Silent, 20),
+    cut(Link::Agent, Kind::Address, 1),
 ];
 
 /// `ray-relay connect`. Killed when dropped.
