@@ -40,7 +40,7 @@ fn again(after: Option<u64>) -> Outcome {
     }
 }
 
-fn notice(id: impl ToString) -> Notice {
+fn notice(id: &str) -> Notice {
     Notice {
         id: id.to_string(),
         event: NoticeEvent::Paused,
@@ -139,7 +139,7 @@ async fn of_too_many_the_oldest_are_dropped_and_counted() {
     let metrics = Metrics::new().unwrap();
     let queue = Queue::new(metrics.clone());
     for n in 0..MOST + 44 {
-        queue.push(notice(n));
+        queue.push(notice(&n.to_string()));
     }
     assert_eq!(queue.len(), MOST);
     assert_eq!(queue.next().await.id, "44");

@@ -215,7 +215,7 @@ fn what_was_missed_is_seen_in_the_list() {
     }
     let mut list = snapshot(vec![Breakpoint::clone(&with(&parks, parked(ann())))]);
     // An earlier stop of the other one does not count.
-    let mut earlier = parks.clone();
+    let mut earlier = parks;
     earlier.stop = 0;
     list.ended = vec![with(&dies, died(false)), with(&earlier, died(false))];
     watch.catch_up(&list);
