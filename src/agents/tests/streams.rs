@@ -113,6 +113,7 @@ async fn a_stream_is_broken_whose_worker_the_agent_keeps() {
         parked: Some(Parked {
             owner: "ada".into(),
             until_unix_ms: u64::MAX,
+            credential: None,
         }),
     };
     let own = scene.context.agents.replica();
