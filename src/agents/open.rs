@@ -19,7 +19,7 @@ use crate::ray::registry::{Breakpoint, Holder, Kind};
 use crate::telemetry::metrics::StreamOutcome;
 use crate::wire::tunnel::ByteStream;
 use crate::wire::tunnel::messages::{
-    self, Dialled, Failure, FromRelay, Keep, Open, Refusal, Sentence, StreamId, Subject,
+    self, Dialled, Failure, FromRelay, Keep, Name, Open, Refusal, Sentence, StreamId, Subject,
 };
 use crate::wire::tunnel::text::Hex;
 
@@ -93,6 +93,8 @@ fn refused(kind: Refusal, detail: &Sentence) -> String {
 pub(super) struct Waiting {
     secret: Hex<16>,
     link: Arc<Link>,
+    /// Of this relay, where the stream is the first one of a session with a debugger.
+    session: Option<Name>,
     deliver: oneshot::Sender<Result<Delivered, NotOpened>>,
 }
 
@@ -108,6 +110,33 @@ pub(crate) struct Delivery {
     deliver: oneshot::Sender<Result<Delivered, NotOpened>>,
     instance: Instance,
     standing: Arc<Standing>,
+    session: Option<Name>,
+}
+
+/// A session whose stream can be broken by itself, until this is dropped.
+struct Breakable<'a> {
+    standing: &'a Standing,
+    session: Option<Name>,
+}
+
+impl<'a> Breakable<'a> {
+    fn new(standing: &'a Standing, session: Option<Name>, cut: &CancellationToken) -> Self {
+        if let Some(session) = &session {
+            standing
+                .sessions
+                .lock()
+                .insert(session.clone(), cut.clone());
+        }
+        Self { standing, session }
+    }
+}
+
+impl Drop for Breakable<'_> {
+    fn drop(&mut self) {
+        if let Some(session) = &self.session {
+            self.standing.sessions.lock().remove(session);
+        }
+    }
 }
 
 /// Takes a stream off the waiting ones, and tells the agent, when nobody waits any more.
@@ -194,9 +223,15 @@ impl Agents {
         let stream = secret().ok_or(NotOpened::Busy)?;
         let secret = secret().ok_or(NotOpened::Busy)?;
         let (deliver, delivered) = oneshot::channel();
+        let message = ask(stream, secret);
+        let holder = match &message {
+            FromRelay::Open(open) => open.holder.as_ref(),
+            _ => None,
+        };
         let waiting = Waiting {
             secret,
             link: Arc::clone(link),
+            session: holder.map(|holder| holder.session.clone()),
             deliver,
         };
         self.waiting.lock().insert(stream, waiting);
@@ -205,7 +240,7 @@ impl Agents {
             link,
             stream,
         };
-        if !link.tell(ask(stream, secret)) {
+        if !link.tell(message) {
             return Err(NotOpened::LinkLost);
         }
         let delivered = tokio::select! {
@@ -277,11 +312,17 @@ impl Agents {
         if !fits || waiting.deliver.is_closed() {
             return None;
         }
-        let Waiting { link, deliver, .. } = all.remove(&id)?;
+        let Waiting {
+            link,
+            session,
+            deliver,
+            ..
+        } = all.remove(&id)?;
         Some(Delivery {
             deliver,
             instance: link.instance,
             standing: Arc::clone(&link.standing),
+            session,
         })
     }
 }
@@ -291,6 +332,7 @@ impl Delivery {
     /// its principal is; where that has expired, once the agent has no link by a newer credential either.
     pub(crate) async fn hand_over(self, agents: &Agents, socket: Socket, principal: &Principal) {
         let cut = self.standing.cut.child_token();
+        let _breakable = Breakable::new(&self.standing, self.session, &cut);
         let (open, mut closed) = oneshot::channel();
         let delivered = Delivered {
             socket,

@@ -20,7 +20,9 @@ use crate::identity::Principal;
 use crate::moment::Moment;
 use crate::ray::registry::RayNode;
 use crate::telemetry::metrics::LinkEnd;
-use crate::wire::tunnel::messages::{Announce, FromAgent, FromRelay, Node, PROTOCOL, Refusal};
+use crate::wire::tunnel::messages::{
+    Announce, FromAgent, FromRelay, Held, Node, PROTOCOL, Refusal,
+};
 
 /// The deadline from the connection to the announcement.
 const ANNOUNCED: Duration = Duration::from_secs(10);
@@ -343,6 +345,7 @@ impl Agents {
                 }
             }
             FromAgent::Held { workers } => {
+                self.break_lost(link, &workers);
                 let held: Arc<[_]> = workers.into();
                 link.state.lock().held = Arc::clone(&held);
                 self.elsewhere.hear(link.id, link.nodes().clone(), &held);
@@ -357,6 +360,18 @@ impl Agents {
             FromAgent::Unknown => {}
         }
         Ok(())
+    }
+
+    /// The agent keeps workers that sessions of this relay believe to have: it has lost those streams, which here look whole
+    /// for as long as nobody says otherwise.
+    fn break_lost(&self, link: &Link, workers: &[Held]) {
+        let lost = |held: &&Held| held.parked.is_some() && held.replica == self.replica;
+        let sessions = link.standing.sessions.lock();
+        for held in workers.iter().filter(lost) {
+            if let Some(cut) = sessions.get(&held.session) {
+                cut.cancel();
+            }
+        }
     }
 
     /// Resolves when the relay has come to its end, and every worker is left: some through this link.

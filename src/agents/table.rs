@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -16,6 +17,7 @@ use super::link::Link;
 use super::{STREAMS, WAITING};
 use crate::moment::Moment;
 use crate::ray::registry::RayNode;
+use crate::wire::tunnel::messages::Name;
 use crate::wire::tunnel::text::Hex;
 
 /// How long nobody speaks for a node that two claimed.
@@ -39,6 +41,8 @@ pub(super) struct Standing {
     pub(super) waiting: Arc<Semaphore>,
     /// The agent is not to be trusted any more: every stream breaks.
     pub(super) cut: CancellationToken,
+    /// To break the stream of each session of this relay with a debugger.
+    pub(super) sessions: Mutex<HashMap<Name, CancellationToken>>,
 }
 
 /// When and why the agent of a node went.
@@ -92,6 +96,7 @@ impl Table {
             streams: Arc::new(Semaphore::new(STREAMS)),
             waiting: Arc::new(Semaphore::new(WAITING)),
             cut: CancellationToken::new(),
+            sessions: Mutex::default(),
         });
         self.standings.insert(instance, Arc::downgrade(&standing));
         standing

@@ -30,7 +30,7 @@ use crate::identity::{Principal, Renewal};
 use crate::session::shares::{Share, Shares, Shortage};
 use crate::shutdown::Shutdown;
 use crate::wire::resumed::messages::{LinkId, LinkSecret, Opener, Said};
-use crate::wire::resumed::{Cut, DOWN, Link, LinkedStream, Phase, UP, carry};
+use crate::wire::resumed::{Cut, DOUBTED, DOWN, Link, LinkedStream, Phase, UP, carry};
 use crate::wire::tunnel::messages::{Replica, written};
 
 /// How long a link may be without a transport before somebody has connected at its end.
@@ -286,6 +286,7 @@ impl Links {
             self.shutdown.closed.cancelled().await;
             sleep(FAREWELL).await;
         });
+        let mut doubted = link.doubted();
         // Nobody here has anything to say on it any more, and the rest is on its way.
         let mut left_until = None;
         loop {
@@ -295,7 +296,10 @@ impl Links {
                 Phase::Detached(_) if link.owes_nothing() => return,
                 Phase::Detached(since) => Some(*since + self.resume),
             };
-            let until = lost_until.into_iter().chain(left_until).min();
+            let doubted_until = doubted.borrow_and_update().map(|at| at + DOUBTED);
+            let nobody_until = lost_until.and(doubted_until);
+            let until = [lost_until, left_until, nobody_until].into_iter().flatten();
+            let until = until.min();
             let late = async {
                 match until {
                     Some(until) => sleep_until(until).await,
@@ -304,6 +308,7 @@ impl Links {
             };
             tokio::select! {
                 changed = phase.changed() => if changed.is_err() { return },
+                Ok(()) = doubted.changed() => {}
                 () = link.left(), if left_until.is_none() => {
                     left_until = Some(Instant::now() + self.resume.max(FAREWELL));
                 }

@@ -92,6 +92,13 @@ impl PeerStream for Wire {
     fn sink(&self) -> Option<&TcpStream> {
         self.source()
     }
+
+    fn doubt(&self, doubted: bool) {
+        match self {
+            Self::Linked(stream) => stream.doubt(doubted),
+            _ => self.tcp().into_iter().for_each(|tcp| tcp.doubt(doubted)),
+        }
+    }
 }
 
 write_through!([] Wire {

@@ -21,7 +21,7 @@ const ROOM: usize = SEALED_TURN / 4;
 
 /// A connection to a debugger.
 pub(super) trait Debugger: AsyncRead + Unpin {
-    /// Writes what can be written of `bytes`.
+    /// Writes what can be written of `bytes`; nothing: what was taken before and is not written yet.
     fn poll_forward(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
 }
 
@@ -33,7 +33,10 @@ impl Debugger for Worker {
 
 impl Debugger for TcpStream {
     fn poll_forward(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(self).poll_write(cx, bytes)
+        match bytes {
+            [] => Poll::Ready(Ok(0)),
+            bytes => Pin::new(self).poll_write(cx, bytes),
+        }
     }
 }
 
@@ -160,16 +163,15 @@ impl<D: Debugger, S: AsyncRead + AsyncWrite + Unpin> Pump<D, S> {
     fn poll_down(&mut self, cx: &mut Context<'_>) -> Poll<End> {
         let mut moved = 0;
         loop {
-            if !self.unsaid.is_empty() {
-                match self.debugger.poll_forward(cx, &self.unsaid) {
-                    Poll::Ready(Ok(taken)) => {
-                        self.unsaid.advance(taken);
-                        continue;
-                    }
-                    // It is read to its end first.
-                    Poll::Ready(Err(_)) => self.unsaid.clear(),
-                    Poll::Pending => return Poll::Pending,
+            match self.debugger.poll_forward(cx, &self.unsaid) {
+                Poll::Ready(Ok(taken @ 1..)) => {
+                    self.unsaid.advance(taken);
+                    continue;
                 }
+                Poll::Ready(Ok(0)) => {}
+                // It is read to its end first.
+                Poll::Ready(Err(_)) => self.unsaid.clear(),
+                Poll::Pending => return Poll::Pending,
             }
             if self.relay_ended {
                 return self.relay.poll_gone(cx).map(|()| End::Relay);

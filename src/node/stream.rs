@@ -197,6 +197,7 @@ impl Tenure {
         let mut pump = Pump::after(worker, relay, missed);
         let end = exchange(agent, &mut pump, written(&first)).await;
         let mut keeps = None;
+        pump.debugger.forget_part();
         if end == End::Relay {
             let unsaid = std::mem::take(&mut pump.unsaid);
             pump.debugger.complete(&unsaid);

@@ -2,11 +2,12 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use dashmap::DashMap;
 use parking_lot::Mutex;
 use serde::Serialize;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
@@ -62,6 +63,9 @@ struct Entry {
     bytes_down: AtomicU64,
     /// Somebody who may has asked for its end.
     end: CancellationToken,
+    /// How many ask whether its client is there, and whether that has changed.
+    doubts: AtomicUsize,
+    doubted: Notify,
     info: Mutex<SessionInfo>,
 }
 
@@ -76,6 +80,17 @@ struct SessionInfo {
     client: Option<String>,
     breakpoint: Option<Arc<Breakpoint>>,
     principal: Option<Principal>,
+}
+
+/// Somebody asks whether the client of a session is still there. Dropped, nobody does.
+#[derive(Debug)]
+pub(crate) struct Doubt(Arc<Entry>);
+
+impl Drop for Doubt {
+    fn drop(&mut self) {
+        self.0.doubts.fetch_sub(1, Ordering::AcqRel);
+        self.0.doubted.notify_one();
+    }
 }
 
 /// One live session; dropping it takes it off the table.
@@ -104,6 +119,8 @@ impl SessionTable {
             bytes_up: AtomicU64::new(0),
             bytes_down: AtomicU64::new(0),
             end: CancellationToken::new(),
+            doubts: AtomicUsize::new(0),
+            doubted: Notify::new(),
             info: Mutex::new(SessionInfo {
                 open: self.metrics.session_open(SessionProtocol::Dap),
                 protocol: SessionProtocol::Dap,
@@ -149,6 +166,17 @@ impl SessionTable {
         if let Some(entry) = self.live.get(&id) {
             entry.end.cancel();
         }
+    }
+
+    /// Asks the session `id` with a debugger's client whether that is still there; `None`: there is no such session.
+    pub(crate) fn doubt(&self, id: u64) -> Option<Doubt> {
+        let entry = Arc::clone(self.live.get(&id)?.value());
+        if entry.info.lock().protocol != SessionProtocol::Dap {
+            return None;
+        }
+        entry.doubts.fetch_add(1, Ordering::AcqRel);
+        entry.doubted.notify_one();
+        Some(Doubt(entry))
     }
 
     /// The worker `id`, where a live session of `principal` reaches it: the worker itself or a subprocess of it.
@@ -290,6 +318,13 @@ impl Session {
             self.entry.bytes_up.load(Ordering::Relaxed),
             self.entry.bytes_down.load(Ordering::Relaxed),
         )
+    }
+
+    /// Resolves when whether its client is there begins or ceases to be [doubted](SessionTable::doubt), which it says. Cancel
+    /// safe.
+    pub(crate) async fn doubted(&self) -> bool {
+        self.entry.doubted.notified().await;
+        self.entry.doubts.load(Ordering::Acquire) > 0
     }
 
     /// What it was when asked.

@@ -247,3 +247,15 @@ labels! {
         Refused = "refused",
     }
 }
+
+labels! {
+    /// What became of a notice for the webhook.
+    NoticeOutcome {
+        /// The webhook took it.
+        Delivered = "delivered",
+        /// It was refused, or nobody took it within an hour.
+        Failed = "failed",
+        /// Too many others came while it waited.
+        Dropped = "dropped",
+    }
+}

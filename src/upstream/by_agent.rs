@@ -23,6 +23,9 @@ use crate::wire::tcp;
 /// Bytes of a message that nobody hears any more that are read at once.
 const READ: usize = 16 * 1024;
 
+/// Bytes of a message that waits for its end before any of it is written.
+const LONGEST: usize = 1 << 24;
+
 /// The pause that a debugger needs after a session before it is dialled again, for whoever gives its worker back.
 pub use super::goodbye::SETTLED;
 
@@ -110,8 +113,10 @@ impl Worker {
         }
     }
 
-    /// Writes what can be written of `bytes`, cut anywhere: a relay has put its messages in order already. The rest of a
-    /// message that was begun is to be [handed over](crate::wire::peer_stream::PeerStream::complete) at the end.
+    /// Takes what can be taken of `bytes`, cut anywhere: a relay has put its messages in order already. No message is written
+    /// before it is whole: a debugger that has half a message of a relay that is lost could hear nobody else. One of more
+    /// than [`LONGEST`] bytes goes as it comes. The rest of what was begun to be written is to be [handed
+    /// over](crate::wire::peer_stream::PeerStream::complete) at the end.
     ///
     /// # Errors
     /// Where the connection is gone.
@@ -120,9 +125,33 @@ impl Worker {
             return Poll::Ready(Ok(bytes.len()));
         };
         ready!(line.poll_unsent(cx))?;
-        let written = ready!(Pin::new(&mut line.stream).poll_write(cx, bytes))?;
-        line.sent(&bytes[..written]);
-        Poll::Ready(Ok(written))
+        let mut taken = bytes.len();
+        if line.part.is_empty() {
+            let whole = &bytes[..line.ledger.whole(bytes)];
+            if !whole.is_empty() {
+                let written = ready!(Pin::new(&mut line.stream).poll_write(cx, whole))?;
+                line.sent(&bytes[..written]);
+                return Poll::Ready(Ok(written));
+            }
+        } else {
+            taken = line.ledger.under_way(bytes);
+        }
+        line.part.extend_from_slice(&bytes[..taken]);
+        line.sent(&bytes[..taken]);
+        if line.ledger.between_messages() || line.part.len() > LONGEST {
+            line.unsent = std::mem::take(&mut line.part);
+        }
+        Poll::Ready(Ok(taken))
+    }
+
+    /// Forgets what has come of a message whose rest never will.
+    pub fn forget_part(&mut self) {
+        if let Some(line) = self.line_mut()
+            && !line.part.is_empty()
+        {
+            line.part = Vec::new();
+            line.ledger.forget_part();
+        }
     }
 }
 

@@ -215,6 +215,22 @@ impl Ledger {
         self.sent.under_way(next)
     }
 
+    /// How many of the `next` bytes to be sent end what is under way, and are whole messages behind that.
+    pub(super) fn whole(&self, next: &[u8]) -> usize {
+        let mut at = self.under_way(next);
+        while let Ok(Some((head, length))) = header(&next[at..], usize::MAX >> 1)
+            && head + length <= next.len() - at
+        {
+            at += head + length;
+        }
+        at
+    }
+
+    /// The message of which a part was noted as sent never was.
+    pub(super) fn forget_part(&mut self) {
+        self.sent = Cutter::default();
+    }
+
     /// What is still to come of the message that the debugger is in the middle of: so many bytes, or what follows on this
     /// part of a header.
     pub(super) fn rest(&self) -> (usize, &[u8]) {

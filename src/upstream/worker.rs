@@ -42,6 +42,8 @@ pub(super) struct Line {
     pub(super) ledger: Ledger,
     /// The rest of messages that were taken whole and could not be written yet.
     pub(super) unsent: Vec<u8>,
+    /// In an agent, what has come of a message that is not whole yet; the ledger has it as sent.
+    pub(super) part: Vec<u8>,
     /// When `configurationDone` was sent.
     pub(super) configured: Option<Instant>,
     /// A goodbye, until every evaluation is answered.
@@ -74,6 +76,7 @@ impl Worker {
                 stream,
                 ledger: Ledger::default(),
                 unsent: Vec::new(),
+                part: Vec::new(),
                 configured: None,
                 held: Vec::new(),
                 lease,

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `tls` | nothing, and sslscan for one test |
 //! | `departures`, `loopback`, `pdb`, `prompt`, `view` | Python and the network once (a virtual environment under `target/`) |
-//! | `closed_network`, `connect`, `other_networks` | also root, iproute2, util-linux and nftables (network namespaces with a firewall) |
+//! | `closed_network`, `connect`, `cuts`, `other_networks` | also root, iproute2, util-linux and nftables (network namespaces with a firewall) |
 //! | `agents`, `replicas`, `isolation`, `parking`, `keeping`, `sessions`, `takeover`, `kinds`, `faults`, `gone`, `deploy`, `doctor`, `hook`, `reverse`, `tools`, `advertise`, `token`, `identity`, `nc`, `person`, `terminal`, `unlisted` | the same without nftables |
 //! | `page` | also Chromium |
 //!
@@ -17,6 +17,7 @@ mod advertise;
 mod agents;
 mod closed_network;
 mod connect;
+mod cuts;
 mod departures;
 mod deploy;
 mod doctor;

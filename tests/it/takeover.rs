@@ -1,16 +1,20 @@
 //! A relay that is upgraded under its sessions.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::agent::{Agent, linked};
-use crate::support::dap_client::Editor;
-use crate::support::namespaces::Cluster;
+use crate::support::dap_client::{DapClient, Editor};
+use crate::support::namespaces::{Cluster, RELAY_IP};
 use crate::support::ray::{self, NEWEST};
+use crate::support::relay::PORT;
 use crate::support::scene::Scene;
 use crate::support::{eventually, say};
 
@@ -31,7 +35,7 @@ impl Place {
         std::fs::set_permissions(folder.path(), mode).unwrap();
         let socket = folder.path().join("takeover");
         let text = format!(
-            "[listen]\ntakeover = {socket:?}\ndrain_timeout = \"10m\"\n[upstream]\npath = {path:?}\n"
+            "[listen]\ntakeover = {socket:?}\ndrain_timeout = \"10m\"\n[upstream]\npath = {path:?}\n[park]\nfor = \"5m\"\n"
         );
         std::fs::write(folder.path().join("relay.toml"), text).unwrap();
         Self(folder)
@@ -158,4 +162,179 @@ fn stop(mut last: Scene<'_>, place: &Place) {
     last.relay.signal(Signal::TERM);
     assert!(last.relay.wait_exit(SOON).success());
     assert!(!place.socket().exists());
+}
+
+/// Somebody at the client who knocks at the relay's port again and again. Killed when dropped.
+struct Knocking(Child);
+
+impl Knocking {
+    fn start(cluster: &Cluster) -> Self {
+        const KNOCK: &str = r#"
+import select, socket, sys
+times = 0
+while not select.select([sys.stdin], [], [], 0.005)[0]:
+    with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=10) as door:
+        door.sendall(b"GET /relay/healthz HTTP/1.1\r\nHost: relay\r\nConnection: close\r\n\r\n")
+        answer = door.makefile("rb").read()
+    assert answer.startswith(b"HTTP/1.1 200 "), answer
+    times += 1
+print(times)
+"#;
+        let mut command = cluster.exec("client", cluster.venv().python());
+        command
+            .args(["-c", KNOCK, &RELAY_IP.to_string(), &PORT.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        Self(command.spawn().unwrap())
+    }
+
+    /// How often it was let in; it was never turned away.
+    fn over(mut self) -> usize {
+        drop(self.0.stdin.take());
+        assert!(self.0.wait().unwrap().success(), "it was turned away");
+        let mut said = String::new();
+        let mut answer = self.0.stdout.take().unwrap();
+        answer.read_to_string(&mut said).unwrap();
+        said.trim().parse().unwrap()
+    }
+}
+
+impl Drop for Knocking {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A session that stands where `frames` say.
+struct Session {
+    client: DapClient,
+    thread: u64,
+    frames: Vec<(u64, u32)>,
+}
+
+impl Session {
+    async fn new(scene: &Scene<'_>, row: &Value) -> Self {
+        let mut client = scene.attached(row).await;
+        let (thread, _) = client.stopped().await;
+        let frames = client.frames(thread).await;
+        let frames = frames.iter().map(|frame| (frame.id, frame.line)).collect();
+        Self {
+            client,
+            thread,
+            frames,
+        }
+    }
+
+    /// The same that stood at `before`.
+    async fn resumed(scene: &Scene<'_>, row: &Value, before: &[(u64, u32)]) -> Self {
+        let session = Self::new(scene, row).await;
+        assert_eq!(session.frames, before);
+        session
+    }
+
+    async fn steps(&mut self) {
+        self.client.step_over(self.thread).await;
+        let frames = self.client.frames(self.thread).await;
+        assert_eq!(frames[0].line, self.frames[0].1 + 1);
+        self.frames = frames.iter().map(|frame| (frame.id, frame.line)).collect();
+    }
+}
+
+/// Waits until `scene` lists `attached` and `parked`, each once.
+fn wait_states(scene: &Scene<'_>, attached: usize, parked: usize) -> Vec<Value> {
+    let what = format!("{attached} attached and {parked} parked");
+    eventually(&what, SOON, || {
+        let rows = scene.list();
+        let ids: BTreeSet<_> = rows.iter().map(|row| row["id"].to_string()).collect();
+        assert_eq!(ids.len(), rows.len(), "a row is there twice: {rows:?}");
+        let with = |state: &str| rows.iter().filter(|row| row["state"] == state).count();
+        let is_so = (with("attached"), with("parked")) == (attached, parked);
+        is_so.then(|| rows.clone())
+    })
+}
+
+/// Ten sessions and five parks, and then another relay. With agents, the first is killed then, and another one takes over from
+/// the second.
+async fn ten_sessions_and_five_parks(cluster: &Cluster, place: &Place, nodes: &[&str]) {
+    let mut older = place.relay(cluster);
+    let agent = |node: &&str| Agent::on(&older, node, &["--allow-plaintext"]);
+    let _agents: Vec<_> = nodes.iter().map(agent).collect();
+    linked(&older, nodes.len());
+    let tasks: Vec<_> = (0..15)
+        .map(|n| format!("task{n}@{}", ["head", "w1", "w2"][n % 3]))
+        .collect();
+    let past = tempfile::tempdir().unwrap();
+    let env = [
+        ("TASKS", &*tasks.join(" ")),
+        ("RUNS", "0"),
+        ("PAST", past.path().to_str().unwrap()),
+    ];
+    let mut driver = cluster.start_driver("cuts.py", &env);
+    let rows = older.wait_listed(15);
+    let mut sessions = BTreeMap::new();
+    for (n, row) in rows.iter().enumerate() {
+        let mut session = Session::new(&older, row).await;
+        session.steps().await;
+        sessions.insert(n, session);
+    }
+    let mut before: Vec<_> = sessions.values().map(|held| held.frames.clone()).collect();
+    drop(sessions.split_off(&10));
+    wait_states(&older, 10, 5);
+
+    say("another relay takes over");
+    let knocking = Knocking::start(cluster);
+    let newer = place.relay(cluster);
+    wait_states(&newer, 10, 5);
+    for (n, session) in &mut sessions {
+        session.steps().await;
+        before[*n] = session.frames.clone();
+    }
+    for n in 10..13 {
+        sessions.insert(n, Session::resumed(&newer, &rows[n], &before[n]).await);
+    }
+    wait_states(&newer, 13, 2);
+    let knocked = knocking.over();
+    assert!(knocked > 100, "{knocked}");
+    let last = match nodes {
+        [] => newer,
+        _ => {
+            say("the first is killed, and a third one takes over from the second");
+            older.relay.signal(Signal::KILL);
+            wait_states(&newer, 0, 15);
+            sessions.clear();
+            let newest = place.relay(cluster);
+            linked(&newest, nodes.len());
+            wait_states(&newest, 0, 15);
+            newest
+        }
+    };
+    for n in 0..15 {
+        if !sessions.contains_key(&n) {
+            sessions.insert(n, Session::resumed(&last, &rows[n], &before[n]).await);
+        }
+    }
+    let has_run_on = std::fs::read_dir(&past).unwrap().next();
+    assert!(has_run_on.is_none(), "{has_run_on:?}");
+    for session in sessions.values_mut() {
+        session.client.resume(session.thread).await;
+    }
+    assert_eq!(driver.result().as_array().unwrap().len(), 15);
+    drop(sessions);
+    if nodes.is_empty() {
+        assert!(older.relay.wait_exit(SOON).success());
+    }
+    last.gone();
+    stop(last, place);
+}
+
+#[tokio::test]
+async fn ten_sessions_and_five_parks_outlive_the_upgrade_of_a_relay() {
+    let Some(cluster) = Cluster::shared(NEWEST) else {
+        return;
+    };
+    ten_sessions_and_five_parks(&cluster, &Place::new("direct"), &[]).await;
+    say("the same with agents");
+    let place = Place::new("agent");
+    ten_sessions_and_five_parks(&cluster, &place, &["head", "w1", "w2"]).await;
 }

@@ -8,7 +8,7 @@ use crate::agents::{NotOpened, Tunnel, Wanted, Way};
 use crate::dap::testing::paused;
 use crate::identity::testing::revoke;
 use crate::ray::registry::Breakpoint;
-use crate::wire::tunnel::messages::Refusal;
+use crate::wire::tunnel::messages::{self, Held, Parked, Refusal};
 
 fn breakpoint() -> Breakpoint {
     let mut breakpoint = paused("square", 1);
@@ -18,6 +18,15 @@ fn breakpoint() -> Breakpoint {
 
 /// Asks for a stream, as a session does.
 fn asking(scene: &Scene, patience: Duration) -> tokio::task::JoinHandle<Result<Tunnel, NotOpened>> {
+    asking_for(scene, None, patience)
+}
+
+/// The same for the session `holder`.
+fn asking_for(
+    scene: &Scene,
+    holder: Option<messages::Holder>,
+    patience: Duration,
+) -> tokio::task::JoinHandle<Result<Tunnel, NotOpened>> {
     let agents = Arc::clone(&scene.context.agents);
     tokio::spawn(async move {
         let breakpoint = breakpoint();
@@ -27,7 +36,7 @@ fn asking(scene: &Scene, patience: Duration) -> tokio::task::JoinHandle<Result<T
         let wanted = Wanted {
             breakpoint: &breakpoint,
             node_id: &node_id,
-            holder: None,
+            holder,
             resume: None,
         };
         agents.open(&link, wanted, patience).await
@@ -74,6 +83,52 @@ async fn bytes_pass_both_ways_and_either_end_ends_the_other() {
     // The link is as it was.
     drop(super::streams::asking(&scene, PATIENCE));
     agent.asked().await;
+}
+
+/// An agent notices first that a stream is lost, and says so over a new link: the relay's end of it would look whole for long.
+#[tokio::test]
+async fn a_stream_is_broken_whose_worker_the_agent_keeps() {
+    let scene = Scene::new().await;
+    let mut agent = scene.linked("agent", "a1", 1).await;
+    let holder = messages::Holder {
+        name: "ada".into(),
+        session: "7".into(),
+        client: Default::default(),
+        peer: None,
+    };
+    let asking = asking_for(&scene, Some(holder), PATIENCE);
+    let mut stream = scene.stream("agent", &agent.asked().await).await.unwrap();
+    dialled(&mut stream).await;
+    let mut tunnel = asking.await.unwrap().unwrap();
+    let parked = |session: &str, replica| Held {
+        worker_id: (&*breakpoint().worker_id).into(),
+        kind: messages::Kind::Debugpy,
+        port: breakpoint().port,
+        name: "ada".into(),
+        session: session.into(),
+        client: Default::default(),
+        peer: None,
+        replica,
+        since_unix_ms: 0,
+        parked: Some(Parked {
+            owner: "ada".into(),
+            until_unix_ms: u64::MAX,
+        }),
+    };
+    let own = scene.context.agents.replica();
+    let going_on = Held {
+        parked: None,
+        ..parked("7", own)
+    };
+    // Nothing of these is that stream.
+    let others = vec![parked("8", own), parked("7", Hex([9; 8])), going_on];
+    agent.say(&FromAgent::Held { workers: others }).await;
+    let quiet = timeout(Duration::from_millis(200), tunnel.read_u8()).await;
+    assert!(quiet.is_err(), "{quiet:?}");
+    let workers = vec![parked("7", own)];
+    agent.say(&FromAgent::Held { workers }).await;
+    let broken = timeout(PATIENCE, tunnel.read_u8()).await.expect("in time");
+    assert!(broken.is_err());
 }
 
 #[tokio::test]

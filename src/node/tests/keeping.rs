@@ -18,6 +18,7 @@ const SOON: Duration = Duration::from_secs(10);
 fn keep(owner: &str, keeps: Duration) -> Keep {
     Keep {
         owner: owner.into(),
+        credential: None,
         keeps_ms: keeps.as_millis() as u64,
         at_most_ms: None,
         lasted_ms: 60_000,
@@ -378,4 +379,35 @@ async fn garbage_among_the_bytes_keeps_nothing() {
     scene.debugger.left().await;
     drop(scene.debugger.stream);
     scene.agent.end().await;
+}
+
+/// Half of what a relay was saying is lost with it, and whoever goes on is heard.
+#[tokio::test]
+async fn a_relay_that_is_lost_in_the_middle_of_a_message_loses_no_session() {
+    let long = frame(
+        &json!({"seq": 9, "type": "request", "command": "setBreakpoints", "arguments": "x".repeat(1 << 17)}),
+    );
+    for until in [10, long.len() - 1] {
+        let mut scene = Scene::new(Some(keep("ada", minutes(15)))).await;
+        scene.held().await;
+        scene.client.stream.write_all(&long[..until]).await.unwrap();
+        scene.client.stream.flush().await.unwrap();
+        scene.debugger.nothing().await;
+        scene.lose().await;
+        assert!(scene.held().await.parked.is_some());
+        scene.resume().await;
+        assert_eq!(scene.client.hear().await.unwrap()["event"], "stopped");
+        // One in two pieces, and the next one behind it.
+        let threads = json!({"seq": 10, "type": "request", "command": "threads"});
+        let both = [&long[..], &frame(&threads)].concat();
+        let said = scene.client.stream.write_all(&both);
+        timeout(SOON, said).await.unwrap().unwrap();
+        scene.client.stream.flush().await.unwrap();
+        for command in ["setBreakpoints", "threads"] {
+            scene.debugger.asked(command).await;
+            scene.client.hear().await.unwrap();
+        }
+        drop(scene.debugger.stream);
+        scene.agent.end().await;
+    }
 }

@@ -10,7 +10,7 @@ use super::namespaces::{Cluster, RELAY_IP};
 use super::scene::Scene;
 
 /// The relay's address on the cluster's network.
-const RELAY_AMONG_NODES: &str = "10.88.0.200";
+pub(crate) const RELAY_AMONG_NODES: &str = "10.88.0.200";
 
 /// An agent inside a node. Killed when dropped.
 pub(crate) struct Agent(Child);
@@ -36,12 +36,19 @@ impl Agent {
     }
 }
 
-/// From the nodes the relay is reached by the address that clients know it by.
+/// From the nodes the relay is reached by the address that clients know it by, unless a test has seen to that.
 fn lead_to_relay(cluster: &Cluster, node: &str) {
     let to_relay = format!("{RELAY_IP}/32");
+    let shown = cluster
+        .exec(node, "ip")
+        .args(["route", "show", &to_relay])
+        .output();
+    if !shown.unwrap().stdout.is_empty() {
+        return;
+    }
     let routed = cluster
         .exec(node, "ip")
-        .args(["route", "replace", &to_relay, "via", RELAY_AMONG_NODES])
+        .args(["route", "add", &to_relay, "via", RELAY_AMONG_NODES])
         .status();
     assert!(routed.unwrap().success());
 }

@@ -11,6 +11,8 @@ use tokio::process::Child;
 
 use super::namespaces::Cluster;
 
+mod unreliable;
+
 /// How long any single answer may take: Ray and debugpy need a second or two on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
@@ -152,11 +154,14 @@ impl DapClient {
 
     /// Sends a request; returns its `seq`.
     pub(crate) async fn send(&mut self, command: &str, arguments: Value) -> u64 {
-        self.seq += 1;
-        let message =
-            json!({"seq": self.seq, "type": "request", "command": command, "arguments": arguments});
+        let message = self.request(command, arguments);
         self.write(&message).await;
         self.seq
+    }
+
+    fn request(&mut self, command: &str, arguments: Value) -> Value {
+        self.seq += 1;
+        json!({"seq": self.seq, "type": "request", "command": command, "arguments": arguments})
     }
 
     /// Sends bytes as they are, for what no editor would send.

@@ -1,0 +1,146 @@
+//! When the network is cut: everybody is ready, begins what is to be cut, and hears when it is over.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::support::say;
+
+/// How long everybody may take to be ready, and then to begin.
+const PATIENCE: Duration = Duration::from_secs(240);
+
+/// How far a cut is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    Before,
+    Begins,
+    Cut,
+    Over,
+}
+
+/// One cut, as those see it who live through it.
+pub(super) struct Moments {
+    all: usize,
+    ready: AtomicUsize,
+    begun: watch::Sender<usize>,
+    phase: watch::Sender<Phase>,
+    over: std::sync::OnceLock<Instant>,
+}
+
+/// One who lives through a cut. Dropped early, it is waited for no longer.
+pub(super) struct Witness<'a> {
+    moments: &'a Moments,
+    /// Whose turn it is to begin.
+    turn: usize,
+    is_ready: bool,
+    has_begun: bool,
+}
+
+impl Moments {
+    /// For so many witnesses.
+    pub(super) fn new(all: usize) -> Self {
+        Self {
+            all,
+            ready: AtomicUsize::new(0),
+            begun: watch::Sender::new(0),
+            phase: watch::Sender::new(Phase::Before),
+            over: std::sync::OnceLock::new(),
+        }
+    }
+
+    /// The one who begins as that one in the row.
+    pub(super) fn witness(&self, turn: usize) -> Witness<'_> {
+        Witness {
+            moments: self,
+            turn,
+            is_ready: false,
+            has_begun: false,
+        }
+    }
+
+    /// Cuts for so long.
+    pub(super) async fn cut(&self, lasts: Duration, cut: impl FnOnce(), mend: impl FnOnce()) {
+        let ready = async {
+            while self.ready.load(Ordering::Relaxed) < self.all {
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(PATIENCE, ready).await.expect("everybody is ready");
+        self.phase.send_replace(Phase::Begins);
+        let mut begun = self.begun.subscribe();
+        let begins = begun.wait_for(|begun| *begun >= self.all);
+        timeout(PATIENCE, begins)
+            .await
+            .expect("everybody begins")
+            .unwrap();
+        cut();
+        self.phase.send_replace(Phase::Cut);
+        sleep(lasts).await;
+        mend();
+        self.over.get_or_init(Instant::now);
+        self.phase.send_replace(Phase::Over);
+        say("the cut is over");
+    }
+
+    pub(super) fn is_cut(&self) -> bool {
+        *self.phase.borrow() == Phase::Cut
+    }
+
+    async fn reached(&self, phase: Phase) {
+        let mut phases = self.phase.subscribe();
+        let reached = phases.wait_for(|now| *now >= phase);
+        timeout(PATIENCE, reached).await.unwrap().unwrap();
+    }
+}
+
+impl Witness<'_> {
+    /// Is ready, and waits for its turn to begin.
+    pub(super) async fn turn(&mut self) {
+        self.ready();
+        self.moments.reached(Phase::Begins).await;
+        let turn = self.turn;
+        let mut begun = self.moments.begun.subscribe();
+        let is_its_turn = begun.wait_for(|begun| *begun >= turn);
+        timeout(PATIENCE, is_its_turn).await.unwrap().unwrap();
+    }
+
+    /// Has begun, and waits until the network is cut.
+    pub(super) async fn cut(&mut self) {
+        self.begins();
+        self.moments.reached(Phase::Cut).await;
+    }
+
+    /// Waits until the network is mended.
+    pub(super) async fn over(&self) {
+        self.moments.reached(Phase::Over).await;
+    }
+
+    /// How long the network has been mended.
+    pub(super) fn since_over(&self) -> Duration {
+        self.moments
+            .over
+            .get()
+            .map_or(Duration::ZERO, Instant::elapsed)
+    }
+
+    fn ready(&mut self) {
+        if !std::mem::replace(&mut self.is_ready, true) {
+            self.moments.ready.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn begins(&mut self) {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            self.moments.begun.send_modify(|begun| *begun += 1);
+        }
+    }
+}
+
+impl Drop for Witness<'_> {
+    fn drop(&mut self) {
+        self.ready();
+        self.begins();
+    }
+}
