@@ -144,7 +144,9 @@ async fn a_link_that_is_doubted_and_has_no_transport_is_over_in_seconds() {
     let scene = Scene::new(Duration::from_secs(900), 8);
     let held = scene.begin(&scene.person("ada"));
     held.link.take_up();
-    let mut stream = scene.links.arrived().await.stream;
+    let Either::Left(mut stream) = scene.links.arrived().await.stream else {
+        panic!("no link");
+    };
     let attached = held.link.attach(0).unwrap();
     stream.doubt(true);
     sleep(DOUBTED * 2).await;

@@ -218,7 +218,7 @@ impl Park<'_> {
         let (worker, closing) = live.part();
         if matches!(
             outcome,
-            Outcome::Expired | Outcome::Limit | Outcome::Revoked
+            Outcome::Expired | Outcome::Limit | Outcome::Asked | Outcome::Revoked
         ) {
             let owner = worker.principal();
             self.context.parks.missed(owner, worker.breakpoint());

@@ -7,6 +7,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
+use tokio_util::either::Either;
 
 use crate::connect::ArrivedStream;
 use crate::wire::peer_stream::PeerStream;
@@ -95,7 +96,9 @@ impl PeerStream for Wire {
 
     fn doubt(&self, doubted: bool) {
         match self {
-            Self::Linked(stream) => stream.doubt(doubted),
+            Self::Linked(Either::Left(stream)) => stream.doubt(doubted),
+            // It asks its browser all the time.
+            Self::Linked(Either::Right(_)) => {}
             _ => self.tcp().into_iter().for_each(|tcp| tcp.doubt(doubted)),
         }
     }

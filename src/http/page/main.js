@@ -52,6 +52,16 @@ function heads(clusters) {
   rows.aged(troubled.filter(away).map((cluster) => cluster.name));
 }
 
+/** Goes to the breakpoint that the address names: `/relay/#ID`, as a notice has it. */
+function go() {
+  const id = location.hash.slice(1);
+  // Not one of the document's own places.
+  if (!id || find(id)) return;
+  const none = find('gone');
+  none.hidden = rows.reveal(id);
+  write(none, `What the address names, ${id}, does not wait, or is not for you to see.`);
+}
+
 function news(text) {
   write(find('news'), text);
 }
@@ -94,8 +104,14 @@ async function begin() {
     return write(find('none'), 'The permission `list` is needed to see what waits.');
   }
   const sessions = watch(me.scopes.includes('admin'));
+  let isFirst = true;
+  const all = (list) => {
+    count(rows.all(list));
+    if (isFirst) go();
+    isFirst = false;
+  };
   const end = follow({
-    all: (all) => count(rows.all(all)),
+    all,
     one: (row) => {
       const done = rows.one(row);
       count(done);
@@ -137,9 +153,11 @@ find('sign-in').addEventListener('submit', (event) => {
   find('token').value = '';
   if (typed) {
     keep(typed);
-    begin();
+    addEventListener('hashchange', go);
+begin();
   }
 });
 find('forget').addEventListener('click', () => ask('The token is forgotten.'));
 find('filter').addEventListener('input', () => count(rows.narrow(find('filter').value)));
+addEventListener('hashchange', go);
 begin();

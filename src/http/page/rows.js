@@ -135,6 +135,17 @@ export class Rows {
     return this.arrange();
   }
 
+  /** Opens the item of the breakpoint `id`, and goes there; whether there is one. */
+  reveal(id) {
+    const item = this.items.get(id);
+    if (!item) return false;
+    if (!item.task) item.toggle();
+    this.arrange();
+    item.element.scrollIntoView({ block: 'nearest' });
+    item.button.focus({ preventScroll: true });
+    return true;
+  }
+
   /** Marks what is of clusters whose head does not answer. */
   aged(clusters) {
     this.old = new Set(clusters);

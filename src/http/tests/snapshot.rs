@@ -27,7 +27,9 @@ async fn who_may_not_look_is_refused_before_the_worker_hears_of_it() {
     let worker = listed(&relay.registry, breakpoint("ab")).await;
     let id = breakpoint("ab").id;
     let body = format!("{{\"id\": \"{id}\"}}");
-    assert_eq!(ask(&relay, "nobody", &body).await.0, 401);
+    let nobody = relay.request("POST", "/relay/v1/snapshot");
+    let nobody = nobody.body(answer::full(body.clone())).unwrap();
+    assert_eq!(relay.client().await.send(nobody).await.status(), 401);
     let (status, why) = ask(&relay, "ann", &body).await;
     assert_eq!(status, 403);
     assert!(why.contains("`view`"), "{why}");
