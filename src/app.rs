@@ -20,6 +20,7 @@ use crate::connection::admission::Admission;
 use crate::context::Context;
 use crate::identity::{Authenticator, Issuers, SetupError};
 use crate::listener::{self, BindError};
+use crate::notice::Notices;
 use crate::ray::registry::Registry;
 use crate::release;
 use crate::shutdown::{Shutdown, Signals};
@@ -97,6 +98,7 @@ pub async fn start(config: Config) -> Result<Running, Error> {
     let tls = Tls::new(&config.tls).map_err(Error::Tls)?;
     let issuers = Issuers::from_config(&config).await?;
     let auth = Authenticator::from_config(&config.auth, issuers)?;
+    let notices = Notices::new(&config.notice).map_err(Error::Setup)?;
     // After everything that is only read: who is told of a wrong file has not taken the port from anybody.
     let mut inherited = match &config.listen.takeover {
         Some(path) => takeover::join(path).await?,
@@ -135,7 +137,7 @@ pub async fn start(config: Config) -> Result<Running, Error> {
         context.takeover.hold();
     }
     let admission = Admission::new(context.config.listen.max_connections);
-    let essential = start_essential(&context, doors, waiting, &tls, &admission);
+    let essential = start_essential(&context, doors, waiting, &tls, &admission, notices);
     let running = Running {
         context,
         address,
@@ -174,6 +176,7 @@ fn start_essential(
     waiting: Option<Waiting>,
     tls: &Arc<Tls>,
     admission: &Arc<Admission>,
+    notices: Option<Notices>,
 ) -> Essential {
     let Shutdown {
         drain,
@@ -184,6 +187,11 @@ fn start_essential(
         ..
     } = context.shutdown.clone();
     let mut essential = Essential::new(drain.clone());
+    if let Some(notices) = notices {
+        let (registry, metrics) = (context.registry.clone(), context.metrics.clone());
+        let run = notices.run(registry, metrics, leaving.clone(), closed.clone());
+        essential.spawn("the notices", tasks.track_future(run));
+    }
     if context.config.release.after.is_some() {
         // Where another process has taken over, it is that one's business.
         let run = release::auto::run(context.clone(), leaving);

@@ -28,6 +28,9 @@ use crate::telemetry::Metrics;
 /// Cluster sessions that one principal may have at a time. Each opens sessions of its own for everything that pauses.
 const CLUSTER_SESSIONS_OF_ONE: usize = 16;
 
+/// Looks at tasks that wait at a time, of everybody; one principal has a quarter. Each holds some megabytes.
+const SNAPSHOTS: usize = 16;
+
 /// What every session works with.
 pub struct Context {
     /// The resolved configuration.
@@ -60,6 +63,8 @@ pub struct Context {
     pub advertised: Arc<advertise::Table>,
     /// Event streams of each principal.
     pub(crate) event_streams: Arc<Shares>,
+    /// Looks at tasks that wait, of each principal.
+    pub(crate) snapshots: Arc<Shares>,
     /// The JSON of breakpoints, shared by all lists and event streams.
     pub(crate) shared_rows: Arc<SharedRows>,
     /// Other processes of this machine from which this one has taken over, or which have from this one.
@@ -122,6 +127,7 @@ impl Context {
             metrics,
             advertised,
             event_streams: Shares::new(most, (most / 4).max(1)),
+            snapshots: Shares::new(SNAPSHOTS, SNAPSHOTS / 4),
             shared_rows: Arc::default(),
             takeover: Arc::new(takeover),
             requests: TaskTracker::new(),

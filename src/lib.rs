@@ -12,8 +12,9 @@
 //! | [`node`] | the agent of a Ray node: dials out to relays, and opens the node's debuggers to them |
 //! | [`listener`] | the one port: accepts, terminates TLS, recognises the protocol of the first bytes, replays them |
 //! | [`dap`] | the Debug Adapter Protocol: the relay's own part of a session, and what is rewritten and filtered |
-//! | [`http`] | the relay's API under `/relay/`, and the Ray dashboard under everything else |
+//! | [`http`] | the relay's page and API under `/relay/`, and the Ray dashboard under everything else |
 //! | [`lineproto`] | plain lines for a person with `nc`: the list, and a prompt |
+//! | [`notice`] | tells a webhook of breakpoints that nobody attends to, and of what became of them |
 //! | [`release`] | lets paused tasks run on without a person attaching |
 //! | [`reverse`] | workers that dial somebody's debugger, which listens elsewhere |
 //! | [`upstream`] | the connection to a worker, for a permit, and how it is led to its end |
@@ -94,6 +95,7 @@ mod listing;
 pub mod masking;
 pub mod moment;
 pub mod node;
+pub mod notice;
 pub mod pdb;
 pub mod policy;
 pub mod ray;

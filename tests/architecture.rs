@@ -16,6 +16,7 @@ const LAYERS: &[&[&str]] = &[
     &["app", "node"],
     &["listener"],
     &["dap", "http", "lineproto"],
+    &["notice"],
     &["release"],
     &["upstream", "reverse"],
     &["context"],

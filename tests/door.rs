@@ -11,6 +11,8 @@ mod connect;
 mod drain;
 #[path = "door/late.rs"]
 mod late;
+#[path = "door/notice.rs"]
+mod notice;
 #[path = "door/takeover.rs"]
 mod takeover;
 #[path = "door/texts.rs"]

@@ -299,6 +299,7 @@ impl Agents {
         let mut news = self.elsewhere.news.subscribe();
         let mut known = Known::default();
         let mut others = HashSet::new();
+        let mut revocations = self.auth.revocations();
         info!("no agent is linked yet: this relay stands alone, and knows of its own sessions");
         loop {
             lists.mark_unchanged();
@@ -312,10 +313,18 @@ impl Agents {
                 others = known_now;
             }
             let next = self.take_holds(&mut known);
+            self.end_revoked();
+            let revoked = async {
+                match &mut revocations {
+                    Some(list) => list.changed().await,
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 Ok(()) = lists.changed() => {}
                 Ok(()) = news.changed() => {}
+                Ok(()) = revoked => {}
                 Some(_) = known.asking.join_next() => {}
                 () = sleep_until(next) => {}
             }

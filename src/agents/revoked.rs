@@ -14,12 +14,12 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::Agents;
 use super::end::End;
 use super::link::Link;
+use super::{Agents, Hold};
 use crate::audit::{Action, Entry};
-use crate::identity::revocation::{Revocation, RevocationSeal, RevokeError};
-use crate::wire::tunnel::messages::{FromRelay, MOST_ROWS, Revocations};
+use crate::identity::revocation::{Revocation, RevocationSeal, RevokeError, time};
+use crate::wire::tunnel::messages::{FromRelay, MOST_ROWS, Parked, Revocations};
 use crate::wire::tunnel::text::{Hex, Text};
 
 /// Lines of one message.
@@ -159,6 +159,44 @@ impl Agents {
                 self.heard.lock().remember(&said);
             }
             Err(why) => warn!(%why, "what another relay has revoked may not hold here"),
+        }
+    }
+
+    /// Has agents let the tasks run that they keep for somebody whose credential is revoked. Agents know of no revocations:
+    /// whichever relay is linked with them looks.
+    pub(super) fn end_revoked(&self) {
+        let Some(revocations) = self.auth.revocations() else {
+            return;
+        };
+        let revocations = Arc::clone(&revocations.borrow());
+        if revocations.is_empty() {
+            return;
+        }
+        let is_revoked = |parked: &Parked| {
+            let credential = parked.credential.as_ref();
+            credential.is_some_and(|credential| {
+                let issued = credential.issued.and_then(time);
+                revocations.revokes(&parked.owner, &credential.id, issued)
+            })
+        };
+        for hold in self.holds_elsewhere() {
+            let Hold { node, held } = hold;
+            if !held.parked.as_ref().is_some_and(is_revoked) {
+                continue;
+            }
+            let table = self.table.lock();
+            let link = table.of_node(&node.cluster, &node.node_id).cloned();
+            drop(table);
+            let told = link.is_some_and(|link| {
+                link.tell(FromRelay::LetRun {
+                    worker_id: held.worker_id,
+                    port: held.port,
+                })
+            });
+            info!(
+                told,
+                "an agent keeps a worker for a credential that is revoked: its task is to run on"
+            );
         }
     }
 

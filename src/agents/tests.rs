@@ -111,6 +111,7 @@ impl Scene {
     async fn of(auth: Arc<Authenticator>, adapt: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config::default();
         config.dap.connect_timeout = Duration::from_secs(5);
+        config.park.r#for = Duration::ZERO;
         adapt(&mut config);
         let (audit, record) = spied(false);
         let context = Context::offline(config, auth, audit);

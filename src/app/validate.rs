@@ -5,17 +5,22 @@
 
 use crate::config::{self, Checks, Fault, Problems, Resolved, Sources};
 use crate::masking::{BadPattern, check_pattern};
+use crate::notice;
 use crate::tls::Material;
 
 #[cfg(test)]
 mod tests;
 
-/// Resolves `sources`, reading the file that they name, and the files of `[tls]`. Blocks.
+/// Resolves `sources`, reading the file that they name, and the files of `[tls]` and `[notice]`. Blocks.
 ///
 /// # Errors
 /// All [`Problems`], of all sources.
 pub fn resolve(sources: &Sources) -> Result<Resolved, Problems> {
-    let checks = Checks { pattern, tls_files };
+    let checks = Checks {
+        pattern,
+        tls_files,
+        notice_files: notice::check,
+    };
     config::resolve(sources, checks)
 }
 

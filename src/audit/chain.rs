@@ -99,7 +99,7 @@ impl Hashing {
     /// Shortest key, in bytes.
     pub const SHORTEST_KEY: usize = 32;
 
-    /// Hashing with `secret`, where there is one; its trailing line feed does not count.
+    /// Hashing with `secret`, where there is one, as [`hmac_key`] takes it.
     ///
     /// # Errors
     /// [`ShortKey`].
@@ -107,15 +107,7 @@ impl Hashing {
         let Some(secret) = secret else {
             return Ok(Self::Plain);
         };
-        let secret = secret.strip_suffix(b"\n").unwrap_or(secret);
-        let secret = secret.strip_suffix(b"\r").unwrap_or(secret);
-        if secret.len() < Self::SHORTEST_KEY {
-            return Err(ShortKey);
-        }
-        Ok(Self::Keyed(Box::new(hmac::Key::new(
-            hmac::HMAC_SHA256,
-            secret,
-        ))))
+        hmac_key(secret).map(|key| Self::Keyed(Box::new(key)))
     }
 
     /// The name in the first line of each start.
@@ -131,6 +123,19 @@ impl Hashing {
             Self::Plain => Hash::plain(bytes),
             Self::Keyed(key) => Hash::of(hmac::sign(key, bytes).as_ref()),
         }
+    }
+}
+
+/// The key of HMAC-SHA-256 that a file holds as `secret`; its trailing line feed does not count.
+///
+/// # Errors
+/// [`ShortKey`].
+pub(crate) fn hmac_key(secret: &[u8]) -> Result<hmac::Key, ShortKey> {
+    let secret = secret.strip_suffix(b"\n").unwrap_or(secret);
+    let secret = secret.strip_suffix(b"\r").unwrap_or(secret);
+    match secret.len() < Hashing::SHORTEST_KEY {
+        true => Err(ShortKey),
+        false => Ok(hmac::Key::new(hmac::HMAC_SHA256, secret)),
     }
 }
 

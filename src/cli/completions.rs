@@ -120,4 +120,5 @@ fn candidates(list: &Value, begun: &str) -> Vec<CompletionCandidate> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests;

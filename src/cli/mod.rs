@@ -387,6 +387,9 @@ pub struct DebugArgs {
     /// Wait for the next task that stops
     #[arg(long)]
     pub next: bool,
+    /// Go on with the session that somebody else has parked at this id; needs `admin`
+    #[arg(long, requires = "target", conflicts_with = "next")]
+    pub take_over: bool,
     /// Show more columns in the list: process, job, task and worker ids
     #[arg(long, short)]
     pub verbose: bool,

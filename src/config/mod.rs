@@ -24,12 +24,13 @@ pub use problem::{Problem, Problems};
 pub use resolve::{Checks, Fault, Resolved, Setting, resolve};
 pub use settings::{
     Advertise, Audit, AuditSink, AuditSync, Auth, ClientAuth, Cluster, Config, Connect, Dap,
-    Discovery, Gcs, Http, Jwks, Kubernetes, Listen, Log, LogFormat, Masking, OnFailure, Park,
-    Recording, Registry, Release, SyslogAddress, Tls, TlsMode, TlsVersion, Upstream, UpstreamPath,
+    Discovery, Gcs, Http, Jwks, Kubernetes, Listen, Log, LogFormat, Masking, Notice, NoticeEvent,
+    NoticeForm, OnFailure, Park, Placeholder, Recording, Registry, Release, SyslogAddress,
+    Template, Tls, TlsMode, TlsVersion, Upstream, UpstreamPath,
 };
 pub use sources::{Flags, Sources};
 
 // For the policy file, which is read with the same care.
 pub(crate) use problem::{Wrong, nearest, shown};
 pub(crate) use raw::{Lines, RawValue, raw_value, read_text};
-pub(crate) use read::{duration, flag};
+pub(crate) use read::{duration, flag, web_address};

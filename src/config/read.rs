@@ -150,7 +150,7 @@ pub(super) fn label(value: &RawValue, expected: &str) -> Read<String> {
 }
 
 /// `https://…`, or `http://` to this machine: what is fetched there is trusted.
-pub(super) fn web_address(value: &RawValue) -> Read<String> {
+pub(crate) fn web_address(value: &RawValue) -> Read<String> {
     const EXPECTED: &str = "an https address, such as \"https://login.example.com/keys\"";
     let wrong = || Wrong::expected(EXPECTED);
     let text = text(value, EXPECTED)?;

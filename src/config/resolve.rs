@@ -10,7 +10,7 @@ use super::file::{RawFile, parse_file};
 use super::kind::Kind;
 use super::problem::{Problem, Problems, Wrong, shown};
 use super::raw::{Entry, RawValue, read_text};
-use super::settings::{Config, Tls};
+use super::settings::{Config, Notice, Tls};
 use super::sources::{FILE_VARIABLE, Flags, Sources, parse_environment};
 
 mod checks;
@@ -47,6 +47,8 @@ pub struct Checks {
     pub pattern: fn(&str) -> Result<(), &'static str>,
     /// Everything that stands against serving with the files of `[tls]`, which is on and complete.
     pub tls_files: fn(&Tls) -> Vec<Fault>,
+    /// Everything that stands against posting with the files of `[notice]`, which has the address of a webhook.
+    pub notice_files: fn(&Notice) -> Vec<Fault>,
 }
 
 /// What is wrong with a value that names something unusable. `Display` is a sentence for the operator.

@@ -111,6 +111,7 @@ mod kubernetes;
 mod listen;
 mod log;
 mod masking;
+mod notice;
 mod park;
 mod recording;
 mod registry;
@@ -130,6 +131,7 @@ pub use kubernetes::Kubernetes;
 pub use listen::Listen;
 pub use log::{Log, LogFormat};
 pub use masking::Masking;
+pub use notice::{Notice, NoticeEvent, NoticeForm, Placeholder, Template};
 pub use park::Park;
 pub use recording::Recording;
 pub use registry::{Discovery, Registry};
@@ -212,6 +214,8 @@ sections! {
     masking: Masking,
     /// When tasks that nobody attends to are released.
     release: Release,
+    /// Who is told of breakpoints that nobody attends to.
+    notice: Notice,
     /// The record of what was decided and done.
     audit: Audit,
     /// Where recordings of sessions are kept, and in how many bytes.

@@ -16,9 +16,11 @@ use std::time::Duration;
 
 use futures_util::SinkExt;
 use parking_lot::Mutex;
+use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_tungstenite::tungstenite::Message;
+use tokio_util::either::Either;
 use tracing::{Instrument as _, debug, info};
 
 use crate::agents::{Socket, is_same, secret};
@@ -28,7 +30,7 @@ use crate::identity::{Principal, Renewal};
 use crate::session::shares::{Share, Shares, Shortage};
 use crate::shutdown::Shutdown;
 use crate::wire::resumed::messages::{LinkId, LinkSecret, Opener, Said};
-use crate::wire::resumed::{Cut, DOWN, Link, LinkedStream, Phase, UP, carry};
+use crate::wire::resumed::{Cut, DOUBTED, DOWN, Link, LinkedStream, Phase, UP, carry};
 use crate::wire::tunnel::messages::{Replica, written};
 
 /// How long a link may be without a transport before somebody has connected at its end.
@@ -40,15 +42,18 @@ const FAREWELL: Duration = Duration::from_secs(10);
 /// Streams that wait to be served.
 const ARRIVING: usize = 64;
 
-/// A connection that somebody has made at the other end of a link.
+/// A connection within another one: what somebody has made at the other end of a link, or a terminal of the page.
 pub(crate) struct Arrived {
     /// What is said on it.
-    pub(crate) stream: LinkedStream,
-    /// Who opened the link.
+    pub(crate) stream: ArrivedStream,
+    /// Who opened the link, or the page.
     pub(crate) principal: Principal,
     /// Where that was from.
     pub(crate) peer: SocketAddr,
 }
+
+/// The bytes of a link, or of a terminal of the page, which another task carries.
+pub(crate) type ArrivedStream = Either<LinkedStream, DuplexStream>;
 
 /// All links. One for the process.
 #[derive(Debug)]
@@ -118,6 +123,12 @@ impl Links {
             // It holds a sender itself.
             None => std::future::pending().await,
         }
+    }
+
+    /// Has `arrived` served as a connection to the one port is; whether the relay has time for it.
+    pub(crate) async fn deliver(&self, arrived: Arrived) -> bool {
+        let sent = timeout(OPENING, self.arriving.send(arrived)).await;
+        matches!(sent, Ok(Ok(())))
     }
 
     /// Ends what nobody will resume: the links without a transport of a command whose place `opener` has taken.
@@ -215,11 +226,11 @@ impl Links {
         if self.opened(&held).await {
             debug!(?peer, "somebody has connected at the end of a link");
             let arrived = Arrived {
-                stream,
+                stream: Either::Left(stream),
                 principal: held.principal.clone(),
                 peer,
             };
-            if timeout(OPENING, self.arriving.send(arrived)).await.is_err() {
+            if !self.deliver(arrived).await {
                 link.break_off("the relay has no time for it");
             }
             tokio::select! {
@@ -275,6 +286,7 @@ impl Links {
             self.shutdown.closed.cancelled().await;
             sleep(FAREWELL).await;
         });
+        let mut doubted = link.doubted();
         // Nobody here has anything to say on it any more, and the rest is on its way.
         let mut left_until = None;
         loop {
@@ -284,7 +296,10 @@ impl Links {
                 Phase::Detached(_) if link.owes_nothing() => return,
                 Phase::Detached(since) => Some(*since + self.resume),
             };
-            let until = lost_until.into_iter().chain(left_until).min();
+            let doubted_until = doubted.borrow_and_update().map(|at| at + DOUBTED);
+            let nobody_until = lost_until.and(doubted_until);
+            let until = [lost_until, left_until, nobody_until].into_iter().flatten();
+            let until = until.min();
             let late = async {
                 match until {
                     Some(until) => sleep_until(until).await,
@@ -293,6 +308,7 @@ impl Links {
             };
             tokio::select! {
                 changed = phase.changed() => if changed.is_err() { return },
+                Ok(()) = doubted.changed() => {}
                 () = link.left(), if left_until.is_none() => {
                     left_until = Some(Instant::now() + self.resume.max(FAREWELL));
                 }

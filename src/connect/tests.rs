@@ -6,6 +6,7 @@ use tokio::sync::watch;
 
 use super::*;
 use crate::identity::testing::somebody;
+use crate::wire::peer_stream::PeerStream as _;
 
 struct Scene {
     links: Arc<Links>,
@@ -136,4 +137,26 @@ async fn a_command_that_is_started_anew_ends_what_the_one_before_it_left() {
     for held in [elsewhere, others] {
         assert!(matches!(*held.link.phase().borrow(), Phase::Detached(_)));
     }
+}
+
+/// The same person has come by another connection.
+#[tokio::test(start_paused = true)]
+async fn a_link_that_is_doubted_and_has_no_transport_is_over_in_seconds() {
+    let scene = Scene::new(Duration::from_secs(900), 8);
+    let held = scene.begin(&scene.person("ada"));
+    held.link.take_up();
+    let mut stream = scene.links.arrived().await.stream;
+    let attached = held.link.attach(0).unwrap();
+    stream.doubt(true);
+    sleep(DOUBTED * 2).await;
+    assert_eq!(*held.link.phase().borrow(), Phase::Attached);
+    stream.doubt(false);
+    drop(attached);
+    sleep(DOUBTED * 2).await;
+    assert!(matches!(*held.link.phase().borrow(), Phase::Detached(_)));
+    stream.doubt(true);
+    let began = Instant::now();
+    let read = stream.read(&mut [0; 1]).await;
+    assert_eq!(began.elapsed(), DOUBTED);
+    assert!(read.is_err());
 }

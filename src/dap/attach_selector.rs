@@ -10,7 +10,7 @@ use crate::session::refusal::SessionRefusal;
 use crate::wire::text::shortened;
 
 /// The keys of `rayRelay` that are for people, for the error that names the nearest one.
-const KEYS: [&str; 8] = [
+const KEYS: [&str; 9] = [
     "breakpoint",
     "task",
     "worker",
@@ -18,6 +18,7 @@ const KEYS: [&str; 8] = [
     "all",
     "cluster",
     "localRoot",
+    "takeOver",
     "token",
 ];
 
@@ -38,6 +39,8 @@ pub struct AttachSelector {
     pub cluster: Option<String>,
     /// `localRoot`: local folder that stands for the worker's working_dir.
     pub local_root: Option<String>,
+    /// `takeOver`: an administrator goes on with the session that somebody else has parked at `breakpoint`.
+    pub take_over: bool,
     /// `family`: the cluster session that had the client open this one. The relay puts it there itself.
     pub family: Option<String>,
     /// `subProcessId` at the top level: a session for that subprocess of a worker that is being debugged.
@@ -109,6 +112,7 @@ pub fn read_selector(arguments: &Value) -> Result<AttachSelector, SessionRefusal
             "all" => selector.all = flag()?,
             "cluster" => selector.cluster = Some(text()?),
             "localRoot" => selector.local_root = Some(text()?),
+            "takeOver" => selector.take_over = flag()?,
             "family" => selector.family = Some(text()?),
             // Taken out before; here where nothing was in them.
             "token" | "ticket" => {}
@@ -126,6 +130,11 @@ pub fn read_selector(arguments: &Value) -> Result<AttachSelector, SessionRefusal
                 )));
             }
         }
+    }
+    if selector.take_over && selector.breakpoint.is_none() {
+        return Err(bad(
+            "`rayRelay.takeOver` goes on with a session that somebody else has parked: say which by `breakpoint`, its id in `ray-relay list`",
+        ));
     }
     Ok(selector)
 }

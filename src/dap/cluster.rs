@@ -23,7 +23,7 @@ use crate::identity::Principal;
 use crate::moment::Moment;
 use crate::policy::Scope;
 use crate::ray::registry::{Breakpoint, Snapshot};
-use crate::session::parks::with_own;
+use crate::session::parks::{is_own, with_parked};
 use crate::session::{Parent, within};
 use crate::telemetry::metrics::Outcome;
 use crate::wire::dap::conversation::{Closed, Conversation};
@@ -85,7 +85,8 @@ where
 
 /// What of `list` the sessions of `principal` may be opened for; what it has parked itself waits for it.
 fn offered(principal: &Principal, list: &Arc<Snapshot>) -> Arc<Snapshot> {
-    with_own(principal, within(principal, Scope::View, list))
+    let list = within(principal, Scope::View, list);
+    with_parked(list, |held| is_own(principal, held))
 }
 
 /// How long sessions stay that a client of `principal` has opened which is lost. Each of them is kept as its own breakpoint
@@ -137,6 +138,9 @@ where
                         let list = offered(principal, &snapshots.borrow());
                         let greeting = greeting(&list);
                         client.send(&notice(&greeting, false)).await?;
+                        for late in context.parks.all_too_late(principal) {
+                            client.send(&notice(&late, false)).await?;
+                        }
                     }
                     _ => continue,
                 }

@@ -216,6 +216,13 @@ impl Park<'_> {
         );
         drop(parked);
         let (worker, closing) = live.part();
+        if matches!(
+            outcome,
+            Outcome::Expired | Outcome::Limit | Outcome::Revoked
+        ) {
+            let owner = worker.principal();
+            self.context.parks.missed(owner, worker.breakpoint());
+        }
         worker.end(GIVEN_BACK).await;
         closing.end(outcome).await;
         outcome

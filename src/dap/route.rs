@@ -29,11 +29,9 @@ use crate::ray::registry::{Breakpoint, BreakpointId, Kind, Snapshot};
 use crate::recording::Protocol;
 use crate::session::authenticate::Authenticated;
 use crate::session::live::Begun;
-use crate::session::parks::with_own;
+use crate::session::parks::{is_own, may_go_on, with_parked};
 use crate::session::refusal::SessionRefusal;
-use crate::session::{
-    Authorized, Denied, Permit, Session, audit, authorise, leaving, visible, within,
-};
+use crate::session::{Authorized, Denied, Permit, Session, audit, authorise, visible, within};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::peer_stream::PeerStream;
@@ -202,26 +200,6 @@ impl<'a> AttachFlow<'a> {
         }
     }
 
-    /// [`Self::choose`], and once more where a breakpoint was on its way back from a session that is over.
-    async fn choose_when_left(
-        &self,
-        selector: AttachSelector,
-        hint: Hint,
-        opened: &Opened,
-    ) -> Result<(AttachSelector, Choice), SessionRefusal> {
-        let choice = match self.choose(&selector, hint, opened) {
-            Err(SessionRefusal::InUse { .. }) => {
-                let (registry, sessions) = (&self.context.registry, &self.context.sessions);
-                let access = self.principal.access();
-                let wanted = |b: &Breakpoint| access.rights(b).scopes.contains(Scope::View);
-                leaving::given_back(registry, sessions, wanted).await;
-                self.choose(&selector, hint, opened)
-            }
-            choice => choice,
-        }?;
-        Ok((selector, choice))
-    }
-
     fn choose(
         &self,
         selector: &AttachSelector,
@@ -244,9 +222,13 @@ impl<'a> AttachFlow<'a> {
         let all = self.context.registry.snapshot();
         let pick =
             |from: &Snapshot| choose(selector, hint, opened.client.children, from, Moment::now());
+        let reach_to = |id| {
+            let may = |held: &Breakpoint| may_go_on(&self.principal, held, selector.take_over);
+            with_parked(self.reach_to(&all, id), may)
+        };
         // Who names one is not kept waiting by what else there is; a sentence of refusal is made from all.
         if let Some(id) = names_one(selector, hint, &all)
-            && let Ok(choice) = pick(&self.reach_to(&all, id))
+            && let Ok(choice) = pick(&reach_to(id))
         {
             return Ok(choice);
         }
@@ -282,7 +264,7 @@ impl<'a> AttachFlow<'a> {
     /// What of `all` the principal may attach to; what it has parked itself waits for it.
     fn reach(&self, all: &Arc<Snapshot>) -> Arc<Snapshot> {
         let list = within(&self.principal, Scope::View, all);
-        self.only(with_own(&self.principal, list))
+        self.only(with_parked(list, |held| is_own(&self.principal, held)))
     }
 
     /// The same as far as the breakpoint `id` goes: another one in it is of no consequence ([`Snapshot::of_one`]).
@@ -392,6 +374,9 @@ impl<'a> AttachFlow<'a> {
         details.insert("subprocess".into(), (!permit.holds()).into());
         if let Some(resumed) = &resumed {
             details.insert("resumes".into(), resumed.session.into());
+            if let Some(owner) = &resumed.taken_from {
+                details.insert("taken_from".into(), owner.as_str().into());
+            }
         }
         // Without `debug`, none of them reaches the worker.
         if self.context.audit.wants_commands()
@@ -426,9 +411,12 @@ impl<'a> AttachFlow<'a> {
         let (context, session) = (self.context, self.session);
         match resumed {
             Some(resumed) => {
-                let origin = resumed.origin;
+                let Resumed {
+                    origin, taken_from, ..
+                } = *resumed;
+                let whose = taken_from.map_or("your".to_owned(), |owner| format!("{owner}'s"));
                 Box::pin(worker::resume(
-                    context, session, client, opening, begun, origin,
+                    context, session, client, opening, begun, origin, &whose,
                 ))
                 .await
             }

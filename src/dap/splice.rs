@@ -94,6 +94,11 @@ where
         (self.up.lane.bytes, self.down.bytes)
     }
 
+    /// The client's end.
+    pub fn client(&self) -> &C {
+        &self.client
+    }
+
     /// The worker's end.
     pub fn worker(&self) -> &W {
         &self.up.worker

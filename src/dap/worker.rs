@@ -17,7 +17,7 @@ use std::ops::ControlFlow;
 use std::pin::pin;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::{Instant, Interval, MissedTickBehavior, timeout};
 use tracing::debug;
 
@@ -197,6 +197,8 @@ enum Next {
 enum Rare {
     Signal(Signal),
     ParentEnded,
+    /// Whether the client is there is doubted, or no longer.
+    Doubted(bool),
     /// The counters are to be brought up to date.
     Tick,
 }
@@ -257,6 +259,7 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
                     self.let_go(ending::PARENT_ENDED, false);
                     self.live.end_within(LET_GO, Outcome::Client);
                 }
+                Next::Rare(Rare::Doubted(doubted)) => self.doubt(doubted),
                 Next::Rare(Rare::Tick) => {}
                 Next::Passes(event) => {
                     match self.on_event(event).await {
@@ -318,6 +321,7 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
             tokio::select! {
                 signal = self.live.next() => Rare::Signal(signal),
                 () = ending::parent_ended(&mut self.member), if !self.live.is_cut_off() => Rare::ParentEnded,
+                doubted = self.session.doubted() => Rare::Doubted(doubted),
                 _ = count.tick() => Rare::Tick,
             }
         });
@@ -380,6 +384,7 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
             SessionEnd::Revoked(_)
             | SessionEnd::CaptureFailed(_)
             | SessionEnd::Limit(_)
+            | SessionEnd::Asked
             | SessionEnd::Quiet => {
                 self.let_go(&end.to_string(), true);
                 Some(LET_GO)
@@ -390,6 +395,16 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
         match patience {
             Some(_) => ControlFlow::Continue(()),
             None => ControlFlow::Break(()),
+        }
+    }
+
+    /// Has a client that is gone without a word noticed soon, while that is `doubted`: by something to send it that no person
+    /// sees, as debugpy's own telemetry.
+    fn doubt(&mut self, doubted: bool) {
+        self.splice.client().doubt(doubted);
+        if doubted && !self.client_closed {
+            let body = json!({"category": "telemetry", "output": "ray-relay", "data": {}});
+            self.tell(&event(Event::Output, body));
         }
     }
 

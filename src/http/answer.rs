@@ -165,3 +165,12 @@ pub(crate) fn read_only() -> Response<Body> {
         .insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
     response
 }
+
+/// The same where only POST is taken; `sentence` says with what.
+pub(crate) fn post_only(sentence: &str) -> Response<Body> {
+    let mut response = error(StatusCode::METHOD_NOT_ALLOWED, sentence);
+    response
+        .headers_mut()
+        .insert(ALLOW, HeaderValue::from_static("POST"));
+    response
+}

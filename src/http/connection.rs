@@ -28,7 +28,10 @@ use super::dashboard::ProxiedRequest;
 use super::moving::Moving;
 use super::refusal::HttpRefusal;
 use super::route::{EXISTS, Route};
-use super::{api, connect, doctor, events, guard, nodes, release, reverse, revocations};
+use super::{
+    api, connect, doctor, events, guard, nodes, page, release, reverse, revocations, sessions,
+    snapshot, terminal, whoami,
+};
 use crate::connection::admission::Place;
 use crate::connection::on_wake::OnWake;
 use crate::connection::{ConnectionInfo, request_span};
@@ -298,7 +301,7 @@ async fn answer(
         _ => {
             let answered = match (route, &parts.method) {
                 (Route::Revocations, _) => {
-                    Box::pin(revoke(ctx, connection, &parts, body, &asked)).await
+                    Box::pin(revocations::answer(ctx, connection, &parts, body, &asked)).await
                 }
                 (Route::Release, &Method::POST) => {
                     Box::pin(release::answer(ctx, connection, &parts, body, &asked)).await
@@ -317,6 +320,15 @@ async fn answer(
                 }
                 (Route::Connect | Route::ConnectAgain(_), _) => {
                     Box::pin(connect::open(ctx, connection, route, parts, &asked)).await
+                }
+                (Route::EndSession, &Method::POST) => {
+                    Box::pin(sessions::end(ctx, connection, &parts, body, &asked)).await
+                }
+                (Route::Snapshot, &Method::POST) => {
+                    Box::pin(snapshot::answer(ctx, connection, &parts, body, &asked)).await
+                }
+                (Route::Terminal, _) => {
+                    Box::pin(terminal::open(ctx, connection, parts, &asked)).await
                 }
                 // The body goes unread.
                 _ => Box::pin(own(ctx, connection, route, &parts, &asked)).await,
@@ -364,7 +376,7 @@ async fn own(
             audit.as_deref(),
         )
     };
-    // What probes and scrapers ask for without a token; who asks for a cluster has to say who it is.
+    // What probes, scrapers and browsers ask for without a token; who asks for a cluster has to say who it is.
     match route {
         Route::Healthz if reads => return Ok(api::healthz()),
         Route::Readyz
@@ -374,6 +386,12 @@ async fn own(
                 && authenticate::presents_nothing(connection, parts) =>
         {
             return Ok(readyz(None));
+        }
+        Route::PageMoved if reads => return Ok(page::moved()),
+        Route::Page(name) if reads => {
+            if let Some(file) = page::answer(name, &parts.headers) {
+                return Ok(file);
+            }
         }
         Route::Metrics if reads && ctx.config.http.metrics_open => {
             return Ok(api::metrics(&ctx.metrics, &snapshot()));
@@ -410,8 +428,14 @@ async fn own(
         Route::Healthz => api::healthz(),
         Route::Readyz => readyz(Some(principal)),
         Route::Metrics => api::metrics(&ctx.metrics, &snapshot()),
-        Route::Release => release::wants_post(),
+        Route::Release => answer::post_only("POST /relay/v1/release with {\"ids\": [\"ID\"]}"),
+        Route::EndSession => answer::post_only("POST /relay/v1/sessions/end with {\"id\": NUMBER}"),
+        Route::Snapshot => answer::post_only("POST /relay/v1/snapshot with {\"id\": \"ID\"}"),
+        Route::Whoami => whoami::answer(ctx, principal, parts.uri.query()),
         Route::Unknown
+        | Route::Page(_)
+        | Route::PageMoved
+        | Route::Terminal
         | Route::Revocations
         | Route::NodeLink
         | Route::NodeStream(_)
@@ -428,29 +452,6 @@ async fn own(
             ),
         ),
     })
-}
-
-async fn revoke(
-    ctx: &Context,
-    connection: &Connection,
-    parts: &Parts,
-    body: Incoming,
-    asked: &Asked,
-) -> Result<Response<Body>, HttpRefusal> {
-    let caller = authenticate::authenticate(ctx, connection, parts, asked).await?;
-    if let Some(missing) = Route::Revocations.access().missing(&caller.principal) {
-        return Err(audit::deny(ctx, connection, &caller, asked, missing).await);
-    }
-    if parts.method != Method::POST {
-        return Ok(revocations::post_only());
-    }
-    let revocation = match revocations::read(body).await {
-        Ok(revocation) => revocation,
-        Err(sentence) => return Ok(answer::error(StatusCode::BAD_REQUEST, sentence)),
-    };
-    let (kind, name) = revocations::told(&revocation);
-    audit::administers(ctx, connection, &caller, asked, (kind, name)).await?;
-    Ok(revocations::revoke(ctx, revocation).await)
 }
 
 /// The answer to HEAD: the length that GET would have, and no body (HTTP/2 needs that done here).

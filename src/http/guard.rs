@@ -36,9 +36,9 @@ pub enum GuardRefusal {
         /// The name in `Host`.
         host: String,
     },
-    /// A page of another origin asks for more than to be left for the dashboard.
+    /// A page of another origin asks for more than to be left for a page here.
     #[error(
-        "a web page of another origin may link to the dashboard's first page here and ask for nothing else: type the address into the browser, or open the page through this relay, at the address in its Host header"
+        "a web page of another origin may link to the relay's page and the dashboard's first page here and ask for nothing else: type the address into the browser, or open the page through this relay, at the address in its Host header"
     )]
     CrossOrigin,
 }
@@ -69,7 +69,7 @@ pub fn check(
         return Err(GuardRefusal::UnknownHost { host: reached.host });
     }
     let foreign = !same_origin(&request.headers, &authority)
-        || (asked_by_another_site(&request.headers) && !opens_the_dashboard(request));
+        || (asked_by_another_site(&request.headers) && !opens_a_page(request));
     if foreign {
         return Err(GuardRefusal::CrossOrigin);
     }
@@ -134,7 +134,7 @@ fn asked_by_another_site(headers: &HeaderMap) -> bool {
 
 /// A followed link, in a window of its own, to a page that does nothing but show itself. All else
 /// that it shows it asks for itself, as the same origin.
-fn opens_the_dashboard(request: &Parts) -> bool {
+fn opens_a_page(request: &Parts) -> bool {
     let says = |name: HeaderName, value: &str| {
         request
             .headers
@@ -145,6 +145,7 @@ fn opens_the_dashboard(request: &Parts) -> bool {
     let page = match Route::of(path) {
         Route::Dashboard => path == "/",
         Route::Cluster(_, rest) => matches!(rest, "" | "/"),
+        Route::Page(name) => name.is_empty(),
         _ => false,
     };
     page && request.method == Method::GET

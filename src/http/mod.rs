@@ -1,10 +1,10 @@
-//! HTTP on the relay's port: its own API below `/relay/`, the Ray dashboard everywhere else.
+//! HTTP on the relay's port: its own page and API below `/relay/`, the Ray dashboard everywhere else.
 //!
 //! Called by the listener with each connection that speaks HTTP/1.1 or HTTP/2 (prior knowledge).
 //! A request meets, in this order: [`guard`] (is it for this relay, and not from somebody else's web
 //! page?), `route`, `authenticate` (who is it, by which `credential`?), `required_access` (is it allowed?), `audit`, and
 //! then `api`, `events`, or `dashboard`, which leaves out rows (`filter`), rewrites (`rewrite`, [`crate::advertise`])
-//! or becomes a WebSocket (`websocket`).
+//! or becomes a WebSocket (`websocket`). The files of `page` are for whoever asks.
 //!
 //! Invariants: nothing of a request reaches a head before it is allowed, but for the dashboard's empty page; no client's
 //! credential goes upstream and none of Ray's comes back; no address of a debugger leaves; nothing but the answers that are
@@ -26,6 +26,7 @@ pub mod guard;
 mod hop;
 mod moving;
 mod nodes;
+mod page;
 mod query;
 mod refusal;
 mod release;
@@ -35,8 +36,12 @@ mod revocations;
 #[cfg_attr(not(feature = "fuzzing"), allow(unreachable_pub))]
 pub(crate) mod rewrite;
 mod route;
+mod sessions;
+mod snapshot;
+mod terminal;
 mod tunnel;
 mod websocket;
+mod whoami;
 
 pub(crate) use connection::IDLE_WEIGHT;
 pub use connection::serve_connection;

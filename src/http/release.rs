@@ -8,7 +8,6 @@
 
 use futures_util::stream::{self, StreamExt};
 use hyper::body::Incoming;
-use hyper::header::{ALLOW, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Response, StatusCode};
 use std::sync::Arc;
@@ -50,15 +49,6 @@ struct Wanted {
     ids: Vec<String>,
     #[serde(default)]
     force: bool,
-}
-
-/// The answer to anything but POST.
-pub(crate) fn wants_post() -> Response<Body> {
-    let sentence = "POST /relay/v1/release with {\"ids\": [\"ID\"]}";
-    let mut response = answer::error(StatusCode::METHOD_NOT_ALLOWED, sentence);
-    let headers = response.headers_mut();
-    headers.insert(ALLOW, HeaderValue::from_static("POST"));
-    response
 }
 
 /// Releases the tasks that the body names, each by itself, and answers with what became of them.

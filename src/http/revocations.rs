@@ -1,18 +1,22 @@
 //! `POST /relay/v1/revocations`: from now on a credential, or all that somebody has, is not to be trusted any more.
 //!
 //! The body is one line of `auth.revocations_file`: `{"jti": ID}` or `{"sub": NAME}`, either with `"until": SECONDS`
-//! after which it may be forgotten; `"at": SECONDS` of a name is this moment where it is left out. Called by
-//! [`super::connection`] for an administrator, once it is on record.
+//! after which it may be forgotten; `"at": SECONDS` of a name is this moment where it is left out. It takes `admin`, and is on
+//! record before it holds.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use hyper::body::Incoming;
-use hyper::header::{ALLOW, HeaderValue};
-use hyper::{Response, StatusCode};
+use hyper::http::request::Parts;
+use hyper::{Method, Response, StatusCode};
 use serde_json::{Map, Value, json};
 
 use super::answer::{self, Body};
-use super::body;
+use super::audit::{self, Asked};
+use super::connection::Connection;
+use super::refusal::HttpRefusal;
+use super::route::Route;
+use super::{authenticate, body};
 use crate::context::Context;
 use crate::identity::revocation::{Revocation, RevokeError, Revoked, StoredIn};
 
@@ -22,8 +26,33 @@ const LARGEST: usize = 4096;
 /// What is wrong with a body.
 const WANTED: &str = "the body has to be {\"jti\": ID} or {\"sub\": NAME}, with \"until\": SECONDS SINCE 1970 where it may be forgotten then";
 
+/// Answers an administrator who revokes something.
+pub(crate) async fn answer(
+    ctx: &Context,
+    connection: &Connection,
+    parts: &Parts,
+    body: Incoming,
+    asked: &Asked,
+) -> Result<Response<Body>, HttpRefusal> {
+    let caller = authenticate::authenticate(ctx, connection, parts, asked).await?;
+    if let Some(missing) = Route::Revocations.access().missing(&caller.principal) {
+        return Err(audit::deny(ctx, connection, &caller, asked, missing).await);
+    }
+    if parts.method != Method::POST {
+        let sentence = "/relay/v1/revocations takes POST requests only";
+        return Ok(answer::post_only(sentence));
+    }
+    let revocation = match read(body).await {
+        Ok(revocation) => revocation,
+        Err(sentence) => return Ok(answer::error(StatusCode::BAD_REQUEST, sentence)),
+    };
+    let (kind, name) = told(&revocation);
+    audit::administers(ctx, connection, &caller, asked, (kind, name)).await?;
+    Ok(revoke(ctx, revocation).await)
+}
+
 /// Reads what is to be revoked. `Err` is the answer for the client.
-pub(super) async fn read(body: Incoming) -> Result<Revocation, &'static str> {
+async fn read(body: Incoming) -> Result<Revocation, &'static str> {
     let Some(whole) = body::whole(body, LARGEST).await else {
         return Err("the body did not come, or is longer than 4 KiB");
     };
@@ -40,7 +69,7 @@ fn parse(text: &[u8], now: SystemTime) -> Option<Revocation> {
 }
 
 /// What goes into the record and the answer.
-pub(super) fn told(revocation: &Revocation) -> (&'static str, &str) {
+fn told(revocation: &Revocation) -> (&'static str, &str) {
     match &revocation.what {
         Revoked::CredentialId(id) => ("jti", id),
         Revoked::Subject { subject, .. } => ("sub", subject),
@@ -48,7 +77,7 @@ pub(super) fn told(revocation: &Revocation) -> (&'static str, &str) {
 }
 
 /// Revokes, and says how long that holds.
-pub(super) async fn revoke(ctx: &Context, revocation: Revocation) -> Response<Body> {
+async fn revoke(ctx: &Context, revocation: Revocation) -> Response<Body> {
     let (kind, name) = told(&revocation);
     let told = json!({ kind: name });
     match ctx.auth.revoke(revocation).await {
@@ -70,15 +99,6 @@ pub(super) async fn revoke(ctx: &Context, revocation: Revocation) -> Response<Bo
             answer::error(status, error)
         }
     }
-}
-
-/// 405 for all but POST.
-pub(super) fn post_only() -> Response<Body> {
-    let sentence = "/relay/v1/revocations takes POST requests only";
-    let mut response = answer::error(StatusCode::METHOD_NOT_ALLOWED, sentence);
-    let post = HeaderValue::from_static("POST");
-    response.headers_mut().insert(ALLOW, post);
-    response
 }
 
 #[cfg(test)]

@@ -16,6 +16,8 @@ pub(crate) enum Route<'a> {
     Breakpoints,
     /// The live sessions.
     Sessions,
+    /// Ends a live session.
+    EndSession,
     /// The event stream.
     Events,
     /// What is not to be trusted any more.
@@ -26,6 +28,16 @@ pub(crate) enum Route<'a> {
     Nodes,
     /// What is wrong between the relay and the workers.
     Doctor,
+    /// Who asks, and what that may.
+    Whoami,
+    /// Looks at a task that waits.
+    Snapshot,
+    /// A terminal of the page.
+    Terminal,
+    /// A file of the page, by its name; the document's is empty.
+    Page(&'a str),
+    /// The page's path without its last slash.
+    PageMoved,
     /// The link of an agent.
     NodeLink,
     /// A connection to a debugger that an agent was asked for, by its id.
@@ -79,8 +91,11 @@ impl RouteAccess {
 /// Where the other clusters' dashboards are.
 pub(crate) const CLUSTERS: &str = "/relay/clusters/";
 
+/// Where the files of the page are.
+const PAGE: &str = "/relay/page/";
+
 /// What exists below `/relay`, for those who ask for something else.
-pub(crate) const EXISTS: &str = "/relay/v1/breakpoints, /relay/v1/sessions, /relay/v1/events, /relay/v1/release, /relay/v1/revocations, /relay/v1/nodes, /relay/v1/doctor, /relay/v1/reverse/NAME, /relay/v1/connect, \
+pub(crate) const EXISTS: &str = "/relay/ for a browser, /relay/v1/breakpoints, /relay/v1/sessions, /relay/v1/sessions/end, /relay/v1/events, /relay/v1/whoami, /relay/v1/snapshot, /relay/v1/terminal, /relay/v1/release, /relay/v1/revocations, /relay/v1/nodes, /relay/v1/doctor, /relay/v1/reverse/NAME, /relay/v1/connect, \
                                  /relay/healthz, /relay/readyz, /relay/metrics and /relay/clusters/NAME/";
 
 impl<'a> Route<'a> {
@@ -89,17 +104,25 @@ impl<'a> Route<'a> {
         match path {
             "/relay/v1/breakpoints" => Self::Breakpoints,
             "/relay/v1/sessions" => Self::Sessions,
+            "/relay/v1/sessions/end" => Self::EndSession,
             "/relay/v1/events" => Self::Events,
             "/relay/v1/revocations" => Self::Revocations,
             "/relay/v1/release" => Self::Release,
             "/relay/v1/nodes" => Self::Nodes,
             "/relay/v1/doctor" => Self::Doctor,
+            "/relay/v1/whoami" => Self::Whoami,
+            "/relay/v1/snapshot" => Self::Snapshot,
+            "/relay/v1/terminal" => Self::Terminal,
             LINK_PATH => Self::NodeLink,
             CONNECT_PATH => Self::Connect,
             "/relay/healthz" => Self::Healthz,
             "/relay/readyz" => Self::Readyz,
             "/relay/metrics" => Self::Metrics,
-            "/relay" => Self::Unknown,
+            "/relay" => Self::PageMoved,
+            "/relay/" => Self::Page(""),
+            _ if path.starts_with(PAGE) && path.len() > PAGE.len() => {
+                Self::Page(&path[PAGE.len()..])
+            }
             _ if path.starts_with(STREAM_PATH) => Self::NodeStream(&path[STREAM_PATH.len()..]),
             _ if path.starts_with(CONNECT_PATH) => {
                 match path[CONNECT_PATH.len()..].strip_prefix('/') {
@@ -129,8 +152,11 @@ impl<'a> Route<'a> {
     pub(crate) fn access(self) -> RouteAccess {
         match self {
             Self::Healthz | Self::Readyz | Self::Unknown => RouteAccess::Authenticated,
+            // The files of the page are the same for everybody, known or not.
+            Self::Page(_) | Self::PageMoved => RouteAccess::Authenticated,
+            Self::Whoami => RouteAccess::Authenticated,
             // One's own alone, and everybody's with `admin`.
-            Self::Sessions => RouteAccess::Authenticated,
+            Self::Sessions | Self::EndSession => RouteAccess::Authenticated,
             // What is said on it is judged as on every connection.
             Self::Connect | Self::ConnectAgain(_) => RouteAccess::Authenticated,
             // Each id is judged by itself.
@@ -139,6 +165,9 @@ impl<'a> Route<'a> {
             Self::Reverse(_) | Self::ReverseStream(..) => {
                 RouteAccess::Scope(Scope::Debug, "on some breakpoint")
             }
+            // Each breakpoint is judged by itself.
+            Self::Snapshot => RouteAccess::Scope(Scope::View, "on some breakpoint"),
+            Self::Terminal => RouteAccess::Scope(Scope::Terminal, "on some breakpoint"),
             Self::Nodes | Self::Breakpoints | Self::Events => {
                 RouteAccess::Scope(Scope::List, "on some breakpoint")
             }
@@ -153,12 +182,16 @@ impl<'a> Route<'a> {
     pub(crate) fn label(self) -> metrics::Route {
         match self {
             Self::Breakpoints => metrics::Route::Breakpoints,
-            Self::Sessions => metrics::Route::Sessions,
+            Self::Sessions | Self::EndSession => metrics::Route::Sessions,
             Self::Events => metrics::Route::Events,
             Self::Revocations => metrics::Route::Revocations,
             Self::Release => metrics::Route::Release,
             Self::Nodes | Self::NodeLink | Self::NodeStream(_) => metrics::Route::Nodes,
             Self::Doctor => metrics::Route::Doctor,
+            Self::Whoami => metrics::Route::Whoami,
+            Self::Snapshot => metrics::Route::Snapshot,
+            Self::Terminal => metrics::Route::Terminal,
+            Self::Page(_) | Self::PageMoved => metrics::Route::Page,
             Self::Reverse(_) | Self::ReverseStream(..) => metrics::Route::Reverse,
             Self::Connect | Self::ConnectAgain(_) => metrics::Route::Connect,
             Self::Healthz | Self::Readyz => metrics::Route::Health,
@@ -231,8 +264,11 @@ mod tests {
     fn paths() {
         assert_eq!(Route::of("/"), Route::Dashboard);
         assert_eq!(Route::of("/relayed"), Route::Dashboard);
-        assert_eq!(Route::of("/relay"), Route::Unknown);
-        assert_eq!(Route::of("/relay/"), Route::Unknown);
+        assert_eq!(Route::of("/relay"), Route::PageMoved);
+        assert_eq!(Route::of("/relay/"), Route::Page(""));
+        assert_eq!(Route::of("/relay/page/main.js"), Route::Page("main.js"));
+        assert_eq!(Route::of("/relay/page/"), Route::Unknown);
+        assert_eq!(Route::of("/relay/pages"), Route::Unknown);
         assert_eq!(Route::of("/relay/v1/breakpoints"), Route::Breakpoints);
         assert_eq!(Route::of("/relay/v1/nodes/link"), Route::NodeLink);
         assert_eq!(

@@ -7,9 +7,13 @@ mod authorisation;
 mod endings;
 mod lifecycle;
 mod list;
+mod page;
 mod proxy;
 mod release;
+mod sessions;
 mod smuggling;
+mod snapshot;
+mod terminal;
 mod websocket;
 
 use std::convert::Infallible;

@@ -3,9 +3,13 @@
 use std::fs::File;
 use std::path::Path;
 
+use rustls::client::WantsClientCert;
+use rustls::pki_types::CertificateDer;
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
 use zeroize::Zeroizing;
 
 use super::SetupError;
+use crate::wire::http_client::{self, Roots};
 use crate::wire::watched_file::read_bytes;
 
 /// The largest file of certificates that is read, in bytes.
@@ -33,11 +37,42 @@ pub(super) fn read_authorities(key: &str, path: &Path) -> Result<Vec<Vec<u8>>, S
     }
 }
 
+/// The beginning of a TLS configuration for the server that the key `address` names: it trusts the authorities of `ca_file`,
+/// which the key `ca_key` names, or else the system's. `secure`: the server is reached by https.
+///
+/// # Errors
+/// [`SetupError`] where authorities cannot be read.
+pub(crate) fn trusting(
+    address: &str,
+    secure: bool,
+    ca_key: &str,
+    ca_file: Option<&Path>,
+) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, SetupError> {
+    let roots = match ca_file {
+        Some(path) => {
+            let mut roots = RootCertStore::empty();
+            for certificate in read_authorities(ca_key, path)? {
+                let added = roots.add(CertificateDer::from(certificate));
+                added.map_err(|why| SetupError(format!("{ca_key} {}: {why}", path.display())))?;
+            }
+            Roots::Given(roots)
+        }
+        None if secure => Roots::System,
+        // A server on this machine needs no authorities: minimal images have none.
+        None => Roots::None,
+    };
+    http_client::trusting(roots).map_err(|why| {
+        SetupError(format!(
+            "cannot verify the server of {address}: {why}; install ca-certificates or give {ca_key}"
+        ))
+    })
+}
+
 /// The content of a file that the configuration names as `key`, at most 1 MiB.
 ///
 /// # Errors
 /// [`SetupError`].
-pub(super) fn read_bounded(key: &str, path: &Path) -> Result<Zeroizing<Vec<u8>>, SetupError> {
+pub(crate) fn read_bounded(key: &str, path: &Path) -> Result<Zeroizing<Vec<u8>>, SetupError> {
     File::open(path)
         .and_then(|file| read_bytes(&file, MAX_FILE))
         .map_err(|why| SetupError(format!("cannot read {key} {}: {why}", path.display())))

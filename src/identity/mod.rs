@@ -29,6 +29,7 @@ mod validity;
 mod verifier;
 
 pub use authenticator::{AuthError, Authenticator, Issuers, SetupError};
+pub(crate) use authorities::{read_bounded, trusting};
 pub use claims::{Claims, Expectations};
 pub use grants::{CredentialGrants, GrantLimit};
 pub use jws::Jws;

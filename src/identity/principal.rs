@@ -241,7 +241,7 @@ impl Principal {
     }
 
     /// When its credential was issued, where that is known.
-    pub(super) fn issued_at(&self) -> Option<SystemTime> {
+    pub(crate) fn issued_at(&self) -> Option<SystemTime> {
         self.0.who.issued
     }
 
@@ -274,7 +274,7 @@ impl Principal {
     /// Whether its time is over now.
     pub fn is_over(&self) -> Option<Ended> {
         let revoked = |list: &watch::Receiver<Arc<RevocationList>>| {
-            let (credential, issued) = (&self.0.who.credential, self.0.who.issued);
+            let (credential, issued) = (self.0.who.credential.id(), self.0.who.issued);
             list.borrow()
                 .revokes(&self.0.who.subject, credential, issued)
         };

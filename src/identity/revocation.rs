@@ -9,7 +9,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use super::principal::CredentialId;
 use super::subject::is_presentable;
 
 mod file;
@@ -71,18 +70,13 @@ struct Since {
 pub struct Full;
 
 impl RevocationList {
-    /// Whether `credential` of `subject`, which was issued at `issued`, is among it.
-    pub fn revokes(
-        &self,
-        subject: &str,
-        credential: &CredentialId,
-        issued: Option<SystemTime>,
-    ) -> bool {
+    /// Whether the credential of `subject` with the id `credential`, which was issued at `issued`, is among it.
+    pub fn revokes(&self, subject: &str, credential: &str, issued: Option<SystemTime>) -> bool {
         let by_subject = self
             .subjects
             .get(subject)
             .is_some_and(|since| issued.is_none_or(|issued| issued <= since.at));
-        by_subject || self.credentials.contains_key(credential.id())
+        by_subject || self.credentials.contains_key(credential)
     }
 
     /// Whether `revocation` adds nothing to it.
@@ -226,13 +220,13 @@ impl Revocation {
 }
 
 /// Since 1970, as tokens and the file have it.
-pub(super) fn seconds(time: SystemTime) -> u64 {
+pub(crate) fn seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH)
         .unwrap_or_default()
         .as_secs()
 }
 
 /// `None`: later than this system can tell.
-pub(super) fn time(seconds: u64) -> Option<SystemTime> {
+pub(crate) fn time(seconds: u64) -> Option<SystemTime> {
     UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
 }

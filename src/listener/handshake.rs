@@ -16,6 +16,7 @@ use super::refusal::{self, HandshakeRefusal, Speaks, TLS_ALERT};
 use super::wire::Wire;
 use super::{passed, pydevd};
 use crate::config::TlsMode;
+use crate::connect::ArrivedStream;
 use crate::connection::ConnectionInfo;
 use crate::connection::on_wake::OnWake;
 use crate::context::Context;
@@ -24,7 +25,6 @@ use crate::takeover::Home;
 use crate::telemetry::metrics::{Handshake, Protocol, RefusalKind};
 use crate::tls::{Certificate, Tls};
 use crate::wire::prefixed::Prefixed;
-use crate::wire::resumed::LinkedStream;
 use crate::wire::tcp;
 use crate::{dap, http, lineproto};
 
@@ -113,10 +113,10 @@ pub(super) async fn serve_passed(
     speak(context, recognised).await;
 }
 
-/// Serves one connection that came through a link, to its end: neither is TLS spoken on it, nor is it a stranger's.
+/// Serves one connection that came within another one, to its end: neither is TLS spoken on it, nor is it a stranger's.
 pub(super) async fn serve_link(
     context: Arc<Context>,
-    mut stream: LinkedStream,
+    mut stream: ArrivedStream,
     connection: ConnectionInfo,
 ) {
     let deadline = connection.accepted + context.config.listen.handshake_timeout;

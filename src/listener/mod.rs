@@ -118,7 +118,7 @@ pub async fn run(
     }
 }
 
-/// Serves what comes through the links of `ray-relay connect` until the relay has drained, as what comes to the port.
+/// Serves what comes through the links of `ray-relay connect`, and the terminals of the page, until the relay has drained, as what comes to the port.
 pub async fn run_links(context: Arc<Context>) {
     let closed = context.shutdown.closed.clone();
     let accept = async {

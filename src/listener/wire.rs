@@ -8,9 +8,9 @@ use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
+use crate::connect::ArrivedStream;
 use crate::wire::peer_stream::PeerStream;
 use crate::wire::prefixed::Prefixed;
-use crate::wire::resumed::LinkedStream;
 use crate::wire::write_through;
 
 /// Bytes of the protocol. The TLS state is on the heap: most of its size would otherwise be part of every connection.
@@ -20,8 +20,8 @@ pub(super) enum Wire {
     /// Another process passes it on, and has taken TLS off.
     Passed(UnixStream),
     Encrypted(Box<TlsStream<Prefixed<TcpStream>>>),
-    /// Through a link, whose connections come and go.
-    Linked(LinkedStream),
+    /// Within another connection: through a link, whose connections come and go, or a terminal of the page.
+    Linked(ArrivedStream),
 }
 
 impl Wire {
@@ -91,6 +91,13 @@ impl PeerStream for Wire {
 
     fn sink(&self) -> Option<&TcpStream> {
         self.source()
+    }
+
+    fn doubt(&self, doubted: bool) {
+        match self {
+            Self::Linked(stream) => stream.doubt(doubted),
+            _ => self.tcp().into_iter().for_each(|tcp| tcp.doubt(doubted)),
+        }
     }
 }
 

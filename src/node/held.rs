@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::keeping::Keeping;
 use super::look::Refused;
 use crate::wire::tunnel::messages::{
-    Client, Held, Holder, MOST_KEPT, Name, Open, Parked, Refusal, Replica, Subject,
+    Client, Held, Holder, Keep, MOST_KEPT, Name, Open, Parked, Refusal, Replica, Subject,
 };
 
 /// Workers of one owner that are kept at a time.
@@ -191,13 +191,13 @@ impl Hold {
         _ = rows.wait_for(alone).await;
     }
 
-    /// Shows the worker as kept for `owner` for so long from now; gives what is asked of whoever keeps it. `None`: that one, or
+    /// Shows the worker as kept by `keep` for so long from now; gives what is asked of whoever keeps it. `None`: that one, or
     /// all together, have as many as may be.
-    pub(super) fn park(&self, owner: &Subject, left: Duration) -> Option<mpsc::Receiver<Ask>> {
+    pub(super) fn park(&self, keep: &Keep, left: Duration) -> Option<mpsc::Receiver<Ask>> {
         let mut rows = self.table.rows.lock();
         let kept = rows.iter().filter_map(|row| row.held.parked.as_ref());
         let (all, own) = kept.fold((0, 0), |(all, own), parked| {
-            (all + 1, own + usize::from(parked.owner == *owner))
+            (all + 1, own + usize::from(parked.owner == keep.owner))
         });
         if all >= MOST_KEPT || own >= EACH {
             return None;
@@ -206,7 +206,8 @@ impl Hold {
         let (ask, asks) = mpsc::channel(1);
         row.asks = Some(ask);
         row.held.parked = Some(Parked {
-            owner: owner.clone(),
+            owner: keep.owner.clone(),
+            credential: keep.credential.clone(),
             until_unix_ms: unix_ms(SystemTime::now() + left),
         });
         self.table.show(&rows);
@@ -304,5 +305,34 @@ mod tests {
         assert_eq!(shown.borrow_and_update().len(), 3);
         drop((left, next, elsewhere));
         assert!(shown.borrow_and_update().is_empty());
+    }
+
+    fn keep(owner: &str) -> Keep {
+        Keep {
+            owner: owner.into(),
+            credential: None,
+            keeps_ms: 1000,
+            at_most_ms: None,
+            lasted_ms: 0,
+            capabilities: "{}".into(),
+            attach: 7,
+        }
+    }
+
+    #[test]
+    fn nobody_has_more_kept_than_may_be_and_all_together_neither() {
+        let (table, left) = (Table::new(), Duration::from_secs(60));
+        let take = |worker: &str| table.take(&open(worker, Some("7")), Hex([1; 8])).unwrap();
+        let mut kept = Vec::new();
+        for n in 0..MOST_KEPT {
+            let hold = take(&n.to_string());
+            let asks = hold.park(&keep(&(n / EACH).to_string()), left);
+            kept.push((hold, asks.unwrap()));
+        }
+        let more = take("more");
+        assert!(more.park(&keep("another"), left).is_none());
+        kept.pop();
+        assert!(more.park(&keep("0"), left).is_none());
+        assert!(more.park(&keep("another"), left).is_some());
     }
 }

@@ -103,7 +103,7 @@ impl Keeping {
             return Err(tenure);
         };
         let left = until.saturating_duration_since(now);
-        let Some(asks) = tenure.hold.park(&said.keep.owner, left) else {
+        let Some(asks) = tenure.hold.park(&said.keep, left) else {
             info!("there are too many workers that are kept: the task of this one runs on");
             return Err(tenure);
         };

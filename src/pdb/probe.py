@@ -197,6 +197,11 @@ def _look(frame, line, ask, room):
         "source": linecache.getline(code.co_filename, line, frame.f_globals).strip(),
     }
     own = "/ray/_private/" in code.co_filename.replace("\\", "/")
+    if ask["around"] and not own:
+        first = shown["first"] = max(1, line - ask["around"])
+        lines = linecache.getlines(code.co_filename, frame.f_globals)[first - 1 : line + ask["around"]]
+        shown["lines"] = [text.rstrip()[:300] for text in lines]
+        shown["types"] = {name: type(value).__name__ for name, value in list(frame.f_locals.items())[: ask["names"]]}
     if ask["locals"] and not own:
         names = shown["locals"] = {}
         for name, value in list(frame.f_locals.items())[: ask["names"]]:

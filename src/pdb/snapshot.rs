@@ -33,6 +33,8 @@ pub struct Limits {
     pub frames: usize,
     /// Values of variables, which are made by the program's own `__repr__`.
     pub locals: bool,
+    /// Lines of source before the one where a frame stands, and as many behind it.
+    pub around: usize,
     /// The deadline of the whole snapshot.
     pub patience: Duration,
 }
@@ -44,13 +46,15 @@ impl Default for Limits {
             names: 200,
             frames: 100,
             locals: true,
+            around: 0,
             patience: Duration::from_secs(30),
         }
     }
 }
 
 /// The threads that wait at a breakpoint: `[{"name", "frames": [{"file", "line", "function", "source", "locals"}]}]`,
-/// oldest frame first; with `"exception"` and `"raised"` (frames too) where a post-mortem waits.
+/// oldest frame first; with `"exception"` and `"raised"` (frames too) where a post-mortem waits. Where lines around were asked
+/// for, a frame has them as `"lines"`, of which `"first"` is the number of the first, and the types of its locals as `"types"`.
 ///
 /// # Errors
 /// [`PromptError`].
@@ -97,7 +101,7 @@ where
     while wire.before_initialized(attach).await?.is_some() {}
     let question = json!({
         "op": "snapshot", "limit": limits.value, "names": limits.names, "frames": limits.frames,
-        "locals": limits.locals, "room": ROOM,
+        "locals": limits.locals, "around": limits.around, "room": ROOM,
     });
     // Without a frame, as no thread is suspended; never `configurationDone`.
     let evaluate = json!({"expression": probe::expression(&question), "context": "clipboard"});

@@ -4,7 +4,7 @@
 //! and what stops again is a new stop with a time of its own.
 
 use std::collections::HashMap;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +25,14 @@ use crate::session::authorise;
 const LOOK: Duration = Duration::from_secs(30);
 /// The pause before another try of a release that came to nothing.
 const AGAIN: Duration = Duration::from_secs(60);
+
+/// Where the holder of a breakpoint that is released comes from: no connection has port 0.
+const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// Whether `holder` is this policy of this relay, rather than somebody who releases.
+pub fn is_by(holder: &Holder) -> bool {
+    holder.is_here() && holder.client == CLIENT && holder.peer == Some(NOWHERE)
+}
 
 /// What waits for its end, by breakpoint.
 #[derive(Debug, Clone, Copy)]
@@ -128,7 +136,7 @@ async fn let_go(context: &Arc<Context>, breakpoint: &Arc<Breakpoint>) {
         session: 0,
         subject: None,
         client: CLIENT.to_owned(),
-        peer: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
+        peer: Some(NOWHERE),
         since: Moment::now(),
         replica: None,
         parked_until: None,

@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 pub(crate) use self::watch::{SessionEnd, SessionEvent, Signal};
@@ -42,6 +43,8 @@ pub(crate) struct Begun<'a> {
     protocol: Protocol,
     audit: SessionAudit<'a>,
     capture: CaptureTee,
+    /// Fires when somebody who may has asked for its end.
+    asked_to_end: CancellationToken,
     /// The leave to reach the worker.
     pub(crate) permit: Permit,
 }
@@ -58,6 +61,8 @@ pub(crate) struct Live<'a> {
     /// The hold of the worker.
     pub(crate) worker: Attached,
     principal: Principal,
+    /// Fires when somebody who may has asked for its end.
+    asked_to_end: CancellationToken,
     /// When the first session with this hold of the worker began.
     pub(crate) began: Instant,
     limits: Limits,
@@ -148,6 +153,7 @@ impl<'a> Begun<'a> {
             protocol,
             audit,
             capture,
+            asked_to_end: session.asked_to_end(),
             permit,
         })
     }
@@ -167,6 +173,7 @@ impl<'a> Begun<'a> {
             audit: self.audit,
             capture: self.capture,
             principal: worker.principal().clone(),
+            asked_to_end: self.asked_to_end,
             began,
             limits: Limits::new(&worker.rights().obligations, now).since(began),
             task: worker.task_end(),

@@ -3,6 +3,8 @@
 //! A park is a session still, owned by the task that ran it. Here is what others ask of it: to hand its worker over, or to
 //! let the task run. Both are decided here, so that no protocol can ask for what is somebody else's.
 
+mod late;
+
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,12 +13,13 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
+use self::late::Late;
 use super::shares::{Share, Shares, Shortage};
 use super::{Attached, Authorized};
 use crate::identity::Principal;
 use crate::moment::Moment;
 use crate::policy::Scope;
-use crate::ray::registry::{Breakpoint, BreakpointId, Snapshot, State};
+use crate::ray::registry::{Breakpoint, BreakpointId, Holder, Snapshot, State};
 use crate::session::refusal::SessionRefusal;
 
 /// Parks of all together.
@@ -30,6 +33,8 @@ pub(crate) const EACH: usize = 8;
 pub struct Parks {
     places: Arc<Shares>,
     parked: Mutex<HashMap<BreakpointId, Entry>>,
+    /// What is over, for who comes too late.
+    late: Late,
 }
 
 #[derive(Debug)]
@@ -78,6 +83,7 @@ impl Default for Parks {
         Self {
             places: Shares::new(MOST, EACH),
             parked: Mutex::default(),
+            late: Late::default(),
         }
     }
 }
@@ -107,8 +113,8 @@ impl Parks {
         })
     }
 
-    /// The worker of the park with the breakpoint `id`, for a session of `principal`. Takes as long as the park lets a
-    /// debugger finish.
+    /// The worker of the park with `breakpoint`, for a session of `principal`, which may [go on](may_go_on) with somebody
+    /// else's where it is to `take_over`. Takes as long as the park lets a debugger finish.
     ///
     /// # Errors
     /// [`SessionRefusal`]: it is somebody else's, has just ended, or its debugger is at work.
@@ -116,8 +122,10 @@ impl Parks {
         &self,
         breakpoint: &Breakpoint,
         principal: &Principal,
+        take_over: bool,
     ) -> Result<HandedOver, SessionRefusal> {
-        let asks = self.find(breakpoint, |owner| owner.is_same_person(principal))?;
+        let may = take_over && may_go_on(principal, breakpoint, take_over);
+        let asks = self.find(breakpoint, |owner| may || owner.is_same_person(principal))?;
         let busy = || {
             SessionRefusal::Unable(format!(
                 "the debugger of {} is still at work on what was asked before the connection was lost; attach again in a moment, or let the task run with `ray-relay release {}`",
@@ -133,6 +141,25 @@ impl Parks {
             Ok(Err(Busy)) => Err(busy()),
             Err(_) => Err(over(breakpoint)),
         }
+    }
+
+    /// The park of `principal` with `breakpoint` is over, because nobody came in time.
+    pub(crate) fn missed(&self, principal: &Principal, breakpoint: &Breakpoint) {
+        self.late.add(principal, breakpoint, Moment::now());
+    }
+
+    /// Why there is no park of `principal` with the breakpoint `id` any more, where there was one not long ago.
+    pub(crate) fn too_late(
+        &self,
+        principal: &Principal,
+        id: BreakpointId,
+    ) -> Option<SessionRefusal> {
+        self.late.of_one(principal, id, Moment::now())
+    }
+
+    /// The same of all parks of `principal`, in sentences that are told once.
+    pub(crate) fn all_too_late(&self, principal: &Principal) -> Vec<String> {
+        self.late.tell(principal, Moment::now())
     }
 
     /// Has the task of the park with the breakpoint of `authorized` run on. Resolves when the worker was left.
@@ -199,6 +226,18 @@ pub(crate) fn is_own(principal: &Principal, breakpoint: &Breakpoint) -> bool {
     })
 }
 
+/// Whether `principal` may go on with what is parked at `breakpoint`: with its own, and, where it says that it is to
+/// `take_over`, as an administrator with anybody's.
+pub(crate) fn may_go_on(principal: &Principal, breakpoint: &Breakpoint, take_over: bool) -> bool {
+    let is_parked = |holder: &Holder| holder.parked_until.is_some();
+    let administers = || {
+        let rights = principal.access().rights(breakpoint);
+        rights.scopes.contains(Scope::Admin)
+    };
+    is_own(principal, breakpoint)
+        || take_over && breakpoint.holder().is_some_and(is_parked) && administers()
+}
+
 /// Lets who is `authorized` have the task of a park run that is not here.
 ///
 /// # Errors
@@ -213,12 +252,12 @@ pub(crate) fn may_let_run(authorized: &Authorized) -> Result<(), SessionRefusal>
     }
 }
 
-/// `list` with what `principal` has parked as what waits, which it does for that one.
-pub(crate) fn with_own(principal: &Principal, list: Arc<Snapshot>) -> Arc<Snapshot> {
-    if !list.held().any(|held| is_own(principal, held)) {
+/// `list` with what is parked and `may` be gone on with as what waits, which it does for whoever asks.
+pub(crate) fn with_parked(list: Arc<Snapshot>, may: impl Fn(&Breakpoint) -> bool) -> Arc<Snapshot> {
+    if !list.held().any(|held| may(held)) {
         return list;
     }
-    let offered = |breakpoint: &Arc<Breakpoint>| match is_own(principal, breakpoint) {
+    let offered = |breakpoint: &Arc<Breakpoint>| match may(breakpoint) {
         true => Arc::new(Breakpoint {
             state: State::Paused,
             ..Breakpoint::clone(breakpoint)

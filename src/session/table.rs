@@ -2,11 +2,13 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use dashmap::DashMap;
 use parking_lot::Mutex;
 use serde::Serialize;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
 use crate::identity::Principal;
@@ -59,6 +61,11 @@ struct Entry {
     since: Moment,
     bytes_up: AtomicU64,
     bytes_down: AtomicU64,
+    /// Somebody who may has asked for its end.
+    end: CancellationToken,
+    /// How many ask whether its client is there, and whether that has changed.
+    doubts: AtomicUsize,
+    doubted: Notify,
     info: Mutex<SessionInfo>,
 }
 
@@ -73,6 +80,17 @@ struct SessionInfo {
     client: Option<String>,
     breakpoint: Option<Arc<Breakpoint>>,
     principal: Option<Principal>,
+}
+
+/// Somebody asks whether the client of a session is still there. Dropped, nobody does.
+#[derive(Debug)]
+pub(crate) struct Doubt(Arc<Entry>);
+
+impl Drop for Doubt {
+    fn drop(&mut self) {
+        self.0.doubts.fetch_sub(1, Ordering::AcqRel);
+        self.0.doubted.notify_one();
+    }
 }
 
 /// One live session; dropping it takes it off the table.
@@ -100,6 +118,9 @@ impl SessionTable {
             since: Moment::now(),
             bytes_up: AtomicU64::new(0),
             bytes_down: AtomicU64::new(0),
+            end: CancellationToken::new(),
+            doubts: AtomicUsize::new(0),
+            doubted: Notify::new(),
             info: Mutex::new(SessionInfo {
                 open: self.metrics.session_open(SessionProtocol::Dap),
                 protocol: SessionProtocol::Dap,
@@ -121,6 +142,41 @@ impl SessionTable {
     /// Session `id` has not ended.
     pub fn is_live(&self, id: u64) -> bool {
         self.live.contains_key(&id)
+    }
+
+    /// The breakpoint of session `id`, where that has a worker and `may` allows something to its principal.
+    pub(crate) fn with_worker(
+        &self,
+        id: u64,
+        may: impl FnOnce(Option<&Principal>) -> bool,
+    ) -> Option<Arc<Breakpoint>> {
+        let entry = self.live.get(&id)?;
+        let info = entry.info.lock();
+        let protocol = matches!(
+            info.protocol,
+            SessionProtocol::Dap | SessionProtocol::Terminal
+        );
+        let has = protocol && matches!(info.state, "attached" | "parked");
+        let breakpoint = info.breakpoint.clone().filter(|_| has)?;
+        may(info.principal.as_ref()).then_some(breakpoint)
+    }
+
+    /// Has session `id` end, where it has a worker.
+    pub(crate) fn end(&self, id: u64) {
+        if let Some(entry) = self.live.get(&id) {
+            entry.end.cancel();
+        }
+    }
+
+    /// Asks the session `id` with a debugger's client whether that is still there; `None`: there is no such session.
+    pub(crate) fn doubt(&self, id: u64) -> Option<Doubt> {
+        let entry = Arc::clone(self.live.get(&id)?.value());
+        if entry.info.lock().protocol != SessionProtocol::Dap {
+            return None;
+        }
+        entry.doubts.fetch_add(1, Ordering::AcqRel);
+        entry.doubted.notify_one();
+        Some(Doubt(entry))
     }
 
     /// The worker `id`, where a live session of `principal` reaches it: the worker itself or a subprocess of it.
@@ -175,6 +231,11 @@ impl Session {
     /// Number of the session, from 1.
     pub fn id(&self) -> u64 {
         self.entry.id
+    }
+
+    /// Fires when somebody who may has asked for its end.
+    pub(crate) fn asked_to_end(&self) -> CancellationToken {
+        self.entry.end.clone()
     }
 
     /// Address of the client.
@@ -257,6 +318,13 @@ impl Session {
             self.entry.bytes_up.load(Ordering::Relaxed),
             self.entry.bytes_down.load(Ordering::Relaxed),
         )
+    }
+
+    /// Resolves when whether its client is there begins or ceases to be [doubted](SessionTable::doubt), which it says. Cancel
+    /// safe.
+    pub(crate) async fn doubted(&self) -> bool {
+        self.entry.doubted.notified().await;
+        self.entry.doubts.load(Ordering::Acquire) > 0
     }
 
     /// What it was when asked.

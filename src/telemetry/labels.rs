@@ -93,6 +93,8 @@ labels! {
         Revoked = "revoked",
         /// The session or idle limit was reached.
         Limit = "limit",
+        /// Its owner, or somebody who runs the relay, has asked for its end.
+        Asked = "asked",
         /// Its client was lost, and did not come again in time.
         Expired = "expired",
         /// Its client was lost, and another connection of the same person goes on with it.
@@ -197,6 +199,14 @@ labels! {
         Nodes = "nodes",
         /// Diagnoses, `/relay/v1/doctor`.
         Doctor = "doctor",
+        /// Who asks, `/relay/v1/whoami`.
+        Whoami = "whoami",
+        /// Looks at a task that waits, `/relay/v1/snapshot`.
+        Snapshot = "snapshot",
+        /// Terminals of the page, `/relay/v1/terminal`.
+        Terminal = "terminal",
+        /// The page at `/relay/`, with its files.
+        Page = "page",
         /// The rendezvous of debuggers that listen, below `/relay/v1/reverse`.
         Reverse = "reverse",
         /// The links of `ray-relay connect`, `/relay/v1/connect`.
@@ -235,5 +245,17 @@ labels! {
         Ok = "ok",
         /// The files are unusable; those from before stay in use.
         Refused = "refused",
+    }
+}
+
+labels! {
+    /// What became of a notice for the webhook.
+    NoticeOutcome {
+        /// The webhook took it.
+        Delivered = "delivered",
+        /// It was refused, or nobody took it within an hour.
+        Failed = "failed",
+        /// Too many others came while it waited.
+        Dropped = "dropped",
     }
 }

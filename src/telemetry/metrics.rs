@@ -14,9 +14,10 @@ use prometheus::{
 };
 
 pub use super::labels::{
-    Direction, Handshake, HeadOutcome, LinkEnd, Outcome, Protocol, RefusalKind, Reload, Route,
-    SessionProtocol, StreamOutcome,
+    Direction, Handshake, HeadOutcome, LinkEnd, NoticeOutcome, Outcome, Protocol, RefusalKind,
+    Reload, Route, SessionProtocol, StreamOutcome,
 };
+use crate::config::NoticeEvent;
 use crate::ray::registry::{PollObserver, PollOutcome, Snapshot};
 
 /// One family of one of Prometheus' types: name and help; for a histogram its buckets, in seconds.
@@ -109,6 +110,8 @@ families! {
         [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 2.0];
     recording_failures: IntCounter = "ray_relay_recording_failures_total",
         "Sessions that had to be recorded and could not be, or not to their end.";
+    notices: IntCounterVec["event", "outcome"] = "ray_relay_notices_total",
+        "Notices for the webhook, by what they tell of and by what became of them.";
 }
 
 impl Metrics {
@@ -243,6 +246,11 @@ impl Metrics {
     /// A session that has to be recorded cannot be, or no further.
     pub fn recording_failure(&self) {
         self.recording_failures.inc();
+    }
+
+    /// Counts a notice that was taken, or will not be.
+    pub fn notice(&self, event: NoticeEvent, outcome: NoticeOutcome) {
+        count(&self.notices, &[event.word(), outcome.label()]);
     }
 
     /// All families in Prometheus' text format, the registry's as of `snapshot`.

@@ -31,6 +31,7 @@ use tracing::Instrument as _;
 use crate::agents::{Absence, Agents, NotOpened, Wanted, Way};
 use crate::context::Context;
 use crate::identity::Principal;
+use crate::identity::revocation::seconds;
 use crate::moment::Moment;
 use crate::ray::registry::{self, Breakpoint, BreakpointId, Lease};
 use crate::session::Permit;
@@ -38,7 +39,7 @@ use crate::session::refusal::SessionRefusal;
 use crate::wire::dap::conversation::{Closed, Conversation};
 use crate::wire::tcp;
 use crate::wire::text::shortened;
-use crate::wire::tunnel::messages::{Failure, Holder, Keep, Subject};
+use crate::wire::tunnel::messages::{Credential, Failure, Holder, Keep, Subject};
 
 /// How long a dial whose session has given up is still waited for.
 const DIAL: Duration = Duration::from_secs(30);
@@ -257,17 +258,17 @@ pub async fn connect(
     greeted
 }
 
-/// Goes on with the worker that `permit` names, which the agent of its node keeps for the principal of the permit; gives by
-/// what it was kept. Dropped, the agent keeps it on.
+/// Goes on with the worker that `permit` names, which the agent of its node keeps for `owner`; gives by what it was kept. Dropped, the agent keeps it on.
 ///
 /// # Errors
 /// [`ConnectError`]; the whole takes at most `dap.connect_timeout`, and 5 s more where its debugger is at work.
 pub(crate) async fn resume(
     context: &Context,
     permit: &Permit,
+    owner: Subject,
 ) -> Result<(Worker, Box<Keep>), ConnectError> {
     let mut dialling = Dialling::of(context, permit).await?;
-    dialling.resume = owner(permit.principal());
+    dialling.resume = Some(owner);
     // When it was claimed, it stood for the session that is lost.
     let list = context.registry.snapshot();
     let now = list.find(permit.breakpoint().id);
@@ -289,6 +290,17 @@ pub(crate) fn owner(principal: &Principal) -> Option<Subject> {
     let name = principal.known_subject().unwrap_or_default();
     let owner: Subject = name.as_str().into();
     (*owner == *name).then_some(owner)
+}
+
+/// What tells an agent's relays whether the credential of `principal` is revoked; `None`: its id is too long to be told as
+/// it is.
+pub(crate) fn credential(principal: &Principal) -> Option<Credential> {
+    let id = principal.credential().id();
+    let told = Credential {
+        id: id.into(),
+        issued: principal.issued_at().map(seconds),
+    };
+    (*told.id == *id).then_some(told)
 }
 
 async fn greet(

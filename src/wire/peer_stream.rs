@@ -6,6 +6,9 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tracing::debug;
+
+use super::tcp;
 
 /// A connection to a debugger's client or to a worker's debugger. Where it is a plain socket, the kernel can move bytes from
 /// it or to it that this process need not see.
@@ -18,6 +21,12 @@ pub trait PeerStream: AsyncRead + AsyncWrite + Unpin {
     /// The socket to which a write would go as it is and at once; `None` where it is changed, held or followed on the way.
     fn sink(&self) -> Option<&TcpStream> {
         None
+    }
+
+    /// Whether the peer is still there is `doubted`, or no longer: what is sent to it fails within some seconds then where
+    /// nobody takes it.
+    fn doubt(&self, doubted: bool) {
+        let _ = doubted;
     }
 
     /// So many bytes were taken off [`Self::source`], of a message whose beginning was read.
@@ -44,5 +53,11 @@ impl PeerStream for TcpStream {
 
     fn sink(&self) -> Option<&TcpStream> {
         Some(self)
+    }
+
+    fn doubt(&self, doubted: bool) {
+        if let Err(error) = tcp::doubt(self, doubted) {
+            debug!(%error, "cannot bound how long a client may be silent");
+        }
     }
 }

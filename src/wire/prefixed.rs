@@ -57,6 +57,10 @@ impl<S: PeerStream> PeerStream for Prefixed<S> {
         self.inner.sink()
     }
 
+    fn doubt(&self, doubted: bool) {
+        self.inner.doubt(doubted);
+    }
+
     fn skipped(&mut self, bytes: usize) {
         self.inner.skipped(bytes);
     }

@@ -9,6 +9,9 @@ use tokio::net::TcpStream;
 /// How long data may go unacknowledged before a debugger's connection counts as dead.
 const DEAD_AFTER: Duration = Duration::from_secs(30);
 
+/// The same of a connection whose peer is doubted, because the same person has come by another one.
+const DEAD_AFTER_DOUBT: Duration = Duration::from_secs(4);
+
 /// Bytes of an answer that wait in the kernel to be sent.
 const MOST_UNSENT: u32 = 64 * 1024;
 
@@ -48,9 +51,29 @@ pub fn bound_unsent(stream: &TcpStream) -> io::Result<()> {
 /// # Errors
 /// Where the system refuses the option.
 pub fn bound_silence(stream: &TcpStream) -> io::Result<()> {
+    dead_after(stream, DEAD_AFTER)
+}
+
+/// The same for a few seconds where the peer is `doubted`, and for half a minute again where it is no longer. It is data that
+/// shows whether the peer is there, which the system sends again and again: one probe that is lost is not to end a
+/// connection.
+///
+/// # Errors
+/// Where the system refuses the option.
+pub fn doubt(stream: &TcpStream, doubted: bool) -> io::Result<()> {
+    dead_after(
+        stream,
+        match doubted {
+            true => DEAD_AFTER_DOUBT,
+            false => DEAD_AFTER,
+        },
+    )
+}
+
+fn dead_after(stream: &TcpStream, after: Duration) -> io::Result<()> {
     #[cfg(target_os = "linux")]
-    SockRef::from(stream).set_tcp_user_timeout(Some(DEAD_AFTER))?;
+    SockRef::from(stream).set_tcp_user_timeout(Some(after))?;
     #[cfg(not(target_os = "linux"))]
-    let _ = (stream, DEAD_AFTER);
+    let _ = (stream, after);
     Ok(())
 }

@@ -21,6 +21,7 @@ pub(crate) async fn start(change: impl FnOnce(&mut Config)) -> Running {
     config.listen.address = ([127, 0, 0, 1], 0).into();
     config.clusters[0].ray_address = "http://127.0.0.1:1".to_owned();
     config.clusters[0].gcs_address = config::Gcs::Off;
+    config.park.r#for = Duration::ZERO;
     change(&mut config);
     app::start(config).await.unwrap()
 }

@@ -38,6 +38,7 @@ pub(crate) async fn relay(
     config.listen.takeover = Some(path.to_owned());
     config.clusters[0].ray_address = "http://127.0.0.1:1".to_owned();
     config.clusters[0].gcs_address = config::Gcs::Off;
+    config.park.r#for = Duration::ZERO;
     change(&mut config);
     app::start(config).await
 }
@@ -101,7 +102,7 @@ async fn the_port_refuses_nobody_while_relay_after_relay_takes_over() {
 }
 
 /// A paused worker whose debugger's part the test plays.
-async fn paused() -> (TcpListener, Breakpoint) {
+pub(crate) async fn paused() -> (TcpListener, Breakpoint) {
     let debugger = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = debugger.local_addr().unwrap();
     let worker_id = "5f".repeat(28);

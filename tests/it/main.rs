@@ -6,6 +6,7 @@
 //! | `departures`, `loopback`, `pdb`, `prompt`, `view` | Python and the network once (a virtual environment under `target/`) |
 //! | `closed_network`, `connect`, `cuts`, `other_networks` | also root, iproute2, util-linux and nftables (network namespaces with a firewall) |
 //! | `agents`, `replicas`, `isolation`, `parking`, `keeping`, `sessions`, `takeover`, `kinds`, `faults`, `gone`, `deploy`, `doctor`, `hook`, `reverse`, `tools`, `advertise`, `token`, `identity`, `nc`, `person`, `terminal`, `unlisted` | the same without nftables |
+//! | `page` | also Chromium |
 //!
 //! What is missing is said on standard error and the test passes, except where `CI` is set: then
 //! it fails.
@@ -30,6 +31,7 @@ mod kinds;
 mod loopback;
 mod nc;
 mod other_networks;
+mod page;
 mod parking;
 mod pdb;
 mod person;

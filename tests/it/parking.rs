@@ -1,7 +1,7 @@
 //! Clients that are lost, on real debugpy: the task stays where it is, and whoever comes again goes on with it.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -139,5 +139,89 @@ async fn a_park_that_is_over_or_released_lets_its_task_run() {
     });
     assert!(driver.is_waiting());
     last.unwrap().disconnect().await;
+    assert_eq!(driver.result(), json!([["head", 4], ["w1", 9], ["w2", 16]]));
+}
+
+/// Nothing that is sent to this port of the client arrives, and nothing that it sends.
+fn silence(cluster: &Cluster, port: &str) {
+    let rules = format!(
+        "add table inet cut;
+         add chain inet cut outgoing {{ type filter hook output priority filter; }};
+         add chain inet cut incoming {{ type filter hook input priority filter; }};
+         add rule inet cut outgoing tcp sport {port} drop;
+         add rule inet cut incoming tcp dport {port} drop"
+    );
+    let status = cluster.on_network_of("client", "nft").arg(rules).status();
+    assert!(status.unwrap().success());
+}
+
+#[tokio::test]
+async fn who_comes_again_while_the_old_connection_is_silent_is_let_in_within_seconds() {
+    let Some(cluster) = Cluster::shared(NEWEST) else {
+        return;
+    };
+    let nft = cluster.on_network_of("client", "nft").arg("-v").output();
+    if !nft.is_ok_and(|shown| shown.status.success()) {
+        return crate::support::skip("nft is missing, which cuts; apt install nftables");
+    }
+    let scene = scene(&cluster, "10m");
+    let mut driver = cluster.start_driver("tasks.py", &[]);
+    let rows = scene.wait_listed(3);
+    let mut lost = scene.attached(&rows[0]).await;
+    let (thread, _) = lost.stopped().await;
+    let frame = lost.frames(thread).await[0].id;
+    let held = scene.list();
+    let peer = held.iter().find_map(|row| row["holder"]["peer"].as_str());
+    silence(&cluster, peer.unwrap().rsplit_once(':').unwrap().1);
+    let began = Instant::now();
+    let mut client = scene.attached(&rows[0]).await;
+    let (thread, _) = client.stopped().await;
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    assert_eq!(client.frames(thread).await[0].id, frame);
+    // A second window, while the first one is there.
+    let refused = scene.refusal(json!({"breakpoint": rows[0]["id"]})).await;
+    assert!(refused.contains("is being debugged by"), "{refused}");
+    assert_eq!(client.frames(thread).await[0].id, frame);
+    let cut = ["delete", "table", "inet", "cut"];
+    let status = cluster.on_network_of("client", "nft").args(cut).status();
+    assert!(status.unwrap().success());
+    client.disconnect().await;
+    drop(lost);
+    for row in &rows[1..] {
+        scene.attached(row).await.disconnect().await;
+    }
+    assert_eq!(driver.result(), json!([["head", 4], ["w1", 9], ["w2", 16]]));
+}
+
+#[tokio::test]
+async fn a_task_that_was_parked_many_times_is_as_it_was() {
+    let Some(cluster) = Cluster::shared(NEWEST) else {
+        return;
+    };
+    let scene = scene(&cluster, "10m");
+    let mut driver = cluster.start_driver("tasks.py", &[]);
+    let rows = scene.wait_listed(3);
+    let times = match std::env::var_os("RAY_RELAY_LONG") {
+        Some(_) => 200,
+        None => 20,
+    };
+    let mut first = None;
+    for round in 0..times {
+        let mut client = scene.attached(&rows[0]).await;
+        let (thread, _) = client.stopped().await;
+        let frames = client.frames(thread).await;
+        let seen: Vec<_> = frames.iter().map(|f| (f.id, f.line)).collect();
+        let (before, descriptors) =
+            first.get_or_insert_with(|| (seen.clone(), scene.relay.descriptors()));
+        assert_eq!(seen, *before, "{round}");
+        assert!(scene.relay.descriptors() <= *descriptors + 4, "{round}");
+        drop(client);
+        wait_parked(&scene, 1);
+    }
+    assert!(driver.is_waiting());
+    for row in &rows {
+        scene.attached(row).await.disconnect().await;
+    }
     assert_eq!(driver.result(), json!([["head", 4], ["w1", 9], ["w2", 16]]));
 }

@@ -38,6 +38,7 @@ fn config(yard: &Yard, plan: &Plan, head: SocketAddr, folder: &Path) -> String {
         "[listen]\naddress = \"127.0.0.1:0\"\nmax_connections = {}\n\
          [[cluster]]\nname = \"default\"\nray_address = \"http://{head}\"\ngcs_address = \"off\"\n\
          [registry]\npoll_interval = \"{}ms\"\nlocations = false\n\
+         [park]\nfor = \"0s\"\n\
          [http]\nmax_event_streams = {}\n\
          [log]\nformat = \"json\"\n",
         // One principal has a quarter of them.

@@ -93,6 +93,25 @@ fn patterns_that_hide_nothing_or_cannot_be_used_are_refused() {
 }
 
 #[test]
+fn the_files_of_notices_are_looked_at() {
+    let dir = tempfile::tempdir().unwrap();
+    let key = dir.path().join("short.key");
+    std::fs::write(&key, "SECRET").unwrap();
+    let file = format!(
+        "[notice]\nurl_file = \"/nowhere/url\"\nkey_file = {:?}\n",
+        key.display().to_string()
+    );
+    let problems = problems(&file);
+    let keys: Vec<_> = problems.iter().map(|problem| &*problem.key).collect();
+    assert_eq!(
+        keys,
+        ["notice.url_file", "notice.key_file"],
+        "{problems:#?}"
+    );
+    assert!(!format!("{problems:?}").contains("SECRET"), "{problems:#?}");
+}
+
+#[test]
 fn client_certificates_want_rules_for_those_who_have_them() {
     let file = "[tls]\nmode = \"required\"\ncert_file = \"/c\"\nkey_file = \"/k\"\nclient_auth = \"required\"\nclient_ca_file = \"/a\"\n";
     let wanted = |file: &str| {

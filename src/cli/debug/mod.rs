@@ -211,8 +211,12 @@ async fn one(args: &DebugArgs, terminal: &mut Terminal, which: &Which) -> Result
     let client = RelayClient::new(args.relay.clone())?;
     let stream = dial(&args.relay).await?;
     let (sender, mut pieces) = mpsc::channel(64);
+    let mut relay = authorized_block(&args.relay, which)?;
+    if args.take_over {
+        relay["takeOver"] = true.into();
+    }
     let options = Options {
-        relay: authorized_block(&args.relay, which)?,
+        relay,
         limit: args.limit as usize,
         patience: matches!(which, Which::Named(_)).then_some(PATIENCE),
         local_sources: true,

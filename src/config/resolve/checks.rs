@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Resolver;
 use crate::config::settings::{
-    Advertise, Auth, ClientAuth, Config, Jwks, Kubernetes, Tls, TlsMode,
+    Advertise, Auth, ClientAuth, Config, Jwks, Kubernetes, Notice, Tls, TlsMode,
 };
 use crate::config::units::{format_duration, format_size};
 
@@ -27,6 +27,7 @@ impl Resolver {
             );
         }
         self.check_release(config);
+        self.check_notice(&config.notice);
         let registry = &config.registry;
         let poll = ("registry.poll_interval", registry.poll_interval);
         let hint = "lengthen it, or poll more often";
@@ -170,6 +171,29 @@ impl Resolver {
                 "names of [[cluster]] sections",
                 "a name that is none would leave its tasks waiting",
             );
+        }
+    }
+
+    /// What has to fit together in `[notice]`, and the files themselves.
+    fn check_notice(&mut self, notice: &Notice) {
+        if notice.url_file.is_some() {
+            for fault in (self.checks.notice_files)(notice) {
+                self.problem(fault.key, &fault.found, fault.expected, &fault.hint);
+            }
+            return;
+        }
+        for (key, given) in [
+            ("notice.ca_file", &notice.ca_file),
+            ("notice.key_file", &notice.key_file),
+        ] {
+            if given.is_some() {
+                self.problem(
+                    key,
+                    "a file, and no notice.url_file",
+                    "the file with the address of the webhook that it is for",
+                    "without url_file nobody is told anything",
+                );
+            }
         }
     }
 

@@ -9,11 +9,12 @@ mod values;
 use super::*;
 use crate::config::testing::given;
 
-/// Resolves `sources` with checks that accept every pattern and every file of `[tls]`.
+/// Resolves `sources` with checks that accept every pattern and every file.
 fn resolve(sources: &Sources) -> Result<Resolved, Problems> {
     let checks = Checks {
         pattern: |_| Ok(()),
         tls_files: |_| Vec::new(),
+        notice_files: |_| Vec::new(),
     };
     super::resolve(sources, checks)
 }

@@ -1,7 +1,11 @@
 //! A client's cluster session, and the sessions that it opens.
 
+use std::time::Duration;
+
+use tokio::time::sleep;
+
 use super::AttachFlow;
-use crate::dap::attach_selector::AttachSelector;
+use crate::dap::attach_selector::{AttachSelector, fits};
 use crate::dap::{Opened, cluster, refused};
 use crate::ray::registry::Breakpoint;
 use crate::session::audit::SessionAudit;
@@ -11,6 +15,9 @@ use crate::session::{Founder, Member};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::peer_stream::PeerStream;
+
+/// After which time those sessions of the same person are looked after that no family has taken back in.
+const SETTLED: Duration = Duration::from_secs(2);
 
 impl AttachFlow<'_> {
     pub(super) async fn cluster<S>(
@@ -48,6 +55,7 @@ impl AttachFlow<'_> {
                 return refused(self.context, client, &opened.attach, &refusal).await;
             }
         };
+        let wanted = selector.clone();
         let parent = self.context.families.lead(self.founder(&opened));
         let announcer = cluster::Announcer::new(
             opened.attach,
@@ -56,7 +64,17 @@ impl AttachFlow<'_> {
             selector,
             &parent,
         );
-        let ending = cluster::run(self.context, client, announcer, parent, &self.principal).await;
+        let running = cluster::run(self.context, client, announcer, parent, &self.principal);
+        // What is parked by that is announced as everything else. Sessions whose parent this one is again were told so before.
+        let lost = async {
+            sleep(SETTLED).await;
+            self.find_lost(|b| fits(&wanted, b)).await;
+            std::future::pending().await
+        };
+        let ending = tokio::select! {
+            ending = running => ending,
+            ending = lost => ending,
+        };
         audit.end(ending).await;
         ending
     }

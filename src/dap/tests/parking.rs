@@ -1,6 +1,7 @@
 //! Sessions whose client is lost: what the worker hears, who may go on, and how a park ends otherwise.
 
 mod ending;
+mod silent;
 
 use super::identity::with_token;
 use super::*;
@@ -18,6 +19,9 @@ scopes = ["list", "debug"]
 [[rule]]
 subjects = ["eve"]
 scopes = ["list", "admin"]
+[[rule]]
+subjects = ["adm"]
+scopes = ["list", "debug", "admin"]
 [[rule]]
 subjects = ["vic"]
 scopes = ["list", "view"]
@@ -91,7 +95,12 @@ async fn until_parked(context: &Context, id: BreakpointId) {
 
 /// Attaches once more as `who`, and configures; the stop that is told, and all that came before it.
 async fn again(context: &Arc<Context>, who: &str) -> (Debugger, Vec<Value>) {
-    let (mut debugger, attach) = Debugger::attaching(context, with_token(token_of(who))).await;
+    again_with(context, with_token(token_of(who))).await
+}
+
+/// The same with these arguments.
+async fn again_with(context: &Arc<Context>, arguments: Value) -> (Debugger, Vec<Value>) {
+    let (mut debugger, attach) = Debugger::attaching(context, arguments).await;
     let mut before = Vec::new();
     loop {
         let message = debugger.read().await;

@@ -11,8 +11,8 @@ use crate::config::UpstreamPath;
 use crate::identity::testing::{principal, revoke, token_of};
 use crate::wire::dap::message::tells_unreachable;
 use crate::wire::tunnel::messages::{
-    Dialled, FromAgent, FromRelay, Held, Keep, Kind as TunnelKind, Open, Parked, Refusal, read,
-    written,
+    Credential, Dialled, FromAgent, FromRelay, Held, Keep, Kind as TunnelKind, Open, Parked,
+    Refusal, read, written,
 };
 use crate::wire::tunnel::text::Hex;
 
@@ -323,8 +323,13 @@ async fn the_end_of_the_agent_is_told_and_is_no_end_of_the_worker() {
 fn parked(worker: &Worker, owner: &str) -> FromAgent {
     let until = std::time::SystemTime::now() + Duration::from_secs(600);
     let until = until.duration_since(std::time::UNIX_EPOCH).unwrap();
+    let credential = Credential {
+        id: format!("jti-{owner}").as_str().into(),
+        issued: None,
+    };
     let parked = Parked {
         owner: owner.into(),
+        credential: Some(credential),
         until_unix_ms: until.as_millis() as u64,
     };
     FromAgent::Held {
@@ -381,6 +386,7 @@ async fn what_an_agent_keeps_is_gone_on_with_by_its_owner_alone() {
     let mut stream = scene.stream("agent", &open).await.unwrap();
     let keep = Keep {
         owner: "person".into(),
+        credential: None,
         keeps_ms: 600_000,
         at_most_ms: None,
         lasted_ms: 1000,
@@ -458,4 +464,17 @@ async fn what_an_agent_keeps_is_let_run_by_its_owner_or_an_administrator() {
     }
     let list = scene.context.registry.snapshot();
     assert!(list.find(worker.breakpoint.id).is_none());
+}
+
+#[tokio::test]
+async fn what_an_agent_keeps_is_let_run_when_its_owners_credential_is_revoked() {
+    let (scene, mut agent, worker) = scene().await;
+    agent.say(&parked(&worker, "person")).await;
+    until_parked(&scene, &worker).await;
+    revoke(&scene.context.auth, "other").await;
+    let silent = timeout(Duration::from_millis(200), agent.hear()).await;
+    assert!(silent.is_err(), "{silent:?}");
+    revoke(&scene.context.auth, "person").await;
+    let asked = agent.hear().await.unwrap();
+    assert!(matches!(asked, FromRelay::LetRun { port, .. } if port == worker.breakpoint.port));
 }

@@ -14,7 +14,7 @@ use crate::wire::dap::message::{event, notice};
 use crate::wire::dap::names::Event;
 use crate::wire::human_time::span;
 use crate::wire::peer_stream::PeerStream;
-use crate::wire::tunnel::messages::Keep;
+use crate::wire::tunnel::messages::{Keep, Subject};
 
 impl Memory {
     /// By what an agent keeps the worker of `live`, for `left` at most. `None`: by nothing.
@@ -26,8 +26,14 @@ impl Memory {
         let limit = live.worker.rights().obligations.session_limit;
         let limit = limit.map(|limit| limit.saturating_sub(lasted));
         let at_most = [expires, limit, left].into_iter().flatten().min();
+        let credential = match principal.is_anonymous() {
+            true => None,
+            // One that cannot be told apart from others could not be ended by its revocation.
+            false => Some(upstream::credential(principal)?),
+        };
         Some(Keep {
             owner: upstream::owner(principal)?,
+            credential,
             keeps_ms: milliseconds(self.keeps),
             at_most_ms: at_most.map(milliseconds),
             lasted_ms: milliseconds(lasted),
@@ -37,15 +43,16 @@ impl Memory {
     }
 }
 
-/// What an agent has kept of the worker of `permit`, and how long ago the first session with it began.
+/// What an agent has kept for `owner` of the worker of `permit`, and how long ago the first session with it began.
 ///
 /// # Errors
 /// [`ConnectError`]: the agent keeps it on.
 pub(super) async fn taken_up(
     context: &Context,
     permit: &Permit,
+    owner: Subject,
 ) -> Result<(Parked, Duration), ConnectError> {
-    let (worker, keep) = Box::pin(upstream::resume(context, permit)).await?;
+    let (worker, keep) = Box::pin(upstream::resume(context, permit, owner)).await?;
     let parked = Parked {
         splice: Splice::keeping(worker, Vec::new(), context.config.dap.max_frame),
         memory: Memory {

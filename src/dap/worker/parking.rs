@@ -24,6 +24,7 @@ use crate::wire::dap::kept::Kept;
 use crate::wire::dap::message::{Request, event, notice};
 use crate::wire::dap::names::{Command, Event};
 use crate::wire::peer_stream::PeerStream;
+use crate::wire::tunnel::messages::Subject;
 
 /// Bytes of a debugger's capabilities that are remembered at most: debugpy's have some 1,500.
 const LONGEST_CAPABILITIES: usize = 16 * 1024;
@@ -175,11 +176,11 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
     }
 
     /// What the new client hears first: that it may configure, and what was said while nobody heard it.
-    async fn tell_missed(&mut self, differs: bool) {
+    async fn tell_missed(&mut self, whose: &str, differs: bool) {
         self.tell(&event(Event::Initialized, Value::Null));
         let title = self.live.worker.breakpoint().title();
         let text =
-            format!("this goes on with your session with {title}, whose connection was lost");
+            format!("this goes on with {whose} session with {title}, whose connection was lost");
         self.tell(&notice(&text, false));
         if differs {
             let text = "path mappings, justMyCode and whatever else `attach` says are those of that session; disconnect and attach at another stop for others";
@@ -204,11 +205,11 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
 pub(in crate::dap) enum Origin {
     /// It was parked here; the session `began` then.
     Here { parked: Box<Parked>, began: Instant },
-    /// The agent of its node keeps it.
-    Agent,
+    /// The agent of its node keeps it for this owner.
+    Agent { owner: Subject },
 }
 
-/// Goes on with a session that was parked, for a client that has sent `opening`.
+/// Goes on with a session that was parked, for a client that has sent `opening`. `whose` it was is said in its first line.
 ///
 /// # Errors
 /// How the session has ended, which is on record: the worker is not handed over, and the client knows.
@@ -219,13 +220,14 @@ pub(in crate::dap) async fn resume<'a, S>(
     opening: Opening,
     begun: Begun<'a>,
     origin: Origin,
+    whose: &str,
 ) -> Result<Box<Relaying<'a, S>>, Outcome>
 where
     S: PeerStream,
 {
     let (parked, began) = match origin {
         Origin::Here { parked, began } => (*parked, began),
-        Origin::Agent => match Box::pin(taken_up(context, &begun.permit)).await {
+        Origin::Agent { owner } => match Box::pin(taken_up(context, &begun.permit, owner)).await {
             Ok((parked, lasted)) => {
                 let now = Instant::now();
                 (parked, now.checked_sub(lasted).unwrap_or(now))
@@ -277,6 +279,6 @@ where
     let mut relaying = Relaying::new(context, session, live, opening, splice, filter, remembered);
     relaying.resumption = Some(Box::new(resumption));
     relaying.tell_beginning(capabilities, None);
-    relaying.tell_missed(attach != memory.attach).await;
+    relaying.tell_missed(whose, attach != memory.attach).await;
     Ok(relaying)
 }

@@ -204,7 +204,13 @@ fn fetch(
 #[test]
 fn a_page_of_another_site_may_only_link_to_the_dashboard() {
     for site in ["cross-site", "same-site", "whatever-comes-next"] {
-        for path in ["/", "/?x=1", "/relay/clusters/b", "/relay/clusters/b/"] {
+        for path in [
+            "/",
+            "/?x=1",
+            "/relay/",
+            "/relay/clusters/b",
+            "/relay/clusters/b/",
+        ] {
             assert!(
                 fetch("GET", path, site, "navigate", "document").is_ok(),
                 "{site} {path}"
@@ -233,6 +239,7 @@ fn a_page_of_another_site_may_only_link_to_the_dashboard() {
             "/task/traceback",
             "/log_proxy?url=http://10.0.0.1",
             "/relay/v1/breakpoints",
+            "/relay/page/main.js",
             "/relay/metrics",
             "/relay/clusters/b/api/actors/kill",
             "/relay/clusters/b//",

@@ -223,7 +223,7 @@ async fn health_and_metrics() {
 #[tokio::test]
 async fn what_does_not_exist() {
     let relay = Relay::start(&[], |_| {}).await;
-    for path in ["/relay", "/relay/", "/relay/v1/breakpoint"] {
+    for path in ["/relay/v1", "/relay/pages", "/relay/v1/breakpoint"] {
         let response = relay.get(path).await;
         assert_eq!(response.status(), 404);
         let error = json(response).await["error"].to_string();

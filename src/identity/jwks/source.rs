@@ -7,15 +7,13 @@ use http_body_util::Empty;
 use hyper::header::{ACCEPT, USER_AGENT};
 use hyper::{Request, StatusCode, Uri};
 use parking_lot::Mutex;
-use rustls::RootCertStore;
-use rustls::pki_types::CertificateDer;
 
 use super::set::{self, MAX_SET, SetError};
 use crate::config;
 use crate::identity::SetupError;
-use crate::identity::authorities::read_authorities;
+use crate::identity::authorities::trusting;
 use crate::identity::keys::VerificationKey;
-use crate::wire::http_client::{self, BodyError, HttpClient, Roots};
+use crate::wire::http_client::{self, BodyError, HttpClient};
 use crate::wire::text::innermost_cause;
 use crate::wire::watched_file::WatchedFile;
 
@@ -130,25 +128,8 @@ impl Fetch for Source {
 }
 
 fn client(config: &config::Jwks, secure: bool) -> Result<HttpClient<Empty<Bytes>>, SetupError> {
-    let roots = match &config.ca_file {
-        Some(path) => {
-            let mut roots = RootCertStore::empty();
-            for certificate in read_authorities("jwks.ca_file", path)? {
-                let added = roots.add(CertificateDer::from(certificate));
-                added
-                    .map_err(|why| SetupError(format!("jwks.ca_file {}: {why}", path.display())))?;
-            }
-            Roots::Given(roots)
-        }
-        None if secure => Roots::System,
-        // A server on this machine needs no authorities: minimal images have none.
-        None => Roots::None,
-    };
-    let tls = http_client::trusting(roots).map_err(|why| {
-        SetupError(format!(
-            "cannot verify the server of jwks.url: {why}; install ca-certificates or give jwks.ca_file"
-        ))
-    })?;
+    let ca_file = config.ca_file.as_deref();
+    let tls = trusting("jwks.url", secure, "jwks.ca_file", ca_file)?;
     // Minutes pass between fetches: a connection that is kept would be dead by then.
     Ok(http_client::client(
         tls.with_no_client_auth(),

@@ -154,7 +154,7 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, R> {
                 let (sentence, next) = match &end {
                     SessionEnd::Died(why) => (self.ended(&breakpoint, why), Next::List),
                     SessionEnd::Limit(_) => (because(&end), Next::List),
-                    SessionEnd::Revoked(_) | SessionEnd::CaptureFailed(_) => {
+                    SessionEnd::Revoked(_) | SessionEnd::CaptureFailed(_) | SessionEnd::Asked => {
                         (because(&end), Next::Ended(outcome))
                     }
                     SessionEnd::Quiet | SessionEnd::Aborted => (

@@ -18,6 +18,23 @@ async fn revoking_a_token_ends_the_session_and_not_the_task() {
 }
 
 #[tokio::test]
+async fn a_session_whose_end_was_asked_for_ends_and_its_task_runs_on() {
+    let relay = relay(true, |_| {});
+    let said = format!("{}\n0\n", token_of("ann"));
+    let (_pdb, ann, mut prompt) = picked(&relay, &said).await;
+    let sessions = relay.context.sessions.rows();
+    let [session] = sessions.as_slice() else {
+        panic!("{sessions:?}")
+    };
+    relay.context.sessions.end(session.id);
+    assert!(until(&mut prompt, "c\n").await.ends_with("c\n"));
+    drop(prompt);
+    let rest = ann.rest().await;
+    assert!(rest.contains("asked for its end"), "{rest}");
+    relay.assert_ended("asked");
+}
+
+#[tokio::test]
 async fn what_cannot_be_recorded_does_not_happen() {
     let relay = relay(false, |_| {});
     let pdb = Pdb::listed(&relay).await;

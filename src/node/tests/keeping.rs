@@ -18,6 +18,7 @@ const SOON: Duration = Duration::from_secs(10);
 fn keep(owner: &str, keeps: Duration) -> Keep {
     Keep {
         owner: owner.into(),
+        credential: None,
         keeps_ms: keeps.as_millis() as u64,
         at_most_ms: None,
         lasted_ms: 60_000,

@@ -192,6 +192,21 @@ async fn what_cannot_be_on_record_or_captured_does_not_begin_and_the_task_waits(
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_session_ends_once_its_end_was_asked_for() {
+    let scene = Scene::new(SessionObligations::default());
+    let mut live = scene.begin().await.unwrap();
+    nothing(&mut live, 60 * SECOND).await;
+    scene.session.asked_to_end().cancel();
+    let asked = end(next(&mut live).await);
+    assert_eq!(asked, SessionEnd::Asked);
+    assert_eq!(asked.outcome(), Outcome::Asked);
+    live.end_within(SECOND, asked.outcome());
+    // And what ends is not told again.
+    assert_eq!(next(&mut live).await, SessionEvent::TimeIsUp);
+    assert_eq!(live.outcome(), Outcome::Asked);
+}
+
+#[tokio::test(start_paused = true)]
 async fn whoever_is_revoked_before_the_begin_gets_no_session() {
     let scene = Scene::new(SessionObligations::default());
     scene.revoke();

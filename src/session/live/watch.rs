@@ -48,6 +48,9 @@ pub(crate) enum SessionEnd {
     /// The time of its principal is over.
     #[error("{0}")]
     Revoked(Ended),
+    /// Somebody who may has asked for its end, and not by its own connection.
+    #[error("you, or somebody who runs the relay, have asked for its end")]
+    Asked,
     /// What is said in it cannot be captured any more, and has to be.
     #[error("{0}")]
     CaptureFailed(CaptureError),
@@ -72,6 +75,7 @@ impl SessionEnd {
             Self::Revoked(_) => Outcome::Revoked,
             Self::CaptureFailed(_) => Outcome::Failed,
             Self::Limit(_) => Outcome::Limit,
+            Self::Asked => Outcome::Asked,
             Self::Quiet | Self::Aborted => Outcome::Drained,
             Self::Died(_) => Outcome::Died,
         }
@@ -110,6 +114,7 @@ impl Live<'_> {
         let shutdown = self.services.shutdown;
         let event = tokio::select! {
             why = self.principal.ended(), if !self.cut_off => SessionEvent::End(SessionEnd::Revoked(why)),
+            () = self.asked_to_end.cancelled(), if !ending && !self.cut_off => SessionEvent::End(SessionEnd::Asked),
             why = self.capture.failed(), if !self.cut_off => SessionEvent::End(SessionEnd::CaptureFailed(why)),
             event = worker_gone(&mut self.worker, self.asks_why), if self.asks_why.is_some() || wants_news => event,
             () = self.task.ended(), if wants_news => SessionEvent::TaskEnded,

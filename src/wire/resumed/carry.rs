@@ -1,11 +1,12 @@
 //! One WebSocket that carries a link, until it is lost.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until, timeout};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::error::Error;
@@ -13,7 +14,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
 use super::link::{Attachment, Sent};
 use super::messages::Said;
-use super::{HEARTBEAT, Phase, SILENCE};
+use super::{DOUBTED, HEARTBEAT, Link, Phase, SILENCE};
 use crate::wire::text::one_line;
 use crate::wire::tunnel::messages::{read, written};
 use crate::wire::tunnel::{LARGEST_FRAME, close_frame};
@@ -70,6 +71,7 @@ where
 {
     let mut heartbeat = interval_at(began, HEARTBEAT);
     heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut doubted = of.link().doubted();
     let mut all = false;
     loop {
         let message = match of.link().next(of, std::mem::take(&mut all)) {
@@ -81,9 +83,9 @@ where
                     () = of.link().to_send.notified() => continue,
                     _ = heartbeat.tick() => {
                         all = true;
-                        let now = millis_since(began).to_be_bytes();
-                        Message::Ping(now.to_vec().into())
+                        ping(began)
                     }
+                    Ok(()) = doubted.changed() => ping(began),
                 }
             }
             Sent::Done => return Cut::Done,
@@ -104,8 +106,8 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     loop {
-        let Ok(message) = timeout(SILENCE, source.next()).await else {
-            return Cut::Lost("nothing was heard for 15 s".to_owned());
+        let Some(message) = in_time(of.link(), source.next()).await else {
+            return Cut::Lost("nothing was heard for too long".to_owned());
         };
         let heard = match message {
             Some(Ok(Message::Binary(bytes))) if bytes.len() <= LARGEST_FRAME => {
@@ -148,6 +150,30 @@ where
             return Cut::Over;
         }
     }
+}
+
+/// What `next` gives, unless the other side of `link` is silent for too long.
+async fn in_time<T>(link: &Link, next: impl Future<Output = T>) -> Option<T> {
+    let mut next = pin!(next);
+    let mut doubted = link.doubted();
+    let silent_since = Instant::now();
+    loop {
+        let until = match *doubted.borrow_and_update() {
+            // It was asked then.
+            Some(at) if at > silent_since => (at + DOUBTED).min(silent_since + SILENCE),
+            _ => silent_since + SILENCE,
+        };
+        tokio::select! {
+            next = &mut next => return Some(next),
+            Ok(()) = doubted.changed() => {}
+            () = sleep_until(until) => return None,
+        }
+    }
+}
+
+fn ping(began: Instant) -> Message {
+    let now = millis_since(began).to_be_bytes();
+    Message::Ping(now.to_vec().into())
 }
 
 fn millis_since(began: Instant) -> u64 {

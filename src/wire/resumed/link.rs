@@ -40,6 +40,8 @@ pub(crate) struct Link {
     phase: watch::Sender<Phase>,
     used: CancellationToken,
     left: CancellationToken,
+    /// Since when it is doubted that anybody is at the other side.
+    doubted: watch::Sender<Option<Instant>>,
     /// Of the last heartbeat, in milliseconds, and one more; 0: none yet.
     round_trip: AtomicU32,
 }
@@ -115,6 +117,7 @@ impl Link {
             phase: watch::Sender::new(Phase::Detached(Instant::now())),
             used: CancellationToken::new(),
             left: CancellationToken::new(),
+            doubted: watch::Sender::default(),
             round_trip: AtomicU32::new(0),
         });
         (Arc::clone(&link), LinkedStream(link))
@@ -217,6 +220,11 @@ impl Link {
     /// Its stream was dropped. Cancel safe.
     pub(crate) async fn left(&self) {
         self.left.cancelled().await;
+    }
+
+    /// Since when it is doubted that anybody is at the other side, and how that goes on.
+    pub(crate) fn doubted(&self) -> watch::Receiver<Option<Instant>> {
+        self.doubted.subscribe()
     }
 
     /// The time of the last heartbeat to the other side and back.
@@ -426,7 +434,12 @@ impl AsyncWrite for LinkedStream {
     }
 }
 
-impl PeerStream for LinkedStream {}
+impl PeerStream for LinkedStream {
+    fn doubt(&self, doubted: bool) {
+        let since = doubted.then(Instant::now);
+        self.0.doubted.send_replace(since);
+    }
+}
 
 impl Drop for LinkedStream {
     fn drop(&mut self) {

@@ -45,5 +45,8 @@ pub(crate) const HEARTBEAT: Duration = Duration::from_secs(5);
 /// Who was silent for so long is gone.
 pub(crate) const SILENCE: Duration = Duration::from_secs(15);
 
+/// The same of one whose presence is doubted, because the same person has come by another connection.
+pub(crate) const DOUBTED: Duration = Duration::from_secs(4);
+
 #[cfg(test)]
 mod tests;

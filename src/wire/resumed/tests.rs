@@ -12,6 +12,7 @@ use tokio_tungstenite::tungstenite::protocol::Role;
 
 use super::offsets::{Incoming, Mismatch, Next, Outgoing};
 use super::*;
+use crate::wire::peer_stream::PeerStream as _;
 use crate::wire::tunnel::stream_config;
 
 #[derive(Debug, Clone)]
@@ -242,6 +243,40 @@ async fn a_silent_side_is_gone_after_15_s_and_a_quiet_one_is_not() {
     let cut = carry(near.attach(0).unwrap(), one).await;
     assert!(matches!(cut, Cut::Lost(_)), "{cut:?}");
     assert_eq!(began.elapsed(), SILENCE);
+    drop(other);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_side_that_is_doubted_is_asked_at_once_and_has_seconds_to_answer() {
+    let (near, left) = Link::new(UP, DOWN);
+    let (far, _right) = Link::new(DOWN, UP);
+    let (one, other) = websockets().await;
+    let near_end = near.attach(0).unwrap();
+    let doubt = async {
+        sleep(HEARTBEAT + Duration::from_millis(10)).await;
+        left.doubt(true);
+        sleep(3 * DOUBTED).await;
+        left.doubt(false);
+        sleep(Duration::from_secs(60)).await;
+    };
+    tokio::select! {
+        cut = carried(near.clone(), far.clone(), || Some(Duration::from_secs(600))) => panic!("{cut:?}"),
+        () = doubt => {}
+    }
+    drop(near_end);
+    // The other side says nothing.
+    let began = tokio::time::Instant::now();
+    let silent = async {
+        sleep(Duration::from_secs(1)).await;
+        left.doubt(true);
+        std::future::pending().await
+    };
+    let cut = tokio::select! {
+        cut = carry(near.attach(0).unwrap(), one) => cut,
+        cut = silent => cut,
+    };
+    assert!(matches!(cut, Cut::Lost(_)), "{cut:?}");
+    assert_eq!(began.elapsed(), DOUBTED + Duration::from_secs(1));
     drop(other);
 }
 

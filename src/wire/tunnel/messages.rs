@@ -20,7 +20,7 @@ pub const LARGEST: usize = 256 * 1024;
 pub const MOST_ROWS: usize = 256;
 
 /// Workers that an agent keeps at a time: a message has room for what is said of them besides.
-pub const MOST_KEPT: usize = 48;
+pub const MOST_KEPT: usize = 40;
 
 /// Names one stream of a link.
 pub type StreamId = Hex<8>;
@@ -187,6 +187,9 @@ pub struct Open {
 pub struct Keep {
     /// Who alone may go on with it; empty where nobody is authenticated.
     pub owner: Subject,
+    /// By which credential the owner had it; `None` where nobody is authenticated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credential: Option<Credential>,
     /// For how long from the loss of the relay, in milliseconds.
     pub keeps_ms: u64,
     /// For how long from this message at most; `None`: nothing else ends it.
@@ -198,6 +201,16 @@ pub struct Keep {
     pub capabilities: Text<{ 16 * 1024 }>,
     /// Tells an `attach` that asks for something else.
     pub attach: u64,
+}
+
+/// What tells whether the credential of an owner is revoked. No secret, and nothing that anybody could be recognised by.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Credential {
+    /// Its id, as a line of revocations has it.
+    pub id: Text<64>,
+    /// When it was issued, in seconds of Unix time, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub issued: Option<u64>,
 }
 
 /// Where workers meet somebody's debugger.
@@ -392,6 +405,9 @@ pub struct Held {
 pub struct Parked {
     /// As in [`Keep`].
     pub owner: Subject,
+    /// The same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credential: Option<Credential>,
     /// In milliseconds of Unix time.
     pub until_unix_ms: u64,
 }

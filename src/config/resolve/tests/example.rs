@@ -38,9 +38,11 @@ fn the_example_names_every_key_and_each_with_its_default() {
 
 #[test]
 fn commented_values_of_the_example_are_right_too() {
-    let keys = "token_file|api_server|ca_file|namespace|url|host = |file = \"/var|dir = ";
+    let keys =
+        "token_file|url_file|link = |api_server|ca_file|namespace|url|host = |file = \"/var|dir = ";
     let audit_key = "key_file = \"/etc/ray-relay/audit";
-    let uncommented = keys.split('|').chain([audit_key]);
+    let notice_key = "key_file = \"/etc/ray-relay/notice";
+    let uncommented = keys.split('|').chain([audit_key, notice_key]);
     let uncommented = uncommented.fold(EXAMPLE.to_owned(), |text, key| {
         text.replace(&format!("\n# {key}"), &format!("\n{key}"))
     });
@@ -49,6 +51,8 @@ fn commented_values_of_the_example_are_right_too() {
     assert!(config.kubernetes.ca_file.is_some() && config.jwks.url.is_some());
     assert!(config.audit.file.is_some() && config.audit.key_file.is_some());
     assert!(config.recording.dir.is_some());
+    let notice = &config.notice;
+    assert!(notice.url_file.is_some() && notice.key_file.is_some() && notice.link.is_some());
     let by_host = uncommented.replace("mode = \"single\"", "mode = \"host\"");
     let by_host = resolve(&given(&by_host, &[]).sources).unwrap().config;
     let template = "{id}.debug.example.com".to_owned();

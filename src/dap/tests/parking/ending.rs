@@ -45,7 +45,63 @@ async fn a_park_ends_with_its_time_a_drain_a_revocation_and_the_worker() {
         let ended = (Action::SessionEnded, outcome.to_owned());
         assert_eq!(outcomes(&spy).last(), Some(&ended), "{end}");
         assert!(context.sessions.is_empty());
+        if end == "time" {
+            assert_too_late(&context, id).await;
+        }
     }
+}
+
+/// Whose park is over is told so, by its id and in the next cluster session, and nobody else is.
+async fn assert_too_late(context: &Arc<Context>, id: BreakpointId) {
+    let by_id = |who| json!({"rayRelay": {"breakpoint": id, "token": token_of(who)}});
+    let late = "your session with it was kept until ";
+    let said = refusal(context, by_id("ann")).await;
+    assert!(said.contains(late), "{said}");
+    let said = refusal(context, by_id("ben")).await;
+    assert!(!said.contains("was kept"), "{said}");
+    let all = json!({"rayRelay": {"all": true, "token": token_of("ann")}});
+    let (mut parent, _) = Debugger::attaching(context, all).await;
+    parent.event("initialized").await;
+    parent.send("configurationDone", json!({})).await;
+    parent.output("and the task runs on since").await;
+}
+
+#[tokio::test]
+async fn an_administrator_goes_on_with_somebody_elses_who_says_so() {
+    let (context, spy) = relay(minutes(15));
+    let (worker, debugger, mut dap) = standing(&context).await;
+    let id = worker.breakpoint.id;
+    drop(debugger.dap);
+    until_parked(&context, id).await;
+    let by_id = |who, take_over: bool| json!({"rayRelay": {"breakpoint": id, "takeOver": take_over, "token": token_of(who)}});
+    for (who, take_over) in [("ben", true), ("adm", false)] {
+        let said = refusal(&context, by_id(who, take_over)).await;
+        assert!(said.contains("is parked by ann with "), "{who}: {said}");
+    }
+    // The permission to administer is not that to debug.
+    let said = refusal(&context, by_id("eve", true)).await;
+    assert!(said.contains("eve may not attach"), "{said}");
+    nothing_for(&mut dap, Duration::from_millis(50)).await;
+
+    let (mut next, told) = again_with(&context, by_id("adm", true)).await;
+    assert!(texts(&told)[0].contains("this goes on with ann's session with "));
+    let list = context.registry.snapshot();
+    let holder = list.find(id).unwrap().holder().unwrap().clone();
+    assert_eq!(holder.subject.as_deref(), Some("adm"));
+    let lines = spy.lines();
+    let began = lines.iter().rfind(|l| l.action == Action::SessionBegan);
+    let began = began.unwrap();
+    assert_eq!(began.details["taken_from"], "ann");
+    assert_eq!(began.subject.as_deref(), Some("adm"));
+    let seq = next.send("threads", json!({})).await;
+    let threads = got(&mut dap, "threads").await;
+    dap.send(&threads.success(json!({}))).await.unwrap();
+    next.answer(seq).await;
+    // It is that person's from now on.
+    drop(next.dap);
+    until_parked(&context, id).await;
+    let said = refusal(&context, by_id("ann", false)).await;
+    assert!(said.contains("is parked by adm with "), "{said}");
 }
 
 #[tokio::test]
@@ -57,6 +113,11 @@ async fn nobody_else_goes_on_with_it_and_an_administrator_or_its_owner_releases_
         drop(debugger.dap);
         until_parked(&context, id).await;
         let by_id = json!({"rayRelay": {"breakpoint": id, "token": token_of("ben")}});
+        let until = || {
+            let list = context.registry.snapshot();
+            list.find(id).unwrap().holder().unwrap().parked_until
+        };
+        let before = until();
         let said = refusal(&context, by_id).await;
         assert!(
             said.contains("is parked by ann with Visual Studio Code"),
@@ -76,6 +137,7 @@ async fn nobody_else_goes_on_with_it_and_an_administrator_or_its_owner_releases_
         let not_released = let_run("ben", Scope::Debug).await.unwrap_err();
         assert!(not_released.to_string().contains("is parked by ann"));
         nothing_for(&mut dap, Duration::from_millis(50)).await;
+        assert_eq!(until(), before, "nor does it last any longer");
         let scope = if who == "eve" {
             Scope::Admin
         } else {

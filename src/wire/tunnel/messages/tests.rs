@@ -21,6 +21,13 @@ fn row() -> Held {
     }
 }
 
+fn credential() -> Credential {
+    Credential {
+        id: "\"".repeat(64).as_str().into(),
+        issued: Some(u64::MAX),
+    }
+}
+
 #[test]
 fn messages_are_spelled_as_the_protocol_says() {
     let open = FromRelay::Open(Open {
@@ -119,6 +126,7 @@ fn what_is_too_long_or_of_another_kind_is_not_read() {
         for row in &mut workers[..rows.min(MOST_KEPT)] {
             row.parked = Some(Parked {
                 owner: "\"".repeat(256).as_str().into(),
+                credential: Some(credential()),
                 until_unix_ms: u64::MAX,
             });
         }
@@ -175,6 +183,7 @@ fn what_a_stream_is_kept_by_is_spelled_as_the_protocol_says() {
     assert_eq!(resumed, format!(r#"{{"type":"resumed",{}"#, &text[1..]));
     let longest = Keep {
         owner: "\"".repeat(256).as_str().into(),
+        credential: Some(credential()),
         keeps_ms: u64::MAX,
         at_most_ms: Some(u64::MAX),
         lasted_ms: u64::MAX,

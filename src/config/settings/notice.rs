@@ -1,0 +1,261 @@
+//! `[notice]`: a webhook that is told of breakpoints to which nobody attends, and of what became of them.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use hyper::Uri;
+
+use crate::config::kind::{Kind, Shape, Word, choice, duration, listed, path, quoted};
+use crate::config::problem::{Wrong, nearest};
+use crate::config::raw::RawValue;
+use crate::config::read::{self, Read};
+use crate::config::units::{DAY, MINUTE, SECOND};
+
+/// The default of `notice.text`.
+const USUAL: &str =
+    "{name} on {cluster} {event}: stopped {waited} ago at {location}, held by {holder}. {link}";
+
+/// Longest template, in bytes.
+const LONGEST_TEMPLATE: usize = 1000;
+
+settings! {
+    /// `[notice]`: a webhook, and what it is told.
+    pub struct Notice = "notice" {
+        /// A file with the address of the webhook: https, or http to loopback. Absent: nobody is told anything.
+        url_file: Option<PathBuf> = None, path("the path of a file with the address of a webhook");
+        /// Certificate authorities of that address. Absent: the system's.
+        ca_file: Option<PathBuf> = None, path("the path of a PEM file with certificate authorities");
+        /// The secret that notices are signed with. Absent: they are not signed.
+        key_file: Option<PathBuf> = None, path("the path of a file with a secret of 32 bytes or more");
+        /// What the body of a notice is.
+        form: NoticeForm = NoticeForm::Json, choice();
+        /// What the webhook is told of. Never empty.
+        on: Vec<NoticeEvent> = NoticeEvent::all(), Kind::new(events, |events| listed(&words(events)));
+        /// A breakpoint that has waited for so long is told of, once for each stop.
+        paused_for: Duration = 30 * MINUTE, duration(SECOND..=30 * DAY);
+        /// The sentence for people.
+        text: Template = Template::usual(), Kind::new(template, quoted);
+        /// The address of the relay as people reach it, without a slash at its end. Absent: notices have no link.
+        link: Option<String> = None, Kind::new(link, quoted).shaped(Shape::Address).optional();
+    }
+}
+
+words! {
+    /// What the body of a notice is.
+    pub enum NoticeForm {
+        /// An object of the relay's own.
+        Json = "json",
+        /// What incoming webhooks of Slack take.
+        Slack = "slack",
+    }
+}
+
+words! {
+    /// What a notice is about.
+    pub enum NoticeEvent {
+        /// A breakpoint has waited for `notice.paused_for`.
+        Paused = "paused",
+        /// The client of a session is lost, and its task is kept stopped.
+        Parked = "parked",
+        /// A task was let run by `[release]`.
+        Released = "released",
+        /// A worker died while a session held it.
+        Died = "died",
+    }
+}
+
+words! {
+    /// What stands for a value in the text of a notice.
+    pub enum Placeholder {
+        /// The task, actor method, replica or driver.
+        Name = "name",
+        /// The cluster's name in the configuration.
+        Cluster = "cluster",
+        /// The address of the node.
+        Node = "node",
+        /// Ray's job id.
+        Job = "job",
+        /// File and line of the stop.
+        Location = "location",
+        /// For how long the task has stood, or had stood at its end.
+        Waited = "waited",
+        /// Who has, or had, a debugger attached.
+        Holder = "holder",
+        /// What happened, as a verb.
+        Event = "event",
+        /// The address of the breakpoint in the relay's page.
+        Link = "link",
+    }
+}
+
+impl NoticeEvent {
+    fn all() -> Vec<Self> {
+        Self::WORDS.iter().map(|(_, event)| *event).collect()
+    }
+
+    /// The word in the configuration, in notices and in metrics.
+    pub fn word(self) -> &'static str {
+        let word = Self::WORDS.iter().find(|(_, event)| *event == self);
+        word.map_or("", |(word, _)| word)
+    }
+}
+
+/// A text with placeholders.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Template(Vec<Piece>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Piece {
+    Text(String),
+    Value(Placeholder),
+}
+
+impl Template {
+    fn usual() -> Self {
+        USUAL.parse().unwrap_or_default()
+    }
+
+    /// The text with `value` of each placeholder in its place.
+    pub fn filled(&self, value: impl Fn(Placeholder) -> String) -> String {
+        let pieces = self.0.iter().map(|piece| match piece {
+            Piece::Text(text) => text.clone(),
+            Piece::Value(placeholder) => value(*placeholder),
+        });
+        pieces.collect()
+    }
+}
+
+impl fmt::Display for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = |wanted: Placeholder| {
+            let word = Placeholder::WORDS.iter().find(|(_, it)| *it == wanted);
+            format!("{{{}}}", word.map_or("", |(word, _)| word))
+        };
+        f.write_str(&self.filled(name))
+    }
+}
+
+/// A `{` that begins no placeholder: what stands behind it, up to the next `}`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no placeholder {{{0}}}")]
+pub struct UnknownPlaceholder(String);
+
+impl FromStr for Template {
+    type Err = UnknownPlaceholder;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (mut pieces, mut rest) = (Vec::new(), text);
+        while let Some((before, after)) = rest.split_once('{') {
+            let (name, behind) = after.split_once('}').unwrap_or((after, ""));
+            let known = Placeholder::WORDS.iter().find(|(word, _)| *word == name);
+            let Some((_, placeholder)) = known else {
+                return Err(UnknownPlaceholder(name.to_owned()));
+            };
+            if !before.is_empty() {
+                pieces.push(Piece::Text(before.to_owned()));
+            }
+            pieces.push(Piece::Value(*placeholder));
+            rest = behind;
+        }
+        if !rest.is_empty() {
+            pieces.push(Piece::Text(rest.to_owned()));
+        }
+        Ok(Self(pieces))
+    }
+}
+
+fn template(value: &RawValue) -> Read<Template> {
+    let names = || Placeholder::WORDS.iter().map(|(word, _)| *word);
+    let known: Vec<String> = names().map(|name| format!("{{{name}}}")).collect();
+    let expected = format!(
+        "a text of at most {LONGEST_TEMPLATE} bytes with any of {}",
+        known.join(", ")
+    );
+    let text = read::text(value, &expected)?;
+    if text.len() > LONGEST_TEMPLATE {
+        return Err(Wrong::expected(expected));
+    }
+    text.parse().map_err(|UnknownPlaceholder(name)| {
+        let wrong = Wrong::expected(expected);
+        match nearest(&name, names()) {
+            Some(nearest) => wrong.hint(format!("did you mean {{{nearest}}}?")),
+            None => wrong,
+        }
+    })
+}
+
+fn words(events: &[NoticeEvent]) -> Vec<String> {
+    events.iter().map(|event| event.word().to_owned()).collect()
+}
+
+fn events(value: &RawValue) -> Read<Vec<NoticeEvent>> {
+    let known = words(&NoticeEvent::all()).join(", ");
+    let expected = format!("an array of at least one of {known}");
+    let words = read::texts(value, NoticeEvent::WORDS.len(), &expected)?;
+    let event = |word: &String| {
+        let known = NoticeEvent::WORDS.iter().find(|(known, _)| known == word);
+        known.map(|(_, event)| *event)
+    };
+    match words.iter().map(event).collect::<Option<Vec<_>>>() {
+        Some(events) if !events.is_empty() => Ok(events),
+        _ => Err(Wrong::expected(expected)),
+    }
+}
+
+fn link(value: &RawValue) -> Read<String> {
+    const EXPECTED: &str =
+        "the address of this relay as people reach it, such as \"https://relay.example.com\"";
+    let wrong = || Wrong::expected(EXPECTED);
+    let text = read::text(value, EXPECTED)?;
+    let uri: Uri = text.parse().map_err(|_| wrong())?;
+    let is_web = matches!(uri.scheme_str(), Some("http" | "https"));
+    let plain = uri.authority().is_some_and(|a| !a.as_str().contains('@')) && uri.query().is_none();
+    match is_web && plain && !text.contains('#') {
+        true => Ok(text.trim_end_matches('/').to_owned()),
+        false => Err(wrong().hint("without a password, a ? or a #: the page is /relay/ below it")),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> RawValue {
+        RawValue::Text(text.to_owned())
+    }
+
+    #[test]
+    fn placeholders_are_filled_and_an_unknown_one_is_told_with_those_that_exist() {
+        let read = template(&text("a {name} } {waited}{link}")).unwrap();
+        assert_eq!(read.to_string(), "a {name} } {waited}{link}");
+        let filled = read.filled(|placeholder| format!("<{placeholder:?}>"));
+        assert_eq!(filled, "a <Name> } <Waited><Link>");
+        for (wrong, hint) in [("{nmae}", Some("did you mean {name}?")), ("{", None)] {
+            let told = template(&text(wrong)).unwrap_err();
+            for (word, _) in Placeholder::WORDS {
+                assert!(told.expected.contains(&format!("{{{word}}}")), "{told:?}");
+            }
+            assert_eq!(told.hint.as_deref(), hint, "{wrong}");
+        }
+        assert!(template(&text(&"x".repeat(LONGEST_TEMPLATE + 1))).is_err());
+        assert_eq!(Template::usual().to_string(), USUAL);
+    }
+
+    #[test]
+    fn a_link_is_an_address_without_anything_that_could_be_a_secret() {
+        let read = link(&text("http://relay.example.com:5678/team/"));
+        assert_eq!(read.unwrap(), "http://relay.example.com:5678/team");
+        for wrong in [
+            "relay.example.com",
+            "ftp://relay",
+            "https://ann:secret@relay",
+            "https://relay/?token=x",
+            "https://relay/#x",
+        ] {
+            assert!(link(&text(wrong)).is_err(), "{wrong}");
+        }
+    }
+}

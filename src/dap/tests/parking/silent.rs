@@ -1,0 +1,77 @@
+//! Clients that are gone without a word: nobody knows, until the same person comes again.
+
+use super::*;
+
+/// What the relay sends to a client to find out whether it is there.
+fn asks_whether_there(message: &Value) -> bool {
+    message["body"]["category"] == "telemetry" && message["body"]["output"] == "ray-relay"
+}
+
+#[tokio::test]
+async fn who_comes_again_is_let_in_as_soon_as_the_old_connection_is_found_lost() {
+    let (context, _) = relay(minutes(15));
+    let (worker, mut debugger, _dap) = standing(&context).await;
+    let comes = tokio::spawn({
+        let context = context.clone();
+        let id = worker.breakpoint.id;
+        let by_id = json!({"rayRelay": {"breakpoint": id, "token": token_of("ann")}});
+        async move { again_with(&context, by_id).await }
+    });
+    debugger.until(asks_whether_there).await;
+    assert!(!comes.is_finished(), "it is held until that is known");
+    let began = Instant::now();
+    drop(debugger.dap);
+    let (_next, told) = timeout(PATIENCE, comes).await.unwrap().unwrap();
+    assert!(began.elapsed() < Duration::from_secs(2));
+    assert!(texts(&told)[0].contains("whose connection was lost"));
+    assert_eq!(
+        context
+            .registry
+            .snapshot()
+            .find(worker.breakpoint.id)
+            .unwrap()
+            .state
+            .word(),
+        "attached"
+    );
+}
+
+/// Two windows of one person.
+#[tokio::test]
+async fn a_session_whose_client_is_there_is_left_alone_and_nobody_else_has_it_asked() {
+    let (context, _) = relay(minutes(15));
+    let (worker, mut debugger, mut dap) = standing(&context).await;
+    let id = worker.breakpoint.id;
+    let by_id = |who| json!({"rayRelay": {"breakpoint": id, "token": token_of(who)}});
+    let said = refusal(&context, by_id("ben")).await;
+    assert!(said.contains("is being debugged by ann"), "{said}");
+    let said = refusal(&context, by_id("ann")).await;
+    assert!(said.contains("is being debugged by ann"), "{said}");
+    let seq = debugger.send("threads", json!({})).await;
+    let threads = got(&mut dap, "threads").await;
+    dap.send(&threads.success(json!({}))).await.unwrap();
+    let asked = std::cell::Cell::new(0);
+    let answered = |m: &Value| m["type"] == "response" && m["request_seq"] == seq;
+    debugger
+        .until(|message| {
+            asked.set(asked.get() + usize::from(asks_whether_there(message)));
+            answered(message)
+        })
+        .await;
+    assert_eq!(asked.get(), 1, "for its own person alone");
+}
+
+#[tokio::test]
+async fn who_starts_a_cluster_session_again_has_its_lost_sessions_found() {
+    let (context, _) = relay(minutes(15));
+    let (worker, mut debugger, _dap) = standing(&context).await;
+    let all = json!({"rayRelay": {"all": true, "token": token_of("ann")}});
+    let (mut parent, _) = Debugger::attaching(&context, all).await;
+    parent.event("initialized").await;
+    parent.send("configurationDone", json!({})).await;
+    debugger.until(asks_whether_there).await;
+    drop(debugger.dap);
+    let child = parent.until(|m| m["command"] == "startDebugging").await;
+    let asked = &child["arguments"]["configuration"]["rayRelay"]["breakpoint"];
+    assert_eq!(*asked, worker.breakpoint.id.to_string());
+}

@@ -1,0 +1,122 @@
+//! The page at `/relay/`: what waits, and what may be done about it, for a browser.
+//!
+//! Its files are the same for everybody and hold nothing of this relay, so they are served to whoever asks; what the page
+//! shows it asks the API for, as its user. Nothing of it is from elsewhere, and its policy lets nothing else in: no script or
+//! style within the document, no frame around it.
+
+use std::sync::LazyLock;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hyper::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, ETAG, HeaderMap, HeaderName, HeaderValue,
+    IF_NONE_MATCH, LOCATION, REFERRER_POLICY,
+};
+use hyper::{Response, StatusCode};
+
+use super::answer::{self, Body};
+use super::hop;
+
+/// What the document may load, and what may be done with it.
+const POLICY: HeaderValue = HeaderValue::from_static(
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
+);
+
+const HTML: &str = "text/html; charset=utf-8";
+const CSS: &str = "text/css; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const TEXT: &str = "text/plain; charset=utf-8";
+
+/// One file of the page.
+#[derive(Debug)]
+struct File {
+    /// Its place below `/relay/page/`; the document's is empty, and it is at `/relay/`.
+    name: &'static str,
+    kind: &'static str,
+    text: &'static str,
+}
+
+macro_rules! file {
+    ($name:literal, $kind:expr) => {
+        File {
+            name: $name,
+            kind: $kind,
+            text: include_str!(concat!("page/", $name)),
+        }
+    };
+}
+
+const FILES: &[File] = &[
+    File {
+        name: "",
+        kind: HTML,
+        text: include_str!("page/index.html"),
+    },
+    file!("page.css", CSS),
+    file!("icon.svg", "image/svg+xml"),
+    file!("main.js", SCRIPT),
+    file!("relay.js", SCRIPT),
+    file!("feed.js", SCRIPT),
+    file!("rows.js", SCRIPT),
+    file!("task.js", SCRIPT),
+    file!("sessions.js", SCRIPT),
+    file!("snapshot.js", SCRIPT),
+    file!("terminal.js", SCRIPT),
+    file!("text.js", SCRIPT),
+    // What `ray-relay launch-config vscode` prints, to be filled in.
+    File {
+        name: "vscode.json",
+        kind: TEXT,
+        text: include_str!("../cli/launch_config/vscode.json"),
+    },
+];
+
+/// The entity tag of each file of [`FILES`], in their order.
+static TAGS: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let tag = |file: &File| {
+        let digest = digest(&SHA256, file.text.as_bytes());
+        format!("\"{}\"", URL_SAFE_NO_PAD.encode(&digest.as_ref()[..16]))
+    };
+    FILES.iter().map(tag).collect()
+});
+
+/// The answer with the file called `name`; `None`: there is none.
+pub(crate) fn answer(name: &str, headers: &HeaderMap) -> Option<Response<Body>> {
+    let (file, tag) = FILES
+        .iter()
+        .zip(TAGS.iter())
+        .find(|(file, _)| file.name == name)?;
+    let is_known = hop::listed(headers, &IF_NONE_MATCH)
+        .any(|known| known == "*" || known.trim_start_matches("W/") == tag);
+    let mut response = match is_known {
+        true => {
+            let mut unchanged = Response::new(answer::empty());
+            *unchanged.status_mut() = StatusCode::NOT_MODIFIED;
+            unchanged
+        }
+        false => answer::own(StatusCode::OK, file.kind, answer::full(file.text)),
+    };
+    let own = HeaderValue::from_static("same-origin");
+    let headers = response.headers_mut();
+    if let Ok(tag) = HeaderValue::from_str(tag) {
+        headers.insert(ETAG, tag);
+    }
+    // Kept, and asked for anew each time, so that the files of two versions never meet.
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert(CONTENT_SECURITY_POLICY, POLICY);
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    for name in ["cross-origin-opener-policy", "cross-origin-resource-policy"] {
+        headers.insert(HeaderName::from_static(name), own.clone());
+    }
+    Some(response)
+}
+
+/// From `/relay` to the document, wherever that is for who asks: behind an ingress its path begins with more.
+pub(crate) fn moved() -> Response<Body> {
+    let sentence = "the page is at /relay/";
+    let mut response = answer::error(StatusCode::PERMANENT_REDIRECT, sentence);
+    let headers = response.headers_mut();
+    headers.insert(LOCATION, HeaderValue::from_static("relay/"));
+    response
+}

@@ -1,0 +1,356 @@
+//! `POST /relay/v1/snapshot`: `{"id": "3kfz0q8m"}` looks at a task that waits, which stays as it is.
+//!
+//! The answer has `{"threads": [{"name", "frames": [{"file", "line", "function", "first", "lines", "variables": [{"name", "type",
+//! "value"}]}]}]}`, oldest frame first; with `exception` and `raised` (frames too) where a post-mortem waits. It is a session
+//! like every other one, on record and for a permit, by the permission `view`: what is run in the worker is the relay's own
+//! probe and no text of a client's, and the rules of masking hold as they do for a debugger with that permission.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::http::request::Parts;
+use hyper::{Response, StatusCode};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use tracing::Instrument as _;
+
+use super::answer::{self, Body};
+use super::audit::{self, Asked};
+use super::connection::Connection;
+use super::refusal::HttpRefusal;
+use super::route::Route;
+use super::{authenticate, body};
+use crate::context::Context;
+use crate::masking::{Carries, MaskedSession};
+use crate::pdb::{Limits, snapshot};
+use crate::policy::Scope;
+use crate::ray::registry::{Breakpoint, BreakpointId, Kind};
+use crate::recording::{Direction, Protocol};
+use crate::session::live::Begun;
+use crate::session::refusal::SessionRefusal;
+use crate::session::shares::{Share, Shortage};
+use crate::session::{Authorized, Denied, Permit, authorise, leaving};
+use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
+use crate::upstream;
+use crate::wire::prefixed::Prefixed;
+
+/// Largest body of a request, in bytes.
+const LARGEST: usize = 1024;
+/// What the client of such a session calls itself.
+const CLIENT: &str = "ray-relay snapshot";
+/// Lines of source around the place where a frame stands.
+const AROUND: usize = 8;
+/// How long the worker is waited for when the session is over.
+const GIVEN_BACK: Duration = Duration::from_secs(3);
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wanted {
+    id: String,
+}
+
+/// Why there is no snapshot. `Display` is a sentence for the client.
+#[derive(Debug, thiserror::Error)]
+enum NoSnapshot {
+    #[error(transparent)]
+    Denied(#[from] Denied),
+    #[error(transparent)]
+    Refused(#[from] SessionRefusal),
+    #[error("a breakpoint of Ray's legacy debugger shows nothing but its prompt")]
+    Legacy,
+    #[error("{0}")]
+    Failed(String),
+    #[error("the relay is ending; try again when it is back")]
+    Ending,
+}
+
+impl NoSnapshot {
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::Denied(Denied::Missing { .. }) => StatusCode::FORBIDDEN,
+            Self::Denied(Denied::Hidden) => StatusCode::NOT_FOUND,
+            Self::Refused(why) => match why.kind() {
+                RefusalKind::InUse => StatusCode::CONFLICT,
+                RefusalKind::NotFound => StatusCode::NOT_FOUND,
+                RefusalKind::Forbidden => StatusCode::FORBIDDEN,
+                _ => StatusCode::SERVICE_UNAVAILABLE,
+            },
+            Self::Legacy => StatusCode::CONFLICT,
+            Self::Failed(_) => StatusCode::BAD_GATEWAY,
+            Self::Ending => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+}
+
+/// Looks at the task that the body names.
+pub(crate) async fn answer(
+    ctx: &Arc<Context>,
+    connection: &Connection,
+    parts: &Parts,
+    body: Incoming,
+    asked: &Asked,
+) -> Result<Response<Body>, HttpRefusal> {
+    // Before a byte of the body is read.
+    let caller = authenticate::authenticate(ctx, connection, parts, asked).await?;
+    if let Some(missing) = Route::Snapshot.access().missing(&caller.principal) {
+        return Err(audit::deny(ctx, connection, &caller, asked, missing).await);
+    }
+    let read = body::whole(body, LARGEST).await;
+    let wanted = read.and_then(|body| serde_json::from_slice::<Wanted>(&body).ok());
+    let Some(Wanted { id }) = wanted else {
+        let sentence =
+            "the body has to be {\"id\": \"ID\"}, with an id as in /relay/v1/breakpoints";
+        return Ok(answer::error(StatusCode::BAD_REQUEST, sentence));
+    };
+    let share = match ctx.snapshots.take(&caller.principal) {
+        Ok(share) => share,
+        Err(shortage) => {
+            ctx.metrics.refused(RefusalKind::Limited);
+            return Ok(crowded(shortage));
+        }
+    };
+    let id: Option<BreakpointId> = id.parse().ok();
+    let breakpoint = id.and_then(|id| ctx.registry.snapshot().find(id).cloned());
+    let authorized = match breakpoint {
+        Some(breakpoint) => authorise(&caller.principal, &breakpoint, Scope::View),
+        None => Err(Denied::Hidden),
+    };
+    let shot = match authorized {
+        Ok(authorized) => {
+            // A debugger that is asked and not heard out is hurt by it: whoever asked may go, this stays.
+            let looked = looked(Arc::clone(ctx), connection.peer, authorized, share);
+            let done = ctx.shutdown.tasks.spawn(looked.in_current_span());
+            done.await.unwrap_or(Err(NoSnapshot::Ending))
+        }
+        Err(why) => {
+            let place = match id {
+                Some(id) => format!("on breakpoint {id}"),
+                None => "on a breakpoint that is none".to_owned(),
+            };
+            audit::deny(ctx, connection, &caller, asked, (Scope::View, place)).await;
+            Err(why.into())
+        }
+    };
+    // Whoever may not look any more sees nothing of what was looked at before.
+    if let Some(ended) = caller.principal.is_over() {
+        return Err(HttpRefusal::Ended(ended));
+    }
+    Ok(match shot {
+        Ok(threads) => answer::json(StatusCode::OK, &json!({ "threads": threads })),
+        Err(why) => {
+            if let NoSnapshot::Refused(why) = &why {
+                ctx.metrics.refused(why.kind());
+            }
+            answer::error(why.status(), why)
+        }
+    })
+}
+
+fn crowded(shortage: Shortage) -> Response<Body> {
+    let (status, sentence) = match shortage {
+        Shortage::All(most) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!("{most} tasks are being looked at, which is all that may be: try again"),
+        ),
+        Shortage::Yours(most) => (
+            StatusCode::TOO_MANY_REQUESTS,
+            format!("you are looking at {most} tasks, which is all that one person may: try again"),
+        ),
+    };
+    answer::error(status, sentence)
+}
+
+/// One session for no other purpose, from its permit to its end on record.
+async fn looked(
+    ctx: Arc<Context>,
+    peer: std::net::SocketAddr,
+    authorized: Authorized,
+    _share: Share,
+) -> Result<Value, NoSnapshot> {
+    let (principal, breakpoint) = (
+        authorized.principal().clone(),
+        authorized.breakpoint().clone(),
+    );
+    if breakpoint.kind == Kind::Pdb {
+        return Err(NoSnapshot::Legacy);
+    }
+    let session = ctx.sessions.open(peer);
+    session.set_state(SessionProtocol::Dap, "looking");
+    session.set_client(CLIENT.to_owned());
+    session.set_principal(principal.clone());
+    let wanted = |b: &Breakpoint| b.id == breakpoint.id;
+    leaving::given_back(&ctx.registry, &ctx.sessions, wanted).await;
+    let holder = session.holder(&principal, CLIENT);
+    let unknown = || SessionRefusal::Nothing(Denied::Hidden.to_string());
+    let permit = Permit::acquire(&ctx.registry, authorized, holder)
+        .map_err(|why| SessionRefusal::unclaimed(why, &breakpoint, unknown))?;
+    let rights = permit.rights().clone();
+    let span = permit.span();
+    let mut details: Map<String, Value> = Map::new();
+    details.insert("protocol".into(), "http".into());
+    details.insert("client".into(), CLIENT.into());
+    details.insert("scope".into(), Scope::View.word().into());
+    let services = ctx.services();
+    let begun = Begun::begin(
+        services,
+        &session,
+        permit,
+        Protocol::Terminal,
+        CLIENT,
+        details,
+    )
+    .instrument(span.clone())
+    .await?;
+    let most = ctx.config.dap.max_handshake_frame;
+    let connected = upstream::connect(&ctx, &begun.permit, most);
+    let worker = match connected.instrument(span.clone()).await {
+        Ok(worker) => worker,
+        Err(why) => {
+            let (permit, closing) = begun.part();
+            permit.end(GIVEN_BACK).await;
+            closing.end(Outcome::Refused).await;
+            let name = breakpoint.title();
+            return Err(NoSnapshot::Failed(format!("cannot reach {name}: {why}")));
+        }
+    };
+    let live = begun.attached();
+    let (stream, read) = worker.into_parts();
+    let stream = Prefixed::new(read.into(), stream);
+    let limits = Limits {
+        around: AROUND,
+        ..Limits::default()
+    };
+    let shot = snapshot(stream, CLIENT, &Value::Null, &limits);
+    let shot = shot.instrument(span).await.map(|threads| {
+        let masks = ctx.masking.holds_for(&rights);
+        shown(
+            threads,
+            masks.then(|| MaskedSession::new(ctx.masking.clone())),
+        )
+    });
+    let outcome = match &shot {
+        Ok(threads) => {
+            // Where it has to be recorded and cannot be, it is not shown.
+            let taken = live
+                .capture
+                .take(Direction::Down, threads.to_string().as_bytes());
+            taken
+                .map_err(|why| why.to_string())
+                .map(|()| Outcome::Client)
+        }
+        Err(_) => Ok(Outcome::Upstream),
+    };
+    let (attached, closing) = live.part();
+    attached.end(GIVEN_BACK).await;
+    closing
+        .end(*outcome.as_ref().unwrap_or(&Outcome::Failed))
+        .await;
+    ctx.metrics.session_ended(
+        SessionProtocol::Dap,
+        *outcome.as_ref().unwrap_or(&Outcome::Failed),
+    );
+    outcome.map_err(NoSnapshot::Failed)?;
+    shot.map_err(|why| NoSnapshot::Failed(why.to_string()))
+}
+
+/// `threads` as they are shown: of each frame the variables as a list, as a debugger would have them, and masked as there.
+fn shown(mut threads: Value, mut masking: Option<MaskedSession>) -> Value {
+    let mut mask = |value: Value, carries: Carries| {
+        let mut message = json!({ "type": "response", "success": true, "body": value });
+        if let Some(masking) = &mut masking {
+            masking.on_worker(&mut message, carries);
+        }
+        message["body"].take()
+    };
+    for thread in threads.as_array_mut().into_iter().flatten() {
+        if let Some(exception) = thread.get_mut("exception") {
+            *exception = mask(exception.take(), Carries::Texts);
+        }
+        for key in ["frames", "raised"] {
+            let frames = thread.get_mut(key).and_then(Value::as_array_mut);
+            for frame in frames
+                .into_iter()
+                .flatten()
+                .filter_map(Value::as_object_mut)
+            {
+                let types = frame.shift_remove("types").unwrap_or_default();
+                let locals = frame.shift_remove("locals").unwrap_or_default();
+                if let Some(source) = frame.get_mut("source") {
+                    *source = mask(source.take(), Carries::Texts);
+                }
+                if let Some(Value::Array(lines)) = frame.get_mut("lines") {
+                    // As one text: a key may go over several lines. Where it did, no line has its number any more.
+                    let count = lines.len();
+                    let whole: Vec<&str> = lines.iter().filter_map(Value::as_str).collect();
+                    let masked = mask(whole.join("\n").into(), Carries::Texts);
+                    let masked = masked.as_str().unwrap_or_default().split('\n');
+                    *lines = masked.map(Value::from).collect();
+                    if lines.len() != count {
+                        lines.clear();
+                    }
+                }
+                let locals = locals.as_object().into_iter().flatten();
+                let variables: Vec<Value> = locals
+                    .map(|(name, value)| json!({"name": name, "type": types[name], "value": value}))
+                    .collect();
+                let mut list = mask(json!({ "variables": variables }), Carries::Variables);
+                frame.insert("variables".to_owned(), list["variables"].take());
+            }
+        }
+    }
+    threads
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+    use crate::masking::Masking;
+
+    fn threads() -> Value {
+        json!([{"name": "MainThread", "exception": "Failed: Bearer abcdefghijklmnop", "raised": [], "frames": [
+            {"file": "a.py", "line": 2, "function": "f", "source": "breakpoint()", "first": 1,
+             "lines": ["password = 'hunter2'", "breakpoint()"],
+             "locals": {"x": "1", "password": "'hunter2'", "key": "SomeKey()"},
+             "types": {"x": "int", "password": "str", "key": "RSAPrivateKey"}},
+            {"file": "b.py", "line": 2, "function": "g", "source": "", "first": 1,
+             "lines": ["k = '''-----BEGIN RSA PRIVATE KEY-----", "abc", "-----END RSA PRIVATE KEY-----'''"]},
+        ]}])
+    }
+
+    #[test]
+    fn what_the_rules_hide_is_in_no_variable_and_no_line() {
+        let rules = Arc::new(Masking::new(&config::Masking {
+            defaults: true,
+            max_value: 1000,
+            ..config::Masking::default()
+        }));
+        let masked = shown(threads(), Some(MaskedSession::new(rules)));
+        let text = masked.to_string();
+        for secret in ["hunter2", "SomeKey", "abcdefghijklmnop", "abc"] {
+            assert!(!text.contains(secret), "{secret} in {text}");
+        }
+        let frame = &masked[0]["frames"][0];
+        let names = frame["variables"].as_array().into_iter().flatten();
+        let names: Vec<_> = names.map(|variable| variable["name"].as_str()).collect();
+        assert_eq!(names, [Some("x"), Some("password"), Some("key")]);
+        assert_eq!(
+            frame["variables"][0],
+            json!({"name": "x", "type": "int", "value": "1"})
+        );
+        assert_eq!(frame["lines"][1], "breakpoint()");
+        // Its lines have no numbers any more.
+        assert_eq!(masked[0]["frames"][1]["lines"], json!([]));
+        assert_eq!(masked[0]["frames"][1]["variables"], json!([]));
+    }
+
+    #[test]
+    fn who_sees_everything_sees_it_as_it_is() {
+        let open = shown(threads(), None);
+        let frame = &open[0]["frames"][0];
+        assert_eq!(frame["variables"][1]["value"], "'hunter2'");
+        assert_eq!(frame["lines"], threads()[0]["frames"][0]["lines"]);
+        assert!(frame.get("locals").is_none() && frame.get("types").is_none());
+    }
+}

@@ -1,0 +1,135 @@
+//! The terminal of the page: a WebSocket on which the plain lines of `nc` are spoken, by somebody who is recognised already.
+//!
+//! A browser lets no script set the headers of a WebSocket's request, so a token comes as one more subprotocol,
+//! `ray-relay.bearer.TOKEN`; where there is one, cookies, which the browser sends by itself, do not count. Whose page asks is
+//! checked of every request ([`super::guard`]). What is said is passed on by a task of the HTTP connection's, which asks every
+//! 15 s whether the browser is still there, and ends with either side.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt, StreamExt};
+use hyper::Response;
+use hyper::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderValue, SEC_WEBSOCKET_PROTOCOL};
+use hyper::http::request::Parts;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf, duplex, split};
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_tungstenite::tungstenite::Message;
+use tokio_util::either::Either;
+use tracing::Instrument as _;
+
+use super::answer::Body;
+use super::audit::Asked;
+use super::connection::Connection;
+use super::hop;
+use super::refusal::HttpRefusal;
+use super::route::Route;
+use super::tunnel::{self, Handshake};
+use crate::agents::Socket;
+use crate::connect::Arrived;
+use crate::context::Context;
+use crate::wire::tunnel::stream_config;
+
+/// What is spoken.
+const PROTOCOL: &str = "ray-relay.terminal.v1";
+/// How the subprotocol begins that has a token.
+const BEARER: &str = "ray-relay.bearer.";
+/// Bytes that wait in each direction.
+const ROOM: usize = 16 * 1024;
+/// How often the browser is asked whether it is there, which also keeps what is in between from thinking that it is not.
+const PROBE: Duration = Duration::from_secs(15);
+/// A browser that has said nothing for so long, not even in answer to that, is gone.
+const SILENCE: Duration = Duration::from_secs(50);
+/// How long a browser may take to read a piece.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Opens a terminal.
+pub(crate) async fn open(
+    ctx: &Arc<Context>,
+    connection: &Connection,
+    mut parts: Parts,
+    asked: &Asked,
+) -> Result<Response<Body>, HttpRefusal> {
+    take_token(&mut parts.headers);
+    let principal = tunnel::authorised(ctx, connection, Route::Terminal, &parts, asked).await?;
+    let who = "this is asked for as a WebSocket over HTTP/1.1: the page at /relay/ does, and for a terminal there is `nc`";
+    let handshake = match Handshake::new(parts, PROTOCOL, who) {
+        Ok(handshake) => handshake,
+        Err(refused) => return Ok(*refused),
+    };
+    let (answer, socket) = handshake.accept(stream_config());
+    let (ctx, peer) = (Arc::clone(ctx), connection.peer);
+    let carrying = async move {
+        let Some(socket) = socket.await else { return };
+        let (near, far) = duplex(ROOM);
+        let arrived = Arrived {
+            stream: Either::Right(far),
+            principal,
+            peer,
+        };
+        if ctx.links.deliver(arrived).await {
+            carry(socket, near).await;
+        }
+    };
+    connection.tasks.spawn(carrying.in_current_span());
+    Ok(answer)
+}
+
+/// Puts a token that came as a subprotocol where tokens are, in place of any cookie.
+fn take_token(headers: &mut HeaderMap) {
+    let protocols = hop::listed(headers, &SEC_WEBSOCKET_PROTOCOL);
+    let token = protocols.filter_map(|one| one.strip_prefix(BEARER)).next();
+    let bearer = token.and_then(|token| HeaderValue::try_from(format!("Bearer {token}")).ok());
+    let Some(mut bearer) = bearer else { return };
+    bearer.set_sensitive(true);
+    headers.remove(COOKIE);
+    // Another one that stands there already is two, and refused.
+    headers.append(AUTHORIZATION, bearer);
+}
+
+/// Passes on what is said, until either side has ended.
+async fn carry(socket: Socket, near: DuplexStream) {
+    let (to_browser, from_browser) = socket.split();
+    let (from_relay, to_relay) = split(near);
+    tokio::select! {
+        () = up(from_browser, to_relay) => {}
+        () = down(from_relay, to_browser) => {}
+    }
+}
+
+async fn up(mut browser: SplitStream<Socket>, mut relay: WriteHalf<DuplexStream>) {
+    while let Ok(Some(Ok(message))) = timeout(SILENCE, browser.next()).await {
+        let written = match message {
+            Message::Text(text) => relay.write_all(text.as_bytes()).await,
+            Message::Binary(bytes) => relay.write_all(&bytes).await,
+            Message::Ping(_) | Message::Pong(_) => Ok(()),
+            Message::Close(_) | Message::Frame(_) => break,
+        };
+        if written.is_err() {
+            return;
+        }
+    }
+}
+
+async fn down(mut relay: ReadHalf<DuplexStream>, mut browser: SplitSink<Socket, Message>) {
+    let mut bytes = vec![0; ROOM];
+    let mut probe = Instant::now() + PROBE;
+    loop {
+        let message = tokio::select! {
+            read = relay.read(&mut bytes) => match read {
+                Ok(0) | Err(_) => break,
+                Ok(read) => Message::binary(bytes[..read].to_vec()),
+            },
+            () = sleep_until(probe) => {
+                probe = Instant::now() + PROBE;
+                Message::Ping(Bytes::new())
+            }
+        };
+        if !matches!(timeout(PATIENCE, browser.send(message)).await, Ok(Ok(()))) {
+            return;
+        }
+    }
+    let _ = timeout(PATIENCE, browser.close()).await;
+}

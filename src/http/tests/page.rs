@@ -1,0 +1,183 @@
+//! The page at `/relay/`: its files for everybody, and what it may ask of itself.
+
+use hyper::header::{
+    CACHE_CONTROL, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH,
+    LOCATION, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+};
+
+use super::*;
+
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'";
+
+/// The files in the page's folder, by their names and texts.
+fn files() -> Vec<(String, String)> {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/http/page");
+    let entries = std::fs::read_dir(folder).unwrap();
+    let file = |entry: std::io::Result<std::fs::DirEntry>| {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        (name, std::fs::read_to_string(entry.path()).unwrap())
+    };
+    entries.map(file).collect()
+}
+
+fn path(name: &str) -> String {
+    match name {
+        "index.html" => "/relay/".to_owned(),
+        _ => format!("/relay/page/{name}"),
+    }
+}
+
+#[tokio::test]
+async fn every_file_is_served_to_whoever_asks_under_a_strict_policy() {
+    let ann = Person::new("ann", "\"list\"", "");
+    let relay = Relay::guarded(&[], &[&ann]).await;
+    for (name, content) in files() {
+        let response = relay.get(&path(&name)).await;
+        assert_eq!(response.status(), 200, "{name}");
+        let headers = response.headers().clone();
+        assert_eq!(headers[CONTENT_SECURITY_POLICY], POLICY, "{name}");
+        assert_eq!(headers[X_CONTENT_TYPE_OPTIONS], "nosniff", "{name}");
+        assert_eq!(headers[REFERRER_POLICY], "no-referrer", "{name}");
+        assert_eq!(headers[CACHE_CONTROL], "no-cache", "{name}");
+        let kind = match name.rsplit_once('.').unwrap().1 {
+            "html" => "text/html; charset=utf-8",
+            "css" => "text/css; charset=utf-8",
+            "js" => "text/javascript; charset=utf-8",
+            "svg" => "image/svg+xml",
+            other => panic!("a file of an unknown kind: {other}"),
+        };
+        assert_eq!(headers[CONTENT_TYPE], kind, "{name}");
+        assert_eq!(text(response).await, content, "{name}");
+
+        let known = relay
+            .request("GET", &path(&name))
+            .header(IF_NONE_MATCH, headers[ETAG].clone());
+        let known = known.body(answer::empty()).unwrap();
+        let response = relay.client().await.send(known).await;
+        assert_eq!(response.status(), 304, "{name}");
+        assert_eq!(response.headers()[ETAG], headers[ETAG]);
+        assert_eq!(response.headers()[CONTENT_SECURITY_POLICY], POLICY);
+
+        let head = relay.request("HEAD", &path(&name));
+        let head = head.body(answer::empty()).unwrap();
+        let response = relay.client().await.send(head).await;
+        assert_eq!(response.status(), 200, "{name}");
+        let length = content.len().to_string();
+        assert_eq!(response.headers()[CONTENT_LENGTH], *length, "{name}");
+        assert_eq!(text(response).await, "");
+    }
+    let template = text(relay.get("/relay/page/vscode.json").await).await;
+    assert!(template.contains("@selection@"), "{template}");
+    let response = relay.get("/relay").await;
+    assert_eq!(response.status(), 308);
+    assert_eq!(response.headers()[LOCATION], "relay/");
+}
+
+#[tokio::test]
+async fn what_is_no_file_of_the_page_takes_a_credential() {
+    let ann = Person::new("ann", "\"list\"", "");
+    let relay = Relay::guarded(&[], &[&ann]).await;
+    for path in [
+        "/relay/page/",
+        "/relay/page/index.html",
+        "/relay/page/../page.rs",
+        "/relay/page/none.js",
+        "/relay/v1/whoami",
+    ] {
+        assert_eq!(relay.get(path).await.status(), 401, "{path}");
+    }
+    let response = relay.get_as(&token_of("ann"), "/relay/page/none.js").await;
+    assert_eq!(response.status(), 404);
+    let response = relay.ask_as(&token_of("ann"), "POST", "/relay/").await;
+    assert_eq!(response.status(), 405);
+}
+
+/// The policy forbids most of it; that no text becomes markup is for the scripts to keep.
+#[test]
+fn nothing_is_inline_and_nothing_comes_from_elsewhere() {
+    let all = files();
+    for (name, content) in &all {
+        let elsewhere = content.replace("http://www.w3.org/2000/svg", "");
+        for address in ["http://", "https://", "ws://", "wss://"] {
+            assert!(!elsewhere.contains(address), "{address} in {name}");
+        }
+        for way in [
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "DOMParser",
+            "eval(",
+            "new Function",
+            "localStorage",
+            "document.cookie",
+        ] {
+            assert!(!content.contains(way), "{way} in {name}");
+        }
+        for import in content.split(" from './").skip(1) {
+            let wanted = import.split('\'').next().unwrap();
+            assert!(
+                all.iter().any(|(name, _)| name == wanted),
+                "{name} imports {wanted}"
+            );
+        }
+    }
+    let (_, index) = all.iter().find(|(name, _)| name == "index.html").unwrap();
+    assert!(!index.contains("<style") && !index.contains(" style="));
+    for script in index.split("<script").skip(1) {
+        assert!(
+            script.starts_with(" type=\"module\" src=\"page/"),
+            "{script}"
+        );
+    }
+    for attribute in ["src=\"", "href=\""] {
+        for address in index.split(attribute).skip(1) {
+            assert!(!address.starts_with('/'), "an absolute path: {address}");
+        }
+    }
+}
+
+async fn scopes(relay: &Relay, subject: &str, query: &str) -> String {
+    let path = format!("/relay/v1/whoami{query}");
+    let told = json(relay.get_as(&token_of(subject), &path).await).await;
+    assert_eq!(told["subject"], subject);
+    let words = told["scopes"].as_array().unwrap().iter();
+    let words: Vec<_> = words.map(|word| word.as_str().unwrap()).collect();
+    words.join(",")
+}
+
+#[tokio::test]
+async fn everybody_is_told_their_own_permissions() {
+    let narrow = "jobs = [\"01000000\"]";
+    let ann = Person::new("ann", "\"list\", \"debug\"", narrow);
+    let bob = Person::new("bob", "\"list\"", "");
+    let eve = Person::new("eve", "\"debug\"", "");
+    let relay = Relay::guarded(&[], &[&ann, &bob, &eve]).await;
+    relay.registry.insert(breakpoint("aa11"));
+    let mut other = breakpoint("bb22");
+    other.names_mut().job_id = Some("02000000".to_owned());
+    relay.registry.insert(other);
+    let [here, there] = ["aa11", "bb22"].map(|id| format!("?breakpoint={}", breakpoint(id).id));
+    for (subject, query, expected) in [
+        ("ann", "", "list,view,debug"),
+        ("ann", &*here, "list,view,debug"),
+        // Hidden is as unknown.
+        ("ann", &*there, ""),
+        ("ann", "?breakpoint=zzzzzzzz", ""),
+        ("bob", "", "list"),
+        ("bob", &*there, "list"),
+        ("eve", "", "view,debug"),
+        ("eve", &*here, ""),
+    ] {
+        let told = scopes(&relay, subject, query).await;
+        assert_eq!(told, expected, "{subject} {query}");
+    }
+    let bad = relay.get_as(&token_of("ann"), "/relay/v1/whoami?x=1").await;
+    assert_eq!(bad.status(), 400);
+
+    let open = Relay::start(&[], |_| {}).await;
+    let told = json(open.get("/relay/v1/whoami").await).await;
+    assert_eq!(told["subject"], serde_json::Value::Null);
+    assert!(told["scopes"].as_array().unwrap().len() > 5, "{told}");
+}

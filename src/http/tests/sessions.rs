@@ -1,0 +1,66 @@
+//! Who may end a session, and that it is on record before it ends.
+
+use serde_json::Value;
+
+use super::*;
+use crate::session::Session;
+use crate::telemetry::metrics::SessionProtocol;
+
+async fn ask(relay: &Relay, subject: &str, body: &str) -> u16 {
+    let request = relay
+        .request("POST", "/relay/v1/sessions/end")
+        .header("authorization", bearer(subject));
+    let request = request.body(answer::full(body.to_owned())).unwrap();
+    let response = relay.client().await.send(request).await;
+    let status = response.status().as_u16();
+    let _: Value = json(response).await;
+    status
+}
+
+/// A session of `subject` with a worker.
+async fn session(relay: &Relay, subject: &str) -> Session {
+    let session = relay.ctx.sessions.open(([127, 0, 0, 1], 9).into());
+    session.set_principal(principal(&relay.ctx.auth, subject).await);
+    session.set_breakpoint(Arc::new(breakpoint("ab")));
+    session.set_state(SessionProtocol::Dap, "attached");
+    session
+}
+
+#[tokio::test]
+async fn one_ends_ones_own_sessions_and_an_administrator_everybodys() {
+    let ann = Person::new("ann", "\"list\", \"debug\"", "");
+    let bob = Person::new("bob", "\"debug\"", "");
+    let root = Person::new("root", "\"admin\"", "");
+    let relay = Relay::guarded(&[], &[&ann, &bob, &root]).await;
+    let own = session(&relay, "ann").await;
+    let others = session(&relay, "bob").await;
+    let of = |session: &Session| format!("{{\"id\": {}}}", session.id());
+    for body in [of(&others), "{\"id\": 99}".to_owned()] {
+        assert_eq!(ask(&relay, "ann", &body).await, 404, "{body}");
+    }
+    assert!(!others.asked_to_end().is_cancelled());
+    for body in ["", "{}", "{\"id\": \"1\"}", "{\"id\": 1, \"all\": true}"] {
+        assert_eq!(ask(&relay, "ann", body).await, 400, "{body}");
+    }
+    relay.heard.take();
+    relay.heard.refuse_all(true);
+    assert_eq!(ask(&relay, "ann", &of(&own)).await, 503);
+    assert!(!own.asked_to_end().is_cancelled());
+    relay.heard.refuse_all(false);
+    assert_eq!(ask(&relay, "ann", &of(&own)).await, 200);
+    assert!(own.asked_to_end().is_cancelled());
+    assert!(!others.asked_to_end().is_cancelled());
+    assert_eq!(ask(&relay, "root", &of(&others)).await, 200);
+    assert!(others.asked_to_end().is_cancelled());
+    let path = "/relay/v1/sessions/end";
+    assert_eq!(
+        lines(&relay.heard.take()),
+        ["ann", "root"].map(|who| format!("Administration allowed {who} {path}"))
+    );
+    // Without a worker there is nothing to be ended.
+    let waiting = session(&relay, "ann").await;
+    waiting.set_state(SessionProtocol::Dap, "waiting");
+    assert_eq!(ask(&relay, "ann", &of(&waiting)).await, 404);
+    let response = relay.get_as(&token_of("ann"), path).await;
+    assert_eq!(response.status(), 405);
+}

@@ -1,0 +1,65 @@
+//! Who may look at a task that waits, and that nobody else reaches its debugger.
+
+use serde_json::Value;
+
+use super::*;
+use crate::dap::testing::{assert_not_dialled, listed};
+
+async fn ask(relay: &Relay, subject: &str, body: &str) -> (u16, String) {
+    let request = relay
+        .request("POST", "/relay/v1/snapshot")
+        .header("authorization", bearer(subject));
+    let request = request.body(answer::full(body.to_owned())).unwrap();
+    let response = relay.client().await.send(request).await;
+    let status = response.status().as_u16();
+    let answer: Value = json(response).await;
+    (
+        status,
+        answer["error"].as_str().unwrap_or_default().to_owned(),
+    )
+}
+
+#[tokio::test]
+async fn who_may_not_look_is_refused_before_the_worker_hears_of_it() {
+    let ann = Person::new("ann", "\"list\", \"terminal\", \"admin\"", "");
+    let ben = Person::new("ben", "\"view\"", "jobs = [\"02000000\"]");
+    let relay = Relay::guarded(&[], &[&ann, &ben]).await;
+    let worker = listed(&relay.registry, breakpoint("ab")).await;
+    let id = breakpoint("ab").id;
+    let body = format!("{{\"id\": \"{id}\"}}");
+    assert_eq!(ask(&relay, "nobody", &body).await.0, 401);
+    let (status, why) = ask(&relay, "ann", &body).await;
+    assert_eq!(status, 403);
+    assert!(why.contains("`view`"), "{why}");
+    // What is another's is answered like what does not exist.
+    let hidden = ask(&relay, "ben", &body).await;
+    assert_eq!(hidden, ask(&relay, "ben", "{\"id\": \"zzzzzzzz\"}").await);
+    assert_eq!(hidden.0, 404);
+    let denied = lines(&relay.heard.take());
+    let ben = "Decision denied ben /relay/v1/snapshot".to_owned();
+    assert_eq!(
+        denied.iter().filter(|line| **line == ben).count(),
+        2,
+        "{denied:?}"
+    );
+    assert_not_dialled(worker);
+}
+
+#[tokio::test]
+async fn a_look_is_on_record_before_it_is_taken_or_it_is_not_taken() {
+    let ann = Person::new("ann", "\"view\"", "");
+    let relay = Relay::guarded(&[], &[&ann]).await;
+    let worker = listed(&relay.registry, breakpoint("ab")).await;
+    let body = format!("{{\"id\": \"{}\"}}", breakpoint("ab").id);
+    relay.heard.refuse_all(true);
+    let (status, why) = ask(&relay, "ann", &body).await;
+    assert_eq!(status, 503);
+    assert!(why.contains("audit log"), "{why}");
+    assert!(relay.registry.snapshot().live[0].is_paused());
+    assert_not_dialled(worker);
+    for body in ["", "{}", "{\"id\": 1}", "{\"id\": \"x\", \"all\": true}"] {
+        assert_eq!(ask(&relay, "ann", body).await.0, 400, "{body}");
+    }
+    let response = relay.get_as(&token_of("ann"), "/relay/v1/snapshot").await;
+    assert_eq!(response.status(), 405);
+}

@@ -1,0 +1,55 @@
+//! `GET /relay/v1/whoami`: who asks, and which permissions that has somewhere; with `?breakpoint=ID` those on that one.
+
+use hyper::{Response, StatusCode};
+use serde_json::json;
+
+use super::answer::{self, Body};
+use super::query;
+use crate::context::Context;
+use crate::identity::Principal;
+use crate::moment::Moment;
+use crate::policy::{Scope, Scopes};
+use crate::ray::registry::BreakpointId;
+use crate::session::may_list;
+
+/// What is told to `principal` of itself.
+pub(crate) fn answer(ctx: &Context, principal: &Principal, query: Option<&str>) -> Response<Body> {
+    let wanted = match query::pairs(query) {
+        Ok(pairs) => pairs,
+        Err(sentence) => return answer::error(StatusCode::BAD_REQUEST, sentence),
+    };
+    let scopes = match wanted.as_slice() {
+        [] => somewhere(principal),
+        [(key, id)] if key == "breakpoint" => on(ctx, principal, id),
+        _ => {
+            let sentence = "the only parameter of /relay/v1/whoami is breakpoint=ID, which asks for the permissions on that one";
+            return answer::error(StatusCode::BAD_REQUEST, sentence);
+        }
+    };
+    let words: Vec<&str> = scopes.iter().map(Scope::word).collect();
+    let told = json!({
+        "subject": principal.known_subject(),
+        "expires": principal.expires().map(Moment::announced),
+        "scopes": words,
+    });
+    answer::json(StatusCode::OK, &told)
+}
+
+fn somewhere(principal: &Principal) -> Scopes {
+    let access = principal.access();
+    let has = Scope::ALL
+        .into_iter()
+        .filter(|scope| access.may_anywhere(*scope));
+    has.fold(Scopes::NONE, Scopes::with)
+}
+
+/// None on what is unknown, and on what `principal` may not know of.
+fn on(ctx: &Context, principal: &Principal, id: &str) -> Scopes {
+    let id: Option<BreakpointId> = id.parse().ok();
+    let snapshot = ctx.registry.snapshot();
+    let breakpoint = id.and_then(|id| snapshot.find(id));
+    match breakpoint.filter(|breakpoint| may_list(principal, breakpoint)) {
+        Some(breakpoint) => principal.access().rights(breakpoint).scopes,
+        None => Scopes::NONE,
+    }
+}

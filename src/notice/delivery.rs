@@ -1,0 +1,94 @@
+//! Posting: one notice at a time, in order, each until it is taken, refused, or too old.
+
+use std::time::Duration;
+
+use hyper::StatusCode;
+use tokio::time::sleep;
+use tracing::{debug, warn};
+
+use super::message::Notice;
+use super::queue::Queue;
+use crate::telemetry::Metrics;
+use crate::telemetry::metrics::NoticeOutcome;
+
+/// The first pause after a failure, and the longest, which also bounds what a webhook may ask for.
+pub(super) const FIRST: Duration = Duration::from_secs(1);
+pub(super) const LONGEST: Duration = Duration::from_secs(5 * 60);
+
+/// A notice that could not be posted for so long since it happened is given up.
+pub(super) const KEPT: Duration = Duration::from_secs(60 * 60);
+
+/// What came of an attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It was taken.
+    Delivered,
+    /// It never will be.
+    Refused(StatusCode),
+    /// Another attempt may succeed.
+    Again {
+        /// The cause, for the log.
+        why: String,
+        /// When to try again, where the webhook says it.
+        after: Option<Duration>,
+    },
+}
+
+/// Somewhere to post.
+pub(super) trait Post {
+    /// One attempt, which has a deadline of its own.
+    async fn post(&self, notice: &Notice) -> Outcome;
+}
+
+/// Posts what is in `queue` to the webhook at `host`, and never ends.
+pub(super) async fn run(to: &impl Post, host: &str, queue: &Queue, metrics: &Metrics) {
+    // Of all together: a webhook that is down is not asked faster because much waits for it.
+    let mut pause = FIRST;
+    loop {
+        let notice = queue.next().await;
+        let outcome = deliver(to, host, &notice, &mut pause).await;
+        metrics.notice(notice.event, outcome);
+    }
+}
+
+async fn deliver(
+    to: &impl Post,
+    host: &str,
+    notice: &Notice,
+    pause: &mut Duration,
+) -> NoticeOutcome {
+    let (id, event) = (&*notice.id, notice.event.word());
+    let breakpoint = notice.breakpoint;
+    let mut told = false;
+    loop {
+        let (why, after) = match to.post(notice).await {
+            Outcome::Delivered => {
+                debug!(webhook = host, id, event, %breakpoint, "notice delivered");
+                *pause = FIRST;
+                return NoticeOutcome::Delivered;
+            }
+            Outcome::Refused(status) => {
+                warn!(webhook = host, id, event, %breakpoint, %status, "the webhook refuses a notice; it is not tried again");
+                *pause = FIRST;
+                return NoticeOutcome::Failed;
+            }
+            Outcome::Again { why, after } => (why, after),
+        };
+        let wait = match after {
+            Some(after) => after.clamp(FIRST, LONGEST),
+            None => pause.mul_f64(rand::random_range(0.5..=1.0)),
+        };
+        *pause = (*pause * 2).min(LONGEST);
+        let given_up = notice.at.elapsed() + wait > KEPT;
+        if given_up {
+            warn!(webhook = host, id, event, %breakpoint, %why, "a notice was not delivered within an hour; it is given up");
+        } else if !told {
+            warn!(webhook = host, id, event, %breakpoint, %why, "a notice was not delivered; it is tried again");
+            told = true;
+        }
+        sleep(wait).await;
+        if given_up {
+            return NoticeOutcome::Failed;
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! A notice in words: the sentence from the template, and the body that is posted.
+//!
+//! Names of tasks, files and people are somebody's texts: they are cleaned, cut, and for Slack escaped. No value of a
+//! variable is in a notice, nor what Ray says of a death, which may quote one.
+
+use bytes::Bytes;
+use rand::Rng as _;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::config::{self, NoticeEvent, NoticeForm, Placeholder};
+use crate::moment::Moment;
+use crate::ray::registry::{Breakpoint, BreakpointId, Holder};
+use crate::wire::human_time::span;
+use crate::wire::text::{hex, one_line, replaced};
+
+/// One notice, as it is posted however often that is tried.
+#[derive(Debug, Clone)]
+pub(super) struct Notice {
+    /// Tells it from every other one.
+    pub(super) id: String,
+    pub(super) event: NoticeEvent,
+    pub(super) breakpoint: BreakpointId,
+    /// When it happened.
+    pub(super) at: Instant,
+    /// JSON.
+    pub(super) body: Bytes,
+}
+
+impl Notice {
+    /// That `event` has befallen `breakpoint`, which `holder` has or had.
+    pub(super) fn new(
+        config: &config::Notice,
+        event: NoticeEvent,
+        breakpoint: &Breakpoint,
+        holder: Option<&Holder>,
+        now: Moment,
+    ) -> Self {
+        let id = hex(&rand::rng().random::<[u8; 16]>());
+        let said = Said {
+            config,
+            event,
+            breakpoint,
+            holder: holder.map(|holder| holder.subject.as_deref().map(line)),
+            now,
+        };
+        let body = match config.form {
+            NoticeForm::Json => said.json(&id),
+            NoticeForm::Slack => said.slack(),
+        };
+        Self {
+            id,
+            event,
+            breakpoint: breakpoint.id,
+            at: now.instant,
+            body: body.to_string().into(),
+        }
+    }
+}
+
+/// What there is to say.
+struct Said<'a> {
+    config: &'a config::Notice,
+    event: NoticeEvent,
+    breakpoint: &'a Breakpoint,
+    /// Who has it; `Some(None)` is somebody whose name is not known.
+    holder: Option<Option<String>>,
+    now: Moment,
+}
+
+impl Said<'_> {
+    fn json(&self, id: &str) -> Value {
+        let breakpoint = self.breakpoint;
+        let location = breakpoint.location.as_deref().map(
+            |at| json!({"file": line(&at.file), "line": at.line, "function": line(&at.function)}),
+        );
+        json!({
+            "id": id,
+            "event": self.event.word(),
+            "time": self.now,
+            "text": self.text(|value| value),
+            "link": self.link(),
+            "breakpoint": {
+                "id": breakpoint.id,
+                "cluster": *breakpoint.cluster,
+                "node_id": *breakpoint.node_id,
+                "node_ip": breakpoint.node_ip,
+                "worker_id": *breakpoint.worker_id,
+                "job_id": breakpoint.names.job_id.as_deref().map(line),
+                "name": line(&breakpoint.name()),
+                "location": location,
+                "stop": breakpoint.stop,
+                "waiting_seconds": breakpoint.waiting(self.now).as_secs(),
+                "holder": self.holder.as_ref().map(|name| name.as_deref().unwrap_or(NAMELESS)),
+            },
+        })
+    }
+
+    /// Slack draws no preview of what a link leads to: it would have to show a credential.
+    fn slack(&self) -> Value {
+        json!({"text": self.text(|value| escaped(&value)), "unfurl_links": false, "unfurl_media": false})
+    }
+
+    /// The template with what `form` makes of each value.
+    fn text(&self, form: impl Fn(String) -> String) -> String {
+        let filled = self.config.text.filled(|wanted| form(self.value(wanted)));
+        filled.trim().to_owned()
+    }
+
+    fn value(&self, wanted: Placeholder) -> String {
+        let breakpoint = self.breakpoint;
+        match wanted {
+            Placeholder::Name => line(&breakpoint.name()),
+            Placeholder::Cluster => breakpoint.cluster.to_string(),
+            Placeholder::Node => breakpoint.node_ip.to_string(),
+            Placeholder::Job => match &breakpoint.names.job_id {
+                Some(job) => line(job),
+                None => "an unknown job".to_owned(),
+            },
+            Placeholder::Location => match &breakpoint.location {
+                Some(location) => line(&location.to_string()),
+                None => "an unknown line".to_owned(),
+            },
+            Placeholder::Waited => span(breakpoint.waiting(self.now)),
+            Placeholder::Holder => match &self.holder {
+                Some(Some(name)) => name.clone(),
+                Some(None) => NAMELESS.to_owned(),
+                None => "nobody".to_owned(),
+            },
+            Placeholder::Event => match self.event {
+                NoticeEvent::Paused => "waits at a breakpoint",
+                NoticeEvent::Parked => "is parked",
+                NoticeEvent::Released => "was released",
+                NoticeEvent::Died => "has died",
+            }
+            .to_owned(),
+            Placeholder::Link => self.link().unwrap_or_default(),
+        }
+    }
+
+    /// The breakpoint in the relay's page.
+    fn link(&self) -> Option<String> {
+        let relay = self.config.link.as_deref()?;
+        Some(format!("{relay}/relay/#{}", self.breakpoint.id))
+    }
+}
+
+/// Somebody, where nobody is authenticated.
+const NAMELESS: &str = "somebody";
+
+/// `text` on one line of at most 200 characters, with `�` for what could make it look like another.
+fn line(text: &str) -> String {
+    one_line(&replaced(text))
+}
+
+/// `text` for Slack, where the three could begin a mention or a link.
+fn escaped(text: &str) -> String {
+    let text = text.replace('&', "&amp;");
+    text.replace('<', "&lt;").replace('>', "&gt;")
+}

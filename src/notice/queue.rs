@@ -1,0 +1,78 @@
+//! What waits to be posted: bounded, in the order in which it happened. The oldest gives way.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tracing::warn;
+
+use super::message::Notice;
+use crate::telemetry::Metrics;
+use crate::telemetry::metrics::NoticeOutcome;
+
+/// Notices that wait at most, of a few KiB each.
+pub(super) const MOST: usize = 256;
+
+/// The queue between those who see and who posts.
+pub(super) struct Queue {
+    waiting: Mutex<Waiting>,
+    news: Notify,
+    metrics: Arc<Metrics>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    notices: VecDeque<Notice>,
+    /// Those that gave way and that the log does not know of yet.
+    dropped: usize,
+}
+
+impl Queue {
+    pub(super) fn new(metrics: Arc<Metrics>) -> Self {
+        Self {
+            waiting: Mutex::default(),
+            news: Notify::new(),
+            metrics,
+        }
+    }
+
+    pub(super) fn push(&self, notice: Notice) {
+        let mut waiting = self.waiting.lock();
+        if waiting.notices.len() >= MOST
+            && let Some(oldest) = waiting.notices.pop_front()
+        {
+            waiting.dropped += 1;
+            self.metrics.notice(oldest.event, NoticeOutcome::Dropped);
+        }
+        waiting.notices.push_back(notice);
+        self.news.notify_one();
+    }
+
+    /// Takes the oldest as soon as there is one. Cancel safe.
+    pub(super) async fn next(&self) -> Notice {
+        loop {
+            let (next, dropped) = {
+                let mut waiting = self.waiting.lock();
+                (
+                    waiting.notices.pop_front(),
+                    std::mem::take(&mut waiting.dropped),
+                )
+            };
+            if dropped > 0 {
+                warn!(
+                    dropped,
+                    "notices were dropped: more came than the webhook took"
+                );
+            }
+            match next {
+                Some(notice) => return notice,
+                None => self.news.notified().await,
+            }
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.waiting.lock().notices.len()
+    }
+}

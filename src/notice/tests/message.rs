@@ -1,0 +1,116 @@
+//! The words of a notice.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::ann;
+use crate::config::{self, NoticeEvent, NoticeForm};
+use crate::dap::testing::paused;
+use crate::moment::Moment;
+use crate::moment::testing::ago;
+use crate::notice::message::Notice;
+use crate::ray::registry::{Breakpoint, Holder, Location, State};
+
+fn stopped(name: &str) -> Breakpoint {
+    let mut breakpoint = paused(name, 1);
+    breakpoint.first_seen = ago(Duration::from_secs(31 * 60));
+    breakpoint.location = Some(Arc::new(Location {
+        file: "square.py".to_owned(),
+        line: 12,
+        function: "square".to_owned(),
+    }));
+    breakpoint
+}
+
+fn said(
+    config: &config::Notice,
+    event: NoticeEvent,
+    breakpoint: &Breakpoint,
+    holder: Option<&Holder>,
+) -> Value {
+    let notice = Notice::new(config, event, breakpoint, holder, Moment::now());
+    serde_json::from_slice(&notice.body).unwrap()
+}
+
+#[test]
+fn a_notice_says_what_waits_where_and_for_how_long() {
+    let config = config::Notice {
+        link: Some("https://relay.example.com/team".to_owned()),
+        ..config::Notice::default()
+    };
+    let breakpoint = stopped("square");
+    let mut said = said(&config, NoticeEvent::Paused, &breakpoint, None);
+    assert_eq!(said["id"].take().as_str().unwrap().len(), 32);
+    assert!(said["time"].take().as_f64().unwrap() > 1e9);
+    let link = format!("https://relay.example.com/team/relay/#{}", breakpoint.id);
+    let text = "square on default waits at a breakpoint: stopped 31m 00s ago at square.py:12, held by nobody.";
+    let expected = json!({
+        "id": null, "event": "paused", "time": null, "text": format!("{text} {link}"), "link": link,
+        "breakpoint": {
+            "id": breakpoint.id, "cluster": "default", "node_id": *breakpoint.node_id, "node_ip": "10.88.0.1",
+            "worker_id": *breakpoint.worker_id, "job_id": null, "name": "square",
+            "location": {"file": "square.py", "line": 12, "function": "square"},
+            "stop": 1, "waiting_seconds": 1860, "holder": null,
+        },
+    });
+    assert_eq!(said, expected);
+}
+
+#[test]
+fn a_death_names_who_debugged_and_not_what_ray_says_of_it() {
+    let mut breakpoint = stopped("square");
+    breakpoint.state = State::Died {
+        at: Moment::now(),
+        why: "ValueError: hunter2".into(),
+        intended: false,
+    };
+    let config = config::Notice::default();
+    let told = said(&config, NoticeEvent::Died, &breakpoint, Some(&ann()));
+    let text = "square on default has died: stopped 31m 00s ago at square.py:12, held by ann.";
+    assert_eq!(told["text"], text);
+    assert_eq!(
+        (&told["breakpoint"]["holder"], &told["link"]),
+        (&json!("ann"), &Value::Null)
+    );
+    let all = told.to_string();
+    assert!(
+        !all.contains("hunter2") && !all.contains("10.0.0.9"),
+        "{all}"
+    );
+    let nameless = Holder {
+        subject: None,
+        ..ann()
+    };
+    let told = said(&config, NoticeEvent::Parked, &breakpoint, Some(&nameless));
+    assert_eq!(told["breakpoint"]["holder"], "somebody");
+}
+
+#[test]
+fn a_name_from_the_cluster_mentions_nobody_in_slack_and_hides_nothing() {
+    let config = config::Notice {
+        form: NoticeForm::Slack,
+        text: "<!here> {name} {holder} {job}{node}".parse().unwrap(),
+        ..config::Notice::default()
+    };
+    let breakpoint = stopped("<!channel> & <https://evil|x>\u{202e}\n\u{1b}[2J");
+    let holder = Holder {
+        subject: Some("<@U1>".to_owned()),
+        ..ann()
+    };
+    let told = said(&config, NoticeEvent::Parked, &breakpoint, Some(&holder));
+    let text = "<!here> &lt;!channel&gt; &amp; &lt;https://evil|x&gt;��[2J &lt;@U1&gt; an unknown job10.88.0.1";
+    let text = text.replace("��[2J", "���[2J");
+    assert_eq!(
+        told,
+        json!({"text": text, "unfurl_links": false, "unfurl_media": false})
+    );
+    let told = said(
+        &config,
+        NoticeEvent::Paused,
+        &stopped(&"<".repeat(5000)),
+        None,
+    );
+    assert!(told["text"].as_str().unwrap().len() < 1000, "{told}");
+}

@@ -1,0 +1,44 @@
+//! What is told, how it is said, and how it gets there.
+#![allow(clippy::unwrap_used)]
+
+mod delivery;
+mod message;
+mod target;
+mod watch;
+
+use futures_util::FutureExt;
+use serde_json::Value;
+
+use super::queue::Queue;
+use crate::moment::Moment;
+use crate::ray::registry::{Holder, Snapshot};
+use crate::telemetry::Metrics;
+
+/// Ann, whose editor is there.
+fn ann() -> Holder {
+    Holder {
+        session: 7,
+        subject: Some("ann".to_owned()),
+        client: "VS Code".to_owned(),
+        peer: Some(([10, 0, 0, 9], 5000).into()),
+        since: Moment::now(),
+        replica: None,
+        parked_until: None,
+    }
+}
+
+/// The bodies that wait, oldest first.
+fn bodies(queue: &Queue) -> Vec<Value> {
+    let next = || queue.next().now_or_never();
+    std::iter::from_fn(next)
+        .map(|notice| serde_json::from_slice(&notice.body).unwrap())
+        .collect()
+}
+
+/// The value of `ray_relay_notices_total` with these labels.
+fn counted(metrics: &Metrics, event: &str, outcome: &str) -> usize {
+    let text = metrics.render(&Snapshot::default());
+    let series = format!("ray_relay_notices_total{{event=\"{event}\",outcome=\"{outcome}\"}} ");
+    let value = text.lines().find_map(|line| line.strip_prefix(&series));
+    value.map_or(0, |value| value.parse().unwrap())
+}

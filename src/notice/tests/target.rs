@@ -1,0 +1,264 @@
+//! Posting to a webhook on a real socket.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use parking_lot::Mutex;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::time::timeout;
+
+use super::ann;
+use crate::config::{self, Fault, NoticeEvent};
+use crate::dap::testing::paused;
+use crate::moment::Moment;
+use crate::notice::delivery::{Outcome, Post, run};
+use crate::notice::message::Notice;
+use crate::notice::queue::Queue;
+use crate::notice::target::{ID, SIGNATURE, Target};
+use crate::telemetry::Metrics;
+use crate::wire::text::hex;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What is secret about the address.
+const PATH: &str = "/services/T0/SECRET?token=HIDDEN";
+
+const KEY: &str = "0123456789abcdef0123456789abcdef-key\n";
+
+/// `[notice]` with these files.
+fn given(address: &str, key: &str) -> (TempDir, config::Notice) {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        Some(path)
+    };
+    let config = config::Notice {
+        url_file: write("url", address),
+        key_file: write("key", key),
+        ..config::Notice::default()
+    };
+    (dir, config)
+}
+
+fn load(config: &config::Notice) -> Result<Target, Vec<Fault>> {
+    Target::load(config, config.url_file.as_deref().unwrap())
+}
+
+fn notice(config: &config::Notice) -> Notice {
+    let breakpoint = paused("square", 1);
+    Notice::new(
+        config,
+        NoticeEvent::Parked,
+        &breakpoint,
+        Some(&ann()),
+        Moment::now(),
+    )
+}
+
+async fn webhook() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+/// Takes one request and answers it: its head and its body.
+async fn answer(listener: &TcpListener, answer: &str) -> (String, Vec<u8>) {
+    let serve = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut read = Vec::new();
+        let end = loop {
+            assert_ne!(stream.read_buf(&mut read).await.unwrap(), 0);
+            let head = read.windows(4).position(|four| four == b"\r\n\r\n");
+            let Some(head) = head else { continue };
+            let text = String::from_utf8_lossy(&read[..head]).to_ascii_lowercase();
+            let (_, length) = text.split_once("content-length: ").unwrap();
+            let length: usize = length.lines().next().unwrap().parse().unwrap();
+            if read.len() >= head + 4 + length {
+                break head;
+            }
+        };
+        let body = "SECRET of the webhook";
+        let length = body.len();
+        let answer = format!(
+            "HTTP/1.1 {answer}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+        );
+        stream.write_all(answer.as_bytes()).await.unwrap();
+        let head = String::from_utf8(read[..end].to_vec()).unwrap();
+        (head, read[end + 4..].to_vec())
+    };
+    timeout(PATIENCE, serve).await.unwrap()
+}
+
+fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+    let mut lines = head.lines().filter_map(|line| line.split_once(": "));
+    let found = lines.find(|(key, _)| key.eq_ignore_ascii_case(name));
+    found.map(|(_, value)| value)
+}
+
+/// HMAC-SHA-256 by RFC 2104, for a key of at most a block.
+fn hmac(key: &[u8], text: &[u8]) -> String {
+    let padded = |with: u8| {
+        let mut block = [with; 64];
+        block.iter_mut().zip(key).for_each(|(b, key)| *b ^= key);
+        block
+    };
+    let inner = digest(&SHA256, &[&padded(0x36)[..], text].concat());
+    hex(digest(&SHA256, &[&padded(0x5c)[..], inner.as_ref()].concat()).as_ref())
+}
+
+#[tokio::test]
+async fn a_notice_is_posted_with_its_id_and_a_signature_over_time_and_body() {
+    let (listener, address) = webhook().await;
+    let (_dir, config) = given(&format!("http://{address}{PATH}\n"), KEY);
+    let (target, notice) = (load(&config).unwrap(), notice(&config));
+    let (outcome, (head, body)) = tokio::join!(target.post(&notice), answer(&listener, "200 OK"));
+    assert_eq!(outcome, Outcome::Delivered);
+    assert!(
+        head.starts_with(&format!("POST {PATH} HTTP/1.1\r\n")),
+        "{head}"
+    );
+    assert_eq!(header(&head, "content-type"), Some("application/json"));
+    assert_eq!(header(&head, ID), Some(&*notice.id));
+    assert_eq!(body, notice.body);
+    let signature = header(&head, SIGNATURE).unwrap();
+    let (time, signature) = signature.split_once(",v1=").unwrap();
+    let time = time.strip_prefix("t=").unwrap();
+    let signed = [format!("{time}.").as_bytes(), &body].concat();
+    assert_eq!(signature, hmac(KEY.trim_end().as_bytes(), &signed));
+    let now = std::time::SystemTime::UNIX_EPOCH
+        .elapsed()
+        .unwrap()
+        .as_secs();
+    assert!(now - time.parse::<u64>().unwrap() < 60, "{time}");
+    // Without a key nothing is signed.
+    let config = config::Notice {
+        key_file: None,
+        ..config
+    };
+    let target = load(&config).unwrap();
+    let (_, (head, _)) = tokio::join!(target.post(&notice), answer(&listener, "200 OK"));
+    assert_eq!(header(&head, SIGNATURE), None);
+}
+
+#[tokio::test]
+async fn an_answer_decides_whether_it_is_tried_again() {
+    let (listener, address) = webhook().await;
+    let (_dir, config) = given(&format!("http://{address}{PATH}"), KEY);
+    let (target, notice) = (load(&config).unwrap(), notice(&config));
+    for (said, again) in [
+        ("204 No Content", None),
+        ("429 Too Many Requests\r\nRetry-After: 30", Some(Some(30))),
+        ("503 Service Unavailable", Some(None)),
+        (
+            "500 Error\r\nRetry-After: Mon, 23 Nov 2026 02:00:00 GMT",
+            Some(None),
+        ),
+    ] {
+        let (outcome, _) = tokio::join!(target.post(&notice), answer(&listener, said));
+        let found = match &outcome {
+            Outcome::Again { after, .. } => Some(after.map(|after| after.as_secs())),
+            Outcome::Delivered | Outcome::Refused(_) => None,
+        };
+        assert_eq!(found, again, "{said}");
+    }
+    // Nobody is sent elsewhere.
+    let elsewhere = format!("307 Temporary Redirect\r\nLocation: http://{address}/other");
+    for said in ["404 Not Found", "403 Forbidden", &elsewhere] {
+        let (outcome, _) = tokio::join!(target.post(&notice), answer(&listener, said));
+        assert!(
+            matches!(outcome, Outcome::Refused(_)),
+            "{said}: {outcome:?}"
+        );
+    }
+    drop(listener);
+    let outcome = target.post(&notice).await;
+    assert!(matches!(outcome, Outcome::Again { .. }), "{outcome:?}");
+}
+
+#[test]
+fn files_that_cannot_be_used_are_told_all_at_once_and_not_quoted() {
+    let keys = |config: &config::Notice| -> Vec<(&'static str, String)> {
+        let faults = load(config).err().unwrap_or_default();
+        let told = faults.iter().map(|fault| (fault.key, fault.to_string()));
+        told.collect()
+    };
+    let (_dir, mut config) = given("http://hooks.example.com/SECRET", "SECRET-too-short\n");
+    config.ca_file = Some("/nowhere/ca.crt".into());
+    let told = keys(&config);
+    let found: Vec<_> = told.iter().map(|(key, _)| *key).collect();
+    assert_eq!(
+        found,
+        ["notice.url_file", "notice.key_file", "notice.ca_file"]
+    );
+    assert!(!format!("{told:?}").contains("SECRET"), "{told:?}");
+    assert_eq!(crate::notice::check(&config).len(), 3);
+    config.url_file = Some("/nowhere/url".into());
+    let told = keys(&config);
+    assert!(told[0].1.contains("/nowhere/url"), "{told:?}");
+    let (_dir, config) = given("http://localhost:1/SECRET", KEY);
+    assert!(crate::notice::check(&config).is_empty());
+    assert_eq!(load(&config).unwrap().host(), "localhost");
+}
+
+/// Everything that is logged on this thread.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn nothing_of_the_address_the_key_or_an_answer_is_in_the_log() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::TRACE)
+        .with_writer(move || writer.clone())
+        .finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    // Tests beside this one log to nowhere, and tracing may have noted that for the same lines.
+    tracing::callsite::rebuild_interest_cache();
+    let (listener, address) = webhook().await;
+    let (_dir, config) = given(&format!("http://{address}{PATH}"), KEY);
+    let target = load(&config).unwrap();
+    let metrics = Metrics::new().unwrap();
+    let queue = Queue::new(metrics.clone());
+    for _ in 0..3 {
+        queue.push(notice(&config));
+    }
+    let answers = async {
+        for said in ["500 SECRET", "200 OK", "404 SECRET"] {
+            answer(&listener, said).await;
+        }
+        drop(listener);
+        let refused = || String::from_utf8(log.0.lock().clone()).unwrap();
+        while !refused().contains("refused (os") {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::select! {
+        () = run(&target, target.host(), &queue, &metrics) => {}
+        done = timeout(PATIENCE, answers) => done.unwrap(),
+    }
+    let logged = String::from_utf8(log.0.lock().clone()).unwrap();
+    for told in ["500", "404", "tried again", "refuses", "127.0.0.1"] {
+        assert!(logged.contains(told), "{told}: {logged}");
+    }
+    for secret in ["SECRET", "HIDDEN", "services", KEY.trim_end()] {
+        assert!(!logged.contains(secret), "{secret}: {logged}");
+    }
+}

@@ -1,0 +1,150 @@
+//! Parks that are over because nobody came in time, for whoever comes later: a laptop may have slept for longer.
+//!
+//! Bounds: [`EACH`] of one person, [`MOST`] in all, the oldest of which are forgotten, and each after [`KEPT`].
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::identity::Principal;
+use crate::moment::Moment;
+use crate::ray::registry::{Breakpoint, BreakpointId};
+use crate::session::refusal::SessionRefusal;
+use crate::wire::human_time::{span, utc};
+
+/// Parks of one person that are remembered.
+const EACH: usize = 64;
+
+/// Parks of all together that are remembered.
+const MOST: usize = 1024;
+
+/// For how long: a night, and the way to work.
+const KEPT: Duration = Duration::from_secs(24 * 3600);
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Late(Mutex<VecDeque<Missed>>);
+
+/// One that is over.
+#[derive(Debug)]
+struct Missed {
+    /// Whose it was; `None`: of somebody who was not authenticated.
+    subject: Option<String>,
+    id: BreakpointId,
+    title: String,
+    at: Moment,
+}
+
+impl Missed {
+    fn is_of(&self, principal: &Principal) -> bool {
+        self.subject == principal.known_subject()
+    }
+
+    /// A clause about the session.
+    fn what(&self, now: Moment) -> String {
+        let until = utc(self.at.time).format("%H:%M UTC");
+        let ago = span(self.at.until(now));
+        format!("was kept until {until} ({ago} ago), and the task runs on since")
+    }
+}
+
+impl Late {
+    pub(super) fn add(&self, principal: &Principal, breakpoint: &Breakpoint, now: Moment) {
+        let mut all = self.0.lock();
+        all.retain(|missed| missed.at.until(now) < KEPT);
+        let of_one = |missed: &Missed| missed.is_of(principal);
+        let too_many = all.iter().filter(|missed| of_one(missed)).count() >= EACH;
+        if too_many && let Some(oldest) = all.iter().position(of_one) {
+            all.remove(oldest);
+        }
+        if all.len() >= MOST {
+            all.pop_front();
+        }
+        all.push_back(Missed {
+            subject: principal.known_subject(),
+            id: breakpoint.id,
+            title: breakpoint.title(),
+            at: now,
+        });
+    }
+
+    /// For the attach of `principal` to the breakpoint `id`.
+    pub(super) fn of_one(
+        &self,
+        principal: &Principal,
+        id: BreakpointId,
+        now: Moment,
+    ) -> Option<SessionRefusal> {
+        let mut all = self.0.lock();
+        all.retain(|missed| missed.at.until(now) < KEPT);
+        let mut latest = all.iter().rev();
+        let missed = latest.find(|missed| missed.id == id && missed.is_of(principal))?;
+        Some(SessionRefusal::Ended {
+            name: missed.title.clone(),
+            what: format!("your session with it {}", missed.what(now)),
+        })
+    }
+
+    /// A sentence about each of `principal`, which is forgotten then.
+    pub(super) fn tell(&self, principal: &Principal, now: Moment) -> Vec<String> {
+        let mut all = self.0.lock();
+        all.retain(|missed| missed.at.until(now) < KEPT);
+        let (told, others) = all.drain(..).partition(|missed| missed.is_of(principal));
+        *all = others;
+        let told: VecDeque<Missed> = told;
+        let sentences = told.iter().map(|missed| {
+            let what = missed.what(now);
+            format!("your session with {} {what}", missed.title)
+        });
+        sentences.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dap::testing::paused;
+    use crate::identity::testing::somebody;
+    use crate::moment::testing::at;
+
+    fn named(name: &str) -> Principal {
+        somebody(name, [], &tokio::sync::watch::Sender::default())
+    }
+
+    #[test]
+    fn its_owner_alone_hears_of_it_for_a_day_and_all_of_it_once() {
+        let (late, ann, ben) = (Late::default(), named("ann"), named("ben"));
+        let stop = paused("square", 1);
+        late.add(&ann, &stop, at(60));
+        let hour = at(3660);
+        let said = late.of_one(&ann, stop.id, hour).map(|why| why.to_string());
+        let said = said.unwrap_or_default();
+        assert!(
+            said.contains("your session with it was kept until 00:01 UTC (1h 00m ago), and the task runs on since"),
+            "{said}"
+        );
+        assert_eq!(late.of_one(&ben, stop.id, hour), None);
+        assert!(late.tell(&ben, hour).is_empty());
+        assert_eq!(late.tell(&ann, hour).len(), 1);
+        assert!(late.tell(&ann, hour).is_empty());
+        late.add(&ann, &stop, at(60));
+        assert_eq!(late.of_one(&ann, stop.id, at(2 * 86_400)), None);
+        assert!(late.0.lock().is_empty());
+    }
+
+    #[test]
+    fn nobody_has_more_remembered_than_may_be_nor_crowds_out_another() {
+        let (late, ben) = (Late::default(), named("ben"));
+        late.add(&ben, &paused("square", 0), at(1));
+        for n in 0..=u64::try_from(EACH).unwrap_or_default() {
+            late.add(&named("ann"), &paused("square", 1), at(2 + n));
+        }
+        assert_eq!(late.0.lock().len(), EACH + 1);
+        assert_eq!(late.tell(&ben, at(100)).len(), 1);
+        for n in 0..MOST {
+            late.add(&named(&n.to_string()), &paused("square", 1), at(200));
+        }
+        assert_eq!(late.0.lock().len(), MOST);
+    }
+}

@@ -1,0 +1,205 @@
+//! Parks and takeovers, thousands in a row: nothing of them stays. In a process of its own, because what it has open, runs
+//! and holds is counted.
+#![allow(clippy::unwrap_used)]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ray_relay::app::{self, Running};
+use ray_relay::config::{self, Config};
+use ray_relay::moment::Moment;
+use ray_relay::ray::registry::{Breakpoint, BreakpointId, Kind, Names, Reason, Registry, State};
+use ray_relay::wire::dap::conversation::Conversation;
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
+use tokio::time::timeout;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Rounds after which everything that is made once was made.
+const WARM: usize = 100;
+
+/// How much more may be resident after the others: what an allocator keeps.
+const MOST_GROWN: u64 = 8 << 20;
+
+/// Parks in a row; `RAY_RELAY_LONG` is set in continuous integration.
+fn rounds() -> usize {
+    match std::env::var_os("RAY_RELAY_LONG") {
+        Some(_) => 10_000,
+        None => 1_000,
+    }
+}
+
+type Dap = Conversation<TcpStream>;
+
+/// What of this process is counted: open descriptors, living tasks, resident bytes.
+#[derive(Debug)]
+struct Count {
+    descriptors: usize,
+    tasks: usize,
+    resident: u64,
+}
+
+fn count() -> Count {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let resident = status.lines().find(|line| line.starts_with("VmRSS"));
+    let kibibytes = resident.unwrap().split_whitespace().nth(1).unwrap();
+    Count {
+        descriptors: std::fs::read_dir("/proc/self/fd").unwrap().count(),
+        tasks: Handle::current().metrics().num_alive_tasks(),
+        resident: kibibytes.parse::<u64>().unwrap() * 1024,
+    }
+}
+
+async fn start() -> Running {
+    let mut config = Config::default();
+    config.listen.address = ([127, 0, 0, 1], 0).into();
+    config.clusters[0].ray_address = "http://127.0.0.1:1".to_owned();
+    config.clusters[0].gcs_address = config::Gcs::Off;
+    app::start(config).await.unwrap()
+}
+
+/// A paused worker with a debugger at `address`.
+fn paused(address: SocketAddr) -> Breakpoint {
+    let worker_id = "5f".repeat(28);
+    Breakpoint {
+        id: BreakpointId::derive("default", &worker_id),
+        kind: Kind::Debugpy,
+        cluster: "default".into(),
+        node_id: "ab".repeat(28).into(),
+        node_ip: address.ip(),
+        worker_id: worker_id.into(),
+        pid: 4711,
+        port: address.port(),
+        paused_threads: 1,
+        names: Arc::new(Names::default()),
+        reason: Reason::Breakpoint,
+        location: None,
+        exception: None,
+        first_seen: Moment::now(),
+        stop: 1,
+        state: State::Paused,
+        task_ended: None,
+        registered: None,
+    }
+}
+
+async fn read(dap: &mut Dap) -> Value {
+    let message = timeout(PATIENCE, dap.read()).await;
+    message.expect("in time").unwrap()
+}
+
+async fn until(dap: &mut Dap, wanted: impl Fn(&Value) -> bool) {
+    while !wanted(&read(dap).await) {}
+}
+
+async fn send(dap: &mut Dap, seq: u64, command: &str, arguments: &Value) {
+    let request =
+        json!({"seq": seq, "type": "request", "command": command, "arguments": arguments});
+    dap.send(&request).await.unwrap();
+}
+
+fn event(name: &str, body: &Value) -> Value {
+    json!({"seq": 1, "type": "event", "event": name, "body": body})
+}
+
+/// A debugger that answers everything, and stops when it is configured; the commands that it was sent.
+async fn debugger(listener: TcpListener) -> Vec<String> {
+    let (stream, _) = listener.accept().await.unwrap();
+    let mut dap = Conversation::new(stream, 1 << 20);
+    let output = json!({"category": "telemetry", "output": "ptvsd"});
+    dap.send(&event("output", &output)).await.unwrap();
+    let mut commands = Vec::new();
+    while let Ok(request) = dap.read().await {
+        let command = request["command"].as_str().unwrap().to_owned();
+        let answer = json!({"seq": 1, "type": "response", "request_seq": request["seq"],
+            "success": true, "command": command, "body": {}});
+        dap.send(&answer).await.unwrap();
+        match &*command {
+            "attach" => {
+                let initialized = event("initialized", &Value::Null);
+                dap.send(&initialized).await.unwrap();
+            }
+            "configurationDone" => {
+                let body = json!({"reason": "breakpoint", "threadId": 1});
+                dap.send(&event("stopped", &body)).await.unwrap();
+            }
+            _ => {}
+        }
+        commands.push(command);
+    }
+    commands
+}
+
+/// A client that has attached, and sees where the task stands.
+async fn attached(relay: SocketAddr) -> Dap {
+    let stream = TcpStream::connect(relay).await.unwrap();
+    let mut dap = Conversation::new(stream, 1 << 20);
+    send(&mut dap, 1, "initialize", &json!({"clientID": "nvim"})).await;
+    send(&mut dap, 2, "attach", &json!({"type": "debugpy"})).await;
+    until(&mut dap, |m| m["event"] == "initialized").await;
+    send(&mut dap, 3, "configurationDone", &json!({})).await;
+    until(&mut dap, |m| m["event"] == "stopped").await;
+    send(&mut dap, 4, "threads", &json!({})).await;
+    until(&mut dap, |m| m["request_seq"] == 4).await;
+    dap
+}
+
+async fn until_state(registry: &Registry, word: &str) {
+    let mut lists = registry.watch();
+    let is_so = lists.wait_for(|list| list.live.iter().all(|b| b.state.word() == word));
+    let is_so = timeout(PATIENCE, is_so).await;
+    is_so.expect("in time").unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn thousands_of_parks_and_takeovers_leave_nothing() {
+    let relay = start().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let breakpoint = paused(listener.local_addr().unwrap());
+    let answering = tokio::spawn(debugger(listener));
+    let registry = relay.registry().clone();
+    registry.insert(breakpoint);
+    let mut warm = None;
+    for round in 0..rounds() {
+        let dap = attached(relay.local_addr()).await;
+        let (stream, _) = dap.into_parts();
+        if round % 2 == 1 {
+            stream.set_zero_linger().unwrap();
+        }
+        drop(stream);
+        until_state(&registry, "parked").await;
+        if round == WARM {
+            warm = Some(count());
+        }
+    }
+    let (warm, now) = (warm.unwrap(), count());
+    eprintln!("after {WARM}: {warm:?}; after {}: {now:?}", rounds());
+    // What of the last connections ends in the background differs by one or two.
+    assert!(now.descriptors <= warm.descriptors + 4, "{now:?} {warm:?}");
+    assert!(now.tasks <= warm.tasks + 4, "{now:?} {warm:?}");
+    let grown = now.resident.saturating_sub(warm.resident);
+    assert!(grown < MOST_GROWN, "{now:?} {warm:?}");
+    // It can be attached to as before, and be left in order.
+    let mut dap = attached(relay.local_addr()).await;
+    send(&mut dap, 5, "disconnect", &json!({})).await;
+    until(&mut dap, |m| m["request_seq"] == 5).await;
+    drop(dap);
+    let commands = timeout(PATIENCE, answering).await.unwrap().unwrap();
+    assert_eq!(commands.last().unwrap(), "disconnect");
+    let attaches = commands.iter().filter(|command| *command == "attach");
+    assert_eq!(
+        attaches.count(),
+        1,
+        "one connection to the worker did all of it"
+    );
+    timeout(PATIENCE, async {
+        while count().tasks >= warm.tasks || count().descriptors >= warm.descriptors {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await
+    .expect("the park itself is gone as well");
+}
