@@ -29,6 +29,7 @@ use crate::connection;
 use crate::identity::{Principal, Renewal};
 use crate::session::shares::{Share, Shares, Shortage};
 use crate::shutdown::Shutdown;
+use crate::wire::peer_stream::PeerStream;
 use crate::wire::resumed::messages::{LinkId, LinkSecret, Opener, Said};
 use crate::wire::resumed::{Cut, DOUBTED, DOWN, Link, LinkedStream, Phase, UP, carry};
 use crate::wire::tunnel::messages::{Replica, written};
@@ -54,6 +55,15 @@ pub(crate) struct Arrived {
 
 /// The bytes of a link, or of a terminal of the page, which another task carries.
 pub(crate) type ArrivedStream = Either<LinkedStream, DuplexStream>;
+
+/// A link can be doubted; a terminal of the page is not known apart from its own connection.
+impl PeerStream for ArrivedStream {
+    fn doubt(&self, doubted: bool) {
+        if let Self::Left(link) = self {
+            link.doubt(doubted);
+        }
+    }
+}
 
 /// All links. One for the process.
 #[derive(Debug)]

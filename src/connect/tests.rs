@@ -6,7 +6,6 @@ use tokio::sync::watch;
 
 use super::*;
 use crate::identity::testing::somebody;
-use crate::wire::peer_stream::PeerStream as _;
 
 struct Scene {
     links: Arc<Links>,
