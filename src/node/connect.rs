@@ -131,8 +131,9 @@ impl Dialler {
         let stream = TcpStream::connect(self.relay.address)
             .await
             .and_then(|stream| {
+                // No bound on what a relay does not take: somebody may be in the middle of a long message and away for as long
+                // as a park lasts. That the relay is gone is noticed on its link.
                 tcp::tune(&stream, PROBE_AFTER)?;
-                tcp::bound_silence(&stream)?;
                 Ok(stream)
             })
             .map_err(|error| ConnectError::Unreachable(error.to_string()))?;

@@ -47,6 +47,8 @@ pub(super) enum Ended {
     Connect(#[from] ConnectError),
     #[error("{0}")]
     Lost(String),
+    #[error("the relay was silent for {} s", SILENCE.as_secs())]
+    Silent,
     #[error("the relay refuses this agent: {0}")]
     Refused(String),
     #[error(
@@ -96,6 +98,9 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(mut link: Link<S>) 
         Ok(newer) => return Over::Renewed(Box::new(newer)),
         Err(ended) => ended,
     };
+    if matches!(ended, Ended::Silent) {
+        link.lost.cancel();
+    }
     link.wire.close(&ended).await;
     Over::Ended(ended, link.nodes.is_some())
 }
@@ -117,6 +122,8 @@ pub(super) struct Link<S> {
     reverse: Reverse,
     /// The relay says that another process listens at its address.
     succeeded: CancellationToken,
+    /// Nothing comes from the relay any more, on streams as little as here: theirs may wait for a debugger or a person.
+    lost: CancellationToken,
     /// When its credential expires.
     good_until: Option<Instant>,
     /// When a link with a newer one is to be tried for.
@@ -174,6 +181,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             nodes: None,
             reverse: Reverse::default(),
             succeeded: CancellationToken::new(),
+            lost: CancellationToken::new(),
             good_until: None,
             renew_at: None,
         }
@@ -214,6 +222,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
                 Ok(mut newer) => {
                     newer.only = self.only.take();
                     newer.succeeded = self.succeeded.clone();
+                    newer.lost = self.lost.clone();
                     debug!("a newer link has taken the place of this one");
                     return Ok(newer);
                 }
@@ -419,10 +428,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         self.opening.insert(open.stream, cancelled.clone());
         let span = info_span!("stream", cluster = %open.cluster, worker = %open.worker_id);
         let (agent, answers) = (Arc::clone(&self.agent), self.answers.clone());
-        let (dialler, replica) = (self.dialler.clone(), self.replica);
+        let asking = stream::Asking {
+            dialler: self.dialler.clone(),
+            replica: self.replica,
+            lost: self.lost.clone(),
+        };
         let over = cancelled.clone();
         let serving = async move {
-            stream::serve(agent, dialler, replica, open, cancelled, answers).await;
+            stream::serve(agent, asking, open, cancelled, answers).await;
             over.cancel();
             drop(place);
         };

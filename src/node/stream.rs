@@ -40,26 +40,33 @@ const SETTLED: Duration = Duration::from_secs(2);
 /// How long a relay may take to close once the debugger has.
 const LINGER: Duration = Duration::from_secs(10);
 
+/// The relay that asks for a stream.
+pub(super) struct Asking {
+    pub(super) dialler: Dialler,
+    pub(super) replica: Replica,
+    /// Its link was silent for too long.
+    pub(super) lost: CancellationToken,
+}
+
 /// Does what `open` asks for, and tells the relay on its link where it does not.
 pub(super) async fn serve(
     agent: Arc<Agent>,
-    dialler: Dialler,
-    replica: Replica,
+    asking: Asking,
     open: Open,
     cancelled: CancellationToken,
     answers: mpsc::Sender<FromAgent>,
 ) {
     if open.resume.is_some() {
-        return Box::pin(resume(&agent, &dialler, replica, &open, cancelled, answers)).await;
+        return Box::pin(resume(&agent, &asking, &open, cancelled, answers)).await;
     }
-    let opening = Box::pin(prepare(&agent, &dialler, replica, &open));
+    let opening = Box::pin(prepare(&agent, &asking.dialler, asking.replica, &open));
     let opened = tokio::select! {
         opened = opening => opened,
         () = cancelled.cancelled() => return,
         () = agent.ending.cancelled() => Err(Refused::new(Refusal::Busy, "the agent is about to end")),
     };
     match opened {
-        Ok(opened) => Box::pin(opened.run(&agent, &open)).await,
+        Ok(opened) => Box::pin(opened.run(&agent, &open, &asking.lost)).await,
         Err(refused) => {
             refuse(&open, refused, &answers).await;
         }
@@ -130,7 +137,7 @@ async fn prepare(
 }
 
 impl Opened {
-    async fn run(self, agent: &Agent, open: &Open) {
+    async fn run(self, agent: &Agent, open: &Open, lost: &CancellationToken) {
         let Self {
             mut relay,
             ways,
@@ -151,9 +158,9 @@ impl Opened {
         };
         info!(port = open.port, "a session has come");
         match open.kind {
-            Kind::Debugpy => Box::pin(debugpy(agent, hold, stream, relay)).await,
+            Kind::Debugpy => Box::pin(debugpy(agent, hold, stream, relay, lost)).await,
             Kind::Pdb => {
-                Box::pin(pdb(agent, stream, relay)).await;
+                Box::pin(pdb(agent, stream, relay, lost)).await;
                 drop(hold);
             }
         }
@@ -161,7 +168,13 @@ impl Opened {
     }
 }
 
-async fn debugpy(agent: &Agent, hold: Hold, stream: TcpStream, relay: WebSocketStream<Socket>) {
+async fn debugpy(
+    agent: &Agent,
+    hold: Hold,
+    stream: TcpStream,
+    relay: WebSocketStream<Socket>,
+    lost: &CancellationToken,
+) {
     let leaving = TaskTracker::new();
     let worker = match by_agent::follow(stream, leaving.clone()) {
         Ok(worker) => worker,
@@ -172,7 +185,7 @@ async fn debugpy(agent: &Agent, hold: Hold, stream: TcpStream, relay: WebSocketS
         hold,
         leaving,
     };
-    tenure.serve(agent, relay, None).await;
+    tenure.serve(agent, relay, None, lost).await;
 }
 
 /// What a session goes on with: by what its worker was kept, and what its relay hears first.
@@ -180,7 +193,13 @@ type Resumed = (Said, Vec<u8>);
 
 impl Tenure {
     /// Passes what both sides say, and keeps the worker where the relay is lost that has wanted it so.
-    async fn serve(self, agent: &Agent, relay: WebSocketStream<Socket>, resumed: Option<Resumed>) {
+    async fn serve(
+        self,
+        agent: &Agent,
+        relay: WebSocketStream<Socket>,
+        resumed: Option<Resumed>,
+        lost: &CancellationToken,
+    ) {
         let Self {
             worker,
             hold,
@@ -195,7 +214,7 @@ impl Tenure {
             }
         };
         let mut pump = Pump::after(worker, relay, missed);
-        let end = exchange(agent, &mut pump, written(&first)).await;
+        let end = exchange(agent, &mut pump, written(&first), lost).await;
         let mut keeps = None;
         pump.debugger.forget_part();
         if end == End::Relay {
@@ -251,8 +270,7 @@ async fn wait(agent: &Agent, keeping: Box<Keeping>) {
 /// Goes on with a worker that is kept for `owner`.
 async fn resume(
     agent: &Agent,
-    dialler: &Dialler,
-    replica: Replica,
+    asking: &Asking,
     open: &Open,
     cancelled: CancellationToken,
     answers: mpsc::Sender<FromAgent>,
@@ -263,19 +281,20 @@ async fn resume(
         Err(refused) => return refuse(open, refused, &answers).await,
     };
     let opened = tokio::select! {
-        opened = Box::pin(stream_for(dialler, open)) => opened,
+        opened = Box::pin(stream_for(&asking.dialler, open)) => opened,
         () = cancelled.cancelled() => Err(Refused::new(Refusal::Busy, "the relay waits no longer")),
         () = agent.ending.cancelled() => Err(Refused::new(Refusal::Busy, "the agent is about to end")),
     };
     match opened {
         Ok(relay) => {
             let (tenure, said, missed) = keeping.resumed();
-            tenure.hold.resume(open, replica);
+            tenure.hold.resume(open, asking.replica);
             info!(
                 port = open.port,
                 "somebody goes on with a worker that was kept"
             );
-            tenure.serve(agent, relay, Some((said, missed))).await;
+            let resumed = Some((said, missed));
+            tenure.serve(agent, relay, resumed, &asking.lost).await;
             info!(port = open.port, "a session has gone");
         }
         Err(refused) => {
@@ -285,16 +304,28 @@ async fn resume(
     }
 }
 
-async fn pdb(agent: &Agent, stream: TcpStream, relay: WebSocketStream<Socket>) {
+async fn pdb(
+    agent: &Agent,
+    stream: TcpStream,
+    relay: WebSocketStream<Socket>,
+    lost: &CancellationToken,
+) {
     let mut pump = Pump::new(stream, ByteStream::new(relay));
-    if exchange(agent, &mut pump, written(&Dialled::Dialled)).await == End::Relay {
+    let first = written(&Dialled::Dialled);
+    if exchange(agent, &mut pump, first, lost).await == End::Relay {
         let (stream, unsaid) = pump.into_parts();
         by_agent::let_go(stream, BytesMut::from(&*unsaid)).await;
     }
 }
 
-/// Tells the relay by `first` that its debugger is there, and passes what both say until one of them, or the agent, ends.
-async fn exchange<D: Debugger>(agent: &Agent, pump: &mut Pump<D, Socket>, first: String) -> End {
+/// Tells the relay by `first` that its debugger is there, and passes what both say until one of them, or the agent, ends, or
+/// the relay is `lost`.
+async fn exchange<D: Debugger>(
+    agent: &Agent,
+    pump: &mut Pump<D, Socket>,
+    first: String,
+    lost: &CancellationToken,
+) -> End {
     let exchange = async {
         if timeout(DIAL, pump.begin(first)).await != Ok(true) {
             return End::Relay;
@@ -308,6 +339,7 @@ async fn exchange<D: Debugger>(agent: &Agent, pump: &mut Pump<D, Socket>, first:
     tokio::select! {
         end = exchange => end,
         () = agent.ending.cancelled() => End::Relay,
+        () = lost.cancelled() => End::Relay,
     }
 }
 

@@ -242,16 +242,25 @@ impl Session {
 }
 
 /// Waits until `scene` lists `attached` and `parked`, each once.
-fn wait_states(scene: &Scene<'_>, attached: usize, parked: usize) -> Vec<Value> {
+fn wait_states(scene: &Scene<'_>, attached: usize, parked: usize) {
     let what = format!("{attached} attached and {parked} parked");
     eventually(&what, SOON, || {
         let rows = scene.list();
         let ids: BTreeSet<_> = rows.iter().map(|row| row["id"].to_string()).collect();
         assert_eq!(ids.len(), rows.len(), "a row is there twice: {rows:?}");
         let with = |state: &str| rows.iter().filter(|row| row["state"] == state).count();
-        let is_so = (with("attached"), with("parked")) == (attached, parked);
-        is_so.then(|| rows.clone())
-    })
+        ((with("attached"), with("parked")) == (attached, parked)).then_some(())
+    });
+}
+
+/// Waits until `scene` lists `count`, each once and held by somebody: what another relay of this machine has parked is shown
+/// as held.
+fn wait_held(scene: &Scene<'_>, count: usize) {
+    eventually(&format!("{count} held"), SOON, || {
+        let rows = scene.list();
+        let is_held = |row: &Value| row["state"] == "attached" || row["state"] == "parked";
+        (rows.len() == count && rows.iter().all(is_held)).then_some(())
+    });
 }
 
 /// Ten sessions and five parks, and then another relay. With agents, the first is killed then, and another one takes over from
@@ -285,7 +294,7 @@ async fn ten_sessions_and_five_parks(cluster: &Cluster, place: &Place, nodes: &[
     say("another relay takes over");
     let knocking = Knocking::start(cluster);
     let newer = place.relay(cluster);
-    wait_states(&newer, 10, 5);
+    wait_held(&newer, 15);
     for (n, session) in &mut sessions {
         session.steps().await;
         before[*n] = session.frames.clone();
@@ -293,7 +302,7 @@ async fn ten_sessions_and_five_parks(cluster: &Cluster, place: &Place, nodes: &[
     for n in 10..13 {
         sessions.insert(n, Session::resumed(&newer, &rows[n], &before[n]).await);
     }
-    wait_states(&newer, 13, 2);
+    wait_held(&newer, 15);
     let knocked = knocking.over();
     assert!(knocked > 100, "{knocked}");
     let last = match nodes {

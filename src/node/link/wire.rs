@@ -50,10 +50,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     pub(super) async fn next(&mut self, silent: Instant) -> Result<Option<FromRelay>, Ended> {
         let next = tokio::select! {
             next = self.socket.next() => next,
-            () = sleep_until(silent) => {
-                let silence = SILENCE.as_secs();
-                return Err(Ended::Lost(format!("the relay was silent for {silence} s")));
-            }
+            () = sleep_until(silent) => return Err(Ended::Silent),
         };
         self.count(next.as_ref().and_then(|next| next.as_ref().ok()))?;
         match next {

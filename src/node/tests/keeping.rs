@@ -411,3 +411,19 @@ async fn a_relay_that_is_lost_in_the_middle_of_a_message_loses_no_session() {
         scene.agent.end().await;
     }
 }
+
+/// Its streams are as silent, and one that looks whole for long would keep everybody else away.
+#[tokio::test]
+async fn a_worker_whose_relay_falls_silent_is_kept() {
+    let mut scene = Scene::new(Some(keep("ada", minutes(15)))).await;
+    let mut held = scene.agent.held.watch();
+    assert!(held.borrow().iter().all(|row| row.parked.is_none()));
+    tokio::time::pause();
+    let kept = held.wait_for(|held| held.iter().any(|row| row.parked.is_some()));
+    let kept = timeout(minutes(1), kept).await;
+    kept.expect("in time").unwrap();
+    tokio::time::resume();
+    scene.debugger.nothing().await;
+    drop(scene.debugger.stream);
+    scene.agent.end().await;
+}
