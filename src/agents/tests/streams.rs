@@ -112,7 +112,6 @@ async fn a_stream_is_broken_whose_worker_the_agent_keeps() {
         since_unix_ms: 0,
         parked: Some(Parked {
             owner: "ada".into(),
-            credential: None,
             until_unix_ms: u64::MAX,
             credential: None,
         }),
