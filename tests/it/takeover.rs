@@ -1,6 +1,7 @@
 //! A relay that is upgraded under its sessions.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
@@ -319,8 +320,8 @@ async fn ten_sessions_and_five_parks(cluster: &Cluster, place: &Place, nodes: &[
         }
     };
     for n in 0..15 {
-        if !sessions.contains_key(&n) {
-            sessions.insert(n, Session::resumed(&last, &rows[n], &before[n]).await);
+        if let Entry::Vacant(parked) = sessions.entry(n) {
+            parked.insert(Session::resumed(&last, &rows[n], &before[n]).await);
         }
     }
     let has_run_on = std::fs::read_dir(&past).unwrap().next();

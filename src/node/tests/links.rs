@@ -65,8 +65,8 @@ async fn welcome(agent: &Arc<Agent>) -> (Far, tokio::task::JoinHandle<(String, b
     welcome_by(agent, 1).await
 }
 
-/// The link of the relay `replica`.
-async fn welcome_by(
+/// The link of the relay `replica`, on which the agent has yet to say all that it says at first.
+async fn greeted_by(
     agent: &Arc<Agent>,
     replica: u8,
 ) -> (Far, tokio::task::JoinHandle<(String, bool)>) {
@@ -74,6 +74,15 @@ async fn welcome_by(
     say(&mut far, &hello(Hex([replica; 8]))).await;
     assert!(matches!(hear(&mut far).await, FromAgent::Announce(_)));
     say(&mut far, &welcomed(None)).await;
+    (far, running)
+}
+
+/// The link of the relay `replica`, which has heard who else is linked and what is held.
+async fn welcome_by(
+    agent: &Arc<Agent>,
+    replica: u8,
+) -> (Far, tokio::task::JoinHandle<(String, bool)>) {
+    let (mut far, running) = greeted_by(agent, replica).await;
     // In either order; which relays there are again where another one has just gone.
     let (mut held, mut relays) = (false, false);
     while !(held && relays) {
@@ -86,12 +95,12 @@ async fn welcome_by(
     (far, running)
 }
 
-/// What comes next, but for which relays there are.
+/// The next that is revoked.
 async fn revocations(far: &mut Far) -> Revocations {
     loop {
         match hear(far).await {
             FromAgent::Revocations(said) => return said,
-            FromAgent::Relays { .. } => {}
+            FromAgent::Relays { .. } | FromAgent::Held { .. } => {}
             other => panic!("{other:?}"),
         }
     }
@@ -112,7 +121,7 @@ async fn what_one_relay_says_is_revoked_the_others_hear_as_it_was_said() {
     say(&mut other, &FromRelay::Revocations(said(2))).await;
     assert_eq!(revocations(&mut one).await, said(2));
     drop(one);
-    let (mut late, _third) = welcome_by(&agent, 3).await;
+    let (mut late, _third) = greeted_by(&agent, 3).await;
     assert_eq!(revocations(&mut late).await, said(1));
     assert_eq!(revocations(&mut late).await, said(2));
 }
