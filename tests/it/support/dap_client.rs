@@ -154,12 +154,12 @@ impl DapClient {
 
     /// Sends a request; returns its `seq`.
     pub(crate) async fn send(&mut self, command: &str, arguments: Value) -> u64 {
-        let message = self.request(command, arguments);
+        let message = self.request(command, &arguments);
         self.write(&message).await;
         self.seq
     }
 
-    fn request(&mut self, command: &str, arguments: Value) -> Value {
+    fn request(&mut self, command: &str, arguments: &Value) -> Value {
         self.seq += 1;
         json!({"seq": self.seq, "type": "request", "command": command, "arguments": arguments})
     }
