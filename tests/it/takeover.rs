@@ -1,7 +1,7 @@
 //! A relay that is upgraded under its sessions.
 
-use std::collections::BTreeSet;
-use std::collections::btree_map::{BTreeMap, Entry};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
@@ -175,7 +175,7 @@ import select, socket, sys
 times = 0
 while not select.select([sys.stdin], [], [], 0.005)[0]:
     with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=10) as door:
-        door.sendall(b"GET /relay/healthz HTTP/1.1\r\nHost: relay\r\nConnection: close\r\n\r\n")
+        door.sendall(b"GET /relay/healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         answer = door.makefile("rb").read()
     assert answer.startswith(b"HTTP/1.1 200 "), answer
     times += 1
@@ -320,8 +320,8 @@ async fn ten_sessions_and_five_parks(cluster: &Cluster, place: &Place, nodes: &[
         }
     };
     for n in 0..15 {
-        if let Entry::Vacant(parked) = sessions.entry(n) {
-            parked.insert(Session::resumed(&last, &rows[n], &before[n]).await);
+        if let Entry::Vacant(lost) = sessions.entry(n) {
+            lost.insert(Session::resumed(&last, &rows[n], &before[n]).await);
         }
     }
     let has_run_on = std::fs::read_dir(&past).unwrap().next();

@@ -94,7 +94,7 @@ impl State {
 /// The client's question while it is cut off, as of a person who clicks.
 async fn click(client: &mut DapClient) -> u64 {
     sleep(Duration::from_millis(200)).await;
-    client.send_into_the_dark("threads", json!({})).await
+    client.send_into_the_dark("threads").await
 }
 
 /// Whether the session goes on over the connection that it has: the click is answered, or was and the session still is.
@@ -107,7 +107,7 @@ async fn goes_on(field: &Field<'_>, client: &mut DapClient, click: u64) -> bool 
     if !answer.is_some_and(|answer| answer["success"] == true) {
         return false;
     }
-    let again = client.send_into_the_dark("threads", json!({})).await;
+    let again = client.send_into_the_dark("threads").await;
     let answer = client.response_within(again, patience).await;
     answer.is_some_and(|answer| answer["success"] == true)
 }
@@ -303,9 +303,7 @@ async fn attaching(field: &Field<'_>, witness: &mut Witness<'_>) -> Outcome {
     field.must_go_on(goes_on);
     let mut how = "goes on";
     if goes_on {
-        let configured = client
-            .send_into_the_dark("configurationDone", json!({}))
-            .await;
+        let configured = client.send_into_the_dark("configurationDone").await;
         let configured = client.response_within(configured, patience).await;
         let attached = client.response_within(asked, patience).await;
         let is_good =
@@ -370,7 +368,7 @@ async fn family(field: &Field<'_>, witness: &mut Witness<'_>) -> Outcome {
     witness.cut().await;
     let mut clicks = vec![click(&mut head).await];
     for child in children.values_mut() {
-        clicks.push(child.client.send_into_the_dark("threads", json!({})).await);
+        clicks.push(child.client.send_into_the_dark("threads").await);
     }
     witness.over().await;
 

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::{DapClient, PATIENCE};
 
 impl DapClient {
     /// Sends a request over a connection that may be gone; returns its `seq`.
-    pub(crate) async fn send_into_the_dark(&mut self, command: &str, arguments: Value) -> u64 {
-        let body = self.request(command, &arguments).to_string();
+    pub(crate) async fn send_into_the_dark(&mut self, command: &str) -> u64 {
+        let body = self.request(command, &json!({})).to_string();
         let frame = format!("Content-Length: {}\r\n\r\n{body}", body.len());
         let _ = self.writing.write_all(frame.as_bytes()).await;
         let _ = self.writing.flush().await;
