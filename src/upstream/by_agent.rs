@@ -61,7 +61,7 @@ pub fn follow(stream: TcpStream, tasks: TaskTracker) -> io::Result<Worker> {
     tcp::bound_silence(&stream)?;
     let mut worker = Worker::over(stream, tasks);
     if let Some(line) = worker.line_mut() {
-        line.ledger.stands = Some(Kept::default());
+        line.ledger.stands = Some(Box::default());
     }
     Ok(worker)
 }
@@ -81,13 +81,13 @@ impl Worker {
     /// The threads that stand. What stops or runs from now on is for the caller to see.
     pub fn stands(&mut self) -> Kept {
         let stands = self.line_mut().and_then(|line| line.ledger.stands.take());
-        stands.unwrap_or_default()
+        stands.map_or_else(Kept::default, |stands| *stands)
     }
 
     /// Sees again for itself which threads stand: those of `kept`, and what changes that.
     pub fn stand(&mut self, kept: Kept) {
         if let Some(line) = self.line_mut() {
-            line.ledger.stands = Some(kept);
+            line.ledger.stands = Some(Box::new(kept));
         }
     }
 

@@ -60,8 +60,8 @@ pub(super) struct Ledger {
     pub(super) closed: bool,
     /// What passed is not DAP: no more is known.
     pub(super) lost: bool,
-    /// The threads that stand, where somebody wants to know.
-    pub(super) stands: Option<Kept>,
+    /// The threads that stand, where somebody wants to know: an agent, and no session of a relay.
+    pub(super) stands: Option<Box<Kept>>,
 }
 
 impl Ledger {
