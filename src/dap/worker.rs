@@ -157,7 +157,7 @@ pub(super) struct Relaying<'a, S> {
     session: &'a Session,
     live: Live<'a>,
     /// Address that the client dialled.
-    dialled: RelayEndpoint,
+    dialled: Box<RelayEndpoint>,
     /// How the client will say that it leaves.
     goodbye: Goodbye,
     /// The cluster session that had the client open this one, where one did.
@@ -218,7 +218,7 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
             context,
             session,
             live,
-            dialled: opening.dialled,
+            dialled: Box::new(opening.dialled),
             goodbye: opening.goodbye,
             member: opening.member,
             splice,
