@@ -13,7 +13,7 @@ use crate::dap::messages::{FromWorker, OfWorker};
 use crate::dap::rewrite;
 use crate::dap::splice::Side;
 use crate::session::Member;
-use crate::session::worker_end::{agent_lost, unexplained};
+use crate::session::worker_end::{agent_lost, unexplained, was_intended};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::wire::dap::codec::{frame, parse, without_lone_surrogates};
 use crate::wire::dap::message::{Request, event, notice, task_end};
@@ -150,8 +150,13 @@ impl<S: PeerStream> Relaying<'_, S> {
             return Outcome::Client;
         }
         if !self.terminated {
-            if let Some(why) = self.live.worker.ask_why_died(WHY_AT_ONCE).await {
-                self.tell_death(&why);
+            let why = self.live.worker.ask_why_died(WHY_AT_ONCE).await;
+            let id = self.live.worker.breakpoint().id;
+            // An agent that is cut off lets its tasks run sooner than that is noticed here: a job that is over by then is
+            // not why the session is.
+            let meant = broken && was_intended(&self.context.registry.snapshot(), id);
+            if let Some(why) = why.as_ref().filter(|_| !meant) {
+                self.tell_death(why);
             } else if broken && let Some(told) = self.way_lost() {
                 self.tell(&notice(&told, true));
                 self.tell_terminated();
@@ -162,6 +167,8 @@ impl<S: PeerStream> Relaying<'_, S> {
                 self.tell(&notice(&told, true));
                 self.tell_terminated();
                 return Outcome::Upstream;
+            } else if let Some(why) = why {
+                self.tell_death(&why);
             } else {
                 self.tell_unexplained(true);
                 self.tell_terminated();
