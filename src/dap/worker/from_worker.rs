@@ -157,7 +157,10 @@ impl<S: PeerStream> Relaying<'_, S> {
             let meant = broken && was_intended(&self.context.registry.snapshot(), id);
             if let Some(why) = why.as_ref().filter(|_| !meant) {
                 self.tell_death(why);
-            } else if broken && let Some(told) = self.way_lost() {
+            } else if broken
+                && !meant
+                && let Some(told) = self.way_lost()
+            {
                 self.tell(&notice(&told, true));
                 self.tell_terminated();
                 return Outcome::Upstream;
