@@ -323,8 +323,12 @@ impl Links {
                     left_until = Some(Instant::now() + self.resume.max(FAREWELL));
                 }
                 () = late => {
-                    info!(resume_s = self.resume.as_secs(), "a link was not resumed in time");
-                    return link.break_off("it was not resumed in time");
+                    let why = match nobody_until.is_some() && nobody_until == until {
+                        true => "somebody wanted what it has, and nobody was there",
+                        false => "it was not resumed in time",
+                    };
+                    info!(resume_s = self.resume.as_secs(), %why, "a link is held no longer");
+                    return link.break_off(why);
                 }
                 why = &mut ended => return link.break_off(&why.to_string()),
                 () = &mut closed => return link.break_off("the relay was shut down"),
