@@ -68,6 +68,7 @@ with sync_playwright() as playwright:
     do("start")
     expect(ann.locator("#rows > li")).to_have_count(3, timeout=180_000)
     expect(ann.locator("#rows .name").first).to_have_text("square")
+    expect(ann.locator("#rows .holds").first).to_contain_text("CPU")
     accessible(ann, "the list")
     ann.screenshot(path=f"{SHOTS}/page-real-list.png")
 
