@@ -447,6 +447,8 @@ async fn an_observer_hears_how_long_a_stop_was_not_listed_at_most_and_of_every_c
     until(&registry, |s| s.live.len() == 2).await;
     head.with(|w| w.workers.clear());
     until(&registry, |s| s.live.is_empty()).await;
+    token.cancel();
+    running.await.unwrap();
     let (listed, changes) = &*observer.0.lock().unwrap();
     let interval = settings().poll_interval;
     assert_eq!(listed.len(), 1);
@@ -455,6 +457,4 @@ async fn an_observer_hears_how_long_a_stop_was_not_listed_at_most_and_of_every_c
         let heard = changes.iter().filter(|c| **c == change).count();
         assert_eq!(heard, count, "{changes:?}");
     }
-    token.cancel();
-    running.await.unwrap();
 }
