@@ -35,7 +35,7 @@ impl AttachFlow<'_> {
                 let refusal = SessionRefusal::Throttled(format!(
                     "you have {most} cluster sessions already, which is all that one person may have: end one of them"
                 ));
-                return refused(self.context, client, &opened.attach, &refusal).await;
+                return refused(self.context, self.session, client, &opened.attach, &refusal).await;
             }
         };
         self.session.set_state(SessionProtocol::Cluster, "attached");
@@ -52,7 +52,7 @@ impl AttachFlow<'_> {
             Ok(audit) => audit,
             Err(why) => {
                 let refusal = SessionRefusal::Unable(why.to_string());
-                return refused(self.context, client, &opened.attach, &refusal).await;
+                return refused(self.context, self.session, client, &opened.attach, &refusal).await;
             }
         };
         let wanted = selector.clone();
