@@ -3,7 +3,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::time::timeout;
@@ -26,13 +26,19 @@ pub(crate) struct Person {
 
 impl Person {
     pub(crate) fn connect(scene: &Scene<'_>) -> Self {
+        Self::connect_with(scene, &[])
+    }
+
+    /// The same with these variables in the environment of the bridge.
+    pub(crate) fn connect_with(scene: &Scene<'_>, env: &[(&str, &str)]) -> Self {
         let bridge = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cluster/bridge.py");
         let to = scene.relay.address();
         let mut command = scene.cluster.exec("client", scene.cluster.venv().python());
         command
             .arg(bridge)
             .args([to.ip().to_string(), to.port().to_string()])
-            .envs(scene.settings());
+            .envs(scene.settings())
+            .envs(env.iter().copied());
         let mut nc = tokio::process::Command::from(command)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -57,7 +63,16 @@ impl Person {
         self.line(&token, "q leaves): ").await
     }
 
-    async fn until(&mut self, wanted: &str) -> String {
+    /// Says no more, and everything that is shown then.
+    pub(crate) async fn close(mut self) -> String {
+        drop(self.typing);
+        let mut rest = Vec::new();
+        let read = timeout(PATIENCE, self.screen.read_to_end(&mut rest)).await;
+        read.expect("the relay closes").unwrap();
+        self.seen + &String::from_utf8_lossy(&rest)
+    }
+
+    pub(crate) async fn until(&mut self, wanted: &str) -> String {
         loop {
             if let Some(at) = self.seen.find(wanted) {
                 let rest = self.seen.split_off(at + wanted.len());
@@ -124,12 +139,21 @@ pub(crate) async fn legacy(scene: &Scene<'_>) {
     assert!(person.line("p x", "(Pdb) ").await.starts_with("40\r\n"));
     person.line("!x = 21", "(Pdb) ").await;
     person.line("c", "q leaves): ").await;
-    // Another one, and a connection that just goes.
+    // Another one, and a connection that just goes: the task stays until it is released.
     let mut second = Person::connect(scene);
     second.list().await;
     second.line(on_worker, "(Pdb) ").await;
     assert!(second.line("p x", "(Pdb) ").await.starts_with("2\r\n"));
     drop(second);
+    let times_out = Duration::from_secs(20);
+    eventually("a parked prompt", times_out, || {
+        let rows = scene.list();
+        let parked = |row: &Value| row["id"] == on_worker && row["state"] == "parked";
+        rows.iter().any(parked).then_some(())
+    });
+    assert!(driver.is_waiting());
+    let (code, said) = attempt(scene, &["release", on_worker], "");
+    assert_eq!(code, 0, "{said}");
     assert_eq!(driver.result(), json!([[40, 42], [2, 4]]));
     scene.gone();
     person.line("q", "").await;
