@@ -122,7 +122,7 @@ async fn converse<'a, R: AsyncRead + Unpin>(
     };
     *busy = Some(context.shutdown.busy.token());
     session.set_principal(who.principal.clone());
-    TerminalSession::new(context, session, who.principal, input, out)
+    TerminalSession::new(context, session, who, connection, input, out)
         .serve(enter)
         .await
 }

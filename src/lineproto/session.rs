@@ -1,9 +1,10 @@
 //! A recognised client: the list, and what it picks. `attached` is the session that comes of that, `parked` what becomes of
-//! it without its client, `following` waits for the next stop of a legacy one.
+//! it without its client, `following` waits for the next stop of a legacy one; `passed` is for what another process has.
 
 mod attached;
 mod following;
 mod parked;
+mod passed;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +16,9 @@ use tracing::Instrument as _;
 
 pub(super) use self::attached::Log;
 pub(super) use self::parked::ParkedSession;
+use crate::connection::ConnectionInfo;
 use crate::context::Context;
-use crate::identity::Principal;
+use crate::identity::{Principal, Secret};
 use crate::lineproto::authenticate::Enter;
 use crate::lineproto::input::{Input, Typed};
 use crate::lineproto::output::Out;
@@ -27,6 +29,7 @@ use crate::listing::select::Choice;
 use crate::moment::Moment;
 use crate::policy::Scope;
 use crate::ray::registry::{BadBreakpointId, Breakpoint, BreakpointId};
+use crate::session::authenticate::Authenticated;
 use crate::session::parks::Taker;
 use crate::session::refusal::SessionRefusal;
 use crate::session::{Authorized, Denied, Permit, Session, audit, authorise, leaving, visible};
@@ -67,6 +70,9 @@ pub(super) struct TerminalSession<'a, 'i, R> {
     context: &'a Context,
     session: &'a Session,
     principal: Principal,
+    /// What it has shown, to be shown again where it is passed on.
+    token: Option<Secret>,
+    connection: &'i ConnectionInfo,
     input: &'i mut Input<R>,
     out: Out,
     /// The session that its connection has left behind.
@@ -77,14 +83,17 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
     pub(super) fn new(
         context: &'a Context,
         session: &'a Session,
-        principal: Principal,
+        who: Authenticated,
+        connection: &'i ConnectionInfo,
         input: &'i mut Input<R>,
         out: Out,
     ) -> Self {
         Self {
             context,
             session,
-            principal,
+            principal: who.principal,
+            token: who.token,
+            connection,
             input,
             out,
             parked: None,
@@ -219,6 +228,10 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
     /// Sessions with the breakpoint `id`, wherever it goes on, also with what somebody else has parked there where it is to
     /// `take_over`.
     async fn enter(&mut self, id: BreakpointId, take_over: bool) -> Next {
+        if let Some(home) = self.context.takeover.home_of(&Wanted::Parked(id)) {
+            let takes_over = if take_over { " takeover" } else { "" };
+            return self.pass_on(&format!("{id}{takes_over}"), &home).await;
+        }
         loop {
             let (registry, sessions) = (&self.context.registry, &self.context.sessions);
             let access = self.principal.access();
@@ -277,11 +290,6 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
                 Err(why @ (SessionRefusal::Ended { .. } | SessionRefusal::Nothing(_))) => {
                     Err(late().unwrap_or(why))
                 }
-                Err(why @ SessionRefusal::Parked { .. }) if self.is_parked_before(id) => {
-                    Err(SessionRefusal::Unable(format!(
-                        "{why}; it is at the process from which this one has taken over, to which `ray-relay debug {id}` is passed on"
-                    )))
-                }
                 Err(why) => Err(why),
             };
         };
@@ -294,12 +302,6 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
         let taken = park::take((self.context, self.session), held, authorised, terms);
         let (permit, resumed) = Box::pin(taken).await?;
         Ok((permit, Some(resumed)))
-    }
-
-    /// Whether the session with the breakpoint `id` is parked at a process from which this one has taken over.
-    fn is_parked_before(&self, id: BreakpointId) -> bool {
-        let takeover = &self.context.takeover;
-        takeover.home_of(&Wanted::Parked(id)).is_some()
     }
 
     fn acquire(&self, id: BreakpointId) -> Result<Permit, SessionRefusal> {

@@ -135,7 +135,8 @@ async fn debugpy(scene: &Scene<'_>) {
         assert!(shown.contains("tasks.py(10)square()"), "{shown}");
         let stepped = person.line("n", "(Pdb) ").await;
         assert!(stepped.contains("tasks.py(11)square()"), "{stepped}");
-        person.line("c", "The task has ended.").await;
+        // The last one ends with its job, which is said in other words.
+        person.line("c", " has ended").await;
         person.until("q leaves): ").await;
     }
     let result = driver.result();
@@ -301,7 +302,7 @@ async fn a_prompt_is_parked_for_its_person_alone_and_for_as_long_as_that_is_know
         return;
     };
     let known = Known(Issuer::new());
-    let mut scene = known.scene(&cluster, PORT, ("ada", ""));
+    let mut scene = known.scene(&cluster, PORT, ("ada", "[park]\nfor = \"15m\"\n"));
     let mut driver = cluster.start_driver("tasks.py", &[]);
     let rows = scene.wait_listed(3);
     for row in &rows[..2] {
@@ -343,7 +344,7 @@ async fn an_agent_keeps_a_prompt_whose_relay_is_killed() {
         return;
     };
     let known = Known(Issuer::new());
-    let more = "[upstream]\npath = \"agent\"\n";
+    let more = "[upstream]\npath = \"agent\"\n[park]\nfor = \"5m\"\n";
     let one = known.scene(&cluster, PORT, ("ada", more));
     let other = known.scene(&cluster, PORT + 1, ("ada", more));
     let token = known.0.mint("agents", &["--scope", "node"]);
