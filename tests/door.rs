@@ -9,6 +9,8 @@ mod support;
 mod connect;
 #[path = "door/drain.rs"]
 mod drain;
+#[path = "door/ingress.rs"]
+mod ingress;
 #[path = "door/late.rs"]
 mod late;
 #[path = "door/notice.rs"]
