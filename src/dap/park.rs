@@ -44,7 +44,7 @@ impl Keeping for Spliced {
         // Nothing is in between, as was looked at.
         let worker = self.splice.worker_mut().moved();
         Parked::Debugpy(Box::new(Debugpy {
-            line: Line::Worker(worker),
+            line: Line::Worker(Box::new(worker)),
             memory: self.memory,
             kept: self.kept,
         }))

@@ -43,12 +43,20 @@ pub(super) enum Ended {
 /// What a prompt is opened on.
 pub(super) enum Opening {
     /// A debugger that nobody is attached to.
-    New(Prefixed<Worker>),
+    New(Box<Prefixed<Worker>>),
     /// One that was parked, and what it has said since.
     Kept(Line, Kept),
 }
 
 impl Opening {
+    /// Where the task stands, where that is known already.
+    pub(super) fn standing(&self) -> Option<String> {
+        match self {
+            Self::Kept(Line::Prompt(prompt), _) => prompt.standing(),
+            Self::Kept(Line::Worker(_), _) | Self::New(_) => None,
+        }
+    }
+
     /// Writes to `out`, which has to be read meanwhile. Dropped, it lets the task run on.
     async fn open(
         self,
@@ -56,10 +64,10 @@ impl Opening {
         out: mpsc::Sender<Piece>,
     ) -> Result<(TerminalPrompt, After), PromptError> {
         match self {
-            Self::New(stream) => Prompt::open(stream, options, out).await,
+            Self::New(stream) => Prompt::open(*stream, options, out).await,
             Self::Kept(Line::Prompt(prompt), kept) => prompt.go_on(options, out, kept).await,
             Self::Kept(Line::Worker(worker), kept) => {
-                let stream = Prefixed::new(Default::default(), worker);
+                let stream = Prefixed::new(Default::default(), *worker);
                 Prompt::take_up(stream, options, out, kept).await
             }
         }

@@ -131,7 +131,7 @@ pub(crate) type TerminalPrompt = Prompt<Prefixed<Worker>>;
 /// The connection to a debugger.
 pub(crate) enum Line {
     /// As an editor has left it.
-    Worker(Worker),
+    Worker(Box<Worker>),
     /// As a prompt has.
     Prompt(Box<TerminalPrompt>),
 }
@@ -140,7 +140,7 @@ impl Line {
     /// The connection alone.
     pub(crate) fn into_worker(self) -> Worker {
         match self {
-            Self::Worker(worker) => worker,
+            Self::Worker(worker) => *worker,
             Self::Prompt(mut prompt) => prompt.stream_mut().get_mut().moved(),
         }
     }

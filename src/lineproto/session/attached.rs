@@ -104,7 +104,7 @@ impl Reached {
                     let worker = upstream::connect(context, permit, most).await?;
                     let (stream, read) = worker.into_parts();
                     let stream = Prefixed::new(read.into(), stream);
-                    Ok(new(Line::Opening(Opening::New(stream))))
+                    Ok(new(Line::Opening(Opening::New(Box::new(stream)))))
                 }
                 Kind::Pdb => {
                     let stream = upstream::connect_pdb(context, permit).await?;
@@ -133,7 +133,7 @@ impl Reached {
     /// What somebody is told who goes on with `whose` session with `title`, which was parked `for_how_long`.
     fn told(&self, whose: &str, title: &str, for_how_long: &str) -> String {
         let standing = match &self.line {
-            Line::Opening(Opening::Kept(park::Line::Prompt(prompt), _)) => prompt.standing(),
+            Line::Opening(opening) => opening.standing(),
             _ => None,
         };
         match standing.filter(|_| whose == YOUR) {

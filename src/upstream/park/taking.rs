@@ -169,7 +169,7 @@ impl Origin {
         };
         let (worker, keep) = Box::pin(resume(context, permit, owner)).await?;
         let debugpy = Debugpy {
-            line: Line::Worker(worker),
+            line: Line::Worker(Box::new(worker)),
             memory: Memory {
                 keeps: Duration::from_millis(keep.keeps_ms),
                 capabilities: (&*keep.capabilities).into(),
