@@ -76,6 +76,8 @@ pub(crate) struct Hold {
     pub(crate) node: RayNode,
     /// The worker, and who holds it.
     pub(crate) held: Held,
+    /// It is another relay process of this machine that says so.
+    pub(crate) at_neighbour: bool,
 }
 
 /// What tells one hold from another: node, worker, port, relay and session.
@@ -92,8 +94,8 @@ struct Known {
 
 #[derive(Default)]
 struct Taken {
-    /// Since when it is kept, as it is shown.
-    parked: Option<Parked>,
+    /// By whom and where it is kept, as it is shown.
+    parked: (Option<Parked>, bool),
     asked: Option<Instant>,
 }
 
@@ -107,6 +109,19 @@ impl Hold {
             held.replica,
             held.session.clone(),
         )
+    }
+
+    /// Who holds it.
+    pub(super) fn holder(&self) -> Holder {
+        Holder {
+            at_neighbour: self.at_neighbour,
+            ..holder(&self.held)
+        }
+    }
+
+    /// By whom it is kept, and whether that is another process of this machine.
+    fn parked(&self) -> (Option<Parked>, bool) {
+        (self.held.parked.clone(), self.at_neighbour)
     }
 
     /// The breakpoint in `list` that it is of. Where there are several, it is not known which.
@@ -153,6 +168,7 @@ pub(super) fn holder(held: &Held) -> Holder {
         since: Moment::written(since.unwrap_or(SystemTime::UNIX_EPOCH)),
         replica: Some(held.replica),
         parked_until: until.map(Moment::announced),
+        at_neighbour: false,
     }
 }
 
@@ -218,6 +234,7 @@ impl Elsewhere {
             others.map(|held| Hold {
                 node: word.node.clone(),
                 held: held.clone(),
+                at_neighbour: false,
             })
         });
         let mut rows: Vec<_> = rows.collect();
@@ -240,7 +257,7 @@ impl Agents {
         let neighbours = self.elsewhere.neighbours.lock();
         let is_it = |hold: &&Hold| is_of(&hold.node, &hold.held, breakpoint);
         if let Some(hold) = neighbours.values().flatten().find(is_it) {
-            return Some(holder(&hold.held));
+            return Some(hold.holder());
         }
         let stands = |word: &&Word| word.until.is_none_or(|until| until > now);
         let held = words.values().filter(stands).find_map(|word| {
@@ -350,17 +367,18 @@ impl Agents {
         for (key, hold) in holds {
             let taken = known.holds.entry(key.clone()).or_default();
             if let Some(claim) = claims.get(&key) {
-                if taken.parked != hold.held.parked {
-                    taken.parked.clone_from(&hold.held.parked);
-                    claim.held_by(holder(&hold.held));
+                let parked = hold.parked();
+                if taken.parked != parked {
+                    taken.parked = parked;
+                    claim.held_by(hold.holder());
                 }
                 continue;
             }
             match hold.find(&list) {
                 Some(breakpoint) if breakpoint.is_free() => {
-                    let claim = self.registry.claim(breakpoint.id, holder(&hold.held));
+                    let claim = self.registry.claim(breakpoint.id, hold.holder());
                     if let Ok(claim) = claim {
-                        taken.parked.clone_from(&hold.held.parked);
+                        taken.parked = hold.parked();
                         claims.insert(key, claim);
                     }
                 }

@@ -180,7 +180,7 @@ impl Agents {
             })
         };
         for hold in self.holds_elsewhere() {
-            let Hold { node, held } = hold;
+            let Hold { node, held, .. } = hold;
             if !held.parked.as_ref().is_some_and(is_revoked) {
                 continue;
             }

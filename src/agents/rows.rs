@@ -7,7 +7,6 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::Agents;
-use super::elsewhere::holder;
 use super::link::Link;
 use crate::config::UpstreamPath;
 use crate::identity::Principal;
@@ -142,7 +141,7 @@ impl Agents {
         let list = self.registry.snapshot();
         let holds = self.holds_elsewhere();
         let rows = holds.iter().filter_map(|hold| {
-            let holder = holder(&hold.held);
+            let holder = hold.holder();
             if !all && holder.subject.as_deref() != Some(principal.subject()) {
                 return None;
             }

@@ -192,6 +192,16 @@ impl RelayClient {
         self.answer(response, "nodes").await
     }
 
+    /// By which name the relay knows who asks, null for nobody in particular; `None` where it does not say.
+    pub(super) async fn subject(&self) -> Result<Option<Value>, RelayError> {
+        let response = self.get("/relay/v1/whoami", "application/json").await?;
+        let status = response.status();
+        let body = self.body(response).await?;
+        let told = serde_json::from_slice::<Value>(&body).unwrap_or_default();
+        let known = status.is_success() && told.get("subject").is_some();
+        Ok(known.then(|| told["subject"].clone()))
+    }
+
     /// What the relay finds itself of the chain behind it; `None` where it is of a version that does not.
     pub(super) async fn findings(&self) -> Result<Option<Value>, RelayError> {
         let not_a_uri = || self.unreachable("its address is no URL");

@@ -14,7 +14,6 @@ use serde_json::{Map, Value};
 use tracing::{Instrument as _, Span};
 
 use self::advertised::Arrived;
-use self::resuming::Resumed;
 use super::attach_selector::{AttachSelector, names, read_selector};
 use super::client::Client;
 use super::refusal::hang_up;
@@ -33,6 +32,7 @@ use crate::session::parks::{is_own, may_go_on, with_parked};
 use crate::session::refusal::SessionRefusal;
 use crate::session::{Authorized, Denied, Permit, Session, audit, authorise, visible, within};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
+use crate::upstream::park::Resumed;
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::peer_stream::PeerStream;
 
@@ -376,10 +376,7 @@ impl<'a> AttachFlow<'a> {
         details.insert("scope".into(), scope.word().into());
         details.insert("subprocess".into(), (!permit.holds()).into());
         if let Some(resumed) = &resumed {
-            details.insert("resumes".into(), resumed.session.into());
-            if let Some(owner) = &resumed.taken_from {
-                details.insert("taken_from".into(), owner.as_str().into());
-            }
+            resumed.tell(&mut details);
         }
         // Without `debug`, none of them reaches the worker.
         if self.context.audit.wants_commands()
@@ -416,10 +413,8 @@ impl<'a> AttachFlow<'a> {
         let (context, session) = (self.context, self.session);
         match resumed {
             Some(resumed) => {
-                let Resumed {
-                    origin, taken_from, ..
-                } = *resumed;
-                let whose = taken_from.map_or("your".to_owned(), |owner| format!("{owner}'s"));
+                let whose = resumed.whose();
+                let origin = resumed.origin;
                 Box::pin(worker::resume(
                     context, session, client, opening, begun, origin, &whose,
                 ))

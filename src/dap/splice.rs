@@ -15,7 +15,7 @@ use std::task::{Context, Poll};
 
 use self::lane::{Close, Lane, Turn};
 pub use self::nobody::Nobody;
-pub(crate) use self::nobody::{BUSY, LOOK, rules};
+pub(crate) use self::nobody::rules;
 use crate::wire::dap::codec::{FrameError, put_frame};
 use crate::wire::dap::scanner::Rules;
 use crate::wire::peer_stream::PeerStream;

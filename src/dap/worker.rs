@@ -23,14 +23,14 @@ use tracing::debug;
 
 pub(super) use self::opening::Opening;
 use self::opening::{Reached, not_reached};
-use self::parking::Resumption;
-pub(super) use self::parking::{Origin, resume};
+pub(super) use self::parking::resume;
+use self::parking::{Resumption, remembered};
 use super::attach::RelayEndpoint;
 use super::client::Goodbye;
 use super::farewell::Farewell;
 use super::message_filter::MessageFilter;
 use super::messages;
-use super::park::{Memory, Park};
+use super::park::Spliced;
 use super::splice::{Side, Splice, SpliceEvent};
 use crate::connection::on_wake::OnWake;
 use crate::context::Context;
@@ -39,6 +39,7 @@ use crate::session::worker_end::was_intended;
 use crate::session::{Member, Session};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::upstream::Worker;
+use crate::upstream::park::{Memory, Park};
 use crate::wire::dap::codec::frame;
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::message::{Request, event, notice};
@@ -76,7 +77,7 @@ pub(super) enum Ended<'a, S> {
     /// It is over; the client, where it is still connected.
     Over(Outcome, Option<Box<Farewell<S>>>),
     /// Its client is lost, and it goes on without one.
-    Parked(Box<Park<'a>>),
+    Parked(Box<Park<'a, Spliced>>),
 }
 
 /// Reaches the worker, for a session that is to be [run](Relaying::run). In a box, because whoever awaits a session would
@@ -116,7 +117,7 @@ where
             return Err(Box::pin(ended).await);
         }
     };
-    let memory = Memory::new(context, &begun, &capabilities, attach);
+    let memory = remembered(context, &begun, &capabilities, attach);
     let live = begun.attached();
     let (up, down) = rules(context, &live, &filter);
     let (client, from_client) = client.into_parts();

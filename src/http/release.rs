@@ -133,6 +133,7 @@ async fn one(
         since: Moment::now(),
         replica: None,
         parked_until: None,
+        at_neighbour: false,
     };
     if force {
         let ended = force::end_worker(ctx, authorized, holder).await;

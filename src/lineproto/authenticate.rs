@@ -29,10 +29,25 @@ const LINES: usize = 10;
 /// How long somebody may take to find a token.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What `enter ID` names: how a program says at once what it is here for.
-pub(super) fn enters(line: &str) -> Option<&str> {
-    let id = line.strip_prefix("enter ")?.trim();
-    (!id.is_empty() && !id.contains(char::is_whitespace)).then_some(id)
+/// What `enter ID` names: how a program says at once what it is here for. `enter ID takeover` is for what somebody else has
+/// parked there.
+pub(super) struct Enter {
+    pub(super) id: String,
+    pub(super) take_over: bool,
+}
+
+impl Enter {
+    /// `None`: the line says something else.
+    pub(super) fn read(line: &str) -> Option<Self> {
+        let mut words = line.strip_prefix("enter ")?.split_whitespace();
+        let id = words.next()?.to_owned();
+        let take_over = match words.next() {
+            None => false,
+            Some("takeover") => true,
+            Some(_) => return None,
+        };
+        words.next().is_none().then_some(Self { id, take_over })
+    }
 }
 
 /// Who the client is, and what it wants to enter if it said `enter ID` first. Asks for a token where one is needed. An
@@ -43,7 +58,7 @@ pub(super) async fn authenticate<R: AsyncRead + Unpin>(
     connection: &ConnectionInfo,
     input: &mut Input<R>,
     out: &Out,
-) -> Result<(Authenticated, Option<String>), Outcome> {
+) -> Result<(Authenticated, Option<Enter>), Outcome> {
     let deadline = Instant::now() + PATIENCE;
     let authentication = context.authentication(connection, Purpose::Session(session), deadline);
     if authentication.needs_credential() {
@@ -59,7 +74,7 @@ pub(super) async fn authenticate<R: AsyncRead + Unpin>(
         .await
     {
         Ok(who) => {
-            let enter = input.take_if(|line| enters(line).map(str::to_owned)).await;
+            let enter = input.take_if(Enter::read).await;
             Ok((who, enter))
         }
         Err(why) => {
@@ -74,7 +89,7 @@ async fn ask<R: AsyncRead + Unpin>(
     authentication: &Authentication<'_>,
     input: &mut Input<R>,
     out: &Out,
-) -> Result<(Authenticated, Option<String>), Outcome> {
+) -> Result<(Authenticated, Option<Enter>), Outcome> {
     input.glance().await;
     out.text(TOKEN_NEEDED).await;
     let mut enter = None;
@@ -99,8 +114,8 @@ async fn ask<R: AsyncRead + Unpin>(
         if line.is_empty() {
             continue;
         }
-        if let Some(id) = enters(&line) {
-            enter = Some(id.to_owned());
+        if let Some(said) = Enter::read(&line) {
+            enter = Some(said);
             continue;
         }
         tries += 1;

@@ -132,7 +132,13 @@ impl<R: AsyncRead + Unpin> Input<R> {
     async fn fill(&mut self) {
         self.raw.clear();
         match self.reader.read_buf(&mut self.raw).await {
-            Ok(0) | Err(_) => self.over = true,
+            Ok(0) => self.over = true,
+            Err(_) => {
+                self.over = true;
+                // Half a line is what is left of a connection that broke.
+                let whole = self.text.iter().rposition(|byte| *byte == b'\n');
+                self.text.truncate(whole.map_or(0, |end| end + 1));
+            }
             Ok(read) => {
                 self.bytes += read as u64;
                 let decoded = self.telnet.decode(&self.raw);

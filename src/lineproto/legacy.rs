@@ -8,14 +8,13 @@ use std::time::Duration;
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep, sleep_until};
-use tokio_util::task::TaskTracker;
-use tracing::{Instrument as _, debug};
+use tracing::debug;
 
 use crate::lineproto::input::{Input, Typed};
 use crate::lineproto::output::{Out, Shown};
 use crate::lineproto::session::Log;
-use crate::upstream::Stream;
-use crate::upstream::legacy::let_go;
+use crate::pdb::resumes;
+use crate::upstream::legacy::{Entered, Said};
 
 /// Typed lines that wait for the prompt to read them, in bytes.
 const PENDING: usize = 64 << 10;
@@ -28,26 +27,6 @@ const LAST_WORDS: Duration = Duration::from_secs(10);
 const FAILS: &str =
     "leaving with q makes the task fail (BdbQuit); c lets it run on. Say it again to have it fail";
 
-/// Longest question of a prompt, such as `(Pdb) `, in bytes.
-const LONGEST_QUESTION: usize = 64;
-
-/// Keeps of what a prompt said the line that it has not ended: what it asks, to be asked again where a line did not
-/// reach it.
-fn keep_question(question: &mut Vec<u8>, said: &[u8]) {
-    let line = said.iter().rposition(|byte| *byte == b'\n');
-    let begun = match line {
-        Some(end) => {
-            question.clear();
-            &said[end + 1..]
-        }
-        None => said,
-    };
-    question.extend_from_slice(begun);
-    if question.len() > LONGEST_QUESTION {
-        question.clear();
-    }
-}
-
 /// How the relaying ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
@@ -59,124 +38,137 @@ pub(super) enum Ended {
     Continues,
     /// The client left.
     Left,
+    /// The client is gone without a word about the task, which stands at the prompt.
+    Lost,
 }
 
-/// A prompt that was entered. Dropped with the connection open, it has the task run on.
-pub(super) struct Entered {
-    stream: Option<Stream>,
-    /// Whole lines that the prompt has not taken, of the first of them maybe only the rest.
-    pending: BytesMut,
-    tasks: TaskTracker,
-}
-
-impl Entered {
-    /// `tasks` own what is left to do after a drop.
-    pub(super) fn new(stream: Stream, tasks: &TaskTracker) -> Self {
-        Self {
-            stream: Some(stream),
-            pending: BytesMut::new(),
-            tasks: tasks.clone(),
-        }
+/// Shows what a prompt has said while nobody was there, and what it asks.
+pub(super) async fn show_missed(said: &mut Said, out: &Out, shown: &mut Shown) {
+    let (cut, missed) = said.take_missed();
+    if cut > 0 {
+        out.notice(&format!(
+            "{cut} bytes of output from meanwhile were not kept"
+        ))
+        .await;
     }
+    shown.raw(&missed).await;
+    if !missed.ends_with(said.question()) {
+        shown.raw(said.question()).await;
+    }
+}
 
-    /// Relays until one side closes. Cancel safe in that the task runs on.
-    pub(super) async fn relay<R: AsyncRead + Unpin>(
-        mut self,
-        input: &mut Input<R>,
-        out: &Out,
-        shown: &mut Shown,
-        log: &Log<'_>,
-    ) -> Ended {
-        let Some(stream) = self.stream.as_mut() else {
-            return Ended::Closed;
-        };
-        let (mut from_prompt, mut to_prompt) = tokio::io::split(stream);
-        let mut said = BytesMut::with_capacity(4096);
-        let mut last = String::new();
-        let mut question = Vec::new();
-        let mut warned = false;
-        let mut leave_at: Option<Instant> = None;
-        let ended = loop {
-            let until = leave_at.unwrap_or_else(Instant::now);
-            let listening = leave_at.is_none() && self.pending.len() < PENDING;
-            said.clear();
-            tokio::select! {
-                read = from_prompt.read_buf(&mut said) => match read {
-                    Ok(1..) => {
-                        keep_question(&mut question, &said);
-                        shown.raw(&said).await;
-                    }
-                    end => {
-                        shown.quiet().await;
-                        break match (leave_at, &*last) {
-                            (None, "remote" | "get") => Ended::Continues,
-                            (None, _) if end.is_err() => Ended::Broken,
-                            (None, _) => Ended::Closed,
-                            (Some(_), _) => Ended::Left,
-                        };
-                    }
-                },
-                written = to_prompt.write_buf(&mut self.pending), if !self.pending.is_empty() => {
-                    if let Err(error) = written {
-                        debug!(%error, "the prompt takes no more");
-                        break Ended::Broken;
-                    }
+/// Relays until one side closes. Cancel safe in that the task runs on when `entered` is dropped.
+pub(super) async fn relay<R: AsyncRead + Unpin>(
+    entered: &mut Entered,
+    said: &mut Said,
+    input: &mut Input<R>,
+    out: &Out,
+    shown: &mut Shown,
+    log: &Log<'_>,
+) -> Ended {
+    let Entered {
+        stream: Some(stream),
+        pending,
+        ..
+    } = entered
+    else {
+        return Ended::Closed;
+    };
+    let (mut from_prompt, mut to_prompt) = tokio::io::split(stream);
+    let mut bytes = BytesMut::with_capacity(4096);
+    let mut last = String::new();
+    let mut warned = false;
+    // From here on the client says nothing more.
+    let mut leave_at: Option<Instant> = None;
+    let mut lets_run = false;
+    let ended = loop {
+        let leaving = leave_at.is_some();
+        // What was typed is answered first.
+        if leaving && !lets_run && pending.is_empty() && said.asks() {
+            return Ended::Lost;
+        }
+        let until = leave_at.unwrap_or_else(Instant::now);
+        let listening = !leaving && pending.len() < PENDING;
+        bytes.clear();
+        let typed = tokio::select! {
+            read = from_prompt.read_buf(&mut bytes) => match read {
+                Ok(1..) => {
+                    said.hear(&bytes);
+                    shown.raw(&bytes).await;
+                    continue;
                 }
-                typed = input.next(), if listening => match typed {
-                    // Half a line is what is left of a connection that broke.
-                    Typed::Line(line) if !line.ends_with(b"\n") => {}
-                    Typed::Line(line) => {
-                        let text = Typed::text(&line);
-                        let command = text.trim();
-                        let leaves = matches!(command, "q" | "quit" | "exit" | "EOF");
-                        if leaves && !std::mem::replace(&mut warned, true) {
-                            out.notice(FAILS).await;
-                            shown.raw(&question).await;
-                            continue;
-                        }
-                        warned = leaves;
-                        if let Err(why) = log.command(&text).await {
-                            out.notice(&why.to_string()).await;
-                            shown.raw(&question).await;
-                            continue;
-                        }
-                        if !command.is_empty() {
-                            command.clone_into(&mut last);
-                        }
-                        self.pending.extend_from_slice(&line);
-                    }
-                    Typed::TooLong => {
-                        out.notice("a line may have 4096 bytes; this one is dropped").await;
-                        shown.raw(&question).await;
-                    }
-                    Typed::Interrupt => {
-                        out.notice("the legacy debugger cannot interrupt a task").await;
-                        shown.raw(&question).await;
-                    }
-                    Typed::End => {
-                        self.pending.extend_from_slice(b"c\n");
-                        leave_at = Some(Instant::now() + LAST_WORDS);
-                    }
-                },
-                () = sleep(QUIET) => shown.quiet().await,
-                () = sleep_until(until), if leave_at.is_some() => break Ended::Left,
+                end => {
+                    shown.quiet().await;
+                    break match (leaving, &*last) {
+                        (false, "remote" | "get") => Ended::Continues,
+                        (false, _) if end.is_err() => Ended::Broken,
+                        (false, _) => Ended::Closed,
+                        (true, _) => Ended::Left,
+                    };
+                }
+            },
+            written = to_prompt.write_buf(pending), if !pending.is_empty() => {
+                if let Err(error) = written {
+                    debug!(%error, "the prompt takes no more");
+                    break Ended::Broken;
+                }
+                continue;
             }
+            typed = input.next(), if listening => typed,
+            () = out.closed(), if !leaving => Typed::End,
+            () = sleep(QUIET) => {
+                shown.quiet().await;
+                continue;
+            }
+            () = sleep_until(until), if leaving => break Ended::Left,
         };
-        if ended != Ended::Left {
-            // It closed by itself.
-            self.stream = None;
+        match typed {
+            // Half a line is what is left of a connection that broke.
+            Typed::Line(line) if !line.ends_with(b"\n") => {}
+            Typed::Line(line) => {
+                let text = Typed::text(&line);
+                let command = text.trim();
+                let leaves = matches!(command, "q" | "quit" | "exit" | "EOF");
+                if leaves && !std::mem::replace(&mut warned, true) {
+                    out.notice(FAILS).await;
+                    shown.raw(said.question()).await;
+                    continue;
+                }
+                warned = leaves;
+                if let Err(why) = log.command(&text).await {
+                    out.notice(&why.to_string()).await;
+                    shown.raw(said.question()).await;
+                    continue;
+                }
+                if !command.is_empty() {
+                    command.clone_into(&mut last);
+                }
+                pending.extend_from_slice(&line);
+                said.answered();
+            }
+            Typed::TooLong => {
+                out.notice("a line may have 4096 bytes; this one is dropped")
+                    .await;
+                shown.raw(said.question()).await;
+            }
+            Typed::Interrupt => {
+                out.notice("the legacy debugger cannot interrupt a task")
+                    .await;
+                shown.raw(said.question()).await;
+            }
+            Typed::End => {
+                // Who had the task run, and had nothing to say about what comes then, is done with it.
+                if !said.asks() && resumes(&last) {
+                    pending.extend_from_slice(b"c\n");
+                    lets_run = true;
+                }
+                leave_at = Some(Instant::now() + LAST_WORDS);
+            }
         }
-        ended
+    };
+    if ended != Ended::Left {
+        // It closed by itself.
+        entered.stream = None;
     }
-}
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        if let Some(stream) = self.stream.take()
-            && tokio::runtime::Handle::try_current().is_ok()
-        {
-            let pending = std::mem::take(&mut self.pending);
-            self.tasks.spawn(let_go(stream, pending).in_current_span());
-        }
-    }
+    ended
 }

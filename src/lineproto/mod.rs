@@ -6,7 +6,7 @@
 //! `session::following` may wait for its next stop. `input` reads lines, `output` writes.
 //!
 //! Invariants: nothing of any breakpoint is said, and no worker is reached, before somebody is authenticated and has picked
-//! one; whatever ends a session, the task runs on.
+//! one; whatever ends a session, the task runs on, unless the session is parked.
 
 mod authenticate;
 mod input;
@@ -22,11 +22,12 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 pub(crate) use self::authenticate::{TOKEN_NEEDED, TOKEN_QUESTION};
 use self::input::Input;
 use self::output::{Out, pump};
-use self::session::TerminalSession;
+use self::session::{Ending, TERMINAL, TerminalSession};
 use crate::connection::ConnectionInfo;
 use crate::context::Context;
 use crate::session::Session;
@@ -45,22 +46,41 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     session.set_state(SessionProtocol::Terminal, "handshake");
-    session.set_client("terminal".to_owned());
+    session.set_client(TERMINAL.to_owned());
     session.set_editor(Editor::Terminal);
+    let (ending, _busy) = Box::pin(connected(context, &session, stream, &connection)).await;
+    let outcome = match ending {
+        Ending::Over(outcome) => outcome,
+        Ending::Parked(parked) => Box::pin(parked.wait()).await,
+    };
+    session.ended(outcome);
+}
+
+/// To the end of the connection.
+async fn connected<'a, S>(
+    context: &'a Context,
+    session: &'a Session,
+    stream: S,
+    connection: &ConnectionInfo,
+) -> (Ending<'a>, Option<TaskTrackerToken>)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
     let (reader, writer) = tokio::io::split(stream);
     let (out, pieces) = Out::new();
     let mut input = Input::new(reader, out.clone());
     let mut pumping = pin!(pump(pieces, writer, out.counts()));
     let counts = out.counts();
-    let (outcome, reads) = {
-        let conversation = converse(context, &session, &connection, &mut input, out);
+    let mut busy = None;
+    let (ending, reads) = {
+        let conversation = converse(context, session, connection, &mut input, out, &mut busy);
         let mut conversation = pin!(conversation);
         tokio::select! {
-            outcome = &mut conversation => (outcome, true),
+            ending = &mut conversation => (ending, true),
             // Nobody reads any more, which `Out::closed` says. Dropped late, the conversation lets the task go all the same.
             () = &mut pumping => {
-                let outcome = timeout(LEAVE, conversation).await;
-                (outcome.unwrap_or(Outcome::Client), false)
+                let ending = timeout(LEAVE, conversation).await;
+                (ending.unwrap_or(Ending::Over(Outcome::Client)), false)
             }
         }
     };
@@ -70,30 +90,31 @@ where
     }
     let _ = timeout(FLUSH, input.drain()).await;
     session.set_bytes((input.bytes(), counts.written()));
-    session.ended(outcome);
+    (ending, busy)
 }
 
-async fn converse<R: AsyncRead + Unpin>(
-    context: &Context,
-    session: &Session,
+async fn converse<'a, R: AsyncRead + Unpin>(
+    context: &'a Context,
+    session: &'a Session,
     connection: &ConnectionInfo,
     input: &mut Input<R>,
     out: Out,
-) -> Outcome {
+    busy: &mut Option<TaskTrackerToken>,
+) -> Ending<'a> {
     let known = tokio::select! {
         known = authenticate::authenticate(context, session, connection, input, &out) => known,
         () = context.shutdown.drain.cancelled() => {
             out.notice(DRAINING).await;
-            return Outcome::Drained;
+            return Ending::Over(Outcome::Drained);
         }
     };
     let (who, enter) = match known {
         Ok(known) => known,
-        Err(outcome) => return outcome,
+        Err(outcome) => return Ending::Over(outcome),
     };
-    let _busy = context.shutdown.busy.token();
+    *busy = Some(context.shutdown.busy.token());
     session.set_principal(who.principal.clone());
-    TerminalSession::new(context, session, who.principal, input, out)
+    TerminalSession::new(context, session, who, connection, input, out)
         .serve(enter)
         .await
 }

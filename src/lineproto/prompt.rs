@@ -1,7 +1,7 @@
 //! The pdb prompt on a debugpy breakpoint: [`crate::pdb`], with a client's lines and the worker's connection.
 //!
 //! What is typed while the task runs is done when it has stopped, in its order; only a line that leaves does not wait for
-//! a stop that may never come.
+//! a stop that may never come. A client that is lost while the task stands leaves the prompt as it is.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,6 +15,10 @@ use crate::lineproto::output::{Out, Shown};
 use crate::lineproto::session::Log;
 use crate::pdb::{After, End, Options, Piece, Prompt, PromptError, resumes};
 use crate::session::TaskEnd;
+use crate::upstream::Worker;
+use crate::upstream::park::{Line, TerminalPrompt};
+use crate::wire::dap::kept::Kept;
+use crate::wire::prefixed::Prefixed;
 
 /// Lines that are taken while the task runs.
 const AHEAD: usize = 64;
@@ -28,40 +32,95 @@ const MOMENT: Duration = Duration::from_secs(1);
 /// After this long it is said, once, how to get away from a task that runs.
 const HINT: Duration = Duration::from_secs(2);
 
-/// Attaches and runs the prompt until its end. Dropping it drops the connection, which lets the task run on.
-pub(super) async fn run<S, R>(
-    stream: S,
-    input: &mut Input<R>,
-    out: &Out,
+/// How the conversation at a prompt ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    By(End),
+    /// The client is gone without a word about the task, which stands at the prompt.
+    Lost,
+}
+
+/// What a prompt is opened on.
+pub(super) enum Opening {
+    /// A debugger that nobody is attached to.
+    New(Box<Prefixed<Worker>>),
+    /// One that was parked, and what it has said since.
+    Kept(Line, Kept),
+}
+
+impl Opening {
+    /// Where the task stands, where that is known already.
+    pub(super) fn standing(&self) -> Option<String> {
+        match self {
+            Self::Kept(Line::Prompt(prompt), _) => prompt.standing(),
+            Self::Kept(Line::Worker(_), _) | Self::New(_) => None,
+        }
+    }
+
+    /// Writes to `out`, which has to be read meanwhile. Dropped, it lets the task run on.
+    async fn open(
+        self,
+        options: &Options,
+        out: mpsc::Sender<Piece>,
+    ) -> Result<(TerminalPrompt, After), PromptError> {
+        match self {
+            Self::New(stream) => Prompt::open(*stream, options, out).await,
+            Self::Kept(Line::Prompt(prompt), kept) => prompt.go_on(options, out, kept).await,
+            Self::Kept(Line::Worker(worker), kept) => {
+                let stream = Prefixed::new(Default::default(), *worker);
+                Prompt::take_up(stream, options, out, kept).await
+            }
+        }
+    }
+}
+
+/// A prompt that stands, and what it has to say.
+pub(super) struct Attached<S> {
+    pub(super) prompt: Prompt<S>,
+    pieces: mpsc::Receiver<Piece>,
+}
+
+/// Attaches, and shows where the task stands. Dropping it drops the connection, which lets the task run on.
+///
+/// # Errors
+/// [`PromptError`].
+pub(super) async fn attach(
+    opening: Opening,
     shown: &mut Shown,
-    log: &Log<'_>,
-    task: TaskEnd,
     may_kill: bool,
-) -> Result<End, PromptError>
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-    R: AsyncRead + Unpin,
-{
-    let (sender, mut pieces) = mpsc::channel(16);
-    let options = Options {
+) -> Result<(Box<Attached<Prefixed<Worker>>>, Option<End>), PromptError> {
+    let (sender, pieces) = mpsc::channel(16);
+    let options = options(may_kill);
+    let opening = Box::pin(opening.open(&options, sender));
+    opened(opening, pieces, shown).await
+}
+
+pub(super) fn options(may_kill: bool) -> Options {
+    Options {
         client: "ray-relay terminal".to_owned(),
         may_kill,
         ..Options::default()
-    };
-    let mut opening = Box::pin(Prompt::open(stream, &options, sender));
-    let (mut prompt, after) = loop {
+    }
+}
+
+pub(super) async fn opened<S>(
+    mut opening: impl Future<Output = Result<(Prompt<S>, After), PromptError>> + Unpin,
+    mut pieces: mpsc::Receiver<Piece>,
+    shown: &mut Shown,
+) -> Result<(Box<Attached<S>>, Option<End>), PromptError> {
+    let (prompt, after) = loop {
         tokio::select! {
             biased;
             Some(piece) = pieces.recv() => shown.text(piece.text()).await,
             opened = &mut opening => break opened?,
         }
     };
-    drop(opening);
     show_all(&mut pieces, shown).await;
-    match after {
-        After::Prompt => Ok(converse(&mut prompt, &mut pieces, task, input, out, shown, log).await),
-        After::Ended(end) => Ok(end),
-    }
+    let over = match after {
+        After::Prompt => None,
+        After::Ended(end) => Some(end),
+    };
+    Ok((Box::new(Attached { prompt, pieces }), over))
 }
 
 async fn show_all(pieces: &mut mpsc::Receiver<Piece>, shown: &mut Shown) {
@@ -70,19 +129,20 @@ async fn show_all(pieces: &mut mpsc::Receiver<Piece>, shown: &mut Shown) {
     }
 }
 
-async fn converse<S, R>(
-    prompt: &mut Prompt<S>,
-    pieces: &mut mpsc::Receiver<Piece>,
+/// Runs the prompt until its end, or until its client is lost. Dropped, it leaves a prompt that is good for its end alone.
+pub(super) async fn converse<S, R>(
+    attached: &mut Attached<S>,
     mut task: TaskEnd,
     input: &mut Input<R>,
     out: &Out,
     shown: &mut Shown,
     log: &Log<'_>,
-) -> End
+) -> Ended
 where
     S: AsyncRead + AsyncWrite + Unpin,
     R: AsyncRead + Unpin,
 {
+    let Attached { prompt, pieces } = attached;
     let mut ahead = VecDeque::new();
     let mut hinted = false;
     loop {
@@ -90,9 +150,9 @@ where
         shown.quiet().await;
         let typed = match ahead.pop_front() {
             Some(typed) => typed,
-            None => match typed(prompt, pieces, input, shown).await {
+            None => match typed(prompt, pieces, input, out, shown).await {
                 Ok(typed) => typed,
-                Err(end) => return end,
+                Err(end) => return Ended::By(end),
             },
         };
         let line = match typed {
@@ -110,8 +170,7 @@ where
             }
             Typed::End => {
                 prompt.abort_definition();
-                prompt.leave().await;
-                return End::Left;
+                return Ended::Lost;
             }
         };
         if let Err(why) = log.command(&line).await {
@@ -125,6 +184,7 @@ where
         // What ends by itself, or has more to do after the stop, is not cut short.
         let may_leave = resumes(&line) && !line.contains(";;");
         let mut last_words = None;
+        let mut gone = false;
         let after = loop {
             let leave_at = match ahead.front() {
                 // Nobody is left who could stop it; whoever only said all that there is to say sees what comes at once.
@@ -165,6 +225,14 @@ where
                     }
                     typed => ahead.push_back(typed),
                 },
+                () = out.closed(), if !gone => {
+                    gone = true;
+                    if may_leave {
+                        break None;
+                    }
+                    ahead.clear();
+                    ahead.push_back(Typed::End);
+                }
                 () = sleep(QUIET) => shown.quiet().await,
             }
         };
@@ -172,13 +240,14 @@ where
         task.stopped();
         show_all(pieces, shown).await;
         match after {
-            Some(After::Prompt) => {}
-            Some(After::Ended(end)) => return end,
-            None => {
-                prompt.leave().await;
-                return End::Left;
-            }
+            // Who had the task run, and had nothing to say about what comes then, is done with it.
+            Some(After::Prompt) if may_leave && ahead.front() == Some(&Typed::End) => {}
+            Some(After::Prompt) => continue,
+            Some(After::Ended(end)) => return Ended::By(end),
+            None => {}
         }
+        prompt.leave().await;
+        return Ended::By(End::Left);
     }
 }
 
@@ -193,6 +262,7 @@ async fn typed<S, R>(
     prompt: &mut Prompt<S>,
     pieces: &mut mpsc::Receiver<Piece>,
     input: &mut Input<R>,
+    out: &Out,
     shown: &mut Shown,
 ) -> Result<Typed, End>
 where
@@ -202,6 +272,7 @@ where
     loop {
         tokio::select! {
             typed = input.next() => return Ok(typed),
+            () = out.closed() => return Ok(Typed::End),
             Some(piece) = pieces.recv() => {
                 shown.text(piece.text()).await;
                 shown.quiet().await;

@@ -1,8 +1,10 @@
-//! A recognised client: the list, and what it picks. `attached` is the session that comes of that, `following` waits for the
-//! next stop of a legacy one.
+//! A recognised client: the list, and what it picks. `attached` is the session that comes of that, `parked` what becomes of
+//! it without its client, `following` waits for the next stop of a legacy one; `passed` is for what another process has.
 
 mod attached;
 mod following;
+mod parked;
+mod passed;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,9 +15,11 @@ use tokio::time::sleep;
 use tracing::Instrument as _;
 
 pub(super) use self::attached::Log;
+pub(super) use self::parked::ParkedSession;
+use crate::connection::ConnectionInfo;
 use crate::context::Context;
-use crate::identity::Principal;
-use crate::lineproto::authenticate::enters;
+use crate::identity::{Principal, Secret};
+use crate::lineproto::authenticate::Enter;
 use crate::lineproto::input::{Input, Typed};
 use crate::lineproto::output::Out;
 use crate::listing::browse::{Browse, Heard};
@@ -25,9 +29,13 @@ use crate::listing::select::Choice;
 use crate::moment::Moment;
 use crate::policy::Scope;
 use crate::ray::registry::{BadBreakpointId, Breakpoint, BreakpointId};
+use crate::session::authenticate::Authenticated;
+use crate::session::parks::Taker;
 use crate::session::refusal::SessionRefusal;
-use crate::session::{Denied, Permit, Session, audit, authorise, leaving, visible};
+use crate::session::{Authorized, Denied, Permit, Session, audit, authorise, leaving, visible};
+use crate::takeover::Wanted;
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
+use crate::upstream::park::{self, Resumed, Terms};
 use crate::wire::text::replaced;
 
 /// A connection that has said nothing: a browser's, for a page that it may want later.
@@ -38,51 +46,77 @@ const IDLE: Duration = Duration::from_secs(30 * 60);
 /// Rows of the list at a time: nobody knows how high this client's terminal is.
 const PAGE: usize = 40;
 
+/// What a client with plain lines is called.
+pub(super) const TERMINAL: &str = "terminal";
+
 /// What comes after a session.
 enum Next {
     List,
     /// The same breakpoint, as soon as it has stopped after this stop.
     Follow(Arc<Breakpoint>),
     Ended(Outcome),
+    /// The connection is over, and the session is parked.
+    Lost,
+}
+
+/// What is left of a client whose connection is over.
+pub(super) enum Ending<'a> {
+    Over(Outcome),
+    Parked(ParkedSession<'a>),
 }
 
 /// A recognised client, from its first list to its last session.
-pub(super) struct TerminalSession<'a, R> {
+pub(super) struct TerminalSession<'a, 'i, R> {
     context: &'a Context,
     session: &'a Session,
     principal: Principal,
-    input: &'a mut Input<R>,
+    /// What it has shown, to be shown again where it is passed on.
+    token: Option<Secret>,
+    connection: &'i ConnectionInfo,
+    input: &'i mut Input<R>,
     out: Out,
+    /// The session that its connection has left behind.
+    parked: Option<ParkedSession<'a>>,
 }
 
-impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, R> {
+impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
     pub(super) fn new(
         context: &'a Context,
         session: &'a Session,
-        principal: Principal,
-        input: &'a mut Input<R>,
+        who: Authenticated,
+        connection: &'i ConnectionInfo,
+        input: &'i mut Input<R>,
         out: Out,
     ) -> Self {
         Self {
             context,
             session,
-            principal,
+            principal: who.principal,
+            token: who.token,
+            connection,
             input,
             out,
+            parked: None,
         }
     }
 
     /// To the end of the connection. `enter`: it has named a breakpoint, and wants no list.
-    pub(super) async fn serve(mut self, enter: Option<String>) -> Outcome {
-        if let Some(id) = enter {
-            return self.only(&id).await;
-        }
+    pub(super) async fn serve(mut self, enter: Option<Enter>) -> Ending<'a> {
+        let outcome = match enter {
+            Some(enter) => self.only(&enter).await,
+            None => self.lists().await,
+        };
+        self.parked.map_or(Ending::Over(outcome), Ending::Parked)
+    }
+
+    async fn lists(&mut self) -> Outcome {
         self.out
             .text("ray-relay: tasks that wait at a breakpoint\n\n")
             .await;
         let mut show = true;
         let mut menu = Menu::default();
-        let mut browse = Browse::new(Choice::default(), Some(PAGE));
+        let own = self.principal.known_subject().into();
+        let mut browse = Browse::new(Choice::default(), Some(PAGE)).owned_by(own);
         // The Enter by which a person shows up asks for the list that comes anyway.
         let entered = |line: &str| line.trim().is_empty().then_some(());
         let mut patience = match self.input.take_if(entered).await {
@@ -113,8 +147,8 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, R> {
                 "" => show = true,
                 "q" | "quit" | "exit" => return Outcome::Client,
                 line => {
-                    if let Some(id) = enters(line) {
-                        return self.only(id).await;
+                    if let Some(enter) = Enter::read(line) {
+                        return self.only(&enter).await;
                     }
                     match browse.hear(line, &menu) {
                         Heard::Changed => {
@@ -131,8 +165,10 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, R> {
                     let picked = menu.pick(line);
                     match picked.as_deref().map(str::parse) {
                         Ok(Ok(id)) => {
-                            if let Next::Ended(outcome) = self.enter(id).await {
-                                return outcome;
+                            match self.enter(id, false).await {
+                                Next::Ended(outcome) => return outcome,
+                                Next::Lost => return Outcome::Client,
+                                Next::List | Next::Follow(_) => {}
                             }
                             self.out.text("\n").await;
                             show = true;
@@ -150,17 +186,17 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, R> {
     }
 
     /// One breakpoint and nothing else.
-    async fn only(&mut self, id: &str) -> Outcome {
-        let Ok(id) = id.parse::<BreakpointId>() else {
+    async fn only(&mut self, enter: &Enter) -> Outcome {
+        let Ok(id) = enter.id.parse::<BreakpointId>() else {
             self.refuse(&SessionRefusal::Nothing(
                 "that is no id of a breakpoint".to_owned(),
             ))
             .await;
             return Outcome::Refused;
         };
-        match self.enter(id).await {
+        match self.enter(id, enter.take_over).await {
             Next::Ended(outcome) => outcome,
-            Next::List | Next::Follow(_) => Outcome::Client,
+            Next::List | Next::Follow(_) | Next::Lost => Outcome::Client,
         }
     }
 
@@ -190,16 +226,27 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, R> {
         self.out.notice(&sentence).await;
     }
 
-    /// Sessions with the breakpoint `id`, wherever it goes on.
-    async fn enter(&mut self, id: BreakpointId) -> Next {
+    /// Sessions with the breakpoint `id`, wherever it goes on, also with what somebody else has parked there where it is to
+    /// `take_over`.
+    async fn enter(&mut self, id: BreakpointId, take_over: bool) -> Next {
+        if let Some(home) = self.context.takeover.home_of(&Wanted::Parked(id)) {
+            let takes_over = if take_over { " takeover" } else { "" };
+            return self.pass_on(&format!("{id}{takes_over}"), &home).await;
+        }
         loop {
             let (registry, sessions) = (&self.context.registry, &self.context.sessions);
             let access = self.principal.access();
             let wanted =
                 |b: &Breakpoint| b.id == id && access.rights(b).scopes.contains(Scope::Terminal);
             leaving::given_back(registry, sessions, wanted).await;
-            let permit = match self.acquire(id) {
-                Ok(permit) => permit,
+            let mut taken = self.take(id, take_over).await;
+            if let Err(SessionRefusal::InUse { .. }) = taken {
+                // One's own whose client is gone without a word.
+                leaving::made_sure(registry, sessions, &self.principal, wanted).await;
+                taken = self.take(id, take_over).await;
+            }
+            let (permit, resumed) = match taken {
+                Ok(taken) => taken,
                 Err(refusal) => {
                     let all = self.context.registry.snapshot();
                     let mut details = Map::new();
@@ -219,7 +266,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, R> {
                 }
             };
             let span = permit.span();
-            match self.recorded(permit).instrument(span).await {
+            match self.recorded(permit, resumed).instrument(span).await {
                 Next::Follow(stop) => {
                     if let Err(next) = self.next_stop(&stop).await {
                         return next;
@@ -228,6 +275,34 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, R> {
                 next => return next,
             }
         }
+    }
+
+    /// The permit for the breakpoint `id`, and what it goes on with, where that is a park that the principal may go on with.
+    async fn take(
+        &self,
+        id: BreakpointId,
+        take_over: bool,
+    ) -> Result<(Permit, Option<Resumed>), SessionRefusal> {
+        let all = self.context.registry.snapshot();
+        let Some(held) = park::parked_for(&all, id, &self.principal, take_over) else {
+            let late = || self.context.parks.too_late(&self.principal, id);
+            return match self.acquire(id) {
+                Ok(permit) => Ok((permit, None)),
+                Err(why @ (SessionRefusal::Ended { .. } | SessionRefusal::Nothing(_))) => {
+                    Err(late().unwrap_or(why))
+                }
+                Err(why) => Err(why),
+            };
+        };
+        let authorised = self.authorised(held)?;
+        let terms = Terms {
+            client: TERMINAL,
+            take_over,
+            taker: Taker::Prompt,
+        };
+        let taken = park::take((self.context, self.session), held, authorised, terms);
+        let (permit, resumed) = Box::pin(taken).await?;
+        Ok((permit, Some(resumed)))
     }
 
     fn acquire(&self, id: BreakpointId) -> Result<Permit, SessionRefusal> {
@@ -239,13 +314,19 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, R> {
             (None, Some(ended)) => return Err(SessionRefusal::ended(ended, now)),
             (None, None) => return Err(unknown()),
         };
-        let authorised = authorise(&self.principal, breakpoint, Scope::Terminal);
-        let authorised = authorised.map_err(|why| match why {
-            Denied::Hidden => unknown(),
-            Denied::Missing { .. } => SessionRefusal::Forbidden(why.to_string()),
-        })?;
-        let holder = self.session.holder(&self.principal, "terminal");
+        let authorised = self.authorised(breakpoint)?;
+        let holder = self.session.holder(&self.principal, TERMINAL);
         Permit::acquire(&self.context.registry, authorised, holder)
             .map_err(|why| SessionRefusal::unclaimed(why, breakpoint, unknown))
+    }
+
+    fn authorised(&self, breakpoint: &Arc<Breakpoint>) -> Result<Authorized, SessionRefusal> {
+        authorise(&self.principal, breakpoint, Scope::Terminal).map_err(|why| match why {
+            Denied::Hidden => {
+                let list = visible(&self.principal, &self.context.registry.snapshot());
+                SessionRefusal::unknown(&format!("has the id {}", breakpoint.id), &list)
+            }
+            Denied::Missing { .. } => SessionRefusal::Forbidden(why.to_string()),
+        })
     }
 }

@@ -7,6 +7,7 @@ mod following;
 mod legacy;
 mod limits;
 mod list;
+mod parking;
 mod session;
 
 use std::sync::Arc;
@@ -32,11 +33,21 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// Who may do what.
 const POLICY: &str = r#"
 [[rule]]
-subjects = ["ann", "mia", "sue", "ida"]
+subjects = ["ann", "mia", "sue", "ida", "zoe"]
 scopes = ["list", "terminal"]
 [[rule]]
 subjects = ["lou"]
 scopes = ["list", "debug"]
+[[rule]]
+subjects = ["adm"]
+scopes = ["list", "terminal", "debug", "admin"]
+[[rule]]
+subjects = ["ed"]
+scopes = ["list", "terminal", "debug"]
+[[rule]]
+subjects = ["zoe"]
+scopes = ["terminal"]
+park = "0s"
 [[rule]]
 subjects = ["eve"]
 scopes = ["dashboard:write"]
@@ -168,17 +179,23 @@ impl Person {
         }
     }
 
-    /// Everything until the relay closes.
-    async fn rest(mut self) -> String {
+    /// Everything until the relay closes, whatever becomes of the session.
+    async fn rest_of_it(&mut self) -> String {
         let mut bytes = Vec::new();
         timeout(self.patience, self.stream.read_to_end(&mut bytes))
             .await
             .expect("the relay closes")
             .unwrap();
+        std::mem::take(&mut self.seen) + &String::from_utf8_lossy(&bytes)
+    }
+
+    /// Everything until the relay closes.
+    async fn rest(mut self) -> String {
+        let rest = self.rest_of_it().await;
         drop(self.stream);
         let ended = timeout(self.patience, self.ended).await;
         ended.expect("the session ends").unwrap();
-        self.seen + &String::from_utf8_lossy(&bytes)
+        rest
     }
 }
 

@@ -12,6 +12,8 @@ pub(crate) struct Browse {
     /// Rows of a page; `None`: all.
     rows: Option<usize>,
     from: usize,
+    /// Whose parks come first; `None`: nobody's.
+    owner: Option<Value>,
 }
 
 /// What became of a line.
@@ -32,7 +34,18 @@ impl Browse {
             choice,
             rows: rows.map(|rows| rows.max(1)),
             from: 0,
+            owner: None,
         }
+    }
+
+    /// What `subject` has parked comes first, unless another order is asked for; null: whoever is not authenticated.
+    pub(crate) fn owned_by(mut self, subject: Value) -> Self {
+        self.owner = Some(subject);
+        self
+    }
+
+    fn is_own(&self, row: &Value) -> bool {
+        self.owner.as_ref() == Some(&row["holder"]["subject"]) && row["state"] == "parked"
     }
 
     /// The terminal has another size.
@@ -41,7 +54,11 @@ impl Browse {
     }
 
     /// What there is to pick from in `list`. A page that is no longer there becomes the last one.
-    pub(crate) fn read(&mut self, list: Value) -> Menu {
+    pub(crate) fn read(&mut self, mut list: Value) -> Menu {
+        if let Some(rows) = list["breakpoints"].as_array_mut() {
+            // Its order is kept otherwise.
+            rows.sort_by_key(|row| !self.is_own(row));
+        }
         let menu = Menu::read(&select::arranged(list, &self.choice));
         if let Some(rows) = self.rows {
             let last = menu.len().saturating_sub(1) / rows * rows;
@@ -102,6 +119,10 @@ impl Browse {
 
     fn foot(&self, menu: &Menu, to: usize) -> String {
         let mut text = String::new();
+        let own = menu.values().iter().position(|row| self.is_own(row));
+        if let Some(own) = own {
+            text += &format!("You have left {own}: its index goes on with it where it was.\n");
+        }
         if self.rows.is_some_and(|rows| menu.len() > rows) {
             let (from, all) = (self.from, menu.len());
             text += &format!(
@@ -168,6 +189,31 @@ mod tests {
         // A page that is gone is the last one.
         let menu = browse.read(list(15));
         assert_eq!(ids(&browse.show(&menu, false, None)).len(), 15);
+    }
+
+    #[test]
+    fn what_one_has_parked_oneself_comes_first() {
+        let mut list = list(4);
+        for (n, state, subject) in [
+            (1, "parked", "bob"),
+            (2, "attached", "ann"),
+            (3, "parked", "ann"),
+        ] {
+            list["breakpoints"][n]["state"] = state.into();
+            list["breakpoints"][n]["holder"] = json!({"subject": subject});
+        }
+        let mut browse = Browse::new(Choice::default(), None).owned_by("ann".into());
+        let menu = browse.read(list.clone());
+        let text = browse.show(&menu, false, None);
+        assert_eq!(ids(&text), [3, 0, 1, 2]);
+        assert!(
+            text.ends_with("You have left 0: its index goes on with it where it was.\n"),
+            "{text}"
+        );
+        // Where nobody is authenticated, what nobody in particular has parked is everybody's.
+        let mut nobody = Browse::new(Choice::default(), None).owned_by(Value::Null);
+        let menu = nobody.read(list);
+        assert_eq!(ids(&nobody.show(&menu, false, None)), [0, 1, 2, 3]);
     }
 
     #[test]

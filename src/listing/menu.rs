@@ -31,6 +31,11 @@ impl Menu {
         rows.any(|row| row.id == id && row.is_legacy())
     }
 
+    /// What can be picked, as the list has it.
+    pub(crate) fn values(&self) -> &[Value] {
+        &self.values
+    }
+
     /// How many can be picked.
     pub(crate) fn len(&self) -> usize {
         self.list.rows.len()

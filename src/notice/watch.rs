@@ -18,6 +18,7 @@ use crate::config::{self, NoticeEvent};
 use crate::moment::Moment;
 use crate::ray::registry::{Breakpoint, BreakpointId, Holder, Registry, Snapshot, State};
 use crate::release::auto;
+use crate::session::parks::is_parked;
 
 /// Looks at the list in the time after which something is told, and the bounds of the pause between two.
 const LOOKS: u32 = 20;
@@ -44,7 +45,7 @@ pub(super) struct Watch<'a> {
 
 /// Whether this relay tells what befalls a session of `holder`.
 fn is_told_here(holder: &Holder) -> bool {
-    holder.is_here() || holder.parked_until.is_some()
+    holder.is_here() || is_parked(holder)
 }
 
 impl<'a> Watch<'a> {
@@ -88,8 +89,8 @@ impl<'a> Watch<'a> {
         let died = match &breakpoint.state {
             State::Attached(holder) => {
                 let before = self.held.insert(id, (stop, holder.clone()));
-                let was_parked = before.is_some_and(|(_, before)| before.parked_until.is_some());
-                if holder.parked_until.is_some() && !was_parked {
+                let was_parked = before.is_some_and(|(_, before)| is_parked(&before));
+                if is_parked(holder) && !was_parked {
                     self.tell(NoticeEvent::Parked, breakpoint, Some(holder));
                 }
                 return;

@@ -38,6 +38,14 @@ pub(super) enum Incoming {
     Other,
 }
 
+/// A message as it has come.
+enum Message {
+    /// Its body.
+    Whole(BytesMut),
+    /// It is skipped, and this stands for it.
+    TooLong(Incoming),
+}
+
 /// The connection is over, and how.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Lost {
@@ -83,14 +91,47 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
 
     /// The next message. Cancel safe: what was read stays here.
     pub(super) async fn read(&mut self) -> Result<Incoming, Lost> {
+        match self.next().await? {
+            Message::Whole(body) => parse(&body).map(read).map_err(|error| malformed(&error)),
+            Message::TooLong(stands_for) => Ok(stands_for),
+        }
+    }
+
+    /// The body of the next message that is not too long. Cancel safe in the same way.
+    pub(super) async fn body(&mut self) -> Result<BytesMut, Lost> {
+        if self.bytes.is_empty() {
+            // A long message leaves no room behind that somebody who waits would hold.
+            self.bytes = BytesMut::new();
+        }
+        loop {
+            if let Message::Whole(body) = self.next().await? {
+                return Ok(body);
+            }
+        }
+    }
+
+    /// No message has come in part.
+    pub(super) fn is_whole(&self) -> bool {
+        self.bytes.is_empty() && self.skip == 0
+    }
+
+    pub(super) fn stream(&self) -> &S {
+        &self.stream
+    }
+
+    pub(super) fn stream_mut(&mut self) -> &mut S {
+        &mut self.stream
+    }
+
+    async fn next(&mut self) -> Result<Message, Lost> {
         loop {
             let dropped = self.skip.min(self.bytes.len());
             self.bytes.advance(dropped);
             self.skip -= dropped;
             if self.skip == 0
-                && let Some(incoming) = self.take()?
+                && let Some(message) = self.take()?
             {
-                return Ok(incoming);
+                return Ok(message);
             }
             if self
                 .stream
@@ -104,10 +145,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         }
     }
 
-    fn take(&mut self) -> Result<Option<Incoming>, Lost> {
-        let broken = |error: &dyn std::fmt::Display| Lost::Broken(error.to_string());
+    fn take(&mut self) -> Result<Option<Message>, Lost> {
         let Some((head, length)) =
-            header(&self.bytes, usize::MAX >> 1).map_err(|error| broken(&error))?
+            header(&self.bytes, usize::MAX >> 1).map_err(|error| malformed(&error))?
         else {
             return Ok(None);
         };
@@ -117,14 +157,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
             }
             self.bytes.advance(head);
             self.skip = length;
-            return Ok(Some(oversize(&self.bytes[..PEEKED], length)));
+            let stands_for = oversize(&self.bytes[..PEEKED], length);
+            return Ok(Some(Message::TooLong(stands_for)));
         }
         if self.bytes.len() < head + length {
             return Ok(None);
         }
         self.bytes.advance(head);
-        let body = self.bytes.split_to(length);
-        Ok(Some(read(parse(&body).map_err(|error| broken(&error))?)))
+        Ok(Some(Message::Whole(self.bytes.split_to(length))))
     }
 
     /// Reads on to `initialized`, which comes before the answer to the request `attach`: the bodies of the `output` events
@@ -168,6 +208,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
 
 #[allow(clippy::needless_pass_by_value)]
 fn broken(error: std::io::Error) -> Lost {
+    Lost::Broken(error.to_string())
+}
+
+fn malformed(error: &dyn std::fmt::Display) -> Lost {
     Lost::Broken(error.to_string())
 }
 

@@ -140,6 +140,7 @@ async fn let_go(context: &Arc<Context>, breakpoint: &Arc<Breakpoint>) {
         since: Moment::now(),
         replica: None,
         parked_until: None,
+        at_neighbour: false,
     };
     match release(context, authorized, holder).await {
         Ok(()) => {

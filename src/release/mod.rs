@@ -53,8 +53,8 @@ pub async fn release(
     holder: Holder,
 ) -> Result<(), NotReleased> {
     let breakpoint = authorized.breakpoint().clone();
-    let parked = |held: &&Holder| held.parked_until.is_some();
-    if let Some(holder) = breakpoint.holder().filter(parked) {
+    let parked = breakpoint.holder().filter(|held| parks::is_parked(held));
+    if let Some(holder) = parked {
         if holder.is_here() {
             return Ok(context.parks.let_run(&authorized).await?);
         }

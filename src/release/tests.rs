@@ -36,6 +36,7 @@ fn holder() -> Holder {
         since: Moment::now(),
         replica: None,
         parked_until: None,
+        at_neighbour: false,
     }
 }
 

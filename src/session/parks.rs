@@ -46,10 +46,19 @@ struct Entry {
 /// What a park is asked for. One that ends drops the question.
 #[derive(Debug)]
 pub(crate) enum Ask {
-    /// Its worker, for the session of the person who had it.
-    HandOver(oneshot::Sender<Result<HandedOver, Busy>>),
+    /// Its worker, for the session of the person who had it, by this.
+    HandOver(Taker, oneshot::Sender<Result<HandedOver, Busy>>),
     /// That its task runs on; answered when it does.
     LetRun(oneshot::Sender<()>),
+}
+
+/// What a park is to be gone on with by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Taker {
+    /// A debugger's client.
+    Editor,
+    /// A prompt of the relay's own.
+    Prompt,
 }
 
 /// The debugger still works on what the lost client has asked, so that its answers would come to the next one.
@@ -65,6 +74,8 @@ pub(crate) struct HandedOver {
     pub(crate) session: u64,
     /// When the first session with it began: its limit counts on.
     pub(crate) began: Instant,
+    /// Since when it was parked.
+    pub(crate) since: Instant,
     /// The connection to its debugger, and what is known of it: whoever parked it knows its type. Dropped, it is left in order.
     pub(crate) connection: Box<dyn Any + Send + Sync>,
 }
@@ -114,7 +125,7 @@ impl Parks {
     }
 
     /// The worker of the park with `breakpoint`, for a session of `principal`, which may [go on](may_go_on) with somebody
-    /// else's where it is to `take_over`. Takes as long as the park lets a debugger finish.
+    /// else's where it is to `take_over`, by `taker`. Takes as long as the park lets a debugger finish.
     ///
     /// # Errors
     /// [`SessionRefusal`]: it is somebody else's, has just ended, or its debugger is at work.
@@ -123,6 +134,7 @@ impl Parks {
         breakpoint: &Breakpoint,
         principal: &Principal,
         take_over: bool,
+        taker: Taker,
     ) -> Result<HandedOver, SessionRefusal> {
         let may = take_over && may_go_on(principal, breakpoint, take_over);
         let asks = self.find(breakpoint, |owner| may || owner.is_same_person(principal))?;
@@ -135,7 +147,8 @@ impl Parks {
         };
         let (answer, handed_over) = oneshot::channel();
         // The queue is full where somebody else asks for it at this moment.
-        asks.try_send(Ask::HandOver(answer)).map_err(|_| busy())?;
+        asks.try_send(Ask::HandOver(taker, answer))
+            .map_err(|_| busy())?;
         match handed_over.await {
             Ok(Ok(handed_over)) => Ok(handed_over),
             Ok(Err(Busy)) => Err(busy()),
@@ -219,17 +232,20 @@ impl Drop for Place {
     }
 }
 
-/// Whether `breakpoint` is parked at this relay, or at the agent of its node, by `principal`, who may go on with it.
+/// Whether what `holder` has is parked at this relay, or at the agent of its node.
+pub(crate) fn is_parked(holder: &Holder) -> bool {
+    holder.parked_until.is_some() && !holder.at_neighbour
+}
+
+/// The same, by `principal`, who may go on with it.
 pub(crate) fn is_own(principal: &Principal, breakpoint: &Breakpoint) -> bool {
-    breakpoint.holder().is_some_and(|holder| {
-        holder.parked_until.is_some() && holder.subject == principal.known_subject()
-    })
+    let holder = breakpoint.holder().filter(|holder| is_parked(holder));
+    holder.is_some_and(|holder| holder.subject == principal.known_subject())
 }
 
 /// Whether `principal` may go on with what is parked at `breakpoint`: with its own, and, where it says that it is to
 /// `take_over`, as an administrator with anybody's.
 pub(crate) fn may_go_on(principal: &Principal, breakpoint: &Breakpoint, take_over: bool) -> bool {
-    let is_parked = |holder: &Holder| holder.parked_until.is_some();
     let administers = || {
         let rights = principal.access().rights(breakpoint);
         rights.scopes.contains(Scope::Admin)

@@ -265,6 +265,7 @@ impl Session {
             since: Moment::now(),
             replica: None,
             parked_until: None,
+            at_neighbour: false,
         }
     }
 

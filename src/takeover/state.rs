@@ -14,7 +14,7 @@ use crate::agents::Hold;
 use crate::audit::{Action, Entry};
 use crate::identity::revocation::Revocation;
 use crate::ray::registry::{Breakpoint, Holder, Kind, RayNode};
-use crate::wire::tunnel::messages::{self, Held, Node, Replica};
+use crate::wire::tunnel::messages::{self, Held, Node, Parked, Replica};
 use crate::wire::tunnel::text::Text;
 
 /// How long it is waited for what another process has revoked to be written.
@@ -94,6 +94,7 @@ impl Takeover {
                 address: row.node.address,
             },
             held: row.held.clone(),
+            at_neighbour: true,
         });
         self.agents.hear_neighbour(state.replica, holds.collect());
         let lines = state.revocations.clone();
@@ -131,8 +132,18 @@ impl Takeover {
     }
 }
 
+fn milliseconds(time: SystemTime) -> u64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH);
+    u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
+}
+
 fn row(breakpoint: &Breakpoint, holder: &Holder, replica: Replica) -> Row {
-    let since = holder.since.time.duration_since(SystemTime::UNIX_EPOCH);
+    let parked = holder.parked_until.map(|until| Parked {
+        owner: holder.subject.as_deref().unwrap_or_default().into(),
+        // This process ends it itself where that is revoked.
+        credential: None,
+        until_unix_ms: milliseconds(until.time),
+    });
     Row {
         node: Node {
             cluster: (&*breakpoint.cluster).into(),
@@ -151,8 +162,8 @@ fn row(breakpoint: &Breakpoint, holder: &Holder, replica: Replica) -> Row {
             client: holder.client.as_str().into(),
             peer: holder.peer,
             replica,
-            since_unix_ms: u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(u64::MAX),
-            parked: None,
+            since_unix_ms: milliseconds(holder.since.time),
+            parked,
         },
     }
 }

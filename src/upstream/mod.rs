@@ -3,13 +3,14 @@
 //!
 //! [`connect`] makes a [`Worker`], by dialling or by having the agent of the worker's node dial ([`Stream`]); `ledger`
 //! follows what passes over it; `goodbye` ends it. `let_run` attaches for no other purpose than to leave. `legacy` is the
-//! same for Ray's older debugger, and [`by_agent`] what an agent needs of it.
+//! same for Ray's older debugger, `park` keeps either without a client, and [`by_agent`] is what an agent needs of it.
 
 pub mod by_agent;
 mod goodbye;
 mod ledger;
 pub(crate) mod legacy;
 pub mod let_run;
+pub(crate) mod park;
 mod stream;
 mod worker;
 

@@ -28,6 +28,11 @@ impl<S> Prefixed<S> {
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
+
+    /// The same, to be changed.
+    pub fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Prefixed<S> {

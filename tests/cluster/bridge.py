@@ -2,13 +2,14 @@
 
     python bridge.py HOST PORT
 
-Half-closes are kept in both directions, but with RAY_RELAY_CA_FILE in the environment, for TLS, where it is who is trusted.
+With BRIDGE_RESETS in the environment the connection is reset when this process ends. Half-closes are kept in both directions, but with RAY_RELAY_CA_FILE in the environment, for TLS, where it is who is trusted.
 Exit 7: no connection.
 """
 import os
 import select
 import socket
 import ssl
+import struct
 import sys
 import threading
 
@@ -19,6 +20,8 @@ except OSError as error:
     sys.exit(7)
 peer.settimeout(None)
 peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+if "BRIDGE_RESETS" in os.environ:
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 def encrypted(trusted):

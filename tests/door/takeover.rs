@@ -373,3 +373,106 @@ async fn a_process_that_does_not_answer_or_a_path_of_others_is_told() {
     let relay = relay(&path, |_| {}).await.unwrap();
     relay.drain().await;
 }
+
+/// Reads until `wanted` is there, and gives everything so far.
+async fn shown(stream: &mut TcpStream, wanted: &str) -> String {
+    let mut seen = Vec::new();
+    loop {
+        let text = String::from_utf8_lossy(&seen).into_owned();
+        if text.contains(wanted) {
+            return text;
+        }
+        let read = timeout(PATIENCE, stream.read_buf(&mut seen)).await;
+        let read = read.unwrap_or_else(|_| panic!("no {wanted:?} in {text:?}"));
+        assert!(read.unwrap() > 0, "closed without {wanted:?}: {text:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_predecessor_has_parked_is_listed_as_that_and_its_person_is_passed_on() {
+    let (_folder, path) = place();
+    let keys = Keys::new();
+    let with_keys = |config: &mut Config| {
+        config.auth.keys = vec![keys.public()];
+        config.listen.drain_timeout = Duration::from_secs(600);
+        config.park.r#for = Duration::from_secs(600);
+    };
+    let first = relay(&path, with_keys).await.unwrap();
+    let at = first.local_addr();
+    let ann = keys.token(|_| {});
+    let (debugger, breakpoint) = paused().await;
+    let breakpoint = Breakpoint {
+        kind: Kind::Pdb,
+        ..breakpoint
+    };
+    let id = breakpoint.id;
+    first.registry().insert(breakpoint.clone());
+    let mut nc = dial(at).await;
+    nc.write_all(format!("enter {id}\n{ann}\n").as_bytes())
+        .await
+        .unwrap();
+    let (mut prompt, _) = timeout(PATIENCE, debugger.accept()).await.unwrap().unwrap();
+    prompt.write_all(b"-> x = 1\r\n(Pdb) ").await.unwrap();
+    shown(&mut nc, "(Pdb) ").await;
+    drop(nc);
+    let second = relay(&path, with_keys).await.unwrap();
+    second.registry().insert(breakpoint);
+    let ending = tokio::spawn(ends(first));
+
+    let mut lists = second.registry().watch();
+    let is_parked = lists.wait_for(|list| {
+        let row = list.find(id);
+        let holder = row.and_then(|row| row.holder());
+        holder.is_some_and(|holder| {
+            let until = holder.parked_until.map(|until| Moment::now().until(until));
+            let whole = Duration::from_secs(500)..Duration::from_secs(601);
+            holder.subject.as_deref() == Some("ann")
+                && until.is_some_and(|left| whole.contains(&left))
+        })
+    });
+    let listed = timeout(PATIENCE, is_parked)
+        .await
+        .expect("listed as parked");
+    drop(listed.unwrap());
+    // Somebody else is told there.
+    let bob = keys.token(|claims| {
+        claims["sub"] = "bob".into();
+        claims["jti"] = "two".into();
+    });
+    let mut nc = dial(at).await;
+    nc.write_all(format!("enter {id}\n{bob}\n").as_bytes())
+        .await
+        .unwrap();
+    let told = rest(&mut nc).await;
+    assert!(told.contains("is parked by ann"), "{told}");
+
+    let mut nc = dial(at).await;
+    nc.write_all(format!("enter {id}\n{ann}\n").as_bytes())
+        .await
+        .unwrap();
+    let told = shown(&mut nc, "(Pdb) ").await;
+    assert!(
+        told.contains("this goes on with your session with "),
+        "{told}"
+    );
+    assert_eq!(
+        told.matches("token: ").count(),
+        2,
+        "asked here alone: {told}"
+    );
+    nc.write_all(b"p x\n").await.unwrap();
+    let mut said = [0; 4];
+    prompt.read_exact(&mut said).await.unwrap();
+    assert_eq!(&said, b"p x\n");
+    prompt.write_all(b"1\r\n(Pdb) ").await.unwrap();
+    shown(&mut nc, "1\r\n(Pdb) ").await;
+    nc.write_all(b"c\n").await.unwrap();
+    nc.shutdown().await.unwrap();
+    let mut said = [0; 2];
+    prompt.read_exact(&mut said).await.unwrap();
+    assert_eq!(&said, b"c\n");
+    drop((prompt, debugger));
+    rest(&mut nc).await;
+    ending.await.unwrap();
+    second.drain().await;
+}

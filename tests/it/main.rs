@@ -5,7 +5,7 @@
 //! | `tls` | nothing, and sslscan for one test |
 //! | `departures`, `loopback`, `pdb`, `prompt`, `view` | Python and the network once (a virtual environment under `target/`) |
 //! | `closed_network`, `connect`, `cuts`, `other_networks` | also root, iproute2, util-linux and nftables (network namespaces with a firewall) |
-//! | `agents`, `replicas`, `isolation`, `parking`, `keeping`, `sessions`, `takeover`, `kinds`, `faults`, `gone`, `deploy`, `doctor`, `hook`, `reverse`, `tools`, `advertise`, `token`, `identity`, `nc`, `person`, `terminal`, `unlisted` | the same without nftables |
+//! | `agents`, `replicas`, `isolation`, `parking`, `keeping`, `sessions`, `takeover`, `parked_prompts`, `kinds`, `faults`, `gone`, `deploy`, `doctor`, `hook`, `reverse`, `tools`, `advertise`, `token`, `identity`, `nc`, `person`, `terminal`, `unlisted` | the same without nftables |
 //! | `page` | also Chromium |
 //!
 //! What is missing is said on standard error and the test passes, except where `CI` is set: then
@@ -32,6 +32,7 @@ mod loopback;
 mod nc;
 mod other_networks;
 mod page;
+mod parked_prompts;
 mod parking;
 mod pdb;
 mod person;

@@ -26,13 +26,19 @@ pub(crate) struct Person {
 
 impl Person {
     pub(crate) fn connect(scene: &Scene<'_>) -> Self {
+        Self::connect_with(scene, &[])
+    }
+
+    /// The same with these variables in the environment of the bridge.
+    pub(crate) fn connect_with(scene: &Scene<'_>, env: &[(&str, &str)]) -> Self {
         let bridge = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cluster/bridge.py");
         let to = scene.relay.address();
         let mut command = scene.cluster.exec("client", scene.cluster.venv().python());
         command
             .arg(bridge)
             .args([to.ip().to_string(), to.port().to_string()])
-            .envs(scene.settings());
+            .envs(scene.settings())
+            .envs(env.iter().copied());
         let mut nc = tokio::process::Command::from(command)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -57,7 +63,16 @@ impl Person {
         self.line(&token, "q leaves): ").await
     }
 
-    async fn until(&mut self, wanted: &str) -> String {
+    /// Says no more, and everything that is shown then.
+    pub(crate) async fn close(mut self) -> String {
+        drop(self.typing);
+        let mut rest = Vec::new();
+        let read = timeout(PATIENCE, self.screen.read_to_end(&mut rest)).await;
+        read.expect("the relay closes").unwrap();
+        self.seen + &String::from_utf8_lossy(&rest)
+    }
+
+    pub(crate) async fn until(&mut self, wanted: &str) -> String {
         loop {
             if let Some(at) = self.seen.find(wanted) {
                 let rest = self.seen.split_off(at + wanted.len());
@@ -124,7 +139,7 @@ pub(crate) async fn legacy(scene: &Scene<'_>) {
     assert!(person.line("p x", "(Pdb) ").await.starts_with("40\r\n"));
     person.line("!x = 21", "(Pdb) ").await;
     person.line("c", "q leaves): ").await;
-    // Another one, and a connection that just goes.
+    // Another one, and a connection that just goes, to a relay that keeps none.
     let mut second = Person::connect(scene);
     second.list().await;
     second.line(on_worker, "(Pdb) ").await;

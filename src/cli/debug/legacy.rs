@@ -1,7 +1,8 @@
 //! A breakpoint of Ray's legacy debugger: its own prompt, through the relay's terminal.
 //!
 //! Plain lines on the one port: `enter ID` first, a token where one is asked for, then the prompt itself. The relay
-//! follows the session into other tasks and has the task run on where this connection ends.
+//! follows the session into other tasks. Where this connection is lost, it keeps the task at the prompt for a while; who
+//! leaves says `c`.
 
 use std::io;
 use std::sync::LazyLock;
@@ -33,14 +34,19 @@ pub(super) async fn enter(
         .token
         .token(&args.relay.relay)
         .map_err(RelayError::from)?;
+    let enters = match args.take_over {
+        true => format!("{id} takeover"),
+        false => id.to_owned(),
+    };
     let stream = dial(&args.relay).await?;
     let (mut from_relay, mut to_relay) = tokio::io::split(stream);
     let introduced = tokio::select! {
-        introduced = introduce(&mut from_relay, &mut to_relay, id, token.as_ref().map(|token| &***token)) => introduced,
+        introduced = introduce(&mut from_relay, &mut to_relay, &enters, token.as_ref().map(|token| &***token)) => introduced,
         _ = terminal.interrupted.recv() => return Ok(terminal.input.say("\n")?),
     };
     let mut text = Text::default();
     let mut closed = false;
+    let mut asked = "";
     let mut sent = introduced.is_ok();
     let mut bytes = introduced.unwrap_or_default();
     while sent {
@@ -48,6 +54,7 @@ pub(super) async fn enter(
             let (shown, question) = text.take(&bytes);
             terminal.input.say(&shown)?;
             if let Some(question) = question {
+                asked = question;
                 // A token is not for the history.
                 terminal.input.ask(question, question != TOKEN);
             }
@@ -66,6 +73,10 @@ pub(super) async fn enter(
                 Typed::End => {
                     terminal.input.say("\n")?;
                     closed = true;
+                    if asked == PROMPT {
+                        // Without a word it would be taken for lost.
+                        let _ = send(&mut to_relay, "c\n").await;
+                    }
                     let _ = to_relay.shutdown().await;
                 }
             },

@@ -28,8 +28,8 @@ use crate::pdb::{After, End, Options, Piece, Prompt};
 use crate::wire::text::replaced;
 
 pub(super) const AFTER_HELP: &str = "\
-Without an argument: the list of paused tasks, kept up to date; pick one by its index, id or name, debug it, and
-come back to the list. The prompt is pdb's: `help` there lists its commands.
+Without an argument: the list of paused tasks, kept up to date, what you have left parked first; pick one by its index,
+id or name, debug it, and come back to the list. The prompt is pdb's: `help` there lists its commands.
 
   At the list: /PATTERN shows only what fits (as --filter does; / shows all), `sort KEY` and `sort KEY,desc` sort it by
   waiting, name, job, node, where, kind, state, holder, cluster or pid, and where it is long, n and p turn the page.
@@ -40,8 +40,11 @@ come back to the list. The prompt is pdb's: `help` there lists its commands.
   Tab      completes names as the worker knows them
 
 A breakpoint of Ray's legacy debugger (RAY_DEBUG=legacy) has that debugger's own prompt, through the relay: entering it
-is for good, `remote` and `get` are followed into the next task, and a connection that ends lets the task run on. Only
-`q` said twice makes it fail.
+is for good, `remote` and `get` are followed into the next task, and Ctrl-D lets the task run on. Only `q` said twice
+makes it fail.
+
+A connection that is lost at a prompt keeps the task there for a while (`[park]` of the relay): the same command again
+goes on with it.
 
 Examples:
   ray-relay debug
@@ -141,6 +144,9 @@ async fn list(args: &DebugArgs, terminal: &mut Terminal) -> Result<(), Error> {
         filters: args.filter.clone(),
     };
     let mut browse = Browse::new(choice, page_rows(terminal));
+    if let Some(own) = client.subject().await? {
+        browse = browse.owned_by(own);
+    }
     loop {
         match std::mem::take(&mut show) {
             Show::Nothing => {}

@@ -22,6 +22,7 @@ fn held(name: &str, n: u8) -> Breakpoint {
         since: at(1_000_035),
         replica: None,
         parked_until: None,
+        at_neighbour: false,
     };
     Breakpoint {
         state: State::Attached(holder),

@@ -3,7 +3,6 @@
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -13,12 +12,6 @@ use crate::wire::dap::kept;
 use crate::wire::dap::peek::Depth;
 use crate::wire::dap::scanner::Rules;
 use crate::wire::peer_stream::PeerStream;
-
-/// How long the debugger may still work on what the lost client has asked, when another one wants to go on.
-pub(crate) const BUSY: Duration = Duration::from_secs(5);
-
-/// How often it is looked at meanwhile.
-pub(crate) const LOOK: Duration = Duration::from_millis(20);
 
 /// Takes everything, and says nothing.
 #[derive(Debug)]

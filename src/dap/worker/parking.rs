@@ -2,32 +2,25 @@
 
 use std::time::Duration;
 
-use serde_json::{Map, Value};
-use tokio::time::Instant;
-use tracing::{info, warn};
+use serde_json::Value;
 
-use super::at_agent::taken_up;
 use super::opening::not_reached;
 use super::{HALF_CLOSED, Opening, Relaying, rules};
 use crate::context::Context;
 use crate::dap::attach::{fingerprint, for_worker};
 use crate::dap::message_filter::MessageFilter;
-use crate::dap::park::{self, Memory, Park, Parked};
+use crate::dap::park::Spliced;
 use crate::dap::splice::{self, Splice};
-use crate::moment::Moment;
 use crate::session::Session;
 use crate::session::live::Begun;
-use crate::session::shares::Shortage;
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
+use crate::upstream::ConnectError;
+use crate::upstream::park::{self, Debugpy, Memory, Origin, Park, Parked};
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::kept::Kept;
 use crate::wire::dap::message::{Request, event, notice};
 use crate::wire::dap::names::{Command, Event};
 use crate::wire::peer_stream::PeerStream;
-use crate::wire::tunnel::messages::Subject;
-
-/// Bytes of a debugger's capabilities that are remembered at most: debugpy's have some 1,500.
-const LONGEST_CAPABILITIES: usize = 16 * 1024;
 
 /// What the client of a session that goes on is still to be told, when it has configured.
 pub(in crate::dap) struct Resumption {
@@ -42,24 +35,16 @@ impl Resumption {
     }
 }
 
-impl Memory {
-    /// Of a session that `permit` is for, whose debugger has answered `capabilities` and was sent an `attach` with this
-    /// fingerprint. `None` where it would not be kept.
-    pub(super) fn new(
-        context: &Context,
-        begun: &Begun<'_>,
-        capabilities: &Value,
-        attach: u64,
-    ) -> Option<Box<Self>> {
-        let keeps = park::keeps(context, &begun.permit)?;
-        let capabilities = capabilities.to_string();
-        let short = capabilities.len() <= LONGEST_CAPABILITIES;
-        Some(Box::new(Self {
-            keeps,
-            capabilities: if short { capabilities } else { String::new() }.into(),
-            attach,
-        }))
-    }
+/// What is remembered of the session `begun`, whose debugger has answered `capabilities` and was sent an `attach` with this
+/// fingerprint. `None` where it would not be kept.
+pub(super) fn remembered(
+    context: &Context,
+    begun: &Begun<'_>,
+    capabilities: &Value,
+    attach: u64,
+) -> Option<Box<Memory>> {
+    let keeps = park::keeps(context, &begun.permit)?;
+    Some(Box::new(Memory::new(keeps, capabilities, attach)))
 }
 
 impl<'a, S: PeerStream> Relaying<'a, S> {
@@ -77,76 +62,45 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
     ///
     /// # Errors
     /// The session itself, which ends then: there are too many parks, or it cannot be put on record.
-    pub(super) async fn parked(mut self: Box<Self>) -> Result<Box<Park<'a>>, Box<Self>> {
+    pub(super) async fn parked(mut self: Box<Self>) -> Result<Box<Park<'a, Spliced>>, Box<Self>> {
         let Some(memory) = self.memory.take() else {
             return Err(self);
         };
-        let principal = self.live.worker.principal().clone();
-        let id = self.live.worker.breakpoint().id;
-        let mut details = Map::new();
-        let place = match self.context.parks.park(&principal, id) {
-            Ok(place) => place,
-            Err(shortage) => {
-                let most = match shortage {
-                    Shortage::Yours(most) => format!("one person may have {most} parked sessions"),
-                    Shortage::All(most) => format!("there may be {most} parked sessions"),
-                };
-                info!(%id, %most, "a session whose client is lost is not parked, and its task runs on");
-                details.insert("outcome".into(), "refused".into());
-                details.insert("reason".into(), most.into());
-                // The session ends either way.
-                let _ = self.live.audit.parked(details).await;
-                return Err(self);
-            }
-        };
-        let now = Moment::now();
-        details.insert("outcome".into(), "parked".into());
-        details.insert("seconds".into(), memory.keeps.as_secs().into());
-        if let Err(why) = self.live.audit.parked(details).await {
-            warn!(%id, %why, "a session whose client is lost is not parked, and its task runs on");
+        let Some(place) = park::place(self.context, &self.live, memory.keeps).await else {
             return Err(self);
-        }
+        };
         let Self {
             context,
             session,
-            mut live,
+            live,
             mut splice,
             resumption,
             stop,
             ..
         } = *self;
-        live.stay();
-        if let Some(keep) = memory.keep(&live, Some(memory.keeps)) {
+        let keeps = memory.keeps;
+        if let Some(keep) = memory.keep(&live, Some(keeps)) {
             Box::pin(splice.beside().keep_by(&keep)).await;
         }
-        let until = Moment {
-            instant: now.instant + memory.keeps,
-            time: now.time + memory.keeps,
-        };
-        session.set_state(SessionProtocol::Dap, "parked");
-        live.worker.shown_as(session.parked(&principal, until));
-        info!(
-            seconds = memory.keeps.as_secs(),
-            "the client of the session is lost, and its worker stays as it is"
-        );
         // One that was not told of the stops yet was taken over a moment ago.
         let mut kept = resumption.map_or_else(Kept::default, |resumption| resumption.kept);
         if let Some(stop) = stop {
             kept.stopped(&stop);
         }
-        let parked = Parked {
+        let spliced = Spliced {
             splice: splice.without_client(splice::rules(context.config.dap.max_frame)),
             memory: *memory,
             kept,
         };
-        Ok(Box::new(Park {
-            context,
-            session,
+        let protocol = SessionProtocol::Dap;
+        Ok(Park::begin(
+            (context, session),
+            protocol,
             live,
-            parked,
             place,
-            until: until.instant,
-        }))
+            keeps,
+            spliced,
+        ))
     }
 
     /// Tells the client that has configured which threads stand, and answers what debugpy would not answer once more:
@@ -176,11 +130,12 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
     }
 
     /// What the new client hears first: that it may configure, and what was said while nobody heard it.
-    async fn tell_missed(&mut self, whose: &str, differs: bool) {
+    async fn tell_missed(&mut self, (whose, for_how_long): (&str, &str), differs: bool) {
         self.tell(&event(Event::Initialized, Value::Null));
         let title = self.live.worker.breakpoint().title();
-        let text =
-            format!("this goes on with {whose} session with {title}, whose connection was lost");
+        let text = format!(
+            "this goes on with {whose} session with {title}, whose connection was lost; it was parked{for_how_long}"
+        );
         self.tell(&notice(&text, false));
         if differs {
             let text = "path mappings, justMyCode and whatever else `attach` says are those of that session; disconnect and attach at another stop for others";
@@ -201,14 +156,6 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
     }
 }
 
-/// Where the worker of a session that goes on is.
-pub(in crate::dap) enum Origin {
-    /// It was parked here; the session `began` then.
-    Here { parked: Box<Parked>, began: Instant },
-    /// The agent of its node keeps it for this owner.
-    Agent { owner: Subject },
-}
-
 /// Goes on with a session that was parked, for a client that has sent `opening`. `whose` it was is said in its first line.
 ///
 /// # Errors
@@ -225,31 +172,33 @@ pub(in crate::dap) async fn resume<'a, S>(
 where
     S: PeerStream,
 {
-    let (parked, began) = match origin {
-        Origin::Here { parked, began } => (*parked, began),
-        Origin::Agent { owner } => match Box::pin(taken_up(context, &begun.permit, owner)).await {
-            Ok((parked, lasted)) => {
-                let now = Instant::now();
-                (parked, now.checked_sub(lasted).unwrap_or(now))
-            }
-            Err(why) => {
-                let ended = not_reached(
-                    context,
-                    session.summary(),
-                    client,
-                    &opening.attach,
-                    begun,
-                    why,
-                );
-                return Err(Box::pin(ended).await);
-            }
-        },
+    let for_how_long = origin.for_how_long();
+    let reached = Box::pin(origin.reach(context, &begun.permit)).await;
+    let reached = reached.and_then(|(parked, began)| match parked {
+        Parked::Debugpy(debugpy) => Ok((*debugpy, began)),
+        // An editor is no taker of it.
+        Parked::Legacy(..) => {
+            let why = "it is at the prompt of Ray's legacy debugger";
+            Err(ConnectError::NoWay(why.to_owned()))
+        }
+    });
+    let (debugpy, began) = match reached {
+        Ok(reached) => reached,
+        Err(why) => {
+            let ended = not_reached(
+                context,
+                session.summary(),
+                client,
+                &opening.attach,
+                begun,
+                why,
+            );
+            return Err(Box::pin(ended).await);
+        }
     };
-    let Parked {
-        mut splice,
-        memory,
-        kept,
-    } = parked;
+    let Debugpy { line, memory, kept } = debugpy;
+    let max_frame = context.config.dap.max_frame;
+    let mut splice = Splice::keeping(line.into_worker(), Vec::new(), max_frame);
     let filter = MessageFilter::new(begun.permit.rights(), Some(&context.masking));
     let capabilities = serde_json::from_str(&memory.capabilities).unwrap_or_default();
     let breakpoint = begun.permit.breakpoint();
@@ -259,7 +208,7 @@ where
         opening.local_root.as_deref(),
     );
     let attach = fingerprint(&filter.attach_arguments(arguments));
-    let remembered = Memory::new(context, &begun, &capabilities, memory.attach);
+    let remembered = remembered(context, &begun, &capabilities, memory.attach);
     let mut live = begun.attached_since(began);
     if kept.runs() {
         live.task.resumed();
@@ -286,6 +235,7 @@ where
     let mut relaying = Relaying::new(context, session, live, opening, splice, filter, remembered);
     relaying.resumption = Some(Box::new(resumption));
     relaying.tell_beginning(capabilities, None);
+    let whose = (whose, &*for_how_long);
     relaying.tell_missed(whose, attach != memory.attach).await;
     Ok(relaying)
 }

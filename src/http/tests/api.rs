@@ -45,6 +45,7 @@ fn holder() -> Holder {
         since: Moment::now(),
         replica: None,
         parked_until: None,
+        at_neighbour: false,
     }
 }
 

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 use tokio::io::AsyncRead;
+use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::audit::Unavailable;
 use crate::context::Context;
-use crate::lineproto::input::Input;
-use crate::lineproto::legacy::{Ended, Entered};
+use crate::lineproto::legacy::{self, Ended};
 use crate::lineproto::output::{Out, Shown};
-use crate::lineproto::prompt;
+use crate::lineproto::prompt::{self, Attached, Opening};
 use crate::lineproto::session::{Next, TerminalSession};
 use crate::masking::MaskedStream;
 use crate::pdb::{End, Lost, PromptError};
@@ -21,15 +22,21 @@ use crate::recording::{CaptureTee, Direction, Protocol};
 use crate::session::audit::SessionAudit;
 use crate::session::live::{Begun, Live, SessionEnd, SessionEvent};
 use crate::session::worker_end::{agent_lost, unexplained};
-use crate::session::{Permit, TaskEnd, WorkerEnd};
+use crate::session::{Permit, WorkerEnd};
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 use crate::upstream;
+use crate::upstream::legacy::{Entered, Said};
+use crate::upstream::park::{self, Debugpy, Memory, Origin, Parked, Resumed, YOUR};
+use crate::wire::human_time::span;
 use crate::wire::prefixed::Prefixed;
 
 /// How long the head is asked why a worker died.
 const WHY: Duration = Duration::from_secs(2);
 /// How long the worker is waited for when the session is over.
 const GIVEN_BACK: Duration = Duration::from_secs(3);
+
+/// What somebody is told who leaves a task.
+const RUNS_ON: &str = "The task runs on without a debugger.\n";
 
 /// What was typed, for the record.
 pub(in crate::lineproto) struct Log<'a> {
@@ -57,14 +64,126 @@ impl<'a> Log<'a> {
     }
 }
 
-impl<R: AsyncRead + Unpin> TerminalSession<'_, R> {
-    /// One session, on record from its begin to its end.
-    pub(super) async fn recorded(&mut self, permit: Permit) -> Next {
+/// The debugger of a session. Dropped, it is left in order, and the task runs on.
+pub(super) enum Line {
+    /// debugpy, of which nothing was shown yet.
+    Opening(Opening),
+    /// The prompt on it.
+    Prompt(Box<Attached<Prefixed<upstream::Worker>>>),
+    /// Ray's own, and what it has said.
+    Legacy(Entered, Said),
+    /// None any more.
+    Gone,
+}
+
+/// A worker that was reached.
+struct Reached {
+    line: Line,
+    /// What the session with debugpy before this one remembered.
+    memory: Option<Memory>,
+    /// When the first session with it began.
+    began: Instant,
+}
+
+impl Reached {
+    /// For a permit, or for what a session goes on with.
+    async fn of(
+        context: &Context,
+        permit: &Permit,
+        origin: Option<Origin>,
+    ) -> Result<Self, upstream::ConnectError> {
+        let new = |line| Self {
+            line,
+            memory: None,
+            began: Instant::now(),
+        };
+        let Some(origin) = origin else {
+            return match permit.breakpoint().kind {
+                Kind::Debugpy => {
+                    let most = context.config.dap.max_handshake_frame;
+                    let worker = upstream::connect(context, permit, most).await?;
+                    let (stream, read) = worker.into_parts();
+                    let stream = Prefixed::new(read.into(), stream);
+                    Ok(new(Line::Opening(Opening::New(Box::new(stream)))))
+                }
+                Kind::Pdb => {
+                    let stream = upstream::connect_pdb(context, permit).await?;
+                    let entered = Entered::new(stream, &context.shutdown.tasks);
+                    Ok(new(Line::Legacy(entered, Said::default())))
+                }
+            };
+        };
+        let (parked, began) = origin.reach(context, permit).await?;
+        Ok(match parked {
+            Parked::Debugpy(debugpy) => {
+                let Debugpy { line, memory, kept } = *debugpy;
+                Self {
+                    line: Line::Opening(Opening::Kept(line, kept)),
+                    memory: Some(memory),
+                    began,
+                }
+            }
+            Parked::Legacy(entered, said) => Self {
+                began,
+                ..new(Line::Legacy(entered, said))
+            },
+        })
+    }
+
+    /// What somebody is told who goes on with `whose` session with `title`, which was parked `for_how_long`.
+    fn told(&self, whose: &str, title: &str, for_how_long: &str) -> String {
+        let standing = match &self.line {
+            Line::Opening(opening) => opening.standing(),
+            _ => None,
+        };
+        match standing.filter(|_| whose == YOUR) {
+            Some(place) => format!("you were parked at {place}{for_how_long}; going on"),
+            None => format!(
+                "this goes on with {whose} session with {title}, which was parked{for_how_long}"
+            ),
+        }
+    }
+}
+
+impl Line {
+    /// The connection to debugpy, where that is attached.
+    fn worker(&mut self) -> Option<&mut upstream::Worker> {
+        match self {
+            Self::Prompt(attached) => Some(attached.prompt.stream_mut().get_mut()),
+            Self::Opening(_) | Self::Legacy(..) | Self::Gone => None,
+        }
+    }
+}
+
+/// What was done with a worker.
+enum Done {
+    Prompt(Result<End, PromptError>),
+    Legacy(Ended),
+    /// The client's connection broke before anything was shown.
+    Gone,
+    /// The client is gone, and the task stands at the prompt.
+    Lost,
+}
+
+/// What everything that is done in a session needs.
+struct Tools<'a> {
+    out: Out,
+    shown: Shown,
+    log: Log<'a>,
+    active: watch::Receiver<Instant>,
+}
+
+impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
+    /// One session, on record from its begin to its end, or until it is parked.
+    pub(super) async fn recorded(&mut self, permit: Permit, resumed: Option<Resumed>) -> Next {
         let session = self.session;
         let mut details: Map<String, Value> = Map::new();
         details.insert("protocol".into(), "terminal".into());
         details.insert("client".into(), "terminal".into());
         details.insert("scope".into(), Scope::Terminal.word().into());
+        if let Some(resumed) = &resumed {
+            resumed.tell(&mut details);
+        }
         let (services, protocol) = (self.context.services(), Protocol::Terminal);
         let begun = Begun::begin(services, session, permit, protocol, "terminal", details);
         let mut begun = match begun.await {
@@ -75,11 +194,42 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, R> {
             }
         };
         session.set_state(SessionProtocol::Terminal, "attached");
+        let keeps = park::keeps(self.context, &begun.permit);
+        let resumes = resumed.map(|resumed| {
+            let told = (resumed.whose(), resumed.origin.for_how_long());
+            (resumed.origin, told)
+        });
+        let (origin, told) = resumes.unzip();
         // The breakpoint is given back before the list comes next, which is right then.
-        let (closing, outcome, next) = match Worker::connect(self.context, &begun.permit).await {
-            Ok(worker) => {
-                let mut live = begun.attached();
-                let (outcome, next) = self.run(&mut live, worker).await;
+        let reached = Box::pin(Reached::of(self.context, &begun.permit, origin)).await;
+        let (closing, outcome, next) = match reached {
+            Ok(reached) => {
+                if let Some((whose, for_how_long)) = told {
+                    let title = begun.permit.breakpoint().title();
+                    let text = reached.told(&whose, &title, &for_how_long);
+                    self.out.notice(&text).await;
+                }
+                let Reached {
+                    mut line,
+                    mut memory,
+                    began,
+                } = reached;
+                let mut live = begun.attached_since(began);
+                let ran = self.run(&mut live, &mut line, (keeps, &mut memory));
+                let (mut outcome, mut next) = Box::pin(ran).await;
+                session.set_bytes((self.input.bytes(), self.out.counts().written()));
+                if matches!(next, Next::Lost) {
+                    (live, line) = match self.park(live, line, (keeps, memory)).await {
+                        Ok(()) => return Next::Lost,
+                        Err(ends) => ends,
+                    };
+                    if let Line::Prompt(attached) = &mut line {
+                        attached.prompt.leave().await;
+                    }
+                    self.out.text(RUNS_ON).await;
+                    (outcome, next) = (Outcome::Client, Next::Ended(Outcome::Client));
+                }
+                drop(line);
                 let (attached, closing) = live.part();
                 attached.end(GIVEN_BACK).await;
                 (closing, outcome, next)
@@ -112,42 +262,102 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, R> {
         WorkerEnd::explained(&list, breakpoint, why).sentence
     }
 
-    async fn run(&mut self, live: &mut Live<'_>, worker: Worker) -> (Outcome, Next) {
-        let context = self.context;
-        let breakpoint = live.worker.breakpoint().clone();
-        let rights = live.worker.rights();
-        let may_kill = context.may_end_worker(rights.scopes);
-        let masking = context.masking.holds_at_prompt(rights);
-        let masked = masking.then(|| MaskedStream::new(context.masking.clone()));
-        let mut shown = Shown::new(self.out.clone(), masked, live.capture.clone());
-        let log = Log::new(live.audit.clone(), live.capture.clone());
-        let out = self.out.clone();
-        let active = self.input.active();
-        let cut = {
-            let task = live.worker.task_end();
-            let mut work = pin!(worker.work(self.input, &out, &mut shown, &log, task, may_kill));
-            // Cancel safe: `work` is kept, and `Live::next` looks at everything anew.
-            loop {
-                let signal = tokio::select! {
-                    done = &mut work => break Ok(done),
-                    () = out.closed() => break Ok(Done::Gone),
-                    signal = live.next() => signal,
-                };
-                live.heard(*active.borrow());
-                match live.judge(signal) {
-                    Some(SessionEvent::Warning(text)) => out.farewell(&text),
-                    Some(SessionEvent::End(end)) => break Err(end),
-                    // The prompt asks for these itself.
-                    Some(
-                        SessionEvent::TaskEnded
-                        | SessionEvent::Explained(_)
-                        | SessionEvent::TimeIsUp,
-                    )
-                    | None => {}
+    /// What is done with the debugger, unless the session is ended from elsewhere before.
+    async fn work(
+        &mut self,
+        live: &mut Live<'_>,
+        line: &mut Line,
+        (keeps, memory): (Option<Duration>, &mut Option<Memory>),
+        tools: &mut Tools<'_>,
+    ) -> Result<Done, SessionEnd> {
+        let Tools {
+            out,
+            shown,
+            log,
+            active,
+        } = tools;
+        let may_kill = self.context.may_end_worker(live.worker.rights().scopes);
+        if let Line::Opening(_) = line
+            && let Line::Opening(opening) = std::mem::replace(line, Line::Gone)
+        {
+            // Whoever goes on with a task that stands does not let it run by leaving at this moment.
+            let may_leave = matches!(opening, Opening::New(_));
+            let attach = async {
+                tokio::select! {
+                    attached = prompt::attach(opening, shown, may_kill) => Some(attached),
+                    () = out.closed(), if may_leave => None,
                 }
+            };
+            let (attached, over) = match watched(live, active, out, attach).await? {
+                None => return Ok(Done::Gone),
+                Some(Err(why)) => return Ok(Done::Prompt(Err(why))),
+                Some(Ok(opened)) => opened,
+            };
+            let before = memory.take();
+            let resumes = before.is_some();
+            let (capabilities, attach) = match before {
+                Some(before) => (serde_json::from_str(&before.capabilities), before.attach),
+                // No editor's `attach` is like it.
+                None => (Ok(attached.prompt.capabilities().clone()), 0),
+            };
+            let capabilities = capabilities.unwrap_or_default();
+            let new = |keeps| Memory::new(keeps, &capabilities, attach);
+            let keep = match keeps {
+                Some(keeps) => memory.insert(new(keeps)).keep(live, None),
+                // Not beyond this session.
+                None if resumes => new(Duration::ZERO).keep(live, Some(Duration::ZERO)),
+                None => None,
+            };
+            *line = Line::Prompt(attached);
+            if let (Some(keep), Some(worker)) = (keep, line.worker()) {
+                Box::pin(worker.keep_by(&keep)).await;
+            }
+            if let Some(end) = over {
+                return Ok(Done::Prompt(Ok(end)));
+            }
+        }
+        let task = live.worker.task_end();
+        let input = &mut *self.input;
+        let work = async {
+            match line {
+                Line::Prompt(attached) => {
+                    match prompt::converse(attached, task, input, out, shown, log).await {
+                        prompt::Ended::By(end) => Done::Prompt(Ok(end)),
+                        prompt::Ended::Lost => Done::Lost,
+                    }
+                }
+                Line::Legacy(entered, said) => {
+                    legacy::show_missed(said, out, shown).await;
+                    match legacy::relay(entered, said, input, out, shown, log).await {
+                        Ended::Lost => Done::Lost,
+                        ended => Done::Legacy(ended),
+                    }
+                }
+                Line::Opening(_) | Line::Gone => Done::Gone,
             }
         };
-        shown.quiet().await;
+        watched(live, active, out, work).await
+    }
+
+    async fn run(
+        &mut self,
+        live: &mut Live<'_>,
+        line: &mut Line,
+        (keeps, memory): (Option<Duration>, &mut Option<Memory>),
+    ) -> (Outcome, Next) {
+        let context = self.context;
+        let breakpoint = live.worker.breakpoint().clone();
+        let masking = context.masking.holds_at_prompt(live.worker.rights());
+        let masked = masking.then(|| MaskedStream::new(context.masking.clone()));
+        let out = self.out.clone();
+        let mut tools = Tools {
+            out: out.clone(),
+            shown: Shown::new(out.clone(), masked, live.capture.clone()),
+            log: Log::new(live.audit.clone(), live.capture.clone()),
+            active: self.input.active(),
+        };
+        let cut = Box::pin(self.work(live, line, (keeps, memory), &mut tools)).await;
+        tools.shown.quiet().await;
         let done = match cut {
             Ok(done) => done,
             Err(end) => {
@@ -158,10 +368,15 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, R> {
                     SessionEnd::Revoked(_) | SessionEnd::CaptureFailed(_) | SessionEnd::Asked => {
                         (because(&end), Next::Ended(outcome))
                     }
-                    SessionEnd::Quiet | SessionEnd::Aborted => (
-                        format!("{}; the task runs on", SessionEnd::Aborted),
-                        Next::Ended(outcome),
-                    ),
+                    SessionEnd::Quiet | SessionEnd::Aborted => {
+                        let stays = line.worker().is_some_and(upstream::Worker::abandon);
+                        let task = match keeps.filter(|_| stays) {
+                            Some(keeps) => stays_for(keeps),
+                            None => "the task runs on".to_owned(),
+                        };
+                        let sentence = format!("{}; {task}", SessionEnd::Aborted);
+                        (sentence, Next::Ended(outcome))
+                    }
                 };
                 out.farewell(&sentence);
                 return (outcome, next);
@@ -169,7 +384,7 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, R> {
         };
         match done {
             Done::Prompt(Ok(End::Left)) => {
-                out.text("The task runs on without a debugger.\n").await;
+                out.text(RUNS_ON).await;
                 (Outcome::Client, Next::List)
             }
             Done::Prompt(Ok(End::TaskEnded)) => {
@@ -185,8 +400,13 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, R> {
                     Some(why) => self.ended(&breakpoint, &why),
                     None => {
                         if matches!(end, End::Lost(Lost::Broken(_)))
-                            && let Some(told) = agent_lost(&context.agents, &live.worker).await
+                            && let Some(mut told) = agent_lost(&context.agents, &live.worker).await
                         {
+                            let was_kept = line.worker().is_some_and(|worker| worker.was_kept());
+                            if let Some(keeps) = keeps.filter(|_| was_kept) {
+                                let stays = stays_for(keeps);
+                                told = format!("{told}; where that agent lives, {stays}");
+                            }
                             out.notice(&told).await;
                             return (Outcome::Upstream, Next::List);
                         }
@@ -202,6 +422,7 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, R> {
                 (Outcome::Refused, Next::List)
             }
             Done::Gone => (Outcome::Client, Next::Ended(Outcome::Client)),
+            Done::Lost => (Outcome::Client, Next::Lost),
             Done::Legacy(Ended::Closed) => (Outcome::Upstream, Next::List),
             Done::Legacy(Ended::Broken) => {
                 if let Some(told) = agent_lost(&context.agents, &live.worker).await {
@@ -209,7 +430,9 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, R> {
                 }
                 (Outcome::Upstream, Next::List)
             }
-            Done::Legacy(Ended::Left) => (Outcome::Client, Next::Ended(Outcome::Client)),
+            Done::Legacy(Ended::Left | Ended::Lost) => {
+                (Outcome::Client, Next::Ended(Outcome::Client))
+            }
             Done::Legacy(Ended::Continues) => (Outcome::Upstream, Next::Follow(breakpoint)),
         }
     }
@@ -220,49 +443,35 @@ fn because(end: &SessionEnd) -> String {
     format!("this session ends, because {end}; the task runs on")
 }
 
-/// A worker that was reached.
-enum Worker {
-    Debugpy(Box<Prefixed<upstream::Worker>>),
-    Pdb(Entered),
+/// What becomes of a task that an agent keeps.
+fn stays_for(keeps: Duration) -> String {
+    let keeps = span(keeps);
+    format!(
+        "the task stays as it is for {keeps}: come again within that time, at whatever relay there is then"
+    )
 }
 
-/// What became of the work with it.
-enum Done {
-    Prompt(Result<End, PromptError>),
-    Legacy(Ended),
-    /// The client's connection broke.
-    Gone,
-}
-
-impl Worker {
-    async fn connect(context: &Context, permit: &Permit) -> Result<Self, upstream::ConnectError> {
-        match permit.breakpoint().kind {
-            Kind::Debugpy => {
-                let most = context.config.dap.max_handshake_frame;
-                let (stream, read) = upstream::connect(context, permit, most).await?.into_parts();
-                Ok(Self::Debugpy(Box::new(Prefixed::new(read.into(), stream))))
-            }
-            Kind::Pdb => {
-                let stream = upstream::connect_pdb(context, permit).await?;
-                Ok(Self::Pdb(Entered::new(stream, &context.shutdown.tasks)))
-            }
-        }
-    }
-
-    async fn work<R: AsyncRead + Unpin>(
-        self,
-        input: &mut Input<R>,
-        out: &Out,
-        shown: &mut Shown,
-        log: &Log<'_>,
-        task: TaskEnd,
-        may_kill: bool,
-    ) -> Done {
-        match self {
-            Self::Debugpy(stream) => {
-                Done::Prompt(prompt::run(stream, input, out, shown, log, task, may_kill).await)
-            }
-            Self::Pdb(entered) => Done::Legacy(entered.relay(input, out, shown, log).await),
+/// What comes of `work`, unless the session is ended from elsewhere before.
+async fn watched<T>(
+    live: &mut Live<'_>,
+    active: &watch::Receiver<Instant>,
+    out: &Out,
+    work: impl Future<Output = T>,
+) -> Result<T, SessionEnd> {
+    let mut work = pin!(work);
+    // Cancel safe: `work` is kept, and `Live::next` looks at everything anew.
+    loop {
+        let signal = tokio::select! {
+            done = &mut work => return Ok(done),
+            signal = live.next() => signal,
+        };
+        live.heard(*active.borrow());
+        match live.judge(signal) {
+            Some(SessionEvent::Warning(text)) => out.farewell(&text),
+            Some(SessionEvent::End(end)) => return Err(end),
+            // The prompt asks for these itself.
+            Some(SessionEvent::TaskEnded | SessionEvent::Explained(_) | SessionEvent::TimeIsUp)
+            | None => {}
         }
     }
 }

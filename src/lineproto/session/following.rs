@@ -14,7 +14,7 @@ use crate::telemetry::metrics::Outcome;
 /// How long its next stop is waited for.
 const FOLLOW: Duration = Duration::from_secs(300);
 
-impl<R: AsyncRead + Unpin> TerminalSession<'_, R> {
+impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
     /// Waits until the breakpoint of `last` has stopped again after it.
     pub(super) async fn next_stop(&mut self, last: &Breakpoint) -> Result<(), Next> {
         self.out

@@ -1,16 +1,14 @@
 //! The prompt on a debugpy breakpoint, with a worker whose part the test plays.
 
-use std::sync::Arc;
-
 use serde_json::{Map, Value, json};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::lineproto::output::Shown;
 use crate::lineproto::session::Log;
 use crate::lineproto::tests::*;
-use crate::pdb::{End, PromptError};
+use crate::pdb::{End, Prompt, PromptError};
 use crate::recording::CaptureTee;
 use crate::session::TaskEnd;
 use crate::session::audit::SessionAudit;
@@ -27,6 +25,10 @@ pub(super) struct Debugpy {
 impl Debugpy {
     pub(super) async fn listen() -> Self {
         let (listener, breakpoint) = listening(paused("add", 1)).await;
+        Self::of(listener, breakpoint)
+    }
+
+    pub(super) fn of(listener: TcpListener, breakpoint: Breakpoint) -> Self {
         Self {
             listener,
             breakpoint,
@@ -47,7 +49,7 @@ impl Debugpy {
 /// `slow()` takes as long as that.
 pub(super) struct Worker {
     commands: mpsc::UnboundedReceiver<String>,
-    stops: Arc<Notify>,
+    says: mpsc::UnboundedSender<Value>,
 }
 
 impl Worker {
@@ -57,16 +59,16 @@ impl Worker {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let (sender, commands) = mpsc::unbounded_channel();
-        let stops = Arc::new(Notify::new());
-        let stop = stops.clone();
+        let (says, mut said) = mpsc::unbounded_channel();
         tokio::spawn(async move {
             let mut client = Conversation::new(stream, 1 << 20);
             let mut line = 8;
+            let mut attach = Value::Null;
             loop {
                 let request = tokio::select! {
                     request = client.read() => request,
-                    () = stop.notified() => {
-                        client.send(&stopped("breakpoint")).await.unwrap();
+                    Some(event) = said.recv() => {
+                        client.send(&event).await.unwrap();
                         continue;
                     }
                 };
@@ -80,11 +82,14 @@ impl Worker {
                 let mut answer = json!({"type": "response", "seq": 1, "request_seq": request["seq"], "command": command,
                     "success": true, "body": {"stackFrames": [frame], "result": ""}});
                 if command == "attach" {
-                    answer = event("initialized", Value::Null);
+                    attach = std::mem::replace(&mut answer, event("initialized", Value::Null));
                 }
                 client.send(&answer).await.unwrap();
                 match command {
-                    "configurationDone" => client.send(&stopped("breakpoint")).await.unwrap(),
+                    "configurationDone" => {
+                        client.send(&attach).await.unwrap();
+                        client.send(&stopped("breakpoint")).await.unwrap();
+                    }
                     "next" => {
                         tokio::time::sleep(next).await;
                         line += 1;
@@ -95,12 +100,22 @@ impl Worker {
                 let _ = sender.send(command.to_owned());
             }
         });
-        Self { commands, stops }
+        Self { commands, says }
     }
 
     /// Has the task stop where it is.
     fn stop(&self) {
-        self.stops.notify_one();
+        self.say(stopped("breakpoint"));
+    }
+
+    /// Has its debugger say this.
+    pub(super) fn say(&self, event: Value) {
+        self.says.send(event).unwrap();
+    }
+
+    /// What it was asked for since this was last called.
+    pub(super) fn asked_so_far(&mut self) -> Vec<String> {
+        std::iter::from_fn(|| self.commands.try_recv().ok()).collect()
     }
 
     /// Waits until its client is gone, which lets it run on.
@@ -110,12 +125,12 @@ impl Worker {
     }
 
     /// Waits until `wanted` was asked for.
-    async fn asked(&mut self, wanted: &str) {
+    pub(super) async fn asked(&mut self, wanted: &str) {
         while self.commands.recv().await.expect("the prompt goes on") != wanted {}
     }
 }
 
-fn stopped(reason: &str) -> Value {
+pub(super) fn stopped(reason: &str) -> Value {
     event("stopped", json!({"reason": reason, "threadId": 1}))
 }
 
@@ -123,7 +138,7 @@ fn stopped(reason: &str) -> Value {
 struct Scene {
     person: DuplexStream,
     worker: Worker,
-    ended: JoinHandle<Result<End, PromptError>>,
+    ended: JoinHandle<Result<prompt::Ended, PromptError>>,
     kept: AuditSpy,
 }
 
@@ -148,7 +163,12 @@ impl Scene {
             let mut input = Input::new(reader, out.clone());
             let mut shown = Shown::new(out.clone(), None, CaptureTee::default());
             let task = TaskEnd::new(None);
-            prompt::run(stream, &mut input, &out, &mut shown, &log, task, false).await
+            let (sender, pieces) = mpsc::channel(16);
+            let options = prompt::options(false);
+            let opening = Box::pin(Prompt::open(stream, &options, sender));
+            let (mut attached, over) = prompt::opened(opening, pieces, &mut shown).await?;
+            assert_eq!(over, None);
+            Ok(prompt::converse(&mut attached, task, &mut input, &out, &mut shown, &log).await)
         });
         Self {
             person,
@@ -164,7 +184,10 @@ impl Scene {
 
     /// How it ended, how long that took from `since`, and all that was shown.
     async fn rest(mut self, since: Instant) -> (End, Duration, String) {
-        let end = self.ended.await.unwrap().unwrap();
+        let ended = self.ended.await.unwrap().unwrap();
+        let prompt::Ended::By(end) = ended else {
+            panic!("the client was lost");
+        };
         let took = since.elapsed();
         let mut shown = String::new();
         self.person.read_to_string(&mut shown).await.unwrap();
@@ -237,6 +260,27 @@ async fn quit_cuts_no_expression_short() {
     assert_eq!(end, End::Left);
     assert!(took >= Duration::from_secs(5), "{took:?}: {shown}");
     assert!(!shown.contains("still running"), "{shown}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_is_gone_leaves_the_task_where_its_last_word_let_it_run() {
+    for (said, is_lost) in [
+        ("", true),
+        ("p x\n", true),
+        ("n\np x\n", true),
+        ("c\n", false),
+        ("p x\nn\n", false),
+    ] {
+        let mut scene = Scene::begin(Duration::ZERO);
+        scene.say(said).await;
+        scene.person.shutdown().await.unwrap();
+        let ended = scene.ended.await.unwrap().unwrap();
+        let wanted = match is_lost {
+            true => prompt::Ended::Lost,
+            false => prompt::Ended::By(End::Left),
+        };
+        assert_eq!(ended, wanted, "{said:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@ use crate::lineproto::tests::*;
 
 #[tokio::test]
 async fn a_legacy_prompt_is_relayed_and_a_client_that_drops_lets_the_task_run_on() {
-    let relay = relay(true, |_| {});
+    let relay = relay(true, |config| config.park.r#for = Duration::ZERO);
     let pdb = Pdb::listed(&relay).await;
     let mut ann = Person::connect(&relay);
     ann.until("token: ").await;

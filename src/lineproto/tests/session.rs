@@ -114,7 +114,8 @@ async fn a_command_is_on_record_whole_however_long_its_beginning_is() {
 
 #[tokio::test]
 async fn a_client_whose_connection_breaks_is_on_record_as_gone_and_the_task_runs_on() {
-    let (relay, _pdb, person, mut prompt) = at_the_prompt().await;
+    let relay = relay(false, |config| config.park.r#for = Duration::ZERO);
+    let (_pdb, person, mut prompt) = picked(&relay, "0\n").await;
     let Person { stream, ended, .. } = person;
     drop(stream);
     // There is nobody to show it to.

@@ -24,6 +24,7 @@ fn ann() -> Holder {
         since: Moment::now(),
         replica: None,
         parked_until: None,
+        at_neighbour: false,
     }
 }
 

@@ -62,6 +62,7 @@ fn parked(by: Holder) -> State {
     let until = Moment::announced(by.since.time + 10 * MINUTE);
     State::Attached(Holder {
         parked_until: Some(until),
+        at_neighbour: false,
         ..by
     })
 }

@@ -1,7 +1,8 @@
 //! The prompt: its state, and what it is asked.
 //!
 //! In the order in which a session meets them: `open` attaches, `line` takes what is typed apart, `inspect`, `breaks`
-//! and `run` do it by what `request` asks the debugger, `complete` answers Tab, `leave` ends.
+//! and `run` do it by what `request` asks the debugger, `complete` answers Tab, `leave` ends, and `park` is for a prompt
+//! at which nobody is for a while.
 
 mod breaks;
 mod complete;
@@ -9,6 +10,7 @@ mod inspect;
 mod leave;
 mod line;
 mod open;
+mod park;
 mod request;
 mod run;
 
@@ -97,6 +99,8 @@ pub struct Prompt<S> {
     limit: usize,
     may_kill: bool,
     local_sources: bool,
+    /// What the debugger has answered to `initialize`.
+    capabilities: Value,
     /// Events that came while an answer was waited for.
     events: VecDeque<(Option<Event>, Value)>,
     thread: i64,

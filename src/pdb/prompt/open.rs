@@ -76,19 +76,11 @@ impl From<Failure> for PromptError {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
-    /// Attaches over `stream` and writes where the task has stopped. Output goes to `out`, which has to be read
-    /// meanwhile. Dropping the future drops the connection: before the first stop the task goes on waiting.
-    ///
-    /// # Errors
-    /// [`PromptError`].
-    pub async fn open(
-        stream: S,
-        options: &Options,
-        out: mpsc::Sender<Piece>,
-    ) -> Result<(Self, After), PromptError> {
+    /// Over a `stream` to a debugger of which nothing is known.
+    pub(super) fn over(stream: S, options: &Options, out: mpsc::Sender<Piece>) -> Self {
         let (interrupting, interrupts) = watch::channel(0);
         let (ending, task_ends) = watch::channel(0);
-        let mut prompt = Self {
+        Self {
             wire: Wire::new(stream),
             out,
             interrupts,
@@ -100,6 +92,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             limit: options.limit,
             may_kill: options.may_kill,
             local_sources: options.local_sources,
+            capabilities: Value::Null,
             events: VecDeque::new(),
             thread: 0,
             stack: Vec::new(),
@@ -117,7 +110,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             returned: None,
             raised: false,
             failed: false,
-        };
+        }
+    }
+
+    /// Attaches over `stream` and writes where the task has stopped. Output goes to `out`, which has to be read
+    /// meanwhile. Dropping the future drops the connection: before the first stop the task goes on waiting.
+    ///
+    /// # Errors
+    /// [`PromptError`].
+    pub async fn open(
+        stream: S,
+        options: &Options,
+        out: mpsc::Sender<Piece>,
+    ) -> Result<(Self, After), PromptError> {
+        let mut prompt = Self::over(stream, options, out);
         // An hour without an end is a day too long for anything but waiting for the next stop.
         let deadline =
             Instant::now() + options.patience.unwrap_or(Duration::from_secs(30 * 86_400));
@@ -135,7 +141,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             "clientID": "ray-relay", "clientName": options.client, "adapterID": "debugpy", "pathFormat": "path",
             "linesStartAt1": true, "columnsStartAt1": true, "supportsVariableType": true,
         });
-        self.ask_soon(Command::Initialize, client).await?;
+        self.capabilities = self.ask_soon(Command::Initialize, client).await?;
         let mut arguments = json!({
             "name": options.client, "request": Command::Attach, "type": "debugpy",
             // Ray's frames are hidden here, by name; the user's may be anywhere.

@@ -340,7 +340,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         }
     }
 
-    async fn tell_child(&mut self, body: &Value) {
+    pub(super) async fn tell_child(&mut self, body: &Value) {
         let pid = &body["subProcessId"];
         self.put(Piece::Text(format!(
             "[the task started a Python process (pid {pid}), which waits for a debugger of its own: attach an editor, or leave with `q`]\n"

@@ -148,6 +148,9 @@ pub struct Holder {
     /// Until when its session waits for its client to come again, where that is lost; `None`: the client is there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parked_until: Option<Moment>,
+    /// It is a session of another relay process of this machine, to which who names the breakpoint is passed on.
+    #[serde(skip)]
+    pub at_neighbour: bool,
 }
 
 impl Holder {

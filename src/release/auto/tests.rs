@@ -71,6 +71,7 @@ async fn who_attaches_after_the_announcement_keeps_it_and_a_new_stop_has_its_own
         since: Moment::now(),
         replica: None,
         parked_until: None,
+        at_neighbour: false,
     };
     let claim = context.registry.claim(id, holder).unwrap();
     tokio::time::advance(10 * MINUTE).await;

@@ -96,6 +96,7 @@ impl Scene {
             since: Moment::now(),
             replica: None,
             parked_until: None,
+            at_neighbour: false,
         };
         let authorised = authorise(&self.ann, &breakpoint, Scope::Debug).unwrap();
         let permit = Permit::acquire(&self.registry, authorised, holder).unwrap();

@@ -220,6 +220,7 @@ impl Bench {
             since: now,
             replica: None,
             parked_until: None,
+            at_neighbour: false,
         };
         let known = self.heard.contains_key(&*format!("w{w}"));
         match self.state.claim(Self::id(w), self.next_claim, holder, now) {

@@ -45,6 +45,7 @@ async fn a_hold_can_be_parked_and_go_to_another_session() {
     let claim = registry.claim(id, holder(7)).unwrap();
     let parked = Holder {
         parked_until: Some(Moment::now()),
+        at_neighbour: false,
         ..holder(7)
     };
     claim.held_by(parked.clone());

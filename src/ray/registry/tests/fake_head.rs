@@ -332,6 +332,7 @@ pub(super) fn holder(session: u64) -> Holder {
         since: crate::moment::Moment::now(),
         replica: None,
         parked_until: None,
+        at_neighbour: false,
     }
 }
 

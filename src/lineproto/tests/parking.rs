@@ -1,0 +1,381 @@
+//! Terminals whose connection is lost: what becomes of the task, who may go on with it, and how a park ends otherwise.
+
+use serde_json::{Value, json};
+
+use crate::context::Context;
+use crate::lineproto::tests::debugpy::{Debugpy, Worker};
+use crate::lineproto::tests::*;
+use crate::policy::Scope;
+use crate::ray::registry::BreakpointId;
+use crate::session::authorise;
+use crate::session::parks::EACH;
+use crate::wire::dap::conversation::Conversation;
+use crate::wire::dap::kept::MOST;
+use crate::wire::dap::message::{event, request};
+
+async fn until_listed(context: &Context, id: BreakpointId, word: &str) {
+    let mut lists = context.registry.watch();
+    let is_so = lists.wait_for(|list| list.find(id).is_some_and(|row| row.state.word() == word));
+    timeout(PATIENCE, is_so).await.expect(word).unwrap();
+}
+
+/// A relay, a debugpy breakpoint, and what `who` sees of it.
+async fn standing(relay: &Relay, who: &str) -> (Debugpy, Worker, Person) {
+    let debugpy = Debugpy::listen().await;
+    relay.context.registry.insert(debugpy.breakpoint.clone());
+    let (person, worker) =
+        tokio::join!(enters(relay, who, debugpy.breakpoint.id), debugpy.entered());
+    (debugpy, worker, person)
+}
+
+async fn enters(relay: &Relay, who: &str, id: BreakpointId) -> Person {
+    let mut person = Person::connect(relay);
+    person
+        .say(&format!("{}\nenter {id}\n", token_of(who)))
+        .await;
+    person.until("(Pdb) ").await;
+    person
+}
+
+/// The same, of whom the last words are wanted.
+async fn refused(relay: &Relay, who: &str, said: &str) -> String {
+    let mut person = Person::connect(relay);
+    person.say(&format!("{}\n{said}\n", token_of(who))).await;
+    person.rest().await
+}
+
+fn outcomes(relay: &Relay) -> Vec<(Action, String)> {
+    let outcome = |details: &Value| details["outcome"].as_str().unwrap_or_default().to_owned();
+    let kept = relay.kept.take().into_iter();
+    kept.map(|entry| (entry.action, outcome(&entry.details)))
+        .collect()
+}
+
+#[tokio::test]
+async fn who_comes_again_is_at_the_prompt_as_it_was() {
+    let relay = relay(true, |_| {});
+    let (debugpy, mut worker, mut ann) = standing(&relay, "ann").await;
+    let id = debugpy.breakpoint.id;
+    ann.say("n\n").await;
+    ann.until("> /job.py(9)add()").await;
+    ann.until("(Pdb) ").await;
+    ann.say("alias pp9 p 9\n").await;
+    ann.until("(Pdb) ").await;
+    drop(ann.stream);
+    until_listed(&relay.context, id, "parked").await;
+    let list = relay.context.registry.snapshot();
+    let holder = list.find(id).unwrap().holder().unwrap().clone();
+    assert_eq!(holder.subject.as_deref(), Some("ann"));
+    let rows = relay.context.sessions.rows();
+    assert_eq!((rows[0].state, rows[0].protocol), ("parked", "terminal"));
+    worker.asked_so_far();
+    worker.say(event(
+        "output",
+        json!({"category": "stdout", "output": "meanwhile\n"}),
+    ));
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(
+        worker.asked_so_far().is_empty(),
+        "the debugger notices nothing"
+    );
+
+    let mut again = Person::connect(&relay);
+    again.say(&format!("{}\n{id}\n", token_of("ann"))).await;
+    let shown = again.until("(Pdb) ").await;
+    assert!(
+        shown.contains("*** you were parked at /job.py:9 for 0s; going on"),
+        "{shown}"
+    );
+    assert!(
+        shown.contains("> /job.py(9)add()") && shown.contains("meanwhile\n"),
+        "{shown}"
+    );
+    until_listed(&relay.context, id, "attached").await;
+    timeout(PATIENCE, ann.ended).await.unwrap().unwrap();
+    again.say("alias\n").await;
+    assert!(again.until("(Pdb) ").await.contains("pp9 = p 9"));
+    again.say("n\n").await;
+    again.until("> /job.py(10)add()").await;
+    assert!(!worker.asked_so_far().contains(&"attach".to_owned()));
+    again.say("q\n").await;
+    again.until("The task runs on").await;
+    worker.let_go().await;
+    again.say("q\n").await;
+    again.rest().await;
+    let on_record = outcomes(&relay);
+    for wanted in [
+        (Action::SessionParked, "parked"),
+        (Action::SessionEnded, "taken_over"),
+        (Action::SessionEnded, "client"),
+    ] {
+        let wanted = (wanted.0, wanted.1.to_owned());
+        assert!(on_record.contains(&wanted), "{on_record:?}");
+    }
+}
+
+#[tokio::test]
+async fn who_closes_the_half_that_asks_is_answered_and_told() {
+    let relay = relay(true, |_| {});
+    let (debugpy, worker, mut ann) = standing(&relay, "ann").await;
+    ann.say("n\np 1\n").await;
+    ann.stream.shutdown().await.unwrap();
+    let shown = ann.rest_of_it().await;
+    assert!(shown.contains("> /job.py(9)add()"), "{shown}");
+    let told = format!(
+        "is parked for 15m 00s: come again to go on with it; `ray-relay release {}` lets the task run",
+        debugpy.breakpoint.id
+    );
+    assert!(shown.contains(&told), "{shown}");
+    until_listed(&relay.context, debugpy.breakpoint.id, "parked").await;
+    drop(worker);
+}
+
+#[tokio::test]
+async fn nobody_else_goes_on_with_it_and_who_may_releases_it() {
+    let relay = relay(true, |_| {});
+    let (debugpy, worker, ann) = standing(&relay, "ann").await;
+    let id = debugpy.breakpoint.id;
+    drop(ann.stream);
+    until_listed(&relay.context, id, "parked").await;
+    for said in [format!("enter {id}"), format!("enter {id} takeover")] {
+        let told = refused(&relay, "ed", &said).await;
+        assert!(
+            told.contains("is parked by ann") && told.contains("for 1"),
+            "{told}"
+        );
+    }
+    // Without saying so, an administrator does not either.
+    let told = refused(&relay, "adm", &format!("enter {id}")).await;
+    assert!(told.contains("is parked by ann"), "{told}");
+    let mut adm = Person::connect(&relay);
+    adm.say(&format!("{}\nenter {id} takeover\n", token_of("adm")))
+        .await;
+    let told = adm.until("(Pdb) ").await;
+    assert!(
+        told.contains("this goes on with ann's session with "),
+        "{told}"
+    );
+    drop(adm.stream);
+    until_listed(&relay.context, id, "parked").await;
+    let principal = crate::identity::testing::principal(&relay.context.auth, "adm").await;
+    let list = relay.context.registry.snapshot();
+    let may = authorise(&principal, list.find(id).unwrap(), Scope::Terminal);
+    let released = relay.context.parks.let_run(&may.unwrap()).await;
+    assert_eq!(released, Ok(()));
+    worker.let_go().await;
+    assert!(outcomes(&relay).contains(&(Action::SessionEnded, "released".into())));
+}
+
+#[tokio::test]
+async fn a_park_ends_with_its_token_and_with_its_time() {
+    let relay = relay(true, |config| config.park.r#for = Duration::from_secs(1));
+    let (debugpy, worker, ann) = standing(&relay, "ann").await;
+    drop(ann.stream);
+    worker.let_go().await;
+    let told = refused(&relay, "ann", &format!("enter {}", debugpy.breakpoint.id)).await;
+    assert!(told.contains("was kept"), "{told}");
+    assert!(outcomes(&relay).contains(&(Action::SessionEnded, "expired".into())));
+
+    let relay = super::relay(true, |_| {});
+    let (debugpy, worker, ann) = standing(&relay, "ann").await;
+    drop(ann.stream);
+    until_listed(&relay.context, debugpy.breakpoint.id, "parked").await;
+    revoke(&relay.context.auth, "ann").await;
+    worker.let_go().await;
+    assert!(outcomes(&relay).contains(&(Action::SessionEnded, "revoked".into())));
+}
+
+#[tokio::test]
+async fn a_rule_can_turn_it_off() {
+    let relay = relay(true, |_| {});
+    let (_debugpy, worker, zoe) = standing(&relay, "zoe").await;
+    drop(zoe.stream);
+    worker.let_go().await;
+    over(zoe.ended).await;
+    relay.assert_ended("client");
+}
+
+#[tokio::test]
+async fn what_is_kept_of_the_output_is_bounded_and_what_was_cut_is_said() {
+    let relay = relay(true, |_| {});
+    let (debugpy, worker, ann) = standing(&relay, "ann").await;
+    drop(ann.stream);
+    until_listed(&relay.context, debugpy.breakpoint.id, "parked").await;
+    for n in 0..300 {
+        let text = format!("{n} {}\n", "x".repeat(1000));
+        worker.say(event(
+            "output",
+            json!({"category": "stdout", "output": text}),
+        ));
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let mut again = Person::connect(&relay);
+    let said = format!("{}\nenter {}\n", token_of("ann"), debugpy.breakpoint.id);
+    again.say(&said).await;
+    let shown = again.until("(Pdb) ").await;
+    assert!(
+        shown.contains("messages of output from meanwhile were not kept"),
+        "{shown}"
+    );
+    assert!(shown.contains("\n299 x") && !shown.contains("\n9 x"));
+    assert!(shown.len() < 2 * MOST);
+}
+
+#[tokio::test]
+async fn one_person_has_so_many_parks_and_the_next_task_runs_on() {
+    let relay = relay(true, |_| {});
+    let mut parked = Vec::new();
+    for n in 0..=EACH {
+        let (listener, breakpoint) = listening(paused("add", u8::try_from(n).unwrap() + 10)).await;
+        let debugpy = Debugpy::of(listener, breakpoint);
+        relay.context.registry.insert(debugpy.breakpoint.clone());
+        let id = debugpy.breakpoint.id;
+        let (person, worker) = tokio::join!(enters(&relay, "ann", id), debugpy.entered());
+        drop(person.stream);
+        if n == EACH {
+            worker.let_go().await;
+            break;
+        }
+        until_listed(&relay.context, id, "parked").await;
+        parked.push((debugpy, worker));
+    }
+    assert!(outcomes(&relay).contains(&(Action::SessionParked, "refused".into())));
+}
+
+/// An editor of `who`, attached to what is parked, and what it was told before its `stopped`.
+async fn edits(relay: &Relay, who: &str, id: BreakpointId) -> (Conversation<DuplexStream>, String) {
+    let (stream, accepted) = duplex(1 << 16);
+    let peer = ([127, 0, 0, 1], 40_001).into();
+    let context = relay.context.clone();
+    tokio::spawn(async move {
+        let session = context.sessions.open(peer);
+        crate::dap::serve(&context, session, accepted, ConnectionInfo::plain(peer)).await;
+    });
+    let mut editor = Conversation::new(stream, 1 << 20);
+    let initialize = json!({"clientID": "nvim", "adapterID": "debugpy"});
+    editor
+        .send(&request(1, "initialize", initialize))
+        .await
+        .unwrap();
+    let block = json!({"breakpoint": id.to_string(), "token": token_of(who)});
+    let attach = json!({"request": "attach", "type": "debugpy", "rayRelay": block});
+    editor.send(&request(2, "attach", attach)).await.unwrap();
+    let mut told = String::new();
+    loop {
+        let message = timeout(PATIENCE, editor.read()).await.unwrap().unwrap();
+        told += message["body"]["output"].as_str().unwrap_or_default();
+        match message["event"].as_str() {
+            Some("initialized") => {
+                editor
+                    .send(&request(3, "configurationDone", json!({})))
+                    .await
+                    .unwrap();
+            }
+            Some("stopped") => return (editor, told),
+            _ => {}
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_editor_goes_on_with_a_prompt_and_a_prompt_with_an_editor() {
+    let relay = relay(true, |_| {});
+    let (debugpy, mut worker, mut ed) = standing(&relay, "ed").await;
+    let id = debugpy.breakpoint.id;
+    ed.say("n\n").await;
+    ed.until("> /job.py(9)add()").await;
+    ed.until("(Pdb) ").await;
+    drop(ed.stream);
+    until_listed(&relay.context, id, "parked").await;
+    let (mut editor, told) = edits(&relay, "ed", id).await;
+    assert!(told.contains("this goes on with your session"), "{told}");
+    worker.asked_so_far();
+    let next = request(4, "next", json!({"threadId": 1}));
+    editor.send(&next).await.unwrap();
+    worker.asked("next").await;
+    while timeout(PATIENCE, editor.read()).await.unwrap().unwrap()["event"] != "stopped" {}
+    drop(editor);
+    until_listed(&relay.context, id, "parked").await;
+    let mut again = Person::connect(&relay);
+    again
+        .say(&format!("{}\nenter {id}\n", token_of("ed")))
+        .await;
+    let shown = again.until("(Pdb) ").await;
+    assert!(
+        shown.contains("this goes on with your session with "),
+        "{shown}"
+    );
+    assert!(shown.contains("> /job.py(10)add()"), "{shown}");
+    again.say("q\n").await;
+    worker.let_go().await;
+}
+
+#[tokio::test]
+async fn a_legacy_prompt_is_kept_with_what_it_says() {
+    let relay = relay(true, |_| {});
+    let said = format!("{}\n0\n", token_of("ann"));
+    let (pdb, mut ann, mut prompt) = picked(&relay, &said).await;
+    let id = pdb.breakpoint.id;
+    ann.say("p x\n").await;
+    until(&mut prompt, "p x\n").await;
+    // What was typed is answered before it is parked; half a line is no command.
+    ann.say("q").await;
+    ann.stream.shutdown().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    prompt.write_all(b"1\r\n(Pdb) ").await.unwrap();
+    let shown = ann.rest_of_it().await;
+    assert!(
+        shown.contains("1\r\n(Pdb) ") && shown.contains("is parked for 15m 00s"),
+        "{shown}"
+    );
+    until_listed(&relay.context, id, "parked").await;
+    let told = refused(&relay, "ed", &format!("enter {id}")).await;
+    assert!(told.contains("is parked by ann"), "{told}");
+    prompt.write_all(b"\r\nmeanwhile\r\n(Pdb) ").await.unwrap();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let mut again = Person::connect(&relay);
+    again
+        .say(&format!("{}\nenter {id}\n", token_of("ann")))
+        .await;
+    let shown = again.until("meanwhile\r\n(Pdb) ").await;
+    assert!(
+        shown.contains("*** this goes on with your session with "),
+        "{shown}"
+    );
+    again.say("n\n").await;
+    assert_eq!(until(&mut prompt, "n\n").await, "n\n");
+    prompt.write_all(b"-> y\r\n(Pdb) ").await.unwrap();
+    again.until("(Pdb) ").await;
+    // Reset, while the prompt asks.
+    drop(again.stream);
+    until_listed(&relay.context, id, "parked").await;
+    // With nothing said meanwhile, what it asks is asked again.
+    let mut last = Person::connect(&relay);
+    last.say(&format!("{}\nenter {id}\n", token_of("ann")))
+        .await;
+    last.until("(Pdb) ").await;
+    last.say("c\n").await;
+    last.stream.shutdown().await.unwrap();
+    assert_eq!(until(&mut prompt, "c\nc\n").await, "c\nc\n");
+    drop(prompt);
+    last.rest().await;
+    relay.assert_ended("client");
+}
+
+#[tokio::test]
+async fn what_a_lost_terminal_had_open_is_closed_and_nothing_piles_up() {
+    let relay = relay(true, |_| {});
+    let (debugpy, mut worker, mut person) = standing(&relay, "ann").await;
+    let id = debugpy.breakpoint.id;
+    for round in 0..200 {
+        drop(person.stream);
+        until_listed(&relay.context, id, "parked").await;
+        assert_eq!(relay.context.sessions.len(), 1, "{round}");
+        person = enters(&relay, "ann", id).await;
+    }
+    let attaches = worker.asked_so_far();
+    let attaches = attaches.iter().filter(|command| *command == "attach");
+    assert_eq!(attaches.count(), 1, "one connection did all of it");
+    person.say("q\n").await;
+    worker.let_go().await;
+}

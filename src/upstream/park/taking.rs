@@ -1,0 +1,185 @@
+//! Going on with a session of one's own whose connection was lost, or, as an administrator, with that of somebody else.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+use tokio::time::Instant;
+
+use super::{Debugpy, Line, Memory, Parked};
+use crate::context::Context;
+use crate::identity::Principal;
+use crate::ray::registry::{Breakpoint, BreakpointId, Snapshot};
+use crate::session::parks::{HandedOver, Taker, is_own, may_go_on, over};
+use crate::session::refusal::SessionRefusal;
+use crate::session::{Authorized, Permit, Session};
+use crate::upstream::{ConnectError, resume};
+use crate::wire::dap::kept::Kept;
+use crate::wire::human_time::span;
+use crate::wire::tunnel::messages::Subject;
+
+/// What a session goes on with that is not the first with its worker.
+pub(crate) struct Resumed {
+    /// Where the worker is.
+    pub(crate) origin: Origin,
+    /// The number of the last session with it.
+    session: u64,
+    /// Whose that was, where it was somebody else's.
+    taken_from: Option<String>,
+}
+
+/// Where the worker of a session that goes on is.
+pub(crate) enum Origin {
+    /// It was parked here `since` then; the first session with it `began` before.
+    Here {
+        /// What was handed over.
+        parked: Parked,
+        /// When the first session with it began.
+        began: Instant,
+        /// Since when it was parked.
+        since: Instant,
+    },
+    /// The agent of its node keeps it for this owner.
+    Agent {
+        /// As it is told to the agent.
+        owner: Subject,
+    },
+}
+
+/// Whose one's own session is.
+pub(crate) const YOUR: &str = "your";
+
+/// On which terms somebody goes on with a park.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Terms<'a> {
+    /// What the client calls itself.
+    pub(crate) client: &'a str,
+    /// An administrator wants it, whosesoever it is.
+    pub(crate) take_over: bool,
+    /// What it is to be gone on with by.
+    pub(crate) taker: Taker,
+}
+
+/// The breakpoint `id`, where that is parked and `principal` may go on with it.
+pub(crate) fn parked_for<'s>(
+    list: &'s Snapshot,
+    id: BreakpointId,
+    principal: &Principal,
+    take_over: bool,
+) -> Option<&'s Arc<Breakpoint>> {
+    let held = list.find(id)?;
+    may_go_on(principal, held, take_over).then_some(held)
+}
+
+/// The permit for what is parked at `held`, which is [for](parked_for) the principal of `authorised`, and what it goes on
+/// with.
+///
+/// # Errors
+/// [`SessionRefusal`]: it has just ended, its debugger is at work, or the time of the principal is over.
+pub(crate) async fn take(
+    (context, session): (&Context, &Session),
+    held: &Arc<Breakpoint>,
+    authorised: Authorized,
+    terms: Terms<'_>,
+) -> Result<(Permit, Resumed), SessionRefusal> {
+    let principal = authorised.principal().clone();
+    let last = held.holder().ok_or_else(|| over(held))?;
+    let others = || last.subject.clone().unwrap_or_default();
+    let taken_from = (!is_own(&principal, held)).then(others);
+    // Recognised before the wait, whose end may be that of its time: then the worker is left.
+    let still_welcome = || match principal.is_over() {
+        Some(why) => Err(SessionRefusal::Forbidden(why.to_string())),
+        None => Ok(session.holder(&principal, terms.client)),
+    };
+    if !last.is_here() {
+        let way = Box::pin(context.agents.take_kept(held)).await;
+        let way = way.map_err(|why| SessionRefusal::no_way(held, why))?;
+        let (claim, way) = way.ok_or_else(|| over(held))?;
+        let holder = still_welcome()?;
+        let resumed = Resumed {
+            origin: Origin::Agent {
+                owner: last.subject.as_deref().unwrap_or_default().into(),
+            },
+            session: last.session,
+            taken_from,
+        };
+        return Ok((Permit::kept(claim, authorised, holder, way), resumed));
+    }
+    let asked = context
+        .parks
+        .hand_over(held, &principal, terms.take_over, terms.taker);
+    let HandedOver {
+        worker,
+        session: number,
+        began,
+        since,
+        connection,
+    } = Box::pin(asked).await?;
+    let parked = *connection.downcast::<Parked>().map_err(|_| over(held))?;
+    let holder = still_welcome()?;
+    let resumed = Resumed {
+        origin: Origin::Here {
+            parked,
+            began,
+            since,
+        },
+        session: number,
+        taken_from,
+    };
+    Ok((worker.handed_to(authorised, holder), resumed))
+}
+
+impl Resumed {
+    /// What goes on record of it.
+    pub(crate) fn tell(&self, details: &mut Map<String, Value>) {
+        details.insert("resumes".into(), self.session.into());
+        if let Some(owner) = &self.taken_from {
+            details.insert("taken_from".into(), owner.as_str().into());
+        }
+    }
+
+    /// Whose session it was, as a person says it.
+    pub(crate) fn whose(&self) -> String {
+        let others = |owner: &String| format!("{owner}'s");
+        self.taken_from.as_ref().map_or(YOUR.to_owned(), others)
+    }
+}
+
+impl Origin {
+    /// For how long it was parked, as the end of a sentence; nothing where that is not known.
+    pub(crate) fn for_how_long(&self) -> String {
+        match self {
+            Self::Here { since, .. } => format!(" for {}", span(since.elapsed())),
+            Self::Agent { .. } => String::new(),
+        }
+    }
+
+    /// What was parked with the worker of `permit`, and when the first session with it began.
+    ///
+    /// # Errors
+    /// [`ConnectError`]: the agent keeps it on.
+    pub(crate) async fn reach(
+        self,
+        context: &Context,
+        permit: &Permit,
+    ) -> Result<(Parked, Instant), ConnectError> {
+        let owner = match self {
+            Self::Here { parked, began, .. } => return Ok((parked, began)),
+            Self::Agent { owner } => owner,
+        };
+        let (worker, keep) = Box::pin(resume(context, permit, owner)).await?;
+        let debugpy = Debugpy {
+            line: Line::Worker(Box::new(worker)),
+            memory: Memory {
+                keeps: Duration::from_millis(keep.keeps_ms),
+                capabilities: (&*keep.capabilities).into(),
+                attach: keep.attach,
+            },
+            // The debugger's own messages say what was missed.
+            kept: Kept::default(),
+        };
+        let now = Instant::now();
+        let began = now.checked_sub(Duration::from_millis(keep.lasted_ms));
+        Ok((Parked::Debugpy(Box::new(debugpy)), began.unwrap_or(now)))
+    }
+}
