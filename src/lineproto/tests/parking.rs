@@ -245,11 +245,11 @@ async fn one_person_has_so_many_parks_and_the_next_task_runs_on() {
 /// An editor of `who`, attached to what is parked, and what it was told before its `stopped`.
 async fn edits(relay: &Relay, who: &str, id: BreakpointId) -> (Conversation<DuplexStream>, String) {
     let (stream, accepted) = duplex(1 << 16);
-    let peer = ([127, 0, 0, 1], 40_001).into();
+    let connection = ConnectionInfo::plain(([127, 0, 0, 1], 40_001).into());
     let context = relay.context.clone();
     tokio::spawn(async move {
-        let session = context.sessions.open(peer);
-        crate::dap::serve(&context, session, accepted, ConnectionInfo::plain(peer)).await;
+        let session = context.sessions.open(&connection.summary);
+        crate::dap::serve(&context, session, accepted, connection).await;
     });
     let mut editor = Conversation::new(stream, 1 << 20);
     let initialize = json!({"clientID": "nvim", "adapterID": "debugpy"});
