@@ -26,7 +26,7 @@ pub use settings::{
     Advertise, Audit, AuditSink, AuditSync, Auth, ClientAuth, Cluster, Config, Connect, Dap,
     Discovery, Gcs, Http, Jwks, Kubernetes, Listen, Log, LogFormat, Masking, Notice, NoticeEvent,
     NoticeForm, OnFailure, Park, Placeholder, Recording, Registry, Release, SyslogAddress,
-    Template, Tls, TlsMode, TlsVersion, Upstream, UpstreamPath,
+    Telemetry, Template, Tls, TlsMode, TlsVersion, Upstream, UpstreamPath,
 };
 pub use sources::{Flags, Sources};
 

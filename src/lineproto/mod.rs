@@ -23,7 +23,6 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use tokio_util::task::task_tracker::TaskTrackerToken;
-use tracing::info;
 
 pub(crate) use self::authenticate::{TOKEN_NEEDED, TOKEN_QUESTION};
 use self::input::Input;
@@ -33,7 +32,7 @@ use crate::connection::ConnectionInfo;
 use crate::context::Context;
 use crate::session::Session;
 use crate::shutdown::DRAINING;
-use crate::telemetry::metrics::{Outcome, SessionProtocol};
+use crate::telemetry::metrics::{Editor, Outcome, SessionProtocol};
 
 /// How long the last words may take to reach the client.
 const FLUSH: Duration = Duration::from_millis(700);
@@ -48,20 +47,13 @@ where
 {
     session.set_state(SessionProtocol::Terminal, "handshake");
     session.set_client(TERMINAL.to_owned());
+    session.set_editor(Editor::Terminal);
     let (ending, _busy) = Box::pin(connected(context, &session, stream, &connection)).await;
     let outcome = match ending {
         Ending::Over(outcome) => outcome,
         Ending::Parked(parked) => Box::pin(parked.wait()).await,
     };
-    context
-        .metrics
-        .session_ended(SessionProtocol::Terminal, outcome);
-    info!(
-        protocol = "terminal",
-        outcome = outcome.label(),
-        seconds = connection.accepted.elapsed().as_secs_f32(),
-        "session ended"
-    );
+    session.ended(outcome);
 }
 
 /// To the end of the connection.

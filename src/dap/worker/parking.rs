@@ -185,7 +185,8 @@ where
     let (debugpy, began) = match reached {
         Ok(reached) => reached,
         Err(why) => {
-            let ended = not_reached(context, client, &opening.attach, begun, why);
+            let summary = session.summary();
+            let ended = not_reached(context, summary, client, &opening.attach, begun, why);
             return Err(Box::pin(ended).await);
         }
     };

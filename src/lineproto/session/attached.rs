@@ -252,6 +252,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
             Some(death) => self.ended(permit.breakpoint(), &death),
             None => format!("cannot reach {}: {why}", permit.breakpoint().title()),
         };
+        let sentence = self.session.summary().refusal(&sentence);
         self.out.notice(&sentence).await;
     }
 

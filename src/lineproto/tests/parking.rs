@@ -248,8 +248,9 @@ async fn edits(relay: &Relay, who: &str, id: BreakpointId) -> (Conversation<Dupl
     let peer = ([127, 0, 0, 1], 40_001).into();
     let context = relay.context.clone();
     tokio::spawn(async move {
-        let session = context.sessions.open(peer);
-        crate::dap::serve(&context, session, accepted, ConnectionInfo::plain(peer)).await;
+        let connection = ConnectionInfo::plain(peer);
+        let session = context.sessions.open(&connection.summary);
+        crate::dap::serve(&context, session, accepted, connection).await;
     });
     let mut editor = Conversation::new(stream, 1 << 20);
     let initialize = json!({"clientID": "nvim", "adapterID": "debugpy"});
