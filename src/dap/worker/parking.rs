@@ -185,8 +185,14 @@ where
     let (debugpy, began) = match reached {
         Ok(reached) => reached,
         Err(why) => {
-            let summary = session.summary();
-            let ended = not_reached(context, summary, client, &opening.attach, begun, why);
+            let ended = not_reached(
+                context,
+                session.summary(),
+                client,
+                &opening.attach,
+                begun,
+                why,
+            );
             return Err(Box::pin(ended).await);
         }
     };
