@@ -173,14 +173,18 @@ fn by_the_command(scene: &Scene<'_>) {
     let ran = |driver: &mut Driver, rows: &[Value]| {
         for (n, row) in rows.iter().enumerate() {
             let done = folder.path().join(id(row));
-            let name = if row["kind"] == "pdb" { "x" } else { "y" };
+            let (name, leaves) = match row["kind"] == "pdb" {
+                true => ("x", "c"),
+                false => ("y", "q"),
+            };
             let typed = format!("n\n!{name} = {}\n!open({done:?}, 'w').close()\n", 50 + n);
             let child = debugs(scene, row, &typed);
             wait_written(&done);
             kill(child);
             wait_state(scene, row, "parked");
             assert!(driver.is_waiting());
-            let (code, said) = attempt(scene, &["debug", id(row)], &format!("p {name}\nc\n"));
+            let (code, said) =
+                attempt(scene, &["debug", id(row)], &format!("p {name}\n{leaves}\n"));
             assert_eq!(code, 0, "{said}");
             assert!(
                 said.contains("this goes on with your session with "),
