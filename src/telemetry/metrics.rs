@@ -114,6 +114,9 @@ families! {
         "Notices for the webhook, by what they tell of and by what became of them.";
 }
 
+/// The states by which breakpoints are counted.
+const STATES: [&str; 4] = ["paused", "attached", "parked", "unreachable"];
+
 impl Metrics {
     /// Families with no values yet, in a registry of their own.
     ///
@@ -258,7 +261,7 @@ impl Metrics {
         let now = Instant::now();
         for cluster in &snapshot.clusters {
             let name: &str = &cluster.name;
-            for state in ["paused", "attached", "parked", "unreachable"] {
+            for state in STATES {
                 let count = snapshot
                     .live
                     .iter()
@@ -291,6 +294,21 @@ impl PollObserver for Metrics {
             PollOutcome::Malformed => HeadOutcome::Invalid,
         };
         self.head_request(cluster, outcome, latency);
+    }
+
+    fn gone(&self, cluster: &str) {
+        // Clusters come and go for as long as the relay runs: their series are not to pile up. Where there was none, there is
+        // nothing to be removed.
+        for outcome in HeadOutcome::ALL {
+            let _ = self
+                .head_requests
+                .remove_label_values(&[cluster, outcome.label()]);
+        }
+        for state in STATES {
+            let _ = self.breakpoints.remove_label_values(&[cluster, state]);
+        }
+        let _ = self.head_seconds.remove_label_values(&[cluster]);
+        let _ = self.snapshot_age.remove_label_values(&[cluster]);
     }
 }
 
@@ -345,6 +363,7 @@ mod tests {
         let snapshot = Snapshot {
             clusters: vec![ClusterStatus {
                 name: "default".into(),
+                ray_job: None,
                 ray_version: None,
                 polled: Some(Instant::now()),
                 trouble: None,

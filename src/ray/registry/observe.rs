@@ -9,6 +9,9 @@ use crate::ray::registry::gcs::GcsError;
 pub trait PollObserver: Send + Sync + 'static {
     /// One poll of `cluster` ended after `latency`.
     fn polled(&self, cluster: &str, outcome: PollOutcome, latency: Duration);
+
+    /// `cluster` is gone: nothing is told of it any more, unless it comes back.
+    fn gone(&self, cluster: &str);
 }
 
 /// How a poll ended.

@@ -337,6 +337,8 @@ impl PollObserver for Outcomes {
         assert_eq!(cluster, "default");
         self.0.lock().unwrap().push(outcome);
     }
+
+    fn gone(&self, _cluster: &str) {}
 }
 
 #[tokio::test(start_paused = true)]
