@@ -1,6 +1,7 @@
 //! `[discovery]`: Ray clusters that are found by asking, beside those of `[[cluster]]`.
 
 use std::fmt;
+use std::str::FromStr;
 
 use crate::config::address::{is_host_label, parse_ray_address};
 use crate::config::kind::{Kind, Shape, count, flag, listed, quoted, text};
@@ -35,6 +36,14 @@ settings! {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeadAddress(String);
 
+impl FromStr for HeadAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::read(text).map_err(|_| format!("write {}", expected()))
+    }
+}
+
 impl fmt::Display for HeadAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -42,6 +51,19 @@ impl fmt::Display for HeadAddress {
 }
 
 impl HeadAddress {
+    fn read(text: &str) -> Read<Self> {
+        let address = Self(text.to_owned());
+        let filled = address.of("service", "namespace", 8265);
+        let has = |part: &str| address.0.contains(part);
+        if !(has("{service}") && has("{namespace}")) || filled.contains(['{', '}']) {
+            return Err(Wrong::expected(expected()).hint(
+                "{port} is the third that may be in it; with the same address, one cluster would be shown under the name of another",
+            ));
+        }
+        parse_ray_address(&filled)?;
+        Ok(address)
+    }
+
     /// The address of the dashboard at `port` of `service` in `namespace`, both of them labels.
     pub fn of(&self, service: &str, namespace: &str, port: u16) -> String {
         let filled = self.0.replace("{service}", service);
@@ -60,18 +82,9 @@ fn namespaces(value: &RawValue) -> Read<Vec<String>> {
 }
 
 fn ray_address(value: &RawValue) -> Read<HeadAddress> {
-    let expected =
-        format!("an address with {{service}} and {{namespace}} in it, such as \"{USUAL}\"");
-    let address = HeadAddress(read::text(value, &expected)?);
-    let filled = address.of("service", "namespace", 8265);
-    let is_whole = ["{service}", "{namespace}"]
-        .iter()
-        .all(|part| address.0.contains(part));
-    if !is_whole || filled.contains(['{', '}']) {
-        return Err(Wrong::expected(expected).hint(
-            "{port} is the third that may be in it; an address that is the same for two clusters would show one under the name of the other",
-        ));
-    }
-    parse_ray_address(&filled)?;
-    Ok(address)
+    HeadAddress::read(&read::text(value, &expected())?)
+}
+
+fn expected() -> String {
+    format!("an address with {{service}} and {{namespace}} in it, such as \"{USUAL}\"")
 }
