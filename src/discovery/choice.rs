@@ -40,15 +40,16 @@ pub(super) struct HeadAt {
 }
 
 /// Chooses from `all`. Where there are more than `settings.max_clusters`, every namespace has its oldest ones, as many as the
-/// others: nobody's clusters can crowd out those of another namespace.
+/// others: nobody's clusters can crowd out those of another namespace. `home` is the relay's own namespace.
 pub(super) fn choose<'a>(
     all: impl Iterator<Item = &'a RayCluster>,
     settings: &ClusterDiscovery,
     configured: &[Cluster],
+    home: &str,
 ) -> Chosen {
     let taken: Vec<String> = configured
         .iter()
-        .map(|cluster| place(&cluster.ray_address))
+        .map(|cluster| place(&cluster.ray_address, home))
         .collect();
     let mut chosen = Chosen::default();
     let mut by_namespace: BTreeMap<&str, Vec<&RayCluster>> = BTreeMap::new();
@@ -73,7 +74,7 @@ pub(super) fn choose<'a>(
         let head = head(one, settings);
         if head
             .as_ref()
-            .is_ok_and(|at| taken.contains(&place(&at.ray_address)))
+            .is_ok_and(|at| taken.contains(&place(&at.ray_address, home)))
         {
             chosen.left_out.insert(format!(
                 "{one}: a [[cluster]] of the configuration has its address"
@@ -123,12 +124,16 @@ fn head(one: &RayCluster, settings: &ClusterDiscovery) -> Result<HeadAt, String>
     })
 }
 
-/// What tells an address from another, however the name of a Service is written.
-fn place(address: &str) -> String {
+/// What tells an address from another, however the name of a Service is written; one without a namespace is of `home`.
+fn place(address: &str, home: &str) -> String {
     let rest = address.split_once("://").map_or(address, |(_, rest)| rest);
     let rest = rest.trim_end_matches('/').to_ascii_lowercase();
     let (host, port) = rest.split_once(':').unwrap_or((&rest, ""));
     let host = host.trim_end_matches('.');
     let host = host.strip_suffix(".cluster.local").unwrap_or(host);
-    format!("{}:{port}", host.strip_suffix(".svc").unwrap_or(host))
+    let host = host.strip_suffix(".svc").unwrap_or(host);
+    match host.contains('.') {
+        true => format!("{host}:{port}"),
+        false => format!("{host}.{home}:{port}"),
+    }
 }

@@ -153,6 +153,7 @@ impl Discovery {
             seen.values().flat_map(BTreeMap::values),
             &self.settings,
             &self.configured,
+            self.api.namespace(),
         )
     }
 }

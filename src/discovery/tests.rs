@@ -41,7 +41,7 @@ fn chosen(all: &[RayCluster], most: usize, configured: &[&str]) -> Chosen {
         ..Cluster::default()
     };
     let configured: Vec<_> = configured.iter().map(cluster).collect();
-    choose(all.iter(), &settings, &configured)
+    choose(all.iter(), &settings, &configured, "ml")
 }
 
 fn names(chosen: &Chosen) -> Vec<&str> {
@@ -183,6 +183,7 @@ fn tokens_are_where_kuberay_keeps_them() {
 fn a_cluster_of_the_configuration_has_its_head_for_itself() {
     for address in [
         "http://ray-cluster-with-auth-head-svc.ml.svc:8265",
+        "http://ray-cluster-with-auth-head-svc:8265",
         "http://RAY-cluster-with-auth-head-svc.ml:8265/",
         "http://ray-cluster-with-auth-head-svc.ml.svc.cluster.local.:8265",
     ] {
